@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from replicator.collectives import map_gather, map_reduce
 from replicator.dataset_inputs import OnDevice, keep_data
+from replicator.first_come_loop import FirstComeLoop, require_any_taker
 from replicator.input_functions import (
     PER_REPLICA,
     InputFunction,
@@ -30,11 +31,15 @@ from replicator.results import ReplicaResults, read_outside
 from replicator.starting import started, started_beside
 from replicator.state_file import restored, state_of
 from replicator.tracing import Trace, current_trace, trace_step
-from replicator.training_loop import AUTO, StepsPerLaunch, TrainingLoop
+from replicator.training_loop import AUTO, LockstepLoop, StepsPerLaunch, TrainingLoop
 from replicator.wrapped_optimizer import WrappedOptimizer
 from scheduler import Stepper
-from scheduler.averaging.synchronisation import AsSynchronisation, OnNan, require_round_robin
-from scheduler.engine.evaluation_steps import is_evaluation
+from scheduler.averaging.synchronisation import (
+    AsSynchronisation,
+    OnNan,
+    require_round_robin,
+    require_whole_replicas,
+)
 from scheduler.engine.growing import new_variables
 from scheduler.replicas.replica_counts import ReplicaCounts, device_list, replica_counts, require_different
 from scheduler.replicas.replica_seeds import Seeds, seeds_for
@@ -95,7 +100,7 @@ class Replicator:
         self.replicas_per_device = replica_counts(replicas_per_device, groups)
         self.synchronisation = synchronisation
         synchronisation.alpha_for(self.num_replicas)  # raises for an unstable alpha
-        require_round_robin(synchronisation, "Replicator")
+        require_whole_replicas(synchronisation, devices_per_replica)
         self._on_nan = on_nan
         self.seeds = seeds_for(seeds, synchronisation, self.replicas_per_device, groups)
         self._outer: Graph | None = None  # default graph outside of `context()`
@@ -238,11 +243,12 @@ class Replicator:
         variable, such as an evaluation, reads each replica's own variables and does not count as a round:
         nothing is averaged and no schedule advances. Steps can be built after `init`; if that creates
         variables, call `init` again.
-        Raises InvalidArgumentError for what cannot be replicated, naming it, and FailedPreconditionError if
-        the current graph is the Replicator's own, unless within `context()`.
+        Raises InvalidArgumentError for what cannot be replicated, naming it, and for a step that trains with
+        dispatch `fcfs`, as each fetch waits for all replicas; FailedPreconditionError if the current graph is
+        the Replicator's own, unless within `context()`.
         """
         given = input_fn, input_replication, input_split_fn, smaller_batch, prefetch, data_on_device
-        step = self._trace(step_fn, InputOptions(*given))
+        step = self._trace(step_fn, InputOptions(*given), is_awaited=True)
         outer = self._outer if self._outer is not None else get_default_graph()
         if outer is self.graph:
             raise FailedPreconditionError("run: there is no graph around the replicator's own to run it from")
@@ -270,15 +276,28 @@ class Replicator:
                 ]
             return self._stepper.engine.explain(step.program).splitlines()
 
-    def _trace(self, step_fn: Any, options: InputOptions, steps_per_launch: int | str = 1) -> BuiltStep:
-        self._before_building(step_fn, options)
+    def _trace(
+        self,
+        step_fn: Any,
+        given: InputOptions,
+        steps_per_launch: int | str = 1,
+        *,
+        is_awaited: bool = False,
+    ) -> BuiltStep:
+        """is_awaited: each round is waited for before the next one begins."""
+        self._before_building(step_fn, given)
         with self.context():
-            inputs = inputs_of(options, self.num_replicas)
+            inputs = inputs_of(given, self.num_replicas)
             parts = self.devices[: self.devices_per_replica]
-            trace = Trace(self.num_replicas, self.graph, self.synchronisation.sync != "none", parts)
+            options = self.synchronisation
+            trace = Trace(self.num_replicas, self.graph, options.sync != "none", options.first_come, parts)
             traced = trace_step(step_fn, inputs, trace)
-        room = steps_with_room(traced) if isinstance(steps_per_launch, str) else steps_per_launch
-        step = BuiltStep(self._run_step, len(self._steps), traced, inputs, room)
+        if isinstance(steps_per_launch, str):
+            steps_per_launch = 1 if options.first_come else steps_with_room(traced)
+        step = BuiltStep(self._run_step, len(self._steps), traced, inputs, steps_per_launch)
+        require_any_taker(step, trace, options)
+        if is_awaited and not step.updates_no_weights:
+            require_round_robin(options, "run")
         with self._lock:
             for other in self._steps:
                 inputs.draw_here_if_shared(other.inputs)
@@ -297,7 +316,6 @@ class Replicator:
         stepper.pause()
         keep_data(stepper.engine, [*self._steps, step])
         step.set_program(stepper.engine.add_program(*step.engine_program))
-        step.updates_no_weights = is_evaluation(stepper.engine, step.program)
         self._given = step.number + 1
 
     # Running ----------------------------------------------------------------------------------
@@ -341,7 +359,6 @@ class Replicator:
             self._stepper = stepper
             for step in self._steps:
                 step.set_program(step.number)
-                step.updates_no_weights = is_evaluation(stepper.engine, step.program)
             self._given = len(self._steps)
             if old is not None:
                 old.shut_down()
@@ -451,6 +468,16 @@ class Replicator:
         another, as wherever TensorFlow builds an op again; those with one, as `tb.nn.dropout(x, rate=0.5,
         seed=1)`, go on with the numbers of one longer call, if the replicas exist already.
 
+        With dispatch `fcfs` a replica that is free takes the next inputs, while others are still busy. Row i
+        of a result is of the i-th inputs of its step, whichever replica took them; results come in order. The
+        replicas are given the inputs of at most 16 steps whose results are not yielded, so that `prefetch=0`
+        is refused. Whoever reads, saves or changes them between two results waits for the steps that have
+        begun: the values, and the position that `save` writes, are as many steps ahead of the results. An
+        error comes after the results of the steps before it. Where the loop is left early, the steps that
+        have begun are done, and a warning says if one of them has failed; an interrupt ends them where each
+        replica is. A schedule of a wrapped optimiser follows the steps that train, whoever takes them, and
+        random ops draw by the batch; what a step counts in variables, each replica counts for itself.
+
         steps_per_launch: rounds that replicas do in one launch, on CPU devices with native code; `auto`: as
         many as take about 20 ms, at most 64. Results, values and errors are those of 1. Inputs of so many
         rounds are drawn ahead, unless `prefetch` is 0 or input_fn gives a function that is called for each
@@ -459,7 +486,12 @@ class Replicator:
         """
         given = input_fn, input_replication, input_split_fn, smaller_batch, prefetch, data_on_device
         step = self._trace(step_fn, InputOptions(*given), steps_per_launch)
-        return self._train(TrainingLoop(step, steps, steps_per_launch), self._stepper is not None)
+        return self._train(self._loop(step, steps, steps_per_launch), self._stepper is not None)
+
+    def _loop(self, step: BuiltStep, rounds: int | None, steps_per_launch: int | str) -> TrainingLoop:
+        if self.synchronisation.first_come and not step.updates_no_weights:
+            return FirstComeLoop(step, rounds, steps_per_launch)
+        return LockstepLoop(step, rounds, steps_per_launch)
 
     def _train(self, loop: TrainingLoop, there: bool = False) -> Iterator[Any]:
         """there: True if the replicas were there before it, and stay."""
@@ -492,6 +524,12 @@ class Replicator:
                     self.shutdown()
                 with suppress(ValueError):
                     self._loops.remove(loop)
+                if loop.untold_error is not None:
+                    warnings.warn(
+                        f"train: {loop.done} steps, and a later one, which had begun, has failed: "
+                        f"{loop.untold_error}",
+                        stacklevel=2,
+                    )
 
     # Values -----------------------------------------------------------------------------------
 
@@ -607,7 +645,8 @@ class Replicator:
 
     @checked
     def save(self, path: AsPath) -> None:
-        """Saves everything that the next step depends on, so that `restore` goes on with the same bits.
+        """Saves everything that the next step depends on, so that `restore` goes on with the same bits (with
+        dispatch `fcfs`, from the same values: who takes what is not saved).
 
         That is all replicas' variables and slots, the central model, the round, and how far the inputs are;
         what `input_fn` and its generators hold themselves is the caller's. The file is written atomically.

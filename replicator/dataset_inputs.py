@@ -78,7 +78,7 @@ class DatasetInputs(StepInputs):
 
         return RoundRecipes(parts[0].dataset, picks, key_of)
 
-    def give_back(self, rounds: Sequence[Any]) -> None:
+    def give_back(self, rounds: Sequence[Any], error: Exception | None = None) -> None:
         """See StepInputs.give_back."""
         self.taken -= len(rounds)
 

@@ -144,9 +144,10 @@ class ReplicaInputs(StepInputs):
         """See StepInputs.joined."""
         return rounds[0] if len(rounds) == 1 else [BatchRun(batches) for batches in zip(*rounds, strict=True)]
 
-    def give_back(self, rounds: Sequence[RoundInputs]) -> None:
+    def give_back(self, rounds: Sequence[RoundInputs], error: Exception | None = None) -> None:
         """See StepInputs.give_back."""
         with self._one_at_a_time:
+            self._error = error or self._error
             self._waiting.extendleft(reversed(rounds))
             self.taken -= len(rounds)
 

@@ -9,7 +9,7 @@ from typing import Any
 from replicator.base import Replicator
 from replicator.dataset_inputs import OnDevice
 from replicator.input_functions import PER_REPLICA, InputFunction, InputOptions, Replication, SmallerBatch
-from replicator.training_loop import AUTO, TrainingLoop
+from replicator.training_loop import AUTO
 from replicator.tuning import tuned
 from scheduler import Synchronisation
 from scheduler.averaging.synchronisation import OnNan
@@ -45,6 +45,7 @@ class MultiGpuReplicator(Replicator):
         staleness: int = 0,
         clear_velocity: bool = False,
         ssgd_from: int | None = None,
+        dispatch: str = "round_robin",
         ema: float | None = None,
         on_nan: OnNan = "stop",
         replica_mode: str = "auto",
@@ -58,7 +59,13 @@ class MultiGpuReplicator(Replicator):
             `run` begins with `tune`, with its own arguments; that takes 20 seconds at most, and calls
             input_fn anew for each number.
         sync: default: `ssgd` for several devices with one replica each, else `sma`; `sma` also with "auto",
-            or where an option of averaging is given.
+            or where an option of averaging or dispatch `fcfs` is given.
+        dispatch: `fcfs`, for `train`: inputs go to the replica that is free first (Crossbow, VLDB 2019,
+            section 4), so that a fast one takes more. Replicas wait for each other at each averaging, so give
+            a tau greater than 1, or sync `none`. Not reproducible. Refused for steps on the mean gradient,
+            with a collective, or with `tb.replica_id` or `tb.per_replica`, for replicas of several GPUs, and
+            for `run` of a step that trains, which waits for all replicas each time; evaluations can be run.
+        replica_mode: of GPUs: `captured`, `fused`, or "auto", see `Synchronisation`.
         seeds: with sync `none`, one for each replica, of its initial values and random ops: replica i has the
             bits of a Replicator with one replica and the i-th seed, under the same `tb.set_random_seed`.
 
@@ -73,16 +80,16 @@ class MultiGpuReplicator(Replicator):
             "clear_velocity": clear_velocity,
             "ssgd_from": ssgd_from,
         }
+        more: dict[str, Any] = {"dispatch": dispatch, "ema": ema, "replica_mode": replica_mode}
         self._is_auto = isinstance(replicas_per_gpu, str)
         given = 1 if isinstance(replicas_per_gpu, str) else replicas_per_gpu
         if sync is None and self._is_auto:
             sync = "sma"
         if sync is None:
             counts = replica_counts(given, max(1, len(devices) // num_gpus_per_replica))
-            plain = Synchronisation(**averaging) == Synchronisation()
+            plain = Synchronisation(**averaging, dispatch=dispatch) == Synchronisation()
             sync = "ssgd" if plain and len(counts) > 1 and max(counts) == 1 else "sma"
-        options = Synchronisation(sync, **averaging, ema=ema, replica_mode=replica_mode)
-        defaults = Synchronisation()
+        options, defaults = Synchronisation(sync, **averaging, **more), Synchronisation()
         ignored = [name for name in averaging if getattr(options, name) != getattr(defaults, name)]
         if options.sync in ("ssgd", "none") and ignored:
             given_options = ", ".join(f"{name}={averaging[name]}" for name in ignored)
@@ -150,7 +157,7 @@ class MultiGpuReplicator(Replicator):
         def begin(count: int) -> Iterator[Any]:
             stop()
             self._begin_anew((count,) * len(self.replicas_per_device))
-            trained.append(self._train(TrainingLoop(self._trace(step_fn, options, AUTO), None, AUTO)))
+            trained.append(self._train(self._loop(self._trace(step_fn, options, AUTO), None, AUTO)))
             return iter(trained[0])
 
         try:

@@ -52,7 +52,7 @@ class BuiltStep:
         self.traced = traced
         self.inputs = inputs
         self.most_steps = most_steps
-        self.updates_no_weights = False  # set when the engine gets the step
+        self.updates_no_weights = not traced.program.updates_weights
         self.evaluations = 0  # runs that updated no weights
 
     @property
@@ -81,6 +81,13 @@ class BuiltStep:
         """Has the stepper run the program of this step for such inputs. Raises what `add_program` raises."""
         is_full = not self.inputs.compiles_smaller
         stepper.select(self.program if is_full else self._program_for(stepper, rounds[0][0]))
+
+    def is_selected(self, stepper: Stepper, rounds: Sequence[Any]) -> bool:
+        """True if the stepper runs the program for such inputs already."""
+        shapes = self.inputs.shapes
+        if self.inputs.compiles_smaller:
+            shapes = tuple(array.shape for array in rounds[0][0])
+        return self.programs.get(shapes) == stepper.engine.selected
 
     def launch(self, stepper: Stepper, rounds: Sequence[Any]) -> Columns:
         """Runs rounds of its inputs in one launch; returns their results. Raises as `Stepper.step`."""

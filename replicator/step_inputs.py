@@ -65,8 +65,11 @@ class StepInputs(ABC):
         """Inputs of a launch by replica: of one round, or runs of batches."""
 
     @abstractmethod
-    def give_back(self, rounds: Sequence[Any]) -> None:
-        """Takes back the last rounds that were taken: the next `take` begins with them."""
+    def give_back(self, rounds: Sequence[Any], error: Exception | None = None) -> None:
+        """Takes back the last rounds that were taken: the next `take` begins with them.
+
+        error: raised by `take` behind them, which raises it again.
+        """
 
     @abstractmethod
     def skip_to(self, taken: int) -> None:

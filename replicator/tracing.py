@@ -46,8 +46,10 @@ class Trace:
     replicas: int
     graph: Graph
     synchronises: bool  # whether replicas are synchronised, so that optimisers must be wrapped
+    first_come: bool  # whether replicas take as many steps as they can
     devices: Sequence[Device]  # of the first replica
     updates: set[Operation] = field(default_factory=set)  # operations added by wrapped optimisers
+    numbered_by: str = ""  # function by which the step asked for its replica's number, if it did
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ def _own_part(parts: Sequence[Any]) -> Any:
                 raise InvalidArgumentError(
                     f"{name} of replica {replica}: expected {expected} as of replica 0, got {tensor.spec}"
                 )
-    number = replica_id()
+    number = ReplicaId(name="replica_id")
     return map_leaves(lambda name, leaf: gather(stack(leaves[name]), number), first, "inputs")
 
 
@@ -304,7 +306,11 @@ def replica_id() -> Tensor:
 
     Raises FailedPreconditionError outside of a step.
     """
-    current_trace("replica_id")
+    return _replica_number("replica_id")
+
+
+def _replica_number(asked_by: str) -> Tensor:
+    current_trace(asked_by).numbered_by = asked_by
     with get_default_graph().as_default():
         result: Tensor = ReplicaId(name="replica_id")
     return result
@@ -328,7 +334,7 @@ def per_replica(values: Items, name: Name = None) -> Tensor:
         for replica, row in enumerate(rows):
             if row.dtype.is_floating and row.spec.value is not None and np.isnan(row.spec.value).any():
                 raise InvalidArgumentError(f"per_replica: expected numbers, got NaN for replica {replica}")
-        return gather(stack(rows), replica_id(), name=name)
+        return gather(stack(rows), _replica_number("per_replica"), name=name)
 
 
 def num_replicas() -> Tensor:

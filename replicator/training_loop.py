@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from time import perf_counter
 from typing import Annotated, Any, TypeAlias
@@ -22,52 +23,14 @@ COPIES = 100  # times as long as a copy of the state takes passes until the next
 INPUTS_NBYTES = 64 << 20  # of the rounds since a copy, at most
 
 
-class TrainingLoop:
-    """Rounds of a step, launched several at a time and handed out one by one.
+class TrainingLoop(ABC):
+    """Rounds of a step that are launched ahead of their results, which are handed out one by one."""
 
-    The replicas are then ahead of the caller. Whoever reads or changes them between two rounds calls
-    `go_back` first: they get a copy of an earlier state, and the rounds from there to the last one handed out
-    are done again, bit for bit, so that everything is as with one round a launch. As callers often look after
-    equally many rounds, launches end where the next look is expected.
-    """
-
-    def __init__(self, step: BuiltStep, rounds: int | None, steps_per_launch: int | str):
+    def __init__(self, step: BuiltStep, rounds: int | None):
         """rounds: to hand out, at most; None: until the inputs end."""
         self.step, self.rounds = step, rounds
         self.done = 0  # rounds handed out
-        self._given = None if isinstance(steps_per_launch, str) else steps_per_launch
-        self._steps = self._most = 1  # rounds of a launch, as far as known, and at most
-        self._least = 1  # rounds of a launch, once the time of a round is known
-        self._one_by_one = 0  # rounds still to launch one at a time, after a launch that failed
-        self._choice = StepsChoice()
-        self._piece, self._piece_s = 0, 0.0  # rounds and seconds, not recorded yet
-        self._draw_s = 0.0  # seconds that the inputs of the next launch took
-        self._results: deque[Any] = deque()  # of rounds that are launched, and not handed out
-        self._looked = self._next_look = 0  # rounds handed out at the last look, and when one is expected
-        self._copy: StepperState | None = None  # of the state when `_copied_at` rounds were handed out
-        self._copied_at, self._copy_again_s = 0, 0.0
-        self._since: list[list[Any]] = []  # inputs of all launches since then
-        self._failed = False  # a launch has, and the replicas have not gone back
-
-    def begin(self, stepper: Stepper) -> None:
-        """Finds how many rounds a launch may have.
-
-        Raises InvalidArgumentError where several are asked for, and cannot be.
-        """
-        stepper.select(self.step.program)
-        engine, given, why = stepper.engine, self._given, self.step.inputs.why_one_by_one
-        if why:
-            why = f"inputs are drawn when each round begins ({why})"
-        if self.step.updates_no_weights:
-            why = "the step updates no trainable variable"
-        if given is None:
-            small = _state_nbytes(engine) <= STATE_NBYTES
-            self._most = 1 if why or not small else min(self.step.most_steps, engine.most_steps_per_launch)
-            self._least = engine.learners.launcher.least_rounds
-            return
-        if given > 1 and why:
-            raise InvalidArgumentError(f"steps_per_launch={given}: expected 1 or 'auto', since {why}")
-        engine.require_launches(given)
+        self._results: deque[Any] = deque()  # of rounds that are done, and not handed out
 
     @property
     def has_ended(self) -> bool:
@@ -84,10 +47,80 @@ class TrainingLoop:
         self.done += 1
         return self._results.popleft()
 
+    @property
+    def untold_error(self) -> BaseException | None:
+        """An error of a round that the replicas have done, and that is not handed out."""
+        return None
+
+    @abstractmethod
+    def begin(self, stepper: Stepper) -> None:
+        """Finds how far ahead rounds are launched.
+
+        Raises InvalidArgumentError where several are asked for in a launch, and cannot be.
+        """
+
+    @abstractmethod
+    def take_inputs(self) -> list[Any]:
+        """Inputs of the next launch, drawn by the user's code. Raises what that raises."""
+
+    @abstractmethod
+    def launch(self, stepper: Stepper, rounds: list[Any]) -> None:
+        """Launches rounds and waits for results; some may be left for another launch.
+
+        Raises the error of a round: those before it are handed out before.
+        """
+
+    @abstractmethod
+    def go_back(self, stepper: Stepper) -> None:
+        """Brings the replicas to a round after which they may be read and changed."""
+
+
+class LockstepLoop(TrainingLoop):
+    """Rounds of a step, launched several at a time and handed out one by one.
+
+    The replicas are then ahead of the caller. Whoever reads or changes them between two rounds calls
+    `go_back` first: they get a copy of an earlier state, and the rounds from there to the last one handed out
+    are done again, bit for bit, so that everything is as with one round a launch. As callers often look after
+    equally many rounds, launches end where the next look is expected.
+    """
+
+    def __init__(self, step: BuiltStep, rounds: int | None, steps_per_launch: int | str):
+        """See TrainingLoop. steps_per_launch: see `Replicator.train`."""
+        super().__init__(step, rounds)
+        self._given = None if isinstance(steps_per_launch, str) else steps_per_launch
+        self._steps = self._most = 1  # rounds of a launch, as far as known, and at most
+        self._least = 1  # rounds of a launch, once the time of a round is known
+        self._one_by_one = 0  # rounds still to launch one at a time, after a launch that failed
+        self._choice = StepsChoice()
+        self._piece, self._piece_s = 0, 0.0  # rounds and seconds, not recorded yet
+        self._draw_s = 0.0  # seconds that the inputs of the next launch took
+        self._looked = self._next_look = 0  # rounds handed out at the last look, and when one is expected
+        self._copy: StepperState | None = None  # of the state when `_copied_at` rounds were handed out
+        self._copied_at, self._copy_again_s = 0, 0.0
+        self._since: list[list[Any]] = []  # inputs of all launches since then
+        self._failed = False  # a launch has, and the replicas have not gone back
+
+    def begin(self, stepper: Stepper) -> None:
+        """See TrainingLoop."""
+        stepper.select(self.step.program)
+        engine, given, why = stepper.engine, self._given, self.step.inputs.why_one_by_one
+        if why:
+            why = f"inputs are drawn when each round begins ({why})"
+        if self.step.updates_no_weights:
+            why = "the step updates no trainable variable"
+        if given is None:
+            small = _state_nbytes(engine) <= STATE_NBYTES
+            self._most = 1 if why or not small else min(self.step.most_steps, engine.most_steps_per_launch)
+            self._least = engine.learners.launcher.least_rounds
+            return
+        if given > 1 and why:
+            raise InvalidArgumentError(f"steps_per_launch={given}: expected 1 or 'auto', since {why}")
+        engine.require_launches(given)
+
     # Launches -----------------------------------------------------------------------------------
 
     def take_inputs(self) -> list[Any]:
-        """Inputs of the next launch, drawn by the user's code. Raises what that raises."""
+        """See TrainingLoop."""
         most = 1 if self._one_by_one else self._steps
         if self._next_look > self.done:
             most = min(most, self._next_look - self.done)
@@ -101,10 +134,7 @@ class TrainingLoop:
         return rounds
 
     def launch(self, stepper: Stepper, rounds: list[Any]) -> None:
-        """Launches rounds and waits for them; some may be left for another launch.
-
-        Raises the error of a round: those before it are handed out before.
-        """
+        """See TrainingLoop."""
         step, began = self.step, perf_counter() - self._draw_s
         step.select(stepper, rounds)
         count = stepper.engine.rounds_before_restart(stepper.round, len(rounds))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from replicator.tracing import current_trace
-from tensorbow.graph import Operation, Tensor
-from tensorbow.optimizers import Optimizer
+from replicator.tracing import Trace, current_trace
+from scheduler.engine.outcomes import ROUND
+from tensorbow.graph import GraphKeys, Operation, Tensor
+from tensorbow.ops import cast
+from tensorbow.ops.control import step_scalar
+from tensorbow.optimizers import Constant, Optimizer, Schedule
+from tensorbow.specs import float64, int64
 from tensorbow.variables import Variable
 
 
@@ -53,9 +58,26 @@ class WrappedOptimizer:
     def _build(self, method: str, build: Callable[[], Operation]) -> Operation:
         trace = current_trace(f"{method} of a wrapped optimizer")
         before = trace.graph.version
-        update = build()
+        with self._rate_for(trace):
+            update = build()
         trace.updates.update(trace.graph.get_operations()[before:])
         return update
+
+    @contextmanager
+    def _rate_for(self, trace: Trace) -> Iterator[None]:
+        """Context in which a schedule follows the rounds, where replicas do not take equally many steps."""
+        rate = self.optimizer.learning_rate
+        if not trace.first_come or not isinstance(rate, Schedule) or isinstance(rate, Constant):
+            yield
+            return
+        with trace.graph.as_default():
+            round = step_scalar(ROUND, float64, 0.0)
+            self.optimizer.learning_rate = rate.tensor(cast(round, int64), float64)
+        trace.graph.add_to_collection(GraphKeys.ROUND_SCHEDULES, rate)
+        try:
+            yield
+        finally:
+            self.optimizer.learning_rate = rate
 
     def get_slot(self, variable: Variable, name: str) -> Variable | None:
         """Slot of `variable` with this name, or None."""

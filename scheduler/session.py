@@ -21,7 +21,7 @@ from scheduler.decisions.step_tuner import BatchSplitTuner
 from scheduler.engine.growing import grown, new_variables, started
 from scheduler.engine.stepper import Stepper
 from scheduler.replicas.replica_counts import TunedCounts, device_list, replica_counts
-from scheduler.replicas.step_program import StepProgram
+from scheduler.replicas.step_program import StepProgram, writes_weights
 from tensorbow.compiler import VariableLayout
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import AsDevices
@@ -104,7 +104,7 @@ class TensorBowSession(Session):
             self._tuner = BatchSplitTuner(len(self._learner_devices), self._is_stable)
             replicas_per_device = self._tuner.replicas
         self._per_device = replica_counts(replicas_per_device, len(self._learner_devices))
-        require_round_robin(self._synchronisation, "TensorBowSession")
+        require_round_robin(self._synchronisation, "a TensorBowSession")
         self._on_nan = on_nan
         self._stepper: Stepper | None = None  # with the replicas, created by the first learning run
         self._steps: dict[Any, _LearningStep] = {}
@@ -370,16 +370,11 @@ def _update_in(operations: Sequence[Operation], graph: Graph) -> Operation | Non
     A sparse (row-wise) update is an ordinary write: it counts if a train op of `minimize` is present as well.
     """
     dense = (op for op in operations if op.definition.update is not None)
-    found = next((op for op in dense if _writes_weights(op)), None)
-    if found is None and any(_writes_weights(op) for op in operations):
+    found = next((op for op in dense if writes_weights(op)), None)
+    if found is None and any(writes_weights(op) for op in operations):
         train_ops = set(graph.get_collection(GraphKeys.TRAIN_OP))
         found = next((op for op in operations if op in train_ops), None)
     return found
-
-
-def _writes_weights(op: Operation) -> bool:
-    written = (op.inputs[index].op for index in op.definition.writes)
-    return any(v.definition is VariableReference and v.attrs["role"] == "weights" for v in written)
 
 
 def _is_variable(element: Tensor | Operation, fed: Collection[Tensor]) -> TypeGuard[Tensor]:

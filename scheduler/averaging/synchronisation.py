@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
@@ -190,11 +191,30 @@ AsSynchronisation: TypeAlias = Annotated[
 
 
 def require_round_robin(options: Synchronisation, user: str) -> None:
-    """Raises InvalidArgumentError for `fcfs` where each replica is brought a batch of its own."""
+    """Raises InvalidArgumentError for `fcfs` where one round is waited for before the next is given."""
     if options.first_come:
         raise InvalidArgumentError(
-            f"dispatch: expected round_robin for a {user}, which brings every replica its batch of each step "
-            "and waits for all; got 'fcfs'; leave it out, or train by tb.LearningEngine.run or the Trainer"
+            f"dispatch: expected round_robin for {user}, which waits for all replicas at each step, so that "
+            "none is free before the others; got 'fcfs'; leave it out, or train by the method train of a "
+            "tb.MultiGpuReplicator, by tb.LearningEngine.run or the Trainer"
+        )
+
+
+def require_no_meeting(options: Synchronisation, exchanges: Collection[Any]) -> None:
+    """Raises InvalidArgumentError for `fcfs` with a step that has exchanges."""
+    if options.first_come and exchanges:
+        raise InvalidArgumentError(
+            "dispatch: expected round_robin for a step with exchanges, in which all replicas meet; "
+            "got 'fcfs'; leave it out"
+        )
+
+
+def require_whole_replicas(options: Synchronisation, devices_per_replica: int) -> None:
+    """Raises InvalidArgumentError for `fcfs` with replicas of several devices."""
+    if options.first_come and devices_per_replica > 1:
+        raise InvalidArgumentError(
+            f"dispatch: expected round_robin for replicas with several devices, here {devices_per_replica}, "
+            "whose parts are launched together; got 'fcfs'; leave it out"
         )
 
 

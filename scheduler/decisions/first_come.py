@@ -100,6 +100,11 @@ class FirstComeState:
         return self._advance()
 
     @property
+    def begun(self) -> int:
+        """The first round of which no batch is assigned yet."""
+        return -(-self._next // self.replicas)
+
+    @property
     def ended(self) -> bool:
         """True if `Finish` or `GiveUp` was returned."""
         return self._ended
@@ -151,8 +156,7 @@ class FirstComeState:
             self._failure = reason
 
     def _on_stop_requested(self, event: StopRequested) -> None:
-        begun = -(-self._next // self.replicas)  # first round of which no batch is assigned yet
-        self.stop = min(self.stop, begun)
+        self.stop = min(self.stop, self.begun)
 
     # Decisions
 

@@ -1,21 +1,13 @@
-"""Steps that update no trainable variable: evaluations, which do not count as rounds."""
+"""Runs of steps that update no trainable variable: evaluations, which do not count as rounds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.stepper import Stepper
 from tensorbow.data import BatchInputs
 from tensorbow.errors import raise_if_any
-
-
-def is_evaluation(engine: LearningEngine, number: int) -> bool:
-    """True if a program of the engine writes no trainable variable."""
-    written = frozenset().union(*(executable.writes for executable in engine.executables_of(number)))
-    weights = (op.name for op in engine.learners.layout.variables if op.attrs["role"] == "weights")
-    return written.isdisjoint(weights)
 
 
 def run_outside_rounds(stepper: Stepper, inputs: Sequence[BatchInputs], count: int) -> list[tuple[Any, ...]]:
@@ -32,6 +24,9 @@ def run_outside_rounds(stepper: Stepper, inputs: Sequence[BatchInputs], count: i
     learners = stepper.engine.learners
     learners.require_inputs(inputs)
     learners.prepare()
+    if learners.options.first_come:  # where a task draws by its batch, and not by who takes it
+        for replica in learners.replicas:
+            replica.set_state({"replica": replica.index, "random_stream": replica.index})
     executable = learners.executable
     state: dict[str, Any] = {f"counter:{name}": count for name in executable.counters}
     try:

@@ -39,7 +39,8 @@ def started(
     values: initial values, by default those of the initialisers. more: options of the engine. Raises as
     `LearningEngine`, `add_program` and `initialize`.
     """
-    engine = _engine_of(programs, devices, replicas_per_device, options, launch_ahead=1, **more)
+    ahead = 2 if options.first_come else 1  # with it, a replica has its next batch when it ends one
+    engine = _engine_of(programs, devices, replicas_per_device, options, launch_ahead=ahead, **more)
     try:
         engine.initialize(values)
         return Stepper(engine)

@@ -16,6 +16,7 @@ from tensorbow.optimizers import Schedule
 from tensorbow.specs import Array
 
 NOT_CHECKED = 0.0  # placeholder when the step has no loss: gradients alone are checked
+ROUND = "training_round"  # the step scalar that schedules follow by which replicas do not count themselves
 HOPELESS = 100  # updates of one replica skipped in a row, after which `skip` stops too
 
 
@@ -32,6 +33,7 @@ class StepOutcomes:
         self._options: Synchronisation = learners.options
         self._counters: list[str] = []
         self._rate: Schedule | None = None
+        self._tells_the_round = False
 
     def follow(self, learners: AnyLearners, program: StepProgram, schedule: Schedule | None) -> None:
         """Takes note of the step that is selected."""
@@ -40,6 +42,7 @@ class StepOutcomes:
         self.has_loss = program.loss is not None
         self._counters = [f"counter:{name}" for name in executable.counters]
         self._rate = schedule if "learning_rate" in executable.scalars else None
+        self._tells_the_round = ROUND in executable.scalars
 
     def resize(self, origins: Sequence[int | None]) -> None:
         """Replicas have changed. origins: by replica now, its number before, or None for a new one."""
@@ -57,6 +60,8 @@ class StepOutcomes:
         if self._options.first_come:
             # Random ops draw by batch, whichever replica takes it.
             state["replica"] = state["random_stream"] = batch_number
+        if self._tells_the_round:
+            state[ROUND] = round
         if self._rate is not None:
             state["learning_rate"] = self._rate(round)
         if self.on_nan == "skip":

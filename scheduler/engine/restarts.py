@@ -18,12 +18,14 @@ class Restarts:
         self._schedule: Schedule | None = None  # by round
         self._own: list[ScheduledBy] = []  # of the step's optimisers, which count their updates
         self._ahead: list[int] = []  # by own schedule, its count minus the round
+        self._by_round: list[Schedule] = []  # of optimisers whose updates the engine counts
 
     def follow(self, learners: AnyLearners, program: StepProgram, schedule: Schedule | None) -> None:
         """Takes note of the step that is selected, and of the engine's schedule."""
         self._learners, self._schedule = learners, schedule
         scheduled: list[ScheduledBy] = program.graph.get_collection(GraphKeys.SCHEDULES)
         self._own = [own for own in scheduled if own.step.op.name in learners.executable.writes]
+        self._by_round = program.graph.get_collection(GraphKeys.ROUND_SCHEDULES)
 
     def follow_counts(self, round: int) -> None:
         """Reads, before a round, by how much the counts of the optimisers' own schedules exceed `round`."""
@@ -40,6 +42,7 @@ class Restarts:
         jumps = self._schedule is not None and self._schedule.restarts(round)
         for own, ahead in zip(self._own, self._ahead, strict=True):
             jumps = jumps or own.schedule.restarts(round + ahead)
+        jumps = jumps or any(schedule.restarts(round) for schedule in self._by_round)
         return self._learners.restarts_before(round, jumps)
 
     def next_after(self, round: int, stop: int) -> int:

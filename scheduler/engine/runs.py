@@ -70,7 +70,7 @@ class EngineRun(ABC):
         self.settled = False  # nothing is in flight until its stepper goes on: values may be read and set
         self._learners, self._outcomes, self._launch_ahead = learners, outcomes, launch_ahead
         self._on_results = on_results
-        self._awaited = start  # the round whose results are to be handed out next
+        self.awaited = start  # the round whose results are to be handed out next
         self._bad: list[tuple[int, bool, int]] = []  # (round, loss is finite, batch number) that end the run
 
     def take(self, message: Any) -> None:
@@ -312,9 +312,9 @@ class RoundRun(EngineRun):
     def _hand_out(self, tasks: LaunchedRounds, whole: bool) -> None:
         """Passes on the results of the rounds before the first one with a failed task. whole: none failed."""
         results = self._round_of(tasks) if whole and self._steps == 1 else self._rounds_of(tasks)
-        if results is None or self._on_results is None or self._awaited != tasks.rounds.start:
+        if results is None or self._on_results is None or self.awaited != tasks.rounds.start:
             return  # nobody asks, or the launch before was not done to its end
-        self._awaited += len(results.rounds)
+        self.awaited += len(results.rounds)
         self._on_results(results)
 
     def _round_of(self, tasks: LaunchedRounds) -> RoundResults | None:
@@ -391,6 +391,11 @@ class TaskRun(EngineRun):
         """See EngineRun.in_flight."""
         return self._machine.in_flight
 
+    @property
+    def begun(self) -> int:
+        """The first round of which no replica has taken a batch."""
+        return self._machine.begun
+
     def advance(self) -> None:
         """See EngineRun.advance."""
         events, self._events = self._events, []
@@ -444,10 +449,10 @@ class TaskRun(EngineRun):
         """Gives results on, in the order of rounds, as soon as all tasks of a round are done."""
         count = self._learners.count
         self._results.setdefault(result.round, {})[result.batch_number] = result
-        while len(of_round := self._results.get(self._awaited, ())) == count:
+        while len(of_round := self._results.get(self.awaited, ())) == count:
             results = RoundResults.of_round([of_round[number] for number in range(count)])
-            del self._results[self._awaited]
-            self._awaited += 1
+            del self._results[self.awaited]
+            self.awaited += 1
             if self._on_results is not None:
                 self._on_results(results)
 

@@ -1,20 +1,21 @@
-"""Launch by launch: an engine whose caller brings the batches of each and wants its results at once."""
+"""Launch by launch: an engine whose caller brings the batches of each round and takes its results."""
 
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
 from scheduler.averaging.synchronisation import require_round_robin
-from scheduler.batches.sources import ReadyLaunch
+from scheduler.batches.sources import ReadyBatch, ReadyLaunch
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
-from scheduler.engine.runs import EngineRun
+from scheduler.engine.runs import EngineRun, TaskRun
 from tensorbow.data import BatchInputs, BatchRun
 from tensorbow.devices.forks import forked, tell_of_forks
-from tensorbow.errors import FailedPreconditionError, InternalError
+from tensorbow.errors import FailedPreconditionError, InternalError, InvalidArgumentError
 from tensorbow.specs import Array
 
 
@@ -29,23 +30,22 @@ class StepperState:
 
 
 class Stepper:
-    """Steps all replicas of an engine by one launch per call; the rounds are those of `engine.run`.
+    """Trains an engine round by round; the rounds are those of `engine.run`.
 
-    `step` waits for its tasks alone: the averaging goes on while the caller gets the next batches, and
-    overlaps the next gradient. `settle` before anything of the engine's values is read or set. One caller
-    at a time.
+    `step` runs all replicas by one launch per call. It waits for its tasks alone: the averaging goes on while
+    the caller gets the next batches, and overlaps the next gradient. With dispatch `fcfs`, where a round is
+    not waited for before the next is given, `give` hands in the batches of a round, and `results` waits for
+    those of the oldest. `settle` before anything of the engine's values is read or set. One caller at a time.
     """
 
     def __init__(self, engine: LearningEngine, start: int = 0):
-        """start: the first round. The engine is this stepper's until `close`.
-
-        Raises InvalidArgumentError for an engine whose batches go to whoever is free.
-        """
-        require_round_robin(engine.options, "stepper")
-        engine.learners.set_caller_waits(True)
+        """start: the first round. The engine is this stepper's until `close`."""
+        self._first_come = engine.options.first_come
+        engine.learners.set_caller_waits(not self._first_come)
         self.engine = engine
         self.round = start  # the next one
-        self._results: list[RoundResults] = []  # of the launch at hand, once they are there
+        self.begun = start  # with fcfs: the first one of which no batch had been taken at the last `settle`
+        self._results: deque[RoundResults] = deque()  # that are there, and not given to the caller
         self._run: EngineRun | None = None
         self._rounds = self._launch = 0  # of the run: rounds of a launch, and the number of the next one
         self._closed = False
@@ -59,11 +59,12 @@ class Stepper:
         `step` returns, or a recipe for them; of several rounds a BatchRun. rounds: as many as
         `engine.rounds_before_restart` allows, at most `engine.most_steps_per_launch`; every other number than
         in the step before costs some time.
-        Raises InvalidArgumentError for inputs that do not fit, and otherwise as `LearningEngine.run`: the
-        replicas are then as their last finished task left them, and the next `step` does the round again. Of
-        several rounds some may be done.
+        Raises InvalidArgumentError for inputs that do not fit or dispatch `fcfs`, and otherwise as
+        `LearningEngine.run`: the replicas are then as their last finished task left them, and the next `step`
+        does the round again. Of several rounds some may be done.
         """
         self._require_open()
+        require_round_robin(self.engine.options, "a stepper's step")
         if rounds == 1:
             self.engine.learners.require_inputs(cast(Sequence[BatchInputs], inputs))
         run = self._begun(rounds)
@@ -83,6 +84,55 @@ class Stepper:
         self.engine.restart_if_due(self.round, self.settle)
         return self._results.pop()
 
+    def give(self, inputs: Sequence[BatchInputs]) -> None:
+        """Gives the batches of a further round to whichever replicas are free, or get free in `results`.
+
+        inputs: by number of the batch in its round, as for `step`; they must stay unchanged until `results`
+        has returned those of the round, or `settle` says that it has not begun.
+        Raises InvalidArgumentError for inputs that do not fit, and dispatch `round_robin`. What goes wrong in
+        a round is raised by `results` or `settle`.
+        """
+        self._require_open()
+        if not self._first_come:
+            raise InvalidArgumentError("give: expected dispatch fcfs, got 'round_robin'; call step")
+        self.engine.learners.require_inputs(inputs)
+        run = self._begun(1)
+        batches = [ReadyBatch(number, self.round, own, _nothing) for number, own in enumerate(inputs)]
+        self.round += 1
+        self._take(run, batches)
+
+    @property
+    def has_results(self) -> bool:
+        """True if `results` need not wait."""
+        return bool(self._results)
+
+    def results(self) -> RoundResults:
+        """The results of the oldest round that was given and whose results were not returned.
+
+        Raises as `LearningEngine.run`, after the results of the rounds before; all tasks that had begun have
+        ended then, and `round` is the first one that is not done. FailedPreconditionError if none was given.
+        """
+        self._require_open()
+        run = self._run
+        while run is not None and not self._results and run.finished_at is None:
+            self._take(run)
+        if self._results:
+            return self._results.popleft()
+        if run is None:
+            raise FailedPreconditionError("results: there is no round under way; give one before")
+        self._fail(run)
+
+    def _take(self, run: EngineRun, batches: Sequence[ReadyBatch] = ()) -> None:
+        """Takes batches, and what a run is told, or waits for it. An interrupt ends the run: a message may be
+        lost."""
+        try:
+            for batch in batches:
+                run.inbox.put(batch)
+            run.take_all(run.inbox.get(), lambda: False)
+        except BaseException:
+            self._end()
+            raise
+
     def select(self, program: int) -> None:
         """Chooses which of the engine's programs the next steps run; see `LearningEngine.add_program`."""
         if program != self.engine.selected:
@@ -92,13 +142,18 @@ class Stepper:
     def settle(self) -> None:
         """Waits until nothing is in flight: afterwards the engine's values may be read and set.
 
-        Raises the error of a synchronisation that failed.
+        With `fcfs` the rounds that have begun are done; their results stay for `results`. Later ones, from
+        `begun` on, are forgotten: `round` is the next to give. Raises the error of a synchronisation that
+        failed, and with `fcfs` of a round.
         """
         run = self._run
         if self._lost:
             self._end()
             raise forked("replicas")
         if run is None:
+            return
+        if self._first_come:
+            self._stop(run)
             return
         try:
             while run.in_flight and run.finished_at is None:
@@ -111,6 +166,16 @@ class Stepper:
             self._fail(run)
         self.engine.round = self.round
         run.settled = True
+
+    def _stop(self, run: EngineRun) -> None:
+        """Ends a run of `fcfs` with the last round that has begun. Raises what went wrong in it."""
+        try:
+            run.take_all(None, lambda: True)
+            while run.finished_at is None:
+                run.take(run.inbox.get())
+        finally:
+            self._end()
+        self.engine.raise_error(run)
 
     def pause(self) -> None:
         """Settles, and lets the engine go until the next step: afterwards its data may be changed, too."""
@@ -170,6 +235,7 @@ class Stepper:
         if self._run is not None and rounds != self._rounds:
             self.pause()
         if self._run is None:
+            self.begun = self.round
             if rounds != self.engine.steps_per_launch:
                 self.engine.set_steps_per_launch(rounds)
             self._rounds, self._launch = rounds, self.round
@@ -192,6 +258,8 @@ class Stepper:
     def _end(self) -> None:
         run, self._run = self._run, None
         if run is not None:
+            if isinstance(run, TaskRun):
+                self.round, self.begun = run.awaited, run.begun
             self.engine.end(run)
             self.engine.round = self.round
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from scheduler.averaging.synchronisation import Synchronisation
+from scheduler.averaging.synchronisation import Synchronisation, require_no_meeting
 from scheduler.averaging.synchronisers import UPDATE, Synchroniser
 from scheduler.averaging.transport import InProcessTransport, Transport
 from scheduler.replicas.central import CentralModel, device_exchanges
@@ -94,7 +94,7 @@ class Learners:
         self._closed = False
         self.in_run = False  # set by the engine
         self._name = f"engine-{next(_numbers)}"
-        self._check_exchanges(program)
+        require_no_meeting(self.options, program.exchange_ops)
         try:
             known: Compiled = {} if compiled is None else compiled
             self._plans = [
@@ -128,13 +128,6 @@ class Learners:
         self.launcher: Launcher = self.tasks
         self.values = ReplicaValues(self.layout, self.options, self.replicas, self.central)
         self.select(0)
-
-    def _check_exchanges(self, program: AnyProgram) -> None:
-        if self.options.first_come and program.exchange_ops:
-            raise InvalidArgumentError(
-                "dispatch: expected round_robin for a step with exchanges, in which all replicas meet; "
-                "got 'fcfs'; leave it out"
-            )
 
     def _bind_central(self, number: int, steps: Sequence[Executable]) -> None:
         """Has every device do what it does once for its replicas in a step, if there is anything."""
@@ -174,7 +167,7 @@ class Learners:
                 f"the replicas have no room for variables made after them: {', '.join(new[:3]) or 'none'}; "
                 "build all steps, optimisers included, before the first one runs"
             )
-        self._check_exchanges(program)
+        require_no_meeting(self.options, program.exchange_ops)
         executables = [plans.compile(program, shapes) for plans in self._plans]
         number, moved, first = self.replicas[0].steps, False, not self.central
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from scheduler.averaging.synchronisation import Synchronisation
+from scheduler.averaging.synchronisation import Synchronisation, require_whole_replicas
 from scheduler.replicas.device_dataset import DeviceDataset
 from scheduler.replicas.device_plans import Compiled, DevicePlans
 from scheduler.replicas.learners import Learners, require_count
@@ -53,8 +53,7 @@ class PartedLearners:
                 f"devices: expected a multiple of devices_per_replica={devices_per_replica}, got "
                 f"{len(devices)} devices"
             )
-        if options.first_come:
-            raise InvalidArgumentError("dispatch: expected round_robin for replicas with several devices")
+        require_whole_replicas(options, devices_per_replica)
         require_different(devices)
         self.devices = list(devices)
         by_part = [self.devices[part::devices_per_replica] for part in range(devices_per_replica)]

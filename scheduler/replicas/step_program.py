@@ -159,8 +159,17 @@ class StepProgram:
     @cached_property
     def definitions(self) -> frozenset[OpDef]:
         """The ops that the step has."""
+        return frozenset(op.definition for op in self._operations)
+
+    @property
+    def updates_weights(self) -> bool:
+        """True if the step writes a trainable variable; an evaluation does not."""
+        return any(map(writes_weights, self._operations))
+
+    @cached_property
+    def _operations(self) -> list[Operation]:
         wanted = [*(tensor.op for tensor in self.fetches), self.update, *self.others]
-        return frozenset(op.definition for op in prune(wanted, self.inputs))
+        return prune(wanted, self.inputs)
 
     @property
     def exchange_ops(self) -> frozenset[OpDef]:
@@ -181,6 +190,12 @@ class StepProgram:
                     "give it with all dimensions known"
                 )
         return dict(zip(self.inputs, shapes, strict=True))
+
+
+def writes_weights(op: Operation) -> bool:
+    """True for an op that writes a trainable variable."""
+    written = (op.inputs[index].op for index in op.definition.writes)
+    return any(v.definition is VariableReference and v.attrs["role"] == "weights" for v in written)
 
 
 AsProgram: TypeAlias = Annotated[StepProgram, instance(StepProgram, expected="a tb.StepProgram")]

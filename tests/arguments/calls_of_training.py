@@ -213,7 +213,7 @@ CALLS: Mapping[str, Call] = {
             "replicas_per_gpu": "extents",
             "num_gpus": "nothing",
             "num_gpus_per_replica": "nothing",
-            **{name: sort for name, sort in SYNCHRONISATION.items() if name not in ("priority", "dispatch")},
+            **{name: sort for name, sort in SYNCHRONISATION.items() if name != "priority"},
             "on_nan": "choice",
             "seeds": "nothing",
         },

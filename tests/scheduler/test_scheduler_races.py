@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +12,13 @@ from scheduler.replicas.central import CentralModel
 from scheduler.replicas.replica import Replica
 from tensorbow.devices import Event, LaunchLog, Stream, find_races
 from tests.scheduler_rig.programs import logistic
-from tests.scheduler_rig.running import PATIENCE_S, Hesitant, Prepared, engine_of, null_devices
+from tests.scheduler_rig.running import (
+    Hesitant,
+    Prepared,
+    complete_while,
+    engine_of,
+    null_devices,
+)
 
 MODEL = logistic()
 RESTARTS = tb.train.PiecewiseConstant([1, 4, 5], [0.4, 0.3, 0.2, 0.1])
@@ -88,38 +90,6 @@ def test_a_held_task_that_fails_ends_the_run() -> None:
         with pytest.raises(OSError, match="the device fell off"):
             complete_while(lambda: engine.run(source.open, 0, 9), held, 1, fail_after=7)
         assert complete_while(lambda: engine.run(source.open, 0, 9), held, 2) == 9
-
-
-def complete_while(
-    work: Callable[[], Any], devices: list[Any], seed: int, fail_after: int | None = None
-) -> Any:
-    """Completes held events in a random legal order until `work` has ended; its result or error."""
-    rng = random.Random(seed)
-    results: list[Any] = []
-    errors: list[BaseException] = []
-
-    def target() -> None:
-        try:
-            results.append(work())
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=target, daemon=True)
-    thread.start()
-    completed = 0
-    deadline = time.monotonic() + PATIENCE_S
-    while thread.is_alive():
-        assert time.monotonic() < deadline, "it hangs"
-        choices = [(d, event) for d in devices for event in d.completable()]
-        if not choices:
-            thread.join(1e-4)
-            continue
-        device, event = rng.choice(choices)
-        completed += 1
-        device.complete(event, error=OSError("the device fell off") if completed == fail_after else None)
-    if errors:
-        raise errors[0]
-    return results[0]
 
 
 # Planted faults -------------------------------------------------------------------------------

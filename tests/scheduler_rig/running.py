@@ -157,6 +157,38 @@ def within(work: Callable[[], Any], seconds: float = PATIENCE_S) -> Any:
     return results[0]
 
 
+def complete_while(
+    work: Callable[[], Any], devices: list[Any], seed: int, fail_after: int | None = None
+) -> Any:
+    """Completes held events in a random legal order until `work` has ended; its result or error."""
+    rng = random.Random(seed)
+    results: list[Any] = []
+    errors: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=target, daemon=True)
+    thread.start()
+    completed = 0
+    deadline = time.monotonic() + PATIENCE_S
+    while thread.is_alive():
+        assert time.monotonic() < deadline, "it hangs"
+        choices = [(d, event) for d in devices for event in d.completable()]
+        if not choices:
+            thread.join(1e-4)
+            continue
+        device, event = rng.choice(choices)
+        completed += 1
+        device.complete(event, error=OSError("the device fell off") if completed == fail_after else None)
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
 def flat(values: dict[str, Any], names: list[str]) -> Any:
     """Variables concatenated to one vector."""
     return np.concatenate([np.ravel(values[name]) for name in names])

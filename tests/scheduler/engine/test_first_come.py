@@ -334,14 +334,23 @@ def test_it_does_not_go_with_steps_on_the_mean_gradient(options: dict[str, Any])
 
 def test_it_is_refused_where_every_replica_is_brought_a_batch() -> None:
     options = Synchronisation(dispatch="fcfs")
-    with pytest.raises(InvalidArgumentError, match="dispatch: expected round_robin for a TensorBowSession"):
+    with pytest.raises(InvalidArgumentError, match="round_robin for a TensorBowSession, which waits"):
         tb.TensorBowSession(graph=tb.Graph(), synchronisation=options)
+    model = well()
+    inputs = [model.batch(0, replica) for replica in range(2)]
     with (
-        engine_of(well(), cpu_devices(1), 2, dispatch="fcfs") as engine,
+        engine_of(model, cpu_devices(1), 2, dispatch="fcfs") as engine,
+        Stepper(engine) as stepper,
         pytest.raises(
-            InvalidArgumentError, match=r"dispatch: expected round_robin for a stepper.*got 'fcfs'"
+            InvalidArgumentError, match=r"dispatch: expected round_robin for a stepper's step.*got 'fcfs'"
         ),
     ):
-        Stepper(engine)
+        stepper.step(inputs)
+    with (
+        engine_of(model, cpu_devices(1), 2) as engine,
+        Stepper(engine) as stepper,
+        pytest.raises(InvalidArgumentError, match="give: expected dispatch fcfs, got 'round_robin'"),
+    ):
+        stepper.give(inputs)
     with pytest.raises(InvalidArgumentError, match="dispatch: expected one of round_robin, fcfs, got 'lifo'"):
         Synchronisation(dispatch="lifo")
