@@ -107,9 +107,9 @@ class PickedInputs(StepInputs):
         recipes = RoundRecipes(self._rows, picks, lambda *where: NO_KEY)
         return LaunchRecipes(recipes, 0 if len(rounds) == 1 else None)
 
-    def give_back(self, rounds: Sequence[RoundInputs]) -> None:
+    def give_back(self, rounds: Sequence[RoundInputs], error: Exception | None = None) -> None:
         """See StepInputs.give_back."""
-        self._numbers.give_back(rounds)
+        self._numbers.give_back(rounds, error)
 
     def skip_to(self, taken: int) -> None:
         """See StepInputs.skip_to."""

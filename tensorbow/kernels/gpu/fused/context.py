@@ -104,7 +104,7 @@ class FusedContext(GpuContext):
         return self.memory.region(array)
 
     def _pointers(self, table: PointerTable) -> DeviceArray:
-        """The tables of all replicas, uint64 [replicas, slots], in device memory: threads cannot move them."""
+        """The tables of all replicas, uint64 [replicas, slots], in device memory: threads can't move them."""
         self.given += table.arrays
         rows = np.zeros((self.memory.replicas, table.slots), np.uint64)
         for slot, array in enumerate(table.arrays):
