@@ -1,7 +1,8 @@
 """Images per second of replicas on one GPU, beside PyTorch and JAX, and the cost of a step and of a launch.
 
     python benchmarks/gpu_replicas.py [--case lenet:16] [--counts 1,2,4,8,16] [--compute fp32|tf32|bf16]
-        [--seconds 1] [--windows 5] [--small] [--output FOLDER]
+        [--replica-mode captured] [--rounds-per-launch 1,16] [--seconds 1] [--windows 5] [--small]
+        [--devices gpu:0] [--output FOLDER]
     python benchmarks/gpu_replicas.py --emulated   # dry run without a GPU; its figures mean nothing
 
 All contestants train in the same precision: batches gathered on the GPU from pictures kept there, forward,
@@ -9,9 +10,11 @@ softmax cross-entropy, backward, momentum SGD. The contestants of a case are ope
 alternate, so that a slow spell of the machine affects all of them; the first windows of each are discarded,
 and tables show medians.
 
-    TensorBow   R replicas of batch size b, not averaged (`none`) and averaged every round (`sma`)
-    PyTorch     one model: eager, and its whole step as a CUDA graph; R models by torch.func.vmap, as a graph
-    JAX         one model under jit; R models by vmap under jit
+    TensorBow   R replicas of batch size b, not averaged (`none`) and averaged every round (`sma`), in every
+                replica mode of this version, with one and several rounds per launch
+    PyTorch     one model: eager, its whole step as a CUDA graph, and compiled; R models by torch.func.vmap,
+                as a graph; examples are drawn for many steps at once, outside of the graphs
+    JAX         one model under jit, R models by vmap, both also with many steps a call by lax.scan
 
 PyTorch and JAX take part where they are installed. A contestant that fails, such as one that does not
 fit into memory, is left out, and the result says so.
@@ -29,6 +32,7 @@ from gpu_replicas_ours import our_contestants
 from gpu_replicas_report import described, draw, summary, table
 from gpu_replicas_torch import torch_contestants
 from harness import parser, positive_float, positive_int, print_table, save
+from replica_modes import missing, modes, ways_here
 
 NAME = "gpu_replicas"
 COUNTS, SMALL_COUNTS = (1, 2, 4, 8, 16), (1, 2)
@@ -74,6 +78,7 @@ def measure(contestants: list[Contestant], settings: Settings, absent: list[str]
         {
             "name": contestant.name,
             "replicas": contestant.replicas,
+            "way": contestant.way,
             "images_per_second": statistics.median(rates[contestant][WARM_WINDOWS:]),
             "windows": rates[contestant][WARM_WINDOWS:],
             **contestant.facts(),
@@ -112,11 +117,18 @@ def arguments() -> argparse.Namespace:
     made = parser(__doc__, NAME)
     made.add_argument("--case", type=one_case, action="append", help="MODEL:BATCH_SIZE; default: all cases")
     made.add_argument("--counts", type=numbers, help="numbers of replicas, such as 1,2,4")
+    known = [mode for mode in modes() if not missing(mode)]
+    made.add_argument("--replica-mode", choices=known, action="append", help="of our replicas; default: all")
+    made.add_argument(
+        "--rounds-per-launch", type=numbers, help="of our replicas, such as 1,16; default 1,16, small 1"
+    )
     made.add_argument("--compute", choices=("fp32", "tf32", "bf16"), default="fp32")
     made.add_argument("--seconds", type=positive_float, help="length of a window; default 1, small 0.1")
     made.add_argument("--windows", type=positive_int, help="windows of each contestant; default 5, small 2")
     made.add_argument("--emulated", action="store_true", help="dry run without a GPU; writes no file")
     options = made.parse_args()
+    options.replica_mode = options.replica_mode or known
+    options.rounds_per_launch = options.rounds_per_launch or ([1] if options.small else [1, 16])
     options.counts = options.counts or list(SMALL_COUNTS if options.small else COUNTS)
     options.seconds = options.seconds or (0.1 if options.small else 1.0)
     options.windows = options.windows or (2 if options.small else 5)
@@ -134,8 +146,9 @@ def main() -> None:
         if not status.runtimes:
             sys.exit(f"{status.problem}; or see that the benchmark works: --emulated")
         runtime = status.runtimes[0]
+    ways = [way for way in ways_here(options.rounds_per_launch) if way.mode in options.replica_mode]
     settings = Settings(
-        runtime, options.counts, options.compute, options.seconds, options.windows, options.emulated
+        runtime, options.counts, options.compute, options.seconds, options.windows, options.emulated, ways
     )
     gpu = described(settings)
     print(*(f"{key}: {value}" for key, value in gpu.items()), sep="\n", flush=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ours import made_up_data
+from replica_modes import Ways, ways_here
 
 from tensorbow.data import ImageDataset
 from tensorbow.devices.cuda_runtime import CudaRuntime
@@ -37,7 +38,10 @@ CASES = (
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a run. seconds: per window; windows: per contestant. emulated: peers run on the CPU."""
+    """Settings of a run. seconds: per window; windows: per contestant. emulated: peers run on the CPU.
+
+    ways: in which our replicas run.
+    """
 
     runtime: CudaRuntime
     counts: list[int]
@@ -45,17 +49,22 @@ class Settings:
     seconds: float
     windows: int
     emulated: bool
+    ways: Sequence[Ways] = field(default_factory=lambda: ways_here([1]))
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """window: trains for about so many seconds, returns images per second. facts: further measurements."""
+    """window: trains for about so many seconds, returns images per second. facts: further measurements.
+
+    way: in which our replicas run; empty for peers.
+    """
 
     name: str
     replicas: int
     window: Callable[[float], float]
     close: Callable[[], None] = lambda: None
     facts: Callable[[], dict[str, Any]] = field(default=dict)
+    way: str = ""
 
 
 Opening = Iterator[tuple[str, Callable[[], Contestant]]]  # of contestants by name, one after the other

@@ -1,4 +1,4 @@
-"""JAX for `gpu_replicas.py`: one model under jit, many by vmap under jit, buffers donated."""
+"""JAX for `gpu_replicas.py`: one model, or many by vmap, under jit; one step a call, or many by lax.scan."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from harness import paced
 from ours import LEARNING_RATE, MOMENTUM
 
 Weights = dict[str, Any]
+SCANNED_STEPS = 64  # in a call of lax.scan
 
 
 def jax_contestants(case: Case, settings: Settings) -> Opening:
@@ -26,11 +27,13 @@ def jax_contestants(case: Case, settings: Settings) -> Opening:
     if not settings.emulated and jax.default_backend() != "gpu":
         return
     for replicas in settings.counts:
-        name = "JAX jit" if replicas == 1 else "JAX vmap"
-        yield f"{name} x {replicas}", partial(_contestant, name, case, settings, replicas)
+        for steps in (SCANNED_STEPS, 1):
+            name = "JAX jit" if replicas == 1 else "JAX vmap"
+            name += " + scan" if steps > 1 else ""
+            yield f"{name} x {replicas}", partial(_contestant, name, case, settings, replicas, steps)
 
 
-def _contestant(name: str, case: Case, settings: Settings, replicas: int) -> Contestant:
+def _contestant(name: str, case: Case, settings: Settings, replicas: int, steps: int) -> Contestant:
     import jax
     import jax.numpy as jnp
     from models_jax import Network, initial_weights
@@ -53,18 +56,22 @@ def _contestant(name: str, case: Case, settings: Settings, replicas: int) -> Con
 
     initial = initial_weights(case.model, images[: case.batch_size])
     keys = jax.random.split(jax.random.key(1), replicas)
+    one_step: Callable[..., Any] = step if replicas == 1 else jax.vmap(step)
+
+    def many_steps(*carried: Any) -> Any:
+        return jax.lax.scan(lambda held, _: (one_step(*held), None), carried, None, length=steps)[0]
+
+    compiled = jax.jit(one_step if steps == 1 else many_steps, donate_argnums=(0, 1, 2))
     if replicas == 1:
         weights, state = {n: jnp.asarray(w) for n, w in initial.items()}, keys[0]
-        compiled: Callable[..., Any] = jax.jit(step, donate_argnums=(0, 1, 2))
     else:
         weights, state = {n: jnp.stack([w] * replicas) for n, w in initial.items()}, keys
-        compiled = jax.jit(jax.vmap(step), donate_argnums=(0, 1, 2))
     held = [weights, {n: jnp.zeros_like(w) for n, w in weights.items()}, state]
 
-    def run_steps(steps: int) -> None:
-        for _ in range(steps):
+    def run_steps(number: int) -> None:
+        for _ in range(number):
             held[:] = compiled(*held)
         jax.block_until_ready(held)
 
-    window = paced(run_steps, replicas * case.batch_size)
+    window = paced(run_steps, steps * replicas * case.batch_size)
     return Contestant(name, replicas, window, held.clear)

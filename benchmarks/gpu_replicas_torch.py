@@ -1,12 +1,14 @@
-"""PyTorch for `gpu_replicas.py`: one model eager or as a CUDA graph, many by torch.func.vmap.
+"""PyTorch for `gpu_replicas.py`: one model eager, compiled, or as a CUDA graph, many by torch.func.vmap.
 
 The fastest settings of PyTorch: channels-last pictures and filters, cuDNN's benchmarked algorithms, the fused
-optimiser, whole steps in CUDA graphs. In vmap batch norms use the batch's statistics and keep no moving ones.
+optimiser, whole steps in CUDA graphs. The examples of many steps are drawn at once, outside of the graphs,
+which gather them. In vmap batch norms use the batch's statistics and keep no moving ones.
 """
 
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -17,6 +19,7 @@ from harness import paced
 from ours import LEARNING_RATE, MOMENTUM
 
 WARM_STEPS = 3  # before a capture
+DRAWN_STEPS = 256  # whose examples are drawn at once
 
 
 def torch_contestants(case: Case, settings: Settings) -> Opening:
@@ -30,8 +33,9 @@ def torch_contestants(case: Case, settings: Settings) -> Opening:
             return
         gc.collect()
         torch.cuda.empty_cache()  # of the case before
-        yield "PyTorch graph", partial(_one, case, settings, captured=True)
-    yield "PyTorch eager", partial(_one, case, settings, captured=False)
+        yield "PyTorch graph", partial(_one, case, settings, "PyTorch graph")
+        yield "PyTorch compile + graph", partial(_one, case, settings, "PyTorch compile + graph")
+    yield "PyTorch eager", partial(_one, case, settings, "PyTorch eager")
     for replicas in settings.counts:
         if replicas > 1:
             yield f"PyTorch vmap x {replicas}", partial(_many, case, settings, replicas)
@@ -56,7 +60,21 @@ def channels_last(images: Any) -> Any:
     return images.movedim(-1, -3)
 
 
-def _one(case: Case, settings: Settings, captured: bool) -> Contestant:
+def _drawn(torch: Any, labels: Any, shape: tuple[int, ...]) -> tuple[Any, Callable[[], None]]:
+    """Indices of a step's examples, int64 of that shape, and a call that replaces them by the next ones."""
+    drawn = torch.randint(len(labels), (DRAWN_STEPS, *shape), device=labels.device)
+    chosen, steps = drawn[0].clone(), itertools.count(1)
+
+    def draw() -> None:
+        at = next(steps) % DRAWN_STEPS
+        if at == 0:
+            torch.randint(len(labels), drawn.shape, device=labels.device, out=drawn)
+        chosen.copy_(drawn[at])
+
+    return chosen, draw
+
+
+def _one(case: Case, settings: Settings, name: str) -> Contestant:
     torch, images, labels = _prepared(case, settings)
     from models_torch import torch_network
 
@@ -64,15 +82,16 @@ def _one(case: Case, settings: Settings, captured: bool) -> Contestant:
     network = network.to(images.device, memory_format=torch.channels_last)
     options = {} if settings.emulated else {"fused": True}
     optimizer = torch.optim.SGD(network.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM, **options)
+    chosen, draw = _drawn(torch, labels, (case.batch_size,))
+    logits = torch.compile(network) if "compile" in name else network
 
     def step() -> None:
-        chosen = torch.randint(len(labels), (case.batch_size,), device=images.device)
         optimizer.zero_grad(set_to_none=True)
-        torch.nn.functional.cross_entropy(network(channels_last(images[chosen])), labels[chosen]).backward()
+        torch.nn.functional.cross_entropy(logits(channels_last(images[chosen])), labels[chosen]).backward()
         optimizer.step()
 
-    name = "PyTorch graph" if captured else "PyTorch eager"
-    return _contestant(torch, name, 1, case, settings, _captured(torch, step) if captured else step)
+    run = _captured(torch, step) if "graph" in name else step
+    return _contestant(torch, name, 1, case, settings, draw, run)
 
 
 def _many(case: Case, settings: Settings, replicas: int) -> Contestant:
@@ -92,10 +111,10 @@ def _many(case: Case, settings: Settings, replicas: int) -> Contestant:
         return torch.nn.functional.cross_entropy(torch.func.functional_call(base, (one, kept), (x,)), y)
 
     gradients = torch.func.vmap(torch.func.grad(loss), randomness="different")
+    chosen, draw = _drawn(torch, labels, (replicas, case.batch_size))
 
     @torch.no_grad()
     def step() -> None:
-        chosen = torch.randint(len(labels), (replicas, case.batch_size), device=images.device)
         found = gradients(weights, buffers, channels_last(images[chosen]), labels[chosen])
         moved = list(velocity.values())
         torch._foreach_mul_(moved, MOMENTUM)
@@ -103,7 +122,7 @@ def _many(case: Case, settings: Settings, replicas: int) -> Contestant:
         torch._foreach_add_(list(weights.values()), moved, alpha=-LEARNING_RATE)
 
     run = step if settings.emulated else _captured(torch, step)
-    return _contestant(torch, "PyTorch vmap", replicas, case, settings, run)
+    return _contestant(torch, "PyTorch vmap", replicas, case, settings, draw, run)
 
 
 def _captured(torch: Any, step: Callable[[], None]) -> Callable[[], None]:
@@ -122,10 +141,17 @@ def _captured(torch: Any, step: Callable[[], None]) -> Callable[[], None]:
 
 
 def _contestant(
-    torch: Any, name: str, replicas: int, case: Case, settings: Settings, step: Callable[[], None]
+    torch: Any,
+    name: str,
+    replicas: int,
+    case: Case,
+    settings: Settings,
+    draw: Callable[[], None],
+    step: Callable[[], None],
 ) -> Contestant:
     def run_steps(steps: int) -> None:
         for _ in range(steps):
+            draw()
             step()
         if not settings.emulated:
             torch.cuda.synchronize()

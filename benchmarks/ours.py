@@ -11,6 +11,7 @@ from scheduler import RoundResults
 from scheduler.training.classifier_step import build_program
 from scheduler.training.tally import Tally
 from tensorbow.data import ImageDataset, make_synthetic
+from tensorbow.devices import Device
 from tensorbow.models import get_model
 
 EXAMPLES, CLASSES = 4096, 10
@@ -67,7 +68,7 @@ def training_window(
     *,
     sync: str = "sma",
     tau: int = 1,
-    devices: tuple[str, ...] = ("/cpu:0",),
+    devices: tuple[str | Device, ...] = ("/cpu:0",),
     data: ImageDataset | None = None,
     data_on_device: str = "auto",
     depth: int = 4,

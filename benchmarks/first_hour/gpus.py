@@ -1,0 +1,120 @@
+"""The GPUs of this process, or an emulated one, and what describes them in a result."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import metadata
+from typing import Any
+
+from first_hour.records import NotThereError, Recorder
+from tensorbow.devices import GpuDevice, gpu_status
+from tensorbow.devices.cuda_runtime import CudaRuntime
+
+SWITCH = "TENSORBOW_TEST_GPU"
+PACKAGES = ("numpy", "cupy-cuda12x", "cupy-cuda13x", "torch", "jax", "jaxlib", "cuda-toolkit")
+PACKAGES += ("nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
+PACKAGES += ("nvidia-cublas-cu12", "nvidia-cublas")
+
+
+def is_emulated() -> bool:
+    """True if the environment asks for the emulated GPU of the tests."""
+    return os.environ.get(SWITCH) == "emulated"
+
+
+def runtimes() -> list[CudaRuntime]:
+    """Runtimes of all GPUs. Raises NotThereError with the reason where there is none."""
+    if is_emulated():
+        from tests.gpu_rig.emulated_cuda import EmulatedCuda
+
+        return [EmulatedCuda()]
+    status = gpu_status()
+    if not status.runtimes:
+        raise NotThereError(status.problem)
+    return list(status.runtimes)
+
+
+@contextmanager
+def opened(count: int = 1, per_gpu: int = 1) -> Iterator[list[GpuDevice]]:
+    """Devices on the first GPUs, closed afterwards. per_gpu: devices that share a GPU."""
+    found = runtimes()
+    if count > len(found):
+        raise NotThereError(
+            f"{count} GPUs are needed, there {'is' if len(found) == 1 else 'are'} {len(found)}"
+        )
+    chosen = [runtime for runtime in found[:count] for _ in range(per_gpu)]
+    limits = [None if per_gpu == 1 else int(0.9 * r.memory_info()[0]) // per_gpu for r in chosen]
+    devices = [
+        GpuDevice(f"/gpu:{number}", runtime, limit_nbytes=limit)
+        for number, (runtime, limit) in enumerate(zip(chosen, limits, strict=True))
+    ]
+    try:
+        yield devices
+    finally:
+        for device in devices:
+            device.close(drain=False)
+        for runtime in found if is_emulated() else ():
+            runtime.close()  # type: ignore[attr-defined]  # the emulated one ends its threads
+
+
+def facts(recorder: Recorder) -> None:
+    """Part that describes the machine."""
+    recorder.check("machine", described)
+
+
+def described() -> dict[str, Any]:
+    """GPUs, driver, compiler and versions of libraries."""
+    found = runtimes()
+    first = found[0].properties
+    seen: dict[str, Any] = {
+        "device": first.name,
+        "gpus": len(found),
+        "compute_capability": first.architecture / 10,
+        "multiprocessors": first.multiprocessors,
+        "memory_gib": round(first.memory_nbytes / 2**30, 1),
+        "compiler": found[0].compiler,
+        "cores": os.cpu_count(),
+    }
+    if is_emulated():
+        seen |= {"emulated": True}
+    else:
+        seen |= {"driver": driver(), "libraries": library_versions()}
+    packages = {}
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            packages[name] = metadata.version(name)
+    return {**seen, "packages": packages}
+
+
+def driver() -> str:
+    """Versions of the driver and of its CUDA."""
+    import pynvml
+
+    nvml: Any = pynvml
+    nvml.nvmlInit()
+    try:
+        cuda = nvml.nvmlSystemGetCudaDriverVersion_v2()
+        return f"{nvml.nvmlSystemGetDriverVersion()}, CUDA {cuda // 1000}.{cuda % 1000 // 10}"
+    finally:
+        nvml.nvmlShutdown()
+
+
+def library_versions() -> dict[str, Any]:
+    """Versions of CUDA's runtime, cuDNN and NCCL as the loaded libraries say; errors as text."""
+    from cupy.cuda import nccl, runtime
+
+    from tensorbow.devices.cuda_libraries import load_cuda_library
+
+    questions = {
+        "cuda_runtime": runtime.runtimeGetVersion,
+        "nccl": nccl.get_version,
+        "cudnn": lambda: int(load_cuda_library("cudnn").cudnnGetVersion()),
+    }
+    answers: dict[str, Any] = {}
+    for name, question in questions.items():
+        try:
+            answers[name] = question()
+        except Exception as error:  # a library that is not there is a finding, too
+            answers[name] = f"{type(error).__name__}: {error}"
+    return answers

@@ -1,0 +1,59 @@
+"""Sizes of the stages: the real one, and one that an emulated GPU on a CPU can do in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Size:
+    """cases: of stages 2 and 4. counts: of replicas. loops: of a tight loop. rounds_s: seconds of rounds.
+
+    window_s, windows: of each contestant of stage 5. engines: built one after the other to compare bits.
+    connections: hardware queues. rounds_per_launch: tried in stages 4 and 5.
+    """
+
+    cases: tuple[str, ...] = ("lenet:16", "resnet32:32")
+    overlap_cases: tuple[str, ...] = ("lenet:4", "lenet:16", "resnet32:32")
+    contests: tuple[str, ...] = ("lenet:16", "lenet:4", "resnet32:32", "lenet:32", "logreg:16", "resnet32:64")
+    bits_case: str = "lenet:4"
+    counts: tuple[int, ...] = (1, 2, 4, 8, 16)
+    more_counts: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    contest_counts: tuple[int, ...] = (1, 2, 4, 8, 16)
+    connections: tuple[int, ...] = (8, 32)
+    rounds_per_launch: tuple[int, ...] = (1, 16)
+    loops: int = 300
+    calls: int = 2000
+    repeats: int = 20
+    rounds_s: float = 0.4
+    engines: int = 50
+    window_s: float = 0.5
+    windows: int = 3
+    open_s: float = 300.0  # of all contestants together
+    test_s: float = 60.0
+    workers: int = 4
+
+
+SIZES = {
+    "full": Size(),
+    "tiny": Size(
+        cases=("logreg:4",),
+        overlap_cases=("logreg:4",),
+        contests=("logreg:4",),
+        bits_case="logreg:4",
+        counts=(1, 2),
+        more_counts=(1, 2),
+        contest_counts=(1, 2),
+        connections=(8,),
+        rounds_per_launch=(1, 2),
+        loops=3,
+        calls=5,
+        repeats=2,
+        rounds_s=0.02,
+        engines=2,
+        window_s=0.02,
+        windows=1,
+        test_s=120.0,
+        workers=1,
+    ),
+}
