@@ -1,20 +1,24 @@
 """Throughput against the number of replicas (TensorBow thesis, figures 5.6 to 5.9).
 
-    python benchmarks/fig_5_6_to_5_9.py [--small] [--output FOLDER]
+    python benchmarks/fig_5_6_to_5_9.py [--thesis] [--devices gpu:0,gpu:1] [--small] [--output FOLDER]
 
 LeNet and ResNet-32 with small batches on one device with 1, 2, 3 and 4 replicas, averaged every round and
 independent; then the same over two virtual CPU devices (figure 5.9). A replica is one thread, and a virtual
 device is only a name for some of the threads, so throughput stops growing when there are as many replicas as
 cores. On a GPU, as in the thesis, it stops growing when the device is full.
+
+With `--thesis`, and on GPUs, the experiment has the thesis's models and axes: see `thesis_throughput.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import thesis_throughput
 from experiments import case_of
-from harness import cores, in_turn, parser
+from harness import by_the_thesis, cores, device_noun, in_turn, parser, save
 from results_page import Table
 from sweep import (
     TITLES,
@@ -85,8 +89,13 @@ def table(details: dict[str, Any]) -> Table:
 
 
 def main() -> None:
-    options = parser(__doc__, NAME).parse_args()
+    options = parser(__doc__, NAME, most_devices=4, thesis=True).parse_args()
     seconds, windows = (0.25, 3) if options.small else (2.0, 7)
+    if by_the_thesis(options):
+        details = thesis_throughput.details_of(options, seconds, windows)
+        picture = partial(thesis_throughput.draw, rows=details["rows"], device=device_noun(options))
+        save(options, NAME, details, thesis_throughput.table(details), picture)
+        return
     counts = (1, 2, 4) if options.small else (1, 2, 3, 4)
     one = ONE_DEVICE[:3:2] if options.small else ONE_DEVICE
     two = TWO_DEVICES[:1] if options.small else TWO_DEVICES

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments import case_of
 from gpu_replicas_contestant import Case, Settings
+from harness import driver
 from results_page import Table
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def described(settings: Settings) -> dict[str, Any]:
         "compute_capability": f"{major}.{minor}",
         "multiprocessors": properties.multiprocessors,
         "memory_nbytes": properties.memory_nbytes,
-        "driver": "none" if settings.emulated else _driver(),
+        "driver": "none" if settings.emulated else driver(),
         "compiler": settings.runtime.compiler,
         "packages": ", ".join(packages),
         "compute": settings.compute,
@@ -52,18 +53,6 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _driver() -> str:
-    import pynvml
-
-    nvml: Any = pynvml
-    nvml.nvmlInit()
-    try:
-        cuda = nvml.nvmlSystemGetCudaDriverVersion_v2()
-        return f"{nvml.nvmlSystemGetDriverVersion()}, CUDA {cuda // 1000}.{cuda % 1000 // 10}"
-    finally:
-        nvml.nvmlShutdown()
 
 
 def summary(case: Case, rows: list[Row]) -> dict[str, Any]:

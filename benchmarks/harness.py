@@ -35,6 +35,7 @@ THREAD_VARIABLES = (
     "TENSORBOW_CPU",
 )
 LEARNING_RATE, MOMENTUM = 0.001, 0.9  # of all contestants, where only rates are measured
+CPU = ("/cpu:0",)  # default of `--devices`
 LEAST_STEPS = 4  # of a window
 DOTS_PER_INCH = 120
 
@@ -43,10 +44,13 @@ Window = Callable[[float], float]
 """Trains for about so many seconds; returns units per second."""
 
 
-def parser(doc: str | None, name: str) -> argparse.ArgumentParser:
-    """Argument parser with the options of every experiment, `--small` and `--output`; `name`: of its files.
+def parser(
+    doc: str | None, name: str, *, cpu_only: str = "", most_devices: int = 1, thesis: bool = False
+) -> argparse.ArgumentParser:
+    """Argument parser with the options of every experiment: `--small`, `--output` and `--devices`.
 
-    The parsed options have `experiment`, that name, for `settings_of` and messages.
+    name: of its files; the parsed options have it as `experiment`. cpu_only, most_devices: see `add_devices`.
+    thesis: adds `--thesis`; see `by_the_thesis`.
     """
     made = argparse.ArgumentParser(
         prog=f"benchmarks/{name}.py", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -59,8 +63,93 @@ def parser(doc: str | None, name: str) -> argparse.ArgumentParser:
         type=Path,
         help="folder of the results; default: benchmarks/results, with --small its folder `small`",
     )
+    add_devices(made, name, cpu_only, most_devices)
+    if thesis:
+        made.add_argument(
+            "--thesis",
+            action="store_true",
+            help="the thesis's models, batch sizes and counts, in a folder of their own; on GPUs always",
+        )
     made.set_defaults(experiment=name)
     return made
+
+
+def add_devices(made: argparse.ArgumentParser, name: str, cpu_only: str = "", most_devices: int = 1) -> None:
+    """Adds `--devices`, whose value is a tuple of names such as /gpu:0.
+
+    cpu_only: reason why the experiment measures CPU devices only, if it does. most_devices: that it uses.
+    """
+
+    def names(text: str) -> tuple[str, ...]:
+        found = devices_named(text)
+        if len(found) > most_devices:
+            raise argparse.ArgumentTypeError(f"{name} uses at most {most_devices}, got {len(found)}")
+        if cpu_only and (gpus := [device for device in found if is_gpu(device)]):
+            raise argparse.ArgumentTypeError(f"{name} measures CPU devices only ({cpu_only}), got {gpus[0]}")
+        return found
+
+    default = CPU if cpu_only or name != "gpu_replicas" else ("/gpu:0",)
+    made.add_argument(
+        "--devices",
+        type=names,
+        default=default,
+        metavar="DEVICE[,DEVICE...]",
+        help=f"devices to measure on, such as gpu:0,gpu:1; default {default[0].strip('/')}",
+    )
+
+
+def devices_named(text: str) -> tuple[str, ...]:
+    """Parses devices such as gpu:0,gpu:1 to /gpu:0 and /gpu:1, as the `type=` of an option.
+
+    Raises ArgumentTypeError for what is no CPU or GPU, for repetitions, and for GPUs that are not there.
+    """
+    from tensorbow.devices import DeviceName, gpu_status
+    from tensorbow.devices.gpu_discovery import count_gpus
+    from tensorbow.errors import InvalidArgumentError
+
+    try:
+        parsed = [DeviceName.parse(word) for word in text.split(",")]
+    except InvalidArgumentError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if any(name.kind not in ("CPU", "GPU") or name.index is None or name.job for name in parsed):
+        raise argparse.ArgumentTypeError(f"expected names such as gpu:0,gpu:1 or cpu:0, got {text!r}")
+    if len(set(parsed)) < len(parsed) or len({name.kind for name in parsed}) > 1:
+        raise argparse.ArgumentTypeError(f"expected different devices of one kind, got {text!r}")
+    if parsed[0].kind == "GPU":
+        if gpus_are_emulated():
+            from tests.gpu_rig.runtimes import show_emulated_gpu
+
+            show_emulated_gpu()
+        count = count_gpus()
+        if any((name.index or 0) >= count for name in parsed):
+            problem = gpu_status().problem or f"there are {count} GPU devices, from gpu:0 on"
+            raise argparse.ArgumentTypeError(f"{text}: {problem}")
+    return tuple(name.short for name in parsed)
+
+
+def gpus_are_emulated() -> bool:
+    """True if the environment asks for the emulated GPU of the tests in place of a real one."""
+    return os.environ.get("TENSORBOW_TEST_GPU") == "emulated"
+
+
+def is_gpu(device: str) -> bool:
+    """True for the name of a GPU."""
+    return device.startswith("/gpu:")
+
+
+def on_gpus(options: argparse.Namespace) -> bool:
+    """True if an experiment measures GPUs."""
+    return is_gpu(options.devices[0])
+
+
+def device_noun(options: argparse.Namespace) -> str:
+    """Name of what `--devices` lists, for axes."""
+    return "GPU" if on_gpus(options) else "virtual CPU device"
+
+
+def by_the_thesis(options: argparse.Namespace) -> bool:
+    """True if an experiment has the thesis's models, batch sizes and counts: with `--thesis`, and on GPUs."""
+    return bool(getattr(options, "thesis", False)) or on_gpus(options)
 
 
 def positive_int(text: str) -> int:
@@ -83,8 +172,13 @@ def positive_float(text: str) -> float:
 
 
 def output_path(options: argparse.Namespace, file_name: str) -> Path:
-    """Path of a results file; makes its folder."""
-    folder: Path = options.output or (RESULTS / "small" if options.small else RESULTS)
+    """Path of a results file; makes its folder.
+
+    Without `--output` results of GPUs, and of the thesis's cases on a CPU, have folders of their own.
+    """
+    kind = "small" if options.small else "gpu" if on_gpus(options) else ""
+    kind = kind or ("thesis" if by_the_thesis(options) else "")
+    folder: Path = options.output or RESULTS / kind
     folder.mkdir(parents=True, exist_ok=True)
     return folder / file_name
 
@@ -103,6 +197,32 @@ def versions() -> dict[str, str | None]:
     """Versions of Python and packages (None if not installed), and the backend of CPU devices."""
     packages = {name: _version(name) for name in PACKAGES}
     return {"Python": platform.python_version(), **packages, "CPU backend": _cpu_backend()}
+
+
+def gpus_of(devices: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Names of the GPUs of devices, and versions of what they were measured with."""
+    from tensorbow.devices import GpuDevice, get_device
+    from tensorbow.kernels import backend_for
+
+    opened = [device for name in devices if isinstance(device := get_device(name), GpuDevice)]
+    made = backend_for(opened[0]).made_with(opened[0])
+    found = {f"GPU {key}": str(value) for key, value in made.items()}
+    if not gpus_are_emulated():
+        found["driver"] = driver()
+    return [device.runtime.properties.name for device in opened], found
+
+
+def driver() -> str:
+    """Versions of NVIDIA's driver and of its CUDA."""
+    import pynvml
+
+    nvml: Any = pynvml
+    nvml.nvmlInit()
+    try:
+        cuda = nvml.nvmlSystemGetCudaDriverVersion_v2()
+        return f"{nvml.nvmlSystemGetDriverVersion()}, CUDA {cuda // 1000}.{cuda % 1000 // 10}"
+    finally:
+        nvml.nvmlShutdown()
 
 
 def cores() -> int:
@@ -201,7 +321,10 @@ def paced(run_steps: Callable[[int], object], units: int, per_second: float = 20
 def described(options: argparse.Namespace, name: str) -> dict[str, Any]:
     """Head of a result: its name, the date, the machine, versions and the command."""
     today = datetime.now(timezone.utc).date().isoformat()
-    where = {"machine": machine(), "versions": versions()}
+    where: dict[str, dict[str, Any]] = {"machine": machine(), "versions": dict(versions())}
+    if on_gpus(options):
+        where["machine"]["gpus"], more = gpus_of(options.devices)
+        where["versions"] |= more
     return {"name": name, "date": today, **where, "command": command_line(options)}
 
 
@@ -260,7 +383,9 @@ def _without_folders(word: str, options: argparse.Namespace) -> str:
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
     """Options as JSON values, without the output folder; other folders as in `command_line`."""
-    kept = {name: value for name, value in vars(options).items() if name not in ("output", "experiment")}
+    without = {"output", "experiment", *(("devices",) if options.devices == CPU else ())}
+    without |= {"thesis"} if not getattr(options, "thesis", False) else set()
+    kept = {name: value for name, value in vars(options).items() if name not in without}
     return {name: name.upper() if isinstance(value, Path) else value for name, value in kept.items()}
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from experiments import TITLES
-from harness import Window, interleave, save
+from harness import CPU, Measured, Window, interleave, is_gpu, save
 from ours import training_window
 from results_page import Table
 
@@ -26,7 +26,7 @@ VIRTUAL = "Virtual CPU devices are threads of the same cores: more of them bring
 
 @dataclass(frozen=True)
 class Setting:
-    """Training setting. replicas: on each device. devices: number of virtual CPU devices."""
+    """Training setting. replicas: on each device. devices: how many, of those of `measure`."""
 
     model: str
     batch_size: int
@@ -45,19 +45,27 @@ class Setting:
     @property
     def label(self) -> str:
         """Text of the whole setting."""
-        where = "" if self.devices == 1 else f" on each of {self.devices} virtual devices"
+        where = "" if self.devices == 1 else f" on each of {self.devices} devices"
         return f"{TITLES[self.model]} b={self.batch_size}, {self.replicas} replicas{where}, {self.method}"
 
 
 def measure(
-    settings: Iterable[Setting], seconds: float, windows: int, others: Mapping[str, Window] | None = None
+    settings: Iterable[Setting],
+    seconds: float,
+    windows: int,
+    others: Mapping[str, Window] | None = None,
+    names: Sequence[str] = (),
 ) -> list[Row]:
     """Row for each setting: its fields, images per second (median, spread, all windows), ms per round.
 
     others: peers by name, whose rows have only `method`, the name, and images per second. All settings and
-    peers run in turn, so that they can be compared with each other.
+    peers run in turn, so that they can be compared with each other. names: devices; by default virtual CPU
+    devices, as many as a setting asks for.
     """
     others = others or {}
+    if not names or names == CPU:
+        settings = list(settings)
+        names = [f"/cpu:{index}" for index in range(max((s.devices for s in settings), default=1))]
     with ExitStack() as engines:
         contestants = {
             setting: engines.enter_context(
@@ -67,7 +75,8 @@ def measure(
                     setting.replicas,
                     sync=setting.sync,
                     tau=setting.tau,
-                    devices=tuple(f"/cpu:{index}" for index in range(setting.devices)),
+                    devices=tuple(names[: setting.devices]),
+                    data_on_device="always" if is_gpu(names[0]) else "auto",
                 )
             )
             for setting in settings
@@ -92,6 +101,63 @@ def measure(
             }
         )
     return rows
+
+
+def measure_runs(settings: Sequence[Setting], seconds: float, runs: int, names: Sequence[str]) -> list[Row]:
+    """Rows as of `measure`, with a sample for each of several runs: engines of their own, made anew."""
+    found: dict[str, Row] = {}
+    for number in range(runs):
+        for row in measure(settings, seconds, 1, names=names):
+            first = found.setdefault(
+                f"{row['model']} {row['method']} {row['replicas']} {row['devices']}", row
+            )
+            if number:
+                first["images_per_second"]["samples"] += row["images_per_second"]["samples"]
+    for row in found.values():
+        row["images_per_second"] = Measured(row["images_per_second"]["samples"]).as_json()
+        images = row["batch_size"] * row["replicas"] * row["devices"]
+        row["ms_per_round"] = float(f"{1e3 * images / row['images_per_second']['median']:.5g}")
+    return list(found.values())
+
+
+def draw_boxes(axes: Axes, rows: Sequence[Row], x: str) -> None:
+    """Draws a box for each row over its field `x`: quartiles and median of the runs; whiskers to 1.5 of their
+    distance.
+    """
+    axes.boxplot(
+        [row["images_per_second"]["samples"] for row in rows],
+        positions=[row[x] for row in rows],
+        widths=0.5,
+        patch_artist=True,
+        boxprops={"facecolor": "#b9cbe0", "edgecolor": COLOURS[0]},
+        medianprops={"color": COLOURS[1], "linewidth": 1.5},
+        whiskerprops={"color": COLOURS[0]},
+        capprops={"color": COLOURS[0]},
+        flierprops={"marker": "o", "markersize": 3, "markeredgecolor": COLOURS[0]},
+    )
+
+
+def draw_bars(
+    axes: Axes, rows: Sequence[Row], x: str, series: Callable[[Row], str], colours: Sequence[str] = COLOURS
+) -> None:
+    """Draws groups of bars over the field `x`, one for each series: medians, and the range of the windows."""
+    names, places = list(dict.fromkeys(map(series, rows))), sorted({row[x] for row in rows})
+    width = 0.8 / len(names)
+    for number, (name, colour) in enumerate(zip(names, colours, strict=False)):
+        line = [row for row in rows if series(row) == name]
+        samples = [row["images_per_second"]["samples"] for row in line]
+        middles = [statistics.median(values) for values in samples]
+        below = [middle - min(values) for middle, values in zip(middles, samples, strict=True)]
+        above = [max(values) - middle for middle, values in zip(middles, samples, strict=True)]
+        at = [places.index(row[x]) + width * (number - (len(names) - 1) / 2) for row in line]
+        style = {"capsize": 3, "error_kw": {"elinewidth": 1}}
+        axes.bar(at, middles, 0.92 * width, yerr=(below, above), color=colour, label=name, **style)
+    axes.set_xticks(range(len(places)), [str(place) for place in places])
+
+
+def draw_baseline(axes: Axes, value: float, label: str) -> None:
+    """Draws a horizontal line at a value of the thesis, or of a contestant that does not depend on x."""
+    axes.axhline(value, color="#b03030", linestyle=":", linewidth=1.3, label=label)
 
 
 def draw_lines(

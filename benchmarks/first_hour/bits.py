@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from harness import gpus_are_emulated
 from replica_modes import WANTED, Ways, missing
 
 from first_hour.engines import state_of, training
-from first_hour.gpus import is_emulated, opened
+from first_hour.gpus import opened
 from first_hour.records import NotThereError, Recorder
 from first_hour.suites import ROOT
 
@@ -108,7 +109,7 @@ def checkers(recorder: Recorder, tools: Sequence[str]) -> None:
 def checked(what: str, tool: str, expected: int) -> dict[str, Any]:
     """Runs `tests.gpu_rig.checked_step` under a checker; on the emulated GPU, which looks itself, without."""
     command = [sys.executable, "-m", "tests.gpu_rig.checked_step", what]
-    if not is_emulated():
+    if not gpus_are_emulated():
         options = [*CHECKERS[tool], "--destroy-on-device-error", "kernel", "--error-exitcode", str(FOUND)]
         command = [sanitizer(), *options, *command]
     elif tool != "memcheck":

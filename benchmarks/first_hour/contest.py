@@ -210,14 +210,14 @@ def contest(
     """Part: see above."""
     from gpu_replicas_contestant import Case
     from gpu_replicas_report import summary
+    from harness import gpus_are_emulated
 
     from first_hour.engines import known_modes
-    from first_hour.gpus import is_emulated
 
     known_modes(recorder)
     name, model, batch_size = f"contest {case}", *case.split(":")
     common = {"case": case, "counts": counts, "rounds_per_launch": rounds_per_launch, "compute": compute}
-    sides = {side: Side({**common, "side": side, "emulated": is_emulated()}) for side in SIDES}
+    sides = {side: Side({**common, "side": side, "emulated": gpus_are_emulated()}) for side in SIDES}
 
     def keep(rows: list[dict[str, Any]], absent: list[str]) -> None:
         recorder.note(name, rows=rows, absent=absent)

@@ -8,24 +8,20 @@ from contextlib import contextmanager, suppress
 from importlib import metadata
 from typing import Any
 
+from harness import driver, gpus_are_emulated
+
 from first_hour.records import NotThereError, Recorder
 from tensorbow.devices import GpuDevice, gpu_status
 from tensorbow.devices.cuda_runtime import CudaRuntime
 
-SWITCH = "TENSORBOW_TEST_GPU"
 PACKAGES = ("numpy", "cupy-cuda12x", "cupy-cuda13x", "torch", "jax", "jaxlib", "cuda-toolkit")
 PACKAGES += ("nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
 PACKAGES += ("nvidia-cublas-cu12", "nvidia-cublas")
 
 
-def is_emulated() -> bool:
-    """True if the environment asks for the emulated GPU of the tests."""
-    return os.environ.get(SWITCH) == "emulated"
-
-
 def runtimes() -> list[CudaRuntime]:
     """Runtimes of all GPUs. Raises NotThereError with the reason where there is none."""
-    if is_emulated():
+    if gpus_are_emulated():
         from tests.gpu_rig.emulated_cuda import EmulatedCuda
 
         return [EmulatedCuda()]
@@ -54,7 +50,7 @@ def opened(count: int = 1, per_gpu: int = 1) -> Iterator[list[GpuDevice]]:
     finally:
         for device in devices:
             device.close(drain=False)
-        for runtime in found if is_emulated() else ():
+        for runtime in found if gpus_are_emulated() else ():
             runtime.close()  # type: ignore[attr-defined]  # the emulated one ends its threads
 
 
@@ -76,7 +72,7 @@ def described() -> dict[str, Any]:
         "compiler": found[0].compiler,
         "cores": os.cpu_count(),
     }
-    if is_emulated():
+    if gpus_are_emulated():
         seen |= {"emulated": True}
     else:
         seen |= {"driver": driver(), "libraries": library_versions()}
@@ -85,19 +81,6 @@ def described() -> dict[str, Any]:
         with suppress(metadata.PackageNotFoundError):
             packages[name] = metadata.version(name)
     return {**seen, "packages": packages}
-
-
-def driver() -> str:
-    """Versions of the driver and of its CUDA."""
-    import pynvml
-
-    nvml: Any = pynvml
-    nvml.nvmlInit()
-    try:
-        cuda = nvml.nvmlSystemGetCudaDriverVersion_v2()
-        return f"{nvml.nvmlSystemGetDriverVersion()}, CUDA {cuda // 1000}.{cuda % 1000 // 10}"
-    finally:
-        nvml.nvmlShutdown()
 
 
 def library_versions() -> dict[str, Any]:

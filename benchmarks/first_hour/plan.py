@@ -30,7 +30,7 @@ def facts() -> Part:
     return Part(FACTS, "first_hour.gpus:facts", most_s=60.0)
 
 
-def tests_in(path: str, size: Size, chosen: str = "", most_s: float = 240.0) -> Part:
+def suite_of(path: str, size: Size, chosen: str = "", most_s: float = 240.0) -> Part:
     arguments = {"paths": [path], "workers": size.workers, "test_s": size.test_s, "chosen": chosen}
     return Part(path, "first_hour.suites:suite", arguments, most_s)
 
@@ -53,7 +53,7 @@ def first_stage(size: Size) -> Sequence[Part]:
         Part("probe", "first_hour.probe:probe"),
         Part("lost context", "first_hour.probe:lost_context", most_s=60.0),
         Part("NCCL alone", "first_hour.probe:nccl_of_one_rank", most_s=60.0),
-        *(tests_in(path, size) for path in files),
+        *(suite_of(path, size) for path in files),
     ]
 
 
@@ -109,8 +109,8 @@ def sixth_stage(size: Size) -> Sequence[Part]:
         parts.append(Part(f"bits, {mode}", "first_hour.bits:engines", arguments, 120.0))
     parts.append(Part("modes agree", "first_hour.bits:modes_agree", {"case": case}))
     if size.workers > 1:
-        parts.append(tests_in("tests/gpu/test_on_gpu_engines.py", size, most_s=150.0))
-        parts.append(tests_in("tests/gpu/test_on_gpu_learning.py", size, "learns", 100.0))
+        parts.append(suite_of("tests/gpu/test_on_gpu_engines.py", size, most_s=150.0))
+        parts.append(suite_of("tests/gpu/test_on_gpu_learning.py", size, "learns", 100.0))
     checkers = {"tools": ["memcheck", "racecheck"]}
     parts.append(Part("checkers", "first_hour.bits:checkers", checkers, 240.0))
     return parts

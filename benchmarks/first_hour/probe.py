@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from harness import gpus_are_emulated
 
-from first_hour.gpus import is_emulated, opened, runtimes
+from first_hour.gpus import opened, runtimes
 from first_hour.records import NotThereError, Recorder
 from tensorbow.devices.cuda_runtime import CopyKind, CudaError, CudaRuntime
 
@@ -165,7 +166,7 @@ def captures_beside_other_threads(runtime: CudaRuntime) -> dict[str, Any]:
     with Bench(runtime) as bench:
         thread.start()
         try:
-            for _ in range(3 if is_emulated() else CAPTURES):
+            for _ in range(3 if gpus_are_emulated() else CAPTURES):
                 graph = bench.captured(bench.add)
                 runtime.launch_graph(graph, bench.stream)
                 runtime.synchronize_stream(bench.stream)
@@ -173,7 +174,7 @@ def captures_beside_other_threads(runtime: CudaRuntime) -> dict[str, Any]:
         finally:
             stop.set()
             thread.join()
-        bench.expect(3 if is_emulated() else CAPTURES)
+        bench.expect(3 if gpus_are_emulated() else CAPTURES)
     if wrong:
         raise wrong[0]
     return {"turns_of_the_other_thread": turns[0]}
@@ -187,7 +188,7 @@ def library_in_a_graph(runtime: CudaRuntime, op: str) -> dict[str, Any]:
     samples = [sample for sample in gpu_samples() if sample.op.name == op]
     if not samples:
         raise NotThereError(f"no op {op} with a kernel for GPUs")
-    for sample in samples[:FEW] if is_emulated() else samples:
+    for sample in samples[:FEW] if gpus_are_emulated() else samples:
         with GpuBench(runtime) as bench:
             call = BoundGpuCall(bench, sample.op, sample.inputs, sample.complete_attrs, sample.state)
             (eager,) = call.run().outputs
@@ -225,7 +226,7 @@ def nccl_of_one_rank(recorder: Recorder) -> None:
     """Part: an all-reduce of one rank keeps the vector."""
 
     def check() -> dict[str, Any]:
-        if is_emulated():
+        if gpus_are_emulated():
             raise NotThereError("NCCL is not emulated")
         from tensorbow.devices.nccl import NcclCommunicators
 

@@ -9,11 +9,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from harness import gpus_are_emulated
 from replica_modes import Ways
 
 from first_hour.bits import REPLICAS, ROUNDS
 from first_hour.engines import split, state_of, training
-from first_hour.gpus import is_emulated, opened, runtimes
+from first_hour.gpus import opened, runtimes
 from first_hour.host import TURNS, timed_rounds
 from first_hour.probe import SIZE, Bench
 from first_hour.records import NotThereError, Recorder
@@ -25,7 +26,7 @@ AGAINST_CPU = {"rtol": 1e-3, "atol": 1e-4}
 
 def ranks() -> list[int]:
     """CUDA's numbers of two or more ranks' GPUs: all GPUs, or the only one twice. Raises NotThereError."""
-    if is_emulated():
+    if gpus_are_emulated():
         raise NotThereError("NCCL is not emulated")
     from cupy.cuda import nccl
 
