@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from experiments import TITLES, case_of
-from harness import LEARNING_RATE, in_turn, interleave, parser, positive_int, save
+from harness import CPU, LEARNING_RATE, in_turn, interleave, parser, positive_int, save
 from ours import CLASSES, image_shape
 from paused_training import PATIENCE_S, Gate, PausedTraining
 from results_page import MISSED, Table
@@ -74,12 +74,13 @@ def data_set_of(model: str) -> str:
     return name
 
 
-def run_of(model: str, batch_size: int) -> TrainingConfig:
+def run_of(model: str, batch_size: int, devices: tuple[str, ...] = CPU) -> TrainingConfig:
     """Configuration of a training run without an end, with defaults for all else."""
     return TrainingConfig(
         model=model,
         dataset=data_set_of(model),
         batch_size=batch_size,
+        devices=tuple(name.strip("/") for name in devices),
         epochs=MANY_EPOCHS,
         learning_rate=LEARNING_RATE,
         learning_rate_drops=(),
@@ -125,7 +126,13 @@ def measured_in_turn(
 
 
 def judged(
-    model: str, batch_size: int, longest_seconds: float, seconds: float, windows: int, decisions: int
+    model: str,
+    batch_size: int,
+    longest_seconds: float,
+    seconds: float,
+    windows: int,
+    decisions: int,
+    devices: tuple[str, ...],
 ) -> dict[str, Any]:
     """Result of a case: the decisions, the rates of the tuned run and of the fixed numbers, and their ratios.
 
@@ -133,7 +140,7 @@ def judged(
     run over the best fixed number.
     """
     print(f"{TITLES[model]} b={batch_size}, tuning", flush=True)
-    run = run_of(model, batch_size)
+    run = run_of(model, batch_size, devices)
     chosen, seen = [], set(COUNTS)
     while len(chosen) < decisions:
         with tuned(run, longest_seconds) as (training, decision):
@@ -225,7 +232,7 @@ def main() -> None:
     longest = LONGEST_SMALL if options.small else LONGEST_SECONDS
     chosen_cases = CASES[:1] if options.small else CASES
     decisions = 1 if options.small else DECISIONS
-    cases = [judged(*case, longest, seconds, windows, decisions) for case in chosen_cases]
+    cases = [judged(*case, longest, seconds, windows, decisions, options.devices) for case in chosen_cases]
     details = {"windows": windows, "seconds_per_window": seconds, "floor": FLOOR, "cases": cases}
     save(options, NAME, details, table(details), lambda figure: draw(figure, cases))
 

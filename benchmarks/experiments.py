@@ -25,7 +25,8 @@ class Experiment:
 
     shows: heading. measures: sentence on the measured quantities and the method. paper: paper and figure that
     the experiment reproduces; empty for the project's own. concludes: the paper's conclusion, where known.
-    data: takes `--data`, a folder with MNIST. alone: not run by `run_all.py`.
+    data: takes `--data`, a folder with MNIST. alone: not run by `run_all.py`. cpu_only: reason why it cannot
+    measure GPUs, if it cannot. most_devices: that `--devices` may list. thesis: takes `--thesis`.
     """
 
     name: str
@@ -35,6 +36,9 @@ class Experiment:
     concludes: str = ""
     data: bool = False
     alone: bool = False
+    cpu_only: str = ""
+    most_devices: int = 1
+    thesis: bool = False
 
     @property
     def script(self) -> Path:
@@ -49,18 +53,21 @@ EXPERIMENTS = (
         "images per second of training on all cores, two replicas, beside the best setting of "
         "PyTorch and JAX, all settings of a case in one run and in turn. A floor is a ratio to be reached, a "
         "stretch is a more ambitious one.",
+        cpu_only="gpu_replicas.py has the contestants on a GPU",
     ),
     Experiment(
         "member_sweep",
         "Sweep of 64 small networks beside PyTorch and JAX",
         "steps of members per second of independent networks of 784-128-10 units (b=16) on all cores, beside "
         "sequential and vmapped training by PyTorch and JAX, all in turn in one run.",
+        cpu_only="its contestants share the cores",
     ),
     Experiment(
         "ablation",
         "Gain of each mechanism of the native backend",
         "time of a round without a mechanism over the time with all of them, two replicas averaged every "
         "round, one step per launch, all in turn in one run; 1.00 means no gain, below 1 a loss.",
+        cpu_only="its mechanisms are those of native code",
     ),
     Experiment(
         "round_profile",
@@ -68,6 +75,7 @@ EXPERIMENTS = (
         "microseconds of a round of two replicas, and the parts of both cores' time: native steps (timed in "
         "one thread alone), batches and calls, averaging (the streams' additional time with it), the "
         "scheduler's thread, and the rest, waiting or unused cores. K: steps per launch.",
+        cpu_only="its parts are those of the cores; see gpu_first_hour.py",
     ),
     Experiment(
         "table_5_1",
@@ -99,6 +107,7 @@ EXPERIMENTS = (
         f"{THESIS}, figures 5.1 to 5.3",
         "ever larger batches hinder the convergence of a model (abstract)",
         data=True,
+        thesis=True,
     ),
     Experiment(
         "fig_5_4_and_5_5",
@@ -115,6 +124,8 @@ EXPERIMENTS = (
         "images per second by number of replicas, on one CPU device and on two virtual ones, all settings of "
         "a case in turn.",
         f"{THESIS}, figures 5.6 to 5.9",
+        most_devices=4,
+        thesis=True,
     ),
     Experiment(
         "fig_5_10",
@@ -122,18 +133,22 @@ EXPERIMENTS = (
         "images per second and time of a round by batch size, with one and two replicas, and of the peers "
         "with their best settings, in turn.",
         f"{THESIS}, figure 5.10",
+        thesis=True,
     ),
     Experiment(
         "fig_5_11_and_5_12",
         "Cost of synchronisation",
         "time of a round of two replicas beyond that of independent ones, all methods in turn.",
         f"{THESIS}, figures 5.11 and 5.12",
+        thesis=True,
     ),
     Experiment(
         "fig_5_13",
         "Throughput over virtual devices",
         "images per second of equally many averaged replicas on 1, 2 and 4 virtual CPU devices, in turn.",
         f"{THESIS}, figure 5.13",
+        most_devices=4,
+        thesis=True,
     ),
     Experiment(
         "synchronisers",
@@ -169,12 +184,14 @@ EXPERIMENTS = (
         "per learning task on null devices.",
         "TensorFlow (OSDI 2016), section 6.2",
         "steps that compute nothing show the cost of coordinating workers, which grows with their number",
+        cpu_only="it measures the host; see gpu_first_hour.py",
     ),
     Experiment(
         "replicator_overhead",
         "Overhead of a Replicator over the plain session",
         "time of LeNet's step (b=16, one replica) by each kind of call, in turn, and median ratio to the "
         "plain session in the same turn.",
+        cpu_only="it measures the host",
     ),
     Experiment(
         "replicator_launches",
@@ -186,6 +203,7 @@ EXPERIMENTS = (
         "compile_time",
         "Time to the first step",
         "seconds by phase in a fresh process after its imports, with an empty and with a filled code cache.",
+        cpu_only="its phases are those of native code",
     ),
     Experiment(
         "resnet_against_torch",
@@ -201,3 +219,8 @@ EXPERIMENTS = (
         alone=True,
     ),
 )
+
+
+def named(name: str) -> Experiment:
+    """The experiment of that name; a nameless one for scripts that are not listed."""
+    return next((one for one in EXPERIMENTS if one.name == name), Experiment(name, "", ""))

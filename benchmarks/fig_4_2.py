@@ -1,6 +1,6 @@
 """Best fit with coalescing against one driver call per tensor (TensorBow thesis, figure 4.2: a factor of 4).
 
-    python benchmarks/fig_4_2.py [--small] [--output FOLDER]
+    python benchmarks/fig_4_2.py [--devices gpu:0] [--data FOLDER] [--small] [--output FOLDER]
 
 The trace is that of real training steps of LeNet and ResNet-32: every output tensor of an op of the compiled,
 unfused step is allocated before the op and freed after its last use, except where the op works in place.
@@ -12,21 +12,26 @@ to take 10 microseconds to 1 millisecond. A cudaFree waits until the device is i
 a step takes compute time + bookkeeping of the allocator (both measured here) + calls x cost. The compute time
 is that of the native step of one replica on this CPU; the faster the device, the larger the factor.
 
-With a GPU, the same traces also run on it, with cudaMalloc and cudaFree and with best fit.
+With a GPU, the same traces also run on it, with cudaMalloc and cudaFree and with best fit. With
+`--devices gpu:0` computing is timed on it as well, and the picture has the thesis's panels: (a) test accuracy
+against epochs with both allocators, of LeNet on digits or on MNIST in FOLDER, and (b) images per second of
+steps that allocate as the traces do.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from experiments import TITLES, case_of
-from harness import Window, interleave, paced, parser, save
+from harness import CPU, Window, interleave, on_gpus, paced, parser, save
+from learning_rates import chosen_rate
 from ours import LEARNING_RATE, MOMENTUM, made_up_data, training_window
 from results_page import Table
+from time_to_accuracy import CHECK, Goal, Replicas, RunSetting, add_goal_options, course, goal_of
 
 import tensorbow as tb
 from allocators import Allocation, Allocator, BestFitAllocator, DriverAllocator, VirtualSource
@@ -46,6 +51,7 @@ CASES = (("lenet", 16, 5), ("resnet32", 4, 3))  # model, batch size, batch size 
 PERIOD = 8  # steps
 DRIVER_US = (10, 20, 50, 100, 200, 500, 1000)  # per call
 IN_THE_THESIS = 4.0
+EPOCHS, SMALL_EPOCHS = 5.0, 1.0  # of panel (a)
 TENSORS = (Region.SLAB, Region.GRADIENTS)
 ALLOCATORS: dict[str, type[Allocator]] = {"best fit": BestFitAllocator, "driver calls": DriverAllocator}
 ON_GPU = {"best fit": "bfc", "driver calls": "cuda_malloc"}
@@ -158,11 +164,16 @@ class Contestant:
 
 
 def simulated(
-    model: str, batch_size: int, steps: Sequence[Trace], seconds: float, windows: int
+    model: str,
+    batch_size: int,
+    steps: Sequence[Trace],
+    seconds: float,
+    windows: int,
+    devices: tuple[str, ...] = CPU,
 ) -> dict[str, Any]:
     """Measurements of both allocators on a model's steps, and the step time at each driver cost."""
     contestants = {name: Contestant(kind, steps) for name, kind in ALLOCATORS.items()}
-    with training_window(model, batch_size, 1, sync="none") as training:
+    with training_window(model, batch_size, 1, sync="none", devices=devices) as training:
         parties: dict[str, Window] = {name: one.window for name, one in contestants.items()}
         rates = interleave({**parties, "computing": training}, seconds, windows)
     computing_us = 1e6 * batch_size / rates["computing"].median
@@ -197,9 +208,13 @@ def simulated(
 
 
 def on_gpu(
-    runtime: CudaRuntime, model: str, steps: Sequence[Trace], seconds: float, windows: int
+    runtime: CudaRuntime, row: dict[str, Any], steps: Sequence[Trace], seconds: float, windows: int
 ) -> dict[str, Any]:
-    """Microseconds per step spent on memory alone on a real, otherwise idle GPU, by allocator."""
+    """Microseconds per step spent on memory alone on a real, otherwise idle GPU, by allocator.
+
+    row: of `simulated`. Its time of computing gives the images per second of steps that allocate so.
+    """
+    model, computing_us = row["model"], row["computing_us_per_step"]
     spent: dict[str, float] = {}
     for name, allocator in ON_GPU.items():
         with GpuDevice("/gpu:0", runtime, allocator=allocator) as device:
@@ -214,7 +229,48 @@ def on_gpu(
             window(seconds)
             spent[name] = 1e6 / statistics.median(window(seconds) for _ in range(windows))
             group.close()
-    return {"model": model, "gpu": runtime.properties.name, "memory_us_per_step": spent}
+    rates = {name: 1e6 * row["batch_size"] / (computing_us + us) for name, us in spent.items()}
+    found = {"model": model, "gpu": runtime.properties.name, "memory_us_per_step": spent}
+    return {**found, "images_per_second": rates, "step_factor": rates["best fit"] / rates["driver calls"]}
+
+
+def accuracies(runtime: CudaRuntime, goal: Goal) -> dict[str, list[list[float]]]:
+    """Panel (a): [epochs, test accuracy] of LeNet, b=16, with each allocator on a GPU."""
+    found = {}
+    for name, allocator in ON_GPU.items():
+        with GpuDevice("/gpu:0", runtime, allocator=allocator) as device:
+            setting = RunSetting(16, chosen_rate(1, 16))
+            checks = course(Replicas(setting, goal, 0, [device]), goal)["checks"]
+        found[name] = [[check[CHECK.index(key)] for key in ("epochs", "test_accuracy")] for check in checks]
+    return found
+
+
+def same_for_both(found: dict[str, list[list[float]]]) -> bool:
+    """True if the accuracies do not depend on the allocator."""
+    first, *others = found.values()
+    return all(other == first for other in others)
+
+
+def draw_thesis_panels(
+    figure: Figure, rows: list[dict[str, Any]], courses: dict[str, list[list[float]]]
+) -> None:
+    """Draws panels (a) and (b). rows: of `on_gpu`."""
+    from sweep import COLOURS, finish_axes, finish_figure
+
+    learning, speed = figure.subplots(1, 2)
+    for (name, checks), colour, style in zip(courses.items(), COLOURS, ("-", "--"), strict=False):
+        epochs, accuracy = zip(*checks, strict=True)
+        learning.plot(epochs, [100 * value for value in accuracy], style, color=colour, label=name)
+    finish_axes(learning, "(a) LeNet, b=16", "epochs", "test accuracy [%]")
+    width = 0.4
+    for number, (name, colour) in enumerate(zip(ON_GPU, COLOURS, strict=False)):
+        at = [place + width * (number - 0.5) for place in range(len(rows))]
+        rates = [row["images_per_second"][name] for row in rows]
+        speed.bar(at, rates, 0.92 * width, color=colour, label=name)
+    speed.set_xticks(range(len(rows)), [TITLES[row["model"]] for row in rows])
+    speed.set_yscale("log")
+    finish_axes(speed, "(b) steps that allocate op by op", "", "images per second")
+    finish_figure(figure, f"The thesis's figure 4.2 on {rows[0]['gpu']}", 9.5, 4.4)
 
 
 def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
@@ -260,28 +316,47 @@ def table(details: dict[str, Any]) -> Table:
             )
     for row in details.get("on_gpu", []):
         spent = ", ".join(f"{name} {us:,.0f} us a step" for name, us in row["memory_us_per_step"].items())
-        remarks.append(f"On {row['gpu']}, {TITLES[row['model']]}, memory alone: {spent}.")
+        factor = f"a step takes {row['step_factor']:.2f} times as long with driver calls (thesis: 4)"
+        remarks.append(f"On {row['gpu']}, {TITLES[row['model']]}, memory alone: {spent}; {factor}.")
+    if "accuracies" in details:
+        same = "the same" if same_for_both(details["accuracies"]) else "different"
+        last = ", ".join(f"{name} {checks[-1][1]:.2%}" for name, checks in details["accuracies"].items())
+        remarks.append(f"Accuracies with both allocators are {same} (thesis: the same); at the end {last}.")
     columns = ["model", "us a driver call", *(f"{name}, us a step" for name in ALLOCATORS), "step, times"]
     return Table(columns, rows, remarks)
 
 
 def main() -> None:
-    options = parser(__doc__, NAME).parse_args()
+    made = parser(__doc__, NAME)
+    add_goal_options(made)
+    options = made.parse_args()
     seconds, windows = (0.1, 3) if options.small else (1.0, 7)
     traces = {
         (model, size): steps_of(trace_of(model, size), trace_of(model, less)) for model, size, less in CASES
     }
-    rows = [simulated(model, size, steps, seconds, windows) for (model, size), steps in traces.items()]
+    rows = [
+        simulated(model, size, steps, seconds, windows, options.devices)
+        for (model, size), steps in traces.items()
+    ]
     details: dict[str, Any] = {"thesis_factor": IN_THE_THESIS, "rows": rows}
     gpus = gpu_status()
     if gpus.runtimes:
         runtime = gpus.runtimes[0]
-        details["on_gpu"] = [
-            on_gpu(runtime, model, steps, seconds, windows) for (model, _), steps in traces.items()
-        ]
+        pairs = zip(rows, traces.values(), strict=True)
+        details["on_gpu"] = [on_gpu(runtime, row, steps, seconds, windows) for row, steps in pairs]
     else:
         print(f"\nnot on a GPU: {gpus.problem}")
-    save(options, NAME, details, table(details), lambda figure: draw(figure, rows))
+    if on_gpus(options):
+        goal = goal_of(options, SMALL_EPOCHS if options.small else EPOCHS).to_the_end()
+        details["accuracies"] = accuracies(gpus.runtimes[0], replace(goal, checks=1))
+
+    def picture(figure: Figure) -> None:
+        if on_gpus(options):
+            draw_thesis_panels(figure, details["on_gpu"], details["accuracies"])
+        else:
+            draw(figure, rows)
+
+    save(options, NAME, details, table(details), picture)
 
 
 if __name__ == "__main__":

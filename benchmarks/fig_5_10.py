@@ -1,24 +1,30 @@
 """Throughput and time per step against the batch size (TensorBow thesis, figure 5.10).
 
-    python benchmarks/fig_5_10.py [--small] [--output FOLDER]
+    python benchmarks/fig_5_10.py [--thesis] [--devices gpu:0] [--small] [--output FOLDER]
 
 One replica alone, and two averaged every round, with batches of 1 to 128 examples each: more replicas can use
 the part of the machine that a small batch leaves idle. PyTorch and JAX take turns with both at some of the
 batch sizes. Each uses its best setting in this folder's results of `cpu_floors.py` for the model and the
 nearest batch size, or else the best of a short search.
+
+With `--thesis`, and on a GPU, the model is the thesis's, ResNet-32 with batches of 16 to 256; on a GPU the
+only peer is PyTorch's eager model, which stands where the thesis has TensorFlow.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from experiments import TITLES, case_of
-from harness import cores, in_turn, interleave, parser, save
+from harness import by_the_thesis, cores, in_turn, interleave, on_gpus, parser, save
 from peers import PeerError, PeerProcesses, PeerSetting, open_peers, peer_settings
 from results_page import RESULTS, Table
+from thesis import Fact, beside, ratio
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,13 +35,14 @@ MODELS = ("logreg", "lenet", "resnet32")
 REPLICAS = (1, 2)
 SIZES, PEER_SIZES = (1, 2, 4, 8, 16, 32, 64, 128), (1, 4, 16, 64)
 SMALL_SIZES, SMALL_PEER_SIZES = (1, 4, 16, 64), (16,)
+THESIS_MODEL, THESIS_SIZES, THESIS_SMALL_SIZES = "resnet32", (16, 32, 64, 128, 256), (16, 32)
 LIBRARIES = {"torch": "PyTorch", "jax": "JAX"}
 SEARCH = (0.5, 3)  # seconds of a window, and how many
 
 
 def series_of(row: Row) -> str:
     if "peer" in row:
-        return f"{row['peer']}, its best setting"
+        return row["peer"] if "eager" in row["peer"] else f"{row['peer']}, its best setting"
     return "1 replica" if row["replicas"] == 1 else f"{row['replicas']} replicas, averaged every round"
 
 
@@ -87,6 +94,34 @@ def start_peers(
     return peers
 
 
+def gain(batch_size: int) -> Callable[[Sequence[Row]], float | None]:
+    """Rate of two replicas over that of one."""
+    return lambda rows: ratio(rows, {"replicas": 1}, model=THESIS_MODEL, batch_size=batch_size, replicas=2)
+
+
+FACTS = [
+    Fact("5.10", f"b={size}: 2 replicas over 1", 1.40 if size < 128 else 1.22, "times", gain(size))
+    for size in THESIS_SIZES
+]
+
+
+def measure_by_the_thesis(
+    options: argparse.Namespace, batch_size: int, windows: tuple[float, int]
+) -> list[Row]:
+    """Rows of ResNet-32 at a batch size: one and two replicas, and on a GPU PyTorch's eager model."""
+    from sweep import Setting, measure
+    from thesis_throughput import EAGER, eager_torch
+
+    settings = [Setting(THESIS_MODEL, batch_size, count) for count in REPLICAS]
+    with eager_torch(options, THESIS_MODEL, batch_size) as peers:
+        rows = measure(settings, *windows, peers, names=options.devices)
+    for row in rows:
+        if row["method"] == EAGER:
+            row |= {"model": THESIS_MODEL, "batch_size": batch_size, "peer": EAGER, "replicas": 1}
+            row["ms_per_round"] = ms_per_round(row, row["images_per_second"]["median"])
+    return rows
+
+
 def measure_size(model: str, batch_size: int, peers: bool, windows: tuple[float, int]) -> list[Row]:
     """Rows of a model and batch size: ours, and with `peers` theirs. windows: seconds and count."""
     from sweep import Setting, measure
@@ -110,7 +145,7 @@ def ms_per_round(row: Row, rate: float) -> float:
     return 1e3 * float(row["batch_size"]) * float(row["replicas"]) / rate
 
 
-def draw(figure: Figure, rows: list[Row]) -> None:
+def draw(figure: Figure, rows: list[Row], where: str) -> None:
     from sweep import draw_lines, finish_axes, finish_figure
 
     models = list(dict.fromkeys(row["model"] for row in rows))
@@ -125,8 +160,8 @@ def draw(figure: Figure, rows: list[Row]) -> None:
         times.set_yscale("log")
         finish_axes(rates, TITLES[model], "batch size of a replica", "images per second", sizes)
         finish_axes(times, "", "batch size of a replica", "milliseconds per round", sizes)
-    title = f"Throughput and time of a round or step against the batch size; all on {cores()} cores"
-    finish_figure(figure, title, 4.2 * len(models), 6.6)
+    title = f"Throughput and time of a round or step against the batch size; all on {where}"
+    finish_figure(figure, title, max(4.2 * len(models), 6.4), 6.6)
 
 
 def table(details: dict[str, Any]) -> Table:
@@ -140,6 +175,7 @@ def table(details: dict[str, Any]) -> Table:
         for row in details["rows"]
     ]
     remarks = [in_turn(details["windows"], details["seconds_per_window"])]
+    remarks += details.get("beside_the_thesis", [])
     return Table(["model", "who", "images/s", "ms per round"], rows, remarks)
 
 
@@ -149,11 +185,16 @@ def main() -> None:
     sizes, peer_sizes = (SMALL_SIZES, SMALL_PEER_SIZES) if options.small else (SIZES, PEER_SIZES)
     models = MODELS[1:2] if options.small else MODELS
     rows = []
-    for model in models:
+    for size in (THESIS_SMALL_SIZES if options.small else THESIS_SIZES) if by_the_thesis(options) else ():
+        rows += measure_by_the_thesis(options, size, (seconds, windows))
+    for model in () if by_the_thesis(options) else models:
         for size in sizes:
             rows += measure_size(model, size, size in peer_sizes, (seconds, windows))
-    details = {"seconds_per_window": seconds, "windows": windows, "rows": rows}
-    save(options, NAME, details, table(details), lambda figure: draw(figure, rows))
+    details: dict[str, Any] = {"seconds_per_window": seconds, "windows": windows, "rows": rows}
+    if by_the_thesis(options):
+        details["beside_the_thesis"] = beside(FACTS, rows)
+    where = ", ".join(name.strip("/") for name in options.devices) if on_gpus(options) else f"{cores()} cores"
+    save(options, NAME, details, table(details), lambda figure: draw(figure, rows, where))
 
 
 if __name__ == "__main__":

@@ -1,27 +1,118 @@
 """Cost of synchronising replicas (TensorBow thesis, figures 5.11 and 5.12).
 
-    python benchmarks/fig_5_11_and_5_12.py [--small] [--output FOLDER]
+    python benchmarks/fig_5_11_and_5_12.py [--thesis] [--devices gpu:0] [--small] [--output FOLDER]
 
 Rounds of independent replicas (`none`), of averaging every 8th, 4th, 2nd and every round (`sma`, tau), and
 of steps on the mean gradient (`ssgd`), all in turn. The cost of synchronisation is the time of a round
 beyond that of independent replicas; its share is that of the whole round. Budea (2019) has it for GPUs.
+
+With `--thesis`, and on a GPU, throughput is measured as there: LeNet and ResNet-32, b=32, against the number
+of replicas on one device, averaged every round and independent.
 """
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from experiments import TITLES, case_of
-from harness import in_turn, parser
+from harness import by_the_thesis, in_turn, parser
 from results_page import Table
-from sweep import Row, Setting, finish_axes, finish_figure, measure, save_panels
+from sweep import (
+    Row,
+    Setting,
+    draw_bars,
+    draw_baseline,
+    finish_axes,
+    finish_figure,
+    measure,
+    save_panels,
+)
+from thesis import Fact, beside, rate, ratio
+from thesis_throughput import EAGER, eager_torch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "fig_5_11_and_5_12"
 CASES = (("lenet", 4), ("lenet", 16), ("resnet32", 4), ("logreg", 16))
+SYNCS = ("sma", "none")
+NAMES = {"sma": "averaged every round", "none": "independent"}
 METHODS = (("none", 1), ("sma", 8), ("sma", 4), ("sma", 2), ("sma", 1), ("ssgd", 1))
+
+
+THESIS_CASES = {"5.11": ("lenet", 32), "5.12": ("resnet32", 32)}
+THESIS_COUNTS = {"5.11": (1, 2, 3, 4, 5, 6, 7, 8), "5.12": (1, 2, 3, 4)}
+
+
+def rate_of(figure: str, replicas: int, sync: str) -> Callable[[Sequence[Row]], float | None]:
+    """Our images per second."""
+    return lambda rows: rate(rows, figure=figure, replicas=replicas, sync=sync)
+
+
+def cost_of(figure: str, replicas: int) -> Callable[[Sequence[Row]], float | None]:
+    """Our loss of throughput by averaging, in percent."""
+
+    def here(rows: Sequence[Row]) -> float | None:
+        kept = ratio(rows, {"sync": "none"}, figure=figure, replicas=replicas, sync="sma")
+        return None if kept is None else 100 * (1 - kept)
+
+    return here
+
+
+FACTS = (
+    Fact("5.11", "LeNet, 2 independent replicas", 19175, "images/s", rate_of("5.11", 2, "none")),
+    Fact("5.11", "LeNet, 2 averaged replicas", 15405, "images/s", rate_of("5.11", 2, "sma")),
+    Fact("5.11", "LeNet, cost of averaging 2 replicas", 19.7, "%", cost_of("5.11", 2)),
+    Fact("5.12", "ResNet-32, 2 independent replicas", 1458, "images/s", rate_of("5.12", 2, "none")),
+    Fact("5.12", "ResNet-32, 2 averaged replicas", 1435, "images/s", rate_of("5.12", 2, "sma")),
+    Fact("5.12", "ResNet-32, cost of averaging 2 replicas", 1.6, "%", cost_of("5.12", 2)),
+    Fact("5.12", "ResNet-32, 3 independent replicas", 1753, "images/s", rate_of("5.12", 3, "none")),
+    Fact("5.12", "ResNet-32, 3 averaged replicas", 1585, "images/s", rate_of("5.12", 3, "sma")),
+    Fact("5.12", "ResNet-32, cost of averaging 3 replicas", 9.6, "%", cost_of("5.12", 3)),
+)
+
+
+def measure_by_the_thesis(options: argparse.Namespace, seconds: float, windows: int) -> list[list[Row]]:
+    """Rows of each figure; on a GPU with PyTorch's eager model."""
+    panels = []
+    for figure, (model, size) in THESIS_CASES.items():
+        counts = (1, 2) if options.small else THESIS_COUNTS[figure]
+        settings = [
+            Setting(model, size, count, sync) for count in counts for sync in SYNCS[: 1 if count == 1 else 2]
+        ]
+        with eager_torch(options, model, size) as peers:
+            rows = measure(settings, seconds, windows, peers, names=options.devices)
+        panels.append([{"figure": figure, **row} for row in rows])
+    return panels
+
+
+def draw_by_the_thesis(figure: Figure, panels: list[list[Row]]) -> None:
+    for place, panel in enumerate(panels, start=1):
+        axes = figure.add_subplot(1, len(panels), place)
+        ours = [row for row in panel if row["method"] != EAGER]
+        both = [*ours, *({**row, "sync": "none"} for row in ours if row["replicas"] == 1)]
+        both.sort(key=lambda row: (row["sync"], row["replicas"]))
+        draw_bars(axes, both, "replicas", lambda row: NAMES[row["sync"]])
+        for row in panel:
+            if row["method"] == EAGER:
+                draw_baseline(axes, row["images_per_second"]["median"], EAGER)
+        model, size = THESIS_CASES[panel[0]["figure"]]
+        title = f"{panel[0]['figure']}: {TITLES[model]}, b={size}"
+        finish_axes(axes, title, "replicas on the device", "images per second")
+    finish_figure(figure, "Throughput with and without averaging in every round", 5.0 * len(panels), 4.2)
+
+
+def table_by_the_thesis(details: dict[str, Any]) -> Table:
+    rows = []
+    for row in details["rows"]:
+        model, size = THESIS_CASES[row["figure"]]
+        found = row["images_per_second"]["median"]
+        rows.append([row["figure"], f"{TITLES[model]} b={size}", row["method"], row.get("replicas"), found])
+    remarks = [in_turn(details["windows"], details["seconds_per_window"]), *beside(FACTS, details["rows"])]
+    return Table(["figure", "model", "method", "replicas", "images/s"], rows, remarks)
 
 
 def with_shares(panel: list[Row]) -> list[Row]:
@@ -81,6 +172,11 @@ def table(details: dict[str, Any]) -> Table:
 def main() -> None:
     options = parser(__doc__, NAME).parse_args()
     seconds, windows = (0.25, 3) if options.small else (2.0, 7)
+    if by_the_thesis(options):
+        found = measure_by_the_thesis(options, seconds, windows)
+        picture = partial(draw_by_the_thesis, panels=found)
+        save_panels(options, NAME, found, (seconds, windows), table_by_the_thesis, picture)
+        return
     cases = CASES[:1] if options.small else CASES
     methods = tuple(method for method in METHODS if not options.small or method[1] in (1, 4))
     panels = [

@@ -1,30 +1,39 @@
 """Throughput over several virtual devices (TensorBow thesis, figure 5.13).
 
-    python benchmarks/fig_5_13.py [--small] [--output FOLDER]
+    python benchmarks/fig_5_13.py [--thesis] [--devices gpu:0,gpu:1] [--small] [--output FOLDER]
 
 The same replicas, averaged every round, on 1, 2 and 4 virtual CPU devices; an all-reduce between the devices
 updates z. All of them share the cores of one machine, so this shows the cost of more devices, not their gain.
 The thesis uses real GPUs, where every device adds hardware.
+
+With `--thesis`, and on GPUs: ResNet-32, b=32, with one and two replicas on each of 1, 2 and 4 devices,
+averaged every round, beside the ideal of independent models.
 """
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from experiments import case_of
-from harness import cores, in_turn, parser
+from harness import by_the_thesis, cores, device_noun, in_turn, on_gpus, parser
 from results_page import Table
 from sweep import (
     TITLES,
     VIRTUAL,
     Row,
     Setting,
+    draw_bars,
     draw_lines,
     finish_axes,
     finish_figure,
     measure,
     save_panels,
 )
+from thesis import Fact, beside, ratio
+from thesis_throughput import series_of_devices, with_ideal_of_one
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,6 +41,55 @@ if TYPE_CHECKING:
 NAME = "fig_5_13"
 CASES = (("lenet", 4), ("lenet", 16), ("resnet32", 4))
 DEVICES = (1, 2, 4)
+
+
+THESIS_CASE = ("resnet32", 32)
+THESIS_DEVICES, THESIS_REPLICAS = (1, 2, 4), (1, 2)
+
+
+def kept(devices: int, replicas: int) -> Callable[[Sequence[Row]], float | None]:
+    """Our share of the independent models' throughput that averaging leaves, in percent."""
+
+    def here(rows: Sequence[Row]) -> float | None:
+        found = ratio(rows, {"sync": "none"}, devices=devices, replicas=replicas, sync="sma")
+        return None if found is None else 100 * found
+
+    return here
+
+
+def gain(sync: str) -> Callable[[Sequence[Row]], float | None]:
+    """Our gain of the second replica on each of two devices."""
+    return lambda rows: ratio(rows, {"replicas": 1}, devices=2, replicas=2, sync=sync)
+
+
+FACTS = (
+    Fact("5.13", "2 devices, 1 replica each: kept of the ideal", 50, "%", kept(2, 1)),
+    Fact("5.13", "2 devices, 2 replicas each: kept of the ideal", 50, "%", kept(2, 2)),
+    Fact("5.13", "2 devices, averaged: 2 replicas over 1", 1.32, "times", gain("sma")),
+    Fact("5.9", "2 devices, independent: 2 replicas over 1", 1.32, "times", gain("none")),
+)
+
+
+def measure_by_the_thesis(options: argparse.Namespace, seconds: float, windows: int) -> list[list[Row]]:
+    """Rows for the numbers of devices that there are; virtual ones on a CPU."""
+    named = on_gpus(options) or len(options.devices) > 1
+    most = len(options.devices) if named else THESIS_DEVICES[1 if options.small else -1]
+    settings = [
+        Setting(*THESIS_CASE, replicas, sync, devices=devices)
+        for devices in THESIS_DEVICES
+        if devices <= most
+        for replicas in THESIS_REPLICAS
+        for sync in (("sma", "none") if devices * replicas > 1 else ("sma",))
+    ]
+    return [measure(settings, seconds, windows, names=options.devices)]
+
+
+def draw_by_the_thesis(figure: Figure, panels: list[list[Row]], noun: str) -> None:
+    axes = figure.add_subplot()
+    draw_bars(axes, with_ideal_of_one(panels[0]), "devices", series_of_devices)
+    title = f"{TITLES[THESIS_CASE[0]]}, b={THESIS_CASE[1]}"
+    finish_axes(axes, title, f"{noun}s", "images per second")
+    finish_figure(figure, "Averaged replicas over devices, beside independent models", 7.0, 4.6)
 
 
 def all_replicas(row: Row) -> int:
@@ -69,9 +127,29 @@ def table(details: dict[str, Any]) -> Table:
     return Table(columns, rows, [in_turn(details["windows"], details["seconds_per_window"]), VIRTUAL])
 
 
+def table_by_the_thesis(details: dict[str, Any]) -> Table:
+    rows = [
+        [
+            case_of(row),
+            row["devices"],
+            row["replicas"],
+            row["method"],
+            row["images_per_second"]["median"],
+        ]
+        for row in details["rows"]
+    ]
+    remarks = [in_turn(details["windows"], details["seconds_per_window"]), *beside(FACTS, details["rows"])]
+    return Table(["model", "devices", "replicas on each", "method", "images/s"], rows, remarks)
+
+
 def main() -> None:
     options = parser(__doc__, NAME).parse_args()
     seconds, windows = (0.25, 3) if options.small else (2.0, 7)
+    if by_the_thesis(options):
+        found = measure_by_the_thesis(options, seconds, windows)
+        picture = partial(draw_by_the_thesis, panels=found, noun=device_noun(options))
+        save_panels(options, NAME, found, (seconds, windows), table_by_the_thesis, picture)
+        return
     cases = CASES[:1] if options.small else CASES
     totals = (1, 2, 4) if options.small else (1, 2, 4, 8)
     panels = []

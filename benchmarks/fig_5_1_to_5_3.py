@@ -1,31 +1,85 @@
-"""Batch size against time and epochs to 99 % on the test split: LeNet on MNIST, one replica.
+"""Batch size against time and epochs to an accuracy on the test split, one replica: LeNet, or ResNet-32.
 
     python benchmarks/fig_5_1_to_5_3.py --data FOLDER [--small] [--target 0.99] [--fresh]
+    python benchmarks/fig_5_1_to_5_3.py --model resnet32 --data FOLDER --devices gpu:0   # figures 5.1 and 5.2
 
 Figures 5.1 to 5.3 of TensorBow (Budea, 2019) show the cost of large batches: more examples per second, but
 more epochs. One replica is plain momentum SGD (0.9), without augmentation, at the learning rate that
 `learning_rates.py` has chosen for the batch size. Runs that miss the target within `--epochs` (4) count as
-not reached. Accuracy is evaluated every eighth of an epoch.
+not reached. Accuracy is evaluated every eighth of an epoch. With `--thesis` LeNet has the thesis's sizes.
+
+ResNet-32 is trained on CIFAR-10 (in FOLDER; without one a small ResNet on digits) to 80 % within 80 epochs,
+with batches of 64 to 1,024, the model's weight decay and augmentation, at the rate 0.1 for 128 examples times
+batch size / 128, as the thesis does not give its rates. As there, the median of the last five epochs'
+accuracies counts. Its files are named fig_5_1_and_5_2.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
+import statistics
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import harness
 from cells import Cells
+from experiments import TITLES
 from learning_rates import chosen_rate
-from medians import over, ranged, seeds_of
+from medians import over as over_text
+from medians import ranged, seeds_of
 from results_page import Table
 from seeds import over_seeds
-from time_to_accuracy import Goal, RunSetting, add_goal_options, goal_of
+from sweep import COLOURS, draw_baseline, finish_axes, finish_figure
+from thesis import Fact, beside
+from time_to_accuracy import CHECK, Goal, RunSetting, add_goal_options, described, goal_of
+
+import tensorbow as tb
+from tensorbow.errors import TensorBowError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "fig_5_1_to_5_3"
 BATCH_SIZES = (4, 16, 32, 64, 128, 256)  # those with a rate of their own
+THESIS_SIZES = (4, 8, 16, 32, 64, 128)
+RESNET_SIZES, RESNET_SMALL_SIZES = (64, 128, 256, 512, 1024), (32, 128)
+RESNET_RATE, RESNET_RATE_SIZE = 0.1, 128  # He et al. (2015)
+RESNET_TARGET, RESNET_EPOCHS, MEDIAN_OF = 0.8, 80.0, 5
+RESNET_NAME = "fig_5_1_and_5_2"
+Row = dict[str, Any]
+
+
+def median_of(batch_size: int, key: str) -> Callable[[Sequence[Row]], float | None]:
+    """Our median of seconds, epochs or rate."""
+
+    def here(rows: Sequence[Row]) -> float | None:
+        return next((row[key]["median"] for row in rows if row["batch_size"] == batch_size), None)
+
+    return here
+
+
+def over(batch_size: int, base: int, key: str) -> Callable[[Sequence[Row]], float | None]:
+    """Our median at a batch size over that at another."""
+
+    def here(rows: Sequence[Row]) -> float | None:
+        first, second = (median_of(size, key)(rows) for size in (batch_size, base))
+        return first / second if first and second else None
+
+    return here
+
+
+FACTS = (
+    Fact("5.3", "LeNet b=8 to 99 %", 934, "s", median_of(8, "seconds")),
+    Fact("5.3", "LeNet b=16 to 99 %", 536, "s", median_of(16, "seconds")),
+    Fact("5.3", "LeNet b=8 over b=16: time", 934 / 536, "times", over(8, 16, "seconds")),
+)
+RESNET_FACTS = (
+    Fact("5.1", "ResNet-32 b=512 over b=128: time to 80 %", 1.0, "times", over(512, 128, "seconds")),
+    Fact("5.2", "ResNet-32 b=256: images/s", 3000, "images/s", median_of(256, "rate")),
+    Fact("5.2", "ResNet-32 b=1024: images/s", 3300, "images/s", median_of(1024, "rate")),
+    Fact("5.2", "ResNet-32 b=1024 over b=256: images/s", 1.1, "times", over(1024, 256, "rate")),
+)
 PANELS = (
     ("seconds", "training time [s]"),
     ("epochs", "epochs"),
@@ -58,7 +112,27 @@ def draw(figure: Figure, rows: list[dict[str, Any]], goal: Goal, seeds: int) -> 
     figure.axes[1].set_title(f"epochs to {goal.target:.4g}")
     figure.axes[2].set_title("throughput")
     name = goal.train.name.partition("/")[0]
-    figure.suptitle(f"LeNet on {name}, one replica: {over(seeds)}")
+    figure.suptitle(f"{TITLES[goal.model]} on {name}, one replica: {over_text(seeds)}")
+
+
+def draw_courses(figure: Figure, rows: list[Row], cells: Cells, goal: Goal) -> None:
+    """Draws test accuracy against time (5.1) and epochs (5.2): the median of the last epochs, first seed."""
+    figure.set_size_inches(11, 4.4)
+    left, right = figure.subplots(1, 2, sharey=True)
+    for row, colour in zip(rows, COLOURS, strict=False):
+        checks = cells.of(described(row["setting"]))[0]["checks"]
+        accuracies = [check[CHECK.index("test_accuracy")] for check in checks]
+        last = [accuracies[max(0, at - goal.median_of + 1) : at + 1] for at in range(len(accuracies))]
+        y = [100 * statistics.median(values) for values in last]
+        for axes, key in ((left, "seconds"), (right, "epochs")):
+            x = [check[CHECK.index(key)] for check in checks]
+            axes.plot(x, y, color=colour, label=f"b={row['setting'].batch_size}")
+    for axes, title, x_name in ((left, "5.1", "training time [s]"), (right, "5.2", "epochs")):
+        draw_baseline(axes, 100 * (goal.target or 0.0), f"{goal.target:.0%}")
+        finish_axes(axes, title, x_name, "test accuracy [%]")
+    name = goal.train.name.partition("/")[0]
+    what = f"median of {goal.median_of} epochs" if goal.median_of > 1 else "every epoch"
+    finish_figure(figure, f"{TITLES[goal.model]} on {name}: test accuracy, {what}", 11, 4.4)
 
 
 def table(details: dict[str, Any]) -> Table:
@@ -67,17 +141,47 @@ def table(details: dict[str, Any]) -> Table:
         for row in details["summary"]
     ]
     columns = ["batch size", "learning rate", "seconds (range)", "epochs (range)", "images/s (range)"]
-    return Table(columns, rows, [seeds_of(details)])
+    return Table(columns, rows, [seeds_of(details), *details.get("beside_the_thesis", [])])
+
+
+def resnet_goal(options: argparse.Namespace) -> Goal:
+    """Goal of figures 5.1 and 5.2: on CIFAR-10, or without files on digits, whose pictures are small."""
+    if options.data is None:
+        train, test = tb.data.load("digits")
+        target, epochs = 0.8, 4.0 if options.small else 20.0
+    else:
+        try:
+            train, test = tb.data.load("cifar10", options.data)
+        except TensorBowError as error:
+            raise SystemExit(f"--data: {error}") from error
+        target, epochs = RESNET_TARGET, 1.0 if options.small else RESNET_EPOCHS
+    target, epochs = options.target or target, options.epochs or epochs
+    last = 1 if options.small else MEDIAN_OF
+    return Goal(train, test, target, epochs, 1, options.model, options.devices, last)
+
+
+def resnet_rate(batch_size: int) -> float:
+    """Learning rate of ResNets: linear in the batch size."""
+    return RESNET_RATE * batch_size / RESNET_RATE_SIZE
 
 
 def main() -> None:
     parser = harness.parser(__doc__, NAME)
     add_goal_options(parser)
+    models = ["lenet", "resnet8", "resnet32"]
+    parser.add_argument("--model", choices=models, default=models[0], help="default lenet")
     options = parser.parse_args()
-    goal = goal_of(options)
-    sizes = (4, 16, 64) if options.small else BATCH_SIZES
-    seeds = options.seeds or (1 if options.small else 3)
-    settings = [RunSetting(size, chosen_rate(1, size)) for size in sizes]
+    if options.model != "lenet":
+        options.experiment = RESNET_NAME
+    lenet = options.model == "lenet"
+    goal = goal_of(options) if lenet else resnet_goal(options)
+    sizes: Sequence[int] = THESIS_SIZES if harness.by_the_thesis(options) else BATCH_SIZES
+    if not lenet:
+        sizes = RESNET_SMALL_SIZES if options.small else RESNET_SIZES
+    elif options.small:
+        sizes = (4, 16, 64)
+    seeds = options.seeds or (1 if options.small else 3 if lenet else 1)
+    settings = [RunSetting(size, chosen_rate(1, size) if lenet else resnet_rate(size)) for size in sizes]
     cells = Cells(options, goal.facts())
     rows = over_seeds(cells, goal, settings, seeds, lambda setting: f"b={setting.batch_size:<4}")
     summed = [
@@ -86,7 +190,15 @@ def main() -> None:
         for row in rows
     ]
     details = {**cells.result(), "summary": summed}
-    harness.save(options, NAME, details, table(details), lambda figure: draw(figure, rows, goal, seeds))
+    details["beside_the_thesis"] = beside(FACTS if lenet else RESNET_FACTS, summed)
+
+    def picture(figure: Figure) -> None:
+        if lenet:
+            draw(figure, rows, goal, seeds)
+        else:
+            draw_courses(figure, rows, cells, goal)
+
+    harness.save(options, options.experiment, details, table(details), picture)
 
 
 if __name__ == "__main__":

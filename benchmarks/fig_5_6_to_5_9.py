@@ -89,7 +89,7 @@ def table(details: dict[str, Any]) -> Table:
 
 
 def main() -> None:
-    options = parser(__doc__, NAME, most_devices=4, thesis=True).parse_args()
+    options = parser(__doc__, NAME).parse_args()
     seconds, windows = (0.25, 3) if options.small else (2.0, 7)
     if by_the_thesis(options):
         details = thesis_throughput.details_of(options, seconds, windows)

@@ -145,7 +145,7 @@ def main() -> None:
         status = gpu_status()
         if not status.runtimes:
             sys.exit(f"{status.problem}; or see that the benchmark works: --emulated")
-        runtime = status.runtimes[0]
+        runtime = status.runtimes[int(options.devices[0].rpartition(":")[2])]
     ways = [way for way in ways_here(options.rounds_per_launch) if way.mode in options.replica_mode]
     settings = Settings(
         runtime, options.counts, options.compute, options.seconds, options.windows, options.emulated, ways

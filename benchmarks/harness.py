@@ -21,6 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from experiments import EXPERIMENTS, named
 from results_page import RESULTS, Table, as_json
 
 if TYPE_CHECKING:
@@ -44,13 +45,11 @@ Window = Callable[[float], float]
 """Trains for about so many seconds; returns units per second."""
 
 
-def parser(
-    doc: str | None, name: str, *, cpu_only: str = "", most_devices: int = 1, thesis: bool = False
-) -> argparse.ArgumentParser:
+def parser(doc: str | None, name: str) -> argparse.ArgumentParser:
     """Argument parser with the options of every experiment: `--small`, `--output` and `--devices`.
 
-    name: of its files; the parsed options have it as `experiment`. cpu_only, most_devices: see `add_devices`.
-    thesis: adds `--thesis`; see `by_the_thesis`.
+    name: of its files; the parsed options have it as `experiment`. `experiments.py` says which devices it can
+    measure, and whether it takes `--thesis`.
     """
     made = argparse.ArgumentParser(
         prog=f"benchmarks/{name}.py", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -63,8 +62,10 @@ def parser(
         type=Path,
         help="folder of the results; default: benchmarks/results, with --small its folder `small`",
     )
-    add_devices(made, name, cpu_only, most_devices)
-    if thesis:
+    experiment = named(name)
+    most = max(e.most_devices for e in EXPERIMENTS) if name == "run_all" else experiment.most_devices
+    add_devices(made, name, experiment.cpu_only, most)
+    if experiment.thesis:
         made.add_argument(
             "--thesis",
             action="store_true",

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from harness import add_devices
 from llvmlite import ir
 
 from tensorbow.graph import NodeSpec, OpDef
@@ -208,6 +209,7 @@ def measure(case: Case, target: Target, best: Timed, rounds: int) -> dict[str, f
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add_devices(parser, "native_kernels", "its calls are native code")
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--only", default="", help="run the cases whose names contain this text")
     parser.add_argument("--rounds", type=int, default=41, help="runs of each case")

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from harness import add_devices
 from native_kernels import Timed, peak
 from ours import image_shape
 from step_calls import multiply_adds, title, touched
@@ -118,6 +119,7 @@ def measure(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add_devices(parser, "native_step", "its calls are native code")
     parser.add_argument("--model", default="resnet32", help="name of the model")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=30, help="number of steps")

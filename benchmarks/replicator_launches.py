@@ -32,10 +32,12 @@ TARGET = 0.9  # of the engine's rate, with the data set
 ENGINE = "engine"
 
 
-def replicated(stack: ExitStack, model: str, batch_size: int, inputs: str, steps: int | str) -> Window:
+def replicated(
+    stack: ExitStack, model: str, batch_size: int, inputs: str, steps: int | str, devices: tuple[str, ...]
+) -> Window:
     data = made_up_data(model)
     with tb.Graph().as_default():
-        replicator = stack.enter_context(tb.MultiGpuReplicator(["/cpu:0"], REPLICAS))
+        replicator = stack.enter_context(tb.MultiGpuReplicator(devices, REPLICAS))
         with replicator.context():
             tb.set_random_seed(1)
             optimizer = replicator.wrap_optimizer(tb.train.MomentumOptimizer(LEARNING_RATE, MOMENTUM))
@@ -63,14 +65,16 @@ def replicated(stack: ExitStack, model: str, batch_size: int, inputs: str, steps
     return paced(run, REPLICAS * batch_size)
 
 
-def measured(model: str, batch_size: int, launch: int, seconds: float, windows: int) -> list[dict[str, Any]]:
+def measured(
+    model: str, batch_size: int, launch: int, seconds: float, windows: int, devices: tuple[str, ...]
+) -> list[dict[str, Any]]:
     """Row for each way: images/s, and median ratios in the same turn to one round a launch and the engine."""
     with ExitStack() as stack:
-        engine = training_window(model, batch_size, REPLICAS, steps_per_launch=launch)
+        engine = training_window(model, batch_size, REPLICAS, steps_per_launch=launch, devices=devices)
         ways: dict[tuple[str, int | str], Window] = {(ENGINE, launch): stack.enter_context(engine)}
         for inputs in INPUTS:
             for steps in (1, "auto"):
-                ways[inputs, steps] = replicated(stack, model, batch_size, inputs, steps)
+                ways[inputs, steps] = replicated(stack, model, batch_size, inputs, steps, devices)
         found = interleave(ways, seconds, windows)
 
     def ratio(way: tuple[str, int | str], other: tuple[str, int | str]) -> float:
@@ -121,7 +125,7 @@ def table(details: dict[str, Any]) -> Table:
 def main() -> None:
     options = parser(__doc__, NAME).parse_args()
     seconds, windows = (0.2, 3) if options.small else (1.0, 15)
-    rows = [row for case in CASES for row in measured(*case, seconds, windows)]
+    rows = [row for case in CASES for row in measured(*case, seconds, windows, options.devices)]
     details = {"rows": rows, "windows": in_turn(windows, seconds)}
     save(options, NAME, details, table(details), lambda figure: draw(figure, rows))
 

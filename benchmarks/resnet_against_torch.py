@@ -57,7 +57,7 @@ def ours(data: ImageDataset, options: argparse.Namespace) -> tuple[Any, dict[str
     batches = tb.DatasetBatches(data, options.batch_size, options.replicas, options.seed)
     losses = np.zeros((options.rounds, options.replicas))
     started = time.perf_counter()
-    with tb.LearningEngine(program, options.batch_size, replicas_per_device=options.replicas) as engine:
+    with tb.LearningEngine(program, options.batch_size, options.devices, options.replicas) as engine:
         engine.initialize(initial)
 
         def keep(results: RoundResults) -> None:

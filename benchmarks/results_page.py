@@ -86,12 +86,22 @@ def page(results: Path = RESULTS) -> str:
     parts = [HEAD]
     for experiment in EXPERIMENTS:
         parts += section(experiment, load(experiment, results), (results / f"{experiment.name}.png").exists())
+    gpu = [one for one in EXPERIMENTS if load(one, results / "gpu") is not None]
+    parts += ["# On GPUs"] if gpu else []
+    for experiment in gpu:
+        picture = (results / "gpu" / f"{experiment.name}.png").exists()
+        parts += section(experiment, load(experiment, results / "gpu"), picture, "gpu/")
     return "\n\n".join(parts) + "\n"
 
 
-def section(experiment: Experiment, result: dict[str, Any] | None, picture: bool) -> list[str]:
-    """Section of a result: heading, method, the paper's conclusion, table, remarks, and provenance."""
-    link = f" [Picture](results/{experiment.name}.png)." if picture else ""
+def section(
+    experiment: Experiment, result: dict[str, Any] | None, picture: bool, folder: str = ""
+) -> list[str]:
+    """Section of a result: heading, method, the paper's conclusion, table, remarks, and provenance.
+
+    folder: of the picture, in `results/`.
+    """
+    link = f" [Picture](results/{folder}{experiment.name}.png)." if picture else ""
     origin = f" From {experiment.paper}." if experiment.paper else ""
     made = [f"## {experiment.shows}", f"`{experiment.name}.py`: {experiment.measures}{origin}{link}"]
     if experiment.concludes:
@@ -112,10 +122,11 @@ def provenance(result: dict[str, Any]) -> str:
     machine = result["machine"]
     cores = f"{machine['cores']} cores of {machine['processor']}, " if "cores" in machine else ""
     versions = [f"{name} {version}" for name, version in result["versions"].items() if version]
+    gpus = f"{', '.join(machine['gpus'])}, " if "gpus" in machine else ""
     variables = [f"{name}={value}" for name, value in machine.get("thread_variables", {}).items()]
     command = f"`{result['command']}`, " if result["command"] else ""
     date = result["date"] or "date not recorded"
-    return f"{command}{date}; {cores}{', '.join([machine['system'], *versions, *variables])}."
+    return f"{command}{date}; {gpus}{cores}{', '.join([machine['system'], *versions, *variables])}."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

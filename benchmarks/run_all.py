@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import EXPERIMENTS, FOLDER, Experiment
-from harness import output_path, parser, positive_float, print_table
+from harness import on_gpus, output_path, parser, positive_float, print_table
 
 SMALL_LIMIT, FULL_LIMIT = 300.0, 7200.0  # seconds
 
@@ -33,6 +33,7 @@ def run(experiment: Experiment, options: argparse.Namespace) -> dict[str, Any]:
     command += ["--small"] if options.small else []
     command += ["--output", str(options.output)] if options.output else []
     command += ["--data", str(options.data)] if options.data and experiment.data else []
+    command += ["--devices", names_of(experiment, options)] if on_gpus(options) else []
     paths = [str(FOLDER.parent), os.environ.get("PYTHONPATH", "")]  # the checkout need not be installed
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     if options.data:
@@ -49,6 +50,11 @@ def run(experiment: Experiment, options: argparse.Namespace) -> dict[str, Any]:
         "status": status,
         "seconds": round(time.perf_counter() - started, 1),
     }
+
+
+def names_of(experiment: Experiment, options: argparse.Namespace) -> str:
+    """Devices for an experiment: as many of those given as it uses."""
+    return ",".join(name.strip("/") for name in options.devices[: experiment.most_devices])
 
 
 def outcome(row: dict[str, Any]) -> str:
@@ -106,6 +112,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         made.error(f"--data: expected a folder with MNIST's IDX files, got {options.data}, which is none")
     options.limit = options.limit or (SMALL_LIMIT if options.small else FULL_LIMIT)
     chosen = [e for e in experiments if options.only is None or e.name in options.only]
+    if on_gpus(options):
+        for experiment in (e for e in chosen if e.cpu_only):
+            print(f"{experiment.name}: left out on GPUs: {experiment.cpu_only}")
+        chosen = [e for e in chosen if not e.cpu_only]
     if options.list:
         print_table(["name", "shows", "from"], [[e.name, e.shows, e.paper or "-"] for e in chosen])
         return 0

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from experiments import TITLES, case_of
-from harness import parser, save
+from harness import CPU, parser, save
 from ours import LEARNING_RATE, MOMENTUM, image_shape, made_up_data
 from results_page import Table
 
@@ -32,7 +32,7 @@ from scheduler.replicas.step_program import StepProgram
 from scheduler.training.classifier_step import build_program
 from tensorbow.compiler import Binding, VariableLayout
 from tensorbow.compiler.prune import prune
-from tensorbow.devices import get_device
+from tensorbow.devices import Device, get_device
 from tensorbow.errors import NotFoundError
 from tensorbow.kernels import backend_for
 from tensorbow.models import MODELS, get_model
@@ -56,14 +56,14 @@ PARTS = {  # of a replica's memory, by region
 }
 
 
-def described(model: str) -> dict[str, Any]:
+def described(model: str, device_name: str = CPU[0]) -> dict[str, Any]:
     """Properties of a model's compiled step at its default batch size."""
     data, network = made_up_data(model), get_model(model)
     batch_size = network.defaults.batch_size
     with tb.Graph().as_default():
         tb.set_random_seed(1)
         program = build_program(network, data, MOMENTUM, LEARNING_RATE, 0.0)
-    device = get_device("/cpu:0")
+    device = get_device(device_name)
     plans = DevicePlans(program, program.specs(batch_size), device, Synchronisation(), REPLICAS, RESULTS)
     step = plans.step
     layout = VariableLayout.of_graph(program.graph)
@@ -95,15 +95,18 @@ def described(model: str) -> dict[str, Any]:
         "central_nbytes": sum(plans.central_blocks(REPLICAS)),
         "slab_nbytes": step.peak_nbytes,
         "slab_lower_bound_nbytes": step.lower_bound_nbytes,
-        "allocated_nbytes": allocated_nbytes(program, layout, batch_size, data),
+        "allocated_nbytes": allocated_nbytes(program, layout, batch_size, data, device),
     }
 
 
 def allocated_nbytes(
-    program: StepProgram, layout: VariableLayout, batch_size: int, data: tb.data.ImageDataset
+    program: StepProgram,
+    layout: VariableLayout,
+    batch_size: int,
+    data: tb.data.ImageDataset,
+    device: Device,
 ) -> int:
     """Largest growth of the Python process's memory while a bound step is launched, in bytes."""
-    device = get_device("/cpu:0")
     executable = program.compile(program.specs(batch_size), layout, backend_for(device), Synchroniser())
     group = device.stream_group(f"{NAME} {batch_size}")
     container = Container(group)
@@ -212,7 +215,7 @@ def main() -> None:
     options = arguments.parse_args()
     rows = []
     for model in SMALL if options.small else MODELS:
-        rows.append({**described(model), **counted_examples(model, options.data_dir)})
+        rows.append({**described(model, options.devices[0]), **counted_examples(model, options.data_dir)})
         print(f"{model}: compiled", flush=True)
     del options.data_dir  # a path on this machine
     details = {"rows": rows}

@@ -1,8 +1,8 @@
 """Figures 5.6 to 5.9 of the TensorBow thesis with its models, batch sizes, counts and axes.
 
 5.6: logistic regression, b=16, against the number of stream groups: a replica in each, not averaged, and one
-model spread over all (`SpreadModel`). 5.7, 5.8: ResNet-32 and LeNet, b=32, against replicas on one device, not
-averaged, as box plots of five runs. 5.9: ResNet-32, b=32, against the number of devices, with one and two
+model spread over all (`SpreadModel`). 5.7, 5.8: ResNet-32 and LeNet, b=32, against replicas on one device,
+not averaged, as box plots of five runs. 5.9: ResNet-32, b=32, against the number of devices, with one and two
 replicas on each, averaged every round, and independent, which is the ideal.
 """
 

@@ -9,6 +9,7 @@ not, and setting up is reported separately.
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,7 +26,7 @@ from scheduler.training.evaluation import Evaluator
 from scheduler.training.launch_pace import LaunchPace
 from scheduler.training.outcome import models_of
 from tensorbow.data import ImageDataset
-from tensorbow.devices import get_device
+from tensorbow.devices import Device, get_device
 from tensorbow.errors import TensorBowError
 from tensorbow.models import get_model
 from tensorbow.specs import Array
@@ -52,7 +53,8 @@ class RunSetting:
 class Goal:
     """Data set, target accuracy and length of a training: to `target` (None: the end), at most `epochs`.
 
-    checks: evaluations per epoch, at equal numbers of examples.
+    checks: evaluations per epoch, at equal numbers of examples. model: by name. devices: names, of all
+    settings. median_of: the target is reached by the median of so many last evaluations.
     """
 
     train: ImageDataset
@@ -60,6 +62,14 @@ class Goal:
     target: float | None
     epochs: float
     checks: int
+    model: str = MODEL
+    devices: tuple[str, ...] = harness.CPU
+    median_of: int = 1
+
+    @property
+    def weight_decay(self) -> float:
+        """That of the model's recipe; 0 for LeNet, with which all sides of a comparison train."""
+        return 0.0 if self.model == MODEL else get_model(self.model).defaults.weight_decay
 
     def to_the_end(self) -> Goal:
         """The same goal without a target."""
@@ -67,16 +77,20 @@ class Goal:
 
     def facts(self) -> dict[str, Any]:
         """Values that identify the goal in a result."""
+        more: dict[str, Any] = {} if self.devices == harness.CPU else {"devices": [*self.devices]}
+        if self.model != MODEL:
+            more |= {"weight_decay": self.weight_decay, "median_of": self.median_of}
         return {
-            "model": MODEL,
+            "model": self.model,
             "dataset": self.train.name.partition("/")[0],
             "examples": [len(self.train), len(self.test)],
-            "augmentation": "none",
+            "augmentation": "none" if self.train.augmentation is None else str(self.train.augmentation),
             "momentum": MOMENTUM,
             "target": self.target,
             "most_epochs": self.epochs,
             "checks_per_epoch": self.checks,
             "check": list(CHECK),
+            **more,
         }
 
 
@@ -120,7 +134,7 @@ def goal_of(options: argparse.Namespace, epochs: float = 4) -> Goal:
         raise SystemExit(f"--data: {error}") from error
     target = target if options.target is None else options.target
     epochs = epochs if options.epochs is None else options.epochs
-    return Goal(replace(train, augmentation=None), test, target, epochs, checks)
+    return Goal(replace(train, augmentation=None), test, target, epochs, checks, devices=options.devices)
 
 
 class Learner(Protocol):
@@ -145,29 +159,34 @@ class Learner(Protocol):
         ...
 
 
-def seeded_program(data: ImageDataset, learning_rate: float, seed: int) -> StepProgram:
+def seeded_program(
+    data: ImageDataset, learning_rate: float, seed: int, model: str = MODEL, weight_decay: float = 0.0
+) -> StepProgram:
     """Training step in a graph of its own; all learners of the seed start from its initial values."""
     graph = tb.Graph()
     with graph.as_default():
         tb.set_random_seed(seed)
-        return build_program(get_model(MODEL), data, MOMENTUM, learning_rate, 0.0)
+        return build_program(get_model(model), data, MOMENTUM, learning_rate, weight_decay)
 
 
 class Replicas:
-    """TensorBow: replicas on one CPU device, a thread each, trained by the product's scheduler."""
+    """TensorBow: replicas on the goal's devices, trained by the product's scheduler."""
 
-    def __init__(self, setting: RunSetting, goal: Goal, seed: int):
+    def __init__(self, setting: RunSetting, goal: Goal, seed: int, devices: Sequence[Device] = ()):
+        """devices: in place of those that the goal names."""
         started = time.perf_counter()
-        program = seeded_program(goal.train, setting.learning_rate, seed)
+        program = seeded_program(goal.train, setting.learning_rate, seed, goal.model, goal.weight_decay)
         self.engine = LearningEngine(
             program,
             setting.batch_size,
+            devices or goal.devices,
             replicas_per_device=setting.replicas,
             synchronisation=Synchronisation(setting.sync, tau=setting.tau),
             steps_per_launch=None,
         )
         self.engine.initialize()
-        self.batches = DatasetBatches(goal.train, setting.batch_size, setting.replicas, seed, depth=DEPTH)
+        replicas = self.engine.learners.count
+        self.batches = DatasetBatches(goal.train, setting.batch_size, replicas, seed, depth=DEPTH)
         self.batches.keep_on_devices(self.engine.learners)
         self._pace = LaunchPace(self.engine, self.batches, True)  # as the trainer does
         self.setup_seconds = time.perf_counter() - started
@@ -192,7 +211,8 @@ def course(learner: Learner, goal: Goal) -> dict[str, Any]:
     A check has the columns of `CHECK`; its training loss is the mean since the check before. For several
     independent models the mean counts.
     """
-    judge = Evaluator(get_model(MODEL), goal.test, get_device("/cpu:0"), threads=harness.cores())
+    device = get_device(goal.devices[0])
+    judge = Evaluator(get_model(goal.model), goal.test, device, threads=harness.cores())
     checks: list[list[float]] = []
     reached: list[float] | None = None
     epochs = seconds = 0.0
@@ -206,7 +226,9 @@ def course(learner: Learner, goal: Goal) -> dict[str, Any]:
             accuracy = sum(one.accuracy for one in judged if one is not None) / len(judged)
             figures = round(epochs, 4), round(seconds, 3), round(loss, 5), round(test_loss, 5)
             checks.append([*figures, accuracy])
-            if goal.target is not None and accuracy >= goal.target:
+            last = [check[-1] for check in checks[-goal.median_of :]]
+            steady = len(last) == goal.median_of and statistics.median(last)
+            if goal.target is not None and steady >= goal.target:
                 reached = checks[-1]
                 break
     finally:
