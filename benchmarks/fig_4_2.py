@@ -35,6 +35,7 @@ from time_to_accuracy import CHECK, Goal, Replicas, RunSetting, add_goal_options
 
 import tensorbow as tb
 from allocators import Allocation, Allocator, BestFitAllocator, DriverAllocator, VirtualSource
+from scheduler.averaging.synchronisers import Synchroniser
 from scheduler.training.classifier_step import build_program
 from tensorbow.compiler import VariableLayout
 from tensorbow.devices import GpuDevice, gpu_status
@@ -74,7 +75,7 @@ def trace_of(model: str, batch_size: int) -> Trace:
         tb.set_random_seed(1)
         program = build_program(get_model(model), made_up_data(model), MOMENTUM, LEARNING_RATE, 0.0)
     layout = VariableLayout.of_graph(program.graph)
-    return events_of(program.compile(program.specs(batch_size), layout, ReferenceBackend(), 0))
+    return events_of(program.compile(program.specs(batch_size), layout, ReferenceBackend(), Synchroniser()))
 
 
 def events_of(step: Executable) -> Trace:
@@ -260,7 +261,9 @@ def draw_thesis_panels(
     learning, speed = figure.subplots(1, 2)
     for (name, checks), colour, style in zip(courses.items(), COLOURS, ("-", "--"), strict=False):
         epochs, accuracy = zip(*checks, strict=True)
-        learning.plot(epochs, [100 * value for value in accuracy], style, color=colour, label=name)
+        percent = [100 * value for value in accuracy]
+        learning.plot(epochs, percent, style, color=colour, marker="o", markersize=4, label=name)
+    learning.set_xlim(left=0)
     finish_axes(learning, "(a) LeNet, b=16", "epochs", "test accuracy [%]")
     width = 0.4
     for number, (name, colour) in enumerate(zip(ON_GPU, COLOURS, strict=False)):

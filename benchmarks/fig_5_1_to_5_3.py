@@ -126,9 +126,13 @@ def draw_courses(figure: Figure, rows: list[Row], cells: Cells, goal: Goal) -> N
         y = [100 * statistics.median(values) for values in last]
         for axes, key in ((left, "seconds"), (right, "epochs")):
             x = [check[CHECK.index(key)] for check in checks]
-            axes.plot(x, y, color=colour, label=f"b={row['setting'].batch_size}")
-    for axes, title, x_name in ((left, "5.1", "training time [s]"), (right, "5.2", "epochs")):
+            axes.plot(x, y, color=colour, marker=".", label=f"b={row['setting'].batch_size}")
+    for axes, title, x_name in (
+        (left, "5.1: against time", "training time [s]"),
+        (right, "5.2: against epochs", "epochs"),
+    ):
         draw_baseline(axes, 100 * (goal.target or 0.0), f"{goal.target:.0%}")
+        axes.set_xlim(left=0)
         finish_axes(axes, title, x_name, "test accuracy [%]")
     name = goal.train.name.partition("/")[0]
     what = f"median of {goal.median_of} epochs" if goal.median_of > 1 else "every epoch"

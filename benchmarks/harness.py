@@ -87,6 +87,7 @@ def add_devices(made: argparse.ArgumentParser, name: str, cpu_only: str = "", mo
             raise argparse.ArgumentTypeError(f"{name} uses at most {most_devices}, got {len(found)}")
         if cpu_only and (gpus := [device for device in found if is_gpu(device)]):
             raise argparse.ArgumentTypeError(f"{name} measures CPU devices only ({cpu_only}), got {gpus[0]}")
+        require_gpus(found)
         return found
 
     default = CPU if cpu_only or name != "gpu_replicas" else ("/gpu:0",)
@@ -102,10 +103,9 @@ def add_devices(made: argparse.ArgumentParser, name: str, cpu_only: str = "", mo
 def devices_named(text: str) -> tuple[str, ...]:
     """Parses devices such as gpu:0,gpu:1 to /gpu:0 and /gpu:1, as the `type=` of an option.
 
-    Raises ArgumentTypeError for what is no CPU or GPU, for repetitions, and for GPUs that are not there.
+    Raises ArgumentTypeError for what is no CPU or GPU, and for repetitions.
     """
-    from tensorbow.devices import DeviceName, gpu_status
-    from tensorbow.devices.gpu_discovery import count_gpus
+    from tensorbow.devices import DeviceName
     from tensorbow.errors import InvalidArgumentError
 
     try:
@@ -116,16 +116,24 @@ def devices_named(text: str) -> tuple[str, ...]:
         raise argparse.ArgumentTypeError(f"expected names such as gpu:0,gpu:1 or cpu:0, got {text!r}")
     if len(set(parsed)) < len(parsed) or len({name.kind for name in parsed}) > 1:
         raise argparse.ArgumentTypeError(f"expected different devices of one kind, got {text!r}")
-    if parsed[0].kind == "GPU":
-        if gpus_are_emulated():
-            from tests.gpu_rig.runtimes import show_emulated_gpu
-
-            show_emulated_gpu()
-        count = count_gpus()
-        if any((name.index or 0) >= count for name in parsed):
-            problem = gpu_status().problem or f"there are {count} GPU devices, from gpu:0 on"
-            raise argparse.ArgumentTypeError(f"{text}: {problem}")
     return tuple(name.short for name in parsed)
+
+
+def require_gpus(devices: Sequence[str]) -> None:
+    """Raises ArgumentTypeError for GPUs that are not there; finds the emulated GPU where asked to."""
+    if not is_gpu(devices[0]):
+        return
+    from tensorbow.devices import gpu_status
+    from tensorbow.devices.gpu_discovery import count_gpus
+
+    if gpus_are_emulated():
+        from tests.gpu_rig.runtimes import show_emulated_gpu
+
+        show_emulated_gpu()
+    count = count_gpus()
+    if any(int(name.rpartition(":")[2]) >= count for name in devices):
+        problem = gpu_status().problem or f"there are {count} GPU devices, from gpu:0 on"
+        raise argparse.ArgumentTypeError(f"{', '.join(devices)}: {problem}")
 
 
 def gpus_are_emulated() -> bool:
