@@ -16,7 +16,7 @@ from tests.gpu_rig.recording import gpu_samples
 from tests.gpu_rig.runtimes import real_runtime
 
 RUNTIME = real_runtime()
-PRODUCTS = ("MatMul", "BatchMatMul")
+PRODUCTS = ("MatMul", "BatchMatMulV2")
 CONVOLUTIONS = ("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter")
 BITS = {"fp32": 23, "tf32": 10, "bf16": 7}  # at least: cuDNN takes TF32 where bf16 is asked for
 SAMPLES = [
