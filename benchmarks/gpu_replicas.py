@@ -32,7 +32,7 @@ from gpu_replicas_ours import our_contestants
 from gpu_replicas_report import described, draw, summary, table
 from gpu_replicas_torch import torch_contestants
 from harness import parser, positive_float, positive_int, print_table, save
-from replica_modes import missing, modes, ways_here
+from replica_modes import modes_here, ways_here
 
 NAME = "gpu_replicas"
 COUNTS, SMALL_COUNTS = (1, 2, 4, 8, 16), (1, 2)
@@ -117,7 +117,7 @@ def arguments() -> argparse.Namespace:
     made = parser(__doc__, NAME)
     made.add_argument("--case", type=one_case, action="append", help="MODEL:BATCH_SIZE; default: all cases")
     made.add_argument("--counts", type=numbers, help="numbers of replicas, such as 1,2,4")
-    known = [mode for mode in modes() if not missing(mode)]
+    known = modes_here()
     made.add_argument("--replica-mode", choices=known, action="append", help="of our replicas; default: all")
     made.add_argument(
         "--rounds-per-launch", type=numbers, help="of our replicas, such as 1,16; default 1,16, small 1"

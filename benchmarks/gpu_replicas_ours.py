@@ -34,22 +34,13 @@ def our_contestants(case: Case, settings: Settings) -> Opening:
 def _ours(
     case: Case, settings: Settings, data: ImageDataset, replicas: int, sync: str, ways: Ways
 ) -> Contestant:
-    engine, synchronisation = ways.options()
-    steps = engine.pop("steps_per_launch")
+    options = ways.options()
     device = GpuDevice("/gpu:0", settings.runtime, compute=settings.compute)
     try:
-        training = training_window(
-            case.model,
-            case.batch_size,
-            replicas,
-            sync=sync,
-            devices=(device,),
-            data=data,
-            data_on_device="always",
-            steps_per_launch=steps,
-            synchronisation=synchronisation,
-            engine_options=engine,
-        )
+        with ways.building():
+            training = training_window(
+                case.model, case.batch_size, replicas, sync=sync, devices=(device,), data=data, **options
+            )
     except BaseException:
         device.close(drain=False)
         raise

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from harness import gpus_are_emulated
-from replica_modes import WANTED, Ways, missing
+from replica_modes import CAPTURED, FUSED, Ways, missing
 
 from first_hour.engines import state_of, training
 from first_hour.gpus import opened
@@ -23,6 +23,7 @@ from first_hour.records import NotThereError, Recorder
 from first_hour.suites import ROOT
 
 REPLICAS, ROUNDS = 4, 6
+BOTH = (CAPTURED, FUSED)
 CLOSE = 1e-5  # relative, of the modes
 FOUND = 9  # exit status of a checker that has found something
 CHECKERS = {
@@ -71,10 +72,10 @@ def modes_agree(recorder: Recorder, case: str) -> None:
     """Part: fused replicas give the numbers of captured ones, to rounding."""
 
     def check() -> dict[str, Any]:
-        for mode in WANTED:
+        for mode in BOTH:
             if missing(mode):
                 raise NotThereError(missing(mode))
-        one, other = (trained(case, mode, "sma") for mode in WANTED)
+        one, other = (trained(case, mode, "sma") for mode in BOTH)
         assert one.keys() == other.keys(), f"only one keeps {sorted(one.keys() ^ other.keys())[:5]}"
         off = 0.0
         for name in one:
@@ -84,7 +85,7 @@ def modes_agree(recorder: Recorder, case: str) -> None:
         assert off <= CLOSE, f"{off:.2g} apart, expected at most {CLOSE:g}"
         return {"apart": off, "rounds": ROUNDS}
 
-    recorder.check(f"{' and '.join(WANTED)}, {case} x {REPLICAS}", check)
+    recorder.check(f"{' and '.join(BOTH)}, {case} x {REPLICAS}", check)
 
 
 def sanitizer() -> str:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ours import Training, training_window
-from replica_modes import Ways, missing, modes
+from replica_modes import MODES, Ways, missing
 
 from first_hour.records import NotThereError, Recorder
 from scheduler.averaging.synchronisers import UPDATE
@@ -31,19 +31,10 @@ def training(
     if ways.missing:
         raise NotThereError(ways.missing)
     model, batch_size = split(case)
-    engine, synchronisation = ways.options()
-    steps = engine.pop("steps_per_launch")
-    opened = training_window(
-        model,
-        batch_size,
-        replicas,
-        sync=sync,
-        devices=tuple(devices),
-        data_on_device="always",
-        steps_per_launch=steps,
-        synchronisation=synchronisation,
-        engine_options=engine,
-    )
+    with ways.building():
+        opened = training_window(
+            model, batch_size, replicas, sync=sync, devices=tuple(devices), **ways.options()
+        )
     with opened:
         yield opened
 
@@ -58,11 +49,6 @@ def segments_of(plan: GpuPlan) -> Sequence[int]:
     return plan.executable.variants[UPDATE]
 
 
-def stream_of(plan: GpuPlan) -> int:
-    """CUDA stream of a plan."""
-    return plan._stream
-
-
 def calls_of(plan: GpuPlan, segment: int) -> Iterator[tuple[Group, Callable[[], None], bool]]:
     """Calls of a segment in order: op, call, and whether it can be captured."""
     for piece in plan._pieces[segment]:
@@ -70,8 +56,11 @@ def calls_of(plan: GpuPlan, segment: int) -> Iterator[tuple[Group, Callable[[], 
             yield group, call, not piece.reason
 
 
-def graphs_of(plan: GpuPlan) -> list[int]:
-    """Graphs of a step that have been captured."""
+def captured_graphs(plan: GpuPlan) -> list[int]:
+    """Graphs of a replica's own step: it runs once call by call, which captures need, then is captured."""
+    for _ in range(2):
+        for segment in segments_of(plan):
+            plan.launch(segment)
     return [piece.graph for segment in segments_of(plan) for piece in plan._pieces[segment] if piece.graph]
 
 
@@ -87,5 +76,5 @@ def known_modes(recorder: Recorder) -> None:
         if missing(mode):
             raise NotThereError(missing(mode))
 
-    for mode in modes():
+    for mode in MODES:
         recorder.check(f"mode {mode}", partial(check, mode), needs_s=0.0)

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from replica_modes import Ways
+from replica_modes import TASKS, Ways
 
-from first_hour.engines import graphs_of, plans_of, split, stream_of, training
+from first_hour.engines import captured_graphs, plans_of, split, training
 from first_hour.gpus import opened
 from first_hour.records import NotThereError, Recorder
-from first_hour.steps import WARM_ROUNDS, first_mode
+from first_hour.steps import WARM_ROUNDS
 from tensorbow.devices.cuda_runtime import CudaRuntime
 
 TURNS = 3
@@ -50,11 +50,11 @@ def side_by_side(recorder: Recorder, case: str, counts: Sequence[int], loops: in
         def check(count: int = count) -> dict[str, Any]:
             with (
                 opened() as (device,),
-                training(case, [device], count, Ways(first_mode()), "none") as trained,
+                training(case, [device], count, Ways(TASKS), "none") as trained,
             ):
                 trained.run_rounds(WARM_ROUNDS)
                 plans = plans_of(trained)
-                steps = [(stream_of(plan), graphs_of(plan)) for plan in plans]
+                steps = [(plan.stream, captured_graphs(plan)) for plan in plans]
                 if not all(graphs for _, graphs in steps):
                     raise NotThereError("replicas have no graphs of their own in this mode")
                 return measured(device.runtime, steps, case, loops)

@@ -39,13 +39,6 @@ def replica_modes() -> Part:
     return Part("replica modes", "first_hour.engines:known_modes", most_s=60.0)
 
 
-def modes_here() -> list[str]:
-    """Replica modes that this version has."""
-    from replica_modes import ways_here
-
-    return [ways.mode for ways in ways_here([1])]
-
-
 def first_stage(size: Size) -> Sequence[Part]:
     files = TEST_FILES if size.workers > 1 else TEST_FILES[:FIRST_TESTS]
     return [
@@ -79,6 +72,8 @@ def third_stage(size: Size) -> Sequence[Part]:
 
 
 def fourth_stage(size: Size) -> Sequence[Part]:
+    from replica_modes import modes_here
+
     parts = [facts(), Part("calls of CUDA", "first_hour.host:calls", {"number": size.calls}), replica_modes()]
     for sync in ("sma", "none"):
         for case in size.cases:
@@ -102,6 +97,8 @@ def fifth_stage(size: Size, case: str) -> Sequence[Part]:
 
 
 def sixth_stage(size: Size) -> Sequence[Part]:
+    from replica_modes import modes_here
+
     case = size.bits_case
     parts = [facts()]
     for mode in modes_here():
@@ -117,13 +114,15 @@ def sixth_stage(size: Size) -> Sequence[Part]:
 
 
 def seventh_stage(size: Size) -> Sequence[Part]:
+    from replica_modes import modes_here
+
     here = modes_here()[0]
     several_ranks = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
     arguments: dict[str, Any] = {"case": size.cases[0], "mode": here, "most_s": size.rounds_s}
     virtual = {"case": size.cases[0], "mode": here}
     return [
         facts(),
-        Part("NCCL", "first_hour.several:nccl", environment=several_ranks),
+        Part("NCCL", "first_hour.several:nccl", {"sizes": size.vectors}, environment=several_ranks),
         Part("waits across GPUs", "first_hour.several:waits"),
         *(
             Part(f"rates, {sync}", "first_hour.several:rates", {**arguments, "sync": sync}, 150.0)

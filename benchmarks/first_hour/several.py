@@ -9,28 +9,29 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from harness import gpus_are_emulated
 from replica_modes import Ways
 
 from first_hour.bits import REPLICAS, ROUNDS
 from first_hour.engines import split, state_of, training
 from first_hour.gpus import opened, runtimes
 from first_hour.host import TURNS, timed_rounds
-from first_hour.probe import SIZE, Bench
+from first_hour.probe import Bench
 from first_hour.records import NotThereError, Recorder
+from tensorbow.devices.cuda_runtime import CopyKind, CudaRuntime
+from tensorbow.devices.nccl import NcclCommunicators
 
 SEVERAL_RANKS = 23000  # first version of NCCL with several ranks on a GPU
-CLOSE = 1e-5
+TIMES = 20  # of an all-reduce that is timed
 AGAINST_CPU = {"rtol": 1e-3, "atol": 1e-4}
 
 
-def ranks() -> list[int]:
-    """CUDA's numbers of two or more ranks' GPUs: all GPUs, or the only one twice. Raises NotThereError."""
-    if gpus_are_emulated():
-        raise NotThereError("NCCL is not emulated")
-    from cupy.cuda import nccl
-
-    found = [runtime.index for runtime in runtimes()]
+def ranks() -> list[CudaRuntime]:
+    """GPUs of two or more ranks: all GPUs, or the only one twice. Raises NotThereError."""
+    found = runtimes()
+    try:
+        from cupy.cuda import nccl
+    except ImportError as error:
+        raise NotThereError(f"NCCL comes with CuPy, which cannot be imported: {error}") from None
     if len(found) > 1:
         return found
     version = nccl.get_version()
@@ -39,20 +40,15 @@ def ranks() -> list[int]:
     return found * 2
 
 
-def nccl(recorder: Recorder) -> None:
+def nccl(recorder: Recorder, sizes: Sequence[int]) -> None:
     """Part: sums of NCCL against those of the CPU, and what an all-reduce takes, by size."""
-    for size in (1, 1000, SIZE, 1 << 20, 1 << 24):
+    for size in sizes:
         recorder.check(f"all-reduce of {size:,} float32", partial(_all_reduce, size))
 
 
 def _all_reduce(size: int) -> dict[str, Any]:
-    from tensorbow.devices.cuda_runtime import CopyKind
-    from tensorbow.devices.nccl import NcclCommunicators
-
-    indices = ranks()
-    by_index = {runtime.index: runtime for runtime in runtimes()}
-    used = [by_index[index] for index in indices]
-    communicators = NcclCommunicators(indices)
+    used = ranks()
+    communicators = NcclCommunicators([runtime.index for runtime in used])
     streams = [runtime.make_stream() for runtime in used]
     memory = [runtime.allocate(4 * size) for runtime in used]
     pinned = [runtime.allocate_pinned(4 * size) for runtime in used]
@@ -74,14 +70,13 @@ def _all_reduce(size: int) -> dict[str, Any]:
     expected = np.sum([vector.astype(np.float64) for vector in vectors], axis=0)
     off = max(float(np.abs(one - expected).max()) for one in sums)
     alike = all(one.tobytes() == sums[0].tobytes() for one in sums)
-    times = 20
     started = time.perf_counter()
-    for _ in range(times):
+    for _ in range(TIMES):
         communicators.all_reduce(memory, size, "float32", streams)
-    host_us = 1e6 * (time.perf_counter() - started) / times
+    host_us = 1e6 * (time.perf_counter() - started) / TIMES
     for runtime, stream in zip(used, streams, strict=True):
         runtime.synchronize_stream(stream)
-    whole_us = 1e6 * (time.perf_counter() - started) / times
+    whole_us = 1e6 * (time.perf_counter() - started) / TIMES
     communicators.close()
     for runtime, stream, address, page in zip(used, streams, memory, pinned, strict=True):
         runtime.free(address)

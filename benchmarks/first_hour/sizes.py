@@ -29,6 +29,7 @@ class Size:
     engines: int = 50
     window_s: float = 0.5
     windows: int = 3
+    vectors: tuple[int, ...] = (1, 1000, 1 << 16, 1 << 20, 1 << 24)  # elements that NCCL sums
     open_s: float = 300.0  # of all contestants together
     test_s: float = 60.0
     workers: int = 4
@@ -53,6 +54,7 @@ SIZES = {
         engines=2,
         window_s=0.02,
         windows=1,
+        vectors=(1, 1000),
         test_s=120.0,
         workers=1,
     ),

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from replica_modes import BY_TASKS, Ways, missing, modes
+from replica_modes import TASKS, Ways
 from step_calls import multiply_adds, title, touched
 
-from first_hour.engines import calls_of, plans_of, segments_of, split, stream_of, training
+from first_hour.engines import calls_of, plans_of, segments_of, split, training
 from first_hour.gpus import opened
 from first_hour.records import NotThereError, Recorder
 from tensorbow.devices.cuda_runtime import CudaRuntime
@@ -24,11 +24,6 @@ TURNS = 5
 WARM_ROUNDS = 4
 ROWS = 60  # of the table that is kept
 EVERY = 8  # rows between two notes of unfinished work
-
-
-def first_mode() -> str:
-    """Mode in which a single replica has a plan of its own."""
-    return BY_TASKS if not missing(BY_TASKS) else modes()[0]
 
 
 class Stopwatch:
@@ -74,10 +69,10 @@ def kernels(recorder: Recorder, case: str, repeats: int) -> None:
     """Part: the step of a case, as one replica does it alone."""
 
     def check() -> dict[str, Any]:
-        with opened() as (device,), training(case, [device], 1, Ways(first_mode()), "none") as trained:
+        with opened() as (device,), training(case, [device], 1, Ways(TASKS), "none") as trained:
             trained.run_rounds(WARM_ROUNDS)
             (plan,) = plans_of(trained)
-            runtime, stream = device.runtime, stream_of(plan)
+            runtime, stream = device.runtime, plan.stream
             watch = Stopwatch(runtime, stream)
             rows: list[Row] = []
             for segment in segments_of(plan):
@@ -167,7 +162,7 @@ def choices(recorder: Recorder, case: str) -> None:
         with opened() as (device,):
 
             def build() -> None:
-                with training(case, [device], 1, Ways(first_mode()), "none") as trained:
+                with training(case, [device], 1, Ways(TASKS), "none") as trained:
                     trained.run_rounds(1)
 
             rows, refused = convolutions_of(device.runtime, build)

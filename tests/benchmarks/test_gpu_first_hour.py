@@ -287,13 +287,13 @@ def test_stage_2_times_every_call_of_a_step(run_here: Any) -> None:
 def test_stage_2_names_the_convolutions_that_cudnn_does() -> None:
     from first_hour.engines import training
     from first_hour.gpus import opened
-    from first_hour.steps import convolutions_of, first_mode
-    from replica_modes import Ways
+    from first_hour.steps import convolutions_of
+    from replica_modes import TASKS, Ways
 
     with opened() as (device,):
 
         def build() -> None:
-            with training("lenet:2", [device], 1, Ways(first_mode()), "none") as trained:
+            with training("lenet:2", [device], 1, Ways(TASKS), "none") as trained:
                 trained.run_rounds(1)
 
         rows, refused = convolutions_of(device.runtime, build)
@@ -324,6 +324,33 @@ def test_stages_6_and_7_compare_bits_and_say_what_needs_more(run_here: Any, tmp_
     text = write_report(tmp_path).read_text()
     assert "Nothing failed." in text
     assert "emulated GPU: no figure here" in text
+
+
+def test_stage_7_with_two_gpus_sums_waits_and_trains(run_here: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from first_hour import gpus, several
+
+    from tests.gpu_rig.emulated_cuda import EmulatedCuda
+    from tests.gpu_rig.emulated_nccl import EmulatedNccl
+
+    def pair() -> list[EmulatedCuda]:
+        first, second = EmulatedCuda(), EmulatedCuda()
+        second.index = 1
+        EmulatedNccl([first, second]).show(monkeypatch)
+        return [first, second]
+
+    monkeypatch.setattr(gpus, "runtimes", pair)
+    monkeypatch.setattr(several, "runtimes", pair)
+    found = run_here(7)
+    for name in ("all-reduce of 1 float32", "all-reduce of 1,000 float32"):
+        assert found["NCCL", name]["findings"]["ranks"] == 2
+    assert found["waits across GPUs", "a stream waits for another GPU's event"]["status"] == "passed"
+    measured = [
+        check["findings"] for check in found.values() if "tasks_per_second" in check.get("findings", {})
+    ]
+    assert [row["gpus"] for row in measured] == [1, 2, 1, 2]
+    assert (
+        found["rates, sma", "logreg:4, 2 replicas on each of 4 GPUs, sma, captured"]["status"] == "not there"
+    )
 
 
 def test_the_report_has_the_ratios_and_names_a_damaged_file(tmp_path: Path) -> None:
