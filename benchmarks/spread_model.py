@@ -102,8 +102,8 @@ class SpreadModel:
         segments = range(len(executable.segments))
         by_plan = [[pair for segment in segments for pair in calls_on(plan, segment)] for plan in plans]
         self._after = dependencies([group for group, _ in by_plan[0]])
-        self._placed = placement(self._after, streams)
-        self._calls = [by_plan[stream][place][1] for place, stream in enumerate(self._placed)]
+        self.placed = placement(self._after, streams)
+        self._calls = [by_plan[stream][place][1] for place, stream in enumerate(self.placed)]
         self._streams: list[Stream] = [group.compute for group in self._groups]
         self._last: list[Event] = []  # of the step before
         self._window = paced(self.run_steps, batch_size)
@@ -127,11 +127,11 @@ class SpreadModel:
         events: list[Event] = []
         begun = first.record()
         for place, call in enumerate(self._calls):
-            stream = self._streams[self._placed[place]]
-            if self._placed[place]:
+            stream = self._streams[self.placed[place]]
+            if self.placed[place]:
                 stream.wait(begun)
             for earlier in self._after[place]:
-                if self._placed[earlier] != self._placed[place]:
+                if self.placed[earlier] != self.placed[place]:
                     stream.wait(events[earlier])
             events.append(stream.submit(call, label="call"))
         self._last = [stream.record() for stream in self._streams[1:]]

@@ -117,7 +117,7 @@ def test_parts_that_crash_hang_or_lose_the_gpu_do_not_keep_the_others_from_runni
     (tmp_path / "bad_parts.py").write_text(BAD_PARTS)
     kinds = ("crash", "hang", "hang outside", "sticky", "raise", "raise outside", "nothing")
     parts = [
-        Part(kind, "bad_parts:part", {"then": kind}, 1.5 if kind == "hang outside" else 60) for kind in kinds
+        Part(kind, "bad_parts:part", {"then": kind}, 4.0 if kind == "hang outside" else 60) for kind in kinds
     ]
     parts.append(Part("no such", "bad_parts:nobody"))
     out = tmp_path / "out"
