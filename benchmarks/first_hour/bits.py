@@ -23,6 +23,7 @@ from first_hour.records import NotThereError, Recorder
 from first_hour.suites import ROOT
 
 REPLICAS, ROUNDS = 4, 6
+SYNCS = ("sma", "none")
 BOTH = (CAPTURED, FUSED)
 CLOSE = 1e-5  # relative, of the modes
 FOUND = 9  # exit status of a checker that has found something
@@ -51,16 +52,17 @@ def digest(state: dict[str, Any]) -> str:
 
 def engines(recorder: Recorder, case: str, mode: str, number: int) -> None:
     """Part: engines one after another give the same bits."""
-    for sync in ("sma", "none"):
+    for sync in SYNCS:
         name = f"{number} engines, {case} x {REPLICAS}, {sync}, {mode}"
 
         def check(sync: str = sync, name: str = name) -> dict[str, Any]:
             found: dict[str, int] = {}
+            until_s = 0.5 * recorder.left_s if sync == SYNCS[0] else 2.0
             for done in range(number):
                 bits = digest(trained(case, mode, sync))
                 found[bits] = found.get(bits, 0) + 1
                 recorder.note(name, done=done + 1, different=len(found))
-                if recorder.left_s < 5:
+                if recorder.left_s < until_s:
                     break
             assert len(found) == 1, f"{sum(found.values())} engines gave {len(found)} results: {found}"
             return {"done": sum(found.values())}

@@ -103,7 +103,7 @@ def sixth_stage(size: Size) -> Sequence[Part]:
     parts = [facts()]
     for mode in modes_here():
         arguments: dict[str, Any] = {"case": case, "mode": mode, "number": size.engines}
-        parts.append(Part(f"bits, {mode}", "first_hour.bits:engines", arguments, 120.0))
+        parts.append(Part(f"bits, {mode}", "first_hour.bits:engines", arguments, 90.0))
     parts.append(Part("modes agree", "first_hour.bits:modes_agree", {"case": case}))
     if size.workers > 1:
         parts.append(suite_of("tests/gpu/test_on_gpu_engines.py", size, most_s=150.0))

@@ -180,7 +180,10 @@ def test_checks_after_the_deadline_are_said_to_have_no_time(tmp_path: Path) -> N
     assert (check.status, check.findings) == ("no time", {})
 
 
-def test_tests_that_crash_hang_or_lose_the_gpu_are_named_and_the_others_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [2, pytest.param(1, marks=pytest.mark.slow)])
+def test_tests_that_crash_hang_or_lose_the_gpu_are_named_and_the_others_run(
+    tmp_path: Path, workers: int
+) -> None:
     pytest.importorskip("xdist")
     from first_hour.records import Recorder, checks_of
     from first_hour.suites import suite
@@ -188,7 +191,7 @@ def test_tests_that_crash_hang_or_lose_the_gpu_are_named_and_the_others_run(tmp_
     path = tmp_path / "test_bad.py"
     path.write_text(BAD_TESTS)
     records = tmp_path / "records"
-    suite(Recorder(records, 60.0), [str(path)], workers=2, test_s=2.0)
+    suite(Recorder(records, 60.0), [str(path)], workers=workers, test_s=2.0)
     found = {check.name.rpartition("::")[2]: check for check in checks_of("part", records, 0.0)}
     assert {name: check.status for name, check in found.items()} == {
         "test_wrong": "failed",

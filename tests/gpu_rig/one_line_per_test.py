@@ -4,7 +4,8 @@
 
 A test that takes longer ends its process, after the stacks of its threads were written to standard error;
 pytest-xdist then starts a new worker for the tests that are left, as it does after a crash. The same happens
-after a sticky CUDA error, behind which every test of the same process would fail.
+after a sticky CUDA error, behind which every test of the same process would fail. Without pytest-xdist the
+run ends there: --finished tells, and --without gives a further run the names of the tests that were begun.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import faulthandler
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,11 +24,29 @@ STICKY_STATUS = 87
 
 def pytest_addoption(parser: Any) -> None:
     parser.addoption("--lines", required=True, help="file to which the lines are appended")
+    parser.addoption("--without", help="file with names of tests that are not run, one a line")
+    parser.addoption("--finished", help="file that is made when all tests have run")
     parser.addoption("--most-seconds", type=float, default=60.0, help="time limit of each test")
 
 
 def pytest_configure(config: Any) -> None:
     config.pluginmanager.register(Watch(config), "one line per test")
+
+
+def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
+    """Leaves out the tests of --without."""
+    path = config.getoption("--without")
+    if path and Path(path).exists():
+        known = set(Path(path).read_text().splitlines())
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in known])
+        items[:] = [item for item in items if item.nodeid not in known]
+
+
+def pytest_sessionfinish(session: Any) -> None:
+    """Makes the file of --finished, in the process that leads the workers."""
+    path = session.config.getoption("--finished")
+    if path and not hasattr(session.config, "workerinput"):
+        Path(path).touch()
 
 
 class Watch:
