@@ -46,7 +46,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     made.add_argument(
         "--case", help="of stage 5, as lenet:16; default: the first without a file in the folder"
     )
-    made.add_argument("--only", help="runs only the parts whose name contains this")
+    made.add_argument("--only", help="runs only the parts whose name contains this, into files of their own")
     options = made.parse_args(words)
     if options.case is not None and options.stage != "5":
         made.error("--case: belongs to --stage 5")

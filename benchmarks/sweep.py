@@ -81,8 +81,8 @@ def measure(
             )
             for setting in settings
         }
-        names = {setting.label: setting for setting in contestants}
-        ours = {name: contestants[names[name]] for name in names}
+        by_label = {setting.label: setting for setting in contestants}
+        ours = {label: contestants[setting] for label, setting in by_label.items()}
         measured = interleave({**ours, **others}, seconds, windows)
     rows: list[Row] = []
     for name, rates in measured.items():
@@ -90,7 +90,7 @@ def measure(
         if name in others:
             rows.append({"method": name, "images_per_second": rates.as_json()})
             continue
-        setting = names[name]
+        setting = by_label[name]
         images = setting.batch_size * setting.replicas * setting.devices
         rows.append(
             {

@@ -21,7 +21,7 @@ from tensorbow.devices.cuda_runtime import CopyKind, CudaRuntime
 CHUNKS = 20  # of a loop of calls, of which the median counts
 MODEST = 200  # calls in flight before the loop waits, so that the queue of the driver is not full
 WARM_ROUNDS = 6
-COUNTED_ROUNDS = 16
+COUNTED_ROUNDS, MOST_COUNTED = 16, 4  # rounds, and replicas, of which calls are counted
 TURNS = 3
 
 
@@ -147,8 +147,10 @@ def rounds(
             def check(count: int = count, ways: Ways = ways) -> dict[str, Any]:
                 with opened() as (device,), training(case, [device], count, ways, sync) as trained:
                     wall, driver, process = min(timed_rounds(trained, ways, most_s) for _ in range(TURNS))
-                few = max(COUNTED_ROUNDS, 2 * ways.rounds_per_launch)
-                calls_made = calls_of_rounds(case, count, ways, sync, few)
+                calls_made: dict[str, float] = {}
+                if count <= MOST_COUNTED:  # that tells how they grow
+                    few = max(COUNTED_ROUNDS, 2 * ways.rounds_per_launch)
+                    calls_made = calls_of_rounds(case, count, ways, sync, few)
                 _, batch_size = split(case)
                 return {
                     "replicas": count,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -159,4 +160,9 @@ def stage_of(number: int, size_name: str, folder: Path, case: str | None, only: 
     stage = Stage(number, title, partial(parts, size), name)
     if only is None:
         return stage
-    return replace(stage, parts=lambda: [part for part in parts(size) if only in part.name])
+    chosen = partial(_with_name, parts, size, only)
+    return replace(stage, parts=chosen, name=f"{name}_{re.sub(r'[^a-z0-9]+', '_', only.lower())}")
+
+
+def _with_name(parts: Callable[[Size], Sequence[Part]], size: Size, only: str) -> Sequence[Part]:
+    return [part for part in parts(size) if only in part.name or part.name == FACTS]

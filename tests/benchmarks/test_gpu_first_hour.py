@@ -270,13 +270,12 @@ def run_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., d
 
 def test_stage_1_probes(run_here: Any) -> None:
     found = run_here(1, "probe")
-    assert len(found) == 10
+    assert len(found) == 11
     assert all(check["status"] == "passed" for check in found.values())
     assert run_here(1, "lost context")["lost context", "is reported as sticky"]["findings"] == {
         "status": "cudaErrorIllegalAddress"
     }
-    (nccl,) = run_here(1, "NCCL").values()
-    assert nccl["status"] == "not there"
+    assert run_here(1, "NCCL")["NCCL alone", "all-reduce of one rank"]["status"] == "not there"
 
 
 def test_stage_2_times_every_call_of_a_step(run_here: Any) -> None:
@@ -320,7 +319,7 @@ def test_stages_6_and_7_compare_bits_and_say_what_needs_more(run_here: Any, tmp_
     from first_hour.report import write_report
 
     bits = run_here(6, "bits")
-    assert all(check["findings"]["done"] == 2 for check in bits.values())
+    assert {check["findings"]["done"] for (part, _), check in bits.items() if part != "facts"} == {2}
     several = run_here(7)
     assert several["waits across GPUs", "a stream waits for another GPU's event"]["status"] == "not there"
     assert any(part == "virtual GPUs" and c["status"] == "passed" for (part, _), c in several.items())
