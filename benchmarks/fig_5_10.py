@@ -109,12 +109,12 @@ def measure_by_the_thesis(
     options: argparse.Namespace, batch_size: int, windows: tuple[float, int]
 ) -> list[Row]:
     """Rows of ResNet-32 at a batch size: one and two replicas, and on a GPU PyTorch's eager model."""
-    from sweep import Setting, measure
+    from sweep import Setting, measure, where
     from thesis_throughput import EAGER, eager_torch
 
     settings = [Setting(THESIS_MODEL, batch_size, count) for count in REPLICAS]
     with eager_torch(options, THESIS_MODEL, batch_size) as peers:
-        rows = measure(settings, *windows, peers, names=options.devices)
+        rows = measure(settings, *windows, peers, **where(options))
     for row in rows:
         if row["method"] == EAGER:
             row |= {"model": THESIS_MODEL, "batch_size": batch_size, "peer": EAGER, "replicas": 1}
@@ -145,7 +145,7 @@ def ms_per_round(row: Row, rate: float) -> float:
     return 1e3 * float(row["batch_size"]) * float(row["replicas"]) / rate
 
 
-def draw(figure: Figure, rows: list[Row], where: str) -> None:
+def draw(figure: Figure, rows: list[Row], place: str) -> None:
     from sweep import draw_lines, finish_axes, finish_figure
 
     models = list(dict.fromkeys(row["model"] for row in rows))
@@ -160,7 +160,7 @@ def draw(figure: Figure, rows: list[Row], where: str) -> None:
         times.set_yscale("log")
         finish_axes(rates, TITLES[model], "batch size of a replica", "images per second", sizes)
         finish_axes(times, "", "batch size of a replica", "milliseconds per round", sizes)
-    title = f"Throughput and time of a round or step against the batch size; all on {where}"
+    title = f"Throughput and time of a round or step against the batch size; all on {place}"
     finish_figure(figure, title, max(4.2 * len(models), 6.4), 6.6)
 
 
@@ -193,8 +193,8 @@ def main() -> None:
     details: dict[str, Any] = {"seconds_per_window": seconds, "windows": windows, "rows": rows}
     if by_the_thesis(options):
         details["beside_the_thesis"] = beside(FACTS, rows)
-    where = ", ".join(name.strip("/") for name in options.devices) if on_gpus(options) else f"{cores()} cores"
-    save(options, NAME, details, table(details), lambda figure: draw(figure, rows, where))
+    place = ", ".join(name.strip("/") for name in options.devices) if on_gpus(options) else f"{cores()} cores"
+    save(options, NAME, details, table(details), lambda figure: draw(figure, rows, place))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from sweep import (
     finish_figure,
     measure,
     save_panels,
+    where,
 )
 from thesis import Fact, beside, rate, ratio
 from thesis_throughput import EAGER, eager_torch
@@ -84,7 +85,7 @@ def measure_by_the_thesis(options: argparse.Namespace, seconds: float, windows: 
             Setting(model, size, count, sync) for count in counts for sync in SYNCS[: 1 if count == 1 else 2]
         ]
         with eager_torch(options, model, size) as peers:
-            rows = measure(settings, seconds, windows, peers, names=options.devices)
+            rows = measure(settings, seconds, windows, peers, **where(options))
         panels.append([{"figure": figure, **row} for row in rows])
     return panels
 

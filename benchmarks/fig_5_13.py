@@ -31,6 +31,7 @@ from sweep import (
     finish_figure,
     measure,
     save_panels,
+    where,
 )
 from thesis import Fact, beside, ratio
 from thesis_throughput import series_of_devices, with_ideal_of_one
@@ -81,7 +82,7 @@ def measure_by_the_thesis(options: argparse.Namespace, seconds: float, windows: 
         for replicas in THESIS_REPLICAS
         for sync in (("sma", "none") if devices * replicas > 1 else ("sma",))
     ]
-    return [measure(settings, seconds, windows, names=options.devices)]
+    return [measure(settings, seconds, windows, **where(options))]
 
 
 def draw_by_the_thesis(figure: Figure, panels: list[list[Row]], noun: str) -> None:

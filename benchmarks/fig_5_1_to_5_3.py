@@ -161,7 +161,8 @@ def resnet_goal(options: argparse.Namespace) -> Goal:
         target, epochs = RESNET_TARGET, 1.0 if options.small else RESNET_EPOCHS
     target, epochs = options.target or target, options.epochs or epochs
     last = 1 if options.small else MEDIAN_OF
-    return Goal(train, test, target, epochs, 1, options.model, options.devices, last)
+    mode = options.replica_mode or "auto"
+    return Goal(train, test, target, epochs, 1, options.model, options.devices, last, mode)
 
 
 def resnet_rate(batch_size: int) -> float:

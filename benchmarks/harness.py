@@ -36,6 +36,7 @@ THREAD_VARIABLES = (
     "TENSORBOW_CPU",
 )
 LEARNING_RATE, MOMENTUM = 0.001, 0.9  # of all contestants, where only rates are measured
+REPLICA_MODES = ("captured", "fused")
 CPU = ("/cpu:0",)  # default of `--devices`
 LEAST_STEPS = 4  # of a window
 DOTS_PER_INCH = 120
@@ -70,6 +71,10 @@ def parser(doc: str | None, name: str) -> argparse.ArgumentParser:
             "--thesis",
             action="store_true",
             help="the thesis's models, batch sizes and counts, in a folder of their own; on GPUs always",
+        )
+    if experiment.thesis or experiment.data:
+        made.add_argument(
+            "--replica-mode", choices=REPLICA_MODES, help="way in which the replicas of a GPU share it"
         )
     made.set_defaults(experiment=name)
     return made
@@ -393,7 +398,7 @@ def _without_folders(word: str, options: argparse.Namespace) -> str:
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
     """Options as JSON values, without the output folder; other folders as in `command_line`."""
     without = {"output", "experiment", *(("devices",) if options.devices == CPU else ())}
-    without |= {"thesis"} if not getattr(options, "thesis", False) else set()
+    without |= {name for name in ("thesis", "replica_mode") if not getattr(options, name, None)}
     kept = {name: value for name, value in vars(options).items() if name not in without}
     return {name: name.upper() if isinstance(value, Path) else value for name, value in kept.items()}
 

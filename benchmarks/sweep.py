@@ -55,12 +55,13 @@ def measure(
     windows: int,
     others: Mapping[str, Window] | None = None,
     names: Sequence[str] = (),
+    replica_mode: str | None = None,
 ) -> list[Row]:
     """Row for each setting: its fields, images per second (median, spread, all windows), ms per round.
 
     others: peers by name, whose rows have only `method`, the name, and images per second. All settings and
     peers run in turn, so that they can be compared with each other. names: devices; by default virtual CPU
-    devices, as many as a setting asks for.
+    devices, as many as a setting asks for. replica_mode: of `tb.Synchronisation`, by default its own.
     """
     others = others or {}
     if not names or names == CPU:
@@ -77,6 +78,7 @@ def measure(
                     tau=setting.tau,
                     devices=tuple(names[: setting.devices]),
                     data_on_device="always" if is_gpu(names[0]) else "auto",
+                    synchronisation={} if replica_mode is None else {"replica_mode": replica_mode},
                 )
             )
             for setting in settings
@@ -103,11 +105,19 @@ def measure(
     return rows
 
 
-def measure_runs(settings: Sequence[Setting], seconds: float, runs: int, names: Sequence[str]) -> list[Row]:
-    """Rows as of `measure`, with a sample for each of several runs: engines of their own, made anew."""
+def where(options: argparse.Namespace) -> dict[str, Any]:
+    """Arguments of `measure` for devices and replica mode."""
+    return {"names": options.devices, "replica_mode": options.replica_mode}
+
+
+def measure_runs(settings: Sequence[Setting], seconds: float, runs: int, **devices: Any) -> list[Row]:
+    """Rows as of `measure`, with a sample for each of several runs: engines of their own, made anew.
+
+    devices: see `where`.
+    """
     found: dict[str, Row] = {}
     for number in range(runs):
-        for row in measure(settings, seconds, 1, names=names):
+        for row in measure(settings, seconds, 1, **devices):
             first = found.setdefault(
                 f"{row['model']} {row['method']} {row['replicas']} {row['devices']}", row
             )

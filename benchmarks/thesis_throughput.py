@@ -28,6 +28,7 @@ from sweep import (
     finish_figure,
     measure,
     measure_runs,
+    where,
 )
 from thesis import Fact, beside, rate, ratio
 
@@ -109,7 +110,7 @@ def replicas_and_spread(options: argparse.Namespace, seconds: float, windows: in
             for count in counts
         }
         settings = [Setting(model, batch_size, count, "none") for count in counts]
-        rows = measure(settings, seconds, windows, spread, names=options.devices)
+        rows = measure(settings, seconds, windows, spread, **where(options))
     for row in rows:
         if row["method"] in spread:
             groups = int(row["method"].rpartition(": ")[2])
@@ -124,9 +125,9 @@ def in_runs(figure: str, options: argparse.Namespace, seconds: float) -> list[Ro
     """Rows of figures 5.7 and 5.8, each with a sample for each run."""
     (model, batch_size), counts = CASES[figure], counts_of(figure, options.small)
     settings = [Setting(model, batch_size, count, "none") for count in counts]
-    rows = measure_runs(settings, seconds, SMALL_RUNS if options.small else RUNS, options.devices)
+    rows = measure_runs(settings, seconds, SMALL_RUNS if options.small else RUNS, **where(options))
     with eager_torch(options, model, batch_size) as peers:
-        alone = measure([], seconds, 3, peers, names=options.devices)
+        alone = measure([], seconds, 3, peers, **where(options))
     return [{"figure": figure, **row} for row in [*rows, *alone]]
 
 
@@ -142,7 +143,7 @@ def over_devices(options: argparse.Namespace, seconds: float, windows: int) -> l
         for sync in (("sma", "none") if devices * replicas > 1 else ("sma",))
     ]
     with eager_torch(options, model, batch_size) as peers:
-        rows = measure(settings, seconds, windows, peers, names=options.devices)
+        rows = measure(settings, seconds, windows, peers, **where(options))
     return [{"figure": "5.9", **row} for row in rows]
 
 

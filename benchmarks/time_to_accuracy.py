@@ -54,7 +54,8 @@ class Goal:
     """Data set, target accuracy and length of a training: to `target` (None: the end), at most `epochs`.
 
     checks: evaluations per epoch, at equal numbers of examples. model: by name. devices: names, of all
-    settings. median_of: the target is reached by the median of so many last evaluations.
+    settings. median_of: the target is reached by the median of so many last evaluations. replica_mode: of
+    `tb.Synchronisation`.
     """
 
     train: ImageDataset
@@ -65,6 +66,7 @@ class Goal:
     model: str = MODEL
     devices: tuple[str, ...] = harness.CPU
     median_of: int = 1
+    replica_mode: str = "auto"
 
     @property
     def weight_decay(self) -> float:
@@ -78,6 +80,7 @@ class Goal:
     def facts(self) -> dict[str, Any]:
         """Values that identify the goal in a result."""
         more: dict[str, Any] = {} if self.devices == harness.CPU else {"devices": [*self.devices]}
+        more |= {} if self.replica_mode == "auto" else {"replica_mode": self.replica_mode}
         if self.model != MODEL:
             more |= {"weight_decay": self.weight_decay, "median_of": self.median_of}
         return {
@@ -134,7 +137,8 @@ def goal_of(options: argparse.Namespace, epochs: float = 4) -> Goal:
         raise SystemExit(f"--data: {error}") from error
     target = target if options.target is None else options.target
     epochs = epochs if options.epochs is None else options.epochs
-    return Goal(replace(train, augmentation=None), test, target, epochs, checks, devices=options.devices)
+    more = {"devices": options.devices, "replica_mode": getattr(options, "replica_mode", None) or "auto"}
+    return Goal(replace(train, augmentation=None), test, target, epochs, checks, **more)
 
 
 class Learner(Protocol):
@@ -181,7 +185,7 @@ class Replicas:
             setting.batch_size,
             devices or goal.devices,
             replicas_per_device=setting.replicas,
-            synchronisation=Synchronisation(setting.sync, tau=setting.tau),
+            synchronisation=Synchronisation(setting.sync, tau=setting.tau, replica_mode=goal.replica_mode),
             steps_per_launch=None,
         )
         self.engine.initialize()

@@ -189,11 +189,25 @@ def test_figures_5_10_to_5_13_by_the_thesis(
 ) -> None:
     import importlib
 
+    import sweep
+
     script = importlib.import_module(name)
     short(monkeypatch, script)
     for constant, value in cases.items():
         monkeypatch.setattr(script, constant, value)
-    found = result_of(script)
+    fused: list[bool] = []
+    usual = sweep.training_window
+
+    def window(*arguments: Any, **options: Any) -> Any:
+        opened = usual(*arguments, **options)
+        fused.append(opened.engine.learners.fused)
+        return opened
+
+    monkeypatch.setattr(sweep, "training_window", window)
+    found = result_of(script, "--replica-mode", "fused")
+    assert fused
+    assert all(fused)
+    assert found["details"]["settings"]["replica_mode"] == "fused"
     rows = found["details"]["rows"]
     assert {(row["replicas"], row["devices"]) for row in rows} == {(1, 1), (2, 1)}
     assert any(says in str(cell) for row in found["rows"] for cell in row)
