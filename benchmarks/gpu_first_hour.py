@@ -57,6 +57,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0 if nothing failed."""
+    sys.path.append(str(Path(__file__).resolve().parents[1]))  # the checkout need not be installed
     words = sys.argv[1:] if words is None else words
     if words and words[0] == "--child":  # a part, started by `stages.in_a_process`
         from first_hour.stages import child

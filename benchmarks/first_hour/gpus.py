@@ -13,6 +13,7 @@ from harness import driver, gpus_are_emulated
 from first_hour.records import NotThereError, Recorder
 from tensorbow.devices import GpuDevice, gpu_status
 from tensorbow.devices.cuda_runtime import CudaRuntime
+from tensorbow.errors import NotFoundError
 
 PACKAGES = ("numpy", "cupy-cuda12x", "cupy-cuda13x", "torch", "jax", "jaxlib", "cuda-toolkit")
 PACKAGES += ("nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
@@ -60,8 +61,11 @@ def facts(recorder: Recorder) -> None:
 
 
 def described() -> dict[str, Any]:
-    """GPUs, driver, compiler and versions of libraries."""
-    found = runtimes()
+    """GPUs, driver, compiler and versions of libraries. Raises NotFoundError where there is no GPU."""
+    try:
+        found = runtimes()
+    except NotThereError as error:  # what all stages need
+        raise NotFoundError(str(error)) from None
     first = found[0].properties
     seen: dict[str, Any] = {
         "device": first.name,

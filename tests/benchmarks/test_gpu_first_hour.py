@@ -388,6 +388,50 @@ def test_the_report_has_the_ratios_and_names_a_damaged_file(tmp_path: Path) -> N
         assert part in text
 
 
+def test_a_machine_without_a_gpu_fails(run_here: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from first_hour import gpus
+    from first_hour.records import NotThereError
+
+    def none() -> list[Any]:
+        raise NotThereError("no GPU support installed")
+
+    monkeypatch.setattr(gpus, "runtimes", none)
+    with pytest.raises(AssertionError, match="NotFoundError: no GPU support installed"):
+        run_here(2, "cuDNN")
+
+
+@pytest.mark.parametrize("size", ["full", "tiny"])
+def test_every_part_of_every_stage_is_a_function_that_takes_its_arguments(size: str, tmp_path: Path) -> None:
+    import importlib
+    import inspect
+
+    from first_hour.plan import STAGES, stage_of
+
+    for number in STAGES:
+        parts = stage_of(number, size, tmp_path, None, None).parts()
+        names = [part.name for part in parts]
+        assert len(set(names)) == len(names)
+        assert names[0] == "facts"
+        for part in parts:
+            module, _, function = part.target.partition(":")
+            called = getattr(importlib.import_module(module), function)
+            inspect.signature(called).bind(None, **json.loads(json.dumps(part.arguments)))
+            for path in part.arguments.get("paths", ()):
+                assert (ROOT / path).is_file()
+
+
+def test_stage_5_takes_the_next_case_that_has_no_file(tmp_path: Path) -> None:
+    from first_hour.plan import stage_of
+
+    assert stage_of(5, "full", tmp_path, None, None).name == "stage_5_lenet_16"
+    (tmp_path / "stage_5_lenet_16.json").touch()
+    assert stage_of(5, "full", tmp_path, None, None).name == "stage_5_lenet_4"
+    assert stage_of(5, "full", tmp_path, "resnet32:32", None).name == "stage_5_resnet32_32"
+    only = stage_of(4, "full", tmp_path, None, "resnet32:32, sma")
+    assert only.name == "stage_4_resnet32_32_sma"
+    assert {part.name.split(",")[0] for part in only.parts()} == {"facts", "resnet32:32"}
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
