@@ -195,7 +195,8 @@ def main() -> None:
         for row in rows
     ]
     details = {**cells.result(), "summary": summed}
-    details["beside_the_thesis"] = beside(FACTS if lenet else RESNET_FACTS, summed)
+    if goal.is_of_the_thesis():
+        details["beside_the_thesis"] = beside(FACTS if lenet else RESNET_FACTS, summed)
 
     def picture(figure: Figure) -> None:
         if lenet:

@@ -272,7 +272,8 @@ def main() -> None:
         for row in rows
     ]
     details = {**cells.result(), "summary": summed, "times_as_fast": ratios, "floor": FLOOR}
-    details["beside_the_thesis"] = beside(FACTS, summed)
+    if goal.is_of_the_thesis():
+        details["beside_the_thesis"] = beside(FACTS, summed)
     details["dropped"] = {"after_seeds": TRIAL_SEEDS, "times_best_peer": SLOW, "settings": dropped}
     harness.save(options, NAME, details, table(details), lambda figure: draw(figure, rows, cells, goal))
 

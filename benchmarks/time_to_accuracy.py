@@ -73,6 +73,11 @@ class Goal:
         """That of the model's recipe; 0 for LeNet, with which all sides of a comparison train."""
         return 0.0 if self.model == MODEL else get_model(self.model).defaults.weight_decay
 
+    def is_of_the_thesis(self) -> bool:
+        """True for LeNet on MNIST to 99 %, and ResNet-32 on CIFAR-10 to 80 %."""
+        what = self.model, self.train.name.partition("/")[0], self.target
+        return what in ((MODEL, "mnist", 0.99), ("resnet32", "cifar10", 0.8))
+
     def to_the_end(self) -> Goal:
         """The same goal without a target."""
         return replace(self, target=None)

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +276,42 @@ def test_a_target_is_reached_by_the_median_of_the_last_accuracies(
     found = course(Learner(), goal)
     assert found["epochs_to_target"] == 4
     assert len(found["checks"]) == 4
+
+
+def test_times_to_an_accuracy_are_beside_the_thesis_s_where_model_data_and_target_are() -> None:
+    import fig_5_1_to_5_3
+    import fig_5_4_and_5_5
+    from thesis import beside
+    from time_to_accuracy import Goal
+
+    from tensorbow.data import make_synthetic
+
+    train, test = make_synthetic(8, 8, height=8, width=8, channels=1, classes=2)
+    for model, data, target, same in (
+        ("lenet", "mnist", 0.99, True),
+        ("resnet32", "cifar10", 0.8, True),
+        ("lenet", "digits", 0.99, False),
+        ("lenet", "mnist", 0.97, False),
+    ):
+        goal = Goal(replace(train, name=f"{data}/train"), test, target, 1, 1, model)
+        assert goal.is_of_the_thesis() == same
+    rows = [
+        {"label": name, "side": "TensorBow", "seconds": {"median": seconds}}
+        for name, seconds in (("1 x b=16", 10.0), ("3 x b=4", 7.0))
+    ]
+    assert beside(fig_5_4_and_5_5.FACTS, rows) == [
+        "Figure 5.4, 1 replica, b=16, to 99 %: thesis 536 s, here 10.",
+        "Figure 5.4, 3 replicas, b=4, to 99 %: thesis 382 s, here 7.",
+        "Figure 5.4, 3 x b=4: less time than 1 x b=16: thesis 30 %, here 30.",
+    ]
+    sizes = [
+        {"batch_size": size, "seconds": {"median": seconds}, "rate": {"median": rate}}
+        for size, seconds, rate in ((128, 20.0, 2000.0), (512, 22.0, 3100.0), (256, 19.0, 3000.0))
+    ]
+    assert beside(fig_5_1_to_5_3.RESNET_FACTS, sizes) == [
+        "Figure 5.1, ResNet-32 b=512 over b=128: time to 80 %: thesis 1 times, here 1.1.",
+        "Figure 5.2, ResNet-32 b=256: images/s: thesis 3,000 images/s, here 3,000.",
+    ]
 
 
 @pytest.mark.slow
