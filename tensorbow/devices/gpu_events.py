@@ -13,7 +13,7 @@ from tensorbow.devices.events import HostEvent, Waiter
 from tensorbow.devices.stream import Event
 from tensorbow.errors import InternalError
 
-__all__ = ["COMPLETION", "Completion", "EventPool", "GpuEvent"]
+__all__ = ["EVENT_THREAD", "EventPool", "EventThread", "GpuEvent"]
 
 SHORTEST_SLEEP_S, LONGEST_SLEEP_S = 20e-6, 1e-3
 
@@ -53,7 +53,7 @@ class GpuEvent(HostEvent):
 
     State: unrecorded (its stream waits for an event of a CPU stream) until `recorded_as`; then pending
     on the CUDA event `_handle`; done once, set by the first to see it: a querying or waiting thread, or
-    COMPLETION. `_lock` guards the handle and the change from pending to done.
+    EVENT_THREAD. `_lock` guards the handle and the change from pending to done.
     """
 
     __slots__ = ("_failure", "_handle", "_pool", "_stream", "_users", "_watched")
@@ -73,7 +73,7 @@ class GpuEvent(HostEvent):
             self._handle, self._failure = handle, failure
             watch = self._watched
         if watch:
-            COMPLETION.watch(self._stream, self)
+            EVENT_THREAD.watch(self._stream, self)
 
     def let_wait(self, runtime: CudaRuntime, stream: int) -> bool:
         """Makes a stream of any GPU wait for this event; False while it is unrecorded. Raises CudaError."""
@@ -152,13 +152,13 @@ class GpuEvent(HostEvent):
             self._pool.give(handle)
 
     def on_done(self, callback: Callable[[Event], object]) -> None:
-        """Calls `callback(event)` once, from COMPLETION's thread, or at once if the event is done."""
+        """Calls `callback(event)` once, from EVENT_THREAD's thread, or at once if the event is done."""
         super().on_done(callback)
         with self._lock:
             watch = not self._done and not self._watched and self._handle is not None
             self._watched = True
         if watch:
-            COMPLETION.watch(self._stream, self)
+            EVENT_THREAD.watch(self._stream, self)
 
     def __del__(self) -> None:
         handle = getattr(self, "_handle", None)
@@ -166,7 +166,7 @@ class GpuEvent(HostEvent):
             self._pool.give(handle)
 
 
-class Completion:
+class EventThread:
     """The thread that completes those events of all GPU streams that have callbacks; starts with the first.
 
     It queries the oldest event of each stream, and sleeps in between for a sixteenth of the time that the
@@ -248,7 +248,7 @@ class _Pending:
         self.first_s = perf_counter()
 
 
-COMPLETION = Completion()
+EVENT_THREAD = EventThread()
 
 
 def blocked_until(event: Event, timeout: float | None) -> bool:

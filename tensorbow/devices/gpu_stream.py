@@ -17,7 +17,7 @@ from functools import partial
 from tensorbow.devices.cuda_runtime import CudaError, CudaRuntime
 from tensorbow.devices.device import Device
 from tensorbow.devices.events import wait_name
-from tensorbow.devices.gpu_events import COMPLETION, EventPool, GpuEvent, blocked_until
+from tensorbow.devices.gpu_events import EVENT_THREAD, EventPool, GpuEvent, blocked_until
 from tensorbow.devices.gpu_timeline import GpuTimeline
 from tensorbow.devices.stream import Access, Event, Stream
 from tensorbow.errors import CancelledError, FailedPreconditionError, TensorBowError
@@ -205,7 +205,7 @@ class GpuStream(Stream):
         self._finalizer.detach()
         with suppress(TensorBowError):  # a failed GPU: `synchronize` reports it
             self._pool.runtime.synchronize_stream(self.handle)
-        COMPLETION.finish(self.handle)
+        EVENT_THREAD.finish(self.handle)
         with suppress(TensorBowError):
             self._pool.runtime.destroy_stream(self.handle)
 

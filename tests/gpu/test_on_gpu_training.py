@@ -40,7 +40,10 @@ def test_data_kept_on_the_device_gives_the_bits_of_data_on_the_host(opened: Open
 
 def test_a_trace_shows_every_task_and_how_far_they_overlap(opened: OpenedGpu, tmp_path: Path) -> None:
     model, replicas = classifier("lenet", batch_size=4), 2
-    with opened() as runtime, engine_of(model, [GpuDevice("/gpu:0", runtime)], replicas) as engine:
+    with (
+        opened() as runtime,
+        engine_of(model, [GpuDevice("/gpu:0", runtime)], replicas, dispatch="fcfs") as engine,
+    ):
         source = Prepared(model.batch, replicas)
         engine.run(source.open, 0, 3)
         with tb.profiler.trace(tmp_path / "trace.json"):
