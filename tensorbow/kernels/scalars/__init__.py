@@ -1,6 +1,6 @@
 """Element-wise kernels as scalar expressions: the table of rules, and fusion of maps."""
 
-from tensorbow.kernels.scalars.expression import Scalar, inputs_of, symbols
+from tensorbow.kernels.scalars.expression import Scalar, inputs_of, symbol, symbols
 from tensorbow.kernels.scalars.fusion import ASSIGNMENTS, FusedMap, fuse_maps, is_fusable
 from tensorbow.kernels.scalars.table import RULES, Rule, inplace_of, results_of
 
@@ -15,5 +15,6 @@ __all__ = [
     "inputs_of",
     "is_fusable",
     "results_of",
+    "symbol",
     "symbols",
 ]
