@@ -50,14 +50,14 @@ def inline_maps(units: Sequence[Unit]) -> list[Unit]:
     return [unit for unit in kept if unit is not None]
 
 
-class _Inlined(NamedTuple):
+class Inlined(NamedTuple):
     """The expression of a unit, and its inputs by number."""
 
     element: Element
     inputs: list[Value]
 
 
-def _inlined(unit: Unit, own: Value | None = None) -> _Inlined | None:
+def inlined(unit: Unit, own: Value | None = None) -> Inlined | None:
     """A map as an expression; None where that reads too much, or elements elsewhere. own: a value in it."""
     fused = map_of(unit)
     if fused is None or fused.assigns:
@@ -72,16 +72,18 @@ def _inlined(unit: Unit, own: Value | None = None) -> _Inlined | None:
         extents.append(Extent.OWN if is_own else extent)
     if extents.count(Extent.EACH) > MOST_ARRAYS:
         return None
-    return _Inlined(Element(fused.result, tuple(extents)), unit.inputs)
+    return Inlined(Element(fused.result, tuple(extents)), unit.inputs)
 
 
 def _extent(value: Value, shape: tuple[int, ...]) -> Extent | None:
-    """Elements of a value that broadcasts to a shape [..., channels]; None for any others than three."""
+    """Elements of a value that broadcasts to a shape [..., channels]; None for any others than these."""
     extents = value.spec.extents
     if extents == shape:
         return Extent.EACH
     if value.spec.size == 1:
         return Extent.ONE
+    if extents == (*shape[:-1], 1):
+        return Extent.ROW
     return Extent.CHANNEL if value.spec.size == extents[-1] == shape[-1] else None
 
 
@@ -95,8 +97,8 @@ def _absorb_reader(units: list[Unit | None], index: int, home: dict[Node, int]) 
     if result.is_fetched or len(readers) != 1 or (found := readers.pop()) is None:
         return
     reader = units[found]
-    inlined = None if reader is None else _inlined(reader, result)
-    if reader is None or inlined is None or reader.outputs[0].spec != result.spec:
+    expression = None if reader is None else inlined(reader, result)
+    if reader is None or expression is None or reader.outputs[0].spec != result.spec:
         return
     between = Effects(unit for unit in units[index + 1 : found] if unit is not None)
     others = {storage_of(value) for value in reader.inputs} - {result}
@@ -104,11 +106,11 @@ def _absorb_reader(units: list[Unit | None], index: int, home: dict[Node, int]) 
         return
     given = [norm.inputs[0] if storage_of(value) is result else value for value in reader.inputs]
     count = len(norm.inputs)
-    each = (n for n, extent in enumerate(inlined.element.extents) if extent is Extent.EACH)
+    each = (n for n, extent in enumerate(expression.element.extents) if extent is Extent.EACH)
     inplace = [(0, count + number) for number in each if given[number].spec.dtype == result.spec.dtype]
     units[index] = Unit(
         (*reader.nodes, *norm.nodes),
-        normalized(inlined.element, inplace),
+        normalized(expression.element, inplace),
         [*norm.inputs, *given],
         [reader.outputs[0], *norm.outputs[1:]],
     )
@@ -119,8 +121,8 @@ def _absorb_reader(units: list[Unit | None], index: int, home: dict[Node, int]) 
 def _hand_to_reader(units: list[Unit | None], index: int, home: dict[Node, int]) -> None:
     """Lets the first reader of a map compute it, where that is one of READERS."""
     unit = units[index]
-    inlined = None if unit is None else _inlined(unit)
-    if unit is None or inlined is None:
+    expression = None if unit is None else inlined(unit)
+    if unit is None or expression is None:
         return
     result = unit.outputs[0]
     found = min((home[reader] for reader in result.readers if reader in home), default=None)
@@ -137,12 +139,12 @@ def _hand_to_reader(units: list[Unit | None], index: int, home: dict[Node, int])
         or between.clash(unit)
     ):
         return
-    kernel = READERS[reader.head.definition](reader.head, inlined.element)
+    kernel = READERS[reader.head.definition](reader.head, expression.element)
     if kernel is None:
         return
     keeps = result.is_fetched or not set(result.readers) <= set(reader.nodes)
     outputs = [*reader.outputs, *([result] if keeps else [])]
-    units[found] = Unit((*unit.nodes, *reader.nodes), kernel, [*rest, *inlined.inputs], outputs)
+    units[found] = Unit((*unit.nodes, *reader.nodes), kernel, [*rest, *expression.inputs], outputs)
     units[index] = None
     home.update(dict.fromkeys(unit.nodes, found))
     if reader.head.definition is BiasAddGrad:
@@ -159,14 +161,14 @@ def _absorb_pooling(units: list[Unit | None], index: int, unit: Unit, home: dict
         flow = storage_of(value)
         found = None if flow.node is None else home.get(flow.node)
         source = None if found is None else units[found]
-        inlined = _inlined(unit, flow)
-        if sums is None or source is None or found is None or inlined is None:
+        expression = inlined(unit, flow)
+        if sums is None or source is None or found is None or expression is None:
             continue
         between = Effects(each for each in units[found + 1 : index] if each is not None)
         alone = not flow.is_fetched and set(flow.readers) <= set(unit.nodes)
         if source.head.definition is MaxPoolGrad and alone and not between.clash(source):
             given = [source.inputs[0] if storage_of(each) is flow else each for each in unit.inputs]
-            kernel = summed_gradient(source.head, inlined.element)
+            kernel = summed_gradient(source.head, expression.element)
             nodes = (*source.nodes, *sums.nodes)
             units[index] = Unit(nodes, kernel, [*source.inputs, *given], sums.outputs)
             units[found] = None

@@ -49,10 +49,25 @@ class Effects:
         )
 
 
-def added_node(name: str, nodes: Sequence[Node], inputs: list[Value], writes: Sequence[int] = ()) -> Node:
+def added_node(
+    name: str,
+    nodes: Sequence[Node],
+    inputs: list[Value],
+    writes: Sequence[int] = (),
+    *,
+    sets_status: bool = False,
+) -> Node:
     """The head of a unit that a pass makes of several nodes, whose values keep the nodes that made them."""
-    last = nodes[-1]
-    definition = OpDef(name, _no_spec, NOT_DIFFERENTIABLE, {}, writes=tuple(writes))
+    last, state = nodes[-1], ("status",) if sets_status else ()
+    definition = OpDef(
+        name,
+        _no_spec,
+        NOT_DIFFERENTIABLE,
+        {},
+        writes=tuple(writes),
+        state=state,
+        sets_status=sets_status,
+    )
     return Node(
         last.name, definition, {}, inputs, last.position, last.source, unconditional=last.unconditional
     )

@@ -80,7 +80,7 @@ __device__ inline void apply(const T* x, T* y, Line line, I channel, I rows, I c
     I first = blockIdx.y * some, end = tb_minimum(first + some, rows);
     for (I row = first + (I)threadIdx.y; row < end; row += blockDim.y) {
         I i = row * channels + channel;
-        y[i] = Expression::element(i, channel, (x[i] - line.mean) * line.factor + line.shift$GIVEN);
+        y[i] = Expression::element(i, row, channel, (x[i] - line.mean) * line.factor + line.shift$GIVEN);
     }
 }
 
@@ -102,7 +102,8 @@ extern "C" __global__ void __launch_bounds__($MOST_THREADS) normalize_at_once(
     for (int k = 0; k < $HELD; ++k) {
         I row = first + k * step, i = row * channels + channel;
         if (row < rows) {
-            y[i] = Expression::element(i, channel, (values[k] - line.mean) * line.factor + line.shift$GIVEN);
+            T own = (values[k] - line.mean) * line.factor + line.shift;
+            y[i] = Expression::element(i, row, channel, own$GIVEN);
         }
     }
 }

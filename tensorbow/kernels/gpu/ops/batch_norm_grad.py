@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__($MOST_THREADS) differentiate_at_onc
         for (int k = 0; k < $HELD; ++k) {
             I row = first + k * step, i = row * channels + channel;
             if (row < rows) {
-                flows[k] = Expression::element(i, channel, 0$GIVEN);
+                flows[k] = Expression::element(i, row, channel, 0$GIVEN);
                 if (kept != nullptr) kept[i] = flows[k];
                 values[k] = x[i];
                 found = Both()(found, Sums{flows[k], flows[k] * (values[k] - middle)});
@@ -103,7 +103,7 @@ extern "C" __global__ void sums(
             for (int k = 0; k < $HELD; ++k) {
                 if (row + k * step < end) {
                     I i = (row + k * step) * channels + channel;
-                    T flow = Expression::element(i, channel, 0$GIVEN);
+                    T flow = Expression::element(i, row + k * step, channel, 0$GIVEN);
                     if (kept != nullptr) kept[i] = flow;
                     some = Both()(some, Sums{flow, flow * (x[i] - middle)});
                 }
@@ -141,7 +141,7 @@ extern "C" __global__ void differentiate_by_parts(
     I first = blockIdx.y * some, end = tb_minimum(first + some, rows);
     for (I row = first + (I)threadIdx.y; row < end; row += blockDim.y) {
         I i = row * channels + channel;
-        T flow = kept != nullptr ? kept[i] : Expression::element(i, channel, 0$GIVEN);
+        T flow = kept != nullptr ? kept[i] : Expression::element(i, row, channel, 0$GIVEN);
         dx[i] = went_back(back, flow, x[i], training);
     }
 }

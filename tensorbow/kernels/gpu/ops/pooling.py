@@ -209,7 +209,7 @@ extern "C" __global__ void max_pool_of(T* pooled, T* kept, Pool pool, I size$TAK
         for (int r = 0; r < $ROWS; ++r) {
             for (int c = 0; c < $COLUMNS; ++c) {
                 I k = image_index(pool, at.image, at.row * $ROWS + r, at.column * $COLUMNS + c, at.channel);
-                T value = Expression::element(k, at.channel, 0$GIVEN);
+                T value = Expression::element(k, k / pool.channels, at.channel, 0$GIVEN);
                 if (kept != nullptr) kept[k] = value;
                 best = tb_maximum(best, value);
             }

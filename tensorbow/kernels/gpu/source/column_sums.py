@@ -28,7 +28,7 @@ __device__ inline T sum_of(T* kept, I row, I end, I step, I channels, I channel$
     for (int k = 0; k < $HELD; ++k) {
         if (row + k * step < end) {
             I i = (row + k * step) * channels + channel;
-            T value = Expression::element(i, channel, $OWN$GIVEN);
+            T value = Expression::element(i, row + k * step, channel, $OWN$GIVEN);
             if (kept != nullptr) kept[i] = value;
             sum += value;
         }
