@@ -17,7 +17,7 @@ from tensorbow.kernels.gpu.ops.batch_norm import normalized
 from tensorbow.kernels.gpu.ops.batch_norm_grad import differentiated
 from tensorbow.kernels.gpu.ops.nn import summed
 from tensorbow.kernels.gpu.ops.pooling import pooled, summed_gradient
-from tensorbow.kernels.gpu.source.elements import Element, Extent
+from tensorbow.kernels.gpu.source.elements import Element, ElementIndex
 from tensorbow.ops.batch_norm import FusedBatchNorm, FusedBatchNormGrad
 from tensorbow.ops.nn import BiasAddGrad
 from tensorbow.ops.pooling import MaxPool, MaxPoolGrad
@@ -67,24 +67,24 @@ def inlined(unit: Unit, own: Value | None = None) -> Inlined | None:
     for value in unit.inputs:
         is_own = own is not None and storage_of(value) is own
         extent = _extent(value, shape)
-        if extent is None or (is_own and extent is not Extent.EACH):
+        if extent is None or (is_own and extent is not ElementIndex.EACH):
             return None
-        extents.append(Extent.OWN if is_own else extent)
-    if extents.count(Extent.EACH) > MOST_ARRAYS:
+        extents.append(ElementIndex.OWN if is_own else extent)
+    if extents.count(ElementIndex.EACH) > MOST_ARRAYS:
         return None
     return Inlined(Element(fused.result, tuple(extents)), unit.inputs)
 
 
-def _extent(value: Value, shape: tuple[int, ...]) -> Extent | None:
+def _extent(value: Value, shape: tuple[int, ...]) -> ElementIndex | None:
     """Elements of a value that broadcasts to a shape [..., channels]; None for any others than these."""
     extents = value.spec.extents
     if extents == shape:
-        return Extent.EACH
+        return ElementIndex.EACH
     if value.spec.size == 1:
-        return Extent.ONE
+        return ElementIndex.ONE
     if extents == (*shape[:-1], 1):
-        return Extent.ROW
-    return Extent.CHANNEL if value.spec.size == extents[-1] == shape[-1] else None
+        return ElementIndex.ROW
+    return ElementIndex.CHANNEL if value.spec.size == extents[-1] == shape[-1] else None
 
 
 def _absorb_reader(units: list[Unit | None], index: int, home: dict[Node, int]) -> None:
@@ -106,7 +106,7 @@ def _absorb_reader(units: list[Unit | None], index: int, home: dict[Node, int]) 
         return
     given = [norm.inputs[0] if storage_of(value) is result else value for value in reader.inputs]
     count = len(norm.inputs)
-    each = (n for n, extent in enumerate(expression.element.extents) if extent is Extent.EACH)
+    each = (n for n, extent in enumerate(expression.element.extents) if extent is ElementIndex.EACH)
     inplace = [(0, count + number) for number in each if given[number].spec.dtype == result.spec.dtype]
     units[index] = Unit(
         (*reader.nodes, *norm.nodes),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tensorbow.kernels.gpu.fusion.inlining import Inlined, inlined
 from tensorbow.kernels.gpu.fusion.units import Effects, added_node
 from tensorbow.kernels.gpu.ops.losses import LossHead
-from tensorbow.kernels.gpu.source.elements import Element, Extent
+from tensorbow.kernels.gpu.source.elements import Element, ElementIndex
 from tensorbow.ops.control import CheckFinite
 from tensorbow.ops.losses import SparseSoftmaxCrossEntropyWithLogits
 from tensorbow.ops.nn import BiasAddGrad
@@ -143,7 +143,7 @@ class _Head:
             end = self._reduction(self._units[found].outputs[0])
             if end is not None and self._take(index, found, end):
                 return right, self._units[end], greatest.spec.dtype
-        return Inlined(Element.identity(Extent.OWN, int64), []), None, int64
+        return Inlined(Element.identity(ElementIndex.OWN, int64), []), None, int64
 
     def _flow(self, derivative: Value) -> tuple[Inlined, Value]:
         """Expression of the derivative, and its value: of a map that alone reads it, if there is one."""
@@ -153,7 +153,7 @@ class _Head:
             result = self._units[index].outputs[0]
             if flow is not None and result.spec == derivative.spec and self._take(index):
                 return flow, result
-        return Inlined(Element.identity(Extent.OWN, derivative.spec.dtype), []), derivative
+        return Inlined(Element.identity(ElementIndex.OWN, derivative.spec.dtype), []), derivative
 
     def _bias(self, flow: Value) -> Unit | None:
         for index in self._readers(flow):
@@ -172,7 +172,7 @@ class _Head:
             found = inlined(self._units[index])
             if found is not None and self._take(index):
                 return found
-        return Inlined(Element.identity(Extent.EACH, logits.spec.dtype), [logits])
+        return Inlined(Element.identity(ElementIndex.EACH, logits.spec.dtype), [logits])
 
     def _own(self, unit: Unit, own: Value) -> Inlined | None:
         """A map as an expression of a value; the labels stand for that among its inputs."""

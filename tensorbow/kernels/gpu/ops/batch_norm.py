@@ -18,7 +18,7 @@ from tensorbow.graph import Kernel, KernelCall, NodeSpec
 from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel, in_order
 from tensorbow.kernels.gpu.source.blocks import BLOCKS
 from tensorbow.kernels.gpu.source.channel_cut import cut_rows
-from tensorbow.kernels.gpu.source.elements import Element, Extent
+from tensorbow.kernels.gpu.source.elements import Element, ElementIndex
 from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.ops.batch_norm import FusedBatchNorm
 from tensorbow.specs import TensorSpec, as_dtype
@@ -177,7 +177,7 @@ def _prepare(call: GpuCall, element: Element | None = None) -> Enqueue:
     """element: an expression of the normalised elements, and of the inputs behind the op's five."""
     x, scale, offset, mean, variance, *others = call.inputs
     cut, index, launch = cut_rows(x.shape), index_for(x.size), call.context.launch
-    element = element or Element.identity(Extent.OWN, as_dtype(x.dtype))
+    element = element or Element.identity(ElementIndex.OWN, as_dtype(x.dtype))
     keys = element.keys([as_dtype(array.dtype) for array in others], as_dtype(x.dtype), index)
     source = cut.source("FusedBatchNorm", BATCH_NORM, x.dtype, index, keys)
     epsilon = x.dtype.type(call.attrs["epsilon"])

@@ -19,7 +19,7 @@ from tensorbow.graph import Kernel, KernelCall, NodeSpec
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall, gpu_kernel, in_order
 from tensorbow.kernels.gpu.source.blocks import BLOCKS
 from tensorbow.kernels.gpu.source.channel_cut import cut_rows
-from tensorbow.kernels.gpu.source.elements import Element, Extent
+from tensorbow.kernels.gpu.source.elements import Element, ElementIndex
 from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.ops.batch_norm import FusedBatchNormGrad
 from tensorbow.program.nodes import Node
@@ -179,7 +179,7 @@ def _prepare(
 
 def _prepare_plain(call: GpuCall) -> Enqueue:
     gradient, *vectors = call.inputs
-    element = Element.identity(Extent.EACH, as_dtype(gradient.dtype))
+    element = Element.identity(ElementIndex.EACH, as_dtype(gradient.dtype))
     return _prepare(call, vectors, element, [gradient])
 
 

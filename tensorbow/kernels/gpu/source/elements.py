@@ -21,7 +21,7 @@ from tensorbow.specs import DType
 T = TypeVar("T")
 
 
-class Extent(Enum):
+class ElementIndex(Enum):
     """Elements of an input of an expression: its index in an array, or what stands for it."""
 
     EACH = "i"
@@ -36,17 +36,17 @@ class Element:
     """An expression, and by number of an input how many elements that has."""
 
     result: Scalar
-    extents: tuple[Extent, ...]
+    extents: tuple[ElementIndex, ...]
 
     @staticmethod
-    def identity(extent: Extent, dtype: DType) -> Element:
+    def identity(extent: ElementIndex, dtype: DType) -> Element:
         """The element of the only input."""
         return Element(symbol(0, dtype), (extent,))
 
     @property
     def _numbers(self) -> tuple[int, ...]:
         """Numbers of the inputs that are arrays."""
-        return tuple(n for n in inputs_of([self.result]) if self.extents[n] is not Extent.OWN)
+        return tuple(n for n in inputs_of([self.result]) if self.extents[n] is not ElementIndex.OWN)
 
     def arrays(self, inputs: Sequence[T]) -> list[T]:
         """Those of the inputs that are arguments of a kernel, in order."""

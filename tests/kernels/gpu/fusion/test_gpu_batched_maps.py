@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +9,9 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.devices import Device, GpuDevice
 from tensorbow.kernels.gpu.fusion.batched_maps import MOST_ELEMENTS
-from tests.gpu_rig.emulated_cuda import EmulatedCuda
-from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
-from tests.scheduler_rig.running import cpu_devices
+from tests.gpu_rig.fused_steps import Build, launched_as_on_cpu
+from tests.gpu_rig.runtimes import needs_compiler
 
 pytestmark = needs_compiler
 
@@ -30,46 +27,21 @@ def averages(count: int, sizes: Callable[[int], int]) -> tuple[list[tb.Operation
     return updates, vectors
 
 
-def run(
-    device: Device, build: Callable[[], list[Any]], runtime: EmulatedCuda | None = None
-) -> tuple[list[Any], list[Any]]:
-    """What the second of two runs fetches, and all variables afterwards; the runtime logs the second."""
-    graph = tb.Graph()
-    with graph.as_default():
-        fetched = build()
-        with tb.Session(graph=graph, device=device) as session:
-            session.run(tb.global_variables_initializer())
-            session.run(fetched)
-            if runtime is not None:
-                runtime.log.clear()
-            found = session.run(fetched)
-            left = session.run(tb.global_variables())
-    gc.collect()
-    return [value for value in found if value is not None], left
-
-
-def both(build: Callable[[], list[Any]]) -> int:
-    """Runs a step on both kinds of devices, compares bits, returns the GPU's batched launches."""
-    (cpu,) = cpu_devices(1)
-    expected, kept = run(cpu, build)
-    with emulated_runtime() as runtime, GpuDevice("/gpu:0", runtime, limit_nbytes=1 << 27) as gpu:
-        found, left = run(gpu, build, runtime)
-        launches = [call.name for call in runtime.log if call.kind == "launch"].count("batched_maps")
-    for got, wanted in zip((*found, *left), (*expected, *kept), strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-7)
-    return launches
+def batches(build: Build) -> int:
+    """Batched launches of a step, which gives the CPU's values."""
+    return launched_as_on_cpu(build, rtol=1e-6)["batched_maps"]
 
 
 def test_updates_of_one_form_are_one_launch() -> None:
-    assert both(lambda: averages(7, lambda number: 3 + 5 * number)[0]) == 1
+    assert batches(lambda: averages(7, lambda number: 3 + 5 * number)[0]) == 1
 
 
 def test_a_launch_takes_as_many_as_its_arguments_hold() -> None:
-    assert both(lambda: averages(100, lambda number: 4)[0]) == 2
+    assert batches(lambda: averages(100, lambda number: 4)[0]) == 2
 
 
 def test_large_maps_are_left_alone() -> None:
-    assert both(lambda: averages(3, lambda number: MOST_ELEMENTS + 1)[0]) == 0
+    assert batches(lambda: averages(3, lambda number: MOST_ELEMENTS + 1)[0]) == 0
 
 
 def test_a_chain_is_no_batch() -> None:
@@ -81,7 +53,7 @@ def test_a_chain_is_no_batch() -> None:
                 step = average.assign_sub((average.read_value() - 1.0) * 0.1)
         return [step]
 
-    assert both(build) == 0
+    assert batches(build) == 0
 
 
 def test_values_read_between_are_those_before_or_after_as_in_the_program() -> None:
@@ -94,7 +66,7 @@ def test_values_read_between_are_those_before_or_after_as_in_the_program() -> No
             third = tb.global_variables()[0].assign_sub(between * 0.1)
         return [before, between, second, third]
 
-    both(build)
+    batches(build)
 
 
 @pytest.mark.parametrize("kind", [tb.float64, tb.int32], ids=["float64", "int32"])
@@ -103,4 +75,4 @@ def test_other_dtypes(kind: tb.DType) -> None:
         values = [tb.Variable(np.arange(4) + n, dtype=kind) for n in range(4)]
         return [value.assign_add(value * value) for value in values]
 
-    assert both(build) == 1
+    assert batches(build) == 1

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import gc
-from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.devices import Device, GpuDevice
 from tensorbow.kernels.gpu.source.packed_filters import MOST_FILTERS
-from tests.gpu_rig.emulated_cuda import EmulatedCuda
-from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
-from tests.scheduler_rig.running import cpu_devices
+from tests.gpu_rig.fused_steps import launched_as_on_cpu
+from tests.gpu_rig.runtimes import needs_compiler
 
 pytestmark = needs_compiler
 
@@ -29,95 +25,66 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
 }
 
 
-def results(device: Device, case: str, dtype: tb.DType = tb.float32, layers: int = 1) -> list[Any]:
+def layers(case: str, dtype: tb.DType = tb.float32, count: int = 1) -> list[Any]:
     """Two convolutions by one filter, and the gradients of their images and filter; for each layer."""
     images, filters, options = CASES[case]
     draw = np.random.default_rng(len(case))
-    graph = tb.Graph()
-    with graph.as_default():
-        fetched: list[tb.Tensor] = []
-        for _ in range(layers):
-            x = tb.constant(draw.standard_normal(images), dtype)
-            w = tb.Variable(draw.standard_normal(filters), dtype=dtype)
-            y = tb.nn.conv2d(x, w, **options)
-            again = tb.nn.conv2d(tb.square(x), w, **options)
-            flow = tb.constant(draw.standard_normal(y.shape.as_list()), dtype)
-            fetched += [y, *tb.gradients(tb.reduce_sum((y + tb.square(again)) * flow), [x, w])]
-        with tb.Session(graph=graph, device=device) as session:
-            session.run(tb.global_variables_initializer())
-            found = session.run(fetched)
-    gc.collect()
-    return list(found)
-
-
-def compare(found: list[Any], expected: list[Any]) -> None:
-    for got, wanted in zip(found, expected, strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
-
-
-def launched(runtime: EmulatedCuda) -> Counter[str]:
-    return Counter(call.name for call in runtime.log if call.kind == "launch")
+    fetched: list[Any] = []
+    for _ in range(count):
+        x = tb.constant(draw.standard_normal(images), dtype)
+        w = tb.Variable(draw.standard_normal(filters), dtype=dtype)
+        y = tb.nn.conv2d(x, w, **options)
+        again = tb.nn.conv2d(tb.square(x), w, **options)
+        flow = tb.constant(draw.standard_normal(y.shape.as_list()), dtype)
+        fetched += [y, *tb.gradients(tb.reduce_sum((y + tb.square(again)) * flow), [x, w])]
+    return fetched
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_it_agrees_with_the_cpu_and_copies_nothing_else(case: str) -> None:
-    (cpu,) = cpu_devices(1)
-    expected = results(cpu, case)
-    with emulated_runtime() as runtime, GpuDevice("/gpu:0", runtime, limit_nbytes=1 << 27) as gpu:
-        compare(results(gpu, case), expected)
-        found = launched(runtime)
+    names = launched_as_on_cpu(lambda: layers(case))
     if case == "dilated":  # no zeros in front make its padding symmetric
-        assert found["padded_copy"]
-        assert not found["pack_filters"]
+        assert names["padded_copy"]
+        assert not names["pack_filters"]
     else:
-        assert (found["pack_filters"], found["unpack_filters"]) == (1, 1)
-        assert not found.keys() & {"padded_copy", "tiled_copy", "strided_copy"}
+        assert (names["pack_filters"], names["unpack_filters"]) == (1, 1)
+        assert not names.keys() & {"padded_copy", "tiled_copy", "strided_copy"}
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_cudnn_without_nhwc(case: str) -> None:
     """Copies to NCHW, or direct sums where the emulated cuDNN takes a filter of one element for NHWC."""
-    (cpu,) = cpu_devices(1)
-    expected = results(cpu, case)
-    with emulated_runtime(nhwc=False) as runtime, GpuDevice("/gpu:0", runtime, limit_nbytes=1 << 27) as gpu:
-        compare(results(gpu, case), expected)
-        assert bool(launched(runtime)["to_filters"]) == (case == "strided pixels")
+    names = launched_as_on_cpu(lambda: layers(case), nhwc=False)
+    assert bool(names["to_filters"]) == (case == "strided pixels")
 
 
 def test_doubles_are_not_packed() -> None:
-    (cpu,) = cpu_devices(1)
-    expected = results(cpu, "same", tb.float64)
-    with emulated_runtime() as runtime, GpuDevice("/gpu:0", runtime, limit_nbytes=1 << 27) as gpu:
-        found = results(gpu, "same", tb.float64)
-        assert not launched(runtime).keys() & {"pack_filters", "unpack_filters"}
-    compare(found, expected)
+    names = launched_as_on_cpu(lambda: layers("same", tb.float64))
+    assert not names.keys() & {"pack_filters", "unpack_filters"}
+
+
+def test_large_filters_are_not_packed() -> None:
+    def build() -> list[Any]:
+        x = tb.constant(np.random.default_rng(1).standard_normal((1, 4, 4, 520)), tb.float32)
+        w = tb.Variable(np.random.default_rng(2).standard_normal((2, 2, 520, 129)), dtype=tb.float32)
+        return [tb.nn.conv2d(x, w, strides=1, padding="VALID")]
+
+    names = launched_as_on_cpu(build)
+    assert (names["pack_filters"], names["tiled_copy"]) == (0, 1)
 
 
 def test_a_launch_takes_so_many_filters_at_most() -> None:
-    (cpu,) = cpu_devices(1)
-    layers = MOST_FILTERS + 1
-    expected = results(cpu, "strided pixels", layers=layers)
-    with emulated_runtime() as runtime, GpuDevice("/gpu:0", runtime, limit_nbytes=1 << 27) as gpu:
-        found = results(gpu, "strided pixels", layers=layers)
-        assert launched(runtime)["pack_filters"] == 2
-    compare(found, expected)
+    names = launched_as_on_cpu(lambda: layers("strided pixels", count=MOST_FILTERS + 1))
+    assert names["pack_filters"] == 2
 
 
 def test_a_filter_that_is_written_before_it_is_read_again_is_not_packed() -> None:
-    def run(device: Device) -> list[Any]:
-        graph = tb.Graph()
-        with graph.as_default():
-            x = tb.constant(np.linspace(0, 1, 2 * 6 * 6 * 5).reshape(2, 6, 6, 5), tb.float32)
-            w = tb.Variable(np.linspace(-1, 1, 3 * 3 * 5 * 9).reshape(3, 3, 5, 9), dtype=tb.float32)
-            first = tb.nn.conv2d(x, w, strides=1, padding="SAME")
-            with tb.control_dependencies([first]), tb.control_dependencies([w.assign_add(w * 0.5)]):
-                second = tb.nn.conv2d(x, w.read_value(), strides=1, padding="SAME")
-            with tb.Session(graph=graph, device=device) as session:
-                session.run(tb.global_variables_initializer())
-                found = session.run([first, second])
-        gc.collect()
-        return list(found)
+    def build() -> list[Any]:
+        x = tb.constant(np.linspace(0, 1, 2 * 6 * 6 * 5).reshape(2, 6, 6, 5), tb.float32)
+        w = tb.Variable(np.linspace(-1, 1, 3 * 3 * 5 * 9).reshape(3, 3, 5, 9), dtype=tb.float32)
+        first = tb.nn.conv2d(x, w, strides=1, padding="SAME")
+        with tb.control_dependencies([first]), tb.control_dependencies([w.assign_add(w * 0.5)]):
+            return [first, tb.nn.conv2d(x, w.read_value(), strides=1, padding="SAME")]
 
-    (cpu,) = cpu_devices(1)
-    with emulated_runtime() as runtime, GpuDevice("/gpu:0", runtime, limit_nbytes=1 << 27) as gpu:
-        compare(run(gpu), run(cpu))
+    names = launched_as_on_cpu(build)
+    assert (names["pack_filters"], names["tiled_copy"]) == (1, 1)
