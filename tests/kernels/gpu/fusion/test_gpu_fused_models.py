@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,3 +43,22 @@ def test_it_agrees_with_the_cpu(name: str, batch_size: int) -> None:
     for name, value in state.items():
         scale = max(np.abs(value).max(initial=0), 1e-3)
         np.testing.assert_allclose(left[name], value, rtol=1e-3, atol=1e-4 * scale, err_msg=name)
+
+
+def test_a_loss_that_is_not_finite_changes_no_variable() -> None:
+    """Neither weights nor moving averages, whose updates run in one launch behind the check."""
+    model = classifier("resnet8", 2)
+
+    def batch(round: int, replica: int) -> tuple[Any, ...]:
+        images, labels = model.batch(round, replica)
+        return (images * np.float32(np.nan) if round else images), labels
+
+    spoiled = replace(model, batch=batch)
+    with emulated_runtime() as runtime:
+        _, before = trained(spoiled, gpu_devices(runtime, 1), 1, sync="none", on_nan="skip")
+    with emulated_runtime() as runtime:
+        losses, after = trained(spoiled, gpu_devices(runtime, 1), 3, sync="none", on_nan="skip")
+    assert np.isnan(losses[2:]).all()
+    changed = [name for name in before if before[name].tobytes() != after[name].tobytes()]
+    assert not changed
+    assert any("moving_mean" in name for name in before)
