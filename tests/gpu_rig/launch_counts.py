@@ -58,7 +58,7 @@ def launches_of_segment(runtime: EmulatedCuda, plan: GpuPlan, segment: int) -> C
         names = [group.definition.name for group in piece.groups]
         names += ["fetches"] * (len(piece.calls) - len(names))
         for op, call in zip(names, piece.calls, strict=True):
-            found.update((op, kernel) for kernel in enqueued_by(runtime, plan._stream, call))
+            found.update((op, kernel) for kernel in enqueued_by(runtime, plan.stream, call))
     return found
 
 

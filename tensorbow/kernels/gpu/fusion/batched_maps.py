@@ -1,6 +1,6 @@
 """One launch for independent small maps of one expression: moving averages of batch normalisation.
 
-The members run where the last of them was. A table in the kernel's arguments has the addresses of each.
+The members run where the last of them was. Tables in the kernel's arguments have the addresses of each.
 The bits stay the same: each element is computed as before.
 """
 
@@ -15,9 +15,9 @@ import numpy as np
 
 from tensorbow.graph import Kernel, KernelCall
 from tensorbow.kernels.gpu.fusion.maps import map_of
-from tensorbow.kernels.gpu.fusion.units import Effects, added_node
+from tensorbow.kernels.gpu.fusion.units import Effects, added_node, added_op
 from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall
-from tensorbow.kernels.gpu.runtime.context import BLOCK
+from tensorbow.kernels.gpu.runtime.context import BLOCK, POINTERS, PointerTable
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
 from tensorbow.kernels.gpu.source.c_form import to_c
 from tensorbow.kernels.scalars import FusedMap, inputs_of
@@ -28,20 +28,21 @@ from tensorbow.specs import DType
 MOST_ELEMENTS = 1 << 13  # of a member: a larger map fills a good part of a GPU by itself
 TABLE_NBYTES = 3584  # of a launch's arguments, of which there may be 4096
 
-SOURCE = """\
+SOURCE = (
+    POINTERS
+    + """
 $helpers
-struct Entry { $pointers int count; int unused; };
-struct Table { Entry entries[$number]; };
-extern "C" __global__ void batched_maps($status Table table) {
+struct Counts { int of[$number]; };
+extern "C" __global__ void batched_maps($status$pointers, Counts counts) {
     $predicate
-    const Entry& entry = table.entries[blockIdx.y];
-    TB_FOR_EACH(int, i, entry.count) {
+    TB_FOR_EACH(int, i, counts.of[blockIdx.y]) {
         $loads
         $statements
-        entry.target[i] = $result;
+        targets.at[blockIdx.y][i] = $result;
     }
 }
 """
+)
 
 
 @dataclass
@@ -103,7 +104,8 @@ def _is_scalar(unit: Unit, value: Value) -> bool:
 
 
 def _entry_nbytes(fused: FusedMap) -> int:
-    return 8 * (len(inputs_of([fused.result])) + 2)
+    """Of the kernel's arguments: 8 bytes of a pointer, and 2 with which fused replicas find theirs."""
+    return 10 * (len(inputs_of([fused.result])) + 1) + 4
 
 
 def _batched(units: Sequence[Unit], fused: FusedMap) -> Unit:
@@ -121,7 +123,8 @@ def _batched(units: Sequence[Unit], fused: FusedMap) -> Unit:
         return _prepare(call, fused, entries, dtypes, scalars)
 
     writes = range(len(units)) if fused.assigns else ()
-    head = added_node(f"{units[-1].head.definition.name} batch", nodes, inputs, writes)
+    definition = added_op(f"{units[-1].head.definition.name} batch", writes)
+    head = added_node(definition, nodes, inputs)
     kernel = Kernel(prepare=cast("Callable[[KernelCall], Enqueue]", prepare), pointwise=fused.assigns)
     return Unit((*nodes, head), kernel, inputs, [unit.outputs[0] for unit in units])
 
@@ -134,40 +137,38 @@ def _prepare(
     scalars: Sequence[bool],
 ) -> Enqueue:
     """entries: by member, the numbers of its inputs. scalars: by input, True if it has one element."""
-    used = inputs_of([fused.result])
     targets = call.inputs[: len(entries)] if fused.assigns else call.outputs
-    fields = [f"x{n}" for n in range(len(used))]
-    kind = [*((name, np.uint64) for name in (*fields, "target")), ("count", np.int32), ("unused", np.int32)]
-    rows = [
-        (*(call.inputs[number].address for number in numbers), target.address, target.size, 0)
-        for numbers, target in zip(entries, targets, strict=True)
-    ]
-    table = np.array(rows, kind)
-    source = _source(fused, dtypes, scalars, len(entries))
-    status = [call.predicate] if fused.assigns else []
-    blocks = -(-max(target.size for target in targets) // BLOCK)
-    return call.context.launch(source, "batched_maps", (blocks, len(entries)), BLOCK, *status, table)
+    columns = [tuple(call.inputs[number] for number in column) for column in zip(*entries, strict=True)]
+    tables = [PointerTable(tuple(arrays), len(entries)) for arrays in (*columns, targets)]
+    predicated = fused.assigns or call.predicate is not None
+    source = _source(fused, dtypes, scalars, len(entries), predicated)
+    status = [call.predicate] if predicated else []
+    counts = np.array([target.size for target in targets], np.int32)
+    grid = (-(-int(counts.max()) // BLOCK), len(entries))
+    return call.context.launch(source, "batched_maps", grid, BLOCK, *status, *tables, counts)
 
 
-def _source(fused: FusedMap, dtypes: Sequence[DType], scalars: Sequence[bool], number: int) -> CudaSource:
+def _source(
+    fused: FusedMap, dtypes: Sequence[DType], scalars: Sequence[bool], number: int, predicated: bool
+) -> CudaSource:
     used = inputs_of([fused.result])
     kinds = [c_type(dtype) for dtype in dtypes]
     names = {symbol: f"x{position}" for position, symbol in enumerate(used)}
     form = to_c([fused.result], [names.get(symbol, "") for symbol in range(max(used, default=-1) + 1)])
     target = c_type(fused.result.dtype)
-    pointers = [f"const {kind}* x{position};" for position, kind in enumerate(kinds)]
+    pointers = [f"TbPointers<const {kind}, {number}> p{position}" for position, kind in enumerate(kinds)]
     loads = [
-        f"const {kind} x{position} = entry.x{position}[{'0' if is_scalar else 'i'}];"
+        f"const {kind} x{position} = p{position}.at[blockIdx.y][{'0' if is_scalar else 'i'}];"
         for position, (kind, is_scalar) in enumerate(zip(kinds, scalars, strict=True))
     ]
     return CudaSource.of(
         f"batched maps {fused.name}",
         SOURCE,
         helpers=form.helpers,
-        pointers=" ".join([*pointers, f"{target}* target;"]),
+        pointers=", ".join([*pointers, f"TbPointers<{target}, {number}> targets"]),
         number=str(number),
-        status="const long long* status," if fused.assigns else "",
-        predicate="TB_PREDICATED(status);" if fused.assigns else "",
+        status="const long long* status, " if predicated else "",
+        predicate="TB_PREDICATED(status);" if predicated else "",
         loads="\n        ".join(loads),
         statements="\n        ".join(form.statements),
         result=form.results[0],

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensorbow.kernels.gpu.fusion.inlining import Inlined, inlined
-from tensorbow.kernels.gpu.fusion.units import Effects, added_node
+from tensorbow.kernels.gpu.fusion.units import Effects, added_node, added_op
 from tensorbow.kernels.gpu.ops.losses import LossHead
 from tensorbow.kernels.gpu.source.elements import Element, ElementIndex
 from tensorbow.ops.control import CheckFinite
@@ -78,7 +78,7 @@ class _Head:
         inputs = [labels, *(value for part in parts for value in part.inputs)]
         taken = sorted(self._taken - {self._anchor})
         nodes = [*(node for index in taken for node in self._units[index].nodes), *unit.nodes]
-        node = added_node("LossHead", nodes, inputs, sets_status=checks)
+        node = added_node(added_op("LossHead", sets_status=checks), nodes, inputs)
         outputs = [result, *(value for value in optional if value is not None)]
         made = Unit((*nodes, node), head.kernel(), inputs, outputs)
         return [

@@ -9,25 +9,75 @@ last. Variables stay HWIO, whatever reads them: a kernel that takes HWIO filters
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
+from tensorbow.errors import UnimplementedError
 from tensorbow.graph import Kernel, KernelCall
-from tensorbow.kernels.gpu.fusion.units import added_node, reads, writes
+from tensorbow.kernels.gpu.fusion.units import added_node, added_op, reads, writes
 from tensorbow.kernels.gpu.ops import conv
 from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall
 from tensorbow.kernels.gpu.source.packed_filters import MOST_FILTERS, PackedFilter, pack, unpack
+from tensorbow.kernels.merging import touch
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.program.nodes import Node, Unit, Value, storage_of
+from tensorbow.program.plan import Group, Ref
 from tensorbow.specs import TensorSpec
 
 MOST_NBYTES = 1 << 20  # of a filter: packed ones take memory for the whole step
+PACK, UNPACK = added_op("PackFilters"), added_op("UnpackFilters")
 READERS = {Conv2D: conv.packed_forward, Conv2DBackpropInput: conv.packed_backward_input}
 
 
 def pack_filters(units: Sequence[Unit]) -> list[Unit]:
     """The units of a segment, with packed filters."""
     return _gradients_packed(_filters_packed(units))
+
+
+@dataclass(frozen=True)
+class PackedKernel(Kernel):
+    """The kernel of a convolution with a packed filter. plain: that of the same unit without."""
+
+    plain: Kernel | None = None
+
+
+def _packed_kernel(kernel: Kernel, unit: Unit) -> Kernel:
+    return PackedKernel(prepare=kernel.prepare, scratch=kernel.scratch, plain=unit.kernel)
+
+
+def unpacked(groups: Sequence[Group]) -> list[Group]:
+    """A segment's calls with filters and their gradients as they are, for kernels that take them so.
+
+    Scratch that these may need is not in the plan. Raises UnimplementedError for a gradient whose memory has
+    other uses before it would be unpacked.
+    """
+    result: list[Group] = []
+    for index, group in enumerate(groups):
+        if group.definition in (PACK, UNPACK):
+            continue
+        if isinstance(group.kernel, PackedKernel) and group.kernel.plain is not None:
+            if group.definition is Conv2DBackpropFilter:
+                outputs = (_home(groups, index),)
+                changed = replace(group, outputs=outputs, writes=outputs)
+            else:
+                *inputs, packed = group.inputs
+                kept = tuple(ref for ref in group.reads if ref != packed)
+                changed = replace(group, inputs=tuple(inputs), reads=kept)
+            group = replace(changed, kernel=group.kernel.plain, scratch=())
+        result.append(group)
+    return result
+
+
+def _home(groups: Sequence[Group], index: int) -> Ref:
+    """Memory of the gradient that a call leaves packed."""
+    (packed,) = groups[index].outputs
+    for end, group in enumerate(groups[index:], index):
+        if group.definition is UNPACK and packed in group.inputs:
+            home = group.outputs[group.inputs.index(packed)]
+            if any(touch((*other.reads, *other.writes), (home,)) for other in groups[index + 1 : end]):
+                break
+            return home
+    raise UnimplementedError(f"{groups[index].name}: its result's memory has other uses before")
 
 
 def _form_of(unit: Unit) -> PackedFilter | None:
@@ -65,7 +115,7 @@ def _filters_packed(units: Sequence[Unit]) -> list[Unit]:
         result += before.get(index, ())
         if index in readers:
             key = readers[index]
-            kernel = READERS[unit.head.definition](key[1])
+            kernel = _packed_kernel(READERS[unit.head.definition](key[1]), unit)
             unit = replace(unit, kernel=kernel, inputs=[*unit.inputs, packed[key]])
         result.append(unit)
     return result
@@ -90,7 +140,7 @@ def _packing(keys: Sequence[Key], reader: Unit) -> Unit:
     def prepare(call: GpuCall) -> Enqueue:
         return pack(call.context, forms, call.inputs, call.outputs)
 
-    node = added_node("PackFilters", reader.nodes, [root for root, _ in keys])
+    node = added_node(PACK, reader.nodes, [root for root, _ in keys])
     values = [_packed_value(root, form, node, index) for index, (root, form) in enumerate(keys)]
     return Unit((node,), _kernel(prepare), node.inputs, values)
 
@@ -109,7 +159,8 @@ def _gradients_packed(units: Sequence[Unit]) -> list[Unit]:
             gradient = unit.outputs[0]
             packed = _packed_value(gradient, form, unit.head)
             waiting[gradient] = form, packed
-            unit = replace(unit, kernel=conv.packed_backward_filter(form), outputs=[packed])
+            kernel = _packed_kernel(conv.packed_backward_filter(form), unit)
+            unit = replace(unit, kernel=kernel, outputs=[packed])
         result.append(unit)
     return [*result, _unpacking(waiting)] if waiting else result
 
@@ -121,7 +172,7 @@ def _unpacking(waiting: Mapping[Value, tuple[PackedFilter, Value]]) -> Unit:
         return unpack(call.context, forms, call.inputs, call.outputs)
 
     makers = [gradient.node for gradient in waiting if gradient.node is not None]
-    node = added_node("UnpackFilters", makers, [packed for _, packed in waiting.values()])
+    node = added_node(UNPACK, makers, [packed for _, packed in waiting.values()])
     return Unit((node,), _kernel(prepare), node.inputs, list(waiting))
 
 

@@ -49,17 +49,10 @@ class Effects:
         )
 
 
-def added_node(
-    name: str,
-    nodes: Sequence[Node],
-    inputs: list[Value],
-    writes: Sequence[int] = (),
-    *,
-    sets_status: bool = False,
-) -> Node:
-    """The head of a unit that a pass makes of several nodes, whose values keep the nodes that made them."""
-    last, state = nodes[-1], ("status",) if sets_status else ()
-    definition = OpDef(
+def added_op(name: str, writes: Sequence[int] = (), *, sets_status: bool = False) -> OpDef:
+    """An op for units that a pass makes of several nodes; it is in no graph."""
+    state = ("status",) if sets_status else ()
+    return OpDef(
         name,
         _no_spec,
         NOT_DIFFERENTIABLE,
@@ -68,6 +61,11 @@ def added_node(
         state=state,
         sets_status=sets_status,
     )
+
+
+def added_node(definition: OpDef, nodes: Sequence[Node], inputs: list[Value]) -> Node:
+    """The head of a unit that a pass makes of several nodes, whose values keep the nodes that made them."""
+    last = nodes[-1]
     return Node(
         last.name, definition, {}, inputs, last.position, last.source, unconditional=last.unconditional
     )

@@ -1,6 +1,6 @@
 """Kernels that transpose many convolution filters in one launch: HWIO to cuDNN's OHWI, and back.
 
-A table in the kernel's arguments has the addresses and extents of each filter. A packed filter may have
+Tables in the kernel's arguments have the addresses and extents of each filter. A packed filter may have
 leading rows and columns of zeros, which are written with it and left out on the way back.
 """
 
@@ -13,20 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue
-from tensorbow.kernels.gpu.runtime.context import GpuContext
+from tensorbow.kernels.gpu.runtime.context import POINTERS, GpuContext, PointerTable
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
 
-MOST_FILTERS = 64  # of a launch: 56 bytes of arguments each, of which there may be 4096
+MOST_FILTERS = 64  # of a launch: at most 56 bytes of arguments each, of which there may be 4096
 TILE, TILE_ROWS = 32, 8
 
 # One block transposes a tile of inputs and outputs at one position of a filter.
-SOURCE = """\
+SOURCE = (
+    POINTERS
+    + """
 typedef $T T;
-struct Filter {
-    const T* source; T* target;
-    int first_block, height, width, inputs, outputs, down, across, tiles_in, tiles_out, unused;
-};
-struct Table { Filter filters[$number]; };
+struct Filter { int first_block, height, width, inputs, outputs, down, across, tiles_in, tiles_out; };
+struct Filters { Filter at[$number]; };
 
 // Block `block` of a filter: its position in the packed filter, and the first input and output of its tile.
 struct Place { int row, column, input, output; };
@@ -40,18 +39,23 @@ __device__ inline Place place_of(const Filter& f, int block) {
     place.row = block / (f.width + f.across);
     return place;
 }
-__device__ inline int filter_of(const Table& table, int block) {
+__device__ inline int filter_of(const Filters& filters, int block) {
     int low = 0, high = $number - 1;
     while (low < high) {
         int middle = (low + high + 1) / 2;
-        if (table.filters[middle].first_block <= block) low = middle; else high = middle - 1;
+        if (filters.at[middle].first_block <= block) low = middle; else high = middle - 1;
     }
     return low;
 }
 
-extern "C" __global__ void pack_filters(Table table) {
+extern "C" __global__ void pack_filters(
+    TbPointers<const T, $number> sources, TbPointers<T, $number> targets, Filters filters
+) {
     __shared__ T tile[$TILE][$TILE + 1];
-    const Filter& f = table.filters[filter_of(table, blockIdx.x)];
+    const int number = filter_of(filters, blockIdx.x);
+    const Filter f = filters.at[number];
+    const T* source = sources.at[number];
+    T* target = targets.at[number];
     Place at = place_of(f, blockIdx.x - f.first_block);
     int row = at.row - f.down, column = at.column - f.across;
     bool is_zero = row < 0 || column < 0;
@@ -59,7 +63,7 @@ extern "C" __global__ void pack_filters(Table table) {
         int input = at.input + k, output = at.output + threadIdx.x;
         if (input < f.inputs && output < f.outputs) {
             tile[k][threadIdx.x] =
-                is_zero ? (T)0 : f.source[((row * f.width + column) * f.inputs + input) * f.outputs + output];
+                is_zero ? (T)0 : source[((row * f.width + column) * f.inputs + input) * f.outputs + output];
         }
     }
     __syncthreads();
@@ -67,15 +71,20 @@ extern "C" __global__ void pack_filters(Table table) {
     for (int k = threadIdx.y; k < $TILE; k += $ROWS) {
         int input = at.input + threadIdx.x, output = at.output + k;
         if (input < f.inputs && output < f.outputs) {
-            f.target[((output * height + at.row) * width + at.column) * f.inputs + input] =
+            target[((output * height + at.row) * width + at.column) * f.inputs + input] =
                 tile[threadIdx.x][k];
         }
     }
 }
 
-extern "C" __global__ void unpack_filters(Table table) {
+extern "C" __global__ void unpack_filters(
+    TbPointers<const T, $number> sources, TbPointers<T, $number> targets, Filters filters
+) {
     __shared__ T tile[$TILE][$TILE + 1];
-    const Filter& f = table.filters[filter_of(table, blockIdx.x)];
+    const int number = filter_of(filters, blockIdx.x);
+    const Filter f = filters.at[number];
+    const T* source = sources.at[number];
+    T* target = targets.at[number];
     Place at = place_of(f, blockIdx.x - f.first_block);
     int row = at.row - f.down, column = at.column - f.across;
     if (row < 0 || column < 0) return;
@@ -84,25 +93,26 @@ extern "C" __global__ void unpack_filters(Table table) {
         int input = at.input + threadIdx.x, output = at.output + k;
         if (input < f.inputs && output < f.outputs) {
             tile[threadIdx.x][k] =
-                f.source[((output * height + at.row) * width + at.column) * f.inputs + input];
+                source[((output * height + at.row) * width + at.column) * f.inputs + input];
         }
     }
     __syncthreads();
     for (int k = threadIdx.y; k < $TILE; k += $ROWS) {
         int input = at.input + k, output = at.output + threadIdx.x;
         if (input < f.inputs && output < f.outputs) {
-            f.target[((row * f.width + column) * f.inputs + input) * f.outputs + output] =
+            target[((row * f.width + column) * f.inputs + input) * f.outputs + output] =
                 tile[k][threadIdx.x];
         }
     }
 }
 """
+)
 
 _FIELDS = (
     *("first_block", "height", "width", "inputs", "outputs"),
-    *("down", "across", "tiles_in", "tiles_out", "unused"),
+    *("down", "across", "tiles_in", "tiles_out"),
 )
-_ENTRY = [("source", np.uint64), ("target", np.uint64), *((name, np.int32) for name in _FIELDS)]
+_FILTER = [(name, np.int32) for name in _FIELDS]
 
 
 @dataclass(frozen=True)
@@ -148,12 +158,13 @@ def _launch(
 ) -> Enqueue:
     rows: list[tuple[int, ...]] = []
     blocks = 0
-    for form, source, target in zip(forms, sources, targets, strict=True):
+    for form in forms:
         inputs, outputs = form.extents[2:]
         tiles = -(-inputs // TILE), -(-outputs // TILE)
-        rows.append((source.address, target.address, blocks, *form.extents, *form.lead, *tiles, 0))
+        rows.append((blocks, *form.extents, *form.lead, *tiles))
         blocks += math.prod(tiles) * math.prod(form.packed_extents[1:3])
-    table = np.array(rows, _ENTRY)
+    table = np.array(rows, _FILTER)
+    pointers = (PointerTable(tuple(arrays), len(forms)) for arrays in (sources, targets))
     code = CudaSource.of(
         "packed filters",
         SOURCE,
@@ -162,4 +173,4 @@ def _launch(
         TILE=str(TILE),
         ROWS=str(TILE_ROWS),
     )
-    return context.launch(code, function, blocks, (TILE, TILE_ROWS), table)
+    return context.launch(code, function, blocks, (TILE, TILE_ROWS), *pointers, table)

@@ -10,8 +10,8 @@ import pytest
 
 import tensorbow as tb
 from tensorbow.kernels.gpu.fusion.batched_maps import MOST_ELEMENTS
-from tests.gpu_rig.fused_steps import Build, launched_as_on_cpu
 from tests.gpu_rig.runtimes import needs_compiler
+from tests.gpu_rig.session_steps import Build, launched_as_on_cpu
 
 pytestmark = needs_compiler
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tests.gpu_rig.session_steps import launched_as_on_cpu
 from tests.gpu_rig.runtimes import needs_compiler
+from tests.gpu_rig.session_steps import launched_as_on_cpu
 
 pytestmark = needs_compiler
 

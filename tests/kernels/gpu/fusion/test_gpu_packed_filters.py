@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tensorbow as tb
+from tensorbow.devices import GpuDevice
+from tensorbow.errors import UnimplementedError
+from tensorbow.kernels.gpu.fusion.packed_filters import PACK, UNPACK, unpacked
 from tensorbow.kernels.gpu.source.packed_filters import MOST_FILTERS
-from tests.gpu_rig.fused_steps import launched_as_on_cpu
-from tests.gpu_rig.runtimes import needs_compiler
+from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
+from tensorbow.program import Region
+from tests.gpu_rig.gpu_models import classifier
+from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
+from tests.gpu_rig.session_steps import launched_as_on_cpu
+from tests.scheduler_rig.running import engine_of
 
 pytestmark = needs_compiler
 
@@ -88,3 +96,24 @@ def test_a_filter_that_is_written_before_it_is_read_again_is_not_packed() -> Non
 
     names = launched_as_on_cpu(build)
     assert (names["pack_filters"], names["tiled_copy"]) == (1, 1)
+
+
+def test_calls_with_filters_as_they_are() -> None:
+    """As fused replicas have them; refused where a gradient would overwrite what is still needed."""
+    model = classifier("resnet8", 2)
+    with emulated_runtime() as runtime, engine_of(model, [GpuDevice("/gpu:0", runtime)], 1) as engine:
+        groups = engine.learners.replicas[0].step.segments[0].groups
+    assert {PACK, UNPACK} <= {group.definition for group in groups}
+    plain = unpacked(groups)
+    assert len(plain) == len(groups) - 2
+    gradients = [group for group in plain if group.definition is Conv2DBackpropFilter]
+    for group in plain:
+        if group.definition in (Conv2D, Conv2DBackpropInput, Conv2DBackpropFilter):
+            assert group.kernel is group.definition.kernels["gpu"]
+            assert len(group.inputs) == len(group.definition.input_names)
+    assert {group.outputs[0].region for group in gradients} == {Region.GRADIENTS}
+    assert len({group.outputs[0] for group in gradients}) == len(gradients)
+    at = next(i for i, group in enumerate(groups) if group.definition is Conv2DBackpropFilter)
+    reader = replace(groups[0], reads=(gradients[0].outputs[0],))
+    with pytest.raises(UnimplementedError, match="its result's memory has other uses before"):
+        unpacked([*groups[: at + 1], reader, *groups[at + 1 :]])
