@@ -84,7 +84,7 @@ __device__ inline void apply(const T* x, T* y, Line line, I channel, I rows, I c
     }
 }
 
-extern "C" __global__ void __launch_bounds__($MOST_THREADS) normalize_at_once(
+extern "C" __global__ void __launch_bounds__($MOST_THREADS, 1) normalize_at_once(
     const T* x, const T* scale, const T* offset, T* y, T* batch_mean, T* batch_variance, T* saved_mean,
     T* saved_inverse, T epsilon, I rows, I channels$TAKEN
 ) {

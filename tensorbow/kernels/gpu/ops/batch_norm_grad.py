@@ -57,7 +57,7 @@ __device__ inline T went_back(const Back& back, T flow, T x, bool training) {
     return flow * back.factor;
 }
 
-extern "C" __global__ void __launch_bounds__($MOST_THREADS) differentiate_at_once(
+extern "C" __global__ void __launch_bounds__($MOST_THREADS, 1) differentiate_at_once(
     const T* x, const T* scale, const T* mean, const T* inverse, T* dx, T* dscale, T* doffset, T* kept,
     bool training, I rows, I channels$TAKEN
 ) {

@@ -120,7 +120,7 @@ template <class V> __device__ inline V sum_of_warps(V value, V* shared) {
     return tb_reduce_warp(TbAdd(), shared[threadIdx.x]);
 }
 
-extern "C" __global__ void __launch_bounds__(1024) loss_head(
+extern "C" __global__ void __launch_bounds__(1024, 1) loss_head(
     const $LABEL* labels, T* flow, T* losses, T* loss, R* right, T* bias, long long* status,
     bool loss_is_mean, bool right_is_mean, I rows, I classes$LOGIT_TAKEN$FLOW_TAKEN$RIGHT_TAKEN
 ) {

@@ -36,7 +36,7 @@ __device__ inline T sum_of(T* kept, I row, I end, I step, I channels, I channel$
     return sum;
 }
 
-extern "C" __global__ void __launch_bounds__($MOST_THREADS) column_sums(
+extern "C" __global__ void __launch_bounds__($MOST_THREADS, 1) column_sums(
     T* sums, T* kept, I rows, I channels$TAKEN$OWN_TAKEN
 ) {
     __shared__ T shared[$MOST_THREADS];
