@@ -37,6 +37,7 @@ from tensorbow.specs import TensorSpec, as_dtype, float32
 
 FEW_CHANNELS = 4
 SMALL_WINDOW = 32
+MOST_LED = 1 << 22  # elements of images up to which a window's zeros cost less than a copy's launch
 ALIGNMENT = 256  # of copies in the workspace
 TO_CHANNELS_FIRST = (0, 3, 1, 2)
 TO_CHANNELS_LAST = (0, 2, 3, 1)
@@ -237,7 +238,8 @@ def _around(
 def packed_form(node: Node) -> PackedFilter | None:
     """The form in which a convolution or its derivative takes a packed filter; None where it does not.
 
-    That is where cuDNN would not be called, and where zeros cannot make its padding symmetric.
+    That is where cuDNN would not be called, where zeros cannot make its padding symmetric, and where their
+    products would cost more than copies of large images.
     """
     images, filters = {
         Conv2D: lambda: (node.inputs[0], node.inputs[1]),
@@ -249,8 +251,10 @@ def packed_form(node: Node) -> PackedFilter | None:
     what = Convolution.of(images.spec.extents, filters.spec.extents, node.attrs)
     if _is_product(what) or _is_small(what):
         return None
-    lead = tuple(_lead(axis) for axis in (what.rows, what.columns))
-    return None if None in lead else PackedFilter(filters.spec.extents, cast("tuple[int, int]", lead))
+    down, across = _lead(what.rows), _lead(what.columns)
+    if down is None or across is None or (down + across and images.spec.size > MOST_LED):
+        return None
+    return PackedFilter(filters.spec.extents, (down, across))
 
 
 def _lead(axis: Axis) -> int | None:

@@ -12,6 +12,7 @@ import tensorbow as tb
 from tensorbow.devices import GpuDevice
 from tensorbow.errors import UnimplementedError
 from tensorbow.kernels.gpu.fusion.packed_filters import PACK, UNPACK, unpacked
+from tensorbow.kernels.gpu.ops import conv
 from tensorbow.kernels.gpu.source.packed_filters import MOST_FILTERS
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.program import Region
@@ -79,6 +80,14 @@ def test_large_filters_are_not_packed() -> None:
 
     names = launched_as_on_cpu(build)
     assert (names["pack_filters"], names["tiled_copy"]) == (0, 1)
+
+
+def test_large_images_with_asymmetric_padding_are_framed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conv, "MOST_LED", 2 * 8 * 8 * 35 - 1)
+    names = launched_as_on_cpu(lambda: layers("strides"))
+    assert names["padded_copy"]
+    assert not names["pack_filters"]
+    assert launched_as_on_cpu(lambda: layers("same"))["pack_filters"] == 1
 
 
 def test_a_launch_takes_so_many_filters_at_most() -> None:
