@@ -104,8 +104,8 @@ def _is_scalar(unit: Unit, value: Value) -> bool:
 
 
 def _entry_nbytes(fused: FusedMap) -> int:
-    """Of the kernel's arguments: 8 bytes of a pointer, and 2 with which fused replicas find theirs."""
-    return 10 * (len(inputs_of([fused.result])) + 1) + 4
+    """Of the kernel's arguments: pointers, and the count."""
+    return 8 * (len(inputs_of([fused.result])) + 1) + 4
 
 
 def _batched(units: Sequence[Unit], fused: FusedMap) -> Unit:
