@@ -39,7 +39,7 @@ LAYERS = (
     ("tensorbow.kernels.native", "tensorbow.kernels.gpu"),
     ("tensorbow.kernels.native.rounds",),
     ("tensorbow.kernels.native.plan",),
-    ("tensorbow.kernels.native.fusion",),
+    ("tensorbow.kernels.native.fusion", "tensorbow.kernels.gpu.fusion"),
     ("tensorbow.kernels.native.ops", "tensorbow.kernels.gpu.ops"),
     ("tensorbow.kernels.native.products", "tensorbow.kernels.gpu.source"),
     ("tensorbow.kernels.native.codegen", "tensorbow.kernels.gpu.runtime"),

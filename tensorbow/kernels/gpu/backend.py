@@ -13,7 +13,7 @@ from tensorbow.devices.gpu_stream import GpuStream
 from tensorbow.errors import InternalError
 from tensorbow.kernels.binary_cache import cache_folder
 from tensorbow.kernels.gpu import kernels  # noqa: F401 - registers the kernels
-from tensorbow.kernels.gpu.fusion import fuse
+from tensorbow.kernels.gpu.fusion.fuse import fuse
 from tensorbow.kernels.gpu.launches import launches_of
 from tensorbow.kernels.gpu.plan import GpuPlan
 from tensorbow.kernels.gpu.rounds.program import GpuRounds, why_not_whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensorbow.kernels.averaged_updates import merge_averaging
-from tensorbow.kernels.gpu.fusion import averaged_kernel
+from tensorbow.kernels.gpu.fusion.maps import averaged_kernel
 from tensorbow.kernels.merging import merge_updates
 from tensorbow.program.plan import Group, PlannedLaunch
 

@@ -23,6 +23,7 @@ from tensorbow.kernels.gpu.launches import launches_of
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall
 from tensorbow.kernels.gpu.runtime.context import GpuContext
 from tensorbow.kernels.gpu.runtime.slots import PinnedSlots
+from tensorbow.kernels.gpu.source.copies_of_arrays import copy_arrays
 from tensorbow.program.plan import BoundPlan, Executable, Group, PlannedLaunch, Ref, Region, access_ranges
 from tensorbow.specs import Array
 
@@ -105,9 +106,9 @@ class GpuPlan(BoundPlan):
         if segment.fetches and self.executable.fetches:
             if not pieces or pieces[-1].reason:
                 pieces.append(_Piece())
-            for source, target in zip(self.executable.fetch_sources, self.executable.fetches, strict=True):
-                if target.nbytes:
-                    pieces[-1].calls.append(self._gather(source, target))
+            ends = zip(self.executable.fetches, self.executable.fetch_sources, strict=True)
+            pairs = [(self._array(target), self._array(source)) for target, source in ends]
+            pieces[-1].calls.append(copy_arrays(self.context, pairs))
         return pieces
 
     def _bound(self, group: Group) -> Enqueue:
@@ -127,11 +128,6 @@ class GpuPlan(BoundPlan):
             raise type(error)(self._blame(group, error)) from error
         except Exception as error:
             raise InternalError(self._blame(group, error)) from error
-
-    def _gather(self, source: Ref, target: Ref) -> Enqueue:
-        copy, stream, nbytes = self._runtime.copy, self.stream, target.nbytes
-        ends = self.address(target), self.address(source)
-        return lambda: copy(*ends, nbytes, CopyKind.DEVICE_TO_DEVICE, stream)
 
     def _blame(self, group: Group, error: Exception) -> str:
         return blame(group.definition.name, group.name, error, group.source)

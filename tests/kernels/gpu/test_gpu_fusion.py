@@ -6,7 +6,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.compiler import compile_step
 from tensorbow.graph import Kernel
-from tensorbow.kernels.gpu.fusion import fuse
+from tensorbow.kernels.gpu.fusion.fuse import fuse
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, GpuCall
 from tensorbow.kernels.merging import merge_updates
 from tensorbow.kernels.reference import ReferenceBackend

@@ -13,6 +13,7 @@ from tensorbow.kernels.gpu.cupy_kernel import CupyKernel
 from tensorbow.kernels.gpu.fused.context import FusedContext
 from tensorbow.kernels.gpu.fused.convolutions import FUSED_KERNELS
 from tensorbow.kernels.gpu.fused.memory import ReplicaMemory
+from tensorbow.kernels.gpu.fusion.packed_filters import unpacked
 from tensorbow.kernels.gpu.launches import launches_of
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall
 from tensorbow.kernels.gpu.runtime.context import GpuContext
@@ -90,7 +91,9 @@ class FusedPlan:
         if segment.kind is not SegmentKind.REPLICA:
             return []
         calls: list[tuple[Group | None, Enqueue]] = [
-            (group, self._bound(group)) for launch in launches_of(segment.groups) for group in launch.groups
+            (group, self._bound(group))
+            for launch in launches_of(unpacked(segment.groups))
+            for group in launch.groups
         ]
         if self._gathers and segment.fetches and self.executable.fetches:
             ends = zip(self.executable.fetches, self.executable.fetch_sources, strict=True)

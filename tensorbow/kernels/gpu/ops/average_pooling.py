@@ -60,7 +60,7 @@ def _prepare(call: GpuCall, function: str, images: DeviceArray, given: DeviceArr
     (result,) = call.outputs
     index = index_for(max(given.size, result.size))
     return call.context.launch(
-        pool_source(function, AVERAGE_POOL, images, call.attrs, index),
+        pool_source(function, AVERAGE_POOL, images, images.shape, call.attrs, index),
         function,
         call.context.blocks(result.size),
         BLOCK,

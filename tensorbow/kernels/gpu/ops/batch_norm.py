@@ -4,36 +4,31 @@ With two, the first launch reduces parts of the rows [n, channels]; the second c
 block and normalises the elements. Moments of parts are combined by Chan, Golub and LeVeque's formula (1983),
 which keeps digits that sums of squares lose. An infinite element may give a mean of NaN; the CPU's is
 infinite.
+
+An element-wise expression of the normalised elements (see `fusion.inlining`) takes no launch of its own.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import cast
 
-import numpy as np
-
-from tensorbow.graph import NodeSpec
+from tensorbow.graph import Kernel, KernelCall, NodeSpec
 from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel, in_order
-from tensorbow.kernels.gpu.runtime.context import BLOCK
-from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
-from tensorbow.kernels.gpu.source.blocks import BLOCKS, WARP, power_of_two
-from tensorbow.kernels.gpu.source.index_types import IndexType, index_for
-from tensorbow.kernels.gpu.source.reduction_plans import ENOUGH_BLOCKS
+from tensorbow.kernels.gpu.source.blocks import BLOCKS
+from tensorbow.kernels.gpu.source.channel_cut import cut_rows
+from tensorbow.kernels.gpu.source.elements import Element, ElementIndex
+from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.ops.batch_norm import FusedBatchNorm
-from tensorbow.specs import TensorSpec
-
-HELD = 8  # elements that a thread loads before it uses them
-MOST_THREADS = 1024  # per block
-SECTOR = 8  # channels in one memory transaction of 32 bytes
-MOST_BLOCKS = 1024  # in a launch over the elements
+from tensorbow.specs import TensorSpec, as_dtype
 
 BATCH_NORM = (
     BLOCKS
     + """
 typedef $T T;
 typedef $I I;
+$ELEMENT
 struct Moments { T count; T mean; T squares; };  // squares: the sum of squared distances to the mean
 
 struct Join {
@@ -81,16 +76,17 @@ __device__ inline Line line_of(
 }
 
 // Rows of y, by blocks along y.
-__device__ inline void apply(const T* x, T* y, Line line, I channel, I rows, I channels, I some) {
+__device__ inline void apply(const T* x, T* y, Line line, I channel, I rows, I channels, I some$TAKEN) {
     I first = blockIdx.y * some, end = tb_minimum(first + some, rows);
     for (I row = first + (I)threadIdx.y; row < end; row += blockDim.y) {
-        y[row * channels + channel] = (x[row * channels + channel] - line.mean) * line.factor + line.shift;
+        I i = row * channels + channel;
+        y[i] = Expression::element(i, row, channel, (x[i] - line.mean) * line.factor + line.shift$GIVEN);
     }
 }
 
-extern "C" __global__ void __launch_bounds__($MOST_THREADS) normalize_at_once(
+extern "C" __global__ void __launch_bounds__($MOST_THREADS, 1) normalize_at_once(
     const T* x, const T* scale, const T* offset, T* y, T* batch_mean, T* batch_variance, T* saved_mean,
-    T* saved_inverse, T epsilon, I rows, I channels
+    T* saved_inverse, T epsilon, I rows, I channels$TAKEN
 ) {
     __shared__ Moments shared[$MOST_THREADS];
     I channel = blockIdx.x * (I)blockDim.x + threadIdx.x, first = threadIdx.y, step = blockDim.y;
@@ -104,8 +100,11 @@ extern "C" __global__ void __launch_bounds__($MOST_THREADS) normalize_at_once(
         found, scale[channel], offset[channel], epsilon, rows, channel, vectors, threadIdx.y == 0
     );
     for (int k = 0; k < $HELD; ++k) {
-        I row = first + k * step;
-        if (row < rows) y[row * channels + channel] = (values[k] - line.mean) * line.factor + line.shift;
+        I row = first + k * step, i = row * channels + channel;
+        if (row < rows) {
+            T own = (values[k] - line.mean) * line.factor + line.shift;
+            y[i] = Expression::element(i, row, channel, own$GIVEN);
+        }
     }
 }
 
@@ -129,7 +128,7 @@ extern "C" __global__ void moments(const T* x, T* parts, I rows, I channels, I s
 
 extern "C" __global__ void normalize_by_parts(
     const T* x, const T* scale, const T* offset, const T* parts, T* y, T* batch_mean, T* batch_variance,
-    T* saved_mean, T* saved_inverse, T epsilon, I rows, I channels, I number, I share, I some
+    T* saved_mean, T* saved_inverse, T epsilon, I rows, I channels, I number, I share, I some$TAKEN
 ) {
     __shared__ Moments shared[$BLOCK];
     I channel = blockIdx.x * (I)blockDim.x + threadIdx.x;
@@ -147,12 +146,12 @@ extern "C" __global__ void normalize_by_parts(
     Vectors vectors = {batch_mean, batch_variance, saved_mean, saved_inverse};
     bool writes = blockIdx.y == 0 && threadIdx.y == 0;
     Line line = line_of(found, scale[channel], offset[channel], epsilon, rows, channel, vectors, writes);
-    apply(x, y, line, channel, rows, channels, some);
+    apply(x, y, line, channel, rows, channels, some$GIVEN);
 }
 
 extern "C" __global__ void normalize_by_given(
     const T* x, const T* scale, const T* offset, const T* mean, const T* variance, T* y, T* batch_mean,
-    T* batch_variance, T* saved_mean, T* saved_inverse, T epsilon, I rows, I channels, I some
+    T* batch_variance, T* saved_mean, T* saved_inverse, T epsilon, I rows, I channels, I some$TAKEN
 ) {
     I channel = blockIdx.x * (I)blockDim.x + threadIdx.x;
     if (channel >= channels) return;
@@ -163,105 +162,49 @@ extern "C" __global__ void normalize_by_given(
         saved_inverse[channel] = inverse;
     }
     Line line = {mean[channel], scale[channel] * inverse, offset[channel]};
-    apply(x, y, line, channel, rows, channels, some);
+    apply(x, y, line, channel, rows, channels, some$GIVEN);
 }
 """
 )
 
 
-@dataclass(frozen=True)
-class ChannelCut:
-    """Division of rows [rows, channels] into blocks; depends on the shape alone.
-
-    at_once: blocks of `held_block` threads hold all rows of their channels. Otherwise blocks of `block`
-    threads measure `parts` of `share` rows each, and then normalise `chunks` of `some` rows each.
-    """
-
-    rows: int
-    channels: int
-    held_block: tuple[int, int]
-    block: tuple[int, int]
-    parts: int
-    share: int
-    some: int
-
-    @property
-    def at_once(self) -> bool:
-        """True if one launch is enough."""
-        return self.rows <= HELD * self.held_block[1]
-
-    @property
-    def held_grid(self) -> int:
-        """Blocks along the channels with one launch."""
-        return -(-self.channels // self.held_block[0])
-
-    @property
-    def tiles(self) -> int:
-        """Blocks along the channels with two launches."""
-        return -(-self.channels // self.block[0])
-
-    @property
-    def chunks(self) -> int:
-        """Blocks along the rows in the launch over the elements; at least one, which writes the vectors."""
-        return max(1, -(-self.rows // self.some))
-
-    def source(self, name: str, template: str, dtype: np.dtype[np.generic], index: IndexType) -> CudaSource:
-        """Fills in a source template."""
-        return CudaSource.of(
-            name,
-            template,
-            T=c_type(dtype),
-            I=index.name,
-            BLOCK=str(BLOCK),
-            HELD=str(HELD),
-            MOST_THREADS=str(MOST_THREADS),
-        )
-
-    def scratch(self, node: NodeSpec) -> list[TensorSpec]:
-        """Two numbers for each part and channel; nothing with one launch."""
-        return [] if self.at_once else [TensorSpec((self.parts, 2, self.channels), node.inputs[0].dtype)]
-
-
-def cut_rows(shape: Sequence[int]) -> ChannelCut:
-    """The division of an array [..., channels]."""
-    channels, rows = shape[-1], math.prod(shape[:-1])
-    needed = power_of_two(-(-rows // HELD))
-    held_width = WARP if needed * WARP <= MOST_THREADS else SECTOR
-    held_block = held_width, min(needed, MOST_THREADS // held_width)
-    width = min(WARP, power_of_two(channels))
-    height = BLOCK // width
-    tiles = max(1, -(-channels // width))
-    parts = max(1, min(ENOUGH_BLOCKS // tiles, 8 * height, -(-rows // (HELD * height))))
-    share = max(1, -(-rows // parts))
-    chunks = max(1, min(-(-rows // (4 * height)), MOST_BLOCKS // tiles))
-    some = max(1, -(-rows // chunks))
-    return ChannelCut(rows, channels, held_block, (width, height), -(-rows // share), share, some)
-
-
 def _scratch(node: NodeSpec) -> list[TensorSpec]:
-    return cut_rows(node.inputs[0].extents).scratch(node) if node.attrs["is_training"] else []
+    x = node.inputs[0]
+    return cut_rows(x.extents).scratch(2, x.dtype) if node.attrs["is_training"] else []
 
 
-def _prepare(call: GpuCall) -> Enqueue:
-    x, scale, offset, mean, variance = call.inputs
+def _prepare(call: GpuCall, element: Element | None = None) -> Enqueue:
+    """element: an expression of the normalised elements, and of the inputs behind the op's five."""
+    x, scale, offset, mean, variance, *others = call.inputs
     cut, index, launch = cut_rows(x.shape), index_for(x.size), call.context.launch
-    source = cut.source("FusedBatchNorm", BATCH_NORM, x.dtype, index)
+    element = element or Element.identity(ElementIndex.OWN, as_dtype(x.dtype))
+    keys = element.keys([as_dtype(array.dtype) for array in others], as_dtype(x.dtype), index)
+    source = cut.source("FusedBatchNorm", BATCH_NORM, x.dtype, index, keys)
     epsilon = x.dtype.type(call.attrs["epsilon"])
     rows, channels, share, some = (index.make(n) for n in (cut.rows, cut.channels, cut.share, cut.some))
-    over_all = cut.tiles, cut.chunks
+    over_all, arrays = (cut.tiles, cut.chunks), element.arrays(others)
     if not call.attrs["is_training"]:
         given = (x, scale, offset, mean, variance, *call.outputs, epsilon, rows, channels, some)
-        return launch(source, "normalize_by_given", over_all, cut.block, *given)
+        return launch(source, "normalize_by_given", over_all, cut.block, *given, *arrays)
     if cut.at_once:
         held = (x, scale, offset, *call.outputs, epsilon, rows, channels)
-        return launch(source, "normalize_at_once", cut.held_grid, cut.held_block, *held)
+        return launch(source, "normalize_at_once", cut.held_grid, cut.held_block, *held, *arrays)
     (parts,) = call.scratch
     number = index.make(cut.parts)
     measured = (x, scale, offset, parts, *call.outputs, epsilon, rows, channels, number, share, some)
     return in_order(
         launch(source, "moments", (cut.tiles, cut.parts), cut.block, x, parts, rows, channels, share),
-        launch(source, "normalize_by_parts", over_all, cut.block, *measured),
+        launch(source, "normalize_by_parts", over_all, cut.block, *measured, *arrays),
     )
+
+
+def normalized(element: Element, inplace: Sequence[tuple[int, int]]) -> Kernel:
+    """The kernel of FusedBatchNorm whose first result is an expression of the normalised elements.
+
+    The expression's inputs are those of the call behind the op's five; any stands for the elements.
+    """
+    prepare = cast("Callable[[KernelCall], Enqueue]", partial(_prepare, element=element))
+    return Kernel(prepare=prepare, scratch=_scratch, inplace=tuple(inplace))
 
 
 gpu_kernel(FusedBatchNorm, _prepare, scratch=_scratch)

@@ -3,25 +3,34 @@
 With two, as in `batch_norm`, the second combines the parts' sums in every block and computes the elements.
 The error of a sum of n numbers in p parts and T threads is at most (n / pT + log2(pT)) * epsilon *
 sum(|x|), as the threads' sums are combined in trees.
+
+The gradient of y may be an element-wise expression of other arrays (see `fusion.inlining`), which takes no
+launch of its own; `kept` is memory for its elements, if others read them too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import cast
+
 import numpy as np
 
-from tensorbow.graph import NodeSpec
-from tensorbow.kernels.gpu.ops.batch_norm import cut_rows
-from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel, in_order
+from tensorbow.graph import Kernel, KernelCall, NodeSpec
+from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall, gpu_kernel, in_order
 from tensorbow.kernels.gpu.source.blocks import BLOCKS
+from tensorbow.kernels.gpu.source.channel_cut import cut_rows
+from tensorbow.kernels.gpu.source.elements import Element, ElementIndex
 from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.ops.batch_norm import FusedBatchNormGrad
-from tensorbow.specs import TensorSpec
+from tensorbow.program.nodes import Node
+from tensorbow.specs import TensorSpec, as_dtype
 
 BATCH_NORM_GRAD = (
     BLOCKS
     + """
 typedef $T T;
 typedef $I I;
+$ELEMENT
 struct Sums { T flow; T product; };  // of dy, and of dy * (x - mean)
 
 struct Both {
@@ -48,9 +57,9 @@ __device__ inline T went_back(const Back& back, T flow, T x, bool training) {
     return flow * back.factor;
 }
 
-extern "C" __global__ void __launch_bounds__($MOST_THREADS) differentiate_at_once(
-    const T* gradient, const T* x, const T* scale, const T* mean, const T* inverse, T* dx, T* dscale,
-    T* doffset, bool training, I rows, I channels
+extern "C" __global__ void __launch_bounds__($MOST_THREADS, 1) differentiate_at_once(
+    const T* x, const T* scale, const T* mean, const T* inverse, T* dx, T* dscale, T* doffset, T* kept,
+    bool training, I rows, I channels$TAKEN
 ) {
     __shared__ Sums shared[$MOST_THREADS];
     I channel = blockIdx.x * (I)blockDim.x + threadIdx.x, first = threadIdx.y, step = blockDim.y;
@@ -59,10 +68,11 @@ extern "C" __global__ void __launch_bounds__($MOST_THREADS) differentiate_at_onc
     if (channel < channels) {
         T middle = mean[channel];
         for (int k = 0; k < $HELD; ++k) {
-            I row = first + k * step;
+            I row = first + k * step, i = row * channels + channel;
             if (row < rows) {
-                flows[k] = gradient[row * channels + channel];
-                values[k] = x[row * channels + channel];
+                flows[k] = Expression::element(i, row, channel, 0$GIVEN);
+                if (kept != nullptr) kept[i] = flows[k];
+                values[k] = x[i];
                 found = Both()(found, Sums{flows[k], flows[k] * (values[k] - middle)});
             }
         }
@@ -80,7 +90,7 @@ extern "C" __global__ void __launch_bounds__($MOST_THREADS) differentiate_at_onc
 }
 
 extern "C" __global__ void sums(
-    const T* gradient, const T* x, const T* mean, T* parts, I rows, I channels, I share
+    const T* x, const T* mean, T* parts, T* kept, I rows, I channels, I share$TAKEN
 ) {
     __shared__ Sums shared[$BLOCK];
     I channel = blockIdx.x * (I)blockDim.x + threadIdx.x, step = blockDim.y;
@@ -93,7 +103,9 @@ extern "C" __global__ void sums(
             for (int k = 0; k < $HELD; ++k) {
                 if (row + k * step < end) {
                     I i = (row + k * step) * channels + channel;
-                    some = Both()(some, Sums{gradient[i], gradient[i] * (x[i] - middle)});
+                    T flow = Expression::element(i, row + k * step, channel, 0$GIVEN);
+                    if (kept != nullptr) kept[i] = flow;
+                    some = Both()(some, Sums{flow, flow * (x[i] - middle)});
                 }
             }
             found = Both()(found, some);
@@ -107,8 +119,8 @@ extern "C" __global__ void sums(
 }
 
 extern "C" __global__ void differentiate_by_parts(
-    const T* gradient, const T* x, const T* scale, const T* mean, const T* inverse, const T* parts, T* dx,
-    T* dscale, T* doffset, bool training, I rows, I channels, I number, I some
+    const T* x, const T* scale, const T* mean, const T* inverse, const T* parts, T* dx, T* dscale, T* doffset,
+    const T* kept, bool training, I rows, I channels, I number, I some$TAKEN
 ) {
     __shared__ Sums shared[$BLOCK];
     I channel = blockIdx.x * (I)blockDim.x + threadIdx.x;
@@ -129,7 +141,8 @@ extern "C" __global__ void differentiate_by_parts(
     I first = blockIdx.y * some, end = tb_minimum(first + some, rows);
     for (I row = first + (I)threadIdx.y; row < end; row += blockDim.y) {
         I i = row * channels + channel;
-        dx[i] = went_back(back, gradient[i], x[i], training);
+        T flow = kept != nullptr ? kept[i] : Expression::element(i, row, channel, 0$GIVEN);
+        dx[i] = went_back(back, flow, x[i], training);
     }
 }
 """
@@ -137,25 +150,49 @@ extern "C" __global__ void differentiate_by_parts(
 
 
 def _scratch(node: NodeSpec) -> list[TensorSpec]:
-    return cut_rows(node.inputs[1].extents).scratch(node)
+    return cut_rows(node.outputs[0].extents).scratch(2, node.outputs[0].dtype)
 
 
-def _prepare(call: GpuCall) -> Enqueue:
-    gradient, x, _, mean, _ = call.inputs
+def _prepare(
+    call: GpuCall, vectors: Sequence[DeviceArray], element: Element, arrays: Sequence[DeviceArray]
+) -> Enqueue:
+    """vectors: x, scale, mean and inverse. element: the gradient, an expression of `arrays`."""
+    (x, _, mean, _), (dx, dscale, doffset, *keep) = vectors, call.outputs
     cut, index, launch = cut_rows(x.shape), index_for(x.size), call.context.launch
-    source = cut.source("FusedBatchNormGrad", BATCH_NORM_GRAD, x.dtype, index)
+    keys = element.keys([as_dtype(array.dtype) for array in arrays], as_dtype(x.dtype), index)
+    source = cut.source("FusedBatchNormGrad", BATCH_NORM_GRAD, x.dtype, index, keys)
     rows, channels, share, some = (index.make(n) for n in (cut.rows, cut.channels, cut.share, cut.some))
-    training = np.bool_(call.attrs["is_training"])
+    training, taken = np.bool_(call.attrs["is_training"]), element.arrays(arrays)
+    kept = keep[0] if keep else None
+    results = dx, dscale, doffset, kept
     if cut.at_once:
-        held = (*call.inputs, *call.outputs, training, rows, channels)
-        return launch(source, "differentiate_at_once", cut.held_grid, cut.held_block, *held)
+        held = (*vectors, *results, training, rows, channels)
+        return launch(source, "differentiate_at_once", cut.held_grid, cut.held_block, *held, *taken)
     (parts,) = call.scratch
-    by_parts = (gradient, x, mean, parts, rows, channels, share)
-    joined = (*call.inputs, parts, *call.outputs, training, rows, channels, index.make(cut.parts), some)
+    by_parts = (x, mean, parts, kept, rows, channels, share)
+    joined = (*vectors, parts, *results, training, rows, channels, index.make(cut.parts), some)
     return in_order(
-        launch(source, "sums", (cut.tiles, cut.parts), cut.block, *by_parts),
-        launch(source, "differentiate_by_parts", (cut.tiles, cut.chunks), cut.block, *joined),
+        launch(source, "sums", (cut.tiles, cut.parts), cut.block, *by_parts, *taken),
+        launch(source, "differentiate_by_parts", (cut.tiles, cut.chunks), cut.block, *joined, *taken),
     )
 
 
-gpu_kernel(FusedBatchNormGrad, _prepare, scratch=_scratch)
+def _prepare_plain(call: GpuCall) -> Enqueue:
+    gradient, *vectors = call.inputs
+    element = Element.identity(ElementIndex.EACH, as_dtype(gradient.dtype))
+    return _prepare(call, vectors, element, [gradient])
+
+
+def differentiated(node: Node, element: Element) -> Kernel:
+    """The kernel of FusedBatchNormGrad whose gradient is an expression of the inputs behind the op's others.
+
+    A fourth result is the gradient's elements.
+    """
+
+    def prepare(call: GpuCall) -> Enqueue:
+        return _prepare(call, call.inputs[:4], element, call.inputs[4:])
+
+    return Kernel(prepare=cast("Callable[[KernelCall], Enqueue]", prepare), scratch=_scratch)
+
+
+gpu_kernel(FusedBatchNormGrad, _prepare_plain, scratch=_scratch)

@@ -9,33 +9,42 @@
 
 Scratch holds the transposed filter, and images framed with zeros if their padding is asymmetric (cuDNN pads
 both sides equally). The method is fixed when the plan is bound.
+
+A filter may also be given packed, in cuDNN's layout, and its gradient taken so (see `fusion.packed_filters`):
+then nothing is copied. A packed filter has leading zeros where that makes asymmetric padding symmetric.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import cast
 
-from tensorbow.graph import NodeSpec
+from tensorbow.graph import Kernel, KernelCall, NodeSpec
 from tensorbow.kernels.gpu.ops.cudnn import Cudnn, Direction, Layout
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall, gpu_kernel, in_order
 from tensorbow.kernels.gpu.runtime.cublas import Cublas
 from tensorbow.kernels.gpu.source import direct_convolution as direct
 from tensorbow.kernels.gpu.source.direct_convolution import Convolution
+from tensorbow.kernels.gpu.source.packed_filters import PackedFilter, pack
 from tensorbow.kernels.gpu.source.padded_copy import PaddedAxis, padded_copy
 from tensorbow.kernels.gpu.source.strided_copy import phantom, strided_copy
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.ops.sliding_windows import Axis
-from tensorbow.specs import TensorSpec, as_dtype
+from tensorbow.program.nodes import Node
+from tensorbow.specs import TensorSpec, as_dtype, float32
 
 FEW_CHANNELS = 4
 SMALL_WINDOW = 32
+MOST_LED = 1 << 22  # elements of images up to which a window's zeros cost less than a copy's launch
 ALIGNMENT = 256  # of copies in the workspace
 TO_CHANNELS_FIRST = (0, 3, 1, 2)
 TO_CHANNELS_LAST = (0, 2, 3, 1)
-# Permutations from HWIO to cuDNN's filter layouts, and back.
+# Permutations from HWIO to cuDNN's filter layouts, and back; the last ones are from packed filters, OHWI.
 TO_FILTER = {Layout.NHWC: (3, 0, 1, 2), Layout.NCHW: (3, 2, 0, 1)}
 FROM_FILTER = {Layout.NHWC: (1, 2, 3, 0), Layout.NCHW: (2, 3, 1, 0)}
+PACKED_TO_FILTER, PACKED_FROM_FILTER = (0, 3, 1, 2), (0, 2, 3, 1)  # in NCHW
 
 
 def _is_product(what: Convolution) -> bool:
@@ -145,33 +154,42 @@ def _by_cudnn(
 def _in_layouts(
     call: GpuCall, op: str, direction: Direction, what: Convolution, arrays: Arrays
 ) -> Enqueue | None:
-    last = _channels_last(call, op, direction, what, arrays)
-    return last or _channels_first(call, op, direction, what, arrays)
+    last = _channels_last(call, op, direction, what, arrays, call.scratch[0])
+    return last or _channels_first(call, op, direction, what, arrays, TO_FILTER[Layout.NCHW])
 
 
 def _channels_last(
-    call: GpuCall, op: str, direction: Direction, what: Convolution, arrays: Arrays
+    call: GpuCall,
+    op: str,
+    direction: Direction,
+    what: Convolution,
+    arrays: Arrays,
+    turned: DeviceArray | None,
 ) -> Enqueue | None:
-    """cuDNN on the NHWC activations."""
+    """cuDNN on the NHWC activations. turned: memory for the filter's transpose; None for a packed filter."""
     workspace = call.context.workspace
     dtype = as_dtype(arrays[0].dtype)
     found = call.context.library(Cudnn).find(op, direction, what, dtype, Layout.NHWC, workspace.nbytes)
     if found is None:
         return None
-    (images, _, outputs), turned = arrays, call.scratch[0]
-    addresses = images.address, turned.address, outputs.address
+    images, filters, outputs = arrays
+    addresses = images.address, (turned or filters).address, outputs.address
     run = call.context.library(Cudnn).convolve(op, found, addresses, workspace.address)
-    return _around(call, op, direction, run, arrays, (None, turned, None), Layout.NHWC)
+    back = FROM_FILTER[Layout.NHWC]
+    return _around(call, op, direction, run, arrays, (None, turned, None), TO_FILTER[Layout.NHWC], back)
 
 
 def _channels_first(
-    call: GpuCall, op: str, direction: Direction, what: Convolution, arrays: Arrays
+    call: GpuCall,
+    op: str,
+    direction: Direction,
+    what: Convolution,
+    arrays: Arrays,
+    to_filter: tuple[int, ...],
 ) -> Enqueue | None:
-    """cuDNN on NCHW copies of everything, at the beginning of the workspace."""
+    """cuDNN on NCHW copies of everything, at the beginning of the workspace. to_filter: axes of OIHW."""
     workspace, first, copies = call.context.workspace, 0, []
-    for array, axes in zip(
-        arrays, (TO_CHANNELS_FIRST, TO_FILTER[Layout.NCHW], TO_CHANNELS_FIRST), strict=True
-    ):
+    for array, axes in zip(arrays, (TO_CHANNELS_FIRST, to_filter, TO_CHANNELS_FIRST), strict=True):
         shape = tuple(array.shape[axis] for axis in axes)
         copies.append(DeviceArray(workspace.address + first, shape, array.dtype))
         first += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
@@ -186,7 +204,8 @@ def _channels_first(
     run = call.context.library(Cudnn).convolve(
         op, found, [copy.address for copy in copies], workspace.address + first
     )
-    return _around(call, op, direction, run, arrays, copies, Layout.NCHW)
+    back = PACKED_FROM_FILTER if to_filter == PACKED_TO_FILTER else FROM_FILTER[Layout.NCHW]
+    return _around(call, op, direction, run, arrays, copies, to_filter, back)
 
 
 def _around(
@@ -196,20 +215,111 @@ def _around(
     run: Enqueue,
     arrays: Arrays,
     copies: Sequence[DeviceArray | None],
-    layout: Layout,
+    to_filter: tuple[int, ...],
+    from_filter: tuple[int, ...],
 ) -> Enqueue:
     """The call, preceded by copies of its operands and followed by the copy of its result, where needed."""
     steps, last = [], direction.value[2][-1]
-    to_copy = (TO_CHANNELS_FIRST, TO_FILTER[layout], TO_CHANNELS_FIRST)
+    to_copy = (TO_CHANNELS_FIRST, to_filter, TO_CHANNELS_FIRST)
     for i, (array, copy) in enumerate(zip(arrays, copies, strict=True)):
         if copy is not None and i != last:
             steps.append(strided_copy(call.context, op, copy, array, phantom(array).transpose(to_copy[i])))
     steps.append(run)
     result, copy = arrays[last], copies[last]
     if copy is not None:
-        back = FROM_FILTER[layout] if last == 1 else TO_CHANNELS_LAST
+        back = from_filter if last == 1 else TO_CHANNELS_LAST
         steps.append(strided_copy(call.context, op, result, copy, phantom(copy).transpose(back)))
     return in_order(*steps)
+
+
+# Packed filters -----------------------------------------------------------------------------------
+
+
+def packed_form(node: Node) -> PackedFilter | None:
+    """The form in which a convolution or its derivative takes a packed filter; None where it does not.
+
+    That is where cuDNN would not be called, where zeros cannot make its padding symmetric, and where their
+    products would cost more than copies of large images.
+    """
+    images, filters = {
+        Conv2D: lambda: (node.inputs[0], node.inputs[1]),
+        Conv2DBackpropInput: lambda: (node.outputs[0], node.inputs[1]),
+        Conv2DBackpropFilter: lambda: (node.inputs[0], node.outputs[0]),
+    }[node.definition]()
+    if filters.spec.dtype != float32 or not (images.spec.size and filters.spec.size):
+        return None  # cuDNN has no NHWC for float64
+    what = Convolution.of(images.spec.extents, filters.spec.extents, node.attrs)
+    if _is_product(what) or _is_small(what):
+        return None
+    down, across = _lead(what.rows), _lead(what.columns)
+    if down is None or across is None or (down + across and images.spec.size > MOST_LED):
+        return None
+    return PackedFilter(filters.spec.extents, (down, across))
+
+
+def _lead(axis: Axis) -> int | None:
+    """Zeros in front of a window that make the axis's padding symmetric, 0 or 1; None if neither does."""
+    return next((lead for lead in (0, 1) if _is_symmetric(_led(axis, lead))), None)
+
+
+def _led(axis: Axis, lead: int) -> Axis:
+    """The same windows, with `lead` elements in front."""
+    return replace(axis, window=axis.window + lead, before=axis.before + lead * axis.rate)
+
+
+def _by_packed(
+    call: GpuCall, op: str, direction: Direction, form: PackedFilter, what: Convolution, arrays: Arrays
+) -> Enqueue | None:
+    """cuDNN on a packed filter."""
+    down, across = form.lead
+    led = replace(what, rows=_led(what.rows, down), columns=_led(what.columns, across))
+    last = _channels_last(call, op, direction, led, arrays, None)
+    return last or _channels_first(call, op, direction, led, arrays, PACKED_TO_FILTER)
+
+
+def packed_forward(form: PackedFilter) -> Kernel:
+    """The kernel of Conv2D with a further input, the packed filter."""
+
+    def prepare(call: GpuCall) -> Enqueue:
+        (images, filters, packed), (out,) = call.inputs, call.outputs
+        what = Convolution.of(images.shape, filters.shape, call.attrs)
+        run = _by_packed(call, "Conv2D", Direction.FORWARD, form, what, (images, packed, out))
+        return run or direct.forward(call.context, "Conv2D", what, images, filters, out)
+
+    return Kernel(prepare=cast("Callable[[KernelCall], Enqueue]", prepare))
+
+
+def packed_backward_input(form: PackedFilter) -> Kernel:
+    """The kernel of Conv2DBackpropInput with a further input, the packed filter."""
+
+    def prepare(call: GpuCall) -> Enqueue:
+        (_, filters, flow, packed), (images,) = call.inputs, call.outputs
+        what, op = Convolution.of(images.shape, filters.shape, call.attrs), "Conv2DBackpropInput"
+        run = _by_packed(call, op, Direction.BACKWARD_INPUT, form, what, (images, packed, flow))
+        return run or direct.backward_input(call.context, op, what, filters, flow, images)
+
+    return Kernel(prepare=cast("Callable[[KernelCall], Enqueue]", prepare))
+
+
+def packed_backward_filter(form: PackedFilter) -> Kernel:
+    """The kernel of Conv2DBackpropFilter with a packed result. Scratch is for direct sums."""
+
+    def scratch(node: NodeSpec) -> Sequence[TensorSpec]:
+        what = Convolution.of(node.inputs[0].extents, form.extents, node.attrs)
+        parts = (what.parts if what.parts > 1 else 0, math.prod(form.extents))
+        return [TensorSpec(form.extents, node.outputs[0].dtype), TensorSpec(parts, node.outputs[0].dtype)]
+
+    def prepare(call: GpuCall) -> Enqueue:
+        (images, _, flow), (packed,) = call.inputs, call.outputs
+        plain, partial = call.scratch
+        what, op = Convolution.of(images.shape, form.extents, call.attrs), "Conv2DBackpropFilter"
+        run = _by_packed(call, op, Direction.BACKWARD_FILTER, form, what, (images, packed, flow))
+        if run is not None:
+            return run
+        sums = direct.backward_filter(call.context, op, what, images, flow, plain, partial)
+        return in_order(sums, pack(call.context, [form], [plain], [packed]))
+
+    return Kernel(prepare=cast("Callable[[KernelCall], Enqueue]", prepare), scratch=scratch)
 
 
 gpu_kernel(Conv2D, _forward, scratch=_forward_scratch)

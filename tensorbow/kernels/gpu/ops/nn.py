@@ -5,14 +5,21 @@ Softmax is one launch: a warp per short row, a block per long row.
 
 from __future__ import annotations
 
-from tensorbow.graph import NodeSpec, OpDef
+from collections.abc import Callable
+from typing import cast
+
+from tensorbow.graph import Kernel, KernelCall, NodeSpec, OpDef
 from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
 from tensorbow.kernels.gpu.source.blocks import BLOCKS, row_block
+from tensorbow.kernels.gpu.source.channel_cut import cut_rows
+from tensorbow.kernels.gpu.source.column_sums import column_sums
+from tensorbow.kernels.gpu.source.elements import Element
 from tensorbow.kernels.gpu.source.index_types import index_for
 from tensorbow.kernels.gpu.source.reduction_plans import parts_scratch, prepare_reduction, sum_recipe
 from tensorbow.ops import nn
-from tensorbow.specs import TensorSpec
+from tensorbow.program.nodes import Node
+from tensorbow.specs import TensorSpec, as_dtype
 
 # Head of the softmax and loss sources. Subtracting the maximum makes the largest exponential 1: no overflow.
 ROW_SUMS = """
@@ -69,6 +76,21 @@ def _prepare_bias_add_grad(call: GpuCall) -> Enqueue:
 
 
 gpu_kernel(nn.BiasAddGrad, _prepare_bias_add_grad, scratch=_bias_add_grad_scratch)
+
+
+def summed(node: Node, element: Element) -> Kernel:
+    """The kernel of BiasAddGrad of an expression of its inputs, whose elements are a second result."""
+    shape, dtype = node.inputs[0].spec.extents, node.inputs[0].spec.dtype
+
+    def prepare(call: GpuCall) -> Enqueue:
+        sums, *keep = call.outputs
+        index = index_for(node.inputs[0].spec.size)
+        keys = element.keys([as_dtype(array.dtype) for array in call.inputs], dtype, index)
+        kept, arrays = keep[0] if keep else None, element.arrays(call.inputs)
+        return column_sums(call.context, "BiasAddGrad", shape, sums, kept, call.scratch, keys, arrays)
+
+    scratch = cut_rows(shape).scratch(1, dtype)
+    return Kernel(prepare=cast("Callable[[KernelCall], Enqueue]", prepare), scratch=lambda _: scratch)
 
 
 def _register_softmax(definition: OpDef, prepared: str, result: str) -> None:

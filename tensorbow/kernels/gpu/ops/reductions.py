@@ -31,13 +31,14 @@ __device__ inline Item tb_shuffle(Item item, int mask) {
     return {tb_shuffle(item.value, mask), tb_shuffle(item.position, mask)};
 }
 // NaN is the greatest, of equals the first; a position of -1 is no element at all.
-__device__ inline Item greatest(Item a, Item b) {
+__device__ inline Item greatest_item(Item a, Item b) {
     if (a.position < 0 || b.position < 0) return a.position < 0 ? b : a;
     bool a_is_nan = a.value != a.value, b_is_nan = b.value != b.value;
     if (a_is_nan != b_is_nan) return a_is_nan ? a : b;
     if (a_is_nan || a.value == b.value) return a.position < b.position ? a : b;
     return a.value > b.value ? a : b;
 }
+struct GreatestItem { __device__ Item operator()(Item a, Item b) const { return greatest_item(a, b); } };
 """
 
 
@@ -73,7 +74,7 @@ def _prepare_argmax(call: GpuCall) -> Enqueue:
     recipe = Recipe(
         "ArgMax",
         "Item{0, -1}",
-        "greatest(a, b)",
+        "greatest_item(a, b)",
         "Item{x, position}",
         f"({c_type(result.dtype)})a.position",
         "Item",

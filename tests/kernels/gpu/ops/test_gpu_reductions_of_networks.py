@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorbow.kernels.gpu.ops.batch_norm import HELD, cut_rows
+from tensorbow.kernels.gpu.source.channel_cut import HELD, cut_rows
 from tensorbow.ops.average_pooling import AvgPool, AvgPoolGrad
 from tensorbow.ops.batch_norm import FusedBatchNorm, FusedBatchNormGrad
 from tensorbow.ops.losses import SoftmaxCrossEntropyWithLogits, SparseSoftmaxCrossEntropyWithLogits

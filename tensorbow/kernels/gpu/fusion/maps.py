@@ -1,26 +1,29 @@
-"""Fusion on a GPU: one map kernel for element-wise nodes of one shape, or for an update and the averaging
-around it (see `kernels.averaged_updates`).
-"""
+"""Element-wise kernels of fused units, and of an update with the averaging around it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 from tensorbow.graph import Kernel, KernelCall
 from tensorbow.kernels.averaged_updates import KEYS, AveragedUpdate
 from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall
 from tensorbow.kernels.gpu.source.maps import prepare_map
-from tensorbow.kernels.scalars import FusedMap, fuse_maps
-from tensorbow.program.nodes import Node, Unit
+from tensorbow.kernels.scalars import ASSIGNMENTS, RULES, FusedMap, is_fusable, symbols
+from tensorbow.program.nodes import Unit
 
 
-def fuse(nodes: Sequence[Node], kernel_of: Callable[[Node], Kernel]) -> list[Unit]:
-    """The units of a segment; `kernel_of` gives the GPU kernel of a node that is not fused."""
-    return fuse_maps(nodes, kernel_of, _kernel)
+@dataclass(frozen=True)
+class MapKernel(Kernel):
+    """The kernel of a fused unit, which knows its expression."""
+
+    fused: FusedMap | None = None
 
 
-def _kernel(fused: FusedMap) -> Kernel:
+def map_kernel(fused: FusedMap) -> Kernel:
+    """The kernel of a fused unit."""
+
     def prepare(call: GpuCall) -> Enqueue:
         targets = call.inputs[:1] if fused.assigns else call.outputs
         predicated = fused.assigns or call.predicate is not None
@@ -28,7 +31,19 @@ def _kernel(fused: FusedMap) -> Kernel:
             call.context, fused.name, [fused.result], call.inputs, targets, call.predicate, predicated
         )
 
-    return Kernel(prepare=cast("Callable[[KernelCall], Enqueue]", prepare))
+    return MapKernel(prepare=cast("Callable[[KernelCall], Enqueue]", prepare), fused=fused)
+
+
+def map_of(unit: Unit) -> FusedMap | None:
+    """The expression of an element-wise unit with one result; None for any other."""
+    if isinstance(unit.kernel, MapKernel):
+        return unit.kernel.fused
+    head = unit.head
+    assigns = head.definition in ASSIGNMENTS
+    if len(unit.nodes) > 1 or not (assigns or is_fusable(head)):
+        return None
+    inputs = symbols(value.spec.dtype for value in unit.inputs)
+    return FusedMap(head.name, RULES[head.definition](inputs, head.attrs, {})[0], assigns)
 
 
 def averaged_kernel(averaged: AveragedUpdate) -> Kernel:
