@@ -118,16 +118,21 @@ def run_fused(
             if value.size:
                 bench.device.write(at(target, replica).address, value)
     try:
+        context = FusedContext(bench.plain, memory)
         call = GpuCall(
             complete,
             tuple(map(at, given)),
             tuple(map(at, made)),
-            FusedContext(bench.plain, memory),
+            context,
             tuple(map(at, scratch)),
             {key: at(kept[key]) for key in state or {}},
             None if status is None else at(kept["status"]),
         )
-        FUSED_KERNELS.get(op, kernel).bind(call)()  # type: ignore[arg-type]
+        enqueue = FUSED_KERNELS.get(op, kernel).bind(call)  # type: ignore[arg-type]
+        taken = {array.address for array in call.inputs}
+        new = [array for array in call.outputs if array.nbytes and array.address not in taken]
+        assert all(map(context.reaches, new))
+        enqueue()
         bench.synchronize()
         return [
             GpuResult(

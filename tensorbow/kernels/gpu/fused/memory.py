@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from allocators import Allocation
 from tensorbow.devices import StreamGroup
 from tensorbow.errors import InternalError, UnimplementedError
 from tensorbow.kernels.gpu.runtime.call import DeviceArray
@@ -40,7 +41,7 @@ class ReplicaMemory:
         """
         self.replicas = len(bases)
         self._group = group
-        self._blocks: list[object] = []
+        self._blocks: list[Allocation] = []
         self._spans: list[_Span] = []
         self._moves: list[tuple[int, ...]] = [(0,) * self.replicas]  # by region's number, then replica
         self._table: DeviceArray | None = None
@@ -114,5 +115,6 @@ class ReplicaMemory:
 
     def close(self) -> None:
         """Gives the memory back, while nothing uses it; idempotent."""
-        while self._blocks:
-            self._group.allocator.free(self._blocks.pop())  # type: ignore[arg-type]
+        blocks, self._blocks = self._blocks, []
+        for block in blocks if not self._group.allocator.closed else ():
+            self._group.allocator.free(block)

@@ -123,10 +123,13 @@ class FusedPlan:
         return enqueue
 
     def _check_launched(self, group: Group, call: GpuCall) -> None:
-        """Raises for a kernel that fills its outputs by other means than the context, for one replica."""
-        given = [(array.address, array.address + array.nbytes) for array in self._context.given]
+        """Raises for a kernel that fills its outputs by other means than the context, for one replica.
+
+        Outputs in the memory of inputs do not count: an update of no rows has nothing to launch.
+        """
+        inputs = {array.address for array in call.inputs}
         for array in call.outputs:
-            if array.nbytes and not any(start <= array.address < end for start, end in given):
+            if array.nbytes and array.address not in inputs and not self._context.reaches(array):
                 raise UnimplementedError(
                     f"the replicas of this step cannot be fused: {group.definition.name} {group.name}: "
                     "its kernel fills its outputs without a launch of its context"
