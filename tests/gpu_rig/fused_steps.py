@@ -67,7 +67,8 @@ def trained(
             assert isinstance(backend, GpuBackend)
             if fused:
                 bases = [replica.binding.bases for replica in learners.replicas]
-                plan = FusedPlan(step, bases, group, backend.context_of(group))
+                own = [backend.context_of(replica.group).workspace for replica in learners.replicas]
+                plan = FusedPlan(step, bases, group, backend.context_of(group), workspaces=own)
             stream = backend.context_of(group).stream
             fetched, work = [], Counter[str]()
             for round in range(rounds):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -140,6 +141,12 @@ class FusedContext(GpuContext):
         count, index = array.nbytes // word, index_for(array.nbytes // word)
         source = CudaSource.of("clear", CLEAR, W=WORDS[word], I=index.name)
         return self.launch(source, "clear", self.blocks(count), BLOCK, array, index.make(count))
+
+    def take(self, workspaces: Sequence[DeviceArray]) -> None:
+        """Takes memory by replica for sums in parts."""
+        nbytes = min(each.nbytes for each in workspaces)
+        self.memory.add([each.address for each in workspaces], nbytes, "workspace")
+        self._partial = DeviceArray(workspaces[0].address, (nbytes // 4,), np.dtype(np.float32))
 
     def partial(self, nbytes: int) -> DeviceArray:
         """Float32 memory of at least so many bytes in every replica, for parts of a sum within one call."""

@@ -47,10 +47,11 @@ class ReplicaMemory:
         self._table: DeviceArray | None = None
         for region, size in nbytes.items():
             if size:
-                first = bases[0][region]
-                self._add(first, size, tuple(each[region] - first for each in bases), region.name)
+                self.add([each[region] for each in bases], size, region.name)
 
-    def _add(self, start: int, nbytes: int, moves: tuple[int, ...], name: str) -> None:
+    def add(self, addresses: Sequence[int], nbytes: int, name: str) -> None:
+        """Adds a region that lies at an address for each replica; see the constructor."""
+        start, moves = addresses[0], tuple(each - addresses[0] for each in addresses)
         if any(move % ALIGNMENT for move in moves):
             raise UnimplementedError(
                 f"{name} of the replicas: expected addresses that differ by multiples of {ALIGNMENT} bytes"
@@ -90,7 +91,7 @@ class ReplicaMemory:
         """New uint8 memory of so many bytes for each replica; that of replica 0."""
         stride = -(-max(nbytes, 1) // 256) * 256
         address = self._allocate(stride * self.replicas, owner)
-        self._add(address, nbytes, tuple(stride * n for n in range(self.replicas)), owner)
+        self.add([address + stride * n for n in range(self.replicas)], nbytes, owner)
         return DeviceArray(address, (nbytes,), np.dtype(np.uint8))
 
     def table(self, values: Array, owner: str) -> DeviceArray:

@@ -62,9 +62,11 @@ class FusedPlan:
         context: GpuContext,
         *,
         gathers: bool = True,
+        workspaces: Sequence[DeviceArray] = (),
     ):
         """bases: base addresses by replica. group: gives tables and workspaces. context: of that group.
-        gathers: whether fetched values are copied to RING.
+        gathers: whether fetched values are copied to RING. workspaces: memory by replica that nothing else
+        uses while the plan runs; by default the group's.
 
         Raises UnimplementedError with the reason for a step that cannot be fused; nothing stays allocated.
         """
@@ -77,6 +79,8 @@ class FusedPlan:
         self._memory = ReplicaMemory(group, bases, _used_nbytes(executable))
         self._context = FusedContext(context, self._memory)
         try:
+            if workspaces:
+                self._context.take(workspaces)
             self._calls = [self._prepared(segment) for segment in executable.segments]
         except BaseException:
             self.close()

@@ -112,6 +112,11 @@ def test_fused_replicas_learn_what_plans_of_replicas_learn(model, replicas):
         assert any((first[name] != second[name]).any() for name in first)
 
 
+def test_gradients_of_filters_in_parts_are_summed_in_the_workspaces():
+    """LeNet's first filter has 1152 windows, in two parts."""
+    assert_close(*both(lambda: classifier("lenet", batch_size=2), 2, rounds=1))
+
+
 @pytest.mark.parametrize("sync", ["ssgd", "easgd", "none"])
 def test_other_synchronisers(sync):
     assert_close(*both(lambda: logistic(tb.float32), 2, sync=sync))
