@@ -10,6 +10,7 @@ typedef __SIZE_TYPE__ size_t;
 #define __device__
 #define __global__
 #define __constant__ static const
+#define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorbow.devices import GpuDevice, StreamGroup
+from tensorbow.devices.cuda_runtime import CudaRuntime
 from tensorbow.graph import NodeSpec, OpDef
 from tensorbow.kernels import backend_for
 from tensorbow.kernels.gpu.backend import GpuBackend
@@ -19,7 +20,6 @@ from tensorbow.kernels.gpu.runtime.call import DeviceArray, GpuCall
 from tensorbow.ops.definition import kernel_for
 from tensorbow.program import Region
 from tensorbow.specs import Array, TensorSpec, as_dtype
-from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.gpu_kernels import GpuResult
 
 POISON = 0xFF
@@ -28,7 +28,7 @@ POISON = 0xFF
 class FusedBench:
     """A device, and memory for replicas that lie at unequal distances. Close it."""
 
-    def __init__(self, runtime: EmulatedCuda, replicas: int, compute: str = "fp32"):
+    def __init__(self, runtime: CudaRuntime, replicas: int, compute: str = "fp32"):
         self.runtime, self.replicas = runtime, replicas
         self.device = GpuDevice("/gpu:0", runtime, compute=compute)
         self.group: StreamGroup = self.device.stream_group("fused")
@@ -56,7 +56,7 @@ class FusedBench:
 
 
 @contextmanager
-def fused_bench(runtime: EmulatedCuda, replicas: int, compute: str = "fp32") -> Any:
+def fused_bench(runtime: CudaRuntime, replicas: int, compute: str = "fp32") -> Any:
     bench = FusedBench(runtime, replicas, compute)
     try:
         yield bench
@@ -118,16 +118,21 @@ def run_fused(
             if value.size:
                 bench.device.write(at(target, replica).address, value)
     try:
+        context = FusedContext(bench.plain, memory)
         call = GpuCall(
             complete,
             tuple(map(at, given)),
             tuple(map(at, made)),
-            FusedContext(bench.plain, memory),
+            context,
             tuple(map(at, scratch)),
             {key: at(kept[key]) for key in state or {}},
             None if status is None else at(kept["status"]),
         )
-        FUSED_KERNELS.get(op, kernel).bind(call)()  # type: ignore[arg-type]
+        enqueue = FUSED_KERNELS.get(op, kernel).bind(call)  # type: ignore[arg-type]
+        taken = {array.address for array in call.inputs}
+        new = [array for array in call.outputs if array.nbytes and array.address not in taken]
+        assert all(map(context.reaches, new))
+        enqueue()
         bench.synchronize()
         return [
             GpuResult(

@@ -16,6 +16,7 @@ from tensorbow.kernels import backend_for
 from tensorbow.kernels.gpu.backend import GpuBackend
 from tensorbow.kernels.gpu.fused.plan import FusedPlan
 from tensorbow.program import SegmentKind
+from tests.gpu_rig.counted import CountedCuda
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.scheduler_rig.programs import Model
 
@@ -42,7 +43,7 @@ class Trained:
 
 
 def trained(
-    runtime: EmulatedCuda,
+    runtime: EmulatedCuda | CountedCuda,
     model: Model,
     replicas: int,
     rounds: int,
@@ -52,7 +53,10 @@ def trained(
     compute: str = "fp32",
     captured: bool = False,
 ) -> Trained:
-    """Trains; every replica has a batch of its own. captured: fused segments are enqueued by graphs."""
+    """Trains; every replica has a batch of its own.
+
+    captured: fused segments are enqueued by graphs, but for the first round.
+    """
     with GpuDevice("/gpu:0", runtime, compute=compute) as device:
         learners = Learners(
             model.program, model.shapes, [device], replicas, Synchronisation(sync), results=2, by_segment=True
@@ -67,7 +71,8 @@ def trained(
             assert isinstance(backend, GpuBackend)
             if fused:
                 bases = [replica.binding.bases for replica in learners.replicas]
-                plan = FusedPlan(step, bases, group, backend.context_of(group))
+                own = [backend.context_of(replica.group).workspace for replica in learners.replicas]
+                plan = FusedPlan(step, bases, group, backend.context_of(group), workspaces=own)
             stream = backend.context_of(group).stream
             fetched, work = [], Counter[str]()
             for round in range(rounds):
@@ -83,7 +88,7 @@ def trained(
                         central.launch(number, round, ()).wait()
                         continue
                     before = runtime.counts.copy()
-                    if plan is not None and captured:
+                    if plan is not None and captured and round:  # as the libraries must be warm
                         runtime.begin_capture(stream)
                         plan.enqueue(number)
                         graph = runtime.end_capture(stream)

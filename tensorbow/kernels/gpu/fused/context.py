@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -72,7 +73,7 @@ class FusedContext(GpuContext):
         if 0 in (width, height, depth):
             return super().launch(source, function, 0, block)
         given: list[Argument] = [*arguments]
-        tables: list[tuple[int, int]] = []
+        structs: list[tuple[int, int]] = []
         regions: list[int] = []
         for number, argument in enumerate(arguments):
             if argument is None:
@@ -81,12 +82,14 @@ class FusedContext(GpuContext):
                 regions.append(self._region(argument))
             elif isinstance(argument, PointerTable):
                 table = given[number] = self._pointers(argument)
-                tables.append((number, table.shape[1] * table.dtype.itemsize))
+                structs.append((number, table.shape[1] * table.dtype.itemsize))
             elif isinstance(argument, ctypes.Array):
                 raise UnimplementedError("an argument changes from launch to launch")
             else:
                 self._refuse_addresses(argument)
-        fused = replicated(source, depth, function if tables else "", tuple(tables))
+                if argument.ndim or argument.dtype.fields:
+                    structs.append((number, 0))
+        fused = replicated(source, depth, function if structs else "", tuple(structs))
         if pointers_of(source.name, source.text, function) != len(regions):
             raise InternalError(f"{source.name} {function}: its parameters are not these arguments")
         return super().launch(
@@ -99,12 +102,16 @@ class FusedContext(GpuContext):
             shared_nbytes=shared_nbytes,
         )
 
+    def reaches(self, array: DeviceArray) -> bool:
+        """True if an array of a launch or product since `given` was cleared has this one's first byte."""
+        return any(each.address <= array.address < each.address + each.nbytes for each in self.given)
+
     def _region(self, array: DeviceArray) -> int:
         self.given.append(array)
         return self.memory.region(array)
 
     def _pointers(self, table: PointerTable) -> DeviceArray:
-        """The tables of all replicas, uint64 [replicas, slots], in device memory: threads can't move them."""
+        """The tables of all replicas, uint64 [replicas, slots]. Threads that moved theirs would copy them."""
         self.given += table.arrays
         rows = np.zeros((self.memory.replicas, table.slots), np.uint64)
         for slot, array in enumerate(table.arrays):
@@ -134,6 +141,12 @@ class FusedContext(GpuContext):
         count, index = array.nbytes // word, index_for(array.nbytes // word)
         source = CudaSource.of("clear", CLEAR, W=WORDS[word], I=index.name)
         return self.launch(source, "clear", self.blocks(count), BLOCK, array, index.make(count))
+
+    def take(self, workspaces: Sequence[DeviceArray]) -> None:
+        """Takes memory by replica for sums in parts."""
+        nbytes = min(each.nbytes for each in workspaces)
+        self.memory.add([each.address for each in workspaces], nbytes, "workspace")
+        self._partial = DeviceArray(workspaces[0].address, (nbytes // 4,), np.dtype(np.float32))
 
     def partial(self, nbytes: int) -> DeviceArray:
         """Float32 memory of at least so many bytes in every replica, for parts of a sum within one call."""

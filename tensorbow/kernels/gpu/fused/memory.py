@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from allocators import Allocation
 from tensorbow.devices import StreamGroup
 from tensorbow.errors import InternalError, UnimplementedError
 from tensorbow.kernels.gpu.runtime.call import DeviceArray
@@ -40,16 +41,17 @@ class ReplicaMemory:
         """
         self.replicas = len(bases)
         self._group = group
-        self._blocks: list[object] = []
+        self._blocks: list[Allocation] = []
         self._spans: list[_Span] = []
         self._moves: list[tuple[int, ...]] = [(0,) * self.replicas]  # by region's number, then replica
         self._table: DeviceArray | None = None
         for region, size in nbytes.items():
             if size:
-                first = bases[0][region]
-                self._add(first, size, tuple(each[region] - first for each in bases), region.name)
+                self.add([each[region] for each in bases], size, region.name)
 
-    def _add(self, start: int, nbytes: int, moves: tuple[int, ...], name: str) -> None:
+    def add(self, addresses: Sequence[int], nbytes: int, name: str) -> None:
+        """Adds a region that lies at an address for each replica; see the constructor."""
+        start, moves = addresses[0], tuple(each - addresses[0] for each in addresses)
         if any(move % ALIGNMENT for move in moves):
             raise UnimplementedError(
                 f"{name} of the replicas: expected addresses that differ by multiples of {ALIGNMENT} bytes"
@@ -89,7 +91,7 @@ class ReplicaMemory:
         """New uint8 memory of so many bytes for each replica; that of replica 0."""
         stride = -(-max(nbytes, 1) // 256) * 256
         address = self._allocate(stride * self.replicas, owner)
-        self._add(address, nbytes, tuple(stride * n for n in range(self.replicas)), owner)
+        self.add([address + stride * n for n in range(self.replicas)], nbytes, owner)
         return DeviceArray(address, (nbytes,), np.dtype(np.uint8))
 
     def table(self, values: Array, owner: str) -> DeviceArray:
@@ -114,5 +116,6 @@ class ReplicaMemory:
 
     def close(self) -> None:
         """Gives the memory back, while nothing uses it; idempotent."""
-        while self._blocks:
-            self._group.allocator.free(self._blocks.pop())  # type: ignore[arg-type]
+        blocks, self._blocks = self._blocks, []
+        for block in blocks if not self._group.allocator.closed else ():
+            self._group.allocator.free(block)

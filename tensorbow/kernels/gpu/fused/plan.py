@@ -63,9 +63,11 @@ class FusedPlan:
         context: GpuContext,
         *,
         gathers: bool = True,
+        workspaces: Sequence[DeviceArray] = (),
     ):
         """bases: base addresses by replica. group: gives tables and workspaces. context: of that group.
-        gathers: whether fetched values are copied to RING.
+        gathers: whether fetched values are copied to RING. workspaces: memory by replica that nothing else
+        uses while the plan runs; by default the group's.
 
         Raises UnimplementedError with the reason for a step that cannot be fused; nothing stays allocated.
         """
@@ -78,6 +80,8 @@ class FusedPlan:
         self._memory = ReplicaMemory(group, bases, _used_nbytes(executable))
         self._context = FusedContext(context, self._memory)
         try:
+            if workspaces:
+                self._context.take(workspaces)
             self._calls = [self._prepared(segment) for segment in executable.segments]
         except BaseException:
             self.close()
@@ -126,10 +130,13 @@ class FusedPlan:
         return enqueue
 
     def _check_launched(self, group: Group, call: GpuCall) -> None:
-        """Raises for a kernel that fills its outputs by other means than the context, for one replica."""
-        given = [(array.address, array.address + array.nbytes) for array in self._context.given]
+        """Raises for a kernel that fills its outputs by other means than the context, for one replica.
+
+        Outputs in the memory of inputs do not count: an update of no rows has nothing to launch.
+        """
+        inputs = {array.address for array in call.inputs}
         for array in call.outputs:
-            if array.nbytes and not any(start <= array.address < end for start, end in given):
+            if array.nbytes and array.address not in inputs and not self._context.reaches(array):
                 raise UnimplementedError(
                     f"the replicas of this step cannot be fused: {group.definition.name} {group.name}: "
                     "its kernel fills its outputs without a launch of its context"

@@ -22,8 +22,10 @@ _KERNEL = re.compile(
 )
 _DEPTH = re.compile(r"\b(?:blockIdx|gridDim)\b(?!\s*\.\s*[xy]\b)")
 
-Tables = tuple[tuple[int, int], ...]
-"""Numbers of parameters that are tables of pointers, and bytes from one replica's to the next."""
+Structs = tuple[tuple[int, int], ...]
+"""Numbers of parameters that are structs. With them, for a table of pointers that lies in memory, the bytes
+from one replica's to the next, and 0 for a struct that is the same for all.
+"""
 
 # moves: bytes from replica 0's regions, [replicas, regions]. region: of each pointer, by parameter.
 _REPLICAS = """
@@ -51,11 +53,11 @@ static __device__ __forceinline__ unsigned tb_layer() { return blockIdx.z; }
 
 
 @lru_cache(maxsize=1024)
-def replicated(source: CudaSource, depth: int, function: str = "", tables: Tables = ()) -> CudaSource:
+def replicated(source: CudaSource, depth: int, function: str = "", structs: Structs = ()) -> CudaSource:
     """The source with its kernels for all replicas. depth: blocks of one replica along z.
 
-    tables: parameters of a function that are tables of pointers, which are passed as memory that has each
-    replica's own. Only that function is a kernel of the result then.
+    structs: those among the parameters of a function, which then are read where they are, and not copied by
+    every thread. Only that function is a kernel of the result then.
 
     Raises UnimplementedError for kernels that are not declared plainly.
     """
@@ -67,10 +69,12 @@ def replicated(source: CudaSource, depth: int, function: str = "", tables: Table
             "'extern \"C\" __global__ void name(parameters)'; others run for one replica at a time only"
         )
     layers = _LAYERS.replace("$DEPTH", str(depth)) if _DEPTH.search(text) else ""
-    structs = {number for number, _ in tables}
-    body = _KERNEL.sub(lambda kernel: _as_function(kernel, structs), text)
-    wrapped = [kernel for kernel in kernels if not tables or kernel["name"] == function]
-    wrappers = "\n".join(_wrapper(kernel, dict(tables)) for kernel in wrapped)
+    numbers = {number for number, _ in structs}
+    body = _KERNEL.sub(
+        lambda kernel: _as_function(kernel, numbers if kernel["name"] == function else ()), text
+    )
+    wrapped = [kernel for kernel in kernels if not structs or kernel["name"] == function]
+    wrappers = "\n".join(_wrapper(kernel, dict(structs)) for kernel in wrapped)
     return CudaSource(source.name, f"{_LAYER}{layers}{body}\n{_REPLICAS}{wrappers}\n")
 
 
@@ -89,16 +93,20 @@ def _as_function(kernel: re.Match[str], structs: Container[int]) -> str:
     return f"static __device__ __forceinline__ void tb_one_{kernel['name']}({listed})"
 
 
-def _wrapper(kernel: re.Match[str], tables: Mapping[int, int]) -> str:
+def _wrapper(kernel: re.Match[str], structs: Mapping[int, int]) -> str:
     parameters = parameters_in(kernel["parameters"])
     names = [name_of(parameter) for parameter in parameters]
     taken: list[str] = []
     given: list[str] = []
     moves: list[str] = []
     for number, (parameter, name) in enumerate(zip(parameters, names, strict=True)):
-        if number in tables:
+        if structs.get(number) == 0:
+            taken.append(f"const __grid_constant__ {_type_of(parameter)} {name}")
+            given.append(name)
+            continue
+        if number in structs:
             taken.append(f"const char* {name}")
-            kind, step = _type_of(parameter), tables[number]
+            kind, step = _type_of(parameter), structs[number]
             given.append(f"*reinterpret_cast<const {kind}*>({name} + tb_replica * {step}LL)")
             continue
         taken.append(_assignable(parameter))

@@ -94,8 +94,14 @@ class DeviceRounds:
         return DeviceArray(block.address, array.shape, array.dtype)
 
     def _fused_of(self, plans: Sequence[GpuPlan]) -> FusedPlan:
-        bases = [plan.bases for plan in plans]
-        return FusedPlan(plans[0].executable, bases, self.group, self._context, gathers=False)
+        return FusedPlan(
+            plans[0].executable,
+            [plan.bases for plan in plans],
+            self.group,
+            self._context,
+            gathers=False,
+            workspaces=[plan.context.workspace for plan in plans],
+        )
 
     # Before launches ----------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,8 +16,9 @@ from tensorbow.kernels.gpu.runtime.context import GpuContext, GpuOptions
 from tensorbow.kernels.gpu.runtime.program import CudaSource
 from tensorbow.kernels.gpu.source.direct_convolution import Convolution
 from tensorbow.kernels.gpu.source.implicit_gemm import THREADS, Pass, implicit_gemm
+from tests.gpu_rig.fused_calls import fused_bench, run_fused
 from tests.gpu_rig.nvrtc_usage import ARCHITECTURES, require_nvrtc, usages
-from tests.gpu_rig.recording import every_source
+from tests.gpu_rig.recording import RecordingCuda, gpu_samples
 
 LAYERS = {  # LeNet's and ResNet-32's
     "5x5 of 1": ((16, 28, 28, 1), (5, 5, 1, 32), 1, "VALID"),
@@ -44,10 +46,34 @@ def check(sources: Mapping[str, str], architecture: int, most_registers: int) ->
     assert not [(name, usage) for usage, name in kernels if usage.registers > most_registers]
 
 
+class Silent(RecordingCuda):
+    """Runtime that keeps the sources of kernels, and launches none."""
+
+    def launch(self, *arguments: object) -> None:
+        pass
+
+
+@cache
+def fused_sources() -> dict[str, str]:
+    """Sources that fused plans prepare for the contract samples: text -> name."""
+    runtime = Silent()
+    try:
+        with fused_bench(runtime, 2) as bench:
+            for sample in gpu_samples():
+                if sample.op.exchange is False and not sample.large:
+                    inputs = [np.asarray(array) for array in sample.inputs]
+                    run_fused(bench, sample.op, [inputs] * 2, sample.complete_attrs, sample.state)
+    finally:
+        runtime.close()
+    return runtime.sources
+
+
 @pytest.mark.slow
 def test_every_source_compiles_for_all_replicas(architecture: int) -> None:
-    fused = [replicated(CudaSource(name, text), 1) for text, name in every_source().items()]
-    check({source.text: source.name for source in fused}, architecture, 64)
+    sources = fused_sources()
+    assert len(sources) > 200
+    assert any("__grid_constant__" in text for text in sources)
+    check(sources, architecture, 64)
 
 
 class Recorded:

@@ -9,10 +9,11 @@ from tensorbow.errors import UnimplementedError
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.ops.definition import evaluate
 from tensorbow.ops.matmul import BatchMatMulV2, MatMul
+from tests.gpu_rig.counted import OpenedGpu
 from tests.gpu_rig.fused_calls import fused_bench, run_fused
 from tests.gpu_rig.gpu_kernels import BoundGpuCall, GpuBench
 from tests.gpu_rig.recording import gpu_samples
-from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
+from tests.gpu_rig.runtimes import emulated_runtime, is_emulated, needs_compiler
 from tests.ops_contract.collection import each
 from tests.ops_contract.harness import same_bits
 
@@ -32,20 +33,21 @@ def varied(inputs, op):
 
 
 @each(SAMPLES, few=1)
-def test_each_replica_gets_what_it_gets_alone(sample):
+def test_each_replica_gets_what_it_gets_alone(sample, opened: OpenedGpu) -> None:
     inputs = [np.asarray(a) for a in sample.inputs]
     both = [inputs, varied(inputs, sample.op), inputs]
-    with emulated_runtime() as runtime, fused_bench(runtime, len(both)) as bench:
+    with opened() as runtime, fused_bench(runtime, len(both)) as bench:
+        has_the_bits = is_emulated(runtime) and sample.op not in BY_LIBRARY
         fused = run_fused(bench, sample.op, both, sample.complete_attrs, sample.state)
     for arrays, result in zip(both, fused, strict=True):
-        with emulated_runtime() as runtime, GpuBench(runtime) as bench:
+        with opened() as runtime, GpuBench(runtime) as bench:
             alone = BoundGpuCall(bench, sample.op, arrays, sample.complete_attrs, sample.state).run()
         pairs = [
             *zip(result.outputs, alone.outputs, strict=True),
             *zip(result.written, alone.written, strict=True),
         ]
         for got, wanted in pairs:
-            if sample.op in BY_LIBRARY and wanted.dtype.kind == "f":
+            if wanted.dtype.kind == "f" and not has_the_bits:  # compilers join products and sums as they like
                 largest = np.abs(wanted[np.isfinite(wanted)]).max(initial=0)
                 np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6 * largest)
             else:
@@ -54,9 +56,9 @@ def test_each_replica_gets_what_it_gets_alone(sample):
 
 
 @each([s for s in SAMPLES if s.op.writes], few=1)
-def test_a_set_status_holds_up_all_replicas(sample):
+def test_a_set_status_holds_up_all_replicas(sample, opened: OpenedGpu) -> None:
     inputs = [np.asarray(a) for a in sample.inputs]
-    with emulated_runtime() as runtime, fused_bench(runtime, 2) as bench:
+    with opened() as runtime, fused_bench(runtime, 2) as bench:
         results = run_fused(bench, sample.op, [inputs] * 2, sample.complete_attrs, sample.state, status=1)
     for result in results:
         for i, after in zip(sample.op.writes, result.written, strict=True):
@@ -99,9 +101,14 @@ def test_products_of_replicas_at_unequal_distances_are_one_call(backwards):
         np.testing.assert_allclose(result.outputs[0], a @ b, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("compute", "tolerance"), [("fp32", 1e-6), ("tf32", 1e-3), ("bf16", 1e-2)])
-@pytest.mark.parametrize(("images", "filters"), [((2, 7, 6, 3), (3, 3, 3, 5)), ((3, 5, 4, 8), (1, 1, 8, 12))])
-def test_convolutions_of_replicas_in_every_precision(images, filters, compute, tolerance):
+@pytest.mark.parametrize(("compute", "tolerance"), [("fp32", 5e-6), ("tf32", 1e-3), ("bf16", 1e-2)])
+@pytest.mark.parametrize(
+    ("images", "filters", "parts"),
+    [((2, 7, 6, 3), (3, 3, 3, 5), 1), ((3, 5, 4, 8), (1, 1, 8, 12), 1), ((3, 22, 17, 3), (3, 3, 3, 4), 2)],
+)
+def test_convolutions_of_replicas_in_every_precision(
+    opened: OpenedGpu, images, filters, parts, compute, tolerance
+) -> None:
     attrs = {"strides": (1, 1, 1, 1), "padding": "SAME", "dilations": (1, 1, 1, 1)}
     draw, shapes = np.random.default_rng(9), [np.array(shape, np.int32) for shape in (images, filters)]
     flow = (*images[:3], filters[3])
@@ -112,9 +119,11 @@ def test_convolutions_of_replicas_in_every_precision(images, filters, compute, t
         (Conv2DBackpropFilter, [[x[n], shapes[1], g[n]] for n in range(3)]),
     ]
     for op, inputs in calls:
-        with emulated_runtime() as runtime, fused_bench(runtime, 3, compute) as bench:
+        with opened() as runtime, fused_bench(runtime, 3, compute) as bench:
             results = run_fused(bench, op, inputs, attrs)
-            assert runtime.counts["launch"] + runtime.counts["gemm"] == 1
+            launches = 2 if op is Conv2DBackpropFilter and parts > 1 else 1
+            if is_emulated(runtime):
+                assert runtime.counts["launch"] + runtime.counts["gemm"] == launches
         for own, result in zip(inputs, results, strict=True):
             (expected,) = evaluate(
                 op, [a.astype(np.float64) if a.dtype.kind == "f" else a for a in own], attrs

@@ -23,6 +23,7 @@ from tensorbow.kernels.gpu.cupy_kernel import CupyKernel
 from tensorbow.kernels.gpu.fused.plan import FusedPlan, why_not
 from tensorbow.ops.definition import OPS
 from tensorbow.program import Region
+from tests.gpu_rig.counted import OpenedGpu
 from tests.gpu_rig.fake_cupy import FakeCupy
 from tests.gpu_rig.fused_steps import Trained, trained
 from tests.gpu_rig.gpu_models import classifier
@@ -41,12 +42,12 @@ def ops_of_the_test() -> Iterator[None]:
 
 
 def both(
-    make: Callable[[], Model], replicas: int, rounds: int = 3, **options: Any
+    opened: OpenedGpu, make: Callable[[], Model], replicas: int, rounds: int = 3, **options: Any
 ) -> tuple[Trained, Trained]:
     """Training by plans of replicas, and fused."""
     results = []
     for fused in (False, True):
-        with emulated_runtime() as runtime:
+        with opened() as runtime:
             results.append(trained(runtime, make(), replicas, rounds, fused=fused, **options))
     return results[0], results[1]
 
@@ -104,23 +105,28 @@ MODELS: dict[str, Callable[[], Model]] = {
 
 @pytest.mark.parametrize("replicas", [1, 3])
 @pytest.mark.parametrize("model", MODELS)
-def test_fused_replicas_learn_what_plans_of_replicas_learn(model, replicas):
-    plain, fused = both(MODELS[model], replicas)
+def test_fused_replicas_learn_what_plans_of_replicas_learn(opened: OpenedGpu, model, replicas) -> None:
+    plain, fused = both(opened, MODELS[model], replicas)
     assert_close(plain, fused, 1e-12 if model == "float64" else 1e-5)
     if replicas > 1:  # each learned from its own batches
         first, second = fused.variables[:2]
         assert any((first[name] != second[name]).any() for name in first)
 
 
+def test_gradients_of_filters_in_parts_are_summed_in_the_workspaces(opened: OpenedGpu) -> None:
+    """LeNet's first filter has 1152 windows, in two parts."""
+    assert_close(*both(opened, lambda: classifier("lenet", batch_size=2), 2, rounds=1))
+
+
 @pytest.mark.parametrize("sync", ["ssgd", "easgd", "none"])
-def test_other_synchronisers(sync):
-    assert_close(*both(lambda: logistic(tb.float32), 2, sync=sync))
+def test_other_synchronisers(opened: OpenedGpu, sync) -> None:
+    assert_close(*both(opened, lambda: logistic(tb.float32), 2, sync=sync))
 
 
-def test_the_same_bits_run_after_run_captured_or_not_in_any_order():
+def test_the_same_bits_run_after_run_captured_or_not_in_any_order(opened: OpenedGpu) -> None:
     results = []
     for options in ({}, {}, {"captured": True}):
-        with emulated_runtime(backwards=len(results) == 1) as runtime:
+        with opened(backwards=len(results) == 1) as runtime:
             results.append(trained(runtime, residual(), 3, 2, fused=True, **options).bits)
     assert results[0] == results[1] == results[2]
 
@@ -196,7 +202,7 @@ extern "C" __global__ void twice(const float* x, float* y, int count) {
 """
 
 
-def test_users_kernels_are_fused_whatever_their_grid():
+def test_users_kernels_are_fused_whatever_their_grid(opened: OpenedGpu) -> None:
     def make() -> Model:
         OPS.pop("Twice", None)
         kernel = tb.CudaKernel(
@@ -204,7 +210,7 @@ def test_users_kernels_are_fused_whatever_their_grid():
         )
         return with_op(define(kernel))
 
-    assert_close(*both(make, 3))
+    assert_close(*both(opened, make, 3))
 
 
 def refused(model: Model) -> str:

@@ -11,11 +11,12 @@ from tensorbow.kernels.gpu.source.implicit_gemm import THREADS, Pass, Product, T
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.ops.definition import evaluate
 from tensorbow.specs import TensorSpec, float32
+from tests.gpu_rig.counted import OpenedGpu
 from tests.gpu_rig.gpu_kernels import GpuBench
-from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
+from tests.gpu_rig.runtimes import needs_compiler
 
 pytestmark = needs_compiler
-TOLERANCE = {"fp32": 1e-6, "tf32": 1e-3, "bf16": 1e-2}  # of the largest element
+TOLERANCE = {"fp32": 5e-6, "tf32": 1e-3, "bf16": 1e-2}  # of the largest element
 MANY, FEW = 132, 1  # multiprocessors: small tiles, large ones
 
 
@@ -79,12 +80,14 @@ def convolved(
 @pytest.mark.parametrize("compute", TOLERANCE)
 @pytest.mark.parametrize("which", Pass)
 @pytest.mark.parametrize("case", SHAPES)
-def test_agrees_with_the_reference(case, which, compute, multiprocessors, backwards):
+def test_agrees_with_the_reference(
+    opened: OpenedGpu, case, which, compute, multiprocessors, backwards
+) -> None:
     images, filters, attrs = SHAPES[case]
     left, right, expected = operands(images, filters, attrs)[which]
     what = Convolution.of(images, filters, attrs)
     options = {"multiprocessors": multiprocessors, "backwards": backwards}
-    with emulated_runtime(**options) as runtime, GpuBench(runtime, compute) as bench:
+    with opened(**options) as runtime, GpuBench(runtime, compute) as bench:
         actual = convolved(bench, which, what, left, right, expected.shape)
     largest = np.abs(expected).max()
     np.testing.assert_allclose(actual, expected, rtol=0, atol=TOLERANCE[compute] * largest)
@@ -93,40 +96,40 @@ def test_agrees_with_the_reference(case, which, compute, multiprocessors, backwa
 
 
 @pytest.mark.parametrize("which", Pass)
-def test_misaligned_arrays_are_read_element_by_element(which):
+def test_misaligned_arrays_are_read_element_by_element(opened: OpenedGpu, which) -> None:
     images, filters, attrs = (2, 6, 7, 8), (3, 3, 8, 12), attrs_of()
     left, right, expected = operands(images, filters, attrs)[which]
     what = Convolution.of(images, filters, attrs)
-    with emulated_runtime() as runtime, GpuBench(runtime) as bench:
+    with opened() as runtime, GpuBench(runtime) as bench:
         aligned, other, half = (
             convolved(bench, which, what, left, right, expected.shape, nbytes) for nbytes in (0, 4, 8)
         )
     assert aligned.tobytes() == other.tobytes() == half.tobytes()
-    np.testing.assert_allclose(aligned, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+    np.testing.assert_allclose(aligned, expected, rtol=0, atol=5e-6 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("which", Pass)
-def test_tiles_do_not_change_the_bits(which):
+def test_tiles_do_not_change_the_bits(opened: OpenedGpu, which) -> None:
     images, filters, attrs = (5, 22, 20, 4), (3, 3, 4, 16), attrs_of()
     left, right, expected = operands(images, filters, attrs)[which]
     what = Convolution.of(images, filters, attrs)
     results = []
     for multiprocessors in (FEW, 4, MANY):
-        with emulated_runtime(multiprocessors=multiprocessors) as runtime, GpuBench(runtime) as bench:
+        with opened(multiprocessors=multiprocessors) as runtime, GpuBench(runtime) as bench:
             results.append(convolved(bench, which, what, left, right, expected.shape))
     assert len({result.tobytes() for result in results}) == 1
     assert len({Product.of(which, what).tile(2 * count) for count in (FEW, MANY)}) == 2
 
 
-def test_gradients_of_filters_over_many_windows_are_summed_in_parts():
+def test_gradients_of_filters_over_many_windows_are_summed_in_parts(opened: OpenedGpu) -> None:
     images, filters, attrs = (4, 28, 28, 3), (3, 3, 3, 16), attrs_of()
     left, right, expected = operands(images, filters, attrs)[Pass.TO_FILTERS]
     what = Convolution.of(images, filters, attrs)
     assert Product.of(Pass.TO_FILTERS, what).parts == 4 * 28 * 28 // 512
-    with emulated_runtime() as runtime, GpuBench(runtime) as bench:
+    with opened() as runtime, GpuBench(runtime) as bench:
         actual = convolved(bench, Pass.TO_FILTERS, what, left, right, expected.shape)
         assert runtime.counts["launch"] == 2
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=5e-6 * np.abs(expected).max())
 
 
 def test_parts_need_little_memory():
@@ -138,12 +141,12 @@ def test_parts_need_little_memory():
 
 
 @pytest.mark.parametrize("compute", ["tf32", "bf16"])
-def test_infinities_and_nan_stay(compute):
+def test_infinities_and_nan_stay(opened: OpenedGpu, compute) -> None:
     images, filters, attrs = (1, 4, 4, 2), (1, 2, 2, 3), attrs_of(padding="VALID")
     left, right, _ = operands(images, filters, attrs)[Pass.FORWARD]
     left[0, 0, 0, 0], left[0, 1, 1, 1] = np.inf, np.nan
     expected = evaluate(Conv2D, [left, right], attrs)[0]
-    with emulated_runtime() as runtime, GpuBench(runtime, compute) as bench:
+    with opened() as runtime, GpuBench(runtime, compute) as bench:
         what = Convolution.of(images, filters, attrs)
         actual = convolved(bench, Pass.FORWARD, what, left, right, expected.shape)
     np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
