@@ -119,6 +119,11 @@ class Synchronisation:
         return self.dispatch == "fcfs"
 
     @property
+    def fused(self) -> bool:
+        """True if each kernel of a GPU computes all its replicas."""
+        return self.replica_mode == "fused"
+
+    @property
     def saves_velocity(self) -> bool:
         """True if u, the momentum of z, is part of a checkpoint: with sma, also if mu and so u is 0."""
         return self.sync == "sma"

@@ -260,7 +260,7 @@ class Trainer:
             schedule = build_schedule(config, replicas, positions)
             ssgd_from = config.synchronisation_for(positions.first_round).ssgd_from
             try:
-                with self._pace.resizing():
+                with self._pace.changing():
                     self.engine.resize(tuning.wanted, round, schedule, ssgd_from)
             except ResourceExhaustedError as error:
                 tuning.refused(str(error))
