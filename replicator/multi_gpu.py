@@ -59,6 +59,7 @@ class MultiGpuReplicator(Replicator):
             input_fn anew for each number.
         sync: default: `ssgd` for several devices with one replica each, else `sma`; `sma` also with "auto",
             or where an option of averaging is given.
+        replica_mode: as of `Synchronisation`; with "auto" replicas are captured, while tuning too.
         seeds: with sync `none`, one for each replica, of its initial values and random ops: replica i has the
             bits of a Replicator with one replica and the i-th seed, under the same `tb.set_random_seed`.
 

@@ -39,7 +39,7 @@ class ModeTuner:
         self._ended: str | None = None
 
     @property
-    def tuner(self) -> ReplicaTuner:
+    def current(self) -> ReplicaTuner:
         """Tuner of `mode`."""
         return self._tuners[-1]
 
@@ -66,13 +66,13 @@ class ModeTuner:
 
     def record(self, replicas: int, images_per_second: float) -> Measurement:
         """Records a window of the current mode; see `ReplicaTuner.record`."""
-        return replace(self.tuner.record(replicas, images_per_second), mode=self.mode)
+        return replace(self.current.record(replicas, images_per_second), mode=self.mode)
 
     def decide(self, decision: Decision) -> None:
         """Ends the current mode with a decision, such as one from a checkpoint, and begins the next mode."""
         self.decisions += (replace(decision, mode=self.mode),)
         if self.has_more and self._ended is None:
-            most, why = self.tuner.most, self.tuner.why_no_more
+            most, why = self.current.most, self.current.why_no_more
             start = decision.replicas if self._goes_on else 1
             allowed = range(start, most + 1)
             further = ReplicaTuner(
@@ -88,13 +88,13 @@ class ModeTuner:
 
     def end_mode(self, reason: str) -> None:
         """Ends the current mode, of which a window is known, with what is known; see `ReplicaTuner.end`."""
-        self.tuner.end(reason)
+        self.current.end(reason)
 
     def end(self, reason: str) -> None:
         """Makes the next step a decision from the windows so far. reason: why no more can be measured."""
         self._ended = reason
-        if self.tuner.measurements or not self.decisions:
-            self.tuner.end(reason)
+        if self.current.measurements or not self.decisions:
+            self.current.end(reason)
         else:
             self._tuners.pop()
 
@@ -103,7 +103,7 @@ class ModeTuner:
     def next_step(self) -> Measure | Decision:
         """Next window to measure, or the decision. Raises FailedPreconditionError if ended without any."""
         while len(self.decisions) < len(self._tuners):
-            step = self.tuner.next_step()
+            step = self.current.next_step()
             if isinstance(step, Measure):
                 return replace(step, mode=self.mode)
             self.decide(step)

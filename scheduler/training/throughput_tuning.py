@@ -275,11 +275,11 @@ class ThroughputTuning:
 
     def _go_on_without(self, step: Measure, error: TensorBowError) -> None:
         """Leaves out fused replicas that cannot be had, or so many of them; raises any other error."""
-        measured = [known.replicas for known in self.tuner.tuner.measurements]
+        measured = [known.replicas for known in self.tuner.current.measurements]
         if self.tuner.mode == self.tuner.modes[0] or step.replicas in measured:
             raise error
         if measured and isinstance(error, ResourceExhaustedError):
-            self.tuner.tuner.limit(step.replicas - 1, f"{step.replicas} fused did not fit into memory")
+            self.tuner.current.limit(step.replicas - 1, f"{step.replicas} fused did not fit into memory")
         else:
             self.tuner.leave_out(str(error))
 

@@ -71,6 +71,7 @@ def test_a_change_of_the_number_keeps_it(runtime: EmulatedCuda) -> None:
         train(engine, model, 0, 1)
         engine.fuse(True)
         of_one = kernels_of_a_round(engine, model, runtime, 1)
+        assert "\nreplica mode: fused, all replicas of a GPU in each kernel\n" in engine.explain()
         engine.resize(3)
         assert engine.options.fused
         assert kernels_of_a_round(engine, model, runtime, 3) == of_one
@@ -130,4 +131,8 @@ def test_it_is_refused_with_the_reason_and_the_engine_goes_on(runtime: EmulatedC
         with pytest.raises(UnimplementedError, match="cannot be fused: dispatch is 'fcfs'"):
             engine.fuse(True)
         assert engine.options == Synchronisation(dispatch="fcfs")
+        assert (
+            "\nreplica mode: captured, side by side; cannot be fused: dispatch is 'fcfs'\n"
+            in engine.explain()
+        )
         train(engine, model, 0, 2)
