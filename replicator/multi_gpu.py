@@ -65,7 +65,7 @@ class MultiGpuReplicator(Replicator):
             a tau greater than 1, or sync `none`. Not reproducible. Refused for steps on the mean gradient,
             with a collective, or with `tb.replica_id` or `tb.per_replica`, for replicas of several GPUs, and
             for `run` of a step that trains, which waits for all replicas each time; evaluations can be run.
-        replica_mode: of GPUs: `captured`, `fused`, or "auto", see `Synchronisation`.
+        replica_mode: as of `Synchronisation`; with "auto" replicas are captured, while tuning too.
         seeds: with sync `none`, one for each replica, of its initial values and random ops: replica i has the
             bits of a Replicator with one replica and the i-th seed, under the same `tb.set_random_seed`.
 

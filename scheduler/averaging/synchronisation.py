@@ -84,8 +84,9 @@ class Synchronisation:
     replica_mode: str = option(
         "auto",
         "Way in which the replicas of a GPU share it: each with kernels of its own, side by side in one CUDA "
-        "graph (captured), or all in each kernel (fused); the numbers differ by rounding. With auto the "
-        "auto-tuner takes the faster; without it they are captured.",
+        "graph (captured), or all in each kernel (fused); the numbers differ by rounding. With auto, tune and "
+        "runs that tune the number of replicas measure both and take the faster; elsewhere replicas "
+        "are captured.",
         choices=REPLICA_MODES,
     )
     ema: float | None = option(
@@ -118,6 +119,11 @@ class Synchronisation:
     def first_come(self) -> bool:
         """True if a batch goes to the replica that is free first."""
         return self.dispatch == "fcfs"
+
+    @property
+    def fused(self) -> bool:
+        """True if each kernel of a GPU computes all its replicas."""
+        return self.replica_mode == "fused"
 
     @property
     def saves_velocity(self) -> bool:

@@ -33,11 +33,13 @@ _LOOK_PAST = 2  # counts without a gain after which the curve passes for flat
 class Measurement:
     """Windows measured with one count of replicas per device.
 
-    windows: images per second of each window, in the order of `record`.
+    windows: images per second of each window, in the order of `record`. mode: of the replicas; None on
+    devices without.
     """
 
     replicas: int
     windows: tuple[float, ...]
+    mode: str | None = None
 
     @property
     def images_per_second(self) -> float:
@@ -52,20 +54,25 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Measure:
-    """Request to measure one more window with `replicas` replicas per device."""
+    """Request to measure one more window with `replicas` replicas per device; mode: as of a Measurement."""
 
     replicas: int
     reason: str
+    mode: str | None = None
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The number of replicas per device to use. complete: False if the tuner was ended before it was sure."""
+    """The number of replicas per device to use, and their mode, on devices with modes.
+
+    complete: False if the tuner was ended before it was sure.
+    """
 
     replicas: int
     images_per_second: float
     reason: str
     complete: bool
+    mode: str | None = None
 
 
 class ReplicaTuner:
@@ -92,7 +99,7 @@ class ReplicaTuner:
         allowed: Sequence[int] | None = None,
     ):
         """most: greatest count to try; why_no_more: the reason for this limit. start: first count to measure.
-        allowed: counts to try, rising from 1; by default all.
+        allowed: counts to try, rising; by default all from 1.
 
         threshold: fraction in (0, 1). windows: least windows per count; most_windows: most windows per count,
         by default 36 times as many. Raises InvalidArgumentError for values out of range.

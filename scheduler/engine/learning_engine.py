@@ -30,8 +30,24 @@ from scheduler.replicas.step_program import AsProgram, StepProgram
 from scheduler.replicas.step_summary import explained
 from tensorbow.devices import AsDevices, Device, opened
 from tensorbow.devices.cuda_runtime import CudaError
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, raise_if_any
-from tensorbow.kinds import Count, Function, Mapped, Positive, checked, instance, refuse, sequence, whole
+from tensorbow.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    UnimplementedError,
+    raise_if_any,
+)
+from tensorbow.kinds import (
+    Count,
+    Flag,
+    Function,
+    Mapped,
+    Positive,
+    checked,
+    instance,
+    refuse,
+    sequence,
+    whole,
+)
 from tensorbow.optimizers import Schedule
 from tensorbow.program import Executable
 from tensorbow.specs import Array, TensorSpec
@@ -97,9 +113,9 @@ class LearningEngine:
         Raises InvalidArgumentError for options out of range, ResourceExhaustedError for memory.
         """
         self.schedule = schedule
-        self.options = synchronisation or Synchronisation()
+        options = synchronisation or Synchronisation()
         groups = len(device_list(devices)) // devices_per_replica
-        self.seeds = seeds_for(seeds, self.options, replicas_per_device, groups)
+        self.seeds = seeds_for(seeds, options, replicas_per_device, groups)
         self.round = 0  # rounds trained so far, by the count of `run`
         self.host_copy: tuple[int, dict[str, Array]] | None = None  # the last `central_values`, and its round
         self.launch_ahead = launch_ahead
@@ -115,7 +131,8 @@ class LearningEngine:
         self._compiled: Compiled = {}
         self._given_transport = transport
         self.devices_per_replica = devices_per_replica
-        self.learners = self._made(program, specs, [*map(opened, device_list(devices))], replicas_per_device)
+        on = [*map(opened, device_list(devices))]
+        self.learners = self._made(program, specs, on, replicas_per_device, options)
         self.outcomes = StepOutcomes(self.learners, on_nan)
         self._restarts = Restarts()
         self.selected = 0
@@ -132,6 +149,7 @@ class LearningEngine:
         specs: Sequence[TensorSpec],
         devices: Sequence[Device],
         replicas_per_device: int | Sequence[int],
+        options: Synchronisation,
     ) -> AnyLearners:
         results = results_kept(self.launch_ahead, self._rooms[0])
         common: dict[str, Any] = {
@@ -142,12 +160,17 @@ class LearningEngine:
         if self.devices_per_replica == 1:
             transport = self._given_transport
             return Learners(
-                program, specs, devices, replicas_per_device, self.options, transport=transport, **common
+                program, specs, devices, replicas_per_device, options, transport=transport, **common
             )
         if self._given_transport is not None:
             raise InvalidArgumentError("transport: not for replicas with several devices; leave it out")
         group = self.devices_per_replica
-        return PartedLearners(program, specs, devices, group, replicas_per_device, self.options, **common)
+        return PartedLearners(program, specs, devices, group, replicas_per_device, options, **common)
+
+    @property
+    def options(self) -> Synchronisation:
+        """Options of the averaging, with the `replica_mode` of now."""
+        return self.learners.options
 
     @property
     def on_nan(self) -> str:
@@ -328,7 +351,7 @@ class LearningEngine:
             try:
                 before = change.values_before
                 self.learners = again(
-                    self._steps, per_device=old.per_device, options=self.options, values=before
+                    self._steps, per_device=old.per_device, options=old.options, values=before
                 )
                 self._follow()
             except BaseException:
@@ -340,11 +363,26 @@ class LearningEngine:
             raise
         self._steps = steps
         self.outcomes.resize(change.origins)
-        self.options, self.schedule = options, schedule or self.schedule
+        self.schedule = schedule or self.schedule
         self.select(self.selected)
         self._restarts.follow_counts(round)
         if self._restarts.due_before(round) and not jumped:
             self.restart(round)
+
+    @checked
+    def fuse(self, fused: Flag) -> None:
+        """Goes on with each kernel of a GPU computing all its replicas, or with the replicas side by side,
+        between two runs; `replica_mode` of `Synchronisation`. The numbers differ by rounding.
+
+        Raises UnimplementedError with the reason for a step whose replicas cannot be fused,
+        InvalidArgumentError on other devices, ResourceExhaustedError for memory, FailedPreconditionError
+        while a run is going on. The engine is then as it was.
+        """
+        with self._idle("fuse"):
+            if isinstance(self.learners, PartedLearners):
+                raise UnimplementedError("fuse: replicas with several devices each run side by side")
+            self.learners.fuse(fused)
+            self._follow()
 
     @checked
     def run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from scheduler.averaging.synchronisation import Synchronisation, require_no_meeting
 from scheduler.averaging.synchronisers import UPDATE, Synchroniser
@@ -15,13 +16,18 @@ from scheduler.replicas.launches import Launcher
 from scheduler.replicas.parted_step import AnyProgram
 from scheduler.replicas.replica import Replica
 from scheduler.replicas.replica_counts import replica_counts, require_different
-from scheduler.replicas.round_launcher import round_launcher
+from scheduler.replicas.round_launcher import round_launcher, why_not_fused
 from scheduler.replicas.task_launcher import TaskLauncher
 from scheduler.replicas.values import ReplicaValues, check_combination
 from tensorbow.compiler import VariableLayout
 from tensorbow.data import BatchInputs, KeptData
 from tensorbow.devices import Device, Stream
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from tensorbow.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    TensorBowError,
+    UnimplementedError,
+)
 from tensorbow.kernels import backend_for
 from tensorbow.program import Executable, Region
 from tensorbow.specs import TensorSpec
@@ -85,12 +91,7 @@ class Learners:
         self._caller_waits = False  # for the results of launches, so that it may run tasks in its own thread
         self._selected = 0  # of the programs
         self._launchers: dict[int, Launcher] = {}  # by program
-        self.fused = options.replica_mode == "fused"
-        if self.fused and (self._by_segment or self.devices[0].kind != "gpu"):
-            raise InvalidArgumentError(
-                "replica_mode: 'fused' is for replicas of one GPU each, with the library's transport, got "
-                f"{self.devices[0].name.short}{' and others' if len(devices) > 1 else ''}; leave it out"
-            )
+        self._require_gpus(options)
         self._closed = False
         self.in_run = False  # set by the engine
         self._name = f"engine-{next(_numbers)}"
@@ -217,27 +218,39 @@ class Learners:
         self.launcher.reset()
 
     def _round_launcher(self, transport: Transport | None) -> Launcher | None:
-        made = round_launcher(self.replicas, self.central, self.options, transport, self.fused)
-        if made is None and self.fused:
-            why = next(iter(self.called_apart()), f"dispatch is {self.options.dispatch!r}")
-            raise UnimplementedError(f"replica_mode: replicas of this step cannot be fused: {why}")
-        return made
+        options, step = self.options, self.replicas[0].step
+        if options.fused and (why := why_not_fused(step, self.devices[0], options, self.count)):
+            raise UnimplementedError(f"replica_mode: the replicas of this step cannot be fused: {why}")
+        return round_launcher(self.replicas, self.central, options, transport)
 
     def fuse(self, fused: bool) -> None:
         """Has all replicas of a GPU run in each of its kernels, or each in its own, while nothing runs.
 
-        Raises UnimplementedError for a step whose replicas cannot be fused; nothing has changed then.
+        `options.replica_mode` says so from then on. Raises InvalidArgumentError for other devices,
+        UnimplementedError for a step whose replicas cannot be fused, ResourceExhaustedError for memory;
+        nothing has changed then.
         """
-        if fused == self.fused:
+        if fused == self.options.fused:
             return
-        before, self.fused = self.fused, fused
+        before = self.options
+        options = replace(before, replica_mode="fused" if fused else "captured")
+        self._require_gpus(options)
+        self.options = options
         self._drop_launchers()
         try:
             self.select(self._selected)
-        except UnimplementedError:
-            self.fused = before
+        except TensorBowError:
+            self.options = before
             self.select(self._selected)
             raise
+
+    def _require_gpus(self, options: Synchronisation) -> None:
+        """Raises InvalidArgumentError for devices whose replicas cannot be fused, if they are to be."""
+        if options.fused and (self._by_segment or self.devices[0].kind != "gpu"):
+            raise InvalidArgumentError(
+                "replica_mode: 'fused' is for replicas of one GPU each, with the library's transport, got "
+                f"{self.devices[0].name.short}{' and others' if len(self.devices) > 1 else ''}; leave it out"
+            )
 
     def _drop_launchers(self) -> None:
         """Closes the launchers of whole rounds."""

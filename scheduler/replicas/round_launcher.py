@@ -19,11 +19,12 @@ from scheduler.replicas.launches import LaunchedRounds, Launcher
 from scheduler.replicas.replica import Replica
 from scheduler.replicas.thread_choice import ThreadChoice, Threads
 from tensorbow.data import BatchInputs, BatchRecipe, BatchRun, LaunchRecipes
-from tensorbow.devices import Event, usable_cores
+from tensorbow.devices import Device, Event, usable_cores
 from tensorbow.errors import InternalError, TensorBowError
 from tensorbow.kernels import backend_for
 from tensorbow.program import (
     BoundPlan,
+    Executable,
     LaunchFeeds,
     Region,
     RoundLaunch,
@@ -183,17 +184,25 @@ class RoundLauncher(Launcher):
         self._program.close()
 
 
+def why_not_fused(step: Executable, device: Device, options: Synchronisation, replicas: int) -> str:
+    """Reason why replicas of a step cannot be fused on a device, as far as that is known before it is bound;
+    empty if there is none. replicas: on all devices.
+    """
+    if options.first_come:
+        return f"dispatch is {options.dispatch!r}"
+    return backend_for(device).why_not_fused(step, RoundVariants(options, replicas).names)
+
+
 def round_launcher(
     replicas: Sequence[Replica],
     central: Sequence[CentralModel],
     options: Synchronisation,
     transport: Transport | None,
-    fused: bool = False,
 ) -> RoundLauncher | None:
     """The launcher of replicas, which go by device; None where their backend cannot launch whole rounds.
 
-    transport: between several devices, where replicas meet. fused: all replicas of a GPU in each kernel.
-    Raises UnimplementedError for a step whose replicas cannot be fused.
+    transport: between several devices, where replicas meet.
+    Raises UnimplementedError for a step whose replicas cannot be fused, where the options say so.
     """
     if options.first_come:
         return None
@@ -205,7 +214,7 @@ def round_launcher(
         [names.count(name) for name in dict.fromkeys(names)],
         [model.plan for model in central],
         None if transport is None else transport.post,
-        fused,
+        options.fused,
     )
     plans = [replica.binding.plan for replica in replicas]
     program = backend_for(replicas[0].device).round_program(plans, rounds)

@@ -11,6 +11,7 @@ from scheduler.replicas.learners import Learners
 from scheduler.replicas.memory import planned_nbytes
 from scheduler.replicas.parted_learners import AnyLearners, PartedLearners
 from scheduler.replicas.replica import Replica
+from scheduler.replicas.round_launcher import why_not_fused
 from tensorbow.devices import Device
 from tensorbow.kernels import backend_for
 from tensorbow.program import Executable, SegmentKind
@@ -23,7 +24,10 @@ def explained(learners: AnyLearners, executables: Sequence[Executable], results:
     executables: the step, by part of a replica. results: so many of each replica are kept.
     """
     parts = learners.parts if isinstance(learners, PartedLearners) else [learners]
-    lines = replicas_on(learners.devices, learners.per_device, learners.options)
+    options, device = learners.options, learners.devices[0]
+    lines = replicas_on(learners.devices, learners.per_device, options)
+    if not isinstance(learners, PartedLearners):
+        lines += mode_of(executables[0], device, options, learners.count)
     plans: list[str] = []
     for part, step in zip(parts, executables, strict=True):
         device = part.devices[0]
@@ -52,6 +56,21 @@ def replicas_on(devices: Sequence[Device], per_device: Sequence[int], options: S
     else:
         lines.append("synchroniser: none, replicas are independent" if replicas > 1 else "synchroniser: none")
     return lines
+
+
+def mode_of(step: Executable, device: Device, options: Synchronisation, replicas: int) -> list[str]:
+    """Line on the way in which the replicas of a GPU share it; none for other devices.
+
+    replicas: on all devices.
+    """
+    if device.kind != "gpu":
+        return []
+    why = why_not_fused(step, device, options, replicas)
+    if options.fused:
+        return [
+            f"mode: {f'cannot be fused: {why}' if why else 'fused, all replicas of a GPU in each kernel'}"
+        ]
+    return [f"replica mode: captured, side by side; {f'cannot be fused: {why}' if why else 'can be fused'}"]
 
 
 def memory_of(executable: Executable, learners: Learners, results: int) -> list[str]:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from scheduler.averaging.synchronisation import REPLICA_MODES
 from scheduler.batches.positions import RoundPositions
-from scheduler.decisions.replica_tuner import Decision, Measure, Measurement, ReplicaTuner
+from scheduler.decisions.mode_tuner import ModeTuner
+from scheduler.decisions.replica_tuner import Decision, Measure, Measurement
 from scheduler.engine.results import RoundResults
 from scheduler.training.config import TrainingConfig
-from scheduler.training.throughput_tuning import TuningOptions, limit_before_memory
+from scheduler.training.throughput_tuning import TuningOptions, limit_before_memory, modes_of
 from scheduler.training.throughput_windows import ThroughputWindows
-from scheduler.training.tuning_result import TuningResult
+from scheduler.training.tuning_result import TuningResult, mode_text
 from tensorbow.data import BatchOrder
 from tensorbow.errors import DataLossError
 from tensorbow.training import Checkpoint
@@ -22,6 +24,7 @@ from tensorbow.training.checkpoints import MAXIMUM_ROUND
 
 _LEAST_ROUNDS = 4  # per epoch, at the greatest count: with fewer, epochs would drop many batches
 _LONGEST_SHARE = 0.5  # fraction of a run after which tuning ends with the best count so far
+_, CAPTURED, FUSED = REPLICA_MODES
 
 
 @dataclass
@@ -30,7 +33,9 @@ class TuningState:
 
     counts: (first round, replicas per device from it on). windows: images per second, by replicas per device.
     decision: None before the decision. earlier: (batch size, counts) of the tunings before this one.
-    seconds_before: seconds of training before this tuning.
+    seconds_before: seconds of training before this tuning. On GPUs: modes: (first round, mode from it on) of
+    each change. captured: the decision on captured replicas, once fused ones are measured. fused_windows: as
+    windows, which are then of captured replicas.
     """
 
     counts: list[tuple[int, int]]
@@ -38,16 +43,26 @@ class TuningState:
     decision: Decision | None
     earlier: list[tuple[int, list[tuple[int, int]]]] = field(default_factory=list)
     seconds_before: float = 0.0
+    modes: list[tuple[int, str]] = field(default_factory=list)
+    captured: Decision | None = None
+    fused_windows: dict[int, list[float]] = field(default_factory=dict)
 
     def reopened(self, round: int, seconds: float, batch_size: int) -> TuningState:
         """State of a new tuning that starts at a round with the current count. batch_size: the old one."""
         counts = [(round, self.counts[-1][1])]
-        return TuningState(counts, {}, None, [*self.earlier, (batch_size, self.counts)], seconds)
+        modes = [*self.modes, (round, CAPTURED)] if self.modes else []
+        earlier = [*self.earlier, (batch_size, self.counts)]
+        return TuningState(counts, {}, None, earlier, seconds, modes)
 
     def to_metadata(self) -> dict[str, Any]:
         """The state as JSON values."""
-        decision = None if self.decision is None else asdict(self.decision)
-        return {**vars(self), "windows": list(self.windows.items()), "decision": decision}
+        decisions = {"decision": self.decision, "captured": self.captured}
+        return {
+            **vars(self),
+            "windows": list(self.windows.items()),
+            "fused_windows": list(self.fused_windows.items()),
+            **{name: None if made is None else asdict(made) for name, made in decisions.items()},
+        }
 
     @classmethod
     def from_metadata(cls, metadata: Any) -> TuningState:
@@ -56,19 +71,19 @@ class TuningState:
             round, metadata = metadata["round"], metadata["tuning"]
             counts = _counts(metadata["counts"])
             earlier = [(_count(size), _counts(former)) for size, former in metadata.get("earlier", [])]
-            windows = {_count(count): [_rate(rate) for rate in rates] for count, rates in metadata["windows"]}
-            decision, values = None, metadata["decision"]
-            if values is not None:
-                decision = Decision(**values)
-                _count(decision.replicas), _rate(decision.images_per_second)
-                if decision.replicas not in windows or type(decision.reason) is not str:
-                    raise ValueError("a decision is for a count that was measured, and has a reason")
-            state = cls(counts, windows, decision, earlier, metadata.get("seconds_before", 0.0))
+            windows, fused = _windows(metadata["windows"]), _windows(metadata.get("fused_windows", []))
+            decision = _decision(metadata["decision"], windows, fused)
+            captured = _decision(metadata.get("captured"), windows, {})
+            modes = [(_count(since), mode) for since, mode in metadata.get("modes", [])]
+            seconds = metadata.get("seconds_before", 0.0)
+            state = cls(counts, windows, decision, earlier, seconds, modes, captured, fused)
+            if any(mode not in (CAPTURED, FUSED) for _, mode in modes):
+                raise ValueError(f"modes are {CAPTURED} or {FUSED}")
             every = [*(change for _, former in earlier for change in former), *counts]
             rounds, sizes = [*(since for since, _ in every), _count(round)], [size for size, _ in earlier]
             if type(state.seconds_before) is not float or not 0 <= state.seconds_before < math.inf:
                 raise ValueError(f"no seconds: {state.seconds_before!r:.40}")
-            positive = all(count for _, count in every) and all(sizes) and 0 not in windows
+            positive = all(count for _, count in every) and all(sizes) and 0 not in {*windows, *fused}
             if rounds[0] != 0 or rounds != sorted(rounds) or not positive:
                 raise ValueError("rounds begin at 0 and do not fall, counts are positive")
         except (TypeError, ValueError, KeyError, IndexError) as error:
@@ -89,6 +104,21 @@ def _count(value: Any) -> int:
     return value
 
 
+def _windows(values: Any) -> dict[int, list[float]]:
+    return {_count(count): [_rate(rate) for rate in rates] for count, rates in values}
+
+
+def _decision(values: Any, windows: dict[int, list[float]], fused: dict[int, list[float]]) -> Decision | None:
+    if values is None:
+        return None
+    decision = Decision(**values)
+    _count(decision.replicas), _rate(decision.images_per_second)
+    measured = fused if decision.mode == FUSED else windows
+    if decision.replicas not in measured or type(decision.reason) is not str:
+        raise ValueError("a decision is for a count that was measured, and has a reason")
+    return decision
+
+
 def _rate(value: Any) -> float:
     if type(value) not in (int, float) or not 0 < value < math.inf:
         raise ValueError(f"no rate: {value!r:.40}")
@@ -99,10 +129,12 @@ class OnlineTuning:
     """Chooses the number of replicas per device of a run, from the throughput of the run's own rounds.
 
     It starts with one. `current` is the count that the run trains with, `wanted` the one it should change to.
-    The trainer passes every result to `on_results`, changes the count between two rounds, and calls
-    `changed`. After the decision the count stays. If half of the run is over before the tuner is sure, it
-    decides from the windows so far. A new batch size starts a new tuning with the current count. Not
-    reproducible: the counts and the rounds of their changes depend on timing. The changes are recorded.
+    On GPUs it starts with captured replicas, and goes on with fused ones from the count that was chosen;
+    `mode` and `wanted_mode` are None elsewhere. The trainer passes every result to `on_results`, makes the
+    change between two rounds, and calls `changed`. After the decision count and mode stay. If half of the run
+    is over before the tuner is sure, it decides from the windows so far. A new batch size starts a new tuning
+    with the current count. Not reproducible: the counts and the rounds of their changes depend on timing. The
+    changes are recorded.
     """
 
     def __init__(
@@ -126,21 +158,46 @@ class OnlineTuning:
         state = state or TuningState([(0, 1)], {}, None)
         self.counts, self.earlier, self._seconds_before = state.counts, state.earlier, state.seconds_before
         self.current = self.counts[-1][1]
-        most = max(most, self.current, *state.windows)
-        self.tuner = ReplicaTuner(
-            most, self._options.threshold, self._options.windows, why_no_more=why, start=self.counts[0][1]
+        most, modes = max(most, self.current, *state.windows, *state.fused_windows), modes_of(config)
+        self.tuner = ModeTuner(
+            modes,
+            most,
+            self._options.threshold,
+            self._options.windows,
+            why_no_more=why,
+            start=self.counts[0][1],
+            goes_on=True,
         )
-        for count, rates in state.windows.items():
-            for rate in rates:
-                self.tuner.record(count, rate)
-        sure = state.decision is not None and state.decision.complete
-        self.decision = state.decision if sure else None
-        self.wanted = self.current
+        self._replay(state)
+        self.modes = state.modes
+        former = self.modes[-1][1] if self.modes else CAPTURED
+        self.mode = former if former in modes else modes[0]
+        self.decision = self._decision_of(state)
+        self.wanted, self.wanted_mode = self.current, self.mode
         self._windows = self._new_windows()
-        if self.decision is not None:
-            self.wanted = self.decision.replicas
-        elif isinstance(step := self.tuner.next_step(), Measure):
-            self.wanted = step.replicas if state.windows else self.current
+        step = self.decision or self.tuner.next_step()
+        if self.decision is not None or (isinstance(step, Measure) and self.tuner.measurements):
+            self.wanted, self.wanted_mode = step.replicas, step.mode
+
+    def _replay(self, state: TuningState) -> None:
+        """Tells the tuner the windows of a checkpoint."""
+        for mode in self.tuner.modes:
+            for count, rates in (state.fused_windows if mode == FUSED else state.windows).items():
+                for rate in rates:
+                    self.tuner.record(count, rate)
+            if state.captured is None:
+                return
+            if self.tuner.has_more:
+                self.tuner.decide(state.captured)
+
+    def _decision_of(self, state: TuningState) -> Decision | None:
+        """The decision of a checkpoint, if it is sure, and for a mode that this run may have."""
+        decision, modes = state.decision, self.tuner.modes
+        if decision is None or not decision.complete:
+            return None
+        if decision.mode is None and CAPTURED in modes:  # from a version without modes
+            decision = replace(decision, mode=CAPTURED)
+        return decision if decision.mode in modes else None
 
     def _new_windows(self) -> ThroughputWindows:
         config, replicas = self._config, self.current * len(self._config.devices)
@@ -156,9 +213,15 @@ class OnlineTuning:
         """State for a checkpoint, as JSON values; before the decision, also saves the facts."""
         if self.decision is None:
             self.save()
-        windows = {m.replicas: list(m.windows) for m in self.tuner.measurements}
+        tuner = self.tuner
+        fused, windows = (
+            {m.replicas: list(m.windows) for m in tuner.measurements if (m.mode == FUSED) is of_fused}
+            for of_fused in (True, False)
+        )
+        captured = tuner.decisions[0] if tuner.decisions and len(tuner.modes) > 1 else None
+        before = self.earlier, self._seconds_before
         return TuningState(
-            self.counts, windows, self.decision, self.earlier, self._seconds_before
+            self.counts, windows, self.decision, *before, self.modes, captured, fused
         ).to_metadata()
 
     def earlier_positions(self, examples: int) -> tuple[RoundPositions, int] | None:
@@ -184,31 +247,49 @@ class OnlineTuning:
 
     def limit(self, fit: int, why: str) -> None:
         """Lowers the greatest count to try to `fit`; why: the reason."""
-        if fit < self.tuner.most:
-            self.tuner.limit(fit, why)
+        if fit < self.tuner.current.most:
+            self.tuner.current.limit(fit, why)
+
+    def leave_out_fused(self, why: str) -> None:
+        """Measures no fused replicas, before any are; why: the reason."""
+        if self.tuner.has_more:
+            self.tuner.leave_out(why)
+
+    @property
+    def wants_change(self) -> bool:
+        """True if the run should go on with another count or mode."""
+        return (self.wanted, self.wanted_mode) != (self.current, self.mode)
 
     def begin_run(self, steps_per_launch: int, settled: Callable[[], bool]) -> None:
         """Called before each run of the engine; see ThroughputWindows.begin."""
         self._windows.begin(steps_per_launch, settled)
 
     def on_results(self, results: RoundResults) -> bool:
-        """Adds results, in the order of rounds; returns whether another count is wanted."""
-        if self.decision is None and self.wanted == self.current:
+        """Adds results, in the order of rounds; returns whether another count or mode is wanted."""
+        if self.decision is None and not self.wants_change:
             rate = self._windows.add(results)
             if rate is not None:
                 known = self.tuner.record(self.current, rate)
                 if not self.end_in_time(results.rounds[-1]):
                     self._decide()
-                if self.wanted != self.current and self.decision is None:
-                    self._say(f"{_per_device(self.current)}: {_rate_text(known)}; trying {self.wanted}")
-        return self.wanted != self.current
+                if self.wants_change and self.decision is None:
+                    other = "" if self.wanted_mode == self.mode else mode_text(self.wanted_mode)
+                    here = _per_device(self.current, self.mode)
+                    self._say(f"{here}: {_rate_text(known)}; trying {self.wanted}{other}")
+        return self.wants_change
 
     def end_in_time(self, round: int) -> bool:
-        """Decides for the best count so far if half of the run is over; returns whether it has decided."""
+        """Decides for the best count so far if half of the run is over; returns whether it has decided.
+
+        After a quarter of the run fused replicas have their turn.
+        """
         if self.decision is None and self.tuner.measurements:
             share = self._share_done(self.counts[0][0], self._seconds_before, round)
             if share >= _LONGEST_SHARE:
                 self.tuner.end("half of the run was over before this was sure: it takes a longer one")
+                self._decide()
+            elif self.tuner.has_more and share >= _LONGEST_SHARE / 2:
+                self.tuner.end_mode("a quarter of the run was over")
                 self._decide()
         return self.decision is not None
 
@@ -216,31 +297,50 @@ class OnlineTuning:
         """Records that the run trains with the wanted count from this round on."""
         self.current = self.wanted
         self.counts = [*self.counts, (round, self.current)]
+        self._begin_anew()
+
+    def changed_mode(self, round: int) -> None:
+        """Records that the run trains with the wanted mode from this round on."""
+        self.mode = self.wanted_mode
+        if self.mode is not None:
+            self.modes = [*self.modes, (round, self.mode)]
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
         self._windows = self._new_windows()
         self.save()
 
     def refused(self, reason: str) -> None:
         """Continues without the wanted count, for which memory did not suffice."""
-        refused = self.wanted
-        self._say(f"{_per_device(refused)} have no room: {reason}")
-        if any(known.replicas == refused for known in self.tuner.measurements):
-            here = next(known for known in self.tuner.measurements if known.replicas == self.current)
+        refused, here = self.wanted, (self.current, self.mode)
+        self._say(f"{_per_device(refused, self.mode)} have no room: {reason}")
+        if self.decision is not None or refused in {
+            known.replicas for known in self.tuner.current.measurements
+        }:
+            known = next(known for known in self.tuner.measurements if (known.replicas, known.mode) == here)
             why = f"there is no room any more for {refused}"
-            self._settle(Decision(self.current, here.images_per_second, why, complete=False))
+            self._settle(Decision(self.current, known.images_per_second, why, complete=False, mode=self.mode))
         else:
-            self.tuner.limit(refused - 1, f"{refused} did not fit into memory beside all else")
+            self.tuner.current.limit(refused - 1, f"{refused} did not fit into memory beside all else")
             self._decide()
+
+    def not_fused(self, reason: str) -> None:
+        """Continues without fused replicas, which cannot be had."""
+        self._say(f"replicas are not fused: {reason}")
+        self.tuner.leave_out(reason)
+        self.wanted_mode = self.mode
+        self._decide()
 
     def _decide(self) -> None:
         step = self.tuner.next_step()
         if isinstance(step, Decision):
             self._settle(step)
         else:
-            self.wanted = step.replicas
+            self.wanted, self.wanted_mode = step.replicas, step.mode
 
     def _settle(self, decision: Decision) -> None:
-        self.decision, self.wanted = decision, decision.replicas
-        self._say(f"{_per_device(decision.replicas)} from now on: {decision.reason}")
+        self.decision, self.wanted, self.wanted_mode = decision, decision.replicas, decision.mode
+        self._say(f"{_per_device(decision.replicas, decision.mode)} from now on: {decision.reason}")
         result = self.result(0.0, interrupted=False)
         for doubt in () if result is None else result.doubts:
             self._say(f"warning: {doubt}")
@@ -264,8 +364,9 @@ class OnlineTuning:
             choice = so_far.next_step()
             assert isinstance(choice, Decision)
             decision = choice
-        why = self.tuner.why_no_more
-        return TuningResult(decision, measurements, self.tuner.most, why, seconds, interrupted)
+        most, why = self.tuner.current.most, self.tuner.current.why_no_more
+        left_out = self.tuner.left_out
+        return TuningResult(decision, measurements, most, why, seconds, interrupted, left_out)
 
     def facts(self) -> dict[str, Any]:
         """Decision, measurements and changes so far, as JSON values."""
@@ -276,6 +377,7 @@ class OnlineTuning:
             "batch_size": self._config.batch_size,
             "threshold": self.tuner.threshold,
             "changes": _as_facts(self.counts),
+            **({"mode_changes": _as_facts(self.modes, "replica_mode")} if self.modes else {}),
             "earlier": [{"batch_size": size, "changes": _as_facts(former)} for size, former in self.earlier],
         }
 
@@ -307,12 +409,12 @@ def tuning_of(
     return OnlineTuning(config, batches, say, save, share_done, state)
 
 
-def _as_facts(counts: list[tuple[int, int]]) -> list[dict[str, int]]:
-    return [{"round": round, "replicas_per_device": count} for round, count in counts]
+def _as_facts(changes: Sequence[tuple[int, Any]], what: str = "replicas_per_device") -> list[dict[str, Any]]:
+    return [{"round": round, what: value} for round, value in changes]
 
 
-def _per_device(count: int) -> str:
-    return f"{count} replica{'' if count == 1 else 's'} per device"
+def _per_device(count: int, mode: str | None = None) -> str:
+    return f"{count}{mode_text(mode)} replica{'' if count == 1 else 's'} per device"
 
 
 def _rate_text(known: Measurement) -> str:

@@ -119,7 +119,11 @@ class TrainingConfig:
     staleness: int = same_option(Synchronisation, "staleness", fixed=True, ignored=_unaveraged)
     ema: float | None = same_option(Synchronisation, "ema", "Its model is model-ema.safetensors.", fixed=True)
     dispatch: str = same_option(Synchronisation, "dispatch", ignored=_alone)
-    replica_mode: str = same_option(Synchronisation, "replica_mode", ignored=_alone)
+    replica_mode: str = same_option(
+        Synchronisation,
+        "replica_mode",
+        ignored=lambda run: "it is for GPUs" if run.device_kinds == {"CPU"} else "",
+    )
     ssgd_epoch: int | None = option(
         None,
         "Switch from --sync sma to ssgd after this epoch.",

@@ -18,8 +18,8 @@ BeforeRun = Callable[[int, Callable[[], bool]], None]
 class LaunchPace:
     """Runs an engine on a data set, with launches of about 20 ms; see `StepsChoice`.
 
-    The number of steps per launch is measured once for each number of replicas, in its first rounds. Results
-    do not depend on it. If launches have one step, or the number is given, nothing is measured.
+    The number of steps per launch is measured once for each number and mode of replicas, in its first rounds.
+    Results do not depend on it. If launches have one step, or the number is given, nothing is measured.
     before_run: called before each run of the engine.
     """
 
@@ -28,21 +28,27 @@ class LaunchPace:
         engine: LearningEngine,
         batches: DatasetBatches,
         chooses: bool,
-        known: dict[int, int] | None = None,
+        known: dict[tuple[int, bool], int] | None = None,
     ):
         """chooses: whether to measure the number of steps per launch.
 
-        known: numbers found so far, by number of replicas; updated in place, to be shared with later engines.
+        known: numbers found so far, by number of replicas and whether they are fused; updated in place, to
+        be shared with later engines.
         """
         self._engine, self._batches, self._chooses = engine, batches, chooses
         self._known = {} if known is None else known
         self.before_run: BeforeRun = lambda steps, settled: None
         self._follow()
 
+    @property
+    def _replicas(self) -> tuple[int, bool]:
+        """Number of replicas, and whether they are fused."""
+        return self._engine.learners.count, self._engine.options.fused
+
     def _follow(self) -> None:
-        """Uses the known number for the current count of replicas, or starts to measure it."""
+        """Uses the known number for the current replicas, or starts to measure it."""
         self._choice = StepsChoice()
-        steps = self._known.get(self._engine.learners.count)
+        steps = self._known.get(self._replicas)
         finds = self._chooses and self._engine.most_steps_per_launch > 1
         self._choosing = finds and steps is None
         if finds and steps is not None:
@@ -53,8 +59,8 @@ class LaunchPace:
         self._batches.steps_per_launch = steps
 
     @contextmanager
-    def resizing(self) -> Iterator[None]:
-        """Context in which the engine's number of replicas changes; afterwards the steps are chosen anew."""
+    def changing(self) -> Iterator[None]:
+        """Context in which the engine's replicas change; afterwards the steps are chosen anew."""
         if not self._chooses:
             yield
             return
@@ -89,6 +95,6 @@ class LaunchPace:
 
     def _choose(self) -> None:
         steps = min(self._engine.most_steps_per_launch, self._choice.steps)
-        self._known[self._engine.learners.count] = steps
+        self._known[self._replicas] = steps
         self._choosing = False
         self._set(steps)

@@ -8,14 +8,16 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from scheduler.averaging.synchronisation import alpha_bound
+from scheduler.averaging.synchronisation import REPLICA_MODES, alpha_bound
 from scheduler.batches.sources import DatasetBatches
-from scheduler.decisions.replica_tuner import THRESHOLD, Decision, Measurement, ReplicaTuner
+from scheduler.decisions.mode_tuner import ModeTuner
+from scheduler.decisions.replica_tuner import THRESHOLD, Decision, Measure, Measurement
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
 from scheduler.options import POSITIVE, documents_options, option, read_options
 from scheduler.replicas.device_plans import DevicePlans
 from scheduler.replicas.replica_counts import MOST_REPLICAS
+from scheduler.replicas.round_launcher import why_not_fused
 from scheduler.training.classifier_step import build_engine, build_step
 from scheduler.training.config import TrainingConfig
 from scheduler.training.launch_pace import LaunchPace
@@ -24,7 +26,13 @@ from scheduler.training.throughput_windows import ThroughputWindows
 from scheduler.training.tuning_result import TuningResult
 from tensorbow.data import load
 from tensorbow.devices import get_device
-from tensorbow.errors import AbortedError, CancelledError
+from tensorbow.errors import (
+    AbortedError,
+    CancelledError,
+    ResourceExhaustedError,
+    TensorBowError,
+    UnimplementedError,
+)
 from tensorbow.kinds import Kind, number, whole
 from tensorbow.models import get_model
 from tensorbow.optimizers import Constant
@@ -55,11 +63,24 @@ class TuningOptions:
         0.3, "Shortest length in seconds of a window, and of the warm-up before the first.", POSITIVE
     )
     max_seconds: float | None = option(
-        None, "Decide after this many seconds, from the windows so far.", POSITIVE, shown="no limit"
+        None,
+        "Decide after this many seconds, from the windows so far; of two replica modes, the first has half.",
+        POSITIVE,
+        shown="no limit",
     )
 
     def __post_init__(self) -> None:
         read_options(self)
+
+
+def modes_of(config: TrainingConfig) -> tuple[str | None, ...]:
+    """Modes of replicas to measure on a run's devices, in this order: with "auto" those of GPUs; else the
+    given one. CPU devices have none.
+    """
+    if config.device_kinds != {"GPU"}:
+        return (None,)
+    auto, *modes = REPLICA_MODES
+    return (*modes,) if config.replica_mode == auto else (config.replica_mode,)
 
 
 def limit_before_memory(
@@ -86,11 +107,12 @@ def _limit_by_alpha(config: TrainingConfig, alpha: float, most: int) -> int:
 
 
 class ThroughputTuning:
-    """Measures the counts of replicas that a `ReplicaTuner` asks for, with the options of a training run.
+    """Measures the counts of replicas that a `ModeTuner` asks for, with the options of a training run.
 
     All devices get the same count. Each count gets a `LearningEngine` like that of a run with this count: the
     same plans, streams, batches, averaging and steps per launch. `steps_per_launch` has the numbers measured
-    by number of replicas, if none is given.
+    by number of replicas and whether they are fused, if none is given. On GPUs, with `replica_mode` "auto",
+    counts are measured with captured replicas and then with fused ones, where the step's can be fused.
     """
 
     def __init__(
@@ -108,11 +130,18 @@ class ThroughputTuning:
         self._on_window = on_window
         self._dataset, _ = load(config.dataset, config.data_dir)
         self._batches(1)
+        self._why_not_fused = ""
         self.most, self.why_no_more = self._limit()
-        self.tuner = ReplicaTuner(
-            self.most, self.options.threshold, self.options.windows, why_no_more=self.why_no_more
+        self.tuner = ModeTuner(
+            modes_of(config),
+            self.most,
+            self.options.threshold,
+            self.options.windows,
+            why_no_more=self.why_no_more,
         )
-        self.steps_per_launch: dict[int, int] = {}  # measured, by number of replicas
+        if self.tuner.has_more and (why := self._why_not_fused):
+            self.tuner.leave_out(why)
+        self.steps_per_launch: dict[tuple[int, bool], int] = {}  # measured
         self._engine: LearningEngine | None = None
         self._stopping = False
 
@@ -148,15 +177,9 @@ class ThroughputTuning:
         """Replicas, up to `most`, that fit on a device, by a dry run of their allocations; and its name."""
         config, devices = self.config, len(self.config.devices)
         program, specs = build_step(config, self._dataset, self._rate)
-        options = config.synchronisation
-        plans = DevicePlans(
-            program,
-            specs,
-            get_device(name),
-            options,
-            most * devices,
-            config.results_kept,
-        )
+        options, device = config.synchronisation, get_device(name)
+        plans = DevicePlans(program, specs, device, options, most * devices, config.results_kept)
+        self._why_not_fused = why_not_fused(plans.step, device, options, most * devices)
         return plans.most_that_fit(most), name
 
     # Measuring ----------------------------------------------------------------------------------
@@ -168,7 +191,10 @@ class ThroughputTuning:
         a stop. Also raises what training raises.
         """
         started = time.perf_counter()
-        self._deadline = started + (self.options.max_seconds or math.inf)
+        seconds = self.options.max_seconds or math.inf
+        self._deadline = self._deadline_of_mode = started + seconds
+        if self.tuner.has_more:
+            self._deadline_of_mode = started + seconds / 2
         devices = [get_device(name) for name in self.config.devices]
         with closing(PrecisionSetting(devices, self.config.compute)):
             while not isinstance(step := self._next_step(), Decision):
@@ -180,6 +206,7 @@ class ThroughputTuning:
             self.why_no_more,
             time.perf_counter() - started,
             self._stopping and not step.complete,
+            self.tuner.left_out,
         )
 
     def request_stop(self) -> None:
@@ -188,19 +215,20 @@ class ThroughputTuning:
         if self._engine is not None:
             self._engine.request_stop()
 
-    def _next_step(self) -> Decision | int:
-        """The decision, or the next count to measure. Ends the tuner when time is over or on a stop."""
-        reason = None
+    def _next_step(self) -> Decision | Measure:
+        """The decision, or what to measure next. Ends the tuner when time is over or on a stop."""
+        reason, now = None, time.perf_counter()
         if self._stopping:
             reason = "interrupted"
-        elif time.perf_counter() >= self._deadline:
+        elif now >= self._deadline:
             reason = f"max_seconds {self.options.max_seconds:g} are over"
+        elif self.tuner.has_more and self.tuner.measurements and now >= self._deadline_of_mode:
+            self.tuner.end_mode(f"half of max_seconds {self.options.max_seconds:g} was over")
         if reason is not None:
             if not self.tuner.measurements:
                 raise self._nothing_known(reason)
             self.tuner.end(reason)
-        step = self.tuner.next_step()
-        return step if isinstance(step, Decision) else step.replicas
+        return self.tuner.next_step()
 
     def _nothing_known(self, reason: str) -> CancelledError | AbortedError:
         text = f"tuning ended before one window of {self.config.model} was measured: {reason}"
@@ -208,23 +236,31 @@ class ThroughputTuning:
             return CancelledError(text)
         return AbortedError(f"{text}; give more max_seconds, or fewer window_seconds")
 
-    def _measure(self, count: int) -> None:
-        """Trains with `count` replicas per device until the tuner asks for another count or decides."""
-        config = replace(self.config, replicas_per_device=count)
+    def _measure(self, step: Measure) -> None:
+        """Trains with so many replicas per device until the tuner asks for others or decides."""
+        count, mode = step.replicas, step.mode or self.config.replica_mode
+        config = replace(self.config, replicas_per_device=count, replica_mode=mode)
         batches = self._batches(count)
         schedule = Constant(self._rate)
         windows = ThroughputWindows(
             config.replicas, config.batch_size, config.tau, self.options.window_seconds
         )
-        self._engine = engine = build_engine(config, self._dataset, schedule, config.synchronisation)
+        try:
+            engine = build_engine(config, self._dataset, schedule, config.synchronisation)
+        except (UnimplementedError, ResourceExhaustedError) as error:
+            self._go_on_without(step, error)
+            return
+        self._engine, over = engine, False
 
         def on_results(results: RoundResults) -> None:
+            nonlocal over
             rate = windows.add(results)
-            if rate is not None:
+            if rate is not None and not over:
                 self._on_window(self.tuner.record(count, rate))
-                if self._next_step() != count:
-                    engine.request_stop()
-            elif time.perf_counter() >= self._deadline:
+                following = self._next_step()
+                over = (following.replicas, following.mode) != (count, step.mode)
+                over |= isinstance(following, Decision)
+            if over or time.perf_counter() >= self._deadline:
                 engine.request_stop()
 
         with engine:
@@ -236,6 +272,16 @@ class ThroughputTuning:
                 engine.request_stop()
             pace.run(0, _ENDLESS, on_results)
             self._engine = None
+
+    def _go_on_without(self, step: Measure, error: TensorBowError) -> None:
+        """Leaves out fused replicas that cannot be had, or so many of them; raises any other error."""
+        measured = [known.replicas for known in self.tuner.current.measurements]
+        if self.tuner.mode == self.tuner.modes[0] or step.replicas in measured:
+            raise error
+        if measured and isinstance(error, ResourceExhaustedError):
+            self.tuner.current.limit(step.replicas - 1, f"{step.replicas} fused did not fit into memory")
+        else:
+            self.tuner.leave_out(str(error))
 
 
 _ENDLESS = 1 << 40  # rounds

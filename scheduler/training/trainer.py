@@ -12,7 +12,8 @@ from scheduler.batches.sources import DatasetBatches
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
 from scheduler.replicas.resizing import most_that_fit
-from scheduler.training.auto import tuning_of
+from scheduler.replicas.round_launcher import why_not_fused
+from scheduler.training.auto import FUSED, OnlineTuning, tuning_of
 from scheduler.training.classifier_step import build_engine, build_schedule
 from scheduler.training.config import DEFAULT_REPLICAS, TrainingConfig
 from scheduler.training.evaluation import Evaluation, Evaluator
@@ -35,7 +36,7 @@ from scheduler.training.tuning_result import TuningResult
 from tensorbow.data import load
 from tensorbow.devices import GpuMonitor, get_device
 from tensorbow.devices.cuda_runtime import CudaError
-from tensorbow.errors import NumericsError, ResourceExhaustedError
+from tensorbow.errors import NumericsError, ResourceExhaustedError, UnimplementedError
 from tensorbow.kinds import Flag, checked, instance
 from tensorbow.models import get_model
 from tensorbow.optimizers import SLOT_FORM, Schedule
@@ -106,6 +107,7 @@ class Trainer:
         averaging, current_config = config.synchronisation_for(positions.first_round), config
         if tuning is not None:
             current_config = replace(config, replicas_per_device=tuning.current)
+            averaging = replace(averaging, replica_mode=tuning.mode or averaging.replica_mode)
         self._engine = build_engine(current_config, self._train_set, self.schedule, averaging)
         self._pace = LaunchPace(self._engine, self._batches, config.steps_per_launch is None)
         if tuning is not None:
@@ -116,8 +118,11 @@ class Trainer:
         if notice:
             self._progress.line(notice)
         if tuning is not None:
-            options, most = self.engine.options, tuning.tuner.most
-            tuning.limit(*most_that_fit(self.engine.learners, options, most))
+            options, learners = self.engine.options, self.engine.learners
+            tuning.limit(*most_that_fit(learners, options, tuning.tuner.current.most))
+            step = self._engine.executables_of(0)[0]
+            if why := why_not_fused(step, devices[0], options, learners.count):
+                tuning.leave_out_fused(why)
         self.engine.initialize()
         self._begin(self.folder.checkpoint)
         self.folder.checkpoint = None  # its arrays are copied
@@ -250,17 +255,20 @@ class Trainer:
         return max(shares)
 
     def _follow_tuning(self) -> None:
-        """Changes to the number of replicas that the tuning wants; alpha and learning rate change with it."""
+        """Changes to the replicas that the tuning wants; alpha and learning rate change with their number."""
         config, round, tuning = self.config, self._tally.round, self._tuning
         if tuning is not None:
             tuning.end_in_time(round)
-        while tuning is not None and tuning.wanted != tuning.current:
+        while tuning is not None and tuning.wants_change:
+            if tuning.wanted == tuning.current:
+                self._follow_mode(tuning)
+                continue
             replicas = tuning.wanted * len(config.devices)
             positions = self._batches.positions.resized(round, replicas)
             schedule = build_schedule(config, replicas, positions)
             ssgd_from = config.synchronisation_for(positions.first_round).ssgd_from
             try:
-                with self._pace.resizing():
+                with self._pace.changing():
                     self.engine.resize(tuning.wanted, round, schedule, ssgd_from)
             except ResourceExhaustedError as error:
                 tuning.refused(str(error))
@@ -270,6 +278,19 @@ class Trainer:
             self._tally.test_accuracies = None  # they were of the old replicas
             self._progress.expect(positions.first_round(config.epochs))
             tuning.changed(round)
+
+    def _follow_mode(self, tuning: OnlineTuning) -> None:
+        """Changes to the mode of replicas that the tuning wants."""
+        fused = tuning.wanted_mode == FUSED
+        try:
+            with self._pace.changing():
+                self.engine.fuse(fused)
+        except (UnimplementedError, ResourceExhaustedError) as error:
+            if not fused:
+                raise
+            tuning.not_fused(str(error))
+        else:
+            tuning.changed_mode(self._tally.round)
 
     def _train_rounds(self) -> None:
         """Trains until a checkpoint or an evaluation is due."""

@@ -12,7 +12,8 @@ from scheduler.decisions.replica_tuner import STEADY, Decision, Measurement
 class TuningResult:
     """Measurements and decision of a tuning; images per second are of all devices together.
 
-    most, why_no_more: the greatest count to try, and the reason for this limit. seconds: duration.
+    most, why_no_more: the greatest count to try, and the reason for this limit. seconds: duration. not_fused:
+    why fused replicas were not measured, where they would have been.
     """
 
     decision: Decision
@@ -21,6 +22,7 @@ class TuningResult:
     why_no_more: str
     seconds: float
     interrupted: bool
+    not_fused: str = ""
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -28,17 +30,24 @@ class TuningResult:
         said = [] if self.decision.complete else ["not sure: it was ended early"]
         least_steady = max(self.measurements, key=lambda known: known.spread)
         if least_steady.spread > STEADY:
+            which = f"{least_steady.replicas}{mode_text(least_steady.mode)} per device"
             said.append(
-                f"windows of {least_steady.replicas} per device are up to {least_steady.spread:.0%} apart: "
+                f"windows of {which} are up to {least_steady.spread:.0%} apart: "
                 "the machine may have done other work meanwhile, and another tuning may choose otherwise"
             )
         return tuple(said)
+
+    @property
+    def mode_facts(self) -> dict[str, str]:
+        """Mode of the choice, and why fused replicas were not measured, as JSON values; empty on CPUs."""
+        return {**mode_fact(self.decision), **({"not_fused": self.not_fused} if self.not_fused else {})}
 
     def to_dict(self) -> dict[str, Any]:
         """Decision and measurements as JSON values."""
         decision = self.decision
         return {
             "replicas_per_device": decision.replicas,
+            **self.mode_facts,
             "images_per_second": round(decision.images_per_second, 1),
             "reason": decision.reason,
             "complete": decision.complete,
@@ -48,6 +57,7 @@ class TuningResult:
             "measurements": [
                 {
                     "replicas_per_device": known.replicas,
+                    **mode_fact(known),
                     "images_per_second": round(known.images_per_second, 1),
                     "spread": round(known.spread, 4),
                     "windows": [round(window, 1) for window in known.windows],
@@ -55,3 +65,13 @@ class TuningResult:
                 for known in self.measurements
             ],
         }
+
+
+def mode_fact(known: Measurement | Decision) -> dict[str, str]:
+    """Mode of replicas as a JSON value; empty on devices without modes."""
+    return {} if known.mode is None else {"replica_mode": known.mode}
+
+
+def mode_text(mode: str | None) -> str:
+    """Mode of replicas behind their number, as text; empty on devices without modes."""
+    return "" if mode is None else f" {mode}"

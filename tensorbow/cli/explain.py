@@ -13,7 +13,7 @@ from allocators import format_nbytes
 from scheduler import TrainingConfig, build_program
 from scheduler.replicas.device_plans import DevicePlans
 from scheduler.replicas.memory import planned_nbytes
-from scheduler.replicas.step_summary import calls_of
+from scheduler.replicas.step_summary import calls_of, mode_of
 from tensorbow.cli.options import MODELS_HELP, add_options, checked, given_options
 from tensorbow.data import make_synthetic
 from tensorbow.devices import Device, get_device
@@ -41,7 +41,8 @@ class Plans:
 @click.argument("model", metavar="MODEL")
 @add_options(
     TrainingConfig,
-    *("dataset", "batch_size", "replicas_per_device", "devices", "sync", "tau", "dispatch", "staleness"),
+    *("dataset", "batch_size", "replicas_per_device", "devices", "sync", "tau", "dispatch", "replica_mode"),
+    "staleness",
     dataset="Only the size of its pictures is used; its files are not read.",
     devices="Shows the plan of the first.",
 )
@@ -103,6 +104,7 @@ def _summary(config: TrainingConfig, plans: Plans, device: Device) -> str:
         f"{wanting}",
         f"  peak of a step       {step.peak_nbytes:>15,} bytes of intermediate values and scratch; "
         f"lower bound {step.lower_bound_nbytes:,} ({slack:.1%} above)",
+        *(f"  {line}" for line in mode_of(step, device, config.synchronisation, config.replicas)),
         *(f"  {line}" for line in calls_of(step, device)),
     ]
     return "\n".join(lines)

@@ -15,8 +15,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from scheduler import Measurement, ThroughputTuning, TrainingConfig, TuningOptions, TuningResult
+from scheduler import Decision, Measurement, ThroughputTuning, TrainingConfig, TuningOptions, TuningResult
 from scheduler.options import options_of
+from scheduler.training.tuning_result import mode_fact
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import (
     MODELS_HELP,
@@ -39,7 +40,8 @@ _NAMES = re.compile(rf"\b({'|'.join(name for name in TUNING_OPTIONS if '_' in na
 @click.argument("model", required=False, metavar="[MODEL]")
 @add_options(
     TrainingConfig,
-    *("dataset", "data_dir", "batch_size", "devices", "sync", "dispatch", "compute", "tau", "seed"),
+    *("dataset", "data_dir", "batch_size", "devices", "sync", "dispatch", "replica_mode", "compute", "tau"),
+    "seed",
     devices="All get the same number of replicas.",
 )
 @click.option(
@@ -72,10 +74,11 @@ def tune(
     """Measure images/s of MODEL with 1, 2, 3, ... replicas per device, and recommend a number.
 
     It chooses the smallest count whose throughput is within the threshold of the greatest, measured with the
-    steps per launch of a training run. The spread of a count is the difference between its fastest and
-    slowest window as a fraction of the median: a few percent on an idle machine. Each count takes about two
-    seconds, or longer if its windows differ. No model is saved. Ctrl-C stops within a launch and shows the
-    results so far.
+    steps per launch of a training run. On GPUs it measures captured and then fused replicas, unless
+    --replica-mode names one, and recommends the faster. The spread of a count is the difference between its
+    fastest and slowest window as a fraction of the median: a few percent on an idle machine. Each count takes
+    about two seconds, or longer if its windows differ. No model is saved. Ctrl-C stops within a launch and
+    shows the results so far.
     """
     given = given_options(context, RUN_OPTIONS.keys() - TUNING_OPTIONS.keys())
     config = checked(given, config_file)
@@ -126,33 +129,42 @@ def _shown_windows(console: Console) -> Iterator[Callable[[Measurement], None]]:
 
         def show(measurement: Measurement) -> None:
             status.update(
-                f"{_replicas(measurement.replicas)} per device, window {len(measurement.windows)}: "
+                f"{_replicas(measurement)} per device, window {len(measurement.windows)}: "
                 f"{measurement.windows[-1]:,.0f} images/s"
             )
 
         yield show
 
 
-def _replicas(count: int) -> str:
-    return f"{count} replica{'' if count == 1 else 's'}"
+def _replicas(known: Measurement | Decision) -> str:
+    """Number of replicas, and their mode where there are any, as text."""
+    mode = "" if known.mode is None else f"{known.mode} "
+    return f"{known.replicas} {mode}replica{'' if known.replicas == 1 else 's'}"
 
 
 def _gains(result: TuningResult) -> list[float | None]:
-    """Relative gain of each measurement over the previous count; None for the first."""
-    rates = [measurement.images_per_second for measurement in result.measurements]
-    return [None, *(rate / before - 1 for before, rate in pairwise(rates))]
+    """Relative gain of each measurement over the previous count of its mode; None for the first."""
+    pairs = pairwise(result.measurements)
+    gains = [
+        known.images_per_second / before.images_per_second - 1 if known.mode == before.mode else None
+        for before, known in pairs
+    ]
+    return [None, *gains]
 
 
 def _command(
     config: TrainingConfig, given: Mapping[str, Any], config_file: Path | None, result: TuningResult
 ) -> str:
-    """Command line that trains with the chosen number of replicas."""
+    """Command line that trains with the chosen number and mode of replicas."""
     words = ["tensorbow", "train", config.model, "--replicas-per-gpu", str(result.decision.replicas)]
     if config_file is not None:
         words += ["--config", str(config_file)]
     for name, value in given.items():
-        if name != "model":
+        if name not in ("model", "replica_mode"):
             words += [f"--{name.replace('_', '-')}", str(value)]
+    mode = result.decision.mode or config.replica_mode
+    if "replica_mode" in given or (mode == "fused" and config.replica_mode != mode):
+        words += ["--replica-mode", mode]
     return shlex.join(words)
 
 
@@ -160,16 +172,19 @@ def _show(console: Console, config: TrainingConfig, result: TuningResult, comman
     """Prints the table, the choice with its reason, and the command to train with it."""
     where = f"{config.sync}, on {', '.join(config.devices)}"
     _line(console, f"{config.model} on {config.dataset}, batch {config.batch_size} per replica, {where}")
+    decision = result.decision
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("replicas per device", justify="right")
+    if decision.mode is not None:
+        table.add_column("mode")
     for column in ("images/s", "spread", "gain", "windows"):
         table.add_column(column, justify="right")
     table.add_column("")
-    decision = result.decision
     for measurement, gain in zip(result.measurements, _gains(result), strict=True):
-        chosen = measurement.replicas == decision.replicas
+        chosen = (measurement.replicas, measurement.mode) == (decision.replicas, decision.mode)
         table.add_row(
             str(measurement.replicas),
+            *mode_fact(measurement).values(),
             f"{measurement.images_per_second:,.0f}",
             f"{measurement.spread:.1%}" if len(measurement.windows) > 1 else "",
             "" if gain is None else f"{gain:+.1%}",
@@ -178,7 +193,9 @@ def _show(console: Console, config: TrainingConfig, result: TuningResult, comman
             style="bold" if chosen else None,
         )
     console.print(table)
-    _line(console, f"{_replicas(decision.replicas)} per device: {_as_typed(decision.reason)}")
+    _line(console, f"{_replicas(decision)} per device: {_as_typed(decision.reason)}")
+    if result.not_fused:
+        _line(console, f"fused replicas were not measured: {result.not_fused}")
     for doubt in result.doubts:
         _line(console, f"warning: {doubt}")
     _line(console, command)
@@ -205,6 +222,7 @@ def _facts(
         "tau": config.tau,
         "threshold": options.threshold,
         "replicas_per_device": decision.replicas,
+        **result.mode_facts,
         "images_per_second": round(decision.images_per_second, 1),
         "reason": _as_typed(decision.reason),
         "complete": decision.complete,
@@ -217,6 +235,7 @@ def _facts(
         "measurements": [
             {
                 "replicas_per_device": measurement.replicas,
+                **mode_fact(measurement),
                 "images_per_second": round(measurement.images_per_second, 1),
                 "spread": round(measurement.spread, 4),
                 "gain": None if gain is None else round(gain, 4),

@@ -6,13 +6,14 @@ import io
 from pathlib import Path
 
 from scheduler import TrainingConfig, TuningResult
+from scheduler.training.tuning_result import mode_text
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import require_writable
 from tensorbow.errors import FailedPreconditionError
 from tensorbow.files import write_file
 
 FORMATS = ("png", "svg", "pdf")
-BLUE, ORANGE, GREY = "#1f5fa8", "#d9622b", "#8a8a8a"
+BLUE, GREEN, ORANGE, GREY = "#1f5fa8", "#2f8f4e", "#d9622b", "#8a8a8a"
 
 
 class ThroughputPicture:
@@ -39,31 +40,37 @@ class ThroughputPicture:
         require_writable("--picture", path)
 
     def draw(self, config: TrainingConfig, result: TuningResult) -> None:
-        """Plots medians, ranges of windows, and the choice. Raises ResourceExhaustedError for a full disk."""
+        """Plots medians, ranges of windows, and the choice; a line for each mode of replicas.
+
+        Raises ResourceExhaustedError for a full disk.
+        """
         from matplotlib.figure import Figure
         from matplotlib.ticker import FuncFormatter, MaxNLocator
 
         measurements, chosen = result.measurements, result.decision.replicas
         counts = [measurement.replicas for measurement in measurements]
-        medians = [measurement.images_per_second for measurement in measurements]
-        below = [m.images_per_second - min(m.windows) for m in measurements]
-        above = [max(m.windows) - m.images_per_second for m in measurements]
+        fastest = f"{chosen}{mode_text(result.decision.mode)}, {result.decision.images_per_second:,.0f}"
         choice = "chosen" if result.decision.complete else "best so far, not sure"
         figure = Figure(figsize=(7, 4.2), layout="constrained")
         axes = figure.add_subplot()
-        axes.errorbar(
-            counts,
-            medians,
-            yerr=[below, above],
-            color=BLUE,
-            ecolor=GREY,
-            elinewidth=1.2,
-            capsize=4,
-            marker="o",
-            markersize=5,
-            linewidth=1.6,
-            label="median and range of the windows",
-        )
+        for mode, color in zip(dict.fromkeys(m.mode for m in measurements), (BLUE, GREEN), strict=False):
+            of_mode = [m for m in measurements if m.mode == mode]
+            axes.errorbar(
+                [m.replicas for m in of_mode],
+                [m.images_per_second for m in of_mode],
+                yerr=[
+                    [m.images_per_second - min(m.windows) for m in of_mode],
+                    [max(m.windows) - m.images_per_second for m in of_mode],
+                ],
+                color=color,
+                ecolor=GREY,
+                elinewidth=1.2,
+                capsize=4,
+                marker="o",
+                markersize=5,
+                linewidth=1.6,
+                label=f"{'' if mode is None else f'{mode}: '}median and range of the windows",
+            )
         axes.plot(
             [chosen],
             [result.decision.images_per_second],
@@ -73,7 +80,7 @@ class ThroughputPicture:
             markerfacecolor="none",
             markeredgecolor=ORANGE,
             markeredgewidth=2.2,
-            label=f"{choice}: {chosen}, {result.decision.images_per_second:,.0f} images/s",
+            label=f"{choice}: {fastest} images/s",
         )
         axes.set_xlim(min(counts) - 0.5, max(counts) + 0.5)
         axes.set_ylim(0, 1.12 * max(max(m.windows) for m in measurements))

@@ -46,6 +46,12 @@ class Backend(ABC):
         """
         return None
 
+    def why_not_fused(self, step: Executable, variants: Sequence[str]) -> str:
+        """Reason why the replicas of a device cannot run in each other's kernels, as far as that is known
+        before the step is bound; empty if there is none. variants: the rounds' ends.
+        """
+        return "it is for GPUs"
+
     def launches(self, segment: Segment) -> Sequence[PlannedLaunch]:
         """Like `BoundPlan.launches`, before a plan is bound."""
         return ()

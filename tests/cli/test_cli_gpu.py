@@ -37,6 +37,14 @@ def test_explain_shows_graphs_and_merged_updates(found: EmulatedCuda, call: Call
     assert " updates in one pass: " in text
     assert text.count("workspace: 8,388,608 bytes") == 2  # of a replica, and of z
     assert "launched" not in text
+    assert "  replica mode: captured, side by side; can be fused\n" in text
+
+
+def test_explain_says_whether_replicas_are_fused(found: EmulatedCuda, call: Call) -> None:
+    words = ("explain", "logreg", "--devices", "gpu:0", "--replica-mode", "fused")
+    assert "  replica mode: fused, all replicas of a GPU in each kernel\n" in call(*words).out
+    assert "  replica mode: cannot be fused: dispatch is 'fcfs'\n" in call(*words, "--dispatch", "fcfs").out
+    assert "replica mode: " not in call("explain", "logreg").out
 
 
 def test_without_a_gpu_explain_says_what_is_missing(call: Call) -> None:

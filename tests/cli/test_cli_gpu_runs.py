@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections.abc import Iterator
@@ -11,14 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scheduler import Measurement
+from scheduler.decisions.mode_tuner import ModeTuner
 from tensorbow.data import load
 from tensorbow.devices import close_devices
 from tensorbow.devices import gpu_discovery as discovery
 from tensorbow.devices import registry as devices
+from tensorbow.errors import UnimplementedError
+from tensorbow.kernels.gpu.fused.plan import FusedPlan
 from tensorbow.training import load_arrays
 from tests.cli.conftest import Call
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
+from tests.scheduler_rig.ticking_clock import TickingClock
 
 pytestmark = needs_compiler
 RUN = ("train", "logreg", "--dataset", "digits", "--batch-size", 40, "--output", "run")  # 17 steps an epoch
@@ -72,11 +78,100 @@ def test_from_training_to_a_prediction(found: EmulatedCuda, call: Call) -> None:
     ]
 
 
-def test_tune_measures_on_the_gpu(found: EmulatedCuda, call: Call) -> None:
-    quick = ("--max-replicas", 2, "--windows", 1, "--window-seconds", 0.05, "--threshold", 0.9)
-    shown = call("tune", *RUN[1:4], "--devices", "gpu:0", *quick)
-    assert "--devices gpu:0" in shown.out
+QUICK = ("--max-replicas", 2, "--windows", 1, "--window-seconds", 0.01, "--json")
+TUNE = ("tune", *RUN[1:6], "--devices", "gpu:0", *QUICK)
+RATES = {"captured": {1: 100.0, 2: 180.0}, "fused": {1: 90.0, 2: 300.0}}
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[int, float]]:
+    """Made-up throughput of the measured rounds, by mode and count."""
+    record, rates = ModeTuner.record, {mode: {**curve} for mode, curve in RATES.items()}
+
+    def made_up(tuner: ModeTuner, replicas: int, rate: float) -> Measurement:
+        assert rate > 0
+        return record(tuner, replicas, rates[tuner.mode or ""][replicas])
+
+    monkeypatch.setattr(ModeTuner, "record", made_up)
+    return rates
+
+
+def rows(facts: dict[str, Any]) -> list[tuple[str, int]]:
+    return [(row["replica_mode"], row["replicas_per_device"]) for row in facts["measurements"]]
+
+
+def test_tune_measures_both_modes_on_the_gpu(
+    found: EmulatedCuda, call: Call, told: dict[str, dict[int, float]]
+) -> None:
+    lines = call(*TUNE).out.splitlines()
     assert found.counts["launch_graph"] > 20
+    assert lines[1].split()[:4] == ["replicas", "per", "device", "mode"]
+    assert [tuple(line.split()[:3]) for line in lines[2:6]] == [
+        ("1", "captured", "100"),
+        ("2", "captured", "180"),
+        ("1", "fused", "90"),
+        ("2", "fused", "300"),
+    ]
+    assert [line.split()[-1] == "chosen" for line in lines[2:6]] == [False, False, False, True]
+    assert lines[6].startswith("2 fused replicas per device: images/s grow up to it; ")
+    assert lines[6].endswith("; captured replicas reach 180 images/s, with 2 per device")
+    command = "tensorbow train logreg --replicas-per-gpu 2 --dataset digits --batch-size 40 --devices gpu:0"
+    assert lines[7] == f"{command} --replica-mode fused"
+    facts = json.loads(lines[8])
+    assert (facts["replica_mode"], facts["replicas_per_device"], facts["complete"]) == ("fused", 2, True)
+    assert rows(facts) == [("captured", 1), ("captured", 2), ("fused", 1), ("fused", 2)]
+    assert [row["gain"] for row in facts["measurements"]] == [None, 0.8, None, 2.3333]
+    before = found.counts["launch"]
+    assert call(*lines[7].split()[1:], "--epochs", 1, "--output", "run").status == 0
+    assert "replica_mode: fused" in Path("run/config.yaml").read_text()
+    assert found.counts["launch"] > before
+    told["fused"][2] = 170.0
+    ended = json.loads(call(*TUNE).out.splitlines()[-1])
+    assert (ended["replica_mode"], ended["replicas_per_device"]) == ("captured", 2)
+    assert "--replica-mode" not in ended["command"]
+
+
+@pytest.mark.parametrize("mode", ["captured", "fused"])
+@pytest.mark.usefixtures("told")
+def test_tune_measures_a_given_mode_only(found: EmulatedCuda, call: Call, mode: str) -> None:
+    facts = json.loads(call(*TUNE, "--replica-mode", mode).out.splitlines()[-1])
+    assert rows(facts) == [(mode, 1), (mode, 2)]
+    assert facts["command"].endswith(f" --replica-mode {mode}")
+    assert "not_fused" not in facts
+
+
+@pytest.mark.usefixtures("told")
+def test_tune_says_why_it_has_not_measured_fused_replicas(
+    found: EmulatedCuda, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = call(*TUNE, "--dispatch", "fcfs").out.splitlines()
+    assert "fused replicas were not measured: dispatch is 'fcfs'" in lines
+    facts = json.loads(lines[-1])
+    assert facts["not_fused"] == "dispatch is 'fcfs'"
+    assert rows(facts) == [("captured", 1), ("captured", 2)]
+
+    def refused(plan: FusedPlan, *arguments: object) -> None:
+        raise UnimplementedError("found out when it is bound")
+
+    monkeypatch.setattr(FusedPlan, "_check_launched", refused)
+    facts = json.loads(call(*TUNE).out.splitlines()[-1])
+    assert (rows(facts), facts["complete"]) == ([("captured", 1), ("captured", 2)], True)
+    assert "found out when it is bound" in facts["not_fused"]
+    ended = call(*TUNE, "--replica-mode", "fused")
+    assert "found out when it is bound" in ended.line
+    gc.collect()  # errors hold frames with pinned memory
+
+
+@pytest.mark.usefixtures("told")
+def test_captured_replicas_have_half_of_the_time(
+    found: EmulatedCuda, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.training.throughput_tuning.time", TickingClock(0.01))
+    ended = call(*TUNE, "--windows", 100_000, "--max-seconds", 4)
+    facts = json.loads(ended.out.splitlines()[-1])
+    assert rows(facts) == [("captured", 1), ("fused", 1)]
+    assert (facts["replica_mode"], facts["complete"]) == ("captured", False)
+    assert "half of --max-seconds 4 was over; fused replicas reach 90 images/s" in facts["reason"]
 
 
 def test_a_gpu_that_is_lost_ends_the_run_with_one_line_and_it_goes_on_later(

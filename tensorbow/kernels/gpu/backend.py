@@ -13,6 +13,7 @@ from tensorbow.devices.gpu_stream import GpuStream
 from tensorbow.errors import InternalError
 from tensorbow.kernels.binary_cache import cache_folder
 from tensorbow.kernels.gpu import kernels  # noqa: F401 - registers the kernels
+from tensorbow.kernels.gpu.fused.plan import why_not
 from tensorbow.kernels.gpu.fusion.fuse import fuse
 from tensorbow.kernels.gpu.launches import launches_of
 from tensorbow.kernels.gpu.plan import GpuPlan
@@ -68,6 +69,12 @@ class GpuBackend(Backend):
         if not self.capture or why_not_whole(rounds.step, rounds.variants):
             return None
         return GpuRounds([plan for plan in plans if isinstance(plan, GpuPlan)], rounds)
+
+    def why_not_fused(self, step: Executable, variants: Sequence[str]) -> str:
+        """See Backend.why_not_fused."""
+        if not self.capture:
+            return "steps are not captured"
+        return why_not_whole(step, variants) or why_not(step)
 
     def launches(self, segment: Segment) -> Sequence[PlannedLaunch]:
         """Lists calls that are captured together, and calls that are not captured."""

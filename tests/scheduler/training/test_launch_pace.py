@@ -22,7 +22,7 @@ class TimedEngine:
     def __init__(self, clock: TickingClock, *round_seconds: float) -> None:
         """round_seconds: of a round of the first run, the second and so on; the last holds for all others."""
         self.clock, self.round_seconds = clock, round_seconds
-        self.learners = SimpleNamespace(count=2)
+        self.learners, self.options = SimpleNamespace(count=2), SimpleNamespace(fused=False)
         self.steps_per_launch = 1
         self.runs: list[tuple[int, int]] = []
 

@@ -124,8 +124,8 @@ def test_it_measures_at_the_steps_of_a_launch_that_training_takes(monkeypatch: p
     monkeypatch.setattr("scheduler.training.launch_pace.perf_counter", lambda: next(readings))
     tuning = ThroughputTuning(config(), QUICK)
     tuning.run()
-    assert tuning.steps_per_launch == {1: 5, 2: 5}
-    for replicas in tuning.steps_per_launch:
+    assert tuning.steps_per_launch == {(1, False): 5, (2, False): 5}
+    for replicas, _ in tuning.steps_per_launch:
         with Trainer(config(replicas_per_device=replicas, epochs=8)) as trainer:
             trainer.train()
             assert trainer.engine.steps_per_launch == 5
