@@ -15,7 +15,7 @@ from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall
 from tensorbow.kernels.gpu.runtime.cublas import Cublas
 from tensorbow.kernels.gpu.source import direct_convolution as direct
 from tensorbow.kernels.gpu.source.direct_convolution import Convolution
-from tensorbow.kernels.gpu.source.implicit_gemm import Pass, Product, implicit_gemm
+from tensorbow.kernels.gpu.source.implicit_gemm import ConvolutionProduct, Pass, implicit_gemm
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 
 
@@ -50,7 +50,7 @@ def _to_filters(call: GpuCall) -> Enqueue:
         return context.library(Cublas).product(op, *operands, transpose_a=True)
     if _is_direct(images, filters, flow):
         return direct.backward_filter(context, op, what, images, flow, filters, call.scratch[2])
-    parts = Product.of(Pass.TO_FILTERS, what).parts
+    parts = ConvolutionProduct.of(Pass.TO_FILTERS, what).parts
     partial = _fused(call).partial(parts * filters.nbytes) if parts > 1 else None
     arrays = images, flow, filters, partial
     return implicit_gemm(context, op, Pass.TO_FILTERS, what, *arrays, replicas=_replicas(call))

@@ -28,7 +28,7 @@ WIDEST = 16  # bytes that a thread copies at a time
 
 
 @dataclass(frozen=True)
-class Phase:
+class GraphPart:
     """Neighbouring segments of a variant that need no other device in between."""
 
     segments: tuple[int, ...]
@@ -158,8 +158,8 @@ class DeviceRounds:
 
     # One round ----------------------------------------------------------------------------------
 
-    def enqueue(self, variant: int, number: int, phase: Phase) -> None:
-        """Enqueues a phase of a round, as a graph from its second time on.
+    def enqueue(self, variant: int, number: int, part: GraphPart) -> None:
+        """Enqueues a part of a round, as a graph from its second time on.
 
         Raises a call's error with op and user's line, or a graph's error.
         """
@@ -167,22 +167,22 @@ class DeviceRounds:
         if graph is None:
             graph = self._graphs[variant, number] = _Graph()
         if not graph.handle and graph.times >= EAGER_LAUNCHES and not graph.is_refused:
-            self._capture(graph, phase)
+            self._capture(graph, part)
         graph.times += 1
         if not graph.handle:
-            self._calls(phase)
+            self._calls(part)
             return
         try:
             self.runtime.launch_graph(graph.handle, self.stream)
         except TensorBowError as error:
             raise _with_text(error, f"the graph of a round: {error}") from error
 
-    def _capture(self, graph: _Graph, phase: Phase) -> None:
-        """Captures a phase; if CUDA refuses, that is logged."""
+    def _capture(self, graph: _Graph, part: GraphPart) -> None:
+        """Captures a part; if CUDA refuses, that is logged."""
         runtime = self.runtime
         runtime.begin_capture(self.stream)
         try:
-            self._calls(phase)
+            self._calls(part)
         except BaseException as error:
             with suppress(TensorBowError):
                 runtime.destroy_graph(runtime.end_capture(self.stream))
@@ -204,15 +204,15 @@ class DeviceRounds:
         name = self.group.device.name.short
         _logger.warning("rounds of %s are launched call by call: their capture failed: %s", name, str(error))
 
-    def _calls(self, phase: Phase) -> None:
-        """Enqueues the calls of a phase, each replica's on its own stream."""
+    def _calls(self, part: GraphPart) -> None:
+        """Enqueues the calls of a part, each replica's on its own stream."""
         segments = self.plans[0].executable.segments
-        if phase.is_first:
+        if part.is_first:
             self._begin()
         apart = False  # whether replicas' streams are ahead of `stream`
-        if phase.is_first and self._fused_batches is not None:
+        if part.is_first and self._fused_batches is not None:
             self._fused_batches.enqueue(0)
-        for segment in phase.segments:
+        for segment in part.segments:
             if segments[segment].kind is not SegmentKind.REPLICA:
                 if apart:
                     self._join(self.plans)
@@ -225,13 +225,13 @@ class DeviceRounds:
                     self._fork(self.plans)
                 for index, plan in enumerate(self.plans):
                     self.at = self.replicas[index]
-                    if phase.is_first and not apart and self._batch_plans:
+                    if part.is_first and not apart and self._batch_plans:
                         self._batch_plans[index].enqueue(0)
                     plan.enqueue(segment)
                 apart = True
         if apart:
             self._join(self.plans)
-        if phase.is_last:
+        if part.is_last:
             self._end()
 
     def _run_once(self, segment: int) -> None:
@@ -322,7 +322,7 @@ def _unprepared() -> None:
 
 @dataclass
 class _Graph:
-    """A phase as a graph. times: it was enqueued. is_refused: CUDA has refused to capture it."""
+    """A part as a graph. times: it was enqueued. is_refused: CUDA has refused to capture it."""
 
     handle: int = 0
     times: int = 0

@@ -13,7 +13,7 @@ from tensorbow.devices.gpu_stream import GpuStream
 from tensorbow.errors import InternalError
 from tensorbow.kernels.gpu.launches import launches_of
 from tensorbow.kernels.gpu.plan import GpuPlan
-from tensorbow.kernels.gpu.rounds.device_rounds import DeviceRounds, Phase
+from tensorbow.kernels.gpu.rounds.device_rounds import DeviceRounds, GraphPart
 from tensorbow.kernels.gpu.rounds.source import WORD, Outcome
 from tensorbow.kernels.gpu.runtime.call import DeviceArray
 from tensorbow.program.plan import Executable, SegmentKind
@@ -37,7 +37,7 @@ class GpuRounds(RoundProgram):
         step = rounds.step
         self._plans, self._post = plans, rounds.post
         self._exchanges = step.exchange_segments
-        self._phases = [_phases(rounds, name) for name in rounds.variants]
+        self._parts = [_parts(rounds, name) for name in rounds.variants]
         self._slots, self.replicas = plans[0].ring, len(plans)
         self._next: int | None = None  # the round that the devices expect, if they expect any
         self._stopped = False
@@ -93,11 +93,11 @@ class GpuRounds(RoundProgram):
             self._stops.clear(self._devices[0])
         self._meet()
         for variant in launch.variants:
-            for number, phase in enumerate(self._phases[variant]):
+            for number, part in enumerate(self._parts[variant]):
                 for launch.device in self._devices:
-                    launch.device.enqueue(variant, number, phase)
-                if not phase.is_last:
-                    self._cross(phase.segments[-1])
+                    launch.device.enqueue(variant, number, part)
+                if not part.is_last:
+                    self._cross(part.segments[-1])
             self._meet()
             launch.enqueued += 1
 
@@ -231,7 +231,7 @@ def why_not_whole(step: Executable, variants: Sequence[str]) -> str:
     return ""
 
 
-def _phases(rounds: RoundProgramSpec, name: str) -> list[Phase]:
+def _parts(rounds: RoundProgramSpec, name: str) -> list[GraphPart]:
     """The segments of a variant, cut behind exchanges where there are several devices."""
     cuts: list[list[int]] = [[]]
     for segment in rounds.step.variants[name]:
@@ -239,7 +239,7 @@ def _phases(rounds: RoundProgramSpec, name: str) -> list[Phase]:
         if len(rounds.replicas) > 1 and rounds.step.segments[segment].kind is SegmentKind.EXCHANGE:
             cuts.append([])
     last = len(cuts) - 1
-    return [Phase((*each,), number == 0, number == last) for number, each in enumerate(cuts)]
+    return [GraphPart((*each,), number == 0, number == last) for number, each in enumerate(cuts)]
 
 
 def _pieces(first: int, count: int, slots: int) -> list[range]:

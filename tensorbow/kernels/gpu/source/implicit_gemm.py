@@ -42,7 +42,7 @@ class Pass(IntEnum):
 
 
 @dataclass(frozen=True)
-class Tile:
+class BlockTile:
     """Rows and columns of a block's tile."""
 
     rows: int
@@ -455,7 +455,7 @@ PADS = {"fp32": 4, "tf32": 8, "bf16": 4}  # floats behind a row of a tile, again
 
 
 @dataclass(frozen=True)
-class Product:
+class ConvolutionProduct:
     """Extents of a pass as a product. inner: contiguous channels of the depth, but for filters of the rows.
 
     per_part: depth of each of the parts in which it is summed.
@@ -468,7 +468,7 @@ class Product:
     per_part: int
 
     @classmethod
-    def of(cls, which: Pass, what: Convolution) -> Product:
+    def of(cls, which: Pass, what: Convolution) -> ConvolutionProduct:
         """The product of a convolution's pass. Parts go by its shape only, so that bits do."""
         windows, pixels = what.pixels, what.batch * what.rows.extent * what.columns.extent
         seen = what.rows.window * what.columns.window * what.outputs
@@ -486,15 +486,15 @@ class Product:
         """Number of parts."""
         return -(-self.depth // self.per_part)
 
-    def tile(self, wanted: int) -> Tile:
+    def tile(self, wanted: int) -> BlockTile:
         """The largest tile that gives `wanted` blocks, or the smallest."""
         width = 64 if self.columns > 32 else 32 if self.columns > 16 else 16
         most = 64 if width == 64 or self.inner % 4 else 128  # reading single elements takes more registers
         for height in (128, 64):
             blocks = -(-self.rows // height) * -(-self.columns // width) * self.parts
             if height <= most and height < 2 * self.rows and blocks >= wanted:
-                return Tile(height, width)
-        return Tile(32, width)
+                return BlockTile(height, width)
+        return BlockTile(32, width)
 
 
 def implicit_gemm(
@@ -513,7 +513,7 @@ def implicit_gemm(
     left, right: see the module. partial: memory for a result of each of the product's parts, where there are
     several. replicas: how many do the same in one launch, each with blocks of its own.
     """
-    product, compute = Product.of(which, what), context.options.compute
+    product, compute = ConvolutionProduct.of(which, what), context.options.compute
     wanted = FULL * context.runtime.properties.multiprocessors
     tile = product.tile(-(-wanted // replicas))
     target = (
@@ -570,7 +570,7 @@ def _shape(which: Pass, what: Convolution) -> dict[str, int]:
     }
 
 
-def _sizes(product: Product, tile: Tile) -> dict[str, int]:
+def _sizes(product: ConvolutionProduct, tile: BlockTile) -> dict[str, int]:
     return {
         "ROWS": product.rows,
         "COLUMNS": product.columns,

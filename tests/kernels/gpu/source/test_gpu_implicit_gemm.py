@@ -7,7 +7,13 @@ import pytest
 
 from tensorbow.kernels.gpu.runtime.call import DeviceArray
 from tensorbow.kernels.gpu.source.direct_convolution import Convolution
-from tensorbow.kernels.gpu.source.implicit_gemm import THREADS, Pass, Product, Tile, implicit_gemm
+from tensorbow.kernels.gpu.source.implicit_gemm import (
+    THREADS,
+    BlockTile,
+    ConvolutionProduct,
+    Pass,
+    implicit_gemm,
+)
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.ops.definition import evaluate
 from tensorbow.specs import TensorSpec, float32
@@ -67,7 +73,7 @@ def convolved(
     arrays = place(left.shape), place(right.shape), place(shape)
     for value, target in zip((left, right), arrays, strict=False):
         bench.upload(value, target)
-    partial = place((Product.of(which, what).parts, *shape))
+    partial = place((ConvolutionProduct.of(which, what).parts, *shape))
     implicit_gemm(bench.context, "Conv2D", which, what, *arrays, partial)()
     result = bench.download(arrays[2])
     bench.free_arrays()
@@ -118,14 +124,14 @@ def test_tiles_do_not_change_the_bits(opened: OpenedGpu, which) -> None:
         with opened(multiprocessors=multiprocessors) as runtime, GpuBench(runtime) as bench:
             results.append(convolved(bench, which, what, left, right, expected.shape))
     assert len({result.tobytes() for result in results}) == 1
-    assert len({Product.of(which, what).tile(2 * count) for count in (FEW, MANY)}) == 2
+    assert len({ConvolutionProduct.of(which, what).tile(2 * count) for count in (FEW, MANY)}) == 2
 
 
 def test_gradients_of_filters_over_many_windows_are_summed_in_parts(opened: OpenedGpu) -> None:
     images, filters, attrs = (4, 28, 28, 3), (3, 3, 3, 16), attrs_of()
     left, right, expected = operands(images, filters, attrs)[Pass.TO_FILTERS]
     what = Convolution.of(images, filters, attrs)
-    assert Product.of(Pass.TO_FILTERS, what).parts == 4 * 28 * 28 // 512
+    assert ConvolutionProduct.of(Pass.TO_FILTERS, what).parts == 4 * 28 * 28 // 512
     with opened() as runtime, GpuBench(runtime) as bench:
         actual = convolved(bench, Pass.TO_FILTERS, what, left, right, expected.shape)
         assert runtime.counts["launch"] == 2
@@ -135,9 +141,9 @@ def test_gradients_of_filters_over_many_windows_are_summed_in_parts(opened: Open
 def test_parts_need_little_memory():
     """A large filter has blocks enough; parts of it would cost its size each."""
     large = Convolution.of((64, 56, 56, 512), (3, 3, 512, 512), attrs_of())
-    assert Product.of(Pass.TO_FILTERS, large).parts == 1
+    assert ConvolutionProduct.of(Pass.TO_FILTERS, large).parts == 1
     small = Convolution.of((64, 56, 56, 16), (3, 3, 16, 16), attrs_of())
-    assert Product.of(Pass.TO_FILTERS, small).parts > 1
+    assert ConvolutionProduct.of(Pass.TO_FILTERS, small).parts > 1
 
 
 @pytest.mark.parametrize("compute", ["tf32", "bf16"])
@@ -158,7 +164,7 @@ TILES = [(rows, columns) for rows in (32, 64, 128) for columns in (16, 32, 64) i
 
 @pytest.mark.parametrize(("rows", "columns"), TILES)
 def test_threads_and_warps_cover_a_tile(rows, columns):
-    tile = Tile(rows, columns)
+    tile = BlockTile(rows, columns)
     (down, across), (warps_down, warps_across) = tile.of_thread, tile.warps
     assert down * across * THREADS == rows * columns
     assert warps_down * warps_across * 32 == THREADS
