@@ -84,9 +84,9 @@ class Synchronisation:
     replica_mode: str = option(
         "auto",
         "Way in which the replicas of a GPU share it: each with kernels of its own, side by side in one CUDA "
-        "graph (captured), or all in each kernel (fused); the numbers differ by rounding. With auto, tune and "
-        "runs that tune the number of replicas measure both and take the faster; elsewhere replicas "
-        "are captured.",
+        "graph (captured), or all in each kernel (fused); the numbers differ by rounding. With auto "
+        "replicas are captured, but tune, and training that tunes their number, measure both and take the "
+        "faster.",
         choices=REPLICA_MODES,
     )
     ema: float | None = option(
