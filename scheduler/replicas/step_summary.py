@@ -66,11 +66,10 @@ def mode_of(step: Executable, device: Device, options: Synchronisation, replicas
     if device.kind != "gpu":
         return []
     why = why_not_fused(step, device, options, replicas)
+    refused = f"cannot be fused: {why}" if why else ""
     if options.fused:
-        return [
-            f"mode: {f'cannot be fused: {why}' if why else 'fused, all replicas of a GPU in each kernel'}"
-        ]
-    return [f"replica mode: captured, side by side; {f'cannot be fused: {why}' if why else 'can be fused'}"]
+        return [f"replica mode: {refused or 'fused, all replicas of a GPU in each kernel'}"]
+    return [f"replica mode: captured, side by side; {refused or 'can be fused'}"]
 
 
 def memory_of(executable: Executable, learners: Learners, results: int) -> list[str]:

@@ -220,6 +220,7 @@ OTHERS: dict[str, Any] = {
     "data_on_device": "never",
     "compute": "tf32",
     "dispatch": "fcfs",
+    "replica_mode": "captured",
     "ema": 0.9,
 }
 
