@@ -134,7 +134,13 @@ class DeviceRounds:
             self._staging.send(slots, self.stream)
 
     def begin_at(self, slot: int) -> None:
-        """Enqueues that the next round has this slot, and that no status has ended the rounds."""
+        """Enqueues that the next round has this slot, and that no status has ended the rounds.
+
+        What lies on other streams, such as cleared statuses, comes before: captured rounds wait for nothing.
+        """
+        self._join(self.plans)
+        if self._central is not None:
+            self._join([self._central])
         self._restart[...] = 0
         self._restart[ControlWord.NEXT] = slot
         runtime, words = self.runtime, self._restart
