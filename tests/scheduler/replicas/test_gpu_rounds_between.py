@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scheduler import DatasetBatches
+from tensorbow.data import make_synthetic
 from tensorbow.errors import NumericsError
+from tests.gpu_rig.gpu_models import classifier
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 from tests.scheduler_rig.programs import well
 from tests.scheduler_rig.running import Prepared, engine_of, gpu_devices
@@ -42,3 +45,17 @@ def test_rounds_begin_behind_what_clears_statuses_on_other_streams(mode: str) ->
         others = [learners.replicas[1].group.compute, learners.central[0].group.compute]
         slow |= {f"emulated stream {stream.handle:#x}" for stream in others}  # type: ignore[attr-defined]
         assert engine.run(source.open, 7, 12) == 12
+
+
+@pytest.mark.parametrize("mode", ["captured", "fused"])
+def test_a_batch_is_made_once_in_a_round(mode: str) -> None:
+    """Also where replicas meet within the round."""
+    data, _ = make_synthetic(37, 8)
+    model = classifier("lenet", batch_size=4)
+    with emulated_runtime() as runtime:
+        with engine_of(model, gpu_devices(runtime, 1), 2, sync="ssgd", replica_mode=mode) as engine:
+            batches = DatasetBatches(data, 4, 2, seed=1)
+            batches.keep_on_devices(engine.learners, "always")
+            engine.run(batches.open, 0, 1)
+        kernels = [call.name for call in runtime.log if call.kind == "launch"]
+    assert kernels.count("make_batch") == (1 if mode == "fused" else 2)

@@ -210,7 +210,8 @@ class DeviceRounds:
         if phase.is_first:
             self._begin()
         apart = False  # whether replicas' streams are ahead of `stream`
-        if phase.is_first and self._fused_batches is not None:
+        batch_plans = self._batch_plans if phase.is_first else ()  # that have not made their batches yet
+        if batch_plans and self._fused_batches is not None:
             self._fused_batches.enqueue(0)
         for segment in phase.segments:
             if segments[segment].kind is not SegmentKind.REPLICA:
@@ -225,10 +226,10 @@ class DeviceRounds:
                     self._fork(self.plans)
                 for index, plan in enumerate(self.plans):
                     self.at = self.replicas[index]
-                    if phase.is_first and not apart and self._batch_plans:
-                        self._batch_plans[index].enqueue(0)
+                    if batch_plans:
+                        batch_plans[index].enqueue(0)
                     plan.enqueue(segment)
-                apart = True
+                apart, batch_plans = True, ()
         if apart:
             self._join(self.plans)
         if phase.is_last:
