@@ -140,7 +140,13 @@ class DeviceRounds:
             self._staging.send(slots, self.stream)
 
     def begin_at(self, slot: int) -> None:
-        """Enqueues that the next round has this slot, and that no status has ended the rounds."""
+        """Enqueues that the next round has this slot, and that no status has ended the rounds.
+
+        What lies on other streams, such as cleared statuses, comes before: captured rounds wait for nothing.
+        """
+        self._join(self.plans)
+        if self._central is not None:
+            self._join([self._central])
         self._restart[...] = 0
         self._restart[ControlWord.NEXT] = slot
         runtime, words = self.runtime, self._restart
@@ -210,7 +216,8 @@ class DeviceRounds:
         if part.is_first:
             self._begin()
         apart = False  # whether replicas' streams are ahead of `stream`
-        if part.is_first and self._fused_batches is not None:
+        batch_plans = self._batch_plans if part.is_first else ()  # that have not made their batches yet
+        if batch_plans and self._fused_batches is not None:
             self._fused_batches.enqueue(0)
         for segment in part.segments:
             if segments[segment].kind is not SegmentKind.REPLICA:
@@ -225,10 +232,10 @@ class DeviceRounds:
                     self._fork(self.plans)
                 for index, plan in enumerate(self.plans):
                     self.at = self.replicas[index]
-                    if part.is_first and not apart and self._batch_plans:
-                        self._batch_plans[index].enqueue(0)
+                    if batch_plans:
+                        batch_plans[index].enqueue(0)
                     plan.enqueue(segment)
-                apart = True
+                apart, batch_plans = True, ()
         if apart:
             self._join(self.plans)
         if part.is_last:

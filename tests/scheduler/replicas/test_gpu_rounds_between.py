@@ -1,0 +1,61 @@
+"""Rounds as CUDA graphs beside what other streams do, and what they leave when something fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler import DatasetBatches
+from tensorbow.data import make_synthetic
+from tensorbow.errors import NumericsError
+from tests.gpu_rig.gpu_models import classifier
+from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
+from tests.scheduler_rig.programs import well
+from tests.scheduler_rig.running import Prepared, engine_of, gpu_devices
+
+pytestmark = needs_compiler
+
+
+@pytest.mark.parametrize("mode", ["captured", "fused"])
+def test_rounds_begin_behind_what_clears_statuses_on_other_streams(mode: str) -> None:
+    """A round that is captured runs on one stream; statuses are cleared on those of replicas and z."""
+    model, slow, is_bad = well(), set[str](), [True]
+
+    def batch(round: int, replica: int) -> tuple[Any, ...]:
+        array = np.array(model.batch(round, replica)[0])
+        array[0] = np.nan if is_bad[0] and (round, replica) == (6, 0) else array[0]
+        return (array,)
+
+    def delay() -> None:
+        time.sleep(0.03 if threading.current_thread().name in slow else 0)
+
+    with (
+        emulated_runtime(delay=delay) as runtime,
+        engine_of(model, gpu_devices(runtime, 1), 2, replica_mode=mode) as engine,
+    ):
+        source = Prepared(batch, 2)
+        with pytest.raises(NumericsError, match="replica 0 is not finite at step 6"):
+            engine.run(source.open, 0, 12)
+        is_bad[0] = False
+        learners = engine.learners
+        others = [learners.replicas[1].group.compute, learners.central[0].group.compute]
+        slow |= {f"emulated stream {stream.handle:#x}" for stream in others}  # type: ignore[attr-defined]
+        assert engine.run(source.open, 7, 12) == 12
+
+
+@pytest.mark.parametrize("mode", ["captured", "fused"])
+def test_a_batch_is_made_once_in_a_round(mode: str) -> None:
+    """Also where replicas meet within the round."""
+    data, _ = make_synthetic(37, 8)
+    model = classifier("lenet", batch_size=4)
+    with emulated_runtime() as runtime:
+        with engine_of(model, gpu_devices(runtime, 1), 2, sync="ssgd", replica_mode=mode) as engine:
+            batches = DatasetBatches(data, 4, 2, seed=1)
+            batches.keep_on_devices(engine.learners, "always")
+            engine.run(batches.open, 0, 1)
+        kernels = [call.name for call in runtime.log if call.kind == "launch"]
+    assert kernels.count("make_batch") == (1 if mode == "fused" else 2)
