@@ -11,6 +11,7 @@ from rich.console import Console
 
 from scheduler import Trainer, TrainingConfig, TrainingResult
 from scheduler.training.notices import epoch_text, ignored_options
+from scheduler.training.tuning_result import mode_text
 from tensorbow.cli.messages import say
 from tensorbow.cli.options import (
     MODELS_HELP,
@@ -110,14 +111,15 @@ def _show(console: Console, config: TrainingConfig, result: TrainingResult, fold
 
 
 def _chosen(config: TrainingConfig, result: TrainingResult) -> dict[str, str]:
-    """Row of the table for `--replicas-per-gpu auto`: the chosen number and the reason."""
+    """Row of the table for `--replicas-per-gpu auto`: the chosen number and mode, and the reason."""
     trained = result.replicas // len(result.devices)
     if result.tuning is None:
         undecided = f"not decided: the run was over before {trained} per device was measured"
         return {"auto": undecided} if config.tunes else {}
     decision = result.tuning.decision
     trial = f"; {trained} were on trial when the run ended" if trained != decision.replicas else ""
-    return {"auto": f"{decision.replicas} per device: {decision.reason}{trial}"}
+    chosen = f"{decision.replicas}{mode_text(decision.mode)}"
+    return {"auto": f"{chosen} per device: {decision.reason}{trial}"}
 
 
 def _draw_tuning(

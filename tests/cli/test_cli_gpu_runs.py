@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import scheduler.training.auto
 from scheduler import Measurement
 from scheduler.decisions.mode_tuner import ModeTuner
 from tensorbow.data import load
@@ -160,6 +161,17 @@ def test_tune_says_why_it_has_not_measured_fused_replicas(
     ended = call(*TUNE, "--replica-mode", "fused")
     assert "found out when it is bound" in ended.line
     gc.collect()  # errors hold frames with pinned memory
+
+
+@pytest.mark.usefixtures("told", "found")
+def test_a_run_that_finds_number_and_mode(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = scheduler.training.auto.TuningOptions(max_replicas=2, windows=1, window_seconds=0.01)
+    monkeypatch.setattr(scheduler.training.auto, "TuningOptions", lambda: quick)
+    lines = call(*RUN, "--devices", "gpu:0", "--replicas-per-gpu", "auto", "--epochs", 30).out.splitlines()
+    (row,) = [line for line in lines if line.startswith("auto   ")]
+    facts = json.loads(Path("run/tuning.json").read_text())
+    assert row == f"auto             2 fused per device: {facts['reason']}"
+    assert rows(facts) == [("captured", 1), ("captured", 2), ("fused", 2)]
 
 
 @pytest.mark.usefixtures("told")

@@ -199,6 +199,31 @@ def test_the_picture_says_whether_it_is_sure(
     assert f"{said} images/s" in labels
 
 
+def test_the_picture_has_a_line_for_each_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.axes import Axes
+
+    lines: dict[str, Any] = {}
+    errorbar, plot = Axes.errorbar, Axes.plot
+
+    def noted(draw: Callable[..., Any], axes: Any, *given: Any, **how: Any) -> Any:
+        lines[how.get("label", "")] = [[*map(float, values)] for values in given]
+        return draw(axes, *given, **how)
+
+    monkeypatch.setattr(Axes, "errorbar", lambda *given, **how: noted(errorbar, *given, **how))
+    monkeypatch.setattr(Axes, "plot", lambda *given, **how: noted(plot, *given, **how))
+    measurements = tuple(
+        Measurement(count, (rate * count,), mode)
+        for mode, rate in (("captured", 100.0), ("fused", 150.0))
+        for count in (1, 2)
+    )
+    result = TuningResult(Decision(2, 300.0, "so", True, "fused"), measurements, 16, "", 1.0, False)
+    ThroughputPicture(tmp_path / "x.svg").draw(TrainingConfig(model="logreg"), result)
+    assert lines["captured: median and range of the windows"] == [[1, 2], [100, 200]]
+    assert lines["fused: median and range of the windows"] == [[1, 2], [150, 300]]
+    assert lines["chosen: 2 fused, 300 images/s"] == [[2], [300]]
+
+
 def test_windows_that_disagree_are_told(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     measurements = (Measurement(1, (50.0, 100.0, 104.0)), Measurement(2, (103.0, 103.0, 104.0)))
     result = TuningResult(Decision(1, 100.0, "so", True), measurements, 16, "", 1.0, False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from scheduler import LearningEngine, Synchronisation
 from scheduler.engine.growing import grown
 from scheduler.engine.stepper import Stepper
+from scheduler.replicas.learners import Learners
+from scheduler.replicas.resizing import made_again
 from tensorbow.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -82,6 +85,28 @@ def test_a_change_of_the_number_keeps_it(runtime: EmulatedCuda) -> None:
         engine.resize(2)
         assert kernels_of_a_round(engine, model, runtime, 5) > of_one
         assert not engine.options.fused
+
+
+def test_a_change_that_fails_half_way_leaves_it(
+    runtime: EmulatedCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Any] = []
+
+    def made_once_refused(*arguments: Any, **options: Any) -> Learners:
+        calls.append(options["per_device"])
+        if len(calls) == 1:
+            raise ResourceExhaustedError("somebody else took it")
+        return made_again(*arguments, **options)
+
+    model = logistic()
+    monkeypatch.setattr("scheduler.engine.learning_engine.made_again", made_once_refused)
+    with engine_of(model, gpu_devices(runtime, 1), 2) as engine:
+        engine.fuse(True)
+        with pytest.raises(ResourceExhaustedError, match="somebody else took it"):
+            engine.resize(3)
+        assert calls == [(3,), (2,)]
+        assert (engine.options.fused, engine.learners.count) == (True, 2)
+        train(engine, model, 0, 2)
 
 
 def test_a_second_engine_keeps_it(runtime: EmulatedCuda) -> None:
