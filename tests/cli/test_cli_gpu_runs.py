@@ -165,9 +165,10 @@ def test_tune_says_why_it_has_not_measured_fused_replicas(
 
 @pytest.mark.usefixtures("told", "found")
 def test_a_run_that_finds_number_and_mode(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = scheduler.training.auto.TuningOptions(max_replicas=2, windows=1, window_seconds=0.01)
+    quick = scheduler.training.auto.TuningOptions(max_replicas=2, windows=1, window_seconds=1e-6)
     monkeypatch.setattr(scheduler.training.auto, "TuningOptions", lambda: quick)
-    lines = call(*RUN, "--devices", "gpu:0", "--replicas-per-gpu", "auto", "--epochs", 30).out.splitlines()
+    words = (*RUN, "--devices", "gpu:0", "--replicas-per-gpu", "auto", "--steps-per-launch", 1)
+    lines = call(*words, "--epochs", 20).out.splitlines()
     (row,) = [line for line in lines if line.startswith("auto   ")]
     facts = json.loads(Path("run/tuning.json").read_text())
     assert row == f"auto             2 fused per device: {facts['reason']}"
