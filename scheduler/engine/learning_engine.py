@@ -33,6 +33,7 @@ from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
+    TensorBowError,
     UnimplementedError,
     raise_if_any,
 )
@@ -230,7 +231,8 @@ class LearningEngine:
         """Chooses the step that is trained from now on; between runs, or by `Stepper.select`.
 
         Raises InvalidArgumentError for one that cannot do `steps_per_launch` steps in a launch, where that
-        was not left to `set_steps_per_launch`; FailedPreconditionError while a run is going on.
+        was not left to `set_steps_per_launch`; UnimplementedError for one whose replicas cannot be fused,
+        where they are to be; FailedPreconditionError while a run is going on. The former step stays chosen.
         """
         self._require_program("select", number)
         with self._idle("select", or_settled=True):
@@ -241,10 +243,10 @@ class LearningEngine:
             raise refuse(call, "number", f"of one of {len(self._steps)} programs", number)
 
     def _select(self, number: int) -> None:
-        self.learners.select(number)
         try:
+            self.learners.select(number)
             self.require_launches(self._own_steps_per_launch)
-        except InvalidArgumentError:
+        except TensorBowError:
             self.learners.select(self.selected)
             raise
         self.selected = number

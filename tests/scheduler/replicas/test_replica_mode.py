@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler import LearningEngine, Synchronisation
+import tensorbow as tb
+from scheduler import LearningEngine, StepProgram, Synchronisation
 from scheduler.engine.growing import grown
 from scheduler.engine.stepper import Stepper
 from scheduler.replicas.learners import Learners
@@ -19,6 +20,7 @@ from tensorbow.errors import (
     ResourceExhaustedError,
     UnimplementedError,
 )
+from tensorbow.kernels.gpu.backend import GpuBackend
 from tensorbow.kernels.gpu.fused.memory import ReplicaMemory
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
@@ -139,6 +141,35 @@ def test_without_memory_for_it_nothing_has_changed(
         engine.fuse(True)
         train(engine, model, 2, 4)
         assert np.isfinite(engine.learners.values.replica_values(1)["w"]).all()
+
+
+def test_a_further_step_that_cannot_be_fused_is_refused_and_the_first_goes_on(
+    runtime: EmulatedCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = logistic()
+    with model.program.graph.as_default():
+        update = tb.train.GradientDescentOptimizer(0.1).minimize(model.program.loss)
+    further = StepProgram(model.program.inputs, None, update)
+    known = GpuBackend.why_not_fused
+    states = []
+    for refuses in (False, True):
+        with engine_of(model, gpu_devices(runtime, 1), 2, replica_mode="fused") as engine:
+            train(engine, model, 0, 2)
+            number = engine.add_program(further, model.shapes)
+            if refuses:
+                (step,) = engine.executables_of(number)
+
+                def why_not(backend: GpuBackend, asked: Any, variants: Any, step: Any = step) -> str:
+                    return "it is the second" if asked is step else known(backend, asked, variants)
+
+                monkeypatch.setattr(GpuBackend, "why_not_fused", why_not)
+                with pytest.raises(UnimplementedError, match="cannot be fused: it is the second"):
+                    engine.select(number)
+            train(engine, model, 2, 4)
+            engine.fuse(False)
+            train(engine, model, 4, 6)
+            states.append(engine.learners.values.state_arrays())
+    assert same_bits(*states)
 
 
 def test_it_is_refused_with_the_reason_and_the_engine_goes_on(runtime: EmulatedCuda) -> None:
