@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import threading
 import time
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 
 from scheduler import DatasetBatches
 from tensorbow.data import make_synthetic
-from tensorbow.errors import NumericsError
+from tensorbow.errors import NumericsError, ResourceExhaustedError
 from tests.gpu_rig.gpu_models import classifier
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 from tests.scheduler_rig.programs import well
@@ -59,3 +61,28 @@ def test_a_batch_is_made_once_in_a_round(mode: str) -> None:
             engine.run(batches.open, 0, 1)
         kernels = [call.name for call in runtime.log if call.kind == "launch"]
     assert kernels.count("make_batch") == (1 if mode == "fused" else 2)
+
+
+@pytest.mark.parametrize("refused", range(3))
+def test_no_memory_before_a_launch_leaves_the_rounds_usable(refused: int) -> None:
+    """Whichever allocation it is: of rows of scalars and picks, of fused batches, of the list of copies."""
+    data, _ = make_synthetic(37, 8)
+    model = classifier("lenet", batch_size=4)
+    with emulated_runtime() as runtime:
+        with engine_of(model, gpu_devices(runtime, 1), 2, replica_mode="fused") as engine:
+            batches = DatasetBatches(data, 4, 2, seed=1)
+            batches.keep_on_devices(engine.learners, "always")
+            group, numbers = engine.learners.replicas[0].group, itertools.count()
+            allocate = group.allocate
+
+            def refusing(nbytes: int, **options: Any) -> Any:
+                if next(numbers) == refused:
+                    raise ResourceExhaustedError("no room")
+                return allocate(nbytes, **options)
+
+            group.allocate = refusing  # type: ignore[method-assign]
+            with pytest.raises(ResourceExhaustedError, match="no room"):
+                engine.run(batches.open, 0, 2)
+            assert engine.run(batches.open, 0, 2) == 2
+            del group.allocate
+        gc.collect()  # the error held pinned memory
