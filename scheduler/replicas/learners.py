@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from contextlib import suppress
 
 from scheduler.averaging.synchronisation import Synchronisation, require_no_meeting
 from scheduler.averaging.synchronisers import UPDATE, Synchroniser
@@ -21,7 +22,12 @@ from scheduler.replicas.values import ReplicaValues, check_combination
 from tensorbow.compiler import VariableLayout
 from tensorbow.data import BatchInputs, KeptData
 from tensorbow.devices import Device, Stream
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from tensorbow.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    TensorBowError,
+    UnimplementedError,
+)
 from tensorbow.kernels import backend_for
 from tensorbow.program import Executable, Region
 from tensorbow.specs import TensorSpec
@@ -195,7 +201,11 @@ class Learners:
             owner.forget(number)
 
     def select(self, number: int) -> None:
-        """Makes all replicas launch one of their steps, while nothing is in flight."""
+        """Makes all replicas launch one of their steps, while nothing is in flight.
+
+        Raises UnimplementedError for one that trains and whose replicas cannot be fused where they are to be,
+        ResourceExhaustedError for memory; the step before is selected then.
+        """
         for owner in self._owners():
             owner.select(number)
         for replica in self.replicas:
@@ -205,20 +215,30 @@ class Learners:
         if transport is not None:
             transport.connect(device_exchanges(self.central))
         self.tasks.select(whole, transport)
-        self._selected = number
+        before, self._selected = self._selected, number
         self.executable = self.replicas[0].own_step
         if number not in self._launchers:
-            made: Launcher | None = None
-            if not self._by_segment:
-                made = self._round_launcher(transport)
+            try:
+                made = None if self._by_segment else self._round_launcher(transport)
+            except BaseException:
+                if before in self._launchers:
+                    self.select(before)
+                raise
             self._launchers[number] = made or self.tasks
         self.launcher = self._launchers[number]
         self.set_caller_waits(self._caller_waits)
         self.launcher.reset()
 
     def _round_launcher(self, transport: Transport | None) -> Launcher | None:
-        made = round_launcher(self.replicas, self.central, self.options, transport, self.fused)
-        if made is None and self.fused:
+        layout, written = self.layout, self.executable.writes
+        trains = any(layout.ref(name).region is Region.WEIGHTS for name in written)
+        try:
+            made = round_launcher(self.replicas, self.central, self.options, transport, self.fused)
+        except UnimplementedError:
+            if trains:
+                raise
+            made = None  # evaluations are launched replica by replica
+        if made is None and self.fused and trains:
             why = next(iter(self.called_apart()), f"dispatch is {self.options.dispatch!r}")
             raise UnimplementedError(f"replica_mode: replicas of this step cannot be fused: {why}")
         return made
@@ -226,7 +246,8 @@ class Learners:
     def fuse(self, fused: bool) -> None:
         """Has all replicas of a GPU run in each of its kernels, or each in its own, while nothing runs.
 
-        Raises UnimplementedError for a step whose replicas cannot be fused; nothing has changed then.
+        Raises UnimplementedError for a step whose replicas cannot be fused, ResourceExhaustedError for
+        memory; nothing has changed then.
         """
         if fused == self.fused:
             return
@@ -234,13 +255,16 @@ class Learners:
         self._drop_launchers()
         try:
             self.select(self._selected)
-        except UnimplementedError:
+        except BaseException:
             self.fused = before
-            self.select(self._selected)
+            with suppress(TensorBowError):  # `prepare` tries again
+                self.select(self._selected)
             raise
 
     def _drop_launchers(self) -> None:
-        """Closes the launchers of whole rounds."""
+        """Closes the launchers of whole rounds; `select` or `prepare` makes them anew."""
+        if self._launchers:
+            self.launcher = self.tasks
         while self._launchers:
             self._launchers.popitem()[1].close()
 
@@ -296,6 +320,8 @@ class Learners:
         """
         if self._closed:
             raise FailedPreconditionError("the replicas are closed; make a new engine")
+        if self._selected not in self._launchers:  # there was no memory for it when others were dropped
+            self.select(self._selected)
         for replica in self.replicas:
             replica.container.require_initialized(self.executable.reads_first)
             replica.set_state({"status": 0})
@@ -384,8 +410,6 @@ class Learners:
             self._transport = None
         for owner in self._owners():
             owner.close()
-        if self._launchers:
-            self.launcher = self.tasks
         self._drop_launchers()
         self.replicas.clear()
         self.central.clear()

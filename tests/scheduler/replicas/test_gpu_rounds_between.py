@@ -11,15 +11,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler import DatasetBatches
+import tensorbow as tb
+from scheduler import DatasetBatches, StepProgram
 from tensorbow.data import make_synthetic
-from tensorbow.errors import NumericsError, ResourceExhaustedError
+from tensorbow.errors import NumericsError, ResourceExhaustedError, UnimplementedError
+from tensorbow.graph import NOT_DIFFERENTIABLE, Kernel
+from tensorbow.ops.definition import define_op
 from tests.gpu_rig.gpu_models import classifier
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
-from tests.scheduler_rig.programs import well
+from tests.scheduler_rig.programs import Model, well
 from tests.scheduler_rig.running import Prepared, engine_of, gpu_devices
 
 pytestmark = needs_compiler
+Alone = define_op(
+    "TestAlone",
+    spec=lambda inputs, attrs: inputs[0],
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("x",),
+    kernel=Kernel(run=lambda call: None),
+)
+COPY = """
+extern "C" __global__ void copy(const float* x, float* y, int n) { TB_FOR_EACH(int, i, n) y[i] = x[i]; }
+"""
+tb.register_kernel(Alone, "gpu", tb.CudaKernel(COPY, "copy", capturable=False))
 
 
 @pytest.mark.parametrize("mode", ["captured", "fused"])
@@ -85,4 +99,59 @@ def test_no_memory_before_a_launch_leaves_the_rounds_usable(refused: int) -> Non
                 engine.run(batches.open, 0, 2)
             assert engine.run(batches.open, 0, 2) == 2
             del group.allocate
+        gc.collect()  # the error held pinned memory
+
+
+def test_no_memory_for_another_replica_mode_leaves_the_engine_usable() -> None:
+    model = well()
+    with emulated_runtime() as runtime:
+        with engine_of(model, gpu_devices(runtime, 1), 2) as engine:
+            source, learners = Prepared(model.batch, 2), engine.learners
+            engine.run(source.open, 0, 4)
+            allocator = learners.replicas[0].group.allocator
+            before = allocator.statistics().in_use_nbytes
+            runtime.fail_next("make_event", "cudaErrorMemoryAllocation")
+            with pytest.raises(ResourceExhaustedError):
+                learners.fuse(True)
+            assert not learners.fused
+            assert allocator.statistics().in_use_nbytes <= before
+            assert engine.run(source.open, 4, 8) == 8
+            learners.fuse(True)
+            assert engine.run(source.open, 8, 12) == 12
+        gc.collect()  # the error held pinned memory
+
+
+def with_evaluation() -> tuple[Model, StepProgram, StepProgram]:
+    """`well`, an evaluation and another training step, both with a kernel that cannot be captured."""
+    model = well()
+    graph = tb.Graph()
+    with graph.as_default():
+        x = tb.placeholder(tb.float32, [7], name="x")
+        w = tb.Variable(model.initial["w"], name="w")
+        optimizer = tb.train.MomentumOptimizer(0.1, 0.9)
+        loss, other = (tb.reduce_sum(tb.square(w - each)) * 0.5 for each in (x, Alone(x)))
+        update, second, nothing = optimizer.minimize(loss), optimizer.minimize(other), tb.no_op()
+    trained = Model(StepProgram((x,), loss, update, {}), model.shapes, model.initial, model.batch)
+    return trained, StepProgram((x,), other, nothing, {}), StepProgram((x,), other, second, {})
+
+
+def test_only_steps_that_train_must_be_fused() -> None:
+    """One that cannot be fused is not selected: the step before is."""
+    model, evaluation, second = with_evaluation()
+    with emulated_runtime() as runtime:
+        with engine_of(model, gpu_devices(runtime, 1), 2, replica_mode="fused") as engine:
+            source, learners = Prepared(model.batch, 2), engine.learners
+            engine.run(source.open, 0, 2)
+            engine.add_program(evaluation, model.shapes)
+            engine.add_program(second, model.shapes)
+            engine.select(1)
+            assert not learners.launches_rounds
+            with pytest.raises(UnimplementedError, match="cannot be fused: TestAlone"):
+                engine.select(2)
+            engine.select(0)
+            with pytest.raises(UnimplementedError, match="cannot be fused: TestAlone"):
+                engine.select(2)
+            assert engine.selected == 0
+            assert engine.run(source.open, 2, 4) == 4
+            assert learners.launches_rounds
         gc.collect()  # the error held pinned memory
