@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from scheduler.averaging.synchronisation import Synchronisation, require_no_meeting
@@ -196,7 +197,11 @@ class Learners:
             owner.forget(number)
 
     def select(self, number: int) -> None:
-        """Makes all replicas launch one of their steps, while nothing is in flight."""
+        """Makes all replicas launch one of their steps, while nothing is in flight.
+
+        Raises UnimplementedError for one that trains and whose replicas cannot be fused where they are to be,
+        ResourceExhaustedError for memory; the step before is selected then.
+        """
         for owner in self._owners():
             owner.select(number)
         for replica in self.replicas:
@@ -206,22 +211,35 @@ class Learners:
         if transport is not None:
             transport.connect(device_exchanges(self.central))
         self.tasks.select(whole, transport)
-        self._selected = number
+        before, self._selected = self._selected, number
         self.executable = self.replicas[0].own_step
         if number not in self._launchers:
-            made: Launcher | None = None
-            if not self._by_segment:
-                made = self._round_launcher(transport)
+            try:
+                made = None if self._by_segment else self._round_launcher(transport)
+            except BaseException:
+                if before in self._launchers:
+                    self.select(before)
+                raise
             self._launchers[number] = made or self.tasks
         self.launcher = self._launchers[number]
         self.set_caller_waits(self._caller_waits)
         self.launcher.reset()
 
     def _round_launcher(self, transport: Transport | None) -> Launcher | None:
+        """A launcher of whole rounds, if there can be one; evaluations that cannot be fused are captured."""
         options, step = self.options, self.replicas[0].step
+        layout, written = self.layout, self.executable.writes
+        trains = any(layout.ref(name).region is Region.WEIGHTS for name in written)
         if options.fused and (why := why_not_fused(step, self.devices[0], options, self.count)):
-            raise UnimplementedError(f"replica_mode: the replicas of this step cannot be fused: {why}")
-        return round_launcher(self.replicas, self.central, options, transport)
+            if trains:
+                raise UnimplementedError(f"replica_mode: the replicas of this step cannot be fused: {why}")
+            options = replace(options, replica_mode="captured")
+        try:
+            return round_launcher(self.replicas, self.central, options, transport)
+        except UnimplementedError:
+            if trains:
+                raise
+        return None
 
     def fuse(self, fused: bool) -> None:
         """Has all replicas of a GPU run in each of its kernels, or each in its own, while nothing runs.
@@ -239,9 +257,10 @@ class Learners:
         self._drop_launchers()
         try:
             self.select(self._selected)
-        except TensorBowError:
+        except BaseException:
             self.options = before
-            self.select(self._selected)
+            with suppress(TensorBowError):  # `prepare` tries again
+                self.select(self._selected)
             raise
 
     def _require_gpus(self, options: Synchronisation) -> None:
@@ -253,7 +272,9 @@ class Learners:
             )
 
     def _drop_launchers(self) -> None:
-        """Closes the launchers of whole rounds."""
+        """Closes the launchers of whole rounds; `select` or `prepare` makes them anew."""
+        if self._launchers:
+            self.launcher = self.tasks
         while self._launchers:
             self._launchers.popitem()[1].close()
 
@@ -309,6 +330,8 @@ class Learners:
         """
         if self._closed:
             raise FailedPreconditionError("the replicas are closed; make a new engine")
+        if self._selected not in self._launchers:  # there was no memory for it when others were dropped
+            self.select(self._selected)
         for replica in self.replicas:
             replica.container.require_initialized(self.executable.reads_first)
             replica.set_state({"status": 0})
@@ -397,8 +420,6 @@ class Learners:
             self._transport = None
         for owner in self._owners():
             owner.close()
-        if self._launchers:
-            self.launcher = self.tasks
         self._drop_launchers()
         self.replicas.clear()
         self.central.clear()

@@ -8,12 +8,19 @@ from typing import Any, cast
 
 import numpy as np
 
-from tensorbow.errors import InternalError, UnimplementedError
+from tensorbow.errors import InternalError, InvalidArgumentError, UnimplementedError
 from tensorbow.kernels.gpu.fused.memory import ALL, ReplicaMemory
 from tensorbow.kernels.gpu.fused.products import FusedProducts
 from tensorbow.kernels.gpu.fused.replicated_source import pointers_of, replicated
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue
-from tensorbow.kernels.gpu.runtime.context import BLOCK, Argument, GpuContext, LibraryT, PointerTable
+from tensorbow.kernels.gpu.runtime.context import (
+    BLOCK,
+    MAX_GRID,
+    Argument,
+    GpuContext,
+    LibraryT,
+    PointerTable,
+)
 from tensorbow.kernels.gpu.runtime.cublas import Cublas
 from tensorbow.kernels.gpu.runtime.program import CudaSource
 from tensorbow.kernels.gpu.source.index_types import index_for
@@ -92,15 +99,16 @@ class FusedContext(GpuContext):
         fused = replicated(source, depth, function if structs else "", tuple(structs))
         if pointers_of(source.name, source.text, function) != len(regions):
             raise InternalError(f"{source.name} {function}: its parameters are not these arguments")
-        return super().launch(
-            fused,
-            function,
-            (width, height, depth * self.memory.replicas),
-            block,
-            self._table(regions, depth),
-            *given,
-            shared_nbytes=shared_nbytes,
-        )
+        layers, most = depth * self.memory.replicas, MAX_GRID[2]
+        if layers > most:
+            raise UnimplementedError(
+                f"{layers} layers of blocks for {self.memory.replicas} replicas: at most {most}"
+            )
+        grid3, own = (width, height, layers), self._table(regions, depth)
+        try:
+            return super().launch(fused, function, grid3, block, own, *given, shared_nbytes=shared_nbytes)
+        except InvalidArgumentError as error:  # the source compiles for one replica
+            raise UnimplementedError(f"rewritten for several replicas: {error}") from error
 
     def reaches(self, array: DeviceArray) -> bool:
         """True if an array of a launch or product since `given` was cleared has this one's first byte."""

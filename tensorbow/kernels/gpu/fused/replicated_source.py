@@ -20,6 +20,11 @@ _KERNEL = re.compile(
     r'(?:extern\s+"C"\s+)?__global__\s+(?P<before>__launch_bounds__\s*\([^()]*\)\s*)?void\s+'
     r"(?P<after>__launch_bounds__\s*\([^()]*\)\s*)?(?P<name>\w+)\s*\((?P<parameters>[^()]*)\)"
 )
+# A declaration that ends before any parenthesis: of a variable, not of a function.
+_VARIABLE = re.compile(
+    r"(?P<before>(?:\b(?:static|inline|const|constexpr)\s+)*)__(?:device|managed)__\b(?P<after>[^(){};=]*)[;={]"
+)
+_CONSTANT = re.compile(r"\b(?:const|constexpr|__constant__|operator)\b")
 _DEPTH = re.compile(r"\b(?:blockIdx|gridDim)\b(?!\s*\.\s*[xy]\b)")
 
 Structs = tuple[tuple[int, int], ...]
@@ -59,9 +64,16 @@ def replicated(source: CudaSource, depth: int, function: str = "", structs: Stru
     structs: those among the parameters of a function, which then are read where they are, and not copied by
     every thread. Only that function is a kernel of the result then.
 
-    Raises UnimplementedError for kernels that are not declared plainly.
+    Raises UnimplementedError for kernels that are not declared plainly, and for variables of the program: all
+    replicas would have the same ones.
     """
     text = _TEXT_OR_COMMENT.sub(_blanked, source.text)
+    for variable in _VARIABLE.finditer(text):
+        if not _CONSTANT.search(variable["before"] + variable["after"]):
+            raise UnimplementedError(
+                f"CUDA source {source.name}: expected no __device__ variables, which replicas would share, "
+                f"got '{' '.join(variable.group()[:-1].split())}'; use scratch arrays"
+            )
     kernels = list(_KERNEL.finditer(text))
     if len(kernels) != len(re.findall(r"\b__global__\b", text)):
         raise UnimplementedError(

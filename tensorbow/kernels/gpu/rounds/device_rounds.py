@@ -58,30 +58,42 @@ class DeviceRounds:
         self.group: StreamGroup = plans[0].group
         self._context: GpuContext = plans[0].context
         self.runtime, self.stream = self._context.runtime, self._context.stream
-        self._fused = self._fused_of(plans) if fused and len(plans) > 1 else None
+        self._fused: FusedPlan | None = None
         self._fused_batches: FusedPlan | None = None  # which makes the batches, where they come as picks
         self._slots = plans[0].ring
         self._stops, self._number = stops, number
-        self.outcomes: NDArray[np.int64] = self.group.device.host_array((self._slots,), WORD)
-        self.outcomes[...] = Outcome.DONE
-        self._restart: NDArray[np.int64] = self.group.device.host_array((ControlWord.WORDS,), WORD)
         self._memory: list[Any] = []
-        statuses = [plan.address(plan.executable.state["status"]) for plan in plans]
-        if central is not None:
-            statuses.append(central.address(central.executable.state["status"]))
-        self._control = self._kept(np.zeros(ControlWord.WORDS, WORD))
-        self._statuses = self._kept(np.array(statuses, WORD))
-        self._fetched = np.array([copy for plan in plans for copy in plan.fetch_copies()], COPY)
-        self._fetches = self._kept(self._fetched)
-        self._events = [self.runtime.make_event() for _ in range(len(plans) + 1)]
+        self._events: list[int] = []
         self._staging: Staging | None = None
         self._batch_plans: Sequence[GpuPlan] = ()
         self._keys: tuple[str, ...] = ()
         self._graphs: dict[tuple[int, int], _Graph] = {}
-        self._copies = self._control
         self._begin: Enqueue = _unprepared
         self._end: Enqueue = _unprepared
         self.at = replicas.start  # the replica whose calls were enqueued last
+        try:
+            self._allocate(fused and len(plans) > 1)
+        except BaseException:
+            self.close()
+            raise
+
+    def _allocate(self, fused: bool) -> None:
+        """Takes what lasts as long as the rounds."""
+        plans, central, device = self.plans, self._central, self.group.device
+        self._fused = self._fused_of(plans) if fused else None
+        self.outcomes: NDArray[np.int64] = device.host_array((self._slots,), WORD)
+        self.outcomes[...] = Outcome.DONE
+        self._restart: NDArray[np.int64] = device.host_array((ControlWord.WORDS,), WORD)
+        statuses = [plan.address(plan.executable.state["status"]) for plan in plans]
+        if central is not None:
+            statuses.append(central.address(central.executable.state["status"]))
+        self._control = self._copies = self._kept(np.zeros(ControlWord.WORDS, WORD))
+        self._statuses = self._kept(np.array(statuses, WORD))
+        self._fetched = np.array([copy for plan in plans for copy in plan.fetch_copies()], COPY)
+        self._fetches = self._kept(self._fetched)
+        self._lasting = len(self._memory)  # blocks; those behind are for staging
+        while len(self._events) <= len(plans):
+            self._events.append(self.runtime.make_event())
 
     def _kept(self, array: NDArray[Any]) -> DeviceArray:
         """A copy of an array in the device's memory."""
@@ -116,13 +128,17 @@ class DeviceRounds:
             self._batch_plans = [plan for plan in own if isinstance(plan, GpuPlan)]
             if len(self._batch_plans) < len(own):
                 raise InternalError("rounds on a GPU: expected batches made by a GPU")
-            made = self.plans, self._batch_plans, keys, self._slots
-            self._staging = Staging(self.group, self.runtime, *made)
-            if self._fused is not None and self._batch_plans:
-                self._fused_batches = self._fused_of(self._batch_plans)
             self._keys = (*keys,)
-            self._copies = self._kept(self._staging.copies)
-            self._begin, self._end = self._prepared()
+            try:
+                made = self.plans, self._batch_plans, keys, self._slots
+                staging = self._staging = Staging(self.group, self.runtime, *made)
+                if self._fused is not None and self._batch_plans:
+                    self._fused_batches = self._fused_of(self._batch_plans)
+                self._copies = self._kept(staging.copies)
+                self._begin, self._end = self._prepared()
+            except BaseException:
+                self._drop_staging()
+                raise
         return self._staging
 
     def forget(self) -> None:
@@ -132,7 +148,6 @@ class DeviceRounds:
         self.runtime.synchronize_stream(self.stream)
         self._drop_graphs()
         self._drop_staging()
-        self.group.allocator.free(self._memory.pop())
 
     def send(self, slots: Sequence[range]) -> None:
         """Enqueues the copy of what was staged for rounds with these slots."""
@@ -303,7 +318,11 @@ class DeviceRounds:
         for event in events:
             with suppress(TensorBowError):
                 self.runtime.destroy_event(event)
-        while self._memory:
+        self._give_back(0)
+
+    def _give_back(self, left: int) -> None:
+        """Frees all blocks but the first ones."""
+        while len(self._memory) > left:
             block = self._memory.pop()
             if not self.group.allocator.closed:
                 self.group.allocator.free(block)
@@ -311,6 +330,7 @@ class DeviceRounds:
     def _drop_staging(self) -> None:
         if self._staging is not None:
             self._staging.close()
+            self._give_back(self._lasting)
         if self._fused_batches is not None:
             self._fused_batches.close()
         self._staging = self._fused_batches = None

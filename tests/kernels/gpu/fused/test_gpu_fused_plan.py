@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -230,6 +231,29 @@ def test_functions_over_cupy_arrays_are_refused():
 def test_kernels_that_cannot_be_captured_are_refused():
     kernel = tb.CudaKernel(TWICE, "twice", capturable=False)
     assert "it was registered with capturable=False" in refused(with_op(define(kernel)))
+
+
+@pytest.mark.parametrize(
+    ("before", "depth", "reason"),
+    [
+        ("", 40000, "80000 layers of blocks for 2 replicas: at most 65535"),
+        (
+            "__device__ unsigned int count;",
+            1,
+            r"no __device__ variables, .* got '__device__ unsigned int count'",
+        ),
+        (
+            "static __global__ void other(float* x) {}",
+            1,
+            "rewritten for several replicas: .* does not compile",
+        ),
+    ],
+)
+def test_kernels_that_only_run_for_one_replica_are_refused(before: str, depth: int, reason: str):
+    kernel = tb.CudaKernel(
+        before + TWICE, "twice", grid=lambda call: (1, 1, depth), scalars=lambda call: (call.inputs[0].size,)
+    )
+    assert re.search(f"cannot be fused: Twice.*{reason}", refused(with_op(define(kernel))), re.DOTALL)
 
 
 def test_kernels_that_reach_the_memory_by_themselves_are_refused():

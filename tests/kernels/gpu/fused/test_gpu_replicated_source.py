@@ -135,6 +135,15 @@ def test_kernels_that_are_not_declared_plainly_are_refused(text):
         replicated(source(text), 1)
 
 
+def test_variables_of_a_program_are_refused_unless_they_are_constant():
+    kernel = 'extern "C" __global__ void f(float* y) {}'
+    for text in ("static __device__ int n = 0;", "__device__ __managed__ float t[2] = {1, 2};"):
+        with pytest.raises(UnimplementedError, match="expected no __device__ variables"):
+            replicated(source(text + kernel), 1)
+    declared = "static const __device__ float a[1] = {1}; __device__ constexpr int b = 2; __constant__ int c;"
+    assert "b = 2" in replicated(source(declared + kernel), 1).text
+
+
 @needs_compiler
 def test_arguments_that_hold_addresses_are_refused(bench):
     given = Given(bench)
