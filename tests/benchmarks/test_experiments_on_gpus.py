@@ -102,9 +102,9 @@ def test_a_model_spread_over_streams_has_the_bits_of_one_on_one_stream(gpu: None
     require_gpus(names)
     found = []
     for streams in (1, 3):
-        with SpreadModel(*TINY, streams, names[0]) as model:
-            assert len(set(model.placed)) == streams
-            model.run_steps(4)
+        with SpreadModel("lenet", 2, streams, names[0]) as model:  # all calls of logreg are in one row
+            assert len(set(model.placed)) > 1 if streams > 1 else model.placed == [0] * len(model.placed)
+            model.run_steps(2)
             found.append(model.values())
     one, spread = found
     assert one.keys() == spread.keys()
@@ -201,7 +201,7 @@ def test_figures_5_10_to_5_13_by_the_thesis(
 
     def window(*arguments: Any, **options: Any) -> Any:
         opened = usual(*arguments, **options)
-        fused.append(opened.engine.learners.fused)
+        fused.append(opened.engine.options.fused)
         return opened
 
     monkeypatch.setattr(sweep, "training_window", window)

@@ -281,7 +281,7 @@ def test_stage_1_probes(run_here: Any) -> None:
 def test_stage_2_times_every_call_of_a_step(run_here: Any) -> None:
     found = run_here(2)
     (step,) = [check["findings"] for (part, _), check in found.items() if part.startswith("kernels")]
-    assert step["kernels"] >= sum(call["times"] for call in step["calls"]) > 5
+    assert step["kernels"] >= sum(call["times"] for call in step["calls"]) > 3
     assert {"MatMul 784x10 4x784", "ApplyMomentum 7850 7850"} <= {call["call"] for call in step["calls"]}
     assert found["facts", "machine"]["findings"]["device"] == "Emulated GPU"
 
