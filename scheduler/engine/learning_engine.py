@@ -340,7 +340,8 @@ class LearningEngine:
         options = self.options if ssgd_from is None else replace(self.options, ssgd_from=ssgd_from)
         jumped, old = self._restarts.due_before(round), self.learners
         change = Resizing(old, replicas_per_device, options, round, steps[0][1])
-        again = partial(made_again, old, selected=self.selected, compiled=self._compiled)
+        results = [results_kept(self.launch_ahead, room) for room in self._rooms]
+        again = partial(made_again, old, selected=self.selected, results=results, compiled=self._compiled)
         kept = old.release_data()
         old.close()
         try:

@@ -53,12 +53,16 @@ def made_again(
     old: Learners,
     steps: Sequence[tuple[StepProgram, Sequence[TensorSpec]]],
     selected: int,
+    results: Sequence[int],
     compiled: Compiled,
     per_device: Sequence[int],
     options: Synchronisation,
     values: Mapping[str, Array],
 ) -> Learners:
-    """Learners as those that are closed, in another number, with these values of everything."""
+    """Learners as those that are closed, in another number, with these values of everything.
+
+    results: by step, how many of a replica are kept.
+    """
     (program, specs), *others = steps
     learners = Learners(
         program,
@@ -66,13 +70,13 @@ def made_again(
         old.devices,
         per_device,
         options,
-        results=old.results,
+        results=results[0],
         layout=old.layout,
         compiled=compiled,
     )
     try:
-        for further, shapes in others:
-            learners.add_program(further, shapes)
+        for (further, shapes), kept in zip(others, results[1:], strict=True):
+            learners.add_program(further, shapes, kept)
         learners.select(selected)
         learners.values.load_state_arrays(values)
     except BaseException:

@@ -11,12 +11,22 @@ import pytest
 from hypothesis import strategies as st
 
 import tensorbow as tb
-from scheduler import LearningEngine, StepProgram
+from scheduler import LearningEngine, Stepper, StepProgram
 from scheduler.replicas.resizing import origins
+from tensorbow.data import BatchRun
 from tests.program_rig.examples import given_few
 from tests.scheduler_rig.programs import CLASSES, FEATURES, Model, convolutional, logistic, well
 from tests.scheduler_rig.reference import Sma, logistic_gradient, well_gradient
-from tests.scheduler_rig.running import Hesitant, Prepared, cpu_devices, engine_of, flat, poison, same_bits
+from tests.scheduler_rig.running import (
+    Hesitant,
+    Prepared,
+    cpu_devices,
+    engine_of,
+    flat,
+    poison,
+    same_bits,
+    within,
+)
 
 NAMES = ["w", "b"]
 SYNCS: list[dict[str, Any]] = [
@@ -310,3 +320,23 @@ def test_a_resize_compiles_a_step_anew_if_a_shape_has_the_number_of_replicas(
         value = rows.sum(0) if exchange is tb.all_sum else rows
         assert result.metrics[0].shape == value.shape
         np.testing.assert_allclose(result.metrics[0], value, rtol=1e-6, atol=1e-6)
+
+
+def test_each_program_keeps_its_room_for_results() -> None:
+    """A further program may have more rounds in a launch than the first one."""
+    model, losses = well(), []
+    for resized in (False, True):
+        devices, schedule = cpu_devices(1), tb.train.Constant(0.1)
+        more: dict[str, Any] = {"steps_per_launch": None, "room_for_steps": 1}
+        engine = LearningEngine(model.program, model.shapes, devices, 2, schedule=schedule, **more)
+        engine.initialize(model.initial)
+        engine.select(engine.add_program(model.program, model.shapes, room_for_steps=8))
+        if resized:
+            engine.resize(3)
+            engine.resize(2)
+        runs = [BatchRun([model.batch(round, replica) for round in range(8)]) for replica in range(2)]
+        with Stepper(engine) as stepper:
+            losses.append(within(lambda run=stepper.step, given=runs: run(given, 8)).losses)
+        engine.close()
+    assert len(losses[0]) == 16
+    assert losses[0] == losses[1]
