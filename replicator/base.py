@@ -478,11 +478,12 @@ class Replicator:
         replica is. A schedule of a wrapped optimiser follows the steps that train, whoever takes them, and
         random ops draw by the batch; what a step counts in variables, each replica counts for itself.
 
-        steps_per_launch: rounds that replicas do in one launch, on CPU devices with native code; `auto`: as
-        many as take about 20 ms, at most 64. Results, values and errors are those of 1. Inputs of so many
-        rounds are drawn ahead, unless `prefetch` is 0 or input_fn gives a function that is called for each
-        step: then there is one round a launch. Between two rounds that were launched together, whoever reads
-        or changes the replicas has some of their rounds done again; that is cheap every N steps, N constant.
+        steps_per_launch: rounds that replicas do in one launch, on CPU devices with native code and on GPUs;
+        `auto`: as many as take about 20 ms, at most 64. Results, values and errors are those of 1. Inputs of
+        so many rounds are drawn ahead, unless `prefetch` is 0 or input_fn gives a function that is called for
+        each step: then there is one round a launch. Between two rounds that were launched together, whoever
+        reads or changes the replicas has some of their rounds done again; that is cheap every N steps, N
+        constant.
         """
         given = input_fn, input_replication, input_split_fn, smaller_batch, prefetch, data_on_device
         step = self._trace(step_fn, InputOptions(*given), steps_per_launch)

@@ -21,7 +21,7 @@ AHEAD = 16  # rounds given to the replicas and not handed out, at most; 2 at lea
 
 
 class _GivenRound(NamedTuple):
-    """A round that replicas were given, and whose results are not there."""
+    """A round whose inputs the replicas have, and whose results are outstanding."""
 
     number: int
     inputs: Any
@@ -51,7 +51,7 @@ class FirstComeLoop(TrainingLoop):
         self._most = 2  # rounds given and not handed out
         self._given: deque[_GivenRound] = deque()
         self._error: Exception | None = None  # that comes after all results
-        self._is_of_values = False  # it is of a round that the replicas have done
+        self._is_of_training = False  # it is of a round that the replicas have done
 
     def begin(self, stepper: Stepper) -> None:
         """See TrainingLoop."""
@@ -75,7 +75,7 @@ class FirstComeLoop(TrainingLoop):
     @property
     def untold_error(self) -> BaseException | None:
         """See TrainingLoop."""
-        return self._error if self._is_of_values else None
+        return self._error if self._is_of_training else None
 
     @property
     def _ahead(self) -> int:
@@ -110,7 +110,7 @@ class FirstComeLoop(TrainingLoop):
             while self._given and (stepper.has_results or not (self._results or self._wants_inputs)):
                 self._take_results(stepper)
         except Exception as error:
-            self._error, self._is_of_values = error, True
+            self._error, self._is_of_training = error, True
             self.go_back(stepper)
 
     def _take_results(self, stepper: Stepper) -> None:
@@ -125,14 +125,14 @@ class FirstComeLoop(TrainingLoop):
         try:
             stepper.settle()
         except Exception as error:
-            if not self._is_of_values:
-                self._error, self._is_of_values = error, True
+            if not self._is_of_training:
+                self._error, self._is_of_training = error, True
         while stepper.has_results:
             self._take_results(stepper)
         later = [given.inputs for given in self._given if given.number >= stepper.begun]
         self._given.clear()
         of_inputs = None
-        if later and not self._is_of_values:
+        if later and not self._is_of_training:
             of_inputs, self._error = self._error, None
         self.step.inputs.give_back(later, of_inputs)
 

@@ -126,7 +126,7 @@ class CentralModel:
 
     @property
     def plan(self) -> BoundPlan:
-        """What the selected step runs once on this device."""
+        """The bound plan of what the selected step runs once on this device."""
         return self._binding.plan
 
     @property

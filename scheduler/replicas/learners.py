@@ -267,8 +267,8 @@ class Learners:
         """Raises InvalidArgumentError for devices whose replicas cannot be fused, if they are to be."""
         if options.fused and (self._by_segment or self.devices[0].kind != "gpu"):
             raise InvalidArgumentError(
-                "replica_mode: 'fused' is for replicas of one GPU each, with the library's transport, got "
-                f"{self.devices[0].name.short}{' and others' if len(self.devices) > 1 else ''}; leave it out"
+                "replica_mode: 'fused' is for replicas of one GPU each, with the library's transport; got "
+                f"{'a part on ' if self._by_segment else ''}{self.devices[0].name.short}; leave it out"
             )
 
     def _drop_launchers(self) -> None:

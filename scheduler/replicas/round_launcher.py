@@ -1,7 +1,8 @@
 """Rounds of all replicas as one launch, exchanges included, where the backend has round programs.
 
 The tasks of a launch are enqueued together and end together: replicas meet within it. They are done by a
-thread for each replica or core, or by one alone, whichever is faster (`thread_choice`).
+thread for each replica or core, or by one alone, whichever is faster (`thread_choice`); on GPUs one thread
+enqueues all.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class TrainingConfig:
     """Options of a training run. The defaults do not depend on the machine.
 
     Runs with `replicas_per_device` "auto" are not reproducible. `steps_per_launch` None is measured for each
-    number of replicas on one CPU device with native code, and 1 elsewhere. A resumed run may change
+    number of replicas where rounds are launched as a whole, and 1 elsewhere. A resumed run may change
     `dispatch`, which `Synchronisation` describes. `compute` None keeps the devices' setting, see
     `tb.configure_gpus`. `data_on_device` "auto" takes at most half of the memory that the replicas leave free
     on GPUs, and none on CPU devices, which read the data set in place. It does not change results.
@@ -183,7 +183,7 @@ class TrainingConfig:
     )
     steps_per_launch: int | None = option(
         None,
-        "Rounds per launch, on CPU devices with native code; does not change results.",
+        "Rounds per launch, on CPU devices with native code, and on GPUs; does not change results.",
         whole(1, 4096),
         shown="as many as take 20 ms, 64 at most",
     )

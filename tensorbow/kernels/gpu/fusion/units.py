@@ -1,4 +1,4 @@
-"""What the passes know of units: the storages that one reads and writes, and nodes for what they add."""
+"""Storages that units read and write, and nodes for what the passes add."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1) loss_head(
 
 @dataclass(frozen=True)
 class LossHead:
-    """What one launch computes beside the derivative of sparse softmax cross-entropy.
+    """Results of one launch beside the derivative of sparse softmax cross-entropy.
 
     logit, flow, right: expressions of the logits, of the derivative, and of the greatest logit's number.
     Results that it has, in this order behind the derivative: losses, the loss, right, bias. counts: of the

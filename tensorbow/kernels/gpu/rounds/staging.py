@@ -1,4 +1,4 @@
-"""What the rounds of a device take from the host, by slot: step scalars, picks, and batches from outside."""
+"""Inputs of a device's rounds from the host, by slot: step scalars, picks, and batches from outside."""
 
 from __future__ import annotations
 
