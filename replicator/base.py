@@ -496,6 +496,13 @@ class Replicator:
 
     def _train(self, loop: TrainingLoop, there: bool = False) -> Iterator[Any]:
         """there: True if the replicas were there before it, and stay."""
+        trains = any(not each.updates_no_weights for each in self._steps)
+        if loop.step.updates_no_weights and trains and not there and self._last is not None:
+            warnings.warn(
+                "train: a step that trains nothing begins with the initial values, as the replicas that were "
+                "trained before were shut down; run it within that loop, or after init()",
+                stacklevel=3,
+            )
         if loop.step.number >= self._given:
             self.init()
         try:
@@ -522,6 +529,11 @@ class Replicator:
                     with self._lock:
                         self._go_back()
                 else:
+                    options, stepper = self.synchronisation, self._stepper
+                    averages = options.averages(self.num_replicas) and loop.done
+                    if averages and stepper is not None and stepper.round < options.tau:
+                        done = f"{stepper.round} rounds, fewer than tau={options.tau}"
+                        warnings.warn(f"train: {done}: z stays as it began", stacklevel=2)
                     self.shutdown()
                 with suppress(ValueError):
                     self._loops.remove(loop)

@@ -329,6 +329,8 @@ def per_replica(values: Items, name: Name = None) -> Tensor:
         raise InvalidArgumentError(
             f"per_replica: expected a value for each of {count} replicas, got {len(values)} values"
         )
+    if float in map(type, values):  # 1 may stand beside 0.1
+        values = [float(value) if type(value) is int else value for value in values]
     with get_default_graph().as_default():
         rows = [convert_to_tensor(value) for value in values]
         for replica, row in enumerate(rows):

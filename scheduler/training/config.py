@@ -311,6 +311,8 @@ class TrainingConfig:
     def synchronisation(self) -> Synchronisation:
         """Options of synchronisation, without `ssgd_from`, which depends on the data."""
         names = options_of(Synchronisation).keys() & options_of(self).keys()
+        if self.device_kinds == {"CPU"}:
+            names -= {"replica_mode"}
         return Synchronisation(**{name: getattr(self, name) for name in names})
 
     @property

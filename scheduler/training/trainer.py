@@ -191,7 +191,12 @@ class Trainer:
         """
         config, tally = self.config, self._tally
         self._progress.start(config.epochs, self._batches.rounds_per_epoch, tally.round)
-        self._progress.expect(self._batches.positions.first_round(config.epochs))
+        rounds = self._batches.positions.first_round(config.epochs)
+        self._progress.expect(rounds)
+        if config.tau > rounds and config.synchronisation.averages(2) and not config.tunes:
+            self._progress.line(
+                f"warning: --tau {config.tau} is more than the run's {rounds} rounds: z stays as it began"
+            )
         try:
             while not self._ended():
                 if not self._evaluation_is_due():
