@@ -230,7 +230,8 @@ class Learners:
         options, step = self.options, self.replicas[0].step
         layout, written = self.layout, self.executable.writes
         trains = any(layout.ref(name).region is Region.WEIGHTS for name in written)
-        if options.fused and (why := why_not_fused(step, self.devices[0], options, self.count)):
+        shares = options.fused and max(self.per_device) > 1  # one replica has its kernels for itself
+        if shares and (why := why_not_fused(step, self.devices[0], options, self.count)):
             if trains:
                 raise UnimplementedError(f"replica_mode: the replicas of this step cannot be fused: {why}")
             options = replace(options, replica_mode="captured")

@@ -81,10 +81,13 @@ class GpuStream(Stream):
         return event
 
     def _record(self, event: GpuEvent) -> None:
+        handle: int | None = None
         try:
             handle = self._pool.take()
             self._pool.runtime.record(handle, self.handle)
         except CudaError as error:
+            if handle is not None:
+                self._pool.give(handle)
             self._error = self._error or error
             event.finish(self._error)
         else:

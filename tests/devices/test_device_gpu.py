@@ -300,6 +300,15 @@ def test_events_are_used_again(device: GpuDevice, runtime: Any) -> None:
     assert runtime.counts["make_event"] < 10
 
 
+def test_an_event_that_cannot_be_recorded_goes_back(device: GpuDevice, runtime: EmulatedCuda) -> None:
+    """The fixture finds what is left open."""
+    stream = device.new_stream("failing")
+    runtime.fail_next("record")
+    with pytest.raises(CudaError, match="injected"):
+        stream.record().synchronize()
+    stream.reset()
+
+
 def test_a_stream_that_nobody_holds_ends(device: GpuDevice, runtime: Any) -> None:
     streams = runtime.counts["destroy_stream"]
     stream = device.new_stream("forgotten")

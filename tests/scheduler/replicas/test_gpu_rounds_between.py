@@ -155,3 +155,15 @@ def test_only_steps_that_train_must_be_fused() -> None:
             assert engine.run(source.open, 2, 4) == 4
             assert learners.launches_rounds
         gc.collect()  # the error held pinned memory
+
+
+def test_one_replica_needs_no_fused_step() -> None:
+    """Alone it moves the average itself, which several replicas must not do in one kernel."""
+    model = well()
+    with (
+        emulated_runtime() as runtime,
+        engine_of(model, gpu_devices(runtime, 1), 1, replica_mode="fused", ema=0.9) as engine,
+    ):
+        assert engine.run(Prepared(model.batch, 1).open, 0, 3) == 3
+        engine.resize(2, 3)
+        assert engine.run(Prepared(model.batch, 2).open, 3, 6) == 6
