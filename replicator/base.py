@@ -496,8 +496,8 @@ class Replicator:
 
     def _train(self, loop: TrainingLoop, there: bool = False) -> Iterator[Any]:
         """there: True if the replicas were there before it, and stay."""
-        trains = any(not each.updates_no_weights for each in self._steps)
-        if loop.step.updates_no_weights and trains and not there and self._last is not None:
+        trained = self._last is not None and any(not each.updates_no_weights for each in self._steps)
+        if trained and not there and loop.step.updates_no_weights and loop.step.reads_weights:
             warnings.warn(
                 "train: a step that trains nothing begins with the initial values, as the replicas that were "
                 "trained before were shut down; run it within that loop, or after init()",
@@ -520,8 +520,13 @@ class Replicator:
                     elif loop.step.inputs.ended_early:
                         remedy = "all replicas end with the first; give all as many batches"
                         warnings.warn(f"train: {loop.done} steps: {error}; {remedy}", stacklevel=2)
-                    return
+                    break
                 yield result
+            options, stepper = self.synchronisation, self._stepper
+            averages = options.averages(self.num_replicas) and not loop.step.updates_no_weights
+            if averages and stepper is not None and 0 < stepper.round < options.tau:
+                done = f"{stepper.round} rounds, fewer than tau={options.tau}"
+                warnings.warn(f"train: {done}: z stays as it began", stacklevel=2)
         finally:
             if not sys.is_finalizing():  # at the end of a program the streams' threads are gone: do not wait
                 loop.step.inputs.close()
@@ -529,11 +534,6 @@ class Replicator:
                     with self._lock:
                         self._go_back()
                 else:
-                    options, stepper = self.synchronisation, self._stepper
-                    averages = options.averages(self.num_replicas) and loop.done
-                    if averages and stepper is not None and stepper.round < options.tau:
-                        done = f"{stepper.round} rounds, fewer than tau={options.tau}"
-                        warnings.warn(f"train: {done}: z stays as it began", stacklevel=2)
                     self.shutdown()
                 with suppress(ValueError):
                     self._loops.remove(loop)

@@ -60,6 +60,20 @@ class BuiltStep:
         """Arguments of `LearningEngine.add_program`."""
         return self.traced.program, self.traced.shapes, self.most_steps
 
+    @property
+    def reads_weights(self) -> bool:
+        """True if its results depend on a trainable variable."""
+        left = [tensor.op for tensor in self.traced.tensors]
+        seen = set(left)
+        while left:
+            op = left.pop()
+            if op.attrs.get("role") == "weights":
+                return True
+            before = {*(tensor.op for tensor in op.inputs), *op.control_inputs} - seen
+            seen |= before
+            left += before
+        return False
+
     def set_program(self, number: int) -> None:
         """Sets the number of the engine's program for full batches, the only one that it has by now."""
         self.program, self.programs = number, {self.inputs.shapes: number}

@@ -171,3 +171,31 @@ def test_a_training_that_is_left_unfinished_ends_with_the_interpreter():
     command = [sys.executable, "-W", "error", "-c", UNFINISHED]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def trained_weight(tau, steps):
+    """A Replicator after some steps, and its weight."""
+    repl = tb.MultiGpuReplicator(["/cpu:0"], 2, tau=tau)
+    with repl.context():
+        w = tb.Variable(np.float32(1), name="w")
+        optimizer = repl.wrap_optimizer(tb.train.GradientDescentOptimizer(0.1))
+
+    def step_fn():
+        with tb.control_dependencies([optimizer.minimize(w * w)]):
+            return tb.identity(w)
+
+    list(repl.train(step_fn, steps=steps))
+    return repl, w
+
+
+def test_an_evaluation_that_begins_anew_warns():
+    repl, w = trained_weight(1, 3)
+    with pytest.warns(UserWarning, match="a step that trains nothing begins with the initial values"):
+        (value,) = repl.train(lambda: tb.identity(w), steps=1)
+    assert value.tolist() == [1, 1]
+
+
+def test_a_training_that_never_averages_warns():
+    with pytest.warns(UserWarning, match="train: 3 rounds, fewer than tau=4: z stays as it began"):
+        repl, _ = trained_weight(4, 3)
+    assert repl.central_values()["w"] == 1

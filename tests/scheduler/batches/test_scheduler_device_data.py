@@ -24,6 +24,7 @@ from tensorbow.data import BatchRecipe, CropAndFlip, ImageDataset, RoundRecipes
 from tensorbow.data.augmentation import BatchKey
 from tensorbow.devices import Device, GpuDevice
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
+from tensorbow.kernels.gpu.backend import GpuBackend
 from tensorbow.models import get_model
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
@@ -128,7 +129,7 @@ def test_the_same_after_resuming(runtime: EmulatedCuda) -> None:
 
 @needs_compiler
 def test_a_step_uploads_no_batch(runtime: EmulatedCuda) -> None:
-    """One launch makes it; what else is copied does not depend on where the batch is made."""
+    """The graph of a round makes it; what is copied is as much wherever the batch is made."""
     (device,) = gpus(runtime, 1)
     counts = {}
     for when in ("never", "always"):
@@ -140,8 +141,9 @@ def test_a_step_uploads_no_batch(runtime: EmulatedCuda) -> None:
             before = runtime.counts.copy()
             engine.run(batches.open, 3, 13)
             counts[when] = {kind: runtime.counts[kind] - before[kind] for kind in ("copy", "launch_graph")}
-    assert counts["always"]["launch_graph"] - counts["never"]["launch_graph"] == 10
-    assert counts["never"]["copy"] - counts["always"]["copy"] == 10  # picks instead of images and labels
+    assert counts["always"] == counts["never"]
+    assert counts["always"]["launch_graph"] == 10
+    assert counts["always"]["copy"] <= 11  # picks, and where the run begins
     del batches
     device.close()
 
@@ -150,6 +152,8 @@ def test_a_step_uploads_no_batch(runtime: EmulatedCuda) -> None:
 def test_host_batches_are_copied_from_where_they_are_filled(
     runtime: EmulatedCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Where steps are launched by segment; a round as a whole reads what it was copied to."""
+    monkeypatch.setattr(GpuBackend, "round_program", lambda *_: None)
     (device,) = gpus(runtime, 1)
     batches = DatasetBatches(DATA, BATCH, 2, seed=0)
     with LearningEngine(program(), BATCH, [device], 2) as engine:
