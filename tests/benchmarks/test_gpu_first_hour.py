@@ -304,6 +304,7 @@ def test_stage_2_names_the_convolutions_that_cudnn_does() -> None:
     assert all(row["operands"][0][2:] == [2, 32, 12, 12] for row in rows if row["call"] == "Forward")
 
 
+@pytest.mark.slow
 def test_stages_3_and_4_measure_replicas_side_by_side_and_the_host(run_here: Any) -> None:
     overlap = [check["findings"] for (part, _), check in run_here(3).items() if part != "facts"]
     assert len(overlap) == 2
@@ -315,6 +316,7 @@ def test_stages_3_and_4_measure_replicas_side_by_side_and_the_host(run_here: Any
     assert found["calls of CUDA", "launch a kernel"]["findings"]["us"] > 0
 
 
+@pytest.mark.slow
 def test_stages_6_and_7_compare_bits_and_say_what_needs_more(run_here: Any, tmp_path: Path) -> None:
     from first_hour.report import write_report
 
@@ -328,6 +330,7 @@ def test_stages_6_and_7_compare_bits_and_say_what_needs_more(run_here: Any, tmp_
     assert "emulated GPU: no figure here" in text
 
 
+@pytest.mark.slow
 def test_stage_7_with_two_gpus_sums_waits_and_trains(run_here: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from first_hour import gpus, several
 

@@ -134,6 +134,7 @@ def test_tune_measures_both_modes_on_the_gpu(
 
 @pytest.mark.parametrize("mode", ["captured", "fused"])
 @pytest.mark.usefixtures("told")
+@pytest.mark.slow
 def test_tune_measures_a_given_mode_only(found: EmulatedCuda, call: Call, mode: str) -> None:
     facts = json.loads(call(*TUNE, "--replica-mode", mode).out.splitlines()[-1])
     assert rows(facts) == [(mode, 1), (mode, 2)]
@@ -142,6 +143,7 @@ def test_tune_measures_a_given_mode_only(found: EmulatedCuda, call: Call, mode: 
 
 
 @pytest.mark.usefixtures("told")
+@pytest.mark.slow
 def test_tune_says_why_it_has_not_measured_fused_replicas(
     found: EmulatedCuda, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +178,7 @@ def test_a_run_that_finds_number_and_mode(call: Call, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("told")
+@pytest.mark.slow
 def test_captured_replicas_have_half_of_the_time(
     found: EmulatedCuda, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

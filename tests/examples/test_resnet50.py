@@ -90,6 +90,7 @@ def test_learning_rates_of_epochs() -> None:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("devices", ["cpu:0", "cpu:0,cpu:1"])
+@pytest.mark.slow
 def test_the_loss_of_the_same_batches_falls(devices: str, reference_kernels: None) -> None:
     import resnet50
 

@@ -54,6 +54,7 @@ def engine(devices: list[Device], **options: Any) -> tb.LearningEngine:
 
 
 @pytest.mark.parametrize(("count", "options"), ENGINES)
+@pytest.mark.sampled(6)
 def test_an_engine_gives_all_back(
     count: int, options: dict[str, Any], devices: list[Device], mapped: Mapped
 ) -> None:

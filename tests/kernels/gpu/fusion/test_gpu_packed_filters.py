@@ -50,6 +50,7 @@ def layers(case: str, dtype: tb.DType = tb.float32, count: int = 1) -> list[Any]
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.sampled(3)
 def test_it_agrees_with_the_cpu_and_copies_nothing_else(case: str) -> None:
     names = launched_as_on_cpu(lambda: layers(case))
     if case == "dilated":  # no zeros in front make its padding symmetric
@@ -61,6 +62,7 @@ def test_it_agrees_with_the_cpu_and_copies_nothing_else(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_a_cudnn_without_nhwc(case: str) -> None:
     """Copies to NCHW, or direct sums where the emulated cuDNN takes a filter of one element for NHWC."""
     names = launched_as_on_cpu(lambda: layers(case), nhwc=False)
