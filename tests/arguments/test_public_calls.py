@@ -65,6 +65,7 @@ def test_the_good_call_of_each_row_is_good_and_every_parameter_has_a_sort(name: 
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))
+@pytest.mark.sampled(6)
 def test_a_few_odd_arguments(name: str) -> None:
     chosen = [
         (parameter, odd)

@@ -110,6 +110,7 @@ def checks_of(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
     return {(check["part"], check["name"]): check for check in json.loads(path.read_text())["checks"]}
 
 
+@pytest.mark.slow
 def test_parts_that_crash_hang_or_lose_the_gpu_do_not_keep_the_others_from_running(tmp_path: Path) -> None:
     from first_hour.report import write_report
     from first_hour.stages import Part, Stage, StageRun

@@ -223,6 +223,7 @@ def test_a_long_message_keeps_its_beginning_and_its_end(call: Call) -> None:
 
 
 @pytest.mark.parametrize("columns", ["0", "1", "19", "abc", "-5", "²", "1e9", "9" * 5_000, "100000000", ""])
+@pytest.mark.sampled(5)
 def test_a_width_in_which_nothing_can_be_shown_does_not_count(
     call: Call, monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:

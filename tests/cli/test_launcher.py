@@ -69,7 +69,7 @@ def started(program: Program, folder: Path, words: Any, number: int, **env: str)
     return program.start(*words, env=settings)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(("words", "module"), CASES)
 def test_a_signal_at_an_import(

@@ -153,6 +153,7 @@ def story():
 
 
 @pytest.mark.parametrize("between", ["nothing", "group", "constant", "value", "merged", "fed"])
+@pytest.mark.sampled(3)
 def test_control_edges_are_kept_across_devices(session, story, between):
     told, teller = story
     x = tb.placeholder(tb.float32, [2], name="x")

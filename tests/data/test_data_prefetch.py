@@ -86,6 +86,7 @@ def test_batches_come_in_order_and_over_the_borders_of_epochs(replicas, depth, s
 
 
 @pytest.mark.parametrize("attempt", range(12))
+@pytest.mark.sampled(5)
 def test_contents_are_the_same_whatever_the_timing(attempt):
     delays = random.Random(attempt)
     slow = dataset_of(SlowDataset)

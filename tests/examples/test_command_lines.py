@@ -39,7 +39,7 @@ def called(*words: str) -> subprocess.CompletedProcess[str]:
         ((*GAN, "--data", "nowhere", "--output", "TEMPORARY"), "data set 'mnist': the folder 'nowhere' "),
     ],
 )
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_a_bad_option_or_path_is_one_line(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
     ended = called(*(str(tmp_path) if word == "TEMPORARY" else word for word in words))
     (line,) = ended.stderr.splitlines()

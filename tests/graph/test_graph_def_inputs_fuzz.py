@@ -29,6 +29,7 @@ QUICK = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
+@pytest.mark.sampled(78)
 def test_what_the_spec_lets_pass_the_reference_kernel_computes(name):
     for sample in SAMPLES[name]:
         for index, array in enumerate(sample.inputs):

@@ -109,6 +109,7 @@ def test_the_honest_one_is_imported():
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
+@pytest.mark.sampled(21)
 def test_lies(content, kind, words):
     if kind is None:
         imported(content)

@@ -75,6 +75,7 @@ def test_extents_below_are_refused(op):
 
 @pytest.mark.parametrize("op", sorted(VECTORS))
 @pytest.mark.parametrize("known", [True, False])
+@pytest.mark.sampled(14)
 def test_more_entries_than_a_tensor_has_axes_are_refused(op, known):
     what, make = VECTORS[op]
     vector = tb.constant([1] * 33) if known else tb.placeholder(tb.int32, [10**12])

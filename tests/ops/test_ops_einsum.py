@@ -64,6 +64,7 @@ EQUATIONS = [
 
 @pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
 @pytest.mark.parametrize("equation", EQUATIONS)
+@pytest.mark.sampled(27)
 def test_einsum(equation, static):
     values = arrays(equation)
     inputs = [placeholder(float32, a.shape if static else [None] * a.ndim) for a in values]
@@ -120,6 +121,7 @@ DIAGONALS = [
 
 @pytest.mark.parametrize("known", ["static", "dynamic", "half"])
 @pytest.mark.parametrize(("equation", "shapes"), BROADCASTS + DIAGONALS)
+@pytest.mark.sampled(42)
 def test_broadcasts_and_diagonals(equation, shapes, known):
     """Unknown extents may turn out to be 1."""
     values = [normal(*shape, seed=i) for i, shape in enumerate(shapes)]
@@ -139,6 +141,7 @@ def test_broadcasts_and_diagonals(equation, shapes, known):
 
 @pytest.mark.parametrize(("equation", "shapes"), BROADCASTS + DIAGONALS)
 @pytest.mark.parametrize("known", ["shapes", "ranks"])
+@pytest.mark.sampled(28)
 def test_gradients_of_broadcasts_and_diagonals(equation, shapes, known):
     values = [normal(*shape, seed=i) for i, shape in enumerate(shapes)]
     check_gradients(lambda *x: [einsum(equation, *x)], values, known=known)

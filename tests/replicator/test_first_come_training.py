@@ -30,7 +30,7 @@ SYNCS = [
 # Who takes what -----------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 1), (1, 3), (2, 1), (2, 2)])
 @pytest.mark.parametrize("options", SYNCS, ids=str)
 def test_the_values_follow_from_who_took_what(kernels, takers, options, devices, per_device):
@@ -109,6 +109,7 @@ def test_a_schedule_follows_the_rounds(kernels, options):
 
 
 @pytest.mark.parametrize("data_on_device", ["always", "never"])
+@pytest.mark.sampled(2)
 def test_batches_of_a_data_set(kernels, takers, data_on_device):
     digits, _ = tb.data.load("digits")
     repl = tb.MultiGpuReplicator(cpu_devices(2, delays=1), 2, tau=4, dispatch="fcfs")

@@ -228,6 +228,7 @@ def test_a_weight_that_another_device_reads_behind_the_update_is_read_before_the
 
 @pytest.mark.parametrize("steps_per_launch", [1, 4, "auto"])
 @pytest.mark.parametrize("bad", [5, 38])
+@pytest.mark.sampled(3)
 def test_a_loss_that_is_not_finite_raises_at_its_step(steps_per_launch, bad):
     def inputs(replica_id):
         for step, (rows, words) in enumerate(batches(replica_id)):

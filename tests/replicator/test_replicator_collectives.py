@@ -245,7 +245,7 @@ def test_hyper_parameters_of_each_replica_have_the_bits_of_a_run_alone():
             np.testing.assert_array_equal(together[:, number], alone[:, 0])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "make",
     [

@@ -79,6 +79,7 @@ def equal(first, second):
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.sampled(2)
 def test_a_restored_replicator_goes_on_with_the_same_bits(tmp_path, options):
     with Program(**options) as whole:
         expected = whole.run(SAVED)

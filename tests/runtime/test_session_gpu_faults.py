@@ -61,6 +61,7 @@ def test_a_plan_that_does_not_fit_names_what_asked_and_what_is_free(runtime: Emu
         ("copy", "cudaErrorInvalidValue", CudaError, "copy: cudaErrorInvalidValue"),
     ],
 )
+@pytest.mark.sampled(2)
 def test_a_call_that_fails_names_the_op_and_the_session_goes_on(
     runtime: EmulatedCuda, kind: str, status: str, error: type[Exception], message: str
 ) -> None:

@@ -54,7 +54,7 @@ def engine(devices: list[Device], **options: Any) -> tb.LearningEngine:
 
 
 @pytest.mark.parametrize(("count", "options"), ENGINES)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_an_engine_gives_all_back(
     count: int, options: dict[str, Any], devices: list[Device], mapped: Mapped
 ) -> None:
@@ -77,6 +77,7 @@ def spoilt(round: int, replica: int) -> Any:
 
 
 @pytest.mark.parametrize(("fails", "count"), [("results", 1), ("numbers", 1), ("numbers", 2), ("source", 2)])
+@pytest.mark.sampled(2)
 def test_an_engine_whose_run_has_failed_gives_all_back(
     fails: str, count: int, devices: list[Device], mapped: Mapped
 ) -> None:
@@ -136,6 +137,7 @@ def session(devices: list[Device], fails: bool = True, **options: Any) -> tb.Ten
 
 @pytest.mark.parametrize("fails", [False, True], ids=["in a run", "after a run that failed"])
 @pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.sampled(2)
 def test_a_session_of_replicas_gives_all_back(
     count: int, fails: bool, devices: list[Device], mapped: Mapped
 ) -> None:

@@ -53,6 +53,7 @@ def assert_same(sample):
 
 
 @each(SAMPLES)
+@pytest.mark.sampled(35)
 def test_numpy_form_equals_the_reference_kernel(sample):
     assert_same(sample)
 
@@ -73,6 +74,7 @@ CASES = [(name, dtype) for name, row in sorted(ELEMENTWISE.items()) for dtype in
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES, ids=lambda v: getattr(v, "name", v))
+@pytest.mark.sampled(74)
 def test_every_dtype(name, kind):
     row, dtype = ELEMENTWISE[name], kind.as_numpy_dtype
     if kind == bool_:

@@ -74,6 +74,7 @@ def trained(
 
 
 @pytest.mark.parametrize(("devices", "per_device"), LAYOUTS)
+@pytest.mark.sampled(3)
 def test_each_replica_gets_what_all_hand_in(devices: int, per_device: int) -> None:
     count = devices * per_device
     last = count - 1
@@ -105,6 +106,7 @@ def test_each_replica_gets_what_all_hand_in(devices: int, per_device: int) -> No
 
 
 @pytest.mark.parametrize(("devices", "per_device"), LAYOUTS)
+@pytest.mark.sampled(4)
 def test_gradients_flow_through_exchanges(devices: int, per_device: int) -> None:
     """d_i is w_i - x_i; each replica's loss is half the squared sum of what the exchange gives it.
 
@@ -141,6 +143,7 @@ def named(model: Model, result: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 2), (2, 2)])
 @pytest.mark.parametrize("options", [NONE, {}, {"sync": "ssgd"}], ids=str)
+@pytest.mark.sampled(3)
 def test_ops_that_read_several_results(devices: int, per_device: int, options: dict[str, Any]) -> None:
     """Sums read beside a gather or a broadcast of the same exchange, and behind a later exchange."""
     count = devices * per_device
@@ -173,6 +176,7 @@ def late_exchange() -> Model:
 
 
 @pytest.mark.parametrize("options", [{"mu": 0.5}, {"mu": 0.5, "tau": 2}, {"sync": "ssgd"}, NONE], ids=str)
+@pytest.mark.sampled(2)
 def test_an_exchange_behind_an_update(
     options: dict[str, Any], kernels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +227,7 @@ def learned(
 
 
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 3), (2, 2)])
+@pytest.mark.sampled(2)
 def test_a_step_that_averages_its_gradients_has_the_bits_of_ssgd(
     devices: int, per_device: int, launches: tuple[int, ...]
 ) -> None:
@@ -242,7 +247,7 @@ def over_replicas(hidden: tb.Tensor) -> tb.Tensor:
     return (hidden - mean) * tb.rsqrt(variance + 1e-3)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 2), (2, 2)])
 def test_normalisation_over_replicas_is_that_of_the_joint_batch(
     devices: int, per_device: int, launches: tuple[int, ...]
@@ -258,7 +263,7 @@ def test_normalisation_over_replicas_is_that_of_the_joint_batch(
             np.testing.assert_allclose(state[name], value, rtol=1e-4, atol=1e-5, err_msg=f"{name} {sync}")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", [{}, {"tau": 2, "mu": 0.5}, {"staleness": 1}, {"sync": "ssgd"}], ids=str)
 def test_exchanges_go_with_every_synchroniser(options: dict[str, Any], launches: tuple[int, ...]) -> None:
     """One device, two devices and several rounds a launch have the same bits, run after run."""

@@ -63,7 +63,7 @@ def trained(
         return losses, engine.learners.values.state_arrays()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "options",
     [

@@ -104,7 +104,7 @@ def test_replicas_draw_different_dropout_masks() -> None:
     assert losses[0] != losses[1]
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("devices", "tau", "staleness", "sync"),
     [(1, 1, 0, "sma"), (1, 4, 0, "sma"), (2, 3, 2, "sma"), (1, 1, 1, "sma"), (1, 1, 0, "none")],

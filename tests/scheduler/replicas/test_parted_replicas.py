@@ -114,7 +114,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("places", [TWO, THREE], ids=str)
 @pytest.mark.parametrize(("groups", "per_device"), [(2, 1), (1, 2), (2, (1, 2))])
@@ -128,7 +128,7 @@ def test_the_bits_are_those_of_whole_replicas(
     assert whole[1] == apart[1]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("steps", [3, 8])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_several_rounds_in_a_launch(kernels: str, options: dict[str, Any], steps: int) -> None:
@@ -138,7 +138,7 @@ def test_several_rounds_in_a_launch(kernels: str, options: dict[str, Any], steps
     assert one[1] == several[1]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
 @pytest.mark.parametrize("form", [{"exchange": True}, {"second": True}], ids=str)
 def test_exchanges_and_second_losses_in_a_part(kernels: str, sync: str, form: dict[str, bool]) -> None:
@@ -230,6 +230,7 @@ def bad_batches(model: Model, at: tuple[int, int], value: float) -> Callable[[in
 
 
 @pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
+@pytest.mark.sampled(3)
 def test_a_loss_that_is_not_finite_stops_all_parts(kernels: str, sync: str) -> None:
     states = []
     for places, parts in ((None, 1), (THREE, 3)):
@@ -246,6 +247,7 @@ def test_a_loss_that_is_not_finite_stops_all_parts(kernels: str, sync: str) -> N
 
 
 @pytest.mark.parametrize("sync", ["sma", "ssgd"])
+@pytest.mark.sampled(2)
 def test_skipped_updates_are_skipped_in_all_parts(kernels: str, sync: str) -> None:
     states, skipped = [], []
     for places, parts in ((None, 1), (THREE, 3)):
@@ -280,6 +282,7 @@ def test_the_op_that_is_not_finite_is_named_wherever_it_is() -> None:
 
 @pytest.mark.parametrize("part", [0, 1])
 @pytest.mark.parametrize("launch_ahead", [1, 3])
+@pytest.mark.sampled(4)
 def test_an_op_that_fails_in_a_part_ends_the_run(kernels: str, part: int, launch_ahead: int) -> None:
     with tb.Graph().as_default():
         x = tb.placeholder(tb.int32, [2], name="x")

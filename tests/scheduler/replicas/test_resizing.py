@@ -60,7 +60,7 @@ def test_the_first_replicas_of_each_device_stay(
     assert origins(before, after) == expected
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("options", SYNCS, ids=str)
 @pytest.mark.parametrize(
     ("devices", "before", "after"), [(1, 1, 3), (1, 3, 1), (1, 2, 3), (2, 1, 2), (2, (3, 1), (1, 2))]

@@ -63,7 +63,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: monkeypatch.setattr(scheduler.replicas.learners, "round_launcher", lambda *given: None)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", WAYS, ids=str)
 @pytest.mark.parametrize(
     ("replicas", "size"),

@@ -184,7 +184,7 @@ def forced(native: None, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     monkeypatch.setattr(ThreadChoice, "choose", lambda self, rounds: next(choices))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize(
     ("replicas", "size", "options"),
@@ -221,7 +221,7 @@ def test_restarts_and_random_ops(monkeypatch: pytest.MonkeyPatch, steps: int) ->
     assert joint == trained(model, 2, 1, 17, False, schedule=schedule, mu=0.9)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize(
     ("tasks", "options"),

@@ -111,6 +111,7 @@ def test_where_they_are_slower_the_run_goes_back(
     assert [change["replica_mode"] for change in facts["mode_changes"]] == ["fused", "captured"]
 
 
+@pytest.mark.slow
 def test_a_stop_among_fused_replicas_and_going_on(tmp_path: Path, options: Options) -> None:
     config = on_gpu(options, tmp_path, resume="auto")
     stop = 12
@@ -160,6 +161,7 @@ def test_a_checkpoint_from_before_goes_on_captured(tmp_path: Path, options: Opti
     assert MadeUp.seen == []
 
 
+@pytest.mark.slow
 def test_another_batch_size_begins_with_captured_replicas(tmp_path: Path, options: Options) -> None:
     config = on_gpu(options, tmp_path, resume="auto")
     assert trained(config).replicas == 3

@@ -371,7 +371,7 @@ def contents(folder: Path) -> dict[str, object]:
     }
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "model.safetensors", "tuning.json"])
 @pytest.mark.parametrize("make", [a_fifo, a_folder, a_link_to_a_device, a_loop], ids=lambda m: m.__name__)
 def test_what_is_no_file_is_refused_before_anything_is_trained(

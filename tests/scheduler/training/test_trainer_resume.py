@@ -34,7 +34,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_interruptions_change_no_bit(
     name: str, tmp_path: Path, options: Options, run: Run, metrics: Metrics
@@ -276,6 +276,7 @@ def test_other_kernels_than_the_checkpoint_s_are_told(
 
 
 @pytest.mark.parametrize("made_with", [None, "x", ["x"], {"CPU kernels": 3}], ids=str)
+@pytest.mark.sampled(2)
 def test_a_checkpoint_may_say_anything_of_what_it_was_made_with(
     tmp_path: Path, run: Run, made_with: Any
 ) -> None:

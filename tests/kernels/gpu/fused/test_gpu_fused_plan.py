@@ -106,6 +106,7 @@ MODELS: dict[str, Callable[[], Model]] = {
 
 @pytest.mark.parametrize("replicas", [1, 3])
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.sampled(4)
 def test_fused_replicas_learn_what_plans_of_replicas_learn(opened: OpenedGpu, model, replicas) -> None:
     plain, fused = both(opened, MODELS[model], replicas)
     assert_close(plain, fused, 1e-12 if model == "float64" else 1e-5)

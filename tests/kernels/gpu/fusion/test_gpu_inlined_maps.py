@@ -40,7 +40,7 @@ def with_gradients(y: tb.Tensor, sources: list[tb.Tensor]) -> list[Any]:
 @pytest.mark.parametrize("dtype", [tb.float32, tb.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_relu_behind_batch_normalisation(shape: str, training: bool, dtype: tb.DType) -> None:
     def build() -> list[Any]:
         y, sources = normalized(drawn(SHAPES[shape], 0, dtype), training)
@@ -87,7 +87,7 @@ def test_expressions_of_rows_and_channels() -> None:
 
 
 @pytest.mark.parametrize("shape", [(16, 33), (2, 30, 31, 5), (7, 1), (1, 40)], ids=str)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_the_gradients_of_relu_and_bias(shape: tuple[int, ...]) -> None:
     def build() -> list[Any]:
         x, bias = drawn(shape, 0), drawn(shape[-1:], 1)

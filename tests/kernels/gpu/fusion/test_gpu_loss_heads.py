@@ -38,7 +38,7 @@ def right_of(logits: tb.Tensor, labels: tb.Tensor) -> tb.Tensor:
 @pytest.mark.parametrize("dtype", [tb.float32, tb.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("kind", [tb.int32, tb.int64], ids=["int32", "int64"])
 @pytest.mark.parametrize(("rows", "classes"), [(16, 10), (70, 3), (5, 100), (1, 1)])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_the_whole_head_is_one_launch(rows: int, classes: int, kind: tb.DType, dtype: tb.DType) -> None:
     def build() -> list[Any]:
         x, w, b = drawn(rows, 4, dtype=dtype), drawn(4, classes, dtype=dtype), drawn(classes, dtype=dtype)

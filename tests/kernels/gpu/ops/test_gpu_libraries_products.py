@@ -87,6 +87,7 @@ def test_leading_axes_broadcast(bench, dtype, lead_x, lead_y, count):
         assert taken == (["gemm"] * count if dtype == "float32" else ["launch"])
 
 
+@pytest.mark.slow
 def test_more_matrices_than_one_call_takes(bench):
     many = cublas.MAXIMUM_BATCH + 5
     assert calls_of(bench, BatchMatMulV2, [values(many, 1, 2), values(many, 2, 1)]) == ["gemm", "gemm"]

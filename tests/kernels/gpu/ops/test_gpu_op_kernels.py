@@ -86,6 +86,7 @@ def assert_same(first: GpuResult, second: GpuResult) -> None:
 
 
 @each(SAMPLES, few=2)
+@pytest.mark.sampled(5)
 def test_agrees_with_the_reference_kernel(sample, runtime):
     """And gives the same bits from a graph, with all blocks and threads in reverse order."""
     result = run(runtime, sample)

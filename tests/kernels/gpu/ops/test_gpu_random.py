@@ -98,6 +98,7 @@ def test_the_numbers_change_with_the_counter_in_memory(bench):
 
 @pytest.mark.parametrize("rate", [0.0, 1e-9, 0.3, 0.999999, 1.0, -0.1, np.nan])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.sampled(14)
 def test_dropout_masks_of_any_rate(bench, rate, dtype):
     result, expected = both(bench, DropoutMask, vector(1003), np.asarray(rate, dtype))
     np.testing.assert_array_equal(result, expected)

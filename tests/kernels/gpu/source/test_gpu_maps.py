@@ -112,7 +112,7 @@ def test_broadcast_select(bench, shapes):
 # Vector accesses ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.int64])
 @pytest.mark.parametrize("shift", [0, 1, 4])
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 11, 4099])
@@ -219,6 +219,7 @@ INTEGERS = {
 
 @pytest.mark.parametrize("kind", INTEGERS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("name", ["Add", "Sub", "Mul", "FloorDiv", "FloorMod", "Maximum", "Less"])
+@pytest.mark.sampled(14)
 def test_integers_wrap_around_and_have_numpys_signs(bench, name, kind):
     x, y = np.array(INTEGERS[kind], kind.as_numpy_dtype).T.copy()
     op = getattr(table, name)
@@ -304,6 +305,7 @@ def test_step_scalars_are_read_at_every_launch(bench):
 @pytest.mark.parametrize("op", [GradientCheck, CheckFinite], ids=lambda op: op.name)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, None])
 @pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.sampled(16)
 def test_the_status_is_set_by_what_is_not_finite_and_never_cleared(bench, op, bad, before):
     x = numbered(70_001)
     x[::7] = 3e38  # large numbers are finite

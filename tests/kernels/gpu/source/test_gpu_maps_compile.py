@@ -56,6 +56,7 @@ def every_operator(kind):
 
 @pytest.mark.parametrize("kind", DTYPES.values(), ids=lambda kind: kind.name)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=["four", "broadcast", "scalar"])
+@pytest.mark.sampled(27)
 def test_every_operator_compiles(architecture, kind, layout):
     typed = MapLayout(
         (kind, kind), layout.masks, layout.rank, layout.by_four, layout.predicated, layout.index

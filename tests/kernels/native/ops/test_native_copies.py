@@ -49,6 +49,7 @@ def assert_moved(op, inputs, attrs=None, target="host"):
 
 
 @each(samples_of(OPS), few=4)
+@pytest.mark.sampled(6)
 def test_native_copy_samples(sample):
     assert_sample(sample)
 

@@ -64,6 +64,7 @@ def assert_same(sample, target, **options):
 
 @each_target
 @each(SAMPLES, few=1)
+@pytest.mark.sampled(36)
 def test_native_map_samples(sample, target):
     if not taken(sample, TARGETS[target]()):
         assert sample.op in (IntegerPow, table.FloorDiv, table.FloorMod)
@@ -96,7 +97,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(12)
 @each_target
 @pytest.mark.parametrize(("name", "kind"), CASES, ids=lambda v: getattr(v, "name", v))
 def test_native_elementwise_of_every_dtype(name, kind, target):

@@ -51,6 +51,7 @@ each_case = pytest.mark.parametrize(("shape", "axes"), CASES, ids=str)
 
 
 @each(samples_of(OPS), few=4)
+@pytest.mark.sampled(5)
 def test_native_reduction_samples(sample):
     assert_sample(sample)
 
