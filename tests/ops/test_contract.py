@@ -9,6 +9,7 @@ import itertools
 import tracemalloc
 
 import numpy as np
+import pytest
 
 from tensorbow.graph import NOT_DIFFERENTIABLE, Graph, Tensor, gradient_of
 from tensorbow.ops.constant import constant
@@ -85,6 +86,7 @@ def test_spec_is_what_the_kernel_gives(sample):
 
 
 @each([s for s in SMALL if s.op.name not in ALWAYS_STATIC])
+@pytest.mark.sampled(74)
 def test_spec_of_partly_known_inputs_is_compatible(sample):
     known = sample.op.infer(specs_of(sample.inputs), sample.complete_attrs)
     for inputs in _less_known(sample):
@@ -131,6 +133,7 @@ def test_kernel_agrees_with_numpy(sample):
 
 
 @each([s for s in SAMPLES if s.op.kernels])
+@pytest.mark.sampled(75)
 def test_every_element_is_written(sample):
     first, second = (run_sample(sample, writable(sample), garbage) for garbage in GARBAGE)
     for i, (a, b) in enumerate(zip(first, second, strict=True)):
@@ -138,6 +141,7 @@ def test_every_element_is_written(sample):
 
 
 @each([s for s in SAMPLES if s.op.kernels and not s.op.writes])
+@pytest.mark.sampled(64)
 def test_second_run_gives_the_same_bits(sample):
     call = Call(sample.op, sample.inputs, sample.complete_attrs, sample.state)
     call.run()
@@ -147,6 +151,7 @@ def test_second_run_gives_the_same_bits(sample):
 
 
 @each([s for s in SMALL if s.op.kernels])
+@pytest.mark.sampled(75)
 def test_inputs_of_any_layout(sample):
     plain = run_sample(sample, writable(sample))
     for layout in LAYOUTS:
@@ -159,6 +164,7 @@ def test_inputs_of_any_layout(sample):
 
 
 @each([s for s in SMALL if s.op.kernels and s.op.input_names])
+@pytest.mark.sampled(75)
 def test_a_bound_call_reads_its_inputs_anew(sample):
     """Nothing of the values of a step, shapes apart, is kept from binding or from the step before."""
 
@@ -223,6 +229,7 @@ def test_declared_inplace_pairs_with_one_tensor_twice(sample):
 
 
 @each([s for s in SAMPLES if s.large and s.op.kernels])
+@pytest.mark.sampled(74)
 def test_a_step_allocates_no_tensor(sample):
     inputs = writable(sample)
     call = Call(sample.op, inputs, sample.complete_attrs, sample.state)

@@ -113,7 +113,7 @@ class Trained:
         return self.losses == other.losses and same_bits(self.state, other.state)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize(("count", "per_device"), DEVICES, ids=str)
 def test_they_have_the_bits_of_segments_one_by_one(
@@ -183,7 +183,7 @@ def test_what_cannot_be_fused_is_refused_with_the_reason() -> None:
         device.close()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize(("count", "per_device"), DEVICES[1:], ids=str)
 @pytest.mark.parametrize("steps", [1, 4])

@@ -128,7 +128,7 @@ def test_the_bits_are_those_of_whole_replicas(
     assert whole[1] == apart[1]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("steps", [3, 8])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_several_rounds_in_a_launch(kernels: str, options: dict[str, Any], steps: int) -> None:

@@ -33,7 +33,7 @@ def varied(inputs, op):
 
 
 @each(SAMPLES, few=1)
-@pytest.mark.sampled(73)
+@pytest.mark.sampled(36)
 def test_each_replica_gets_what_it_gets_alone(sample, opened: OpenedGpu) -> None:
     inputs = [np.asarray(a) for a in sample.inputs]
     both = [inputs, varied(inputs, sample.op), inputs]

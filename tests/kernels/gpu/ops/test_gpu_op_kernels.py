@@ -139,6 +139,7 @@ def _takes_nan(sample):
 
 
 @each([s for s in SMALL if _takes_nan(s)], few=2)
+@pytest.mark.sampled(65)
 def test_nan_and_infinity_are_the_reference_kernels(sample, runtime):
     for value in (np.nan, np.inf):
         inputs = _with(sample, value)
