@@ -70,7 +70,7 @@ class Goal:
 
     @property
     def weight_decay(self) -> float:
-        """That of the model's recipe; 0 for LeNet, with which all sides of a comparison train."""
+        """Weight decay of the model's recipe; LeNet's is 0, for all sides of a comparison."""
         return 0.0 if self.model == MODEL else get_model(self.model).defaults.weight_decay
 
     def is_of_the_thesis(self) -> bool:

@@ -212,7 +212,7 @@ class StageRun:
 
 
 def _described(status: int) -> str:
-    """How a process ended, in words."""
+    """The end of a process, in words."""
     if status >= 0:
         return f"its process ended with status {status}"
     with suppress(ValueError):

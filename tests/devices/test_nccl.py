@@ -65,7 +65,7 @@ def test_sums_and_copies_between_gpus(two: TwoGpus) -> None:
 
 @pytest.mark.parametrize("status", range(1, len(STATUSES)))
 def test_every_status_has_its_name_and_ends_the_communicators(two: TwoGpus, status: int) -> None:
-    """Of 7 and 8 CuPy only says KeyError."""
+    """CuPy has no names for 7 and 8 and raises KeyError."""
     communicators = NcclCommunicators.taken([0, 1])
     two.nccl.failing = status
     with pytest.raises(CudaError, match=f"NCCL: {STATUSES[status]}") as caught:

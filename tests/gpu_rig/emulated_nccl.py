@@ -34,7 +34,7 @@ class NcclError(RuntimeError):
 
 
 class _Call(NamedTuple):
-    """What must be equal in all ranks, and what is a rank's own."""
+    """One rank's call: what must be equal in all ranks, and what is its own."""
 
     what: tuple[Any, ...]  # kind, count, dtype, root or operation
     address: int

@@ -63,7 +63,7 @@ def launches_of_segment(runtime: EmulatedCuda, plan: GpuPlan, segment: int) -> C
 
 
 def enqueued_by(runtime: EmulatedCuda, stream: int, call: Callable[[], None]) -> list[str]:
-    """What a prepared call enqueues, captured instead of run: kernels by name, other work by kind."""
+    """Work that a prepared call enqueues, captured instead of run: kernels by name, the rest by kind."""
     runtime.begin_capture(stream)
     before = len(runtime.log)
     call()

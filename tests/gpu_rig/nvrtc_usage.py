@@ -1,4 +1,4 @@
-"""What a kernel needs of a GPU, as the assembler within NVRTC reports it: registers, stack, spilled bytes."""
+"""Registers, stack and spilled bytes of a kernel, as the assembler within NVRTC reports them."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _is_scalar(unit: Unit, value: Value) -> bool:
 
 
 def _entry_nbytes(fused: FusedMap) -> int:
-    """Of the kernel's arguments: pointers, and the count."""
+    """Bytes of the kernel's arguments: pointers, and the count."""
     return 8 * (len(inputs_of([fused.result])) + 1) + 4
 
 

@@ -135,7 +135,7 @@ class DeviceRounds:
                 if self._fused is not None and self._batch_plans:
                     self._fused_batches = self._fused_of(self._batch_plans)
                 self._copies = self._kept(staging.copies)
-                self._begin, self._end = self._prepared()
+                self._begin, self._end = self._prepared(staging)
             except BaseException:
                 self._drop_staging()
                 raise
@@ -278,11 +278,9 @@ class DeviceRounds:
                 self.runtime.record(event, plan.stream)
                 self.runtime.wait(self.stream, event)
 
-    def _prepared(self) -> tuple[Enqueue, Enqueue]:
+    def _prepared(self, staging: Staging) -> tuple[Enqueue, Enqueue]:
         """The first and the last kernel of a round."""
-        staging, context = self._staging, self._context
-        if staging is None:
-            return _unprepared, _unprepared
+        context = self._context
         count = np.int32(len(self.plans))
         others = np.int32(self._statuses.size)
         begin = context.launch(
@@ -293,17 +291,8 @@ class DeviceRounds:
         rows = DeviceArray(staging.rows, (), WORD)
         outcomes = DeviceArray(self.outcomes.ctypes.data, self.outcomes.shape, WORD)
         end = context.launch(
-            *(
-                ROUNDS,
-                "tb_end_round",
-                _grid(self._fetched),
-                BLOCK,
-                self._control,
-                own,
-                self._statuses,
-                count,
-                rows,
-            ),
+            *(ROUNDS, "tb_end_round", _grid(self._fetched), BLOCK),
+            *(self._control, own, self._statuses, count, rows),
             *(np.int64(staging.row_nbytes), outcomes, np.int64(self._slots), self._fetches),
         )
         return begin, end

@@ -1,4 +1,4 @@
-"""The round program of GPUs: what it takes, launches, and says."""
+"""The round program of GPUs: all devices' rounds, and where they meet."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class GpuRounds(RoundProgram):
         return self._stopped
 
     def stop(self) -> None:
-        """See RoundProgram.stop: nobody waits."""
+        """See RoundProgram.stop; on GPUs no thread waits for another."""
         self._stopped = True
 
     def reset(self) -> None:
@@ -218,7 +218,7 @@ class _GpuLaunch(RoundLaunch):
         return self._program.done(self.slots)
 
     def let_go(self) -> None:
-        """See RoundLaunch.let_go: they were copied."""
+        """See RoundLaunch.let_go; the inputs were copied when it was made."""
 
 
 def why_not_whole(step: Executable, variants: Sequence[str]) -> str:

@@ -12,8 +12,8 @@ from tensorbow.kernels.gpu.runtime.program import CudaSource
 class ControlWord(IntEnum):
     """Words of a device's rounds in its memory, int64."""
 
-    NEXT = 0  # slot of the next round,
-    NOW = 1  # and of this one: a kernel that reads one does not change it
+    NEXT = 0  # slot of the next round: the last kernel of a round writes it, the first reads it
+    NOW = 1  # slot of this round: the first kernel writes it, the last reads it
     STOPPED = 2  # whether rounds change nothing any more
     BEGUN = 3  # rounds, since the host has written these words
     WORDS = 4

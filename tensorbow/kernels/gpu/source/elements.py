@@ -49,7 +49,7 @@ class Element:
         return tuple(n for n in inputs_of([self.result]) if self.extents[n] is not ElementIndex.OWN)
 
     def arrays(self, inputs: Sequence[T]) -> list[T]:
-        """Those of the inputs that are arguments of a kernel, in order."""
+        """Inputs that are arguments of a kernel, in order."""
         return [inputs[number] for number in self._numbers]
 
     def keys(
