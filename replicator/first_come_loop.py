@@ -62,7 +62,7 @@ class FirstComeLoop(TrainingLoop):
 
     @property
     def has_results(self) -> bool:
-        """See TrainingLoop. An error counts as a result. The replicas get all inputs that they may before."""
+        """See TrainingLoop. Results wait until replicas have as many inputs as allowed; an error is one."""
         return not self._wants_inputs and bool(self._results or (self._error and not self._given))
 
     def next_result(self) -> Any:
