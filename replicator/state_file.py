@@ -9,7 +9,7 @@ from typing import Any
 
 from replicator.replicated_step import BuiltStep
 from scheduler import LearningEngine, Stepper, Synchronisation
-from scheduler.engine.stepper import StepperState
+from scheduler.engine.rollback import EngineState
 from tensorbow.errors import DataLossError, InvalidArgumentError
 from tensorbow.specs import Array
 
@@ -63,7 +63,7 @@ def restored(
     for step, (taken, _) in zip(steps, positions, strict=True):
         step.inputs.skip_to(taken)
     try:
-        stepper.set_state(StepperState(start, arrays, skipped))
+        stepper.set_state(EngineState(start, arrays, skipped))
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{path}: {error}") from error
     for step, (_, evaluations) in zip(steps, positions, strict=True):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 
 from replicator.replicated_step import BuiltStep
 from scheduler import LearningEngine, Stepper
-from scheduler.engine.stepper import StepperState
+from scheduler.engine.rollback import EngineState
 from scheduler.engine.steps_choice import StepsChoice
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import one_of, whole
@@ -95,7 +95,7 @@ class LockstepLoop(TrainingLoop):
         self._piece, self._piece_s = 0, 0.0  # rounds and seconds, not recorded yet
         self._draw_s = 0.0  # seconds that the inputs of the next launch took
         self._looked = self._next_look = 0  # rounds handed out at the last look, and when one is expected
-        self._copy: StepperState | None = None  # of the state when `_copied_at` rounds were handed out
+        self._copy: EngineState | None = None  # of the state when `_copied_at` rounds were handed out
         self._copied_at, self._copy_again_s = 0, 0.0
         self._since: list[list[Any]] = []  # inputs of all launches since then
         self._failed = False  # a launch has, and the replicas have not gone back

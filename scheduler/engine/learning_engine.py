@@ -16,9 +16,10 @@ from typing import Annotated, Any, TypeAlias
 
 from scheduler.averaging.synchronisation import AsSynchronisation, OnNan, Synchronisation
 from scheduler.averaging.transport import Transport
-from scheduler.batches.sources import BatchSource, DatasetBatches, OpenSource
+from scheduler.batches.sources import BatchSource, DatasetBatches, OpenSource, ReadyLaunch
 from scheduler.engine.outcomes import StepOutcomes
 from scheduler.engine.restarts import Restarts
+from scheduler.engine.rollback import Rollback
 from scheduler.engine.runs import EngineRun, OnResults, RoundRun, TaskRun
 from scheduler.replicas.device_plans import MOST_STEPS, Compiled, results_kept
 from scheduler.replicas.learners import Learners
@@ -402,10 +403,9 @@ class LearningEngine:
         replicas at the same round.
         Raises NumericsError for the first loss or gradient that is not finite (unless `on_nan` is `skip`);
         that replica has written nothing from there on, and all have ended at the same round. Raises the error
-        of a failed op, of the batch source or of `on_results`. After a failed op replicas may be some rounds
-        apart; go on from a checkpoint. Each replica's variables are then as its last finished task left them,
-        except for statistics, such as those of batch norms: they may come from a task that another replica's
-        error has stopped.
+        of a failed op, of the batch source or of `on_results`. After a failed op all replicas and z are as
+        before its round, which is `round`: the rounds since a copy of the state are done again. With `fcfs`,
+        and where a GPU is lost, replicas may be some rounds apart; go on from a checkpoint.
         """
         source = getattr(open_source, "__self__", None)
         if isinstance(source, DatasetBatches) and source.replicas != self.learners.count:
@@ -480,12 +480,15 @@ class LearningEngine:
         given = self.learners, self.outcomes, start, stop, self.launch_ahead, on_results
         if self.options.first_come:
             return TaskRun(*given, self._restarts.due_before)
-        return RoundRun(*given, self.steps_per_launch)
+        rollback = Rollback(self.learners, self.outcomes) if Rollback.is_needed(self.learners) else None
+        return RoundRun(*given, self.steps_per_launch, rollback)
 
     def go_on(self, run: EngineRun, round: int) -> None:
         """Before `round` of a run that was settled: values may have been set."""
         with self._changing:
             run.settled = False
+            if isinstance(run, RoundRun) and run.rollback is not None:
+                run.rollback.forget()
             self._restarts.follow_counts(round)
 
     @contextmanager
@@ -541,15 +544,32 @@ class LearningEngine:
             self._drained = True
 
     def raise_error(self, run: EngineRun) -> None:
-        """Raises what went wrong in a run that is ended, if anything did."""
+        """Raises what went wrong in a run that is ended, if anything did; a failed op is undone before."""
         try:
             if run.is_bad:
                 raise run.numerics_error()
             if isinstance(run.error, CudaError) and run.error.sticky:
                 raise self._with_host_copy(run.error) from run.error
+            if isinstance(run, RoundRun) and run.rollback is not None and run.broken_at is not None:
+                self._roll_back(run.rollback, run.broken_at)
             raise_if_any(run.error)
         finally:
             run.error = None  # see raise_if_any
+
+    def _roll_back(self, rollback: Rollback, round: int) -> None:
+        """Brings all replicas to a round in which an op has failed."""
+        start, inputs = rollback.go_back(round)
+        again = RoundRun(self.learners, self.outcomes, start, round, 1, None, 1)
+        try:
+            self.begin(again)
+            again.advance()
+            for number, own in enumerate(inputs, start):
+                again.take(ReadyLaunch(number, own, lambda: None))
+            while again.finished_at is None:
+                again.take(again.inbox.get())
+        finally:
+            self.end(again)
+        self.round = round
 
     def request_stop(self) -> None:
         """Ends `run` at the next round that all replicas reach; callable from any thread or handler.

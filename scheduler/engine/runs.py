@@ -34,6 +34,7 @@ from scheduler.decisions.messages import (
 )
 from scheduler.engine.outcomes import StepOutcomes
 from scheduler.engine.results import RoundResults, TaskResult
+from scheduler.engine.rollback import Rollback
 from scheduler.replicas.launches import LaunchedRounds
 from scheduler.replicas.parted_learners import AnyLearners
 from scheduler.replicas.task_launcher import announce
@@ -165,8 +166,9 @@ class RoundRun(EngineRun):
         launch_ahead: int,
         on_results: OnResults | None,
         steps: int,
+        rollback: Rollback | None = None,
     ):
-        """steps: rounds of a launch."""
+        """steps: rounds of a launch. rollback: of a run with one round a launch, in which ops can fail."""
         super().__init__(learners, outcomes, start, stop, launch_ahead, on_results)
         self._steps = steps
         self._batches: dict[int, dict[int, ReadyBatch]] = {}  # by launch and batch number, till all are there
@@ -176,6 +178,8 @@ class RoundRun(EngineRun):
         self._ended: dict[int, LaunchedRounds] = {}  # by launch, till those before have
         self._synchronisations = 0  # in flight
         self._failed = False
+        self.rollback = rollback
+        self.broken_at: int | None = None  # the first round in which an op has failed
 
     @property
     def in_flight(self) -> int:
@@ -189,6 +193,10 @@ class RoundRun(EngineRun):
             and self._next < min(self._end, self._oldest + self._launch_ahead)
             and self._next in self._ready
         ):
+            if self.rollback is not None and self.rollback.is_due:
+                if self.in_flight:
+                    return
+                self.rollback.copy(self._next)
             self._next += 1
             self._launch(self._next - 1)
         if self.in_flight:
@@ -263,6 +271,8 @@ class RoundRun(EngineRun):
     def _launch(self, launch: int) -> None:
         rounds, inputs = self._rounds(launch), self._ready[launch].inputs
         self._require_inputs(rounds, inputs)
+        if self.rollback is not None:
+            self.rollback.keep([own for own in inputs if not isinstance(own, BatchRun)])
         state, told = self._outcomes.states_of(rounds), self.inbox.put
         self._synchronisations += self._learners.launcher.launch(launch, rounds, inputs, state, told, told)
 
@@ -303,6 +313,8 @@ class RoundRun(EngineRun):
         if error is not None:
             tasks.forget()
             self._fail(error)
+            if self.broken_at is None:
+                self.broken_at = tasks.rounds.start
         elif len(self._bad) > known:
             self._failed = True
             self.keep_error(AbortedError(f"not finite at step {min(self._bad)[0]}"))

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, NoReturn, cast
 
 from scheduler.averaging.synchronisation import require_round_robin
 from scheduler.batches.sources import ReadyBatch, ReadyLaunch
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
+from scheduler.engine.rollback import EngineState
 from scheduler.engine.runs import EngineRun, TaskRun
 from tensorbow.data import BatchInputs, BatchRun
 from tensorbow.devices.forks import forked, tell_of_forks
 from tensorbow.errors import FailedPreconditionError, InternalError, InvalidArgumentError
-from tensorbow.specs import Array
-
-
-@dataclass(frozen=True)
-class StepperState:
-    """Everything that the rounds from `round` on depend on, apart from their inputs."""
-
-    round: int
-    arrays: Mapping[str, Array]  # as ReplicaValues.state_arrays
-    skipped_updates: int = 0
-    skipped_in_a_row: Sequence[int] = ()  # by replica; () for none
 
 
 class Stepper:
@@ -182,25 +171,20 @@ class Stepper:
         self.settle()
         self._end()
 
-    def state(self) -> StepperState:
+    def state(self) -> EngineState:
         """A copy of the state, for `set_state`; settles."""
         self.settle()
-        outcomes = self.engine.outcomes
-        arrays = self.engine.learners.values.state_arrays()
-        return StepperState(self.round, arrays, outcomes.skipped_updates, tuple(outcomes.skipped_in_a_row))
+        return EngineState.of(self.round, self.engine.learners, self.engine.outcomes)
 
-    def set_state(self, state: StepperState) -> None:
+    def set_state(self, state: EngineState) -> None:
         """Goes on from another state, also after a step that failed.
 
         Raises InvalidArgumentError for arrays of other variables or replicas; nothing has changed then.
         """
         self.settle()
-        self.engine.learners.values.load_state_arrays(state.arrays)
+        state.restore(self.engine.learners, self.engine.outcomes)
         self._end()
         self.engine.round = self.round = state.round
-        outcomes = self.engine.outcomes
-        outcomes.skipped_updates = state.skipped_updates
-        outcomes.skipped_in_a_row = [*state.skipped_in_a_row] or [0] * self.engine.learners.count
 
     def lose_thread(self) -> None:
         """In a forked process: what is in flight is the parent's, and nothing here will tell of its end."""

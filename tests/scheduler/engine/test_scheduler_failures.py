@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from scheduler import LearningEngine, StepProgram, Synchronisation
+from scheduler import LearningEngine, Stepper, StepProgram, Synchronisation
 from tensorbow.errors import (
     CancelledError,
     FailedPreconditionError,
@@ -58,6 +58,50 @@ def test_a_failing_op_is_named_with_the_users_line(devices: int, per_device: int
         assert "programs.py" in text
         assert source.closed == 1
         check_usable(engine, model, k, devices)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"tau": 3}, {"sync": "none"}, {"sync": "ssgd"}, {"staleness": 1, "mu": 0.5}],
+    ids=lambda options: "-".join(f"{name}={value}" for name, value in options.items()) or "sma",
+)
+@pytest.mark.parametrize(("failing", "copies_s"), [(0, 0.0), (7, 0.0), (7, 1e9)])
+def test_after_a_failing_op_all_replicas_are_before_its_round(
+    options: dict[str, Any], failing: int, copies_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """copies_s: seconds between copies of the state: one before each round, or one for the run."""
+    monkeypatch.setattr("scheduler.engine.rollback.LEAST_S", copies_s)
+    monkeypatch.setattr("scheduler.engine.rollback.COPIES", 0)
+    model, states = fused(), []
+    with engine_of(model, cpu_devices(2, delays=3), 2, launch_ahead=3, **options) as engine:
+        given: list[int] = []
+        source = Hesitant(spoilt(model, failing, 1, FUSE), 4)
+        with pytest.raises(InvalidArgumentError, match=f"replica 1 at step {failing}: "):
+            within(lambda: engine.run(source.open, 0, 50, lambda results: given.extend(results.rounds)))
+        assert engine.round == failing
+        assert given == [*range(failing)]
+        states.append(engine.learners.values.state_arrays())
+        within(lambda: engine.run(Prepared(model.batch, 4).open, failing, 10))
+        states.append(engine.learners.values.state_arrays())
+    with engine_of(model, cpu_devices(2), 2, **options) as engine:
+        for state, (start, stop) in zip(states, [(0, failing), (failing, 10)], strict=True):
+            within(lambda start=start, stop=stop: engine.run(Prepared(model.batch, 4).open, start, stop))
+            assert same_bits(state, engine.learners.values.state_arrays())
+
+
+def test_a_stepper_does_a_round_again_after_a_failing_op() -> None:
+    model = fused()
+    states = []
+    for bad in (None, 5):
+        with engine_of(model, cpu_devices(1), 3, sync="none") as engine, Stepper(engine) as stepper:
+            for round in range(8):
+                if round == bad:
+                    batch = spoilt(model, round, 2, FUSE)
+                    with pytest.raises(InvalidArgumentError, match="the fuse has blown"):
+                        stepper.step([batch(round, replica) for replica in range(3)])
+                stepper.step([model.batch(round, replica) for replica in range(3)])
+            states.append(stepper.state().arrays)
+    assert same_bits(*states)
 
 
 @pytest.mark.parametrize("staleness", [0, 2])
