@@ -101,6 +101,7 @@ def rows(facts: dict[str, Any]) -> list[tuple[str, int]]:
     return [(row["replica_mode"], row["replicas_per_device"]) for row in facts["measurements"]]
 
 
+@pytest.mark.slow
 def test_tune_measures_both_modes_on_the_gpu(
     found: EmulatedCuda, call: Call, told: dict[str, dict[int, float]]
 ) -> None:

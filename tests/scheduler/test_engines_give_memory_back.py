@@ -54,7 +54,7 @@ def engine(devices: list[Device], **options: Any) -> tb.LearningEngine:
 
 
 @pytest.mark.parametrize(("count", "options"), ENGINES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 def test_an_engine_gives_all_back(
     count: int, options: dict[str, Any], devices: list[Device], mapped: Mapped
 ) -> None:
@@ -77,7 +77,7 @@ def spoilt(round: int, replica: int) -> Any:
 
 
 @pytest.mark.parametrize(("fails", "count"), [("results", 1), ("numbers", 1), ("numbers", 2), ("source", 2)])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_an_engine_whose_run_has_failed_gives_all_back(
     fails: str, count: int, devices: list[Device], mapped: Mapped
 ) -> None:
@@ -137,7 +137,7 @@ def session(devices: list[Device], fails: bool = True, **options: Any) -> tb.Ten
 
 @pytest.mark.parametrize("fails", [False, True], ids=["in a run", "after a run that failed"])
 @pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_a_session_of_replicas_gives_all_back(
     count: int, fails: bool, devices: list[Device], mapped: Mapped
 ) -> None:
@@ -166,6 +166,7 @@ def trainer(devices: list[Device]) -> Trainer:
     return made
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("use", [evaluator, trainer])
 def test_evaluators_and_trainers_give_all_back(
     use: Callable[[list[Device]], Any], devices: list[Device], mapped: Mapped

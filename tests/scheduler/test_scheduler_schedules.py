@@ -121,6 +121,7 @@ def test_every_way_of_training_follows_a_schedule_to_the_same_bits(name):
     same(plain, in_a_replicator(make()), ("w", "Momentum/iterations"))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", ["sma", "ssgd"])
 def test_averaging_restarts_where_a_counted_schedule_jumps(sync):
     make, options = SCHEDULES["piecewise"], {"sync": sync} if sync == "ssgd" else {"sync": sync, "mu": 0.5}

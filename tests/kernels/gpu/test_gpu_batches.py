@@ -97,7 +97,7 @@ def recipe(data: ImageDataset, batch_size: int, number: int, epoch: int = 0, see
     return BatchRecipe(data, order.indices(epoch, number), BatchKey(seed, epoch, number))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @needs_compiler
 @pytest.mark.parametrize("name", DATASETS)
 @pytest.mark.parametrize(("batch_size", "backwards"), [(1, False), (7, True), (128, False), (205, True)])

@@ -191,7 +191,7 @@ def with_all_mechanisms():
     return {model: trained(model, NativeBackend(), 3, replicas=2)[0] for model in ("lenet", "resnet8")}
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [field.name for field in fields(Switches)])
 def test_without_one_mechanism_training_is_alike(mechanism, with_all_mechanisms):
     target = replace(host_target(), switches=replace(ALL, **{mechanism: False}))

@@ -75,6 +75,7 @@ def test_alpha_beyond_the_bound_is_refused_with_the_bound(k: int, mu: float) -> 
             pass
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mu", [0.0, 0.9])
 def test_the_engine_just_below_the_bound(mu: float) -> None:
     model = well(rate=1e-30)

@@ -100,7 +100,7 @@ class Training:
         return self.losses == other.losses and same_z
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize(("count", "per_device"), [(1, 1), (1, 4), (2, 2)])
 @pytest.mark.parametrize("options", [{}, {"sync": "ssgd"}, {"staleness": 1, "tau": 2}])

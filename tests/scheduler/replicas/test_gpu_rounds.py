@@ -113,7 +113,7 @@ class Trained:
         return self.losses == other.losses and same_bits(self.state, other.state)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize(("count", "per_device"), DEVICES, ids=str)
 def test_they_have_the_bits_of_segments_one_by_one(

@@ -114,7 +114,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("places", [TWO, THREE], ids=str)
 @pytest.mark.parametrize(("groups", "per_device"), [(2, 1), (1, 2), (2, (1, 2))])
@@ -128,7 +128,7 @@ def test_the_bits_are_those_of_whole_replicas(
     assert whole[1] == apart[1]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("steps", [3, 8])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_several_rounds_in_a_launch(kernels: str, options: dict[str, Any], steps: int) -> None:
@@ -138,7 +138,7 @@ def test_several_rounds_in_a_launch(kernels: str, options: dict[str, Any], steps
     assert one[1] == several[1]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
 @pytest.mark.parametrize("form", [{"exchange": True}, {"second": True}], ids=str)
 def test_exchanges_and_second_losses_in_a_part(kernels: str, sync: str, form: dict[str, bool]) -> None:
@@ -168,7 +168,7 @@ def log_of(options: dict[str, Any], groups: int = 2, form: dict[str, bool] | Non
     return log
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("launch_ahead", [1, 3])
 def test_no_races(options: dict[str, Any], launch_ahead: int) -> None:
@@ -230,7 +230,7 @@ def bad_batches(model: Model, at: tuple[int, int], value: float) -> Callable[[in
 
 
 @pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 def test_a_loss_that_is_not_finite_stops_all_parts(kernels: str, sync: str) -> None:
     states = []
     for places, parts in ((None, 1), (THREE, 3)):

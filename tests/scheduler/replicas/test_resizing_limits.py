@@ -163,6 +163,7 @@ def test_on_gpus_as_on_cpus() -> None:
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=2e-6, err_msg=name)
 
 
+@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize("kept", ["always", "never"])
 def test_data_kept_on_a_gpu_follow(kept: str) -> None:

@@ -86,7 +86,7 @@ def test_the_bits_of_tasks_apart(
     assert all(each == expected for each in joint)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [tb.float32, tb.float64])
 def test_other_programs(apart: Callable[[], None], dtype: Any) -> None:
     models = [logistic(dtype), convolutional(dropout=True)]

@@ -64,7 +64,7 @@ def test_a_step_allocates_nothing() -> None:
     device.close()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fails", ["replica", "z", "transport", "connect"])
 def test_an_error_while_building_closes_what_was_opened(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
     opened = cpu_devices(2)

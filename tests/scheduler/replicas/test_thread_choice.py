@@ -208,7 +208,7 @@ def test_the_bits_of_tasks_apart(
     assert all(each == expected for each in joint)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize("steps", [1, 4])
 def test_restarts_and_random_ops(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:

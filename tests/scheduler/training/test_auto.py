@@ -126,6 +126,7 @@ class Recording(DatasetBatches):
             assert np.array_equal(images, expected)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("devices", [("cpu:0",), ("cpu:0", "cpu:1")])
 def test_no_example_is_lost_or_doubled(
     options: Options, monkeypatch: pytest.MonkeyPatch, devices: tuple[str, ...]

@@ -173,6 +173,7 @@ def test_another_batch_size_begins_with_captured_replicas(tmp_path: Path, option
     assert [mode for _, mode in modes] == ["fused", "captured", "fused"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("known", [False, True])
 def test_replicas_that_cannot_be_fused_stay_captured(
     tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch, known: bool
@@ -210,6 +211,7 @@ def test_each_mode_has_a_quarter_of_the_run(tmp_path: Path, options: Options, ra
     assert captured["reason"].endswith("; a quarter of the run was over")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mode", ["captured", "fused"])
 def test_a_given_mode_is_the_only_one(tmp_path: Path, options: Options, rates: Rates, mode: str) -> None:
     rates["fused"][1] = 100.0

@@ -164,6 +164,7 @@ def test_the_rate_drops_at_an_epoch_and_averaging_restarts_there(
     assert restarts == [ROUNDS - 1, 3 * ROUNDS - 1]  # after these rounds, before the next ones
 
 
+@pytest.mark.slow
 def test_closing_gives_everything_back(options: Options, tmp_path: Path) -> None:
     gc.collect()
     memory, threads = held(), threading.active_count()

@@ -40,7 +40,7 @@ def with_gradients(y: tb.Tensor, sources: list[tb.Tensor]) -> list[Any]:
 @pytest.mark.parametrize("dtype", [tb.float32, tb.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_relu_behind_batch_normalisation(shape: str, training: bool, dtype: tb.DType) -> None:
     def build() -> list[Any]:
         y, sources = normalized(drawn(SHAPES[shape], 0, dtype), training)
@@ -76,6 +76,7 @@ def test_what_others_read_or_fetch_stays() -> None:
     launched_as_on_cpu(build)
 
 
+@pytest.mark.slow
 def test_expressions_of_rows_and_channels() -> None:
     def build() -> list[Any]:
         shape = SHAPES["two launches"]
@@ -87,7 +88,7 @@ def test_expressions_of_rows_and_channels() -> None:
 
 
 @pytest.mark.parametrize("shape", [(16, 33), (2, 30, 31, 5), (7, 1), (1, 40)], ids=str)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_the_gradients_of_relu_and_bias(shape: tuple[int, ...]) -> None:
     def build() -> list[Any]:
         x, bias = drawn(shape, 0), drawn(shape[-1:], 1)
@@ -98,6 +99,7 @@ def test_the_gradients_of_relu_and_bias(shape: tuple[int, ...]) -> None:
     assert names["columns"] + names["rows"] == 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("extent", [8, 30], ids=["one launch", "two launches"])
 def test_bias_relu_and_pooling_with_their_gradients(extent: int) -> None:
     def build() -> list[Any]:
@@ -116,7 +118,7 @@ def test_bias_relu_and_pooling_with_their_gradients(extent: int) -> None:
     [(3, 2, "VALID", 9), (2, 2, "SAME", 7), (2, 2, "VALID", 7), (2, 3, "VALID", 8)],
     ids=str,
 )
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 def test_windows_that_overlap_or_leave_elements_out(
     ksize: int, strides: int, padding: str, extent: int
 ) -> None:

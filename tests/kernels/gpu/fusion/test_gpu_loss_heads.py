@@ -38,7 +38,7 @@ def right_of(logits: tb.Tensor, labels: tb.Tensor) -> tb.Tensor:
 @pytest.mark.parametrize("dtype", [tb.float32, tb.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("kind", [tb.int32, tb.int64], ids=["int32", "int64"])
 @pytest.mark.parametrize(("rows", "classes"), [(16, 10), (70, 3), (5, 100), (1, 1)])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_the_whole_head_is_one_launch(rows: int, classes: int, kind: tb.DType, dtype: tb.DType) -> None:
     def build() -> list[Any]:
         x, w, b = drawn(rows, 4, dtype=dtype), drawn(4, classes, dtype=dtype), drawn(classes, dtype=dtype)
@@ -64,6 +64,7 @@ def test_only_what_is_there_and_alone() -> None:
     launched_as_on_cpu(build)
 
 
+@pytest.mark.slow
 def test_a_sum_of_losses_and_a_mean_of_what_is_right() -> None:
     def build() -> list[Any]:
         logits, labels = drawn(6, 5) * 2.0, labels_of(6, 5)
@@ -95,6 +96,7 @@ def test_the_logits_may_be_views() -> None:
     assert launched_as_on_cpu(build)["loss_head"] == 1
 
 
+@pytest.mark.slow
 def test_two_losses_of_one_step() -> None:
     def build() -> list[Any]:
         x, labels = drawn(6, 5), labels_of(6, 5)
@@ -104,6 +106,7 @@ def test_two_losses_of_one_step() -> None:
     launched_as_on_cpu(build)
 
 
+@pytest.mark.slow
 def test_many_examples_take_more_blocks() -> None:
     def build() -> list[Any]:
         logits, labels = drawn(MOST_ROWS + 1, 3), labels_of(MOST_ROWS + 1, 3)

@@ -50,7 +50,7 @@ def layers(case: str, dtype: tb.DType = tb.float32, count: int = 1) -> list[Any]
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_it_agrees_with_the_cpu_and_copies_nothing_else(case: str) -> None:
     names = launched_as_on_cpu(lambda: layers(case))
     if case == "dilated":  # no zeros in front make its padding symmetric
@@ -69,11 +69,13 @@ def test_a_cudnn_without_nhwc(case: str) -> None:
     assert bool(names["to_filters"]) == (case == "strided pixels")
 
 
+@pytest.mark.slow
 def test_doubles_are_not_packed() -> None:
     names = launched_as_on_cpu(lambda: layers("same", tb.float64))
     assert not names.keys() & {"pack_filters", "unpack_filters"}
 
 
+@pytest.mark.slow
 def test_large_filters_are_not_packed() -> None:
     def build() -> list[Any]:
         x = tb.constant(np.random.default_rng(1).standard_normal((1, 4, 4, 520)), tb.float32)

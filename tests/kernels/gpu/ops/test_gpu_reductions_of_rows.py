@@ -199,6 +199,7 @@ def test_scatter_does_nothing_while_the_status_is_set(op):
     np.testing.assert_array_equal(after, given[0])
 
 
+@pytest.mark.sampled(2)
 @needs_compiler
 @pytest.mark.parametrize(("count", "high", "inner"), [(1, 1, 3), (33, 5, 70), (300, 1000, 2), (513, 3, 1)])
 def test_sum_of_equal_rows(count, high, inner):

@@ -37,6 +37,7 @@ def compile_one(number: int) -> None:
     assert code.function("answer")(0) == number * 1_000_003
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc, and calls glibc")
 def test_a_compilation_leaves_next_to_nothing() -> None:
     """It kept some 50 KiB: llvmlite does not free passes, and its global context keeps everything it saw."""

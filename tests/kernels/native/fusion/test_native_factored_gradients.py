@@ -107,7 +107,7 @@ def test_updates_equal_the_reference(target, batch, features, units, optimizer):
     assert_close(ours, trained(model, ReferenceBackend()), rtol=2e-3 if optimizer == "adam" else 1e-4)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @each_target
 @pytest.mark.parametrize(("features", "units"), [(33, 130), (18, 100), (64, 128)])
 def test_updates_of_columns_in_several_panels(features, units, target):

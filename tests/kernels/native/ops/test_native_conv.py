@@ -59,7 +59,7 @@ def test_native_convolutions(batch, image, window, depth, steps, rates, padding,
     check((batch, *image, depth[0]), (*window, *depth), steps, padding, rates, dtype, targets)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("images", "filters", "steps", "padding"),
     [
