@@ -61,6 +61,7 @@ LAYERS = (
         "tensorbow.errors",
         "tensorbow.missing_names",
         "tensorbow.files",
+        "tensorbow.pictures",
         "tensorbow.private_folder",
         "tensorbow.strict_json",
     ),
@@ -69,6 +70,8 @@ LAYERS = (
 SIDEWAYS = {
     ("tensorbow.specs", "tensorbow.errors"),
     ("tensorbow.files", "tensorbow.errors"),
+    ("tensorbow.pictures", "tensorbow.errors"),
+    ("tensorbow.pictures", "tensorbow.files"),
     ("tensorbow.private_folder", "tensorbow.errors"),
     ("tensorbow.private_folder", "tensorbow.files"),
 }
@@ -81,6 +84,7 @@ EXTERNAL = {
     "tensorbow.missing_names": set(),
     "tensorbow.errors": set(),
     "tensorbow.files": set(),
+    "tensorbow.pictures": {"matplotlib"},
     "tensorbow.private_folder": set(),
     "tensorbow.strict_json": set(),
     "tensorbow.timeline": set(),

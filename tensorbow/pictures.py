@@ -1,0 +1,74 @@
+"""Pictures in one style, drawn with matplotlib: colours, fonts and grid; files are whole or not there."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tensorbow.errors import FailedPreconditionError
+from tensorbow.files import write_file
+
+FORMATS = ("png", "svg", "pdf")
+BLUE, ORANGE, GREEN, PURPLE, GOLD, TEAL = "#1f5fa8", "#d9622b", "#2f8f4e", "#7d4fa0", "#b8860b", "#3a9a9a"
+GREY, LIMIT, GRID = "#8a8a8a", "#b03030", "#e3e3e3"
+COLORS = (BLUE, ORANGE, GREEN, PURPLE, GOLD, TEAL, "#c2506e", "#5b6770")
+"""Colours of lines and bars, in this order; told apart also by those who do not see red or green."""
+
+
+def has_matplotlib() -> bool:
+    """True if pictures can be drawn."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def require_matplotlib(who: str) -> None:
+    """Raises FailedPreconditionError without matplotlib. who: what asks for a picture, such as an option."""
+    if not has_matplotlib():
+        raise FailedPreconditionError(
+            f"{who}: drawing needs matplotlib; pip install 'tensorbow[plot]', or leave it out"
+        )
+
+
+@contextmanager
+def new_picture(
+    path: Path, width: float = 7.0, height: float = 4.2, dots_per_inch: int = 150
+) -> Iterator[Any]:
+    """Gives an empty matplotlib Figure to draw in, of so many inches; then writes it to a file.
+
+    path: a file that ends in one of FORMATS. Axes have no upper and right border and a light grid; use
+    `COLORS`, which lines and bars also take by themselves.
+    Raises FailedPreconditionError without matplotlib, ResourceExhaustedError for a full disk.
+    """
+    require_matplotlib(str(path))
+    from matplotlib import rc_context, rcsetup
+    from matplotlib.figure import Figure
+
+    style: Any = {
+        "axes.prop_cycle": rcsetup.cycler(color=COLORS),
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "axes.titlesize": 10,
+        "axes.labelsize": 10,
+        "grid.color": GRID,
+        "grid.linewidth": 0.8,
+        "legend.frameon": False,
+        "legend.fontsize": 9,
+        "lines.linewidth": 1.6,
+        "font.family": "sans-serif",
+        "font.size": 10,
+        "svg.hashsalt": "tensorbow",
+    }
+    with rc_context(style):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure
+        blob = io.BytesIO()
+        figure.savefig(blob, format=path.suffix.lower().removeprefix("."), dpi=dots_per_inch)
+    write_file(path, blob.getvalue())
