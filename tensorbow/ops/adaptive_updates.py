@@ -1,7 +1,7 @@
-"""Updates that scale each element's step by its past gradients: Adagrad, Adadelta, RMSProp, Adam.
+"""Updates that scale each element's step by its past gradients: Adagrad, Adadelta, RMSProp, Adam, AdamW.
 
 The formulas are TensorFlow 1's (ApplyAdagrad, ApplyAdadelta, ApplyRMSProp, ApplyCenteredRMSProp,
-ApplyAdam); g is the gradient plus weight_decay times the variable.
+ApplyAdam); g is the gradient plus weight_decay times the variable, but with ApplyAdamW the gradient alone.
 """
 
 from __future__ import annotations
@@ -23,8 +23,13 @@ def _scratch(node: NodeSpec) -> list[TensorSpec]:
     return [chunk_spec(node)] * 2
 
 
-def _preparation(formula: Formula, arrays: int) -> Callable[[KernelCall], Callable[[], None]]:
-    """The kernel's `prepare`: applies a formula to the first `arrays` inputs, piece by piece."""
+def _preparation(
+    formula: Formula, arrays: int, rate: int | None
+) -> Callable[[KernelCall], Callable[[], None]]:
+    """The kernel's `prepare`: applies a formula to the first `arrays` inputs, piece by piece.
+
+    rate: which scalar is the learning rate, for a decay of the variable itself instead of the gradient.
+    """
 
     def prepare(call: KernelCall) -> Callable[[], None]:
         first, second = call.scratch
@@ -33,6 +38,10 @@ def _preparation(formula: Formula, arrays: int) -> Callable[[KernelCall], Callab
 
         def step() -> None:
             for a, w, *slots, gradient in pieces:
+                if rate is not None:
+                    np.multiply(w, 1 - scalars[rate] * w.dtype.type(decay), out=w)
+                    formula(a, second[: a.size], w, *slots, gradient, *scalars)
+                    continue
                 formula(a, second[: a.size], w, *slots, decayed_gradient(decay, a, w, gradient), *scalars)
 
         return step
@@ -140,8 +149,12 @@ def _define(
     scalars: Sequence[str],
     formula: Formula,
     doc: str,
+    decoupled: bool = False,
 ) -> OpDef:
-    """Defines an op of (variable, slots, gradient, scalars) that writes variable and slots."""
+    """Defines an op of (variable, slots, gradient, scalars) that writes variable and slots.
+
+    decoupled: whether weight decay scales the variable, instead of adding to the gradient.
+    """
     arrays = 2 + len(slots)
     return define_op(
         name,
@@ -149,7 +162,11 @@ def _define(
         gradient=NOT_DIFFERENTIABLE,
         inputs=("var", *slots, "gradient", *scalars),
         attrs={"weight_decay": 0.0},
-        kernel=Kernel(prepare=_preparation(formula, arrays), scratch=_scratch, pointwise=True),
+        kernel=Kernel(
+            prepare=_preparation(formula, arrays, scalars.index("learning_rate") if decoupled else None),
+            scratch=_scratch,
+            pointwise=True,
+        ),
         alias=((0, 0),),
         writes=tuple(range(arrays - 1)),
         update=(0, arrays - 1),
@@ -195,4 +212,12 @@ ApplyAdam = _define(
     _adam,
     "m += (1 - beta1) (g - m); v += (1 - beta2) (g^2 - v); "
     "w -= rate * sqrt(1 - beta2_power) / (1 - beta1_power) * m / (sqrt(v) + epsilon)",
+)
+ApplyAdamW = _define(
+    "ApplyAdamW",
+    ("m", "v"),
+    ("beta1_power", "beta2_power", "learning_rate", "beta1", "beta2", "epsilon"),
+    _adam,
+    "w *= 1 - rate * weight_decay; then as ApplyAdam without decay",
+    decoupled=True,
 )

@@ -1,8 +1,8 @@
-"""Adagrad, Adadelta, RMSProp and Adam, with TensorFlow 1's formulas, defaults and slot names.
+"""Adagrad, Adadelta, RMSProp, Adam and AdamW, with TensorFlow 1's formulas, defaults and slot names.
 
 Weight decay first adds weight_decay * w to the gradient of decayed variables (see `Optimizer`), or with
-`decay_all` of all variables. The sparse gradient of a variable that decays is made dense, since decay
-changes every row.
+`decay_all` of all variables; AdamW instead scales the variable. The sparse gradient of a variable that decays
+is made dense, since decay changes every row.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tensorbow.kinds import (
     Fraction,
     FractionOrTensor,
     Name,
+    NonNegative,
     NonNegativeOrTensor,
     PositiveNumber,
     PositiveOrTensor,
@@ -25,6 +26,7 @@ from tensorbow.ops.adaptive_updates import (
     ApplyAdadelta,
     ApplyAdagrad,
     ApplyAdam,
+    ApplyAdamW,
     ApplyCenteredRMSProp,
     ApplyRMSProp,
 )
@@ -210,6 +212,8 @@ class AdamOptimizer(Optimizer):
         self.beta2 = beta2
         self.epsilon = epsilon
 
+    _update_op = ApplyAdam
+
     def _create_slots(self, variables: Sequence[Variable]) -> None:
         self._powers(variables)
         for variable in variables:
@@ -224,7 +228,7 @@ class AdamOptimizer(Optimizer):
     def _apply(self, variable: Variable, gradient: Tensor, rate: Tensor) -> Any:
         dtype = variable.dtype
         powers = [power.value() for power, _ in self._powers([variable])]
-        return ApplyAdam(
+        return self._update_op(
             *self._operands(variable, "m", "v"),
             gradient,
             *(power if power.dtype == dtype else cast(power, dtype) for power in powers),
@@ -236,3 +240,36 @@ class AdamOptimizer(Optimizer):
     def _finish(self, updates: Sequence[Any], variables: Sequence[Variable]) -> list[Any]:
         with control_dependencies(updates):
             return [power.assign(multiply(power.value(), beta)) for power, beta in self._powers(variables)]
+
+
+class AdamWOptimizer(AdamOptimizer):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2017): w *= 1 - learning_rate * weight_decay.
+
+    Then Adam's step, whose averages do not see the decay. weight_decay is a number.
+    """
+
+    _update_op = ApplyAdamW
+
+    @checked
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        beta1: Fraction = 0.9,
+        beta2: Fraction = 0.999,
+        epsilon: PositiveOrTensor = 1e-8,
+        use_locking: Flag = False,
+        name: Name = None,
+        *,
+        weight_decay: NonNegative = 0.01,
+        decay_all: Flag = False,
+    ):
+        super().__init__(
+            learning_rate,
+            beta1,
+            beta2,
+            epsilon,
+            use_locking,
+            name,
+            weight_decay=weight_decay,
+            decay_all=decay_all,
+        )

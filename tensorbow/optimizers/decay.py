@@ -1,4 +1,4 @@
-"""Smooth learning-rate schedules: exponential and cosine decay, and warm-up before any schedule."""
+"""Smooth learning-rate schedules: decays, one cycle, and warm-up before any schedule."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from typing import Annotated, Any, TypeAlias
 
 from tensorbow.graph import Tensor, convert_to_tensor, name_scope
-from tensorbow.kinds import AsDType, Flag, Kind, Name, Positive, PositiveNumber, checked, number
-from tensorbow.ops.elementwise import add, cos, divide, floor, minimum, multiply, pow
-from tensorbow.ops.selection import cast
+from tensorbow.kinds import AsDType, Flag, Kind, Name, NonNegative, Positive, PositiveNumber, checked, number
+from tensorbow.ops.elementwise import add, cos, divide, floor, less, minimum, multiply, pow, subtract
+from tensorbow.ops.selection import cast, where
 from tensorbow.optimizers.schedules import Schedule, as_schedule, checked_step
 from tensorbow.specs import DType, float32
 
@@ -84,6 +84,92 @@ class CosineDecay(Schedule):
     def scaled(self, factor: PositiveNumber) -> CosineDecay:
         """The same curve, its initial rate times `factor`."""
         return CosineDecay(self.rate * factor, self.decay_steps, self.alpha)
+
+
+class PolynomialDecay(Schedule):
+    """Decay from `rate` to `end` in decay_steps: (rate - end) * (1 - step / decay_steps) ** power + end.
+
+    Same as `tf.train.polynomial_decay` without `cycle`; the rate stays constant afterwards.
+    """
+
+    @checked
+    def __init__(
+        self,
+        rate: PositiveNumber,
+        decay_steps: PositiveNumber,
+        end: NonNegative = 0.0001,
+        power: PositiveNumber = 1.0,
+    ):
+        self.rate, self.decay_steps, self.end, self.power = rate, decay_steps, end, power
+
+    def __call__(self, step: int) -> float:
+        """The rate of a step."""
+        left = 1 - min(checked_step(step), self.decay_steps) / self.decay_steps
+        rate: float = (self.rate - self.end) * left**self.power + self.end
+        return rate
+
+    @checked
+    def tensor(self, step: Any, dtype: AsDType) -> Tensor:
+        """The formula as graph ops."""
+        done = divide(minimum(cast(step, dtype), self.decay_steps), self.decay_steps)
+        left = pow(subtract(1.0, done), convert_to_tensor(self.power, dtype))
+        return add(multiply(left, self.rate - self.end), self.end)
+
+    @checked
+    def scaled(self, factor: PositiveNumber) -> PolynomialDecay:
+        """The same curve, both rates times `factor`."""
+        return PolynomialDecay(self.rate * factor, self.decay_steps, self.end * factor, self.power)
+
+
+class OneCycle(Schedule):
+    """Rise from rate / div_factor to `rate` in the share `rise` of `steps`, then fall to `end`.
+
+    Both along half a cosine (Smith and Topin, 2017, in the form of PyTorch's `OneCycleLR`); the rate stays
+    constant afterwards.
+    """
+
+    @checked
+    def __init__(
+        self,
+        rate: PositiveNumber,
+        steps: PositiveNumber,
+        rise: Share = 0.3,
+        div_factor: PositiveNumber = 25.0,
+        end: NonNegative = 0.0,
+    ):
+        self.rate, self.steps, self.rise, self.div_factor, self.end = rate, steps, rise, div_factor, end
+
+    def __call__(self, step: int) -> float:
+        """The rate of a step."""
+        top, step = self.rise * self.steps, checked_step(step)
+        if step < top:
+            return _between(self.rate / self.div_factor, self.rate, step / top)
+        fallen = (min(step, self.steps) - top) / (self.steps - top) if top < self.steps else 1.0
+        return _between(self.rate, self.end, fallen)
+
+    @checked
+    def tensor(self, step: Any, dtype: AsDType) -> Tensor:
+        """Both halves as graph ops, and a select."""
+        top, at = self.rise * self.steps, cast(step, dtype)
+        start = self.rate / self.div_factor
+        up = _along(start, self.rate, divide(minimum(at, top), top or 1.0))
+        fallen = divide(subtract(minimum(at, self.steps), top), (self.steps - top) or 1.0)
+        return where(less(at, top), up, _along(self.rate, self.end, fallen))
+
+    @checked
+    def scaled(self, factor: PositiveNumber) -> OneCycle:
+        """The same curve, all rates times `factor`."""
+        return OneCycle(self.rate * factor, self.steps, self.rise, self.div_factor, self.end * factor)
+
+
+def _between(start: float, end: float, share: float) -> float:
+    """Value at a share of the way from start to end, along half a cosine."""
+    return end + (start - end) * 0.5 * (1 + math.cos(math.pi * share))
+
+
+def _along(start: float, end: float, share: Tensor) -> Tensor:
+    """`_between` as graph ops."""
+    return add(multiply(add(cos(multiply(share, math.pi)), 1.0), 0.5 * (start - end)), end)
 
 
 class WarmUp(Schedule):

@@ -42,6 +42,8 @@ SCHEDULES: Mapping[str, Callable[[], Any]] = {
     "Constant": lambda: tb.train.Constant(0.1),
     "CosineDecay": lambda: tb.train.CosineDecay(0.1, 10),
     "ExponentialDecay": lambda: tb.train.ExponentialDecay(0.1, 10, 0.5),
+    "OneCycle": lambda: tb.train.OneCycle(0.1, 10),
+    "PolynomialDecay": lambda: tb.train.PolynomialDecay(0.1, 10, 0.01),
     "PiecewiseConstant": lambda: tb.train.PiecewiseConstant([2], [0.1, 0.01]),
     "WarmUp": lambda: tb.train.WarmUp(0.1, 3),
 }
@@ -68,6 +70,11 @@ CALLS: Mapping[str, Call] = {
         "Momentum", {"learning_rate": 0.1, "momentum": 0.9}, momentum="fraction", use_nesterov="flag"
     ),
     "train.AdamOptimizer": optimizer("Adam", {}, beta1="fraction", beta2="fraction", epsilon="positive"),
+    "train.AdamWOptimizer": Call(
+        lambda: {},
+        {"learning_rate": "positive", **OWN, "beta1": "fraction", "beta2": "fraction", "epsilon": "positive"},
+        names=("AdamW",),
+    ),
     "train.AdagradOptimizer": optimizer(
         "Adagrad", {"learning_rate": 0.1}, initial_accumulator_value="positive"
     ),
@@ -113,6 +120,20 @@ CALLS: Mapping[str, Call] = {
     "train.ExponentialDecay": Call(
         lambda: {"rate": 0.1, "decay_steps": 10, "decay_rate": 0.5},
         {"rate": "positive", "decay_steps": "count", "decay_rate": "positive", "staircase": "flag"},
+    ),
+    "train.OneCycle": Call(
+        lambda: {"rate": 0.1, "steps": 10},
+        {
+            "rate": "positive",
+            "steps": "count",
+            "rise": "fraction",
+            "div_factor": "positive",
+            "end": "positive",
+        },
+    ),
+    "train.PolynomialDecay": Call(
+        lambda: {"rate": 0.1, "decay_steps": 10},
+        {"rate": "positive", "decay_steps": "count", "end": "positive", "power": "positive"},
     ),
     "train.PiecewiseConstant": Call(
         lambda: {"boundaries": [2], "values": [0.1, 0.01]},

@@ -12,6 +12,7 @@ from tensorbow.ops.adaptive_updates import (
     ApplyAdadelta,
     ApplyAdagrad,
     ApplyAdam,
+    ApplyAdamW,
     ApplyCenteredRMSProp,
     ApplyRMSProp,
 )
@@ -67,13 +68,16 @@ def _sample(op: OpDef, formula: Formula, slots: int, scalars: tuple[float, ...],
 
     def after(*inputs: Array, decay: float) -> tuple[Array, ...]:
         wide = [array.astype(np.float64) for array in inputs]
+        if op is ApplyAdamW:
+            wide[0] = wide[0] * (1 - scalars[2] * decay)
+            return formula(*wide)
         wide[slots + 1] = wide[slots + 1] + decay * wide[0]
         return formula(*wide)
 
     made = []
     for label, shape, decay in [
         *((label, shape, 0.0) for label, shape in SIZES.items()),
-        ("decay", (3, 5), 0.01),
+        ("decay", (3, 5), 0.5 if op is ApplyAdamW else 0.01),
     ]:
         arrays = [
             normal(*shape),
@@ -151,6 +155,7 @@ SAMPLES = [
     *_sample(ApplyRMSProp, _rms_prop, 2, (0.1, 0.75, 0.5, 1e-3)),
     *_sample(ApplyCenteredRMSProp, _centered, 3, (0.1, 0.75, 0.5, 9.0)),
     *_sample(ApplyAdam, _adam, 2, (0.75, 0.5, 0.1, 0.75, 0.875, 1e-3)),
+    *_sample(ApplyAdamW, _adam, 2, (0.75, 0.5, 0.1, 0.75, 0.875, 1e-3)),
     *[
         _rows(*row, variable, indices, label)
         for row in ROWS

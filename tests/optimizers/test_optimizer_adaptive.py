@@ -140,6 +140,21 @@ def test_in_single_precision(session, kind):
     np.testing.assert_allclose(session.run(model.w), reference(kind)[0][0], rtol=1e-4, atol=1e-5)
 
 
+def test_adam_w_decays_the_weights_and_not_their_averages(session):
+    model = Regression()
+    options = {"beta1": 0.8, "beta2": 0.9, "epsilon": 1e-3}
+    update = tb.train.AdamWOptimizer(0.1, weight_decay=0.3, **options).minimize(model.loss)
+    session.run(tb.global_variables_initializer())
+    values, slots = [W.copy(), B.copy()], [{"m": 0.0, "v": 0.0}, {"m": 0.0, "v": 0.0}]
+    for step in range(STEPS):
+        session.run(update)
+        gradients, values[0] = Regression.gradients(*values), values[0] * (1 - 0.1 * 0.3)
+        pairs = zip(values, gradients, slots, strict=True)
+        values = [Adam().update(v, g, s, step) for v, g, s in pairs]
+    np.testing.assert_allclose(session.run(model.w), values[0], rtol=1e-9)
+    np.testing.assert_allclose(session.run(model.b), values[1], rtol=1e-9)
+
+
 def test_adam_has_one_pair_of_powers_moved_on_after_all_updates(session):
     model = Regression()
     optimizer = tb.train.AdamOptimizer(0.1, beta1=0.5, beta2=0.75)

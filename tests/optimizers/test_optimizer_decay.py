@@ -11,7 +11,9 @@ from tensorbow.train import (
     CosineDecay,
     ExponentialDecay,
     MomentumOptimizer,
+    OneCycle,
     PiecewiseConstant,
+    PolynomialDecay,
     WarmUp,
     cosine_decay,
     exponential_decay,
@@ -25,6 +27,20 @@ CASES = {
     "cosine": (
         CosineDecay(0.5, 20, alpha=0.1),
         lambda t: 0.5 * (0.9 * (1 + math.cos(math.pi * min(t, 20) / 20)) / 2 + 0.1),
+    ),
+    "polynomial": (PolynomialDecay(0.5, 20, 0.1, 2.0), lambda t: 0.4 * (1 - min(t, 20) / 20) ** 2 + 0.1),
+    "one cycle": (
+        OneCycle(0.5, 20, end=0.1),
+        lambda t: (
+            0.02 + 0.48 * (1 - math.cos(math.pi * t / 6)) / 2
+            if t < 6
+            else 0.1 + 0.4 * (1 + math.cos(math.pi * (min(t, 20) - 6) / 14)) / 2
+        ),
+    ),
+    "one fall": (OneCycle(0.5, 20, rise=0), lambda t: 0.25 * (1 + math.cos(math.pi * min(t, 20) / 20))),
+    "one rise": (
+        OneCycle(0.5, 20, rise=1, end=0.5),
+        lambda t: 0.02 + 0.48 * (1 - math.cos(math.pi * min(t, 20) / 20)) / 2,
     ),
     "warm-up": (WarmUp(0.5, 8), lambda t: 0.5 * min(1, (t + 1) / 8)),
     "warm-up of cosine": (

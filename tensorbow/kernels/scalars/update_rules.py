@@ -12,6 +12,7 @@ from tensorbow.ops.adaptive_updates import (
     ApplyAdadelta,
     ApplyAdagrad,
     ApplyAdam,
+    ApplyAdamW,
     ApplyCenteredRMSProp,
     ApplyRMSProp,
 )
@@ -85,9 +86,19 @@ def _centered(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
 
 
 def _adam(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
-    variable, mean, squares, gradient, power1, power2, rate, beta1, beta2, epsilon = x
+    return _moments(x, _decayed(x[3], x[0], attrs))
+
+
+def _adam_w(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    variable, *others = x
+    decay = float(attrs["weight_decay"])
+    return _moments([variable * (1 - x[6] * decay) if decay else variable, *others], x[3])
+
+
+def _moments(x: Inputs, g: Scalar) -> Sequence[Scalar]:
+    """Adam's step along g."""
+    variable, mean, squares, _, power1, power2, rate, beta1, beta2, epsilon = x
     corrected = rate * sqrt(1 - power2) / (1 - power1)
-    g = _decayed(gradient, variable, attrs)
     mean = mean + (g - mean) * (1 - beta1)
     squares = squares + (g * g - squares) * (1 - beta2)
     return variable - mean * corrected / (sqrt(squares) + epsilon), mean, squares
@@ -141,6 +152,7 @@ UPDATE_RULES: dict[OpDef, _Rule] = {
     ApplyRMSProp: _rms_prop,
     ApplyCenteredRMSProp: _centered,
     ApplyAdam: _adam,
+    ApplyAdamW: _adam_w,
 }
 AVERAGING_RULES: dict[OpDef, _Rule] = {
     SmaDifference: _difference,
