@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from scheduler.averaging.synchronisation import Synchronisation
-from scheduler.batches.positions import RoundPositions
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.replicas.step_program import StepProgram
 from scheduler.training.config import TrainingConfig
+from scheduler.training.optimizer_choice import make_optimizer, minimize
 from tensorbow.data import ImageDataset
 from tensorbow.devices import get_device
-from tensorbow.graph import Graph, GraphKeys, get_collection, set_random_seed
+from tensorbow.graph import Graph, GraphKeys, Operation, Tensor, get_collection, set_random_seed
 from tensorbow.models import Model, get_model
 from tensorbow.ops.control import group, placeholder
-from tensorbow.optimizers import Constant, MomentumOptimizer, PiecewiseConstant, Schedule
+from tensorbow.optimizers import MomentumOptimizer, Schedule
 from tensorbow.specs import TensorSpec, float32, int64
 
 
 def build_program(
-    model: Model, dataset: ImageDataset, momentum: float, rate: float, decay: float, decay_all: bool = False
+    model: Model,
+    dataset: ImageDataset,
+    momentum: float,
+    rate: float,
+    decay: float,
+    decay_all: bool = False,
+    minimize: Callable[[Tensor], Operation] | None = None,
 ) -> StepProgram:
     """Builds the training step of a model in the default graph.
 
     rate: learning rate. decay: weight decay of the weights, with decay_all also of the biases.
+    minimize: makes the update from the loss; by default of a MomentumOptimizer with these options.
     """
     images = placeholder(float32, [None, *dataset.image_shape], name="images")
     labels = placeholder(int64, [None], name="labels")
     heads = model.heads(images, labels, dataset.classes, training=True)
-    optimizer = MomentumOptimizer(rate, momentum, weight_decay=decay, decay_all=decay_all)
-    update = group(optimizer.minimize(heads.loss), *get_collection(GraphKeys.UPDATE_OPS), name="step")
+    if minimize is None:
+        minimize = MomentumOptimizer(rate, momentum, weight_decay=decay, decay_all=decay_all).minimize
+    update = group(minimize(heads.loss), *get_collection(GraphKeys.UPDATE_OPS), name="step")
     return StepProgram((images, labels), heads.loss, update, {"correct": heads.correct})
 
 
@@ -44,20 +55,23 @@ def build_step(
             config.momentum,
             rate,
             config.weight_decay,
-            decay_all=config.decay_all,
+            minimize=partial(_minimize, config, rate),
         )
     shape = (config.batch_size, *dataset.image_shape)
     return program, [TensorSpec(shape, float32), TensorSpec((config.batch_size,), int64)]
 
 
-def build_schedule(config: TrainingConfig, replicas: int, positions: RoundPositions) -> Schedule:
-    """Learning rate by round: the configured one, or the model's default for this number of replicas."""
-    rate = config.learning_rate or get_model(config.model).default_learning_rate(replicas)
-    if not config.learning_rate_drops:
-        return Constant(rate)
-    values = [rate, *(rate * factor for _, factor in config.learning_rate_drops)]
-    boundaries = [positions.first_round(epoch) - 1 for epoch, _ in config.learning_rate_drops]
-    return PiecewiseConstant(boundaries, values)
+def _minimize(config: TrainingConfig, rate: float, loss: Tensor) -> Operation:
+    """The update with the optimiser of a configuration."""
+    optimizer = make_optimizer(
+        config.optimizer,
+        rate,
+        config.momentum,
+        dict(config.optimizer_options),
+        weight_decay=config.weight_decay,
+        decay_all=config.decay_all,
+    )
+    return minimize(optimizer, loss, config.clip_norm, config.clip_value)
 
 
 def build_engine(

@@ -22,7 +22,26 @@ from scheduler.options import (
 )
 from scheduler.replicas.device_plans import MOST_STEPS, results_kept
 from scheduler.replicas.replica_counts import replica_counts
-from scheduler.training.option_kinds import AUTO, DEVICES, DROPS, EPOCHS, REPLICAS, TRACED_ROUNDS
+from scheduler.training.optimizer_choice import (
+    DEFAULT_RATES,
+    OPTIMIZERS,
+    OPTIONS,
+    WITH_MOMENTUM,
+    make_optimizer,
+)
+from scheduler.training.option_kinds import (
+    AUTO,
+    DEVICES,
+    DROPS,
+    EPOCH_COUNT,
+    EPOCHS,
+    EVALUATE_EVERY,
+    FINAL_RATE,
+    REPLICAS,
+    SCHEDULES,
+    TRACED_ROUNDS,
+)
+from scheduler.training.synonyms import nearest_option
 from tensorbow.data import DATASETS, WITHOUT_FILES
 from tensorbow.devices import DeviceName
 from tensorbow.devices.gpu import COMPUTE
@@ -30,6 +49,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import FLAG, TEXT, Kind, number, whole
 from tensorbow.models import get_model
 
+NEWER = {"optimizer": "momentum", "optimizer_options": {}}  # fixed options that old checkpoints lack
 DEFAULT_REPLICAS = 2  # on each device
 
 
@@ -45,8 +65,13 @@ def _unaveraged(run: TrainingConfig) -> str:
 def _without_restart(run: TrainingConfig) -> str:
     if not run.synchronisation.restarts:
         return f"averaging never restarts with --sync {run.sync}"
-    restarts = run.learning_rate_drops or run.ssgd_epoch is not None
+    drops = run.learning_rate_drops and run.schedule == "piecewise"
+    restarts = drops or run.ssgd_epoch is not None
     return "" if restarts else "averaging never restarts without --learning-rate-drops"
+
+
+def _has(run: TrainingConfig, name: str) -> str:
+    return f"--{name} is {getattr(run, name)}"
 
 
 def _after_the_end(run: TrainingConfig) -> str:
@@ -138,9 +163,34 @@ class TrainingConfig:
     clear_velocity: bool = same_option(
         Synchronisation, "clear_velocity", ignored=lambda run: _unaveraged(run) or _without_restart(run)
     )
-    momentum: float = option(0.9, "Momentum of each replica's optimiser.", MOMENTUM)
+    optimizer: str = option("momentum", "Optimiser of each replica.", choices=OPTIMIZERS, fixed=True)
+    optimizer_options: tuple[tuple[str, Any], ...] = option(
+        (),
+        "Further options of the optimiser, NAME=VALUE pairs separated by commas, as beta2=0.99,epsilon=1e-6 "
+        "of adam; see the class of tb.train.",
+        OPTIONS,
+        shown="none",
+        metavar="NAME=VALUE[,...]",
+        fixed=True,
+    )
+    momentum: float = option(
+        0.9,
+        "Momentum of each replica's optimiser.",
+        MOMENTUM,
+        ignored=lambda run: (
+            "" if run.optimizer in WITH_MOMENTUM else f"{run.optimizer} has none, or as an optimizer option"
+        ),
+    )
     learning_rate: float | None = option(
-        None, "Learning rate of each replica.", POSITIVE, shown="the model's, times sqrt(replicas)"
+        None, "Learning rate of each replica.", POSITIVE, shown=DEFAULT_RATES
+    )
+    schedule: str = option(
+        "piecewise",
+        "Course of the learning rate over all epochs: piecewise follows --learning-rate-drops; cosine, "
+        "exponential and polynomial (a line) fall to --final-rate; one_cycle rises for 30 % of the run from "
+        "a 25th and then falls. It means the same for any number of replicas. Averaging restarts only at the "
+        "drops of piecewise.",
+        choices=SCHEDULES,
     )
     learning_rate_drops: tuple[tuple[int, float], ...] = option(
         None,
@@ -148,7 +198,28 @@ class TrainingConfig:
         "averaging restarts.",
         DROPS,
         of_model=True,
-        ignored=_after_the_end,
+        ignored=lambda run: _after_the_end(run) if run.schedule == "piecewise" else _has(run, "schedule"),
+    )
+    final_rate: float = option(
+        0.01,
+        "Learning rate at the end of a smooth schedule, as a fraction of --learning-rate.",
+        FINAL_RATE,
+        ignored=lambda run: _has(run, "schedule") if run.schedule in SCHEDULES[:2] else "",
+    )
+    warmup_epochs: float = option(
+        0.0,
+        "Epochs in which the learning rate rises from 0 along a line, as 0.5.",
+        EPOCH_COUNT,
+        ignored=lambda run: "one_cycle has its own rise" if run.schedule == "one_cycle" else "",
+    )
+    clip_norm: float | None = option(
+        None,
+        "Greatest norm of all gradients of a replica together: longer ones are scaled to it.",
+        POSITIVE,
+        shown="no limit",
+    )
+    clip_value: float | None = option(
+        None, "Greatest absolute value of an element of a gradient.", POSITIVE, shown="no limit"
     )
     weight_decay: float = option(
         None,
@@ -163,6 +234,12 @@ class TrainingConfig:
         ignored=lambda run: "" if run.weight_decay else "the weight decay is 0",
     )
     epochs: int = option(None, "Passes over the training data.", EPOCHS, of_model=True)
+    evaluate_every: float = option(
+        1.0,
+        "Epochs from one evaluation, with its line of metrics and checkpoint, to the next, as 0.25; the last "
+        "is at the end. The figures of training in a line are means since the line before.",
+        EVALUATE_EVERY,
+    )
     max_seconds: float | None = option(
         None,
         "Stop after this many seconds of training, without evaluations and checkpoints.",
@@ -260,6 +337,7 @@ class TrainingConfig:
                 object.__setattr__(self, name, getattr(own, name))
         read_options(self)
         self._check_counts()
+        make_optimizer(self.optimizer, 1.0, self.momentum, dict(self.optimizer_options))
         if self.trace_rounds is not None and self.trace is None:
             raise InvalidArgumentError(
                 "trace_rounds: expected a trace to write them to, got none; give --trace"
@@ -343,6 +421,7 @@ class TrainingConfig:
         if isinstance(self.replicas_per_device, tuple):
             values["replicas_per_device"] = list(self.replicas_per_device)
         values["trace_rounds"] = None if self.trace_rounds is None else list(self.trace_rounds)
+        values["optimizer_options"] = dict(self.optimizer_options)
         values["learning_rate_drops"] = [list(pair) for pair in self.learning_rate_drops]
         return values
 
@@ -353,17 +432,22 @@ class TrainingConfig:
         unknown = sorted(set(values) - known.keys())
         if unknown:
             shown = ", ".join(shortened(name) for name in unknown[:5])
-            raise InvalidArgumentError(f"unknown option {shown}; known: {', '.join(sorted(known))}")
+            near = nearest_option(str(unknown[0]), known)
+            raise InvalidArgumentError(
+                f"unknown option {shown}; "
+                + (f"did you mean {near}?" if near else "`tensorbow train --help` lists all options")
+            )
         return cls(**values)
 
     def differences(self, saved: Mapping[str, Any]) -> list[str]:
         """Lists the fixed options that differ in a saved configuration, which is then of another run.
 
-        With `auto` replicas the batch size may differ: a change starts a new tuning.
+        Options that older versions did not have count as their defaults. With `auto` replicas the batch size may
+        differ: a change starts a new tuning.
         """
-        mine = self.to_dict()
+        mine, before = self.to_dict(), {**NEWER, **saved}
         return [
-            f"{name} was {shortened(saved.get(name))}, is {mine[name]!r}"
+            f"{name} was {shortened(before.get(name))}, is {mine[name]!r}"
             for name, declared in options_of(self).items()
-            if declared.fixed and saved.get(name) != mine[name] and not (self.tunes and name == "batch_size")
+            if declared.fixed and before.get(name) != mine[name] and not (self.tunes and name == "batch_size")
         ]

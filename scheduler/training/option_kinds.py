@@ -9,7 +9,7 @@ from scheduler.options import POSITIVE, shortened
 from scheduler.replicas.replica_counts import MOST_REPLICAS
 from tensorbow.devices import DeviceName, device_kinds, gpu_status
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.kinds import TEXT, Kind, RefusedError, whole
+from tensorbow.kinds import TEXT, Kind, RefusedError, number, whole
 
 AUTO = "auto"  # value of replicas_per_device: tuned during training for throughput
 
@@ -97,3 +97,8 @@ DROPS = Kind(
     "factors",
     _read_drops,
 )
+
+SCHEDULES = ("piecewise", "constant", "cosine", "one_cycle", "exponential", "polynomial")
+FINAL_RATE = Kind("a fraction above 0, up to 1", number(0, 1, above=True).read)
+EPOCH_COUNT = Kind("a number of epochs of at least 0", number(0, 1_000_000).read)
+EVALUATE_EVERY = Kind("a number of epochs above 0, as 0.25", number(1e-6, 1_000_000).read)

@@ -21,6 +21,7 @@ from scheduler.replicas.round_launcher import why_not_fused
 from scheduler.training.classifier_step import build_engine, build_step
 from scheduler.training.config import TrainingConfig
 from scheduler.training.launch_pace import LaunchPace
+from scheduler.training.optimizer_choice import default_rate
 from scheduler.training.precision import PrecisionSetting
 from scheduler.training.throughput_windows import ThroughputWindows
 from scheduler.training.tuning_result import TuningResult
@@ -160,7 +161,8 @@ class ThroughputTuning:
     @property
     def _rate(self) -> float:
         """Learning rate of one replica, the lowest: the rate does not affect throughput."""
-        return self.config.learning_rate or get_model(self.config.model).default_learning_rate(1)
+        of_model = get_model(self.config.model).default_learning_rate(1)
+        return self.config.learning_rate or default_rate(self.config.optimizer, of_model, 1)
 
     # Limits -------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from bisect import bisect_right
 from dataclasses import asdict, replace
 from typing import Annotated, TypeAlias
 
@@ -14,7 +15,7 @@ from scheduler.engine.results import RoundResults
 from scheduler.replicas.resizing import most_that_fit
 from scheduler.replicas.round_launcher import why_not_fused
 from scheduler.training.auto import FUSED, OnlineTuning, tuning_of
-from scheduler.training.classifier_step import build_engine, build_schedule
+from scheduler.training.classifier_step import build_engine
 from scheduler.training.config import DEFAULT_REPLICAS, TrainingConfig
 from scheduler.training.evaluation import Evaluation, Evaluator
 from scheduler.training.launch_pace import LaunchPace
@@ -31,6 +32,7 @@ from scheduler.training.precision import PrecisionSetting
 from scheduler.training.resuming import changed_since, data_facts, made_with, restored
 from scheduler.training.run_folder import RunFolder
 from scheduler.training.run_trace import RunTrace
+from scheduler.training.schedule_choice import build_schedule
 from scheduler.training.tally import Tally, TrainingResult
 from scheduler.training.tuning_result import TuningResult
 from tensorbow.data import load
@@ -42,6 +44,7 @@ from tensorbow.models import get_model
 from tensorbow.optimizers import SLOT_FORM, Schedule
 from tensorbow.training import Checkpoint, TrainingProgress
 
+RATE_OPTIONS = ("learning_rate", "learning_rate_drops", "schedule", "final_rate", "warmup_epochs")
 LEAST = 1e-9  # lower bound of the remaining epochs or seconds: avoids division by zero
 
 AsConfig: TypeAlias = Annotated[TrainingConfig, instance(TrainingConfig, expected="a tb.TrainingConfig")]
@@ -176,7 +179,7 @@ class Trainer:
     def _schedule_until(self, checkpoint: Checkpoint) -> Schedule:
         """Learning rates of the checkpoint's run; this run may have others."""
         kept = checkpoint.metadata["config"]
-        rates = {name: kept[name] for name in ("learning_rate", "learning_rate_drops") if name in kept}
+        rates = {name: kept[name] for name in RATE_OPTIONS if name in kept}
         positions = self._batches.positions
         return build_schedule(replace(self.config, **rates), positions.replicas, positions)
 
@@ -238,15 +241,21 @@ class Trainer:
         """True if there is nothing left to train, and the last model is evaluated."""
         return self._finished() and self._tally.evaluated_at == self._tally.round
 
+    def _period(self, round: int) -> int:
+        """Number of the stretch of `evaluate_every` epochs in which a round is."""
+        epoch, number = self._batches.positions.at(round)
+        share = number / self._batches.positions.order.batches_per_epoch
+        return int((epoch + share) / self.config.evaluate_every + LEAST)
+
     def _evaluation_is_due(self) -> bool:
         tally = self._tally
-        return self._batches.positions.begins_epoch(tally.round) and tally.evaluated_at < tally.round
+        return self._period(tally.round) > self._period(tally.evaluated_at)
 
     def _due(self, since: int) -> int:
-        """Round to stop before: the end of the epoch, or the first checkpoint after round `since`."""
-        positions, every = self._batches.positions, self.config.checkpoint_rounds
-        epoch = min(self.config.epochs, positions.at(self._tally.round).epoch + 1)
-        end = positions.first_round(epoch)
+        """Round to stop before: that of the next evaluation, or the first checkpoint after round `since`."""
+        round, every = self._tally.round, self.config.checkpoint_rounds
+        later = range(round + 1, self._batches.positions.first_round(self.config.epochs))
+        end = round + 1 + bisect_right(later, self._period(round), key=self._period)
         return end if every is None else min(end, since + every)
 
     def _share_done(self, earlier: int, seconds_before: float, round: int) -> float:
@@ -300,7 +309,8 @@ class Trainer:
     def _train_rounds(self) -> None:
         """Trains until a checkpoint or an evaluation is due."""
         config, tally, progress, tuning = self.config, self._tally, self._progress, self._tuning
-        if self._batches.positions.begins_epoch(tally.round):
+        begins = self._batches.positions.begins_epoch(tally.round)
+        if begins if config.evaluate_every == 1 else tally.evaluated_at == tally.round:
             tally.begin_epoch()
         skipped = self.engine.skipped_updates
         started = self._began = time.perf_counter()

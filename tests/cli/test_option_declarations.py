@@ -27,12 +27,14 @@ OTHERS: dict[str, Any] = {  # values that are not their type's
     "replicas_per_device": [3, 1],
     "learning_rate_drops": [[1, 0.5], [2, 0.25]],
     "trace_rounds": [1, 2],
+    "optimizer_options": {"beta1": 0.5},
     "model": "logreg",
     "devices": ["cpu:0", "cpu:1"],
     **{name: [*declared.choices][-1] for name, declared in OPTIONS.items() if declared.choices},
 }
 NEEDS = {
     "trace_rounds": {"trace": "t.json"},
+    "optimizer_options": {"optimizer": "adam"},
     "replicas_per_device": {"devices": ["cpu:0", "cpu:1"]},
 }
 

@@ -15,7 +15,8 @@ import tensorbow.data.registry as registry
 from scheduler import DatasetBatches, ReadyLaunch, RoundResults, Trainer, TrainingConfig
 from scheduler.replicas.thread_choice import ThreadChoice
 from scheduler.training.auto import OnlineTuning
-from scheduler.training.classifier_step import build_engine, build_schedule
+from scheduler.training.classifier_step import build_engine
+from scheduler.training.schedule_choice import build_schedule
 from tensorbow.data import BatchRecipe, BatchRun
 from tensorbow.training import load_arrays
 from tests.scheduler_rig.auto_runs import Lines, MadeUp, auto, trained

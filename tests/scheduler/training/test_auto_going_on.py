@@ -17,7 +17,8 @@ from scheduler import DatasetBatches, Trainer, TrainingConfig
 from scheduler.batches.positions import RoundPositions
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.training.auto import TuningState
-from scheduler.training.classifier_step import build_engine, build_schedule
+from scheduler.training.classifier_step import build_engine
+from scheduler.training.schedule_choice import build_schedule
 from tensorbow.data import BatchOrder, make_synthetic
 from tensorbow.errors import DataLossError, InvalidArgumentError, ResourceExhaustedError
 from tensorbow.training import load_arrays, save_arrays

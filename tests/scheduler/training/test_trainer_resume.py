@@ -30,6 +30,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "to ssgd": {"ssgd_epoch": 2, "clear_velocity": True, "learning_rate_drops": ((1, 0.5),)},
     "decay": {"weight_decay": 0.01, "decay_all": True},
     "far ahead": {"launch_ahead": 5, "staleness": 3},
+    "cosine": {
+        "schedule": "cosine",
+        "warmup_epochs": 1.5,
+        "devices": ("cpu:0", "cpu:1"),
+        "evaluate_every": 0.4,
+    },
+    "adam": {"optimizer": "adamw", "weight_decay": 0.1, "clip_norm": 0.5, "clip_value": 0.1},
     "easgd": {"sync": "easgd", "tau": 3, "learning_rate_drops": ((1, 0.5), (2, 0.1))},
 }
 

@@ -70,7 +70,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"ssgd_epoch": 2, "sync": "none"}, "ssgd_epoch: expected sync sma"),
     ({"devices": ["gpu:0"]}, "expected names such as cpu:0,cpu:1; got 'gpu:0': "),
     ({"devices": ["/task:1/cpu:0"]}, "a run trains on this process's devices"),
-    ({"colour": "red"}, "unknown option 'colour'; known: alpha"),
+    ({"colour": "red"}, "unknown option 'colour'; `tensorbow train --help` lists all options"),
+    ({"lr": 0.1}, "unknown option 'lr'; did you mean learning_rate?"),
+    ({"weigth_decay": 0.1}, "unknown option 'weigth_decay'; did you mean weight_decay?"),
+    ({"optimizer": "adam", "optimizer_options": "beta3=0.1"}, "options of adam .*; did you mean beta1?"),
+    ({"optimizer_options": "momentum=0.1"}, "options of momentum .it has none., got 'momentum'"),
+    ({"optimizer": "adam", "optimizer_options": {"beta1": 2.0}}, "^optimizer_options: .* below 1, got"),
+    ({"final_rate": 0}, "^final_rate: expected a fraction above 0, up to 1, got 0"),
 ]
 
 
