@@ -11,6 +11,7 @@ from scheduler.engine.results import RoundResults, TaskResult
 from scheduler.engine.stepper import Stepper
 from scheduler.replicas.step_program import StepProgram
 from scheduler.session import TensorBowSession
+from scheduler.training.callbacks import Callback, EarlyStopping, RoundReport, TrainingRun
 from scheduler.training.classifier_step import build_program
 from scheduler.training.config import TrainingConfig
 from scheduler.training.evaluation import Evaluation, Evaluator
@@ -23,9 +24,11 @@ from scheduler.training.tuning_result import TuningResult
 __all__ = [
     "SYNCS",
     "BatchSource",
+    "Callback",
     "Classifier",
     "DatasetBatches",
     "Decision",
+    "EarlyStopping",
     "Ensemble",
     "Evaluation",
     "Evaluator",
@@ -35,6 +38,7 @@ __all__ = [
     "ReadyBatch",
     "ReadyLaunch",
     "ReplicaTuner",
+    "RoundReport",
     "RoundResults",
     "StepProgram",
     "Stepper",
@@ -45,6 +49,7 @@ __all__ = [
     "Trainer",
     "TrainingConfig",
     "TrainingResult",
+    "TrainingRun",
     "TuningOptions",
     "TuningResult",
     "build_program",

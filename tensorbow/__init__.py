@@ -105,11 +105,13 @@ except PackageNotFoundError:  # a checkout that is not installed
 
 # Names of upper layers, imported on first use.
 _LATER = {
+    "Callback": "scheduler",
     "CudaKernel": "tensorbow.kernels.gpu.cuda_kernel",
     "CupyKernel": "tensorbow.kernels.gpu.cupy_kernel",
     "PER_REPLICA": "replicator",
     "PER_WORKER": "replicator",
     "DatasetBatches": "scheduler",
+    "EarlyStopping": "scheduler",
     "InputContext": "replicator",
     "LearningEngine": "scheduler",
     "MultiGpuReplicator": "replicator",

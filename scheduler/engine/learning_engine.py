@@ -175,6 +175,11 @@ class LearningEngine:
         return self.learners.options
 
     @property
+    def program(self) -> StepProgram:
+        """The step that is selected."""
+        return self._steps[self.selected][0]
+
+    @property
     def on_nan(self) -> str:
         """Reaction to a loss or gradient that is not finite: `stop` or `skip`."""
         return self.outcomes.on_nan
@@ -258,7 +263,7 @@ class LearningEngine:
     def _follow(self) -> None:
         """Tells all that depends on the learners, the selected step and the schedule."""
         for follower in (self.outcomes, self._restarts):
-            follower.follow(self.learners, self._steps[self.selected][0], self.schedule)
+            follower.follow(self.learners, self.program, self.schedule)
 
     @checked
     def set_steps_per_launch(self, steps: Positive) -> None:

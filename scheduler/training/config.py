@@ -33,10 +33,12 @@ from scheduler.training.option_kinds import (
     AUTO,
     DEVICES,
     DROPS,
+    EARLY_STOPPING,
     EPOCH_COUNT,
     EPOCHS,
     EVALUATE_EVERY,
     FINAL_RATE,
+    METRIC,
     REPLICAS,
     SCHEDULES,
     TRACED_ROUNDS,
@@ -267,6 +269,23 @@ class TrainingConfig:
     on_nan: str = option(
         "stop", "Reaction to a loss or gradient that is not finite: stop, or skip the update.", choices=ON_NAN
     )
+    early_stopping: tuple[str, int, float] | None = option(
+        None,
+        "METRIC:PATIENCE, as test_loss:3: stop after so many evaluations in a row without a better METRIC, "
+        "one of the numbers of metrics.jsonl. Lower is better for losses and errors, else higher; "
+        "METRIC:PATIENCE:MIN_DELTA asks for an improvement by more than MIN_DELTA.",
+        EARLY_STOPPING,
+        shown="never",
+        metavar="METRIC:PATIENCE",
+    )
+    best_metric: str | None = option(
+        None,
+        "Number of metrics.jsonl, as test_loss, by which the best checkpoint is chosen; the central model of "
+        "that time is model-best.safetensors.",
+        METRIC,
+        shown="test accuracy",
+        metavar="METRIC",
+    )
     compute: str | None = option(
         None,
         "Precision of float32 matmuls and convolutions on GPUs: fp32, or tf32 or bf16 on tensor cores.",
@@ -421,6 +440,7 @@ class TrainingConfig:
         if isinstance(self.replicas_per_device, tuple):
             values["replicas_per_device"] = list(self.replicas_per_device)
         values["trace_rounds"] = None if self.trace_rounds is None else list(self.trace_rounds)
+        values["early_stopping"] = None if self.early_stopping is None else list(self.early_stopping)
         values["optimizer_options"] = dict(self.optimizer_options)
         values["learning_rate_drops"] = [list(pair) for pair in self.learning_rate_drops]
         return values
@@ -442,7 +462,7 @@ class TrainingConfig:
     def differences(self, saved: Mapping[str, Any]) -> list[str]:
         """Lists the fixed options that differ in a saved configuration, which is then of another run.
 
-        Options that older versions did not have count as their defaults. With `auto` replicas the batch size may
+        Options that older versions lack count as their defaults. With `auto` replicas the batch size may
         differ: a change starts a new tuning.
         """
         mine, before = self.to_dict(), {**NEWER, **saved}

@@ -100,7 +100,7 @@ def minimize(
 
 def _read_options(value: Any) -> tuple[tuple[str, Any], ...]:
     if isinstance(value, str):
-        pairs = [item.partition("=") for item in filter(None, value.split(","))]
+        pairs = [item.partition("=") for item in value.split(",")]
         if not all(name and equals and text for name, equals, text in pairs):
             raise RefusedError
         value = [(name.strip().replace("-", "_"), _value(text.strip())) for name, _, text in pairs]

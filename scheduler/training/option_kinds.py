@@ -89,6 +89,26 @@ def _read_drops(value: Any) -> tuple[tuple[int, float], ...]:
     return drops
 
 
+def _read_early_stopping(value: Any) -> tuple[str, int, float]:
+    if isinstance(value, str):
+        metric, patience, *delta = value.split(":")
+        value = [metric, int(patience), *map(float, delta)]
+    metric, patience, *delta = value
+    if len(delta) > 1:
+        raise RefusedError
+    return METRIC.read(metric), EPOCHS.read(patience), _DELTA.read(delta[0] if delta else 0.0)
+
+
+def _read_metric(value: Any) -> str:
+    name: str = TEXT.read(value)
+    if not name.isidentifier() or len(name) > 100:
+        raise RefusedError
+    return name
+
+
+_DELTA = number(0)
+METRIC = Kind("the name of a number of metrics.jsonl, as test_loss", _read_metric)
+EARLY_STOPPING = Kind("METRIC:PATIENCE, as test_loss:3, or METRIC:PATIENCE:MIN_DELTA", _read_early_stopping)
 DEVICES = Kind("names of devices, as cpu:0,cpu:1", _read_devices)
 REPLICAS = Kind(f"{_COUNT.expected}, or one for each device, as 3,1, or auto", _read_replicas)
 TRACED_ROUNDS = Kind("two rounds A:B with 0 <= A < B, as 10:60", _read_traced_rounds)

@@ -7,7 +7,7 @@ from typing import Any
 
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.training.config import TrainingConfig
-from scheduler.training.run_folder import RunFolder
+from scheduler.training.run_folder import BEST_MODEL, EMA_MODEL, RunFolder
 from scheduler.training.tally import Tally, TrainingResult
 from scheduler.training.tuning_result import TuningResult
 from tensorbow.data import ImageDataset
@@ -49,7 +49,30 @@ def save_models(
 
     A model that was not evaluated, because the run was interrupted, has test accuracy None.
     """
-    metadata = {
+    metadata = _about(config, data, tally)
+    models = models_of(engine, tally.round)
+    accuracies: Sequence[float | None] = tally.test_accuracies or [tally.test_accuracy]
+    if tally.evaluated_at != tally.round or len(accuracies) != len(models):
+        accuracies = [None] * len(models)
+    if engine.options.ema is not None:
+        metadata["test_accuracy"] = tally.ema_accuracy if tally.evaluated_at == tally.round else None
+        folder.save_model(engine.ema_values(tally.round), metadata, kind=EMA_MODEL)
+    for index, (values, accuracy) in enumerate(zip(models, accuracies, strict=True)):
+        metadata["test_accuracy"] = accuracy
+        folder.save_model(values, metadata, replica=index)
+    folder.remove_models(len(models))
+
+
+def save_best_model(
+    folder: RunFolder, config: TrainingConfig, data: ImageDataset, tally: Tally, engine: LearningEngine
+) -> None:
+    """Writes z, just evaluated, as the best model so far."""
+    metadata = {**_about(config, data, tally), "test_accuracy": tally.test_accuracy}
+    folder.save_model(engine.central_values(tally.round), metadata, kind=BEST_MODEL)
+
+
+def _about(config: TrainingConfig, data: ImageDataset, tally: Tally) -> dict[str, Any]:
+    return {
         "model": config.model,
         "dataset": config.dataset,
         "classes": data.classes,
@@ -58,17 +81,6 @@ def save_models(
         "std": data.std,
         "round": tally.round,
     }
-    models = models_of(engine, tally.round)
-    accuracies: Sequence[float | None] = tally.test_accuracies or [tally.test_accuracy]
-    if tally.evaluated_at != tally.round or len(accuracies) != len(models):
-        accuracies = [None] * len(models)
-    if engine.options.ema is not None:
-        metadata["test_accuracy"] = tally.ema_accuracy if tally.evaluated_at == tally.round else None
-        folder.save_model(engine.ema_values(tally.round), metadata, ema=True)
-    for index, (values, accuracy) in enumerate(zip(models, accuracies, strict=True)):
-        metadata["test_accuracy"] = accuracy
-        folder.save_model(values, metadata, replica=index)
-    folder.remove_models(len(models))
 
 
 def metrics_record(
@@ -109,8 +121,9 @@ def result_of(
     epoch: float,
     interrupted: bool,
     tuning: TuningResult | None,
+    stop_reason: str | None,
 ) -> TrainingResult:
-    """Result of a run. replicas: the final number."""
+    """Result of a run. replicas: the final number. stop_reason: of a callback."""
     return TrainingResult(
         model=config.model,
         dataset=config.dataset,
@@ -128,4 +141,5 @@ def result_of(
         skipped_updates=tally.skipped_updates,
         tuning=tuning,
         ema_accuracy=tally.ema_accuracy,
+        stop_reason=stop_reason,
     )

@@ -39,6 +39,7 @@ except ImportError:  # not a POSIX system: folders are not locked there
 
 CONFIG, METRICS, MODEL = "config.yaml", "metrics.jsonl", "model.safetensors"
 EMA_MODEL = "model-ema.safetensors"
+BEST_MODEL = "model-best.safetensors"
 TUNING = "tuning.json"
 
 
@@ -190,6 +191,8 @@ class RunFolder:
         files = [replica_file(path, replica) for replica in range(models)]
         if self.config.ema is not None:
             files.append(path / EMA_MODEL)
+        if self.config.best_metric is not None:
+            files.append(path / BEST_MODEL)
         for file in [*files, path / TUNING] if self.config.tunes else files:
             NewFile(file).discard()
 
@@ -322,16 +325,22 @@ class RunFolder:
             self._write(lambda: write_file(path, text.encode()))
 
     def save_model(
-        self, values: Mapping[str, Array], metadata: dict[str, Any], replica: int = 0, ema: bool = False
+        self, values: Mapping[str, Array], metadata: dict[str, Any], replica: int = 0, kind: str = ""
     ) -> None:
         """Writes the variables (by name) of a model, replacing an earlier file.
 
-        ema: of the moving average of z.
+        kind: file of a model that is no replica's: `EMA_MODEL`, of the moving average of z, or `BEST_MODEL`.
         """
         if self.path is not None:
-            path = self.path / EMA_MODEL if ema else replica_file(self.path, replica)
+            path = self.path / kind if kind else replica_file(self.path, replica)
             self._write(lambda: save_arrays(path, values, metadata))
             self._save_config_again(self.path)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Records of the metrics so far, of a resumed run; after `begin`."""
+        if self.path is None or not (self.path / METRICS).exists():
+            return []
+        return [json.loads(line) for line in (self.path / METRICS).read_text().splitlines()]
 
     def remove_models(self, first: int) -> None:
         """Removes the models of replicas `first` and up: the run had more when it was interrupted."""

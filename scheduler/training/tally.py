@@ -37,17 +37,19 @@ class TrainingResult:
     skipped_updates: int = 0
     tuning: TuningResult | None = None
     ema_accuracy: float | None = None
+    stop_reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON values, without `interrupted` and `skipped_updates`.
 
         If the number of replicas was tuned, includes the measurements and the reason of the choice;
-        `ema_accuracy` where there is one.
+        `ema_accuracy` and `stop_reason`, of a callback, where there is one.
         """
         values = {name: finite_or_none(value) for name, value in asdict(self).items()}
         del values["interrupted"], values["skipped_updates"], values["tuning"]
-        if self.ema_accuracy is None:
-            del values["ema_accuracy"]
+        for name in ("ema_accuracy", "stop_reason"):
+            if values[name] is None:
+                del values[name]
         if self.tuning is not None:
             values["tuning"] = self.tuning.to_dict()
         return values
@@ -111,6 +113,12 @@ class Tally:
         if self.best is None or not is_there or (self.test_accuracy or 0.0, -loss) > before:
             self.best, self.best_accuracy = self.round, self.test_accuracy
             self.best_loss = finite_or_none(loss)
+
+    def mark_best_by(self, is_best: bool, test_loss: float) -> None:
+        """Updates the best round with the one just evaluated if that is the best by some metric."""
+        if is_best:
+            self.best, self.best_accuracy = self.round, self.test_accuracy
+            self.best_loss = finite_or_none(test_loss)
 
     def mark_sound(self, checkpoint: int, loss: float, classes: int) -> None:
         """Marks a round's checkpoint as sound if the mean loss up to the next one is."""

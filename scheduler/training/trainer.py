@@ -15,6 +15,7 @@ from scheduler.engine.results import RoundResults
 from scheduler.replicas.resizing import most_that_fit
 from scheduler.replicas.round_launcher import why_not_fused
 from scheduler.training.auto import FUSED, OnlineTuning, tuning_of
+from scheduler.training.callbacks import BestMetric, CallbackCaller, Callbacks, EarlyStopping, TrainingRun
 from scheduler.training.classifier_step import build_engine
 from scheduler.training.config import DEFAULT_REPLICAS, TrainingConfig
 from scheduler.training.evaluation import Evaluation, Evaluator
@@ -27,7 +28,14 @@ from scheduler.training.notices import (
     with_last_checkpoint,
     with_way_on,
 )
-from scheduler.training.outcome import has_exploded, metrics_record, models_of, result_of, save_models
+from scheduler.training.outcome import (
+    has_exploded,
+    metrics_record,
+    models_of,
+    result_of,
+    save_best_model,
+    save_models,
+)
 from scheduler.training.precision import PrecisionSetting
 from scheduler.training.resuming import changed_since, data_facts, made_with, restored
 from scheduler.training.run_folder import RunFolder
@@ -55,9 +63,17 @@ class Trainer:
     """Trains a model with the options of a `TrainingConfig`. Use it with `with`, or close it."""
 
     @checked
-    def __init__(self, config: AsConfig, progress: AsProgress | None = None, *, numbered: Flag = False):
+    def __init__(
+        self,
+        config: AsConfig,
+        progress: AsProgress | None = None,
+        *,
+        callbacks: Callbacks = (),
+        numbered: Flag = False,
+    ):
         """Loads the data, builds all replicas on their devices, and restores the checkpoint of a resumed run.
 
+        callbacks: called in this order, after those of the options `early_stopping` and `best_metric`.
         numbered: `config.output` is a default, which may get another number; see RunFolder.
         Raises a TensorBowError for options, data or files that do not work; files of earlier runs are
         unchanged then.
@@ -75,6 +91,11 @@ class Trainer:
         self._trained: tuple[int, float] | None = None
         self._test_loss: float | None = None
         self._trace = RunTrace(config.trace, config.trace_rounds, config.batch_size)
+        self.run = TrainingRun(config)
+        self._best = None if config.best_metric is None else BestMetric(config.best_metric)
+        own = [self._best] if self._best is not None else []
+        early = [EarlyStopping(*config.early_stopping)] if config.early_stopping is not None else []
+        self._callbacks = CallbackCaller([*early, *own, *callbacks], self.run)
         self.folder = RunFolder(config, numbered)
         try:
             self._build()
@@ -112,6 +133,8 @@ class Trainer:
             current_config = replace(config, replicas_per_device=tuning.current)
             averaging = replace(averaging, replica_mode=tuning.mode or averaging.replica_mode)
         self._engine = build_engine(current_config, self._train_set, self.schedule, averaging)
+        if self._callbacks.reads_state:
+            self._engine.launch_ahead = 1
         self._pace = LaunchPace(self._engine, self._batches, config.steps_per_launch is None)
         if tuning is not None:
             self._pace.before_run = tuning.begin_run
@@ -137,11 +160,15 @@ class Trainer:
         self._tally = tally = self._restore(checkpoint)
         done = None if checkpoint is None else nothing_left(self.config, tally, self._epoch)
         self.folder.begin(tally.evaluated_at, keep_config=done is not None)
+        self.run.history = self.folder.records()
+        self.run.folder = self.folder.path
         self._trace.begin(tally.round)
         if self._tuning is not None and done is None:
             self._tuning.save()
         if checkpoint is not None:
             self._progress.line(f"resumed from {checkpoint.path} at round {tally.round}")
+            for name in self._callbacks.load_states(checkpoint.metadata.get("callbacks", {})):
+                self._progress.line(f"the checkpoint has a state of callback {name}, which this run has not")
             if done is None and (change := changed_since(checkpoint, self._made_with)):
                 self._progress.line(change)
             if self._tuning is not None and done is None:
@@ -190,8 +217,27 @@ class Trainer:
 
         Each epoch ends with an evaluation, a line of metrics and a checkpoint. An interrupted run also
         writes a checkpoint and the model. Raises NumericsError for a NaN loss, naming a sound checkpoint to
-        resume from, and CudaError for a GPU that fails, naming the last checkpoint.
+        resume from, CudaError for a GPU that fails, naming the last checkpoint, and AbortedError for a
+        callback that fails, after the checkpoint.
         """
+        result: TrainingResult | None = None
+        try:
+            with self._callbacks.reading(self.engine):
+                self._follow_run()
+                self._callbacks.begin()
+            result = self._trained_to_the_end()
+        finally:
+            self._follow_run()
+            with self._callbacks.reading(self.engine):
+                self._callbacks.end(result)
+        if (failure := self._callbacks.failure) is not None:
+            saved = self.folder.last_checkpoint
+            kept = "" if saved is None else f"; the last checkpoint is of step {saved[0]}, {saved[1]}"
+            raise type(failure)(f"{failure}{kept}") from failure.__cause__
+        return result
+
+    def _trained_to_the_end(self) -> TrainingResult:
+        """Trains, evaluates and saves. Raises as `train`, but for a failed callback, which only ends it."""
         config, tally = self.config, self._tally
         self._progress.start(config.epochs, self._batches.rounds_per_epoch, tally.round)
         rounds = self._batches.positions.first_round(config.epochs)
@@ -207,6 +253,8 @@ class Trainer:
                 if self._evaluation_is_due() and not self._stopping:
                     self._evaluate_and_record()
                 self._checkpoint()
+            if (reason := self.run.stop_reason) is not None:
+                self._progress.line(f"stopped by a callback: {reason}")
             if not self._stopping and tally.evaluated_at != tally.round:
                 self._evaluate_and_record()
                 self._checkpoint()
@@ -228,8 +276,19 @@ class Trainer:
         if self._engine is not None:
             self._engine.request_stop()
 
+    def _halts(self) -> bool:
+        """True after a request to stop, a callback's wish to stop, or its failure, which requests a stop."""
+        if self._callbacks.failure is not None and not self._stopping:
+            self.request_stop()
+        return self._stopping or self.run.stop_reason is not None
+
+    def _follow_run(self) -> None:
+        """Tells the callbacks' view of the run where it is."""
+        self.run.round, self.run.epoch = self._tally.round, self._epoch
+        self.run.replicas = self.engine.learners.count
+
     def _ended(self) -> bool:
-        if self._stopping:
+        if self._halts():
             return True
         return self._finished() and not self._evaluation_is_due()
 
@@ -316,6 +375,7 @@ class Trainer:
         started = self._began = time.perf_counter()
         deadline = started + (config.max_seconds or math.inf) - tally.seconds
         since, total, count = tally.round, 0.0, 0
+        metrics = list(self.engine.program.metrics)
         progress.resume_clock()
 
         def on_results(results: RoundResults) -> None:
@@ -329,7 +389,8 @@ class Trainer:
             progress.tasks(losses, correct, config.batch_size)
             progress.rounds(results.rounds.stop)
             stops = tuning is not None and tuning.on_results(results)
-            if stops or self._stopping or time.perf_counter() >= deadline:
+            self._callbacks.rounds(results, metrics, self.schedule, self.engine)
+            if stops or self._halts() or time.perf_counter() >= deadline:
                 self.engine.request_stop()
 
         assert self._monitor is not None
@@ -341,9 +402,9 @@ class Trainer:
                 for end, recording in self._trace.pieces(tally.round, stop := self._due(since)):
                     with recording:
                         tally.round = self._pace.run(tally.round, end, on_results)
-                    if tally.round < end or self._stopping or time.perf_counter() >= deadline:
+                    if tally.round < end or self._halts() or time.perf_counter() >= deadline:
                         break
-                if tally.round >= stop or self._stopping or time.perf_counter() >= deadline:
+                if tally.round >= stop or self._halts() or time.perf_counter() >= deadline:
                     break
         elapsed, self._began = time.perf_counter() - started, None
         tally.seconds += elapsed
@@ -394,7 +455,13 @@ class Trainer:
             record["devices"] = figures
         for warning in self.folder.record(record):
             self._progress.line(warning)
+        self.run.history.append(record)
         self._progress.line(epoch_line(self.config, tally, epoch, test_loss))
+        self._follow_run()
+        with self._callbacks.reading(self.engine):
+            self._callbacks.epoch(record)
+        if self._best is not None and self._best.is_best and self.config.sync != "none":
+            save_best_model(self.folder, self.config, self._train_set, tally, self.engine)
         if self._progress.failure is not None:
             self.request_stop()
 
@@ -407,18 +474,27 @@ class Trainer:
         if not has_exploded(self.engine, arrays):
             if self._trained is not None:
                 tally.mark_sound(*self._trained, self._train_set.classes)
-            if self._test_loss is not None:
+            if self._test_loss is not None and self._best is not None:
+                tally.mark_best_by(self._best.is_best or not self.folder.holds(tally.best), self._test_loss)
+            elif self._test_loss is not None:
                 tally.mark_best(self._test_loss, is_there=self.folder.holds(tally.best))
         self._trained = self._test_loss = None
         facts = {"data": data_facts(self._train_set), "made_with": self._made_with}
         metadata = {**asdict(tally), **SLOT_FORM, **facts}
         if self._tuning is not None:
             metadata["tuning"] = self._tuning.checkpoint()
+        if states := self._callbacks.states():
+            metadata["callbacks"] = states
         self.folder.save_checkpoint(arrays, metadata)
+        if self.folder.last_checkpoint is not None:
+            self._follow_run()
+            with self._callbacks.reading(self.engine):
+                self._callbacks.checkpoint(self.folder.last_checkpoint[1])
 
     def _result(self) -> TrainingResult:
         tally, interrupted = self._tally, self._stopping and not self._complete()
-        return result_of(self.config, tally, self._batches.replicas, self._epoch, interrupted, self.tuning)
+        count, reason = self._batches.replicas, self.run.stop_reason
+        return result_of(self.config, tally, count, self._epoch, interrupted, self.tuning, reason)
 
     def close(self) -> None:
         """Closes streams, frees memory and unlocks the folder; idempotent."""

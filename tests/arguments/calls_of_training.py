@@ -302,9 +302,14 @@ CALLS: Mapping[str, Call] = {
         },
         names=("examples",),
     ),
+    "EarlyStopping": Call(
+        lambda: {"metric": "test_loss", "patience": 3},
+        {"metric": "text", "patience": "count", "min_delta": "positive"},
+    ),
     "Trainer": Call(
         lambda: {"config": tb.TrainingConfig(model="logreg", dataset="synthetic")},
-        {"config": "object", "progress": "nothing", "numbered": "flag"},
+        {"config": "object", "progress": "nothing", "numbered": "flag", "callbacks": "object"},
+        takes={"callbacks": frozenset({"empty list"})},
     ),
     "train.Saver": Call(
         lambda: {"var_list": [tb.Variable(np.ones(2, np.float32), name="w")]},

@@ -28,6 +28,7 @@ OTHERS: dict[str, Any] = {  # values that are not their type's
     "learning_rate_drops": [[1, 0.5], [2, 0.25]],
     "trace_rounds": [1, 2],
     "optimizer_options": {"beta1": 0.5},
+    "early_stopping": ["test_loss", 3, 0.0],
     "model": "logreg",
     "devices": ["cpu:0", "cpu:1"],
     **{name: [*declared.choices][-1] for name, declared in OPTIONS.items() if declared.choices},

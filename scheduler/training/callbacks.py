@@ -1,0 +1,353 @@
+"""Callbacks: a user's own code in a training run, and early stopping and the best metric, made of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
+
+from scheduler.engine.results import RoundResults
+from scheduler.training.config import TrainingConfig
+from scheduler.training.tally import TrainingResult
+from tensorbow.errors import (
+    AbortedError,
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+)
+from tensorbow.kinds import NonNegative, Positive, Text, checked, instance, sequence
+from tensorbow.optimizers import Schedule
+from tensorbow.specs import Array
+
+if TYPE_CHECKING:
+    from scheduler.engine.learning_engine import LearningEngine
+
+Record: TypeAlias = Mapping[str, Any]
+_LOWER = ("loss", "error", "mse", "mae", "rmse", "perplexity")  # endings of metrics that are better if lower
+
+
+class RoundReport(NamedTuple):
+    """A round's figures, of each replica, in the order of its batches.
+
+    round: its number, from 0. replicas: their numbers. metrics: by name, as the step gives them.
+    """
+
+    round: int
+    replicas: Sequence[int]
+    losses: Sequence[float]
+    metrics: Mapping[str, Sequence[Any]]
+    learning_rate: float
+
+
+class TrainingRun:
+    """A training run, as its callbacks see it.
+
+    config: its options. round: rounds trained so far; in `on_round`, up to the end of the launch. epoch: the
+    epochs that these are. folder: output folder, or None. history: the records of its evaluations, as in
+    metrics.jsonl.
+    """
+
+    def __init__(self, config: TrainingConfig):
+        self.config = config
+        self.round = 0
+        self.epoch = 0.0
+        self.folder: Path | None = None
+        self.history: list[dict[str, Any]] = []
+        self.stop_reason: str | None = None
+        self.engine: LearningEngine | None = None  # while its state may be read
+        self.replicas = config.replicas
+
+    def stop(self, reason: str) -> None:
+        """Ends training after the current launch; it is evaluated and saved as at its usual end."""
+        self.stop_reason = self.stop_reason or str(reason)
+
+    def central_values(self) -> dict[str, Array]:
+        """Variables of the central model z by name, copied; see `Callback.reads_state` for `on_round`.
+
+        Raises FailedPreconditionError where they may not be read.
+        """
+        return self._readable("central_values").central_values(self.round)
+
+    def replica_values(self, index: int) -> dict[str, Array]:
+        """Variables of a replica by name, copied. Raises as `central_values`, and for an odd index."""
+        engine = self._readable("replica_values")
+        if not 0 <= index < engine.learners.count:
+            raise InvalidArgumentError(
+                f"replica_values: expected 0 to {engine.learners.count - 1}, got {index!r:.40}"
+            )
+        return engine.learners.values.replica_values(index)
+
+    def _readable(self, call: str) -> LearningEngine:
+        if self.engine is None:
+            raise FailedPreconditionError(
+                f"{call}: rounds are in flight; set `reads_state = True` in the callback's class to read "
+                "values in on_round (with dispatch round_robin), or read them in on_epoch"
+            )
+        self.engine.learners.drain()
+        return self.engine
+
+
+class Callback:
+    """Base class of callbacks of a training run. Override the methods that are needed; others cost nothing.
+
+    A method's exception ends the run, with a checkpoint, and an error that names callback and method.
+    reads_state: whether `on_round` reads values of z or of replicas. Then a launch waits for the methods of
+    the one before. The values are those at the end of the launch, which are the round's own only with
+    steps_per_launch=1. Results do not depend on it.
+    """
+
+    reads_state = False
+
+    def on_begin(self, run: TrainingRun) -> None:
+        """Called before the first round, also of a resumed run."""
+
+    def on_round(self, run: TrainingRun, report: RoundReport) -> None:
+        """Called after each launch, once for each of its rounds, in order."""
+
+    def on_epoch(self, run: TrainingRun, record: Record) -> None:
+        """Called after each evaluation: of an epoch, or as `evaluate_every` says. record: its figures."""
+
+    def on_checkpoint(self, run: TrainingRun, path: Path) -> None:
+        """Called when a checkpoint has been written."""
+
+    def on_end(self, run: TrainingRun, result: TrainingResult | None) -> None:
+        """Called once at the end, where `on_begin` was. result: None if an error ends the run."""
+
+    def state(self) -> Mapping[str, Any] | None:
+        """What checkpoints keep, as JSON values; None for nothing."""
+        return None
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Takes the state of the checkpoint that a run is resumed from, before `on_begin`."""
+
+
+Callbacks: TypeAlias = Annotated[
+    Sequence[Callback],
+    sequence(instance(Callback, expected="a tb.Callback"), "a list of tb.Callback objects"),
+]
+
+
+class CallbackCaller:
+    """Calls the callbacks of a run, until one fails. failure: the error then, to be raised at the end."""
+
+    def __init__(self, callbacks: Sequence[Callback], run: TrainingRun):
+        self.run = run
+        self.failure: AbortedError | None = None
+        names: dict[str, Callback] = {}
+        for callback in callbacks:
+            name, number = type(callback).__name__, 2
+            while name in names:
+                name, number = f"{type(callback).__name__} {number}", number + 1
+            names[name] = callback
+        self._named = names
+        self._of_rounds = {
+            name: callback
+            for name, callback in names.items()
+            if type(callback).on_round is not Callback.on_round
+        }
+        self.reads_state = any(callback.reads_state for callback in self._of_rounds.values())
+        self._begun: list[str] = []
+
+    def begin(self) -> None:
+        """Calls `on_begin`."""
+        for name, callback in self._named.items():
+            if self.failure is None:
+                self._begun.append(name)
+            self._call(name, "on_begin", callback.on_begin)
+
+    def epoch(self, record: Record) -> None:
+        """Calls `on_epoch`."""
+        for name, callback in self._named.items():
+            self._call(name, "on_epoch", callback.on_epoch, record)
+
+    def checkpoint(self, path: Path) -> None:
+        """Calls `on_checkpoint`."""
+        for name, callback in self._named.items():
+            self._call(name, "on_checkpoint", callback.on_checkpoint, path)
+
+    def end(self, result: TrainingResult | None) -> None:
+        """Calls `on_end` of all whose `on_begin` was called, also after a failure; once."""
+        begun, self._begun = self._begun, []
+        for name in begun:
+            earlier, self.failure = self.failure, None
+            self._call(name, "on_end", self._named[name].on_end, result)
+            self.failure = earlier or self.failure
+
+    def rounds(
+        self, results: RoundResults, names: Sequence[str], schedule: Schedule, engine: LearningEngine
+    ) -> None:
+        """Calls `on_round` for each round of a launch. names: of the metrics."""
+        if not self._of_rounds:
+            return
+        self.run.round = results.rounds.stop
+        readable = self.reads_state and not engine.options.first_come
+        count = len(results.replicas)
+        with self.reading(engine if readable else None):
+            for index, round in enumerate(results.rounds):
+                part = slice(index * count, (index + 1) * count)
+                report = RoundReport(
+                    round,
+                    results.replicas,
+                    results.losses[part],
+                    {name: column[part] for name, column in zip(names, results.metrics, strict=True)},
+                    schedule(round),
+                )
+                for name, callback in self._of_rounds.items():
+                    self._call(name, "on_round", callback.on_round, report)
+
+    @contextmanager
+    def reading(self, engine: LearningEngine | None) -> Iterator[None]:
+        """Context in which callbacks may read the engine's values; None: in which they may not."""
+        before, self.run.engine = self.run.engine, engine
+        try:
+            yield
+        finally:
+            self.run.engine = before
+
+    def _call(self, name: str, method: str, function: Callable[..., None], *arguments: Any) -> None:
+        if self.failure is not None:
+            return
+        try:
+            function(self.run, *arguments)
+        except Exception as error:
+            self.failure = _failure(name, method, error, f" at round {self.run.round:,}")
+
+    # State in checkpoints -------------------------------------------------------------------------
+
+    def states(self) -> dict[str, Any]:
+        """States of the callbacks that have one, by name. Raises AbortedError for one that is not JSON."""
+        states = {}
+        for name, callback in self._named.items():
+            try:
+                state = callback.state()
+                if state is not None:
+                    states[name] = json.loads(json.dumps(state, allow_nan=False))
+            except Exception as error:
+                raise _failure(name, "state", error) from error
+        return states
+
+    def load_states(self, states: Any) -> list[str]:
+        """Gives the states of a checkpoint to the callbacks; returns the names of those that are not here.
+
+        Raises DataLossError for states of another form, AbortedError for a failure of a callback.
+        """
+        if not isinstance(states, dict):
+            raise DataLossError(f"callbacks: expected states by name, got {states!r:.40}")
+        for name, callback in self._named.items():
+            if name in states:
+                try:
+                    callback.load_state(states[name])
+                except Exception as error:
+                    raise _failure(name, "load_state", error) from error
+        return [name for name in states if name not in self._named]
+
+
+def _failure(name: str, method: str, error: Exception, where: str = "") -> AbortedError:
+    reason = f"{type(error).__name__}: {error}".rstrip(": ")
+    failure = AbortedError(f"callback {name}.{method} failed{where}: {reason}")
+    failure.__cause__ = error
+    return failure
+
+
+# Callbacks of the options ---------------------------------------------------------------------------
+
+
+def lower_is_better(metric: str) -> bool:
+    """True for losses and errors, by name."""
+    return metric.rpartition("_")[2] in _LOWER
+
+
+@dataclass
+class _Watched:
+    """A metric of evaluations, and its best value so far."""
+
+    metric: str
+    option: str
+    min_delta: float = 0.0
+    best: float | None = None
+
+    def improves(self, record: Record) -> bool:
+        """Takes a record; returns whether its value is the best so far. NaN never is, nor is None.
+
+        Raises InvalidArgumentError for a metric that the record has not.
+        """
+        if self.metric not in record:
+            names = [name for name, value in record.items() if isinstance(value, (int, float))]
+            near = get_close_matches(self.metric, names, 1)
+            raise InvalidArgumentError(
+                f"{self.option}: expected one of {', '.join(names)}, got {self.metric!r}"
+                + (f"; did you mean {near[0]}?" if near else "")
+            )
+        value = record[self.metric]
+        if value is None or not math.isfinite(value):
+            return False
+        gain = math.inf if self.best is None else value - self.best
+        if (-gain if lower_is_better(self.metric) and self.best is not None else gain) > self.min_delta:
+            self.best = float(value)
+            return True
+        return False
+
+
+class EarlyStopping(Callback):
+    """Stops training after `patience` evaluations in a row in which a metric did not get better."""
+
+    @checked
+    def __init__(self, metric: Text, patience: Positive, min_delta: NonNegative = 0.0):
+        """metric: a number of the records; lower is better for losses and errors, else higher.
+
+        min_delta: an improvement is by more than this.
+        """
+        self._watched = _Watched(metric, "early_stopping", min_delta)
+        self.patience, self.waited = patience, 0
+
+    def on_begin(self, run: TrainingRun) -> None:
+        """Stops a resumed run that had waited long enough."""
+        self._stop_if_over(run)
+
+    def on_epoch(self, run: TrainingRun, record: Record) -> None:
+        """Compares the metric."""
+        self.waited = 0 if self._watched.improves(record) else self.waited + 1
+        self._stop_if_over(run)
+
+    def _stop_if_over(self, run: TrainingRun) -> None:
+        if self.waited >= self.patience:
+            best = "" if self._watched.best is None else f" than {self._watched.best:.6g}"
+            run.stop(
+                f"early stopping: {self._watched.metric} was not better{best} in {self.waited} evaluations"
+            )
+
+    def state(self) -> Mapping[str, Any]:
+        """The best value, and the evaluations since."""
+        return {"metric": self._watched.metric, "best": self._watched.best, "waited": self.waited}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Goes on with a state of the same metric; with another one begins anew."""
+        if state["metric"] == self._watched.metric:
+            self._watched.best, self.waited = state["best"], state["waited"]
+
+
+class BestMetric(Callback):
+    """Finds the evaluation with the best value of a metric. is_best: whether it was the last one."""
+
+    def __init__(self, metric: str):
+        """metric: as for EarlyStopping."""
+        self._watched = _Watched(metric, "best_metric")
+        self.is_best = False
+
+    def on_epoch(self, run: TrainingRun, record: Record) -> None:
+        """Compares the metric."""
+        self.is_best = self._watched.improves(record)
+
+    def state(self) -> Mapping[str, Any]:
+        """The best value."""
+        return {"metric": self._watched.metric, "best": self._watched.best}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Goes on with the best value of the same metric."""
+        if state["metric"] == self._watched.metric:
+            self._watched.best = state["best"]
