@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 import tensorbow
+from tensorbow.cli.compare import compare
 from tensorbow.cli.devices import devices
 from tensorbow.cli.explain import explain
 from tensorbow.cli.inference import evaluate, export, predict
@@ -18,7 +19,7 @@ def app() -> None:
     """Trains several small-batch replicas of a model on every device and averages them."""
 
 
-COMMANDS = (train, tune, predict, evaluate, export, devices, explain)
+COMMANDS = (train, tune, compare, predict, evaluate, export, devices, explain)
 
 for command in COMMANDS:
     command.short_help = (

@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 
 from scheduler import Trainer, TrainingConfig, TrainingResult
+from scheduler.training import run_curves
 from scheduler.training.notices import epoch_text, ignored_options
 from scheduler.training.tuning_result import mode_text
 from tensorbow.cli.messages import say
@@ -52,7 +53,8 @@ FIXED = ", ".join(name.replace("_", " ") for name, option in RUN_OPTIONS.items()
 def train(context: click.Context, /, config: Path | None, as_json: bool, **_: Any) -> int:
     """Train a model with several replicas that are averaged.
 
-    Writes config.yaml, metrics.jsonl, rolling checkpoints and model.safetensors to the output folder. Ctrl-C
+    Writes config.yaml, metrics.jsonl, rolling checkpoints, model.safetensors and, with tensorbow[plot],
+    curves.png to the output folder. Ctrl-C
     ends the run within a step and saves a checkpoint and the current model; --resume auto continues from the
     checkpoint, with the options of the original run and those given now.
     """
@@ -75,6 +77,8 @@ def train(context: click.Context, /, config: Path | None, as_json: bool, **_: An
         )
     _show(console, resolved, result, folder)
     _draw_tuning(console, resolved, result, folder)
+    if folder is not None and (curves := run_curves.draw_run(folder)) is not None:
+        _say_picture(console, "curves", curves)
     if as_json:
         print(json.dumps(result.to_dict(), allow_nan=False), flush=True)
     return signals.status if result.interrupted else 0
@@ -133,7 +137,11 @@ def _draw_tuning(
     except FailedPreconditionError:
         return
     drawing.draw(config, result.tuning)
-    text = f"picture of the tuning in {_printable(str(drawing.path))}"
+    _say_picture(console, "picture of the tuning", drawing.path)
+
+
+def _say_picture(console: Console, what: str, path: Path) -> None:
+    text = f"{what} in {_printable(str(path))}"
     console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 

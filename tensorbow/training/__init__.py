@@ -4,7 +4,7 @@ from tensorbow.training.arrays_file import load_arrays, load_metadata, save_arra
 from tensorbow.training.checkpoint_paths import best_checkpoint, latest_checkpoint, list_variables
 from tensorbow.training.checkpoints import Checkpoint, RollingCheckpoints, make_folder
 from tensorbow.training.graph_files import SavedModel, read_graph, save_model, write_graph
-from tensorbow.training.metrics_log import MetricsLog, finite_or_none
+from tensorbow.training.metrics_log import MetricsLog, finite_or_none, read_metrics
 from tensorbow.training.monitored_checkpoints import CheckpointSaverHook, MonitoredTrainingSession
 from tensorbow.training.progress import TrainingProgress
 from tensorbow.training.saver import Saver
@@ -26,6 +26,7 @@ __all__ = [
     "load_metadata",
     "make_folder",
     "read_graph",
+    "read_metrics",
     "save_arrays",
     "save_model",
     "write_graph",

@@ -40,6 +40,15 @@ class MetricsLog:
         append_to_file(self.path, line.encode())
 
 
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Records of a file, in order of rounds, without lines that are no records, such as a truncated one.
+
+    A value that was not finite is None. Raises NotFoundError, ResourceExhaustedError.
+    """
+    lines = read_file(path, LIMIT).decode("utf-8", errors="replace").splitlines()
+    return [parse_json(line, MOST_VALUES) for line in lines if math.isfinite(_round_of(line))]
+
+
 def finite_or_none(value: Any) -> Any:
     """Returns None for NaN and infinity, which JSON does not have; other values unchanged."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -49,11 +49,18 @@ def programs_can_be_interrupted() -> None:
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+def call(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> Call:
     """Runs the program in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TENSORBOW_DATA", raising=False)
     monkeypatch.delenv("TENSORBOW_DEBUG", raising=False)
+    if "draws_curves" not in request.keywords:  # drawing takes longer than most of the runs
+        monkeypatch.setattr("scheduler.training.run_curves.draw_run", lambda folder: None)
 
     def run(*words: object) -> Ended:
         capsys.readouterr()

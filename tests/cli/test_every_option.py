@@ -34,8 +34,11 @@ def ill_values(parameter: click.Parameter) -> tuple[str, ...]:
 
 
 def cases() -> Iterator[Any]:
+    """Options and arguments; which names --metric of compare may have is in the runs."""
     for command in COMMANDS:
         for parameter in command.params:
+            if (command.name, parameter.name) == ("compare", "metric"):
+                continue
             if not (isinstance(parameter, click.Option) and (parameter.is_flag or parameter.is_eager)):
                 yield pytest.param(command, parameter, id=f"{command.name} {parameter.name}")
 

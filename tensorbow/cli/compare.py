@@ -1,0 +1,162 @@
+"""`tensorbow compare`: runs beside one another, as a table and a picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from scheduler.options import options_of
+from scheduler.training.config import TrainingConfig
+from scheduler.training.run_curves import RunRecord, draw_runs, headline, less_is_better
+from tensorbow.cli.messages import OptionValueError
+from tensorbow.cli.options import PathOption, require_writable
+from tensorbow.pictures import FORMATS, require_matplotlib
+
+NOT_COMPARED = {name for name, option in options_of(TrainingConfig).items() if option.of_one_run}
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, type=PathOption(path_type=Path), metavar="RUN...")
+@click.option(
+    "--metric",
+    metavar="NAME",
+    show_default="test_accuracy, or test_loss",
+    help="Measure to compare, as metrics.jsonl calls it. Losses and errors are better the smaller they are.",
+)
+@click.option(
+    "--target",
+    type=float,
+    metavar="VALUE",
+    show_default="none",
+    help="Also show the epochs and seconds after which each run reached this value of the metric.",
+)
+@click.option(
+    "--picture",
+    type=PathOption(path_type=Path),
+    metavar="FILE",
+    show_default="none",
+    help="Draw the metric over epochs and seconds to a .png, .svg or .pdf file; needs tensorbow[plot].",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, show_default="off", help="Print a line of JSON for each run."
+)
+def compare(
+    runs: tuple[Path, ...], metric: str | None, target: float | None, picture: Path | None, as_json: bool
+) -> None:
+    """Compare runs: options that differ, and how good and how fast each was; the best run first.
+
+    RUN: the folder of a run, also of one that is still going on.
+    """
+    if picture is not None:
+        if picture.suffix.lower().removeprefix(".") not in FORMATS:
+            kinds = ", ".join(f".{name}" for name in FORMATS)
+            raise OptionValueError(f"--picture: expected a file that ends in one of {kinds}, got '{picture}'")
+        require_matplotlib("--picture")
+        require_writable("--picture", picture)
+    records = [RunRecord.read(run) for run in dict.fromkeys(runs)]
+    name = _metric(records, metric)
+    worst = float("inf") if less_is_better(name) else float("-inf")
+    records.sort(key=lambda run: (run.best(name) or (worst,))[0], reverse=not less_is_better(name))
+    different = _different_options(records)
+    rows = [_row(run, name, target, different) for run in records]
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row))
+    else:
+        _show(rows, name)
+    if picture is not None:
+        draw_runs(records, [_label(run, different) for run in records], name, picture)
+
+
+def _metric(runs: Sequence[RunRecord], given: str | None) -> str:
+    """Name of the metric. Raises OptionValueError for one that a run does not have."""
+    name = given or headline(runs)
+    if name is None:
+        without = next(
+            (str(run.path) for run in runs if not run.measures),
+            "the runs have no metric in common; give --metric",
+        )
+        raise OptionValueError(f"compare: {without}{'' if ';' in without else ' has no evaluation yet'}")
+    for run in runs:
+        if given is not None and name not in run.measures:
+            known = ", ".join(run.measures) or "none yet"
+            raise OptionValueError(f"--metric: expected one of {run.path}'s ({known}), got {name!r:.60}")
+    return name
+
+
+def _different_options(runs: Sequence[RunRecord]) -> list[str]:
+    """Options in which the runs differ, in the order of the configuration."""
+    names = dict.fromkeys(name for run in runs for name in run.options)
+    return [
+        name
+        for name in names
+        if name not in NOT_COMPARED
+        and any(run.options.get(name) != runs[0].options.get(name) for run in runs)
+    ]
+
+
+def _option(run: RunRecord, name: str) -> Any:
+    """Value of an option; a default that depends on the model is read from the first evaluation."""
+    value = run.options.get(name)
+    return run.records[0].get(name) if value is None and run.records else value
+
+
+def _row(run: RunRecord, name: str, target: float | None, different: Sequence[str]) -> dict[str, Any]:
+    best = run.best(name)
+    row: dict[str, Any] = {
+        "run": str(run.path),
+        **{option: _option(run, option) for option in different},
+        name: run.last(name),
+        "best": None if best is None else best[0],
+        "at_epoch": None if best is None else best[1],
+        "epochs": run.last("epoch"),
+        "seconds": run.last("seconds"),
+        "images_per_second": run.last("images_per_second"),
+    }
+    if target is not None:
+        row["epochs_to_target"] = run.reaches(name, target, "epoch")
+        row["seconds_to_target"] = run.reaches(name, target, "seconds")
+    return row
+
+
+def _show(rows: Sequence[dict[str, Any]], metric: str) -> None:
+    table = Table(box=None, pad_edge=False)
+    percent = metric.endswith("accuracy")
+    for name in rows[0]:
+        text = name if name == metric else name.replace("_", " ").replace("images per second", "images/s")
+        is_text = any(isinstance(row[name], str) for row in rows)
+        table.add_column(text, justify="left" if is_text else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(_text(name, row[name], percent and name in (metric, "best")) for name in row))
+    console = Console(highlight=False, markup=False)
+    console.width = max(
+        console.width, console.measure(table, options=console.options.update_width(10_000)).maximum
+    )
+    console.print(table)
+
+
+def _text(name: str, value: Any, percent: bool) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool | str):
+        return str(value)
+    if isinstance(value, list):
+        return ",".join(map(str, value)) or "-"
+    if percent:
+        return f"{value:.2%}"
+    if name == "images_per_second":
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if name.startswith("seconds") else f"{value:.5g}"
+
+
+def _label(run: RunRecord, different: Sequence[str]) -> str:
+    options = ", ".join(
+        f"{name.replace('_', ' ')} {_text(name, _option(run, name), False)}" for name in different[:4]
+    )
+    return f"{run.path}{f': {options}' if options else ''}"

@@ -1,0 +1,84 @@
+"""`tensorbow compare`, and the curves that `train` draws."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Call = Callable[..., Any]
+RUN = ("train", "logreg", "--dataset", "synthetic")
+
+
+def recorded(folder: Path, name: str, accuracies: list[float | None], **options: Any) -> Path:
+    """A run's folder with these test accuracies, one after each epoch of 2 s."""
+    path = folder / name
+    path.mkdir()
+    given = {"model": "lenet", "learning_rate": None, "devices": ["cpu:0"], "output": name, **options}
+    (path / "config.yaml").write_text("".join(f"{key}: {json.dumps(given[key])}\n" for key in given))
+    lines = [
+        {
+            **{"round": 10 * epoch, "epoch": epoch, "seconds": 2.0 * epoch, "images_per_second": 1234.5},
+            **{"loss": 1 / epoch, "test_loss": 2 / epoch, "test_accuracy": value, "learning_rate": 0.25},
+        }
+        for epoch, value in enumerate(accuracies, 1)
+    ]
+    (path / "metrics.jsonl").write_text(
+        "".join(f"{json.dumps(line)}\n" for line in lines) + '{"round": 99, "ep'
+    )
+    return path
+
+
+def test_runs_are_ordered_by_their_best_and_show_the_options_that_differ(call: Call, tmp_path: Path) -> None:
+    recorded(tmp_path, "a", [0.5, 0.75, None], batch_size=16)
+    recorded(tmp_path, "b", [0.5, 0.875, 0.625], batch_size=16, learning_rate=0.5, seed=3)
+    ended = call("compare", "a", "b", "a")
+    assert (ended.status, ended.err) == (0, "")
+    head, best, other = (line.split("  ") for line in ended.out.splitlines())
+    names = [name.strip() for name in head if name.strip()]
+    assert names[:4] == ["run", "learning rate", "seed", "test_accuracy"]  # neither output nor batch size
+    assert [word.strip() for word in best if word.strip()][:5] == ["b", "0.5", "3", "62.50%", "87.50%"]
+    assert [word.strip() for word in other if word.strip()][:5] == ["a", "0.25", "-", "75.00%", "75.00%"]
+
+    rows = [
+        json.loads(line) for line in call("compare", "a", "b", "--target", 0.7, "--json").out.splitlines()
+    ]
+    assert [(row["run"], row["best"], row["at_epoch"]) for row in rows] == [("b", 0.875, 2), ("a", 0.75, 2)]
+    assert [row["seconds_to_target"] for row in rows] == [4.0, 4.0]
+    rows = [
+        json.loads(line)
+        for line in call(
+            "compare", "a", "b", "--metric", "test_loss", "--target", 0.7, "--json"
+        ).out.splitlines()
+    ]
+    assert [(row["best"], row["epochs_to_target"]) for row in rows] == [(2 / 3, 3), (2 / 3, 3)]
+
+
+def test_what_cannot_be_compared_is_said(call: Call, tmp_path: Path) -> None:
+    recorded(tmp_path, "a", [0.5])
+    recorded(tmp_path, "begun", [])
+    assert "nowhere is no folder of a run: it has no config.yaml" in call("compare", "a", "nowhere").line
+    assert (
+        "--metric: expected one of a's (loss, test_loss, test_accuracy), got 'f1'"
+        in call("compare", "a", "--metric", "f1").line
+    )
+    assert "begun has no evaluation yet" in call("compare", "a", "begun").line
+    assert "--picture: expected a file that ends in one of" in call("compare", "a", "--picture", "p.gif").line
+
+
+@pytest.mark.draws_curves
+def test_pictures_of_a_run_and_of_several(call: Call, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    options = ("--learning-rate-drops", "1:0.1", "--ema", 0.9)
+    ended = call(*RUN, "--epochs", 2, *options, "--output", "run")
+    assert ended.status == 0
+    assert ended.out.splitlines()[-1] == "curves in run/curves.png"
+    assert (tmp_path / "run" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    recorded(tmp_path, "other", [0.5, 0.75])
+    assert call("compare", "run", "other", "--picture", "both.svg").status == 0
+    text = (tmp_path / "both.svg").read_text()
+    assert text.startswith("<?xml")
+    assert "seconds of training" in text
