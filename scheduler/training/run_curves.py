@@ -8,6 +8,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from scheduler.training.callbacks import lower_is_better
 from scheduler.training.config_file import read_config_file
 from scheduler.training.run_folder import CONFIG, METRICS
 from tensorbow.errors import InvalidArgumentError, NotFoundError
@@ -22,7 +23,6 @@ OTHERS = {
 }
 TEST = ("test_", "validation_", "ema_")  # prefixes of what an evaluation measures
 LABELS = ("training", "test", "validation", "ema")
-LESS_IS_BETTER = ("loss", "error", "perplexity")  # endings of names
 WIDTH, HEIGHT = 4.6, 3.4  # inches of a panel
 MOST_PANELS = 6
 
@@ -79,20 +79,15 @@ class RunRecord:
         epochs, values = self.curve("epoch", name)
         if not values:
             return None
-        best = min(values) if less_is_better(name) else max(values)
+        best = min(values) if lower_is_better(name) else max(values)
         return best, epochs[values.index(best)]
 
     def reaches(self, name: str, target: float, x: str) -> float | None:
         """Value of figure `x` at the first evaluation at which a measure is as good as `target`, or None."""
         places, values = self.curve(x, name)
-        less = less_is_better(name)
+        less = lower_is_better(name)
         reached = (p for p, v in zip(places, values, strict=True) if (v <= target if less else v >= target))
         return next(reached, None)
-
-
-def less_is_better(name: str) -> bool:
-    """True for losses and errors."""
-    return name.endswith(LESS_IS_BETTER)
 
 
 def headline(runs: Sequence[RunRecord]) -> str | None:

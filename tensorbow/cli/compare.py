@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,19 @@ from rich.table import Table
 
 from scheduler.options import options_of
 from scheduler.training.config import TrainingConfig
-from scheduler.training.run_curves import RunRecord, draw_runs, headline, less_is_better
+from scheduler.training.callbacks import lower_is_better
+from scheduler.training.run_curves import RunRecord, draw_runs, headline
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import PathOption, require_writable
 from tensorbow.pictures import FORMATS, require_matplotlib
 
 NOT_COMPARED = {name for name, option in options_of(TrainingConfig).items() if option.of_one_run}
+
+
+def _finite(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise OptionValueError(f"--target: expected a finite number, got {value}")
+    return value
 
 
 @click.command()
@@ -32,6 +40,7 @@ NOT_COMPARED = {name for name, option in options_of(TrainingConfig).items() if o
 @click.option(
     "--target",
     type=float,
+    callback=_finite,
     metavar="VALUE",
     show_default="none",
     help="Also show the epochs and seconds after which each run reached this value of the metric.",
@@ -61,8 +70,8 @@ def compare(
         require_writable("--picture", picture)
     records = [RunRecord.read(run) for run in dict.fromkeys(runs)]
     name = _metric(records, metric)
-    worst = float("inf") if less_is_better(name) else float("-inf")
-    records.sort(key=lambda run: (run.best(name) or (worst,))[0], reverse=not less_is_better(name))
+    worst = float("inf") if lower_is_better(name) else float("-inf")
+    records.sort(key=lambda run: (run.best(name) or (worst,))[0], reverse=not lower_is_better(name))
     different = _different_options(records)
     rows = [_row(run, name, target, different) for run in records]
     if as_json:
@@ -148,6 +157,8 @@ def _text(name: str, value: Any, percent: bool) -> str:
         return str(value)
     if isinstance(value, list):
         return ",".join(map(str, value)) or "-"
+    if isinstance(value, dict):
+        return ",".join(f"{key}={each}" for key, each in value.items()) or "-"
     if percent:
         return f"{value:.2%}"
     if name == "images_per_second":

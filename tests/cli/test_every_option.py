@@ -34,10 +34,10 @@ def ill_values(parameter: click.Parameter) -> tuple[str, ...]:
 
 
 def cases() -> Iterator[Any]:
-    """Options and arguments; which names --metric of compare may have is in the runs."""
+    """Options and arguments, without those of which any value is sound as long as no run is read."""
     for command in COMMANDS:
         for parameter in command.params:
-            if (command.name, parameter.name) == ("compare", "metric"):
+            if command.name == "compare" and parameter.name in ("metric", "target"):
                 continue
             if not (isinstance(parameter, click.Option) and (parameter.is_flag or parameter.is_eager)):
                 yield pytest.param(command, parameter, id=f"{command.name} {parameter.name}")
