@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from scheduler.options import options_of
-from scheduler.training.config import TrainingConfig
 from scheduler.training.callbacks import lower_is_better
+from scheduler.training.config import TrainingConfig
 from scheduler.training.run_curves import RunRecord, draw_runs, headline
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import PathOption, require_writable
