@@ -2,9 +2,13 @@
 
 from typing import Any
 
+from tensorbow.layers import rnn
+from tensorbow.layers import rnn_cells as rnn_cell
+from tensorbow.layers.rnn import *
 from tensorbow.missing_names import no_attribute as _no_attribute
 from tensorbow.ops import (
     activations,
+    attention,
     average_pooling,
     conv,
     depthwise,
@@ -15,8 +19,10 @@ from tensorbow.ops import (
     pooling,
 )
 from tensorbow.ops.activations import *
+from tensorbow.ops.attention import *
 from tensorbow.ops.average_pooling import *
 from tensorbow.ops.conv import *
+from tensorbow.ops.conv1d import conv1d
 from tensorbow.ops.depthwise import *
 from tensorbow.ops.elementwise import relu, sigmoid, tanh
 from tensorbow.ops.losses import *
@@ -25,8 +31,9 @@ from tensorbow.ops.normalization import *
 from tensorbow.ops.ordering import *
 from tensorbow.ops.pooling import *
 
-__all__ = ["relu", "sigmoid", "tanh"]
+__all__ = ["conv1d", "relu", "rnn_cell", "sigmoid", "tanh"]
 __all__ += activations.__all__
+__all__ += attention.__all__
 __all__ += average_pooling.__all__
 __all__ += conv.__all__
 __all__ += depthwise.__all__
@@ -35,6 +42,7 @@ __all__ += nn.__all__
 __all__ += normalization.__all__
 __all__ += ordering.__all__
 __all__ += pooling.__all__
+__all__ += rnn.__all__
 
 
 def __getattr__(name: str) -> Any:

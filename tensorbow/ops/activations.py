@@ -39,7 +39,21 @@ from tensorbow.ops.elementwise import (
 from tensorbow.ops.selection import where
 from tensorbow.specs import FLOATING, TensorSpec, bool_, compatible
 
-__all__ = ["crelu", "elu", "gelu", "leaky_relu", "relu6", "selu", "softplus", "softsign", "swish"]
+__all__ = [
+    "crelu",
+    "elu",
+    "gelu",
+    "hard_sigmoid",
+    "hard_swish",
+    "leaky_relu",
+    "mish",
+    "relu6",
+    "selu",
+    "silu",
+    "softplus",
+    "softsign",
+    "swish",
+]
 
 # Klambauer et al., 2017: with them, normalised activations stay normalised
 _SELU_SCALE, _SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
@@ -111,6 +125,36 @@ def swish(features: Any, name: Name = None) -> Tensor:
     x = as_tensor(features)
     with x.graph.as_default(), name_scope(name or "swish"):
         return multiply(x, sigmoid(x))
+
+
+@checked
+def silu(features: Any, name: Name = None) -> Tensor:
+    """features * sigmoid(features) (Elfwing et al., 2017), which `swish` is, too; floating."""
+    return swish(features, name or "silu")
+
+
+@checked
+def mish(features: Any, name: Name = None) -> Tensor:
+    """features * tanh(softplus(features)) (Misra, 2019); floating."""
+    x = as_tensor(features)
+    with x.graph.as_default(), name_scope(name or "mish"):
+        return multiply(x, tanh(softplus(x)))
+
+
+@checked
+def hard_sigmoid(features: Any, name: Name = None) -> Tensor:
+    """relu6(features + 3) / 6 (Howard et al., 2019, section 5.2); floating."""
+    x = as_tensor(features)
+    with x.graph.as_default(), name_scope(name or "hard_sigmoid"):
+        return multiply(relu6(add(x, 3.0)), 1 / 6)
+
+
+@checked
+def hard_swish(features: Any, name: Name = None) -> Tensor:
+    """features * relu6(features + 3) / 6 (Howard et al., 2019, section 5.2); floating."""
+    x = as_tensor(features)
+    with x.graph.as_default(), name_scope(name or "hard_swish"):
+        return multiply(x, hard_sigmoid(x))
 
 
 # Leaky ReLU ---------------------------------------------------------------------------------------

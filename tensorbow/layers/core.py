@@ -1,41 +1,29 @@
-"""`tb.layers`: layers that make their own variables, with TensorFlow 1's names, arguments and defaults.
-
-A layer without a name gets a unique one in the current variable scope (`dense`, `dense_1`, ...).
-In a scope entered again with `reuse`, layers find their variables again, in the same order. A layer with its
-own `reuse` shares the variables of the layer of its name, by default the first (`dense`).
-"""
+"""Layers that connect everything, drop, flatten and embed; convolutions of images; batch normalisation."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import GraphKeys, Tensor, convert_to_tensor
-from tensorbow.kinds import (
-    FLAG,
-    FUNCTION,
-    SHAPE,
-    AxisNumber,
-    Flag,
-    Kind,
-    Name,
-    NonNegative,
-    Positive,
-    RefusedError,
-    Seed,
-    checked,
-    is_tensor,
-    number,
-    one_of,
-    optional,
-    or_tensor,
-    sequence,
-    whole,
+from tensorbow.kinds import AsDType, AxisNumber, Flag, Name, NonNegative, Positive, Seed, checked
+from tensorbow.layers.building import (
+    FORMATS,
+    Activation,
+    Format,
+    NoiseShape,
+    Padding,
+    Pair,
+    Rate,
+    Share,
+    at_building,
+    biased,
+    known_extent,
+    layer_scope,
+    read_pair,
 )
 from tensorbow.ops.arrays import reshape
 from tensorbow.ops.average_pooling import avg_pool2d
@@ -46,13 +34,15 @@ from tensorbow.ops.conv import conv2d as convolve
 from tensorbow.ops.conv import conv2d_transpose as transposed_convolve
 from tensorbow.ops.elementwise import multiply, subtract
 from tensorbow.ops.matmul import matmul
-from tensorbow.ops.nn import bias_add
 from tensorbow.ops.nn import dropout as drop
+from tensorbow.ops.nn import embedding_lookup
 from tensorbow.ops.normalization import cross_replica_batch_norm, fused_batch_norm
 from tensorbow.ops.pooling import max_pool2d
 from tensorbow.ops.reductions import reduce_prod
+from tensorbow.ops.selection import cast
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.variable_scope import Reuse, Start, VariableScope, get_variable, variable_scope
+from tensorbow.specs import float32, int32, uint8
+from tensorbow.variable_scope import Reuse, Start, get_variable
 from tensorbow.variables import Variable
 
 __all__ = [
@@ -62,49 +52,10 @@ __all__ = [
     "conv2d_transpose",
     "dense",
     "dropout",
+    "embedding",
     "flatten",
     "max_pooling2d",
 ]
-
-FORMATS = {"channels_last": "NHWC", "channels_first": "NCHW"}
-_PAIR = sequence(whole(1), "", lone=True)
-
-
-def _read_pair(value: Any) -> tuple[int, int]:
-    numbers = _PAIR.read(value)
-    if len(numbers) != 2 and not isinstance(value, (int, np.integer)):
-        raise RefusedError
-    return numbers[0], numbers[-1]
-
-
-def _read_activation(value: Any) -> Any:
-    if isinstance(value, type):
-        raise RefusedError
-    return FUNCTION.read(value)
-
-
-def _read_noise_shape(value: Any) -> Any:
-    return value if is_tensor(value) else SHAPE.read(value).as_list()
-
-
-def _at_building(remedy: str) -> Kind:
-    def read(value: Any) -> bool:
-        if is_tensor(value):
-            raise RefusedError(remedy)
-        return bool(FLAG.read(value))
-
-    return Kind("True or False when the graph is built", read)
-
-
-Activation: TypeAlias = Annotated[
-    Callable[[Tensor], Tensor] | None, optional(Kind("a function such as tb.nn.relu", _read_activation))
-]
-Pair: TypeAlias = Annotated[Any, Kind("a whole number of at least 1, or two of them", _read_pair)]
-Padding: TypeAlias = Annotated[str, one_of("valid", "same", any_case=True)]
-Format: TypeAlias = Annotated[str, one_of(*FORMATS, any_case=True)]
-Rate: TypeAlias = Annotated[Any, or_tensor(number(0, 1, below=True))]
-NoiseShape: TypeAlias = Annotated[Any, Kind("a shape, which may be a tensor", _read_noise_shape)]
-Share: TypeAlias = Annotated[float, number(0, 1)]
 
 
 @checked
@@ -125,14 +76,14 @@ def dense(
     Raises InvalidArgumentError if the number of features is unknown.
     """
     tensor = convert_to_tensor(inputs)
-    features = _extent("dense", tensor, -1)
-    with tensor.graph.as_default(), _scope(name, "dense", reuse):
+    features = known_extent("dense", tensor, -1)
+    with tensor.graph.as_default(), layer_scope(name, "dense", reuse):
         kernel = get_variable(
             "kernel", [features, units], tensor.dtype, kernel_initializer, trainable=trainable
         )
         result = matmul(tensor, kernel)
         if use_bias:
-            result = _biased(result, units, bias_initializer, trainable)
+            result = biased(result, units, bias_initializer, trainable)
         return result if activation is None else activation(result)
 
 
@@ -144,7 +95,9 @@ def conv2d(
     strides: Pair = 1,
     padding: Padding = "valid",
     data_format: Format = "channels_last",
+    dilation_rate: Pair = 1,
     *,
+    groups: Positive = 1,
     activation: Activation = None,
     use_bias: Flag = True,
     kernel_initializer: Start | None = None,
@@ -155,21 +108,27 @@ def conv2d(
 ) -> Tensor:
     """Convolution of images `[batch, height, width, channels]`, or channels_first, plus a bias.
 
-    Raises InvalidArgumentError if the number of channels is unknown.
+    dilation_rate: distance of a window's elements (Yu and Koltun, 2016). groups: channels and filters are cut
+    into as many parts, each convolved alone (Krizhevsky et al., 2012).
+    Raises InvalidArgumentError if the number of channels is unknown, or groups do not divide it or filters.
     """
     images = convert_to_tensor(inputs)
     layout = FORMATS[data_format]
-    channels = _extent("conv2d", images, -1 if layout == "NHWC" else 1)
-    height, width = _read_pair(kernel_size)
-    steps = [*_read_pair(strides)]
+    channels = known_extent("conv2d", images, -1 if layout == "NHWC" else 1)
+    if channels % groups or filters % groups:
+        raise InvalidArgumentError(
+            f"conv2d: expected groups that divide {channels} channels and {filters} filters, got {groups}"
+        )
+    height, width = read_pair(kernel_size)
+    steps, rates = [*read_pair(strides)], [*read_pair(dilation_rate)]
     if layout == "NCHW":
-        steps = [1, 1, *steps]
-    with images.graph.as_default(), _scope(name, "conv2d", reuse):
-        shape = [height, width, channels, filters]
+        steps, rates = [1, 1, *steps], [1, 1, *rates]
+    with images.graph.as_default(), layer_scope(name, "conv2d", reuse):
+        shape = [height, width, channels // groups, filters]
         kernel = get_variable("kernel", shape, images.dtype, kernel_initializer, trainable=trainable)
-        result = convolve(images, kernel, steps, padding.upper(), data_format=layout)
+        result = convolve(images, kernel, steps, padding.upper(), data_format=layout, dilations=rates)
         if use_bias:
-            result = _biased(result, filters, bias_initializer, trainable, layout)
+            result = biased(result, filters, bias_initializer, trainable, layout)
         return result if activation is None else activation(result)
 
 
@@ -199,13 +158,13 @@ def conv2d_transpose(
     images = convert_to_tensor(inputs)
     layout = FORMATS[data_format]
     last = layout == "NHWC"
-    channels = _extent("conv2d_transpose", images, -1 if last else 1)
-    size, steps = _read_pair(kernel_size), _read_pair(strides)
+    channels = known_extent("conv2d_transpose", images, -1 if last else 1)
+    size, steps = read_pair(kernel_size), read_pair(strides)
     sides = [
-        _extent("conv2d_transpose", images, axis) * step + (padding == "valid") * max(extent - step, 0)
+        known_extent("conv2d_transpose", images, axis) * step + (padding == "valid") * max(extent - step, 0)
         for axis, extent, step in zip((1, 2) if last else (2, 3), size, steps, strict=True)
     ]
-    with images.graph.as_default(), _scope(name, "conv2d_transpose", reuse):
+    with images.graph.as_default(), layer_scope(name, "conv2d_transpose", reuse):
         kernel = get_variable(
             "kernel", [*size, filters, channels], images.dtype, kernel_initializer, trainable=trainable
         )
@@ -221,7 +180,7 @@ def conv2d_transpose(
         )
         result.set_shape([batch, *rest])
         if use_bias:
-            result = _biased(result, filters, bias_initializer, trainable, layout)
+            result = biased(result, filters, bias_initializer, trainable, layout)
         return result if activation is None else activation(result)
 
 
@@ -267,7 +226,7 @@ def dropout(
     seed: Seed = None,
     training: Annotated[
         bool,
-        _at_building("for both, give training=True and a placeholder as rate, and feed it 0 to evaluate"),
+        at_building("for both, give training=True and a placeholder as rate, and feed it 0 to evaluate"),
     ] = False,
     name: Name = None,
 ) -> Tensor:
@@ -308,7 +267,7 @@ def batch_normalization(
     moving_variance_initializer: Start = "ones",
     *,
     training: Annotated[
-        bool, _at_building("for both, build the layer twice, the second time with reuse=True")
+        bool, at_building("for both, build the layer twice, the second time with reuse=True")
     ] = False,
     trainable: Flag = True,
     name: Name = None,
@@ -336,9 +295,9 @@ def batch_normalization(
         raise InvalidArgumentError(
             f"batch_normalization: axis must be the last one, or 1 of images; got {axis} for {tensor.spec}"
         )
-    channels = _extent("batch_normalization", tensor, axis)
+    channels = known_extent("batch_normalization", tensor, axis)
     dtype = tensor.dtype
-    with tensor.graph.as_default(), _scope(name, "batch_normalization", reuse):
+    with tensor.graph.as_default(), layer_scope(name, "batch_normalization", reuse):
 
         def vector(label: str, initializer: Any, learned: bool) -> Variable:
             how = None if learned and trainable else "mean"
@@ -372,24 +331,26 @@ def batch_normalization(
         return result
 
 
-def _scope(name: str | None, default: str, reuse: Any) -> AbstractContextManager[VariableScope]:
-    return variable_scope(name or (default if reuse else None), default, reuse=reuse)
+@checked
+def embedding(
+    inputs: Any,
+    input_dim: Positive,
+    output_dim: Positive,
+    embeddings_initializer: Start = "random_uniform",
+    *,
+    trainable: Flag = True,
+    dtype: AsDType = float32,
+    name: Name = None,
+    reuse: Reuse | None = None,
+) -> Tensor:
+    """Rows of a new variable `[input_dim, output_dim]`: from `[...]` whole numbers to `[..., output_dim]`.
 
-
-def _biased(result: Tensor, units: int, initializer: Any, trainable: bool, layout: str = "NHWC") -> Tensor:
-    """The result of a layer plus a bias, a new variable `[units]`."""
-    bias = get_variable("bias", [units], result.dtype, initializer, trainable=trainable)
-    return bias_add(result, bias, layout)
-
-
-def _extent(layer: str, tensor: Tensor, axis: int) -> int:
-    dims = tensor.spec.shape
-    extent = dims[axis] if dims is not None and -len(dims) <= axis < len(dims) else None
-    if extent is None:
-        raise InvalidArgumentError(f"{layer}: axis {axis} of {tensor.spec} must be known; use set_shape")
-    return extent
-
-
-def __dir__() -> list[str]:
-    """The public names."""
-    return sorted(__all__)
+    The inputs are int32, int64 or uint8, from 0 to input_dim - 1; others raise InvalidArgumentError at run
+    time. The gradient is sparse (`tb.IndexedSlices`).
+    """
+    ids = convert_to_tensor(inputs)
+    with ids.graph.as_default(), layer_scope(name, "embedding", reuse):
+        table = get_variable(
+            "embeddings", [input_dim, output_dim], dtype, embeddings_initializer, trainable=trainable
+        )
+        return embedding_lookup(table, cast(ids, int32) if ids.dtype == uint8 else ids)

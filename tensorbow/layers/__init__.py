@@ -1,0 +1,25 @@
+"""`tb.layers`: layers that make their own variables, with TensorFlow 1's names, arguments and defaults.
+
+A layer without a name gets a unique one in the current variable scope (`dense`, `dense_1`, ...).
+In a scope entered again with `reuse`, layers find their variables again, in the same order. A layer with its
+own `reuse` shares the variables of the layer of its name, by default the first (`dense`).
+"""
+
+from tensorbow.layers import attention, composition, convolution, core, normalization
+from tensorbow.layers.attention import *
+from tensorbow.layers.composition import *
+from tensorbow.layers.convolution import *
+from tensorbow.layers.core import *
+from tensorbow.layers.normalization import *
+
+__all__: list[str] = []
+__all__ += attention.__all__
+__all__ += composition.__all__
+__all__ += convolution.__all__
+__all__ += core.__all__
+__all__ += normalization.__all__
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

@@ -1,0 +1,91 @@
+"""Parts of layers: variable scopes, biases, known extents, kinds of arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Tensor
+from tensorbow.kinds import (
+    FLAG,
+    FUNCTION,
+    SHAPE,
+    Kind,
+    RefusedError,
+    is_tensor,
+    number,
+    one_of,
+    optional,
+    or_tensor,
+    sequence,
+    whole,
+)
+from tensorbow.ops.nn import bias_add
+from tensorbow.variable_scope import VariableScope, get_variable, variable_scope
+
+FORMATS = {"channels_last": "NHWC", "channels_first": "NCHW"}
+_PAIR = sequence(whole(1), "", lone=True)
+
+
+def read_pair(value: Any) -> tuple[int, int]:
+    """Height and width, of one number or two."""
+    numbers = _PAIR.read(value)
+    if len(numbers) != 2 and not isinstance(value, (int, np.integer)):
+        raise RefusedError
+    return numbers[0], numbers[-1]
+
+
+def _read_activation(value: Any) -> Any:
+    if isinstance(value, type):
+        raise RefusedError
+    return FUNCTION.read(value)
+
+
+def _read_noise_shape(value: Any) -> Any:
+    return value if is_tensor(value) else SHAPE.read(value).as_list()
+
+
+def at_building(remedy: str) -> Kind:
+    """True or False; a tensor is refused with the remedy."""
+
+    def read(value: Any) -> bool:
+        if is_tensor(value):
+            raise RefusedError(remedy)
+        return bool(FLAG.read(value))
+
+    return Kind("True or False when the graph is built", read)
+
+
+Activation: TypeAlias = Annotated[
+    Callable[[Tensor], Tensor] | None, optional(Kind("a function such as tb.nn.relu", _read_activation))
+]
+Pair: TypeAlias = Annotated[Any, Kind("a whole number of at least 1, or two of them", read_pair)]
+Padding: TypeAlias = Annotated[str, one_of("valid", "same", any_case=True)]
+Format: TypeAlias = Annotated[str, one_of(*FORMATS, any_case=True)]
+Rate: TypeAlias = Annotated[Any, or_tensor(number(0, 1, below=True))]
+NoiseShape: TypeAlias = Annotated[Any, Kind("a shape, which may be a tensor", _read_noise_shape)]
+Share: TypeAlias = Annotated[float, number(0, 1)]
+
+
+def layer_scope(name: str | None, default: str, reuse: Any) -> AbstractContextManager[VariableScope]:
+    """The variable scope of a layer."""
+    return variable_scope(name or (default if reuse else None), default, reuse=reuse)
+
+
+def biased(result: Tensor, units: int, initializer: Any, trainable: bool, layout: str = "NHWC") -> Tensor:
+    """The result of a layer plus a bias, a new variable `[units]`."""
+    bias = get_variable("bias", [units], result.dtype, initializer, trainable=trainable)
+    return bias_add(result, bias, layout)
+
+
+def known_extent(layer: str, tensor: Tensor, axis: int) -> int:
+    """Extent of an axis. Raises InvalidArgumentError if it is unknown."""
+    dims = tensor.spec.shape
+    extent = dims[axis] if dims is not None and -len(dims) <= axis < len(dims) else None
+    if extent is None:
+        raise InvalidArgumentError(f"{layer}: axis {axis} of {tensor.spec} must be known; use set_shape")
+    return extent

@@ -1,0 +1,108 @@
+"""Layer and group normalisation, which do not depend on the batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Tensor, convert_to_tensor
+from tensorbow.kinds import AxisNumber, Flag, Name, NonNegative, Positive, checked
+from tensorbow.layers.building import known_extent, layer_scope
+from tensorbow.ops.arrays import reshape
+from tensorbow.ops.broadcasting import shape
+from tensorbow.ops.elementwise import add, multiply, rsqrt, subtract
+from tensorbow.ops.normalization import layer_norm, moments
+from tensorbow.ops.slicing import strided_slice
+from tensorbow.variable_scope import Reuse, Start, get_variable
+from tensorbow.variables import Variable
+
+__all__ = ["group_normalization", "layer_normalization"]
+
+
+@checked
+def layer_normalization(
+    inputs: Any,
+    axis: AxisNumber = -1,
+    epsilon: NonNegative = 0.001,
+    center: Flag = True,
+    scale: Flag = True,
+    beta_initializer: Start = "zeros",
+    gamma_initializer: Start = "ones",
+    *,
+    trainable: Flag = True,
+    name: Name = None,
+    reuse: Reuse | None = None,
+) -> Tensor:
+    """Normalisation of each example by its moments over the axes from `axis` on (Ba et al., 2016).
+
+    gamma and beta have the shape of these axes, and are trained without weight decay.
+    Raises InvalidArgumentError if their extents are unknown.
+    """
+    tensor = convert_to_tensor(inputs)
+    rank = tensor.shape.ndims or 0
+    first = axis if axis < 0 else axis - rank
+    extents = [known_extent("layer_normalization", tensor, number) for number in range(min(first, -1), 0)]
+    with tensor.graph.as_default(), layer_scope(name, "layer_normalization", reuse):
+        gamma = _factor("gamma", scale, extents, tensor, gamma_initializer, trainable)
+        beta = _factor("beta", center, extents, tensor, beta_initializer, trainable)
+        return layer_norm(tensor, gamma, beta, epsilon, axis)
+
+
+@checked
+def group_normalization(
+    inputs: Any,
+    groups: Positive = 32,
+    axis: AxisNumber = -1,
+    epsilon: NonNegative = 0.001,
+    center: Flag = True,
+    scale: Flag = True,
+    beta_initializer: Start = "zeros",
+    gamma_initializer: Start = "ones",
+    *,
+    trainable: Flag = True,
+    name: Name = None,
+    reuse: Reuse | None = None,
+) -> Tensor:
+    """Normalisation of each example's groups of channels by their moments (Wu and He, 2018).
+
+    inputs `[batch, ..., channels]`, or with axis 1 `[batch, channels, ...]`. groups = channels is instance
+    normalisation (Ulyanov et al., 2016). gamma and beta, `[channels]`, are trained without weight decay.
+    Raises InvalidArgumentError for another axis, groups that do not divide the channels, and an unknown rank
+    or number of channels.
+    """
+    tensor = convert_to_tensor(inputs)
+    rank = tensor.shape.ndims
+    if rank is None or rank < 2 or axis not in (-1, rank - 1, 1):
+        raise InvalidArgumentError(
+            f"group_normalization: axis must be the last one, or 1; got {axis} for {tensor.spec}"
+        )
+    last = axis in (-1, rank - 1)
+    channels = known_extent("group_normalization", tensor, axis)
+    if channels % groups:
+        raise InvalidArgumentError(
+            f"group_normalization: expected groups that divide {channels} channels, got {groups}"
+        )
+    per_group = channels // groups
+    with tensor.graph.as_default(), layer_scope(name, "group_normalization", reuse):
+        batch = strided_slice(shape(tensor), 0) if tensor.shape[0] is None else tensor.shape[0]
+        parts = [batch, -1, groups, per_group] if last else [batch, groups, -1]
+        split = reshape(tensor, parts)
+        mean, variance = moments(split, [1, 3] if last else [2], keep_dims=True)
+        plain = multiply(subtract(split, mean), rsqrt(add(variance, epsilon)))
+        result = reshape(plain, shape(tensor))
+        result.set_shape(tensor.shape)
+        gamma = _factor("gamma", scale, [channels], tensor, gamma_initializer, trainable)
+        beta = _factor("beta", center, [channels], tensor, beta_initializer, trainable)
+        aligned = [channels] if last else [channels, *[1] * (rank - 2)]
+        if gamma is not None:
+            result = multiply(result, reshape(gamma, aligned))
+        return result if beta is None else add(result, reshape(beta, aligned))
+
+
+def _factor(
+    label: str, wanted: bool, extents: list[int], like: Tensor, initializer: Any, trainable: bool
+) -> Variable | None:
+    """A variable that weight decay leaves out, or None."""
+    if not wanted:
+        return None
+    return get_variable(label, extents, like.dtype, initializer, trainable=trainable, decayed=False)

@@ -1,0 +1,406 @@
+"""`tb.nn.rnn_cell`: cells of recurrent networks, with TensorFlow 1's names of classes and variables.
+
+A cell computes one step, `output, state = cell(inputs, state)`; `tb.nn.static_rnn` and `tb.nn.dynamic_rnn`
+unroll it. It makes its variables in the scope of its first call in a graph, and shares them with later calls.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Graph, Tensor, convert_to_tensor, name_scope
+from tensorbow.kinds import AsDType, Flag, Name, Number, Positive, PositiveNumber, Seed, checked, refuse
+from tensorbow.layers.building import Activation, known_extent, layer_scope
+from tensorbow.nest import flatten, map_leaves
+from tensorbow.ops.argument_kinds import Rate
+from tensorbow.ops.arrays import concat
+from tensorbow.ops.elementwise import add, clip_by_value, multiply, sigmoid, subtract, tanh
+from tensorbow.ops.filling import zeros
+from tensorbow.ops.matmul import matmul
+from tensorbow.ops.nn import bias_add, dropout
+from tensorbow.ops.shaping import split
+from tensorbow.specs import DType, float32
+from tensorbow.variable_scope import Reuse, Start, VariableScope, get_variable, variable_scope
+
+__all__ = [
+    "BasicLSTMCell",
+    "BasicRNNCell",
+    "DropoutWrapper",
+    "GRUCell",
+    "LSTMCell",
+    "LSTMStateTuple",
+    "MultiRNNCell",
+    "RNNCell",
+    "ResidualWrapper",
+]
+
+
+class LSTMStateTuple(NamedTuple):
+    """State of an LSTM: memory c and output h, `[batch, units]` each (h `[batch, num_proj]` if projected)."""
+
+    c: Any
+    h: Any
+
+
+class RNNCell(ABC):
+    """Base of cells. state_size: a number, or a nest of numbers, the width of each state."""
+
+    @property
+    @abstractmethod
+    def state_size(self) -> Any:
+        """Width of the state, or a nest of widths."""
+
+    @property
+    @abstractmethod
+    def output_size(self) -> int:
+        """Width of the output."""
+
+    @abstractmethod
+    def __call__(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
+        """One step: inputs `[batch, features]` and a state give an output `[batch, output_size]` and the next
+        state.
+        """
+
+    @checked
+    def zero_state(self, batch_size: Any, dtype: AsDType = float32) -> Any:
+        """A state of zeros for a batch of this size, a number or a scalar tensor."""
+        return map_leaves(lambda _, size: zeros([batch_size, size], dtype), self.state_size, "state_size")
+
+
+class _CellOfVariables(RNNCell):
+    """A cell with variables of its own."""
+
+    def __init__(self, num_units: int, name: str | None, default_name: str, reuse: Any):
+        self._units, self._name, self._default_name, self._reuse = num_units, name, default_name, reuse
+        self._variables: WeakKeyDictionary[Graph, Any] = WeakKeyDictionary()
+
+    @property
+    def output_size(self) -> int:
+        return self._units
+
+    @property
+    def state_size(self) -> Any:
+        return self._units
+
+    def _scope(self) -> AbstractContextManager[VariableScope]:
+        return layer_scope(self._name, self._default_name, self._reuse)
+
+    def __call__(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
+        """One step; see `RNNCell`.
+
+        Raises InvalidArgumentError for an unknown number of features, and for a state of another structure.
+        """
+        tensor, label = convert_to_tensor(inputs), type(self).__name__
+        if tensor.shape.ndims != 2:
+            raise InvalidArgumentError(f"{label}: expected inputs [batch, features], got {tensor.spec}")
+        if len(flatten(state)) != len(flatten(self.state_size)):
+            raise InvalidArgumentError(
+                f"{label}: expected a state of {len(flatten(self.state_size))} tensors, got "
+                f"{len(flatten(state))}; begin with cell.zero_state(batch_size)"
+            )
+        with tensor.graph.as_default():
+            if tensor.graph not in self._variables:
+                with self._scope():
+                    self._variables[tensor.graph] = self._build(known_extent(label, tensor, -1), tensor.dtype)
+            with name_scope(self._name or self._default_name):
+                return self._step(tensor, state, self._variables[tensor.graph])
+
+    @abstractmethod
+    def _build(self, features: int, dtype: DType) -> Any:
+        """Makes the variables for inputs of this width."""
+
+    @abstractmethod
+    def _step(self, inputs: Tensor, state: Any, variables: Any) -> tuple[Tensor, Any]:
+        """One step."""
+
+
+def _dense(parts: Sequence[Any], kernel: Any, bias: Any) -> Tensor:
+    return bias_add(matmul(concat(list(parts), 1), kernel), bias)
+
+
+class BasicRNNCell(_CellOfVariables):
+    """activation([inputs, state] x kernel + bias), both the output and the next state (Elman, 1990)."""
+
+    @checked
+    def __init__(
+        self,
+        num_units: Positive,
+        activation: Activation = None,
+        reuse: Reuse | None = None,
+        name: Name = None,
+    ):
+        """activation: by default tanh."""
+        super().__init__(num_units, name, "basic_rnn_cell", reuse)
+        self._activation = activation or tanh
+
+    def _build(self, features: int, dtype: DType) -> Any:
+        kernel = get_variable("kernel", [features + self._units, self._units], dtype)
+        return kernel, get_variable("bias", [self._units], dtype, "zeros")
+
+    def _step(self, inputs: Tensor, state: Any, variables: Any) -> tuple[Tensor, Any]:
+        output = self._activation(_dense([inputs, state], *variables))
+        return output, output
+
+
+class LSTMCell(_CellOfVariables):
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997; Gers et al., 1999):
+
+    i, j, f, o = split([inputs, h] x kernel + bias)
+    c = sigmoid(f + forget_bias) * c + sigmoid(i) * activation(j)
+    h = sigmoid(o) * activation(c)
+    """
+
+    @checked
+    def __init__(
+        self,
+        num_units: Positive,
+        use_peepholes: Flag = False,
+        cell_clip: PositiveNumber | None = None,
+        initializer: Start | None = None,
+        num_proj: Positive | None = None,
+        *,
+        forget_bias: Number = 1.0,
+        state_is_tuple: Flag = True,
+        activation: Activation = None,
+        reuse: Reuse | None = None,
+        name: Name = None,
+    ):
+        """use_peepholes: the gates see c (Gers and Schmidhuber, 2000). cell_clip: bound of |c|.
+        num_proj: width of h, projected from num_units (Sak et al., 2014). activation: by default tanh.
+
+        Raises InvalidArgumentError for state_is_tuple=False: states are `LSTMStateTuple`s.
+        """
+        super().__init__(num_units, name, self._default, reuse)
+        if not state_is_tuple:
+            raise refuse(
+                type(self).__name__, "state_is_tuple", "True", state_is_tuple, "states are LSTMStateTuples"
+            )
+        self._peepholes, self._clip, self._initializer = use_peepholes, cell_clip, initializer
+        self._projected, self._forget_bias = num_proj, forget_bias
+        self._activation = activation or tanh
+
+    _default = "lstm_cell"
+
+    @property
+    def output_size(self) -> int:
+        """Width of h."""
+        return self._projected or self._units
+
+    @property
+    def state_size(self) -> Any:
+        """Widths of c and h."""
+        return LSTMStateTuple(self._units, self.output_size)
+
+    def _build(self, features: int, dtype: DType) -> Any:
+        def weights(label: str, shape: list[int]) -> Any:
+            return get_variable(label, shape, dtype, self._initializer)
+
+        made = {
+            "kernel": weights("kernel", [features + self.output_size, 4 * self._units]),
+            "bias": get_variable("bias", [4 * self._units], dtype, "zeros"),
+        }
+        if self._peepholes:
+            for gate in "fio":
+                made[gate] = weights(f"w_{gate}_diag", [self._units])
+        if self._projected:
+            with variable_scope("projection"):
+                made["projection"] = weights("kernel", [self._units, self._projected])
+        return made
+
+    def _step(self, inputs: Tensor, state: Any, variables: Any) -> tuple[Tensor, Any]:
+        c, h = state
+        i, j, f, o = split(_dense([inputs, h], variables["kernel"], variables["bias"]), 4, 1)
+
+        def seen(gate: Tensor, label: str, memory: Any) -> Tensor:
+            return add(gate, multiply(memory, variables[label])) if self._peepholes else gate
+
+        kept = sigmoid(add(seen(f, "f", c), self._forget_bias))
+        memory = add(multiply(kept, c), multiply(sigmoid(seen(i, "i", c)), self._activation(j)))
+        if self._clip is not None:
+            memory = clip_by_value(memory, -self._clip, self._clip)
+        output = multiply(sigmoid(seen(o, "o", memory)), self._activation(memory))
+        if self._projected:
+            output = matmul(output, variables["projection"])
+        return output, LSTMStateTuple(memory, output)
+
+
+class BasicLSTMCell(LSTMCell):
+    """`LSTMCell` without options, under TensorFlow 1's name (Zaremba et al., 2014)."""
+
+    _default = "basic_lstm_cell"
+
+    @checked
+    def __init__(
+        self,
+        num_units: Positive,
+        forget_bias: Number = 1.0,
+        state_is_tuple: Flag = True,
+        activation: Activation = None,
+        reuse: Reuse | None = None,
+        name: Name = None,
+    ):
+        """activation: by default tanh."""
+        super().__init__(
+            num_units,
+            forget_bias=forget_bias,
+            state_is_tuple=state_is_tuple,
+            activation=activation,
+            reuse=reuse,
+            name=name,
+        )
+
+
+class GRUCell(_CellOfVariables):
+    """Gated recurrent unit (Cho et al., 2014):
+
+    r, u = split(sigmoid([inputs, h] x gates/kernel + gates/bias))
+    h = u * h + (1 - u) * activation([inputs, r * h] x candidate/kernel + candidate/bias)
+    """
+
+    @checked
+    def __init__(
+        self,
+        num_units: Positive,
+        activation: Activation = None,
+        reuse: Reuse | None = None,
+        kernel_initializer: Start | None = None,
+        bias_initializer: Start | None = None,
+        name: Name = None,
+    ):
+        """activation: by default tanh. bias_initializer: by default ones (gates) and zeros (candidate)."""
+        super().__init__(num_units, name, "gru_cell", reuse)
+        self._activation = activation or tanh
+        self._kernel_initializer, self._bias_initializer = kernel_initializer, bias_initializer
+
+    def _build(self, features: int, dtype: DType) -> Any:
+        made = []
+        for label, units, start in (("gates", 2 * self._units, "ones"), ("candidate", self._units, "zeros")):
+            with variable_scope(label):
+                shape = [features + self._units, units]
+                kernel = get_variable("kernel", shape, dtype, self._kernel_initializer)
+                own = start if self._bias_initializer is None else self._bias_initializer
+                made.append((kernel, get_variable("bias", [units], dtype, own)))
+        return made
+
+    def _step(self, inputs: Tensor, state: Any, variables: Any) -> tuple[Tensor, Any]:
+        gates, candidate = variables
+        reset, update = split(sigmoid(_dense([inputs, state], *gates)), 2, 1)
+        new = self._activation(_dense([inputs, multiply(reset, state)], *candidate))
+        output = add(multiply(update, state), multiply(subtract(1.0, update), new))
+        return output, output
+
+
+class MultiRNNCell(RNNCell):
+    """Cells one above another: the output of each is the input of the next. The state is a tuple."""
+
+    def __init__(self, cells: Sequence[RNNCell]):
+        """Raises InvalidArgumentError unless cells is a list of different cells, at least one."""
+        if not isinstance(cells, Sequence) or not cells or not all(isinstance(c, RNNCell) for c in cells):
+            raise refuse("MultiRNNCell", "cells", "a list of cells, at least one", cells)
+        if len({id(cell) for cell in cells}) < len(cells):
+            raise InvalidArgumentError(
+                "MultiRNNCell: one cell is given twice, and would share its variables; make one per layer"
+            )
+        self._cells = list(cells)
+
+    @property
+    def state_size(self) -> Any:
+        """State sizes of the cells."""
+        return tuple(cell.state_size for cell in self._cells)
+
+    @property
+    def output_size(self) -> int:
+        """Width of the last cell's output."""
+        return self._cells[-1].output_size
+
+    def __call__(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
+        """One step of each cell. Raises InvalidArgumentError for a state that is no tuple of the cells'."""
+        if not isinstance(state, (tuple, list)) or len(state) != len(self._cells):
+            raise refuse("MultiRNNCell", "state", f"a tuple of {len(self._cells)} states", state)
+        current = convert_to_tensor(inputs)
+        states = []
+        with current.graph.as_default(), variable_scope("multi_rnn_cell"):
+            for number, (cell, own) in enumerate(zip(self._cells, state, strict=True)):
+                with variable_scope(f"cell_{number}"):
+                    current, after = cell(current, own)
+                states.append(after)
+        return current, tuple(states)
+
+
+class DropoutWrapper(RNNCell):
+    """A cell with dropout of its inputs, outputs and state, drawn anew in each step."""
+
+    @checked
+    def __init__(
+        self,
+        cell: Any,
+        input_keep_prob: Rate = 1.0,
+        output_keep_prob: Rate = 1.0,
+        state_keep_prob: Rate = 1.0,
+        *,
+        seed: Seed = None,
+    ):
+        """keep_prob: probability of keeping an element, a number or a scalar tensor; feed 1 to evaluate."""
+        self._cell, self._seed = _cell_of("DropoutWrapper", cell), seed
+        self._keep = input_keep_prob, output_keep_prob, state_keep_prob
+
+    @property
+    def state_size(self) -> Any:
+        """The cell's."""
+        return self._cell.state_size
+
+    @property
+    def output_size(self) -> int:
+        """The cell's."""
+        return self._cell.output_size
+
+    def __call__(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
+        """One step of the cell."""
+        of_input, of_output, of_state = self._keep
+        output, after = self._cell(self._dropped(inputs, of_input), state)
+        kept = map_leaves(lambda _, leaf: self._dropped(leaf, of_state), after, "state")
+        return self._dropped(output, of_output), kept
+
+    def _dropped(self, value: Any, keep: Any) -> Any:
+        if isinstance(keep, (int, float)) and keep == 1:
+            return value
+        return dropout(value, keep_prob=keep, seed=self._seed)
+
+
+class ResidualWrapper(RNNCell):
+    """A cell whose inputs are added to its outputs; both have one width (Wu et al., 2016)."""
+
+    def __init__(self, cell: RNNCell):
+        """Raises InvalidArgumentError unless it is a cell."""
+        self._cell = _cell_of("ResidualWrapper", cell)
+
+    @property
+    def state_size(self) -> Any:
+        """The cell's."""
+        return self._cell.state_size
+
+    @property
+    def output_size(self) -> int:
+        """The cell's."""
+        return self._cell.output_size
+
+    def __call__(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
+        """One step of the cell."""
+        output, after = self._cell(inputs, state)
+        return add(output, inputs), after
+
+
+def _cell_of(wrapper: str, cell: Any) -> RNNCell:
+    if not isinstance(cell, RNNCell):
+        raise refuse(wrapper, "cell", "a cell such as tb.nn.rnn_cell.GRUCell(128)", cell)
+    return cell
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)
