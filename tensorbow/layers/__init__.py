@@ -12,12 +12,15 @@ from tensorbow.layers.convolution import *
 from tensorbow.layers.core import *
 from tensorbow.layers.normalization import *
 
-__all__: list[str] = []
-__all__ += attention.__all__
-__all__ += composition.__all__
-__all__ += convolution.__all__
-__all__ += core.__all__
-__all__ += normalization.__all__
+__all__: list[str] = sorted(
+    [
+        *attention.__all__,
+        *composition.__all__,
+        *convolution.__all__,
+        *core.__all__,
+        *normalization.__all__,
+    ]
+)
 
 
 def __dir__() -> list[str]:

@@ -60,9 +60,9 @@ def at_building(remedy: str) -> Kind:
     return Kind("True or False when the graph is built", read)
 
 
-Activation: TypeAlias = Annotated[
-    Callable[[Tensor], Tensor] | None, optional(Kind("a function such as tb.nn.relu", _read_activation))
-]
+LAYER = Kind("a function such as tb.nn.relu", _read_activation)
+
+Activation: TypeAlias = Annotated[Callable[[Tensor], Tensor] | None, optional(LAYER)]
 Pair: TypeAlias = Annotated[Any, Kind("a whole number of at least 1, or two of them", read_pair)]
 Padding: TypeAlias = Annotated[str, one_of("valid", "same", any_case=True)]
 Format: TypeAlias = Annotated[str, one_of(*FORMATS, any_case=True)]

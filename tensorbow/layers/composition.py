@@ -7,21 +7,21 @@ from typing import Annotated, Any, TypeAlias
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor
-from tensorbow.kinds import FUNCTION, Name, checked, optional, sequence
-from tensorbow.layers.building import Activation, layer_scope
+from tensorbow.kinds import Name, called, checked, is_tensor, optional, refuse, sequence
+from tensorbow.layers.building import LAYER, Activation, layer_scope
 from tensorbow.ops.elementwise import add
 from tensorbow.specs import compatible
 from tensorbow.variable_scope import Reuse
 
 __all__ = ["residual", "sequential"]
 
-Layer: TypeAlias = Annotated[Callable[[Any], Any], FUNCTION]
+Layer: TypeAlias = Annotated[Callable[[Any], Any], LAYER]
 
 
 @checked
 def sequential(
     inputs: Any,
-    layers: Annotated[Any, sequence(FUNCTION, "a list of functions of a tensor")],
+    layers: Annotated[Any, sequence(LAYER, "a list of functions of a tensor")],
     *,
     name: Name = None,
     reuse: Reuse | None = None,
@@ -33,7 +33,7 @@ def sequential(
     tensor = convert_to_tensor(inputs)
     with tensor.graph.as_default(), layer_scope(name, "sequential", reuse):
         for layer in layers:
-            tensor = layer(tensor)
+            tensor = _applied("sequential", "layers", layer, tensor)
         return tensor
 
 
@@ -41,7 +41,7 @@ def sequential(
 def residual(
     inputs: Any,
     block: Layer,
-    shortcut: Annotated[Callable[[Any], Any] | None, optional(FUNCTION)] = None,
+    shortcut: Annotated[Callable[[Any], Any] | None, optional(LAYER)] = None,
     activation: Activation = None,
     *,
     name: Name = None,
@@ -53,8 +53,8 @@ def residual(
     """
     tensor = convert_to_tensor(inputs)
     with tensor.graph.as_default(), layer_scope(name, "residual", reuse):
-        changed = block(tensor)
-        kept = tensor if shortcut is None else shortcut(tensor)
+        changed = _applied("residual", "block", block, tensor)
+        kept = tensor if shortcut is None else _applied("residual", "shortcut", shortcut, tensor)
         if not compatible(changed.spec.shape, kept.spec.shape):
             raise InvalidArgumentError(
                 f"residual: the block gives {changed.spec}, the shortcut {kept.spec}; expected one shape: "
@@ -62,3 +62,12 @@ def residual(
             )
         result = add(changed, kept)
         return result if activation is None else activation(result)
+
+
+def _applied(op: str, argument: str, function: Callable[[Any], Any], tensor: Tensor) -> Tensor:
+    """Result of a user's function of a tensor. Raises InvalidArgumentError unless it is a tensor."""
+    expected = "functions of a tensor that return one"
+    result = called(function, tensor, op=op, argument=argument, expected=expected)
+    if not is_tensor(result):
+        raise refuse(op, argument, expected, function, f"one returned {type(result).__name__}")
+    return convert_to_tensor(result)

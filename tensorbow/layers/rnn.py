@@ -11,12 +11,13 @@ from tensorbow.layers.building import known_extent
 from tensorbow.layers.rnn_cells import RNNCell
 from tensorbow.nest import flatten, pack
 from tensorbow.ops.arrays import expand_dims, stack
-from tensorbow.ops.broadcasting import shape
+from tensorbow.ops.broadcasting import INDEX, shape
 from tensorbow.ops.constant import constant
 from tensorbow.ops.elementwise import greater
 from tensorbow.ops.selection import where
 from tensorbow.ops.shaping import unstack
 from tensorbow.ops.slicing import strided_slice
+from tensorbow.specs import compatible
 from tensorbow.variable_scope import variable_scope
 
 __all__ = ["dynamic_rnn", "static_rnn"]
@@ -44,13 +45,23 @@ def static_rnn(
     steps = [convert_to_tensor(step) for step in inputs]
     if not steps:
         raise InvalidArgumentError("static_rnn: expected at least one step, got no inputs")
+    for step in steps:
+        if step.shape.ndims != 2:
+            raise InvalidArgumentError(f"static_rnn: expected inputs [batch, features], got {step.spec}")
     with steps[0].graph.as_default(), variable_scope(scope or "rnn"):
-        batch = steps[0].spec.dims[0] if steps[0].shape.ndims else None
+        batch = steps[0].spec.dims[0]
         state = initial_state
+        if state is not None and len(flatten(state)) != len(flatten(cell.state_size)):
+            raise refuse("static_rnn", "initial_state", "one that cell.zero_state(batch_size) gives", state)
         if state is None:
             extent = strided_slice(shape(steps[0]), 0) if batch is None else batch
             state = cell.zero_state(extent, dtype or steps[0].dtype)
         lengths = None if sequence_length is None else convert_to_tensor(sequence_length)
+        if lengths is not None and not (lengths.dtype in INDEX and compatible(lengths.spec.shape, (batch,))):
+            raise InvalidArgumentError(
+                f"static_rnn: expected a sequence_length of whole numbers [batch], got {lengths.spec} for "
+                f"steps {steps[0].spec}"
+            )
         outputs = []
         for number, step in enumerate(steps):
             output, after = cell(step, state)

@@ -9,12 +9,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Graph, Tensor, convert_to_tensor, name_scope
-from tensorbow.kinds import AsDType, Flag, Name, Number, Positive, PositiveNumber, Seed, checked, refuse
+from tensorbow.kinds import (
+    AsDType,
+    Flag,
+    Name,
+    Number,
+    Positive,
+    PositiveNumber,
+    Seed,
+    checked,
+    or_tensor,
+    refuse,
+    whole,
+)
 from tensorbow.layers.building import Activation, known_extent, layer_scope
 from tensorbow.nest import flatten, map_leaves
 from tensorbow.ops.argument_kinds import Rate
@@ -67,7 +79,7 @@ class RNNCell(ABC):
         """
 
     @checked
-    def zero_state(self, batch_size: Any, dtype: AsDType = float32) -> Any:
+    def zero_state(self, batch_size: Annotated[Any, or_tensor(whole(0))], dtype: AsDType = float32) -> Any:
         """A state of zeros for a batch of this size, a number or a scalar tensor."""
         return map_leaves(lambda _, size: zeros([batch_size, size], dtype), self.state_size, "state_size")
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, name_scope
-from tensorbow.kinds import Flag, Name, checked
-from tensorbow.ops.argument_kinds import Rate
+from tensorbow.kinds import Flag, FractionOrTensor, Name, checked
 from tensorbow.ops.arrays import expand_dims
 from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.constant import constant
@@ -33,7 +32,7 @@ def scaled_dot_product_attention(
     value: Any,
     mask: Any = None,
     causal: Flag = False,
-    dropout_rate: Rate = 0.0,
+    dropout_rate: FractionOrTensor = 0.0,
     name: Name = None,
 ) -> Tensor:
     """softmax(query x key^T / sqrt(depth)) x value (Vaswani et al., 2017, section 3.2.1).

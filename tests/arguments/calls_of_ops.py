@@ -142,10 +142,11 @@ CALLS: Mapping[str, Call] = {
         names=("select",),
     ),
     **_ops(
-        "nn.crelu nn.elu nn.gelu nn.relu6 nn.selu nn.softplus nn.softsign nn.swish",
+        "nn.crelu nn.elu nn.gelu nn.hard_sigmoid nn.hard_swish nn.mish nn.relu6 nn.selu nn.silu nn.softplus "
+        "nn.softsign nn.swish",
         lambda: {"features": vector()},
         sorts={"approximate": "flag", "axis": "axis"},
-        names=("elu", "relu", "neg", "concat", "greater", "abs", "sigmoid"),
+        names=("elu", "relu", "neg", "concat", "greater", "abs", "add", "sigmoid", "softplus"),
     ),
     "nn.leaky_relu": Call(lambda: {"features": vector()}, sorts={"alpha": "number"}),
     # shapes
@@ -399,6 +400,41 @@ CALLS: Mapping[str, Call] = {
         lambda: {"input": images(), "filter": filters(), **same()},
         sorts={"rate": "windows or none", "data_format": "choice or none"},
     ),
+    "nn.conv1d": Call(
+        lambda: {"value": tb.zeros([2, 6, 3]), "filters": tb.zeros([2, 3, 4])},
+        sorts={"filters": "tensor", "stride": "count", "dilations": "count"},
+        names=("conv2d", "expand_dims", "ExpandDims", "transpose"),
+    ),
+    "nn.scaled_dot_product_attention": Call(
+        lambda: {"query": tb.zeros([2, 3, 4]), "key": tb.zeros([2, 5, 4]), "value": tb.zeros([2, 5, 6])},
+        sorts={
+            "query": "tensor",
+            "key": "tensor",
+            "mask": "tensor or none",
+            "causal": "flag",
+            "dropout_rate": "fraction",
+        },
+        names=("multiply", "Mul", "BatchMatMulV2", "matmul", "Select", "dropout"),
+    ),
+    **{
+        f"nn.{name}": Call(
+            lambda inputs=inputs: {"cell": tb.nn.rnn_cell.GRUCell(4), "inputs": inputs()},
+            sorts={
+                "cell": "object",
+                "inputs": "tensor" if name == "dynamic_rnn" else "tensors",
+                "initial_state": "tensor or none",
+                "dtype": "nothing",
+                "sequence_length": "tensor or none",
+                "time_major": "flag",
+                "scope": "name",
+            },
+            names=("GRUCell", "GRU", "greater", "static_rnn", "concat", "mul", "matmul"),
+        )
+        for name, inputs in {
+            "static_rnn": lambda: [tb.zeros([2, 5])],
+            "dynamic_rnn": lambda: tb.zeros([2, 3, 5]),
+        }.items()
+    },
     # rows of variables
     **_ops(
         "scatter_add scatter_sub scatter_update",

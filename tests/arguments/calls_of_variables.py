@@ -20,12 +20,13 @@ SCALARS = {
     "aggregation": "choice",
 }
 COLLECTIONS = {"collections": frozenset({"empty list"})}
+PARTS = ("kernel", "bias", "beta", "gamma", "depthwise", "pointwise", "embeddings")
 LAYER = {
     "trainable": "flag",
     "use_bias": "flag",
     "reuse": "flag or none",
     "activation": "nothing",
-    **{f"{part}_initializer": "start" for part in ("kernel", "bias", "beta", "gamma")},
+    **{f"{part}_initializer": "start" for part in PARTS},
     **{f"moving_{part}_initializer": "start" for part in ("mean", "variance")},
 }
 TAKES = {
@@ -165,7 +166,10 @@ CALLS: Mapping[str, Call] = {
     ),
     "layers.conv2d": Call(
         lambda: {"inputs": images(), "filters": 4, "kernel_size": 3},
-        {"filters": "count", "kernel_size": "count", "strides": "count", **LAYER},
+        {
+            **dict.fromkeys(("filters", "kernel_size", "strides", "dilation_rate", "groups"), "count"),
+            **LAYER,
+        },
         TAKES,
         names=(*OF_INITIALIZER, "constant"),
     ),
@@ -178,6 +182,104 @@ CALLS: Mapping[str, Call] = {
     **{
         f"{which}_variables": Call(dict, {"scope": "name"}, names=("get_collection",))
         for which in ("global", "local", "trainable")
+    },
+    "layers.conv1d": Call(
+        lambda: {"inputs": tb.zeros([2, 6, 3]), "filters": 4, "kernel_size": 2},
+        {
+            **dict.fromkeys(("filters", "kernel_size", "strides", "dilation_rate"), "count"),
+            **LAYER,
+        },
+        TAKES,
+        names=(*OF_INITIALIZER, "constant", "conv2d"),
+    ),
+    "layers.depthwise_conv2d": Call(
+        lambda: {"inputs": images(), "kernel_size": 3},
+        {**dict.fromkeys(("kernel_size", "strides", "depth_multiplier", "dilation_rate"), "count"), **LAYER},
+        TAKES,
+        names=(*OF_INITIALIZER, "constant"),
+    ),
+    "layers.separable_conv2d": Call(
+        lambda: {"inputs": images(), "filters": 4, "kernel_size": 3},
+        {
+            **dict.fromkeys(
+                ("filters", "kernel_size", "strides", "depth_multiplier", "dilation_rate"), "count"
+            ),
+            **LAYER,
+        },
+        TAKES,
+        names=(*OF_INITIALIZER, "constant", "depthwise_conv2d"),
+    ),
+    "layers.embedding": Call(
+        lambda: {"inputs": tb.zeros([2, 3], tb.int32), "input_dim": 4, "output_dim": 5},
+        {"input_dim": "count", "output_dim": "count", "dtype": "nothing", **LAYER},
+        TAKES,
+        names=(*OF_INITIALIZER, "gather", "constant"),
+    ),
+    "layers.layer_normalization": Call(
+        lambda: {"inputs": rows()},
+        {"epsilon": "positive", "center": "flag", "scale": "flag", **LAYER},
+        TAKES,
+        names=(*OF_INITIALIZER, "constant", "reduce_mean", "layer_norm"),
+    ),
+    "layers.group_normalization": Call(
+        lambda: {"inputs": images(), "groups": 3},
+        {"groups": "count", "epsilon": "positive", "center": "flag", "scale": "flag", **LAYER},
+        TAKES,
+        names=(*OF_INITIALIZER, "constant", "reduce_mean"),
+    ),
+    "layers.multi_head_attention": Call(
+        lambda: {"query": tb.zeros([2, 3, 4]), "num_heads": 2},
+        {
+            "num_heads": "count",
+            **dict.fromkeys(("key_dim", "value_dim", "output_dim"), "count or none"),
+            "query": "tensor",
+            **dict.fromkeys(("value", "key", "mask"), "tensor or none"),
+            "dropout": "fraction",
+            **dict.fromkeys(("causal", "training"), "flag"),
+            **LAYER,
+        },
+        TAKES,
+        names=(*OF_INITIALIZER, "constant", "dense", "Select", "attention"),
+    ),
+    "layers.sequential": Call(
+        lambda: {"inputs": rows(), "layers": [tb.nn.relu]},
+        {"layers": "nothing", "reuse": "flag or none"},
+        {"layers": frozenset({"empty list"})},
+    ),
+    "layers.residual": Call(
+        lambda: {"inputs": rows(), "block": tb.nn.relu},
+        {"block": "object", "shortcut": "object or none", **LAYER},
+        TAKES,
+    ),
+    **{
+        f"nn.rnn_cell.{name}": Call(
+            lambda: {"num_units": 3},
+            {
+                "num_units": "count",
+                "num_proj": "count or none",
+                **dict.fromkeys(("use_peepholes", "state_is_tuple"), "flag"),
+                "cell_clip": "positive or none",
+                "forget_bias": "number",
+                "initializer": "nothing",
+                **LAYER,
+            },
+            {**TAKES, "initializer": START},
+        )
+        for name in ("BasicLSTMCell", "BasicRNNCell", "GRUCell", "LSTMCell")
+    },
+    "RNNCell.zero_state": Call(
+        lambda: {"batch_size": 2},
+        {"batch_size": "count"},
+        target=lambda: tb.nn.rnn_cell.GRUCell(3).zero_state,
+        names=("zeros",),
+    ),
+    **{
+        f"layers.{which}_pooling1d": Call(
+            lambda: {"inputs": tb.zeros([2, 6, 3]), "pool_size": 2, "strides": 2},
+            {"pool_size": "count", "strides": "count"},
+            names=("pool2d", "ExpandDims", "expand_dims"),
+        )
+        for which in ("average", "max")
     },
     "layers.max_pooling2d": Call(
         lambda: {"inputs": images(), "pool_size": 2, "strides": 2},
