@@ -12,7 +12,7 @@ from tensorbow.kinds import Flag, FractionOrTensor, Name, checked
 from tensorbow.ops.arrays import expand_dims
 from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.constant import constant
-from tensorbow.ops.elementwise import greater_equal, multiply
+from tensorbow.ops.elementwise import greater_equal, multiply, pair
 from tensorbow.ops.filling import range as numbers
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import dropout, softmax
@@ -43,7 +43,7 @@ def scaled_dot_product_attention(
 
     Raises InvalidArgumentError for extents that do not fit, an unknown depth, and a mask that is not bool.
     """
-    q, k = as_tensor(query), as_tensor(key)
+    (q, k), (_, v) = pair(query, key), pair(query, value)
     rank = q.shape.ndims
     depth = q.spec.dims[-1] if rank else None
     if rank is None or rank < 2 or depth is None:
@@ -65,7 +65,7 @@ def scaled_dot_product_attention(
         weights = softmax(scores)
         if is_dropped(dropout_rate):
             weights = dropout(weights, rate=dropout_rate)
-        return matmul(weights, value)
+        return matmul(weights, v)
 
 
 def is_dropped(rate: Any) -> bool:

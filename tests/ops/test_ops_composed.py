@@ -31,6 +31,15 @@ def softplus(x):
     return np.logaddexp(x.astype(np.float64), 0)
 
 
+MASK = np.array([[True, False], [True, True], [False, True]])
+
+
+def attended(query, key, value, mask):
+    scores = np.where(mask, query @ key.swapaxes(1, 2) / math.sqrt(5), -np.inf)
+    weights = np.exp(scores)
+    return weights / weights.sum(-1, keepdims=True) @ value
+
+
 COMPOSED = {
     "squared_difference": (lambda x: tb.squared_difference(x, 0.5), lambda x: (x - 0.5) ** 2),
     "log_sigmoid": (tb.log_sigmoid, lambda x: -softplus(-x)),
@@ -61,6 +70,18 @@ COMPOSED = {
     ),
     "softsign": (tb.nn.softsign, lambda x: x / (1 + np.abs(x))),
     "swish": (tb.nn.swish, lambda x: x / (1 + np.exp(-x))),
+    "silu": (tb.nn.silu, lambda x: x / (1 + np.exp(-x))),
+    "mish": (tb.nn.mish, lambda x: x * np.tanh(softplus(x))),
+    "hard sigmoid": (lambda x: tb.nn.hard_sigmoid(x * 5), lambda x: np.clip(x * 5 + 3, 0, 6) / 6),
+    "hard swish": (lambda x: tb.nn.hard_swish(x * 5), lambda x: x * 5 * np.clip(x * 5 + 3, 0, 6) / 6),
+    "causal attention": (
+        lambda x: tb.nn.scaled_dot_product_attention(x, x * 2, x[..., :2], causal=True),
+        lambda x: attended(x, x * 2, x[..., :2], np.tri(3, dtype=bool)),
+    ),
+    "masked attention": (
+        lambda x: tb.nn.scaled_dot_product_attention(x, X[:, :2], x[:, 1:], MASK),
+        lambda x: attended(x, X[:, :2], x[:, 1:], MASK),
+    ),
     "l2_normalize": (
         lambda x: tb.nn.l2_normalize(x, [1, 2]),
         lambda x: x / np.sqrt((x * x).sum((1, 2), keepdims=True)),
