@@ -1,20 +1,34 @@
 """The models that come with the library."""
 
+from tensorbow.models.character_rnn import CharacterRNN
+from tensorbow.models.imagenet_resnet import ImageNetResNet
 from tensorbow.models.lenet import LeNet
 from tensorbow.models.logistic_regression import LogisticRegression
+from tensorbow.models.mlp import MLP
+from tensorbow.models.mobilenet import MobileNet
 from tensorbow.models.model import Defaults, Heads, Model
 from tensorbow.models.registry import MODEL_NAMES, MODELS, get_model
 from tensorbow.models.resnet import ResNet
+from tensorbow.models.tiny_transformer import TinyTransformer
+from tensorbow.models.vgg import VGG
+from tensorbow.models.vision_transformer import VisionTransformer
 
 __all__ = [
+    "MLP",
     "MODELS",
     "MODEL_NAMES",
+    "VGG",
+    "CharacterRNN",
     "Defaults",
     "Heads",
+    "ImageNetResNet",
     "LeNet",
     "LogisticRegression",
+    "MobileNet",
     "Model",
     "ResNet",
+    "TinyTransformer",
+    "VisionTransformer",
     "get_model",
 ]
 

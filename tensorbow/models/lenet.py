@@ -9,7 +9,7 @@ import numpy as np
 from tensorbow.graph import Tensor, name_scope
 from tensorbow.initializers import glorot_uniform
 from tensorbow.kinds import Flag, checked
-from tensorbow.models.model import AsTensor, Classes, Defaults, Model, image_extents
+from tensorbow.models.model import AsTensor, Classes, Defaults, Model, float_images, image_extents
 from tensorbow.ops.arrays import reshape
 from tensorbow.ops.conv import conv2d
 from tensorbow.ops.elementwise import relu
@@ -29,7 +29,7 @@ class LeNet(Model):
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
         """Logits [batch, classes] from images [batch, height, width, channels] of at least 16x16."""
         channels = image_extents(images)[2]
-        hidden = _convolution("conv1", images, [5, 5, channels, 32])
+        hidden = _convolution("conv1", float_images(images), [5, 5, channels, 32])
         hidden = _convolution("conv2", hidden, [5, 5, 32, 64])
         features = math.prod(image_extents(hidden))
         hidden = relu(_dense("fc1", reshape(hidden, [-1, features]), features, 1024))

@@ -6,7 +6,7 @@ import math
 
 from tensorbow.graph import Tensor
 from tensorbow.kinds import Flag, checked
-from tensorbow.models.model import AsTensor, Classes, Defaults, Model, image_extents
+from tensorbow.models.model import AsTensor, Classes, Defaults, Model, float_images, image_extents
 from tensorbow.ops.arrays import reshape
 from tensorbow.ops.filling import zeros
 from tensorbow.ops.matmul import matmul
@@ -26,4 +26,4 @@ class LogisticRegression(Model):
         features = math.prod(image_extents(images))
         weights = Variable(zeros([features, classes]), name="weights")
         biases = Variable(zeros([classes]), name="biases")
-        return bias_add(matmul(reshape(images, [-1, features]), weights), biases)
+        return bias_add(matmul(reshape(float_images(images), [-1, features]), weights), biases)

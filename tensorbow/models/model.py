@@ -23,11 +23,11 @@ from tensorbow.kinds import (
     sequence,
     whole,
 )
-from tensorbow.ops.elementwise import equal
+from tensorbow.ops.elementwise import equal, multiply
 from tensorbow.ops.losses import sparse_softmax_cross_entropy_with_logits
 from tensorbow.ops.reductions import argmax, reduce_mean, reduce_sum
 from tensorbow.ops.selection import cast
-from tensorbow.specs import float32, int64
+from tensorbow.specs import float32, int32, int64, uint8
 
 Classes: TypeAlias = Annotated[int, whole(1, 1 << 24)]
 AsTensor: TypeAlias = Annotated[Tensor, instance(Tensor, expected="a tensor")]
@@ -109,8 +109,9 @@ class Model(ABC):
         A training step must also run the operations in the collection UPDATE_OPS.
         """
         logits = self.logits(images, classes, training)
+        labels = cast(labels, int64)
         losses = sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-        right = equal(argmax(logits, 1, output_type=int64), labels)
+        right = equal(argmax(logits, -1, output_type=int64), labels)
         return Heads(reduce_mean(losses), reduce_sum(cast(right, float32)))
 
 
@@ -121,3 +122,19 @@ def image_extents(images: Tensor) -> tuple[int, int, int]:
         raise InvalidArgumentError(f"images must be [batch, height, width, channels], got {images.spec}")
     height, width, channels = (d for d in dims[1:] if d is not None)
     return height, width, channels
+
+
+def float_images(images: Tensor) -> Tensor:
+    """Images of a model: floating ones as they are, uint8 ones as float32 from 0 to 1."""
+    return multiply(cast(images, float32), 1 / 255) if images.dtype == uint8 else images
+
+
+def token_steps(tokens: Tensor) -> int:
+    """Steps of sequences of symbols. Raises InvalidArgumentError if they are unknown, or no whole numbers."""
+    dims = tokens.spec.shape
+    if dims is None or len(dims) != 2 or dims[1] is None or tokens.dtype not in (int32, int64, uint8):
+        raise InvalidArgumentError(
+            f"expected whole numbers [batch, steps] of known steps, got {tokens.spec}; this model is for "
+            "sequences of symbols, as of the data set text"
+        )
+    return dims[1]

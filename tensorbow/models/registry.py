@@ -8,19 +8,34 @@ from functools import partial
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import Text, checked
+from tensorbow.models.character_rnn import CharacterRNN
+from tensorbow.models.imagenet_resnet import BLOCKS, ImageNetResNet
 from tensorbow.models.lenet import LeNet
 from tensorbow.models.logistic_regression import LogisticRegression
+from tensorbow.models.mlp import MLP
+from tensorbow.models.mobilenet import MobileNet
 from tensorbow.models.model import Model
 from tensorbow.models.resnet import ResNet
+from tensorbow.models.tiny_transformer import TinyTransformer
+from tensorbow.models.vgg import CONVOLUTIONS, VGG
+from tensorbow.models.vision_transformer import VisionTransformer
 
 MOST_BLOCKS = 200  # per stage: 1202 layers, the deepest network of He et al. (2015, section 4.2)
 _RESNET = re.compile(r"resnet(0|[1-9]\d{0,8})", re.ASCII)
 
-# Models of the papers; `get_model` also knows ResNets of other depths.
+# `get_model` also knows ResNets of 6n + 2 layers of other depths. resnet50 and resnet152 are 6n + 2, too, but
+# the names are those of ImageNet's networks, as everywhere; `ResNet(8)` and `ResNet(25)` make the others.
 MODELS: dict[str, Callable[[], Model]] = {
     LogisticRegression.name: LogisticRegression,
     LeNet.name: LeNet,
+    MLP.name: MLP,
     **{f"resnet{6 * blocks + 2}": partial(ResNet, blocks) for blocks in (1, 2, 3, 5, 7, 9, 18)},
+    **{f"resnet{depth}": partial(ImageNetResNet, depth) for depth in BLOCKS},
+    **{f"vgg{depth}": partial(VGG, depth) for depth in CONVOLUTIONS},
+    MobileNet.name: MobileNet,
+    VisionTransformer.name: VisionTransformer,
+    CharacterRNN.name: CharacterRNN,
+    TinyTransformer.name: TinyTransformer,
 }
 MODEL_NAMES = f"{', '.join(MODELS)}, and all other resnets of 6n+2 layers, n from 1 to {MOST_BLOCKS}"
 

@@ -6,13 +6,13 @@ parameters, and with its moving averages 1.79 MB (TensorBow, table 5.1).
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, TypeAlias
 
 from tensorbow import layers
 from tensorbow.graph import Tensor
 from tensorbow.kinds import Flag, checked, whole
-from tensorbow.models.model import AsTensor, Classes, Defaults, Model, image_extents
+from tensorbow.models.model import AsTensor, Classes, Defaults, Model, float_images, image_extents
+from tensorbow.models.normalised_convolution import convolved, normalised
 from tensorbow.ops.elementwise import add, relu
 from tensorbow.ops.reductions import reduce_mean
 from tensorbow.variable_scope import variable_scope
@@ -20,7 +20,6 @@ from tensorbow.variable_scope import variable_scope
 Blocks: TypeAlias = Annotated[int, whole(1, 1 << 20)]
 
 CHANNELS = (16, 32, 64)
-MOMENTUM, EPSILON = 0.9, 1e-5  # of batch normalisation: decay of moving averages, added to the variance
 
 
 class ResNet(Model):
@@ -49,7 +48,7 @@ class ResNet(Model):
         """
         image_extents(images)
         with variable_scope("conv1"):
-            hidden = relu(_normalized(_convolved(images, CHANNELS[0], 3, 1), training))
+            hidden = relu(normalised(convolved(float_images(images), CHANNELS[0], 3, 1), training))
         for stage, channels in enumerate(CHANNELS, start=1):
             for block in range(1, self.blocks + 1):
                 stride = 2 if stage > 1 and block == 1 else 1
@@ -61,21 +60,10 @@ class ResNet(Model):
 
 def _block(inputs: Tensor, channels: int, stride: int, training: bool) -> Tensor:
     with variable_scope("conv1"):
-        hidden = relu(_normalized(_convolved(inputs, channels, 3, stride), training))
+        hidden = relu(normalised(convolved(inputs, channels, 3, stride), training))
     with variable_scope("conv2"):
-        hidden = _normalized(_convolved(hidden, channels, 3, 1), training)
+        hidden = normalised(convolved(hidden, channels, 3, 1), training)
     if inputs.spec.dims[-1] != channels:
         with variable_scope("projection"):
-            inputs = _normalized(_convolved(inputs, channels, 1, stride), training)
+            inputs = normalised(convolved(inputs, channels, 1, stride), training)
     return relu(add(hidden, inputs))
-
-
-_convolved = partial(
-    layers.conv2d, padding="same", use_bias=False, kernel_initializer="he_normal", name="conv"
-)
-
-
-def _normalized(images: Tensor, training: bool) -> Tensor:
-    return layers.batch_normalization(
-        images, momentum=MOMENTUM, epsilon=EPSILON, training=training, name="norm"
-    )

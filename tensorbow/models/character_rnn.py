@@ -1,0 +1,47 @@
+"""Character-level language model of LSTMs, after Karpathy's char-rnn (2015): two layers of 128 units."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tensorbow import layers
+from tensorbow.graph import Tensor
+from tensorbow.kinds import Flag, Fraction, Positive, checked
+from tensorbow.layers.rnn import dynamic_rnn
+from tensorbow.layers.rnn_cells import GRUCell, LSTMCell, MultiRNNCell, RNNCell
+from tensorbow.models.model import AsTensor, Classes, Defaults, Model, token_steps
+
+CELLS: dict[str, type[LSTMCell] | type[GRUCell]] = {"lstm": LSTMCell, "gru": GRUCell}
+
+
+class CharacterRNN(Model):
+    """Recurrent layers over the embedded symbols of a sequence; predicts the next symbol at each step."""
+
+    name = "char-rnn"
+    defaults = Defaults(dataset="text", learning_rate=0.5, batch_size=16, epochs=5)
+
+    @checked
+    def __init__(
+        self,
+        units: Positive = 128,
+        depth: Positive = 2,
+        cell: Literal["lstm", "gru"] = "lstm",
+        embedding: Positive = 64,
+        dropout: Fraction = 0.0,
+    ):
+        """units: of each of the layers, `depth` in number. embedding: width of a symbol's vector.
+
+        dropout: between the layers, in training.
+        """
+        self.units, self.depth, self.cell, self.embedding = units, depth, cell, embedding
+        self.dropout = dropout
+
+    @checked
+    def logits(self, tokens: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
+        """Logits [batch, steps, classes] of the next symbol, from whole numbers [batch, steps]."""
+        token_steps(tokens)
+        hidden = layers.embedding(tokens, classes, self.embedding)
+        cells: list[RNNCell] = [CELLS[self.cell](self.units) for _ in range(self.depth)]
+        hidden, _ = dynamic_rnn(MultiRNNCell(cells), hidden)
+        hidden = layers.dropout(hidden, self.dropout, training=training)
+        return layers.dense(hidden, classes, name="fc")
