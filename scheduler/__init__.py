@@ -16,6 +16,7 @@ from scheduler.training.classifier_step import build_program
 from scheduler.training.config import TrainingConfig
 from scheduler.training.evaluation import Evaluation, Evaluator
 from scheduler.training.tally import TrainingResult
+from scheduler.training.tensorboard import TensorBoard
 from scheduler.training.throughput_tuning import ThroughputTuning, TuningOptions
 from scheduler.training.trained_classifier import Classifier, Ensemble
 from scheduler.training.trainer import Trainer
@@ -44,6 +45,7 @@ __all__ = [
     "Stepper",
     "Synchronisation",
     "TaskResult",
+    "TensorBoard",
     "TensorBowSession",
     "ThroughputTuning",
     "Trainer",

@@ -119,6 +119,7 @@ _LATER = {
     "Replicator": "replicator",
     "StepProgram": "scheduler",
     "Synchronisation": "scheduler",
+    "TensorBoard": "scheduler",
     "TensorBowSession": "scheduler",
     "TpuReplicator": "replicator",
     "Trainer": "scheduler",

@@ -93,7 +93,7 @@ EXTERNAL = {
     "tensorbow.data": {"numpy", "sklearn", "PIL"},
     "tensorbow.training": {"numpy", "safetensors", "rich"},
     "tensorbow.cli": {"numpy", "typer", "click", "rich", "matplotlib"},
-    "scheduler": {"numpy", "yaml"},
+    "scheduler": {"numpy", "yaml", "tensorboardX"},
     "scheduler.decisions": set(),
     "tensorbow": set(),  # the facade itself
 }
@@ -106,6 +106,7 @@ ONLY_INSIDE_FUNCTIONS = {
     "pynvml",
     "llvmlite",
     "matplotlib",
+    "tensorboardX",
 }  # heavy, and not always installed
 NATIVE = "tensorbow.kernels.native"  # needs llvmlite, and is itself imported inside functions only
 

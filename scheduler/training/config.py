@@ -329,6 +329,12 @@ class TrainingConfig:
         "are kept in addition. Each holds every replica and z (27 MB with two replicas of LeNet).",
         whole(1, 1 << 40),
     )
+    tensorboard: bool = option(
+        False,
+        "Write figures, histograms of weights and the step's graph to the folder tensorboard of --output, "
+        "for tensorboard --logdir; needs tensorbow[tensorboard].",
+        FLAG,
+    )
     trace: str | None = option(
         None,
         "Write a timeline of all streams as a Chrome trace, for https://ui.perfetto.dev; FILE.gz is "

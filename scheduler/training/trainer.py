@@ -42,6 +42,7 @@ from scheduler.training.run_folder import RunFolder
 from scheduler.training.run_trace import RunTrace
 from scheduler.training.schedule_choice import build_schedule
 from scheduler.training.tally import Tally, TrainingResult
+from scheduler.training.tensorboard import TensorBoard
 from scheduler.training.tuning_result import TuningResult
 from tensorbow.data import load
 from tensorbow.devices import GpuMonitor, get_device
@@ -73,7 +74,7 @@ class Trainer:
     ):
         """Loads the data, builds all replicas on their devices, and restores the checkpoint of a resumed run.
 
-        callbacks: called in this order, after those of the options `early_stopping` and `best_metric`.
+        callbacks: called in this order, after those of the options.
         numbered: `config.output` is a default, which may get another number; see RunFolder.
         Raises a TensorBowError for options, data or files that do not work; files of earlier runs are
         unchanged then.
@@ -95,7 +96,8 @@ class Trainer:
         self._best = None if config.best_metric is None else BestMetric(config.best_metric)
         own = [self._best] if self._best is not None else []
         early = [EarlyStopping(*config.early_stopping)] if config.early_stopping is not None else []
-        self._callbacks = CallbackCaller([*early, *own, *callbacks], self.run)
+        events = [TensorBoard()] if config.tensorboard else []
+        self._callbacks = CallbackCaller([*early, *own, *events, *callbacks], self.run)
         self.folder = RunFolder(config, numbered)
         try:
             self._build()

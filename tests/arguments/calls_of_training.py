@@ -306,6 +306,7 @@ CALLS: Mapping[str, Call] = {
         lambda: {"metric": "test_loss", "patience": 3},
         {"metric": "text", "patience": "count", "min_delta": "positive"},
     ),
+    "TensorBoard": Call(lambda: {"folder": folder()}, {"folder": "text or none", "every": "count"}),
     "Trainer": Call(
         lambda: {"config": tb.TrainingConfig(model="logreg", dataset="synthetic")},
         {"config": "object", "progress": "nothing", "numbered": "flag", "callbacks": "object"},

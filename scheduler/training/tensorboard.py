@@ -1,0 +1,113 @@
+"""TensorBoard's event files of a training run: figures, histograms of weights, the step's graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+from scheduler.training.callbacks import Callback, Record, RoundReport, TrainingRun
+from scheduler.training.tally import TrainingResult
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.graph import Graph
+from tensorbow.kinds import PATH, Positive, checked, optional
+
+FOLDER = "tensorboard"
+OFFLINE = ("round", "epoch", "images")  # figures of a record that need no curve
+
+AsFolder: TypeAlias = Annotated[str | Path | None, optional(PATH)]
+
+
+class TensorBoard(Callback):
+    """Writes a run for TensorBoard: `tensorboard --logdir runs` shows all runs below a folder.
+
+    Mean loss and metrics of training, and the learning rate; the figures of each evaluation; a histogram of
+    each variable of z; the graph of one replica's step. A resumed run goes on where it was.
+    """
+
+    @checked
+    def __init__(self, folder: AsFolder = None, every: Positive = 50):
+        """folder: of the event files; by default `tensorboard` in the run's output folder.
+
+        every: rounds over which figures of training are averaged.
+        Raises FailedPreconditionError without tensorboardX; `on_begin` raises InvalidArgumentError for a run
+        without an output folder if none is given.
+        """
+        try:
+            import tensorboardX  # noqa: F401
+        except ImportError:
+            raise FailedPreconditionError(
+                "tensorboard: writing events needs tensorboardX; pip install 'tensorbow[tensorboard]', or "
+                "leave it out"
+            ) from None
+        self._folder, self._every = folder, every
+        self._writer: Any = None
+        self._sums: dict[str, float] = {}  # of the rounds since the last point
+        self._rounds = 0
+
+    def on_begin(self, run: TrainingRun) -> None:
+        """Opens the file, and writes the graph and the options."""
+        from tensorboardX import SummaryWriter
+        from tensorboardX.proto.event_pb2 import Event
+
+        folder = self._folder or (None if run.folder is None else run.folder / FOLDER)
+        if folder is None:
+            raise InvalidArgumentError("tensorboard: the run has no output folder; give TensorBoard(folder)")
+        self._writer = SummaryWriter(
+            str(folder), purge_step=run.round or None, filename_suffix=f".{run.round}"
+        )
+        if run.engine is not None:
+            event = Event(graph_def=_graph_def(run.engine.program.graph).SerializeToString())
+            self._writer.file_writer.add_event(event)
+        options = "\n".join(f"    {name}: {value}" for name, value in run.config.to_dict().items())
+        self._writer.add_text("options", options, run.round)
+
+    def on_round(self, run: TrainingRun, report: RoundReport) -> None:
+        """Sums figures of all replicas; writes a point every so many rounds."""
+        sums, replicas = self._sums, len(report.losses)
+        for name, values in (("loss", report.losses), *report.metrics.items()):
+            sums[name] = sums.get(name, 0.0) + float(sum(values)) / replicas
+        self._rounds += 1
+        if self._rounds == self._every:
+            for name, total in sums.items():
+                self._writer.add_scalar(f"training/{name}", total / self._rounds, report.round + 1)
+            self._writer.add_scalar("training/learning_rate", report.learning_rate, report.round + 1)
+            self._sums, self._rounds = {}, 0
+
+    def on_epoch(self, run: TrainingRun, record: Record) -> None:
+        """Writes the figures of an evaluation, and histograms of the weights."""
+        for name, value in record.items():
+            if isinstance(value, int | float) and name not in OFFLINE:
+                self._writer.add_scalar(f"evaluation/{name}", value, run.round)
+        for name, value in run.central_values().items():
+            self._writer.add_histogram(name, value, run.round)
+        self._writer.flush()
+
+    def on_end(self, run: TrainingRun, result: TrainingResult | None) -> None:
+        """Closes the file."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def _graph_def(graph: Graph) -> Any:
+    """TensorBoard's form of a graph: its operations with inputs, devices and shapes of outputs."""
+    from tensorboardX.proto.attr_value_pb2 import AttrValue
+    from tensorboardX.proto.graph_pb2 import GraphDef
+    from tensorboardX.proto.node_def_pb2 import NodeDef
+    from tensorboardX.proto.tensor_shape_pb2 import TensorShapeProto
+    from tensorboardX.proto.versions_pb2 import VersionDef
+
+    def shapes(dims: tuple[int | None, ...] | None) -> Any:
+        if dims is None:
+            return TensorShapeProto(unknown_rank=True)
+        return TensorShapeProto(dim=[TensorShapeProto.Dim(size=-1 if d is None else d) for d in dims])
+
+    nodes = []
+    for op in graph.get_operations():
+        inputs = [tensor.name.removesuffix(":0") for tensor in op.inputs]
+        inputs += [f"^{each.name}" for each in op.control_inputs]
+        outputs = AttrValue.ListValue(shape=[shapes(tensor.spec.shape) for tensor in op.outputs])
+        attrs: Mapping[str, Any] = {"_output_shapes": AttrValue(list=outputs)}
+        nodes.append(NodeDef(name=op.name, op=op.type, device=str(op.device), input=inputs, attr=attrs))
+    return GraphDef(node=nodes, versions=VersionDef(producer=22))
