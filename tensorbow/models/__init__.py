@@ -9,6 +9,7 @@ from tensorbow.models.mobilenet import MobileNet
 from tensorbow.models.model import Defaults, Heads, Model
 from tensorbow.models.registry import MODEL_NAMES, MODELS, get_model
 from tensorbow.models.resnet import ResNet
+from tensorbow.models.summary import LayerSummary, ModelSummary, summarize
 from tensorbow.models.tiny_transformer import TinyTransformer
 from tensorbow.models.vgg import VGG
 from tensorbow.models.vision_transformer import VisionTransformer
@@ -22,14 +23,17 @@ __all__ = [
     "Defaults",
     "Heads",
     "ImageNetResNet",
+    "LayerSummary",
     "LeNet",
     "LogisticRegression",
     "MobileNet",
     "Model",
+    "ModelSummary",
     "ResNet",
     "TinyTransformer",
     "VisionTransformer",
     "get_model",
+    "summarize",
 ]
 
 

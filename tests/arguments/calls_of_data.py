@@ -223,6 +223,10 @@ CALLS: Mapping[str, Call] = {
         names=("data set",),
     ),
     "models.get_model": Call(lambda: {"name": "lenet"}, {"name": "text"}, names=("model",)),
+    "models.summarize": Call(
+        lambda: {"outputs": [tb.placeholder(tb.float32, [2])]},
+        {"outputs": "object", "depth": "count or none"},
+    ),
     "models.ResNet": Call(dict, {"blocks": "object"}),
     "models.Defaults": Call(
         lambda: {"learning_rate": 0.1},

@@ -145,6 +145,8 @@ WITHOUT_ROW = frozenset(
         "map_reduce",
         "per_replica",
         "models.Heads",
+        "models.LayerSummary",
+        "models.ModelSummary",
         "profiler.Span",
         "profiler.StreamTrack",
         "profiler.TraceCounter",

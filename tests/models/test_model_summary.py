@@ -1,0 +1,60 @@
+"""Parameters, shapes and operations that a summary counts."""
+
+from __future__ import annotations
+
+import pytest
+
+import tensorbow as tb
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.models import ModelSummary, get_model, summarize
+
+
+def summary(model: str, shape: list[int | None], classes: int = 10, depth: int | None = None) -> ModelSummary:
+    with tb.Graph().as_default():
+        return summarize([get_model(model).logits(tb.placeholder(tb.float32, shape), classes)], depth)
+
+
+def test_layers_of_lenet() -> None:
+    found = summary("lenet", [None, 28, 28, 1])
+    assert [(layer.name, layer.parameters) for layer in found.layers] == [
+        ("conv1", 25 * 32 + 32),
+        ("conv2", 25 * 32 * 64 + 64),
+        ("fc1", 1024 * 1024 + 1024),
+        ("fc2", 10240 + 10),
+        ("", 0),
+    ]
+    conv2 = 2 * 8 * 8 * 64 * 25 * 32  # multiplications and additions of the convolution
+    assert conv2 < found.layers[1].flops < 1.01 * conv2
+    assert found.layers[2].outputs == (None, 1024)
+    assert found.trainable == found.parameters == 1_111_946
+    lines = str(found).splitlines()
+    assert lines[0].split() == ["layer", "outputs", "parameters", "flop"]
+    assert lines[3].split() == ["fc1", "?x1024", "1,049,600", "2.1", "M"]
+    assert lines[-1].split()[:2] == ["all", "1,111,946"]
+
+
+def test_statistics_are_not_trainable_and_blocks_are_joined() -> None:
+    found = summary("resnet32", [None, 32, 32, 3])
+    assert found.parameters - found.trainable == 2 * sum(  # moving mean and variance of each channel
+        channels * convolutions for channels, convolutions in ((16, 11), (32, 11), (64, 11))
+    )
+    assert len(found.layers) <= 33
+    assert [layer.name for layer in summary("resnet32", [None, 32, 32, 3], depth=1).layers][
+        1
+    ] == "stage1_block1"
+    assert sum(layer.parameters for layer in found.layers) == found.parameters
+
+
+def test_products_of_batches_and_sums_over_axes() -> None:
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [2, 3, 4])
+        scores = tb.matmul(x, tb.placeholder(tb.float32, [2, 5, 4]), transpose_b=True)
+        across = tb.matmul(
+            tb.placeholder(tb.float32, [7, 3]), tb.placeholder(tb.float32, [7, 5]), transpose_a=True
+        )
+        assert summarize([scores]).flops == 2 * 2 * 3 * 5 * 4
+        assert summarize([across]).flops == 2 * 3 * 5 * 7
+        assert summarize([tb.reduce_sum(x, [1])]).flops == 2 * 3 * 4
+        assert summarize([tb.reshape(x, [24])]).flops == 0
+        with pytest.raises(InvalidArgumentError, match="outputs: expected at least one tensor, got none"):
+            summarize([])
