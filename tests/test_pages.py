@@ -150,9 +150,21 @@ def test_every_block_is_of_a_kind_that_runs():
             assert known or block.file, f"{block.page}:{block.line}: a block that nothing runs"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(map(runs, BLOCKS[page]))])
-@pytest.mark.sampled(10)
+def test_readme(tmp_path):
+    run_page("README.md", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if any(b.language == "bash" for b in found) else [])
+        for page, found in BLOCKS.items()
+        if any(map(runs, found)) and page != "README.md"
+    ],
+)
+@pytest.mark.sampled(4)
 def test_page(page, tmp_path):
+    """All pages run in `.ci/run`; those with commands, each a process, are not of the default suite."""
     run_page(page, tmp_path)
 
 
