@@ -1,4 +1,4 @@
-"""README table of names: our names exist, and names listed as not supported do not."""
+"""Table of names in the docs: our names exist, and names listed as not supported do not."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 import tensorbow as tb
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs/reference/names.md").read_text(encoding="utf-8")
 ROWS = [
     [cell.strip() for cell in line.strip("| ").split(" | ")]
-    for line in README.partition("<!-- names -->")[2].partition("\n\n")[0].splitlines()[3:]
+    for line in PAGE.partition("<!-- names -->")[2].partition("\n\n")[0].splitlines()[3:]
 ]
 SPAN = re.compile(r"`([^`]+)`")
 

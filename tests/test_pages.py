@@ -1,0 +1,233 @@
+"""Every code block of the README and of the pages in docs/ runs: here, or (two commands) in `.ci/run`.
+
+The blocks of a page run in order, in one folder and one namespace: Python in this process, commands in a
+shell. What a ```text block shows must have been printed by the blocks before it, numbers apart.
+
+| block | meaning |
+| --- | --- |
+| ```python, ```bash | runs |
+| ```{code-block} LANGUAGE with `:caption: FILE` | is written to FILE |
+| ```text | output of the blocks before it; a line `...` stands for any lines |
+| after `<!-- needs: MODULE -->` | runs where the module is installed |
+| after `<!-- install -->` | a pip command; its extras are checked |
+| after `<!-- gpu -->`, `<!-- gpu: cli -->` | runs on a GPU, and the first on an emulated one too |
+| after `<!-- train -->`, `<!-- test -->` | README's two commands, which `.ci/run` runs |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import os
+import re
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import tensorbow as tb
+from tensorbow.devices.gpu_discovery import gpu_status
+from tests.gpu_rig.runtimes import needs_compiler
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(
+    r"^(?:<!-- (?P<mark>[^>\n]+) -->\n)?"
+    r"(?P<fence>```+)(?P<language>[^\n`]*)\n(?::caption: (?P<file>[^\n]+)\n)?(?P<code>.*?)^(?P=fence)$",
+    re.DOTALL | re.MULTILINE,
+)
+COMMANDS = ("train", "test")
+NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|nan|inf)")
+
+
+class Block(NamedTuple):
+    """A code block of a page. line: of its first line of code."""
+
+    page: str
+    mark: str
+    language: str
+    file: str
+    code: str
+    line: int
+
+
+def blocks(page: str) -> list[Block]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = []
+    for match in BLOCK.finditer(text):
+        language = match["language"].removeprefix("{code-block}").strip()
+        if not language.startswith("{"):  # no other directive, such as {image}
+            line = text.count("\n", 0, match.start("code")) + 1
+            found.append(Block(page, match["mark"] or "", language, match["file"] or "", match["code"], line))
+    return found
+
+
+BLOCKS = {page: blocks(page) for page in PAGES}
+
+
+def marked(mark: str, language: str) -> list[Block]:
+    return [b for found in BLOCKS.values() for b in found if b.mark == mark and b.language == language]
+
+
+def runs(block: Block) -> bool:
+    """True for a block that `test_page` runs on this machine."""
+    if block.mark.startswith("needs: "):
+        return find_spec(block.mark.removeprefix("needs: ")) is not None
+    return not block.mark and not block.file and block.language in ("python", "bash")
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Finds the checkout from any folder, and has a `tensorbow` program."""
+    program = tmp_path / "bin" / "tensorbow"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tensorbow "$@"\n')
+    program.chmod(program.stat().st_mode | stat.S_IEXEC)
+    (program.parent / "python").unlink(missing_ok=True)
+    (program.parent / "python").symlink_to(sys.executable)
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
+
+
+def command(arguments: list[str], folder: Path, tmp_path: Path) -> str:
+    done = subprocess.run(
+        arguments, cwd=folder, env=environment(tmp_path), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def pattern(shown: str) -> re.Pattern[str]:
+    """Matches an output with other numbers, and any lines in place of `...`."""
+    lines = []
+    for line in shown.splitlines():
+        words = [re.escape(word) for word in NUMBER.sub("0", line).split()]
+        lines.append(".*?" if line.strip() == "..." else r"\s+".join(words))
+    return re.compile(r"\s*".join(lines), re.DOTALL)
+
+
+def run_page(page: str, tmp_path: Path, run: Callable[[Block], bool] = runs) -> str:
+    """Runs the blocks of a page in `tmp_path`/here; returns what they print."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    names: dict[str, Any] = {"__name__": "__main__"}
+    printed = ""
+    with pytest.MonkeyPatch.context() as patch, tb.Graph().as_default():
+        patch.chdir(folder)
+        for block in BLOCKS[page]:
+            if block.file:
+                path = folder / block.file
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(block.code)
+            elif block.language == "text":
+                assert pattern(block.code).search(NUMBER.sub("0", printed)), f"{block.code}\n---\n{printed}"
+            elif run(block) and block.language == "bash":
+                printed += command(["sh", "-ec", block.code], folder, tmp_path)
+            elif run(block):
+                output = io.StringIO()
+                with contextlib.redirect_stdout(output):
+                    exec(compile("\n" * (block.line - 1) + block.code, ROOT / page, "exec"), names)
+                printed += output.getvalue()
+    return printed
+
+
+def test_every_block_is_of_a_kind_that_runs():
+    for found in BLOCKS.values():
+        for block in found:
+            known = (
+                block.language in ("python", "bash", "text")
+                if not block.mark
+                else (block.language, block.mark)
+                in [("bash", "install"), ("bash", "gpu: cli"), ("python", "gpu")]
+                or block.mark.startswith("needs: ")
+                or (block.page == "README.md" and block.mark in COMMANDS)
+            )
+            assert known or block.file, f"{block.page}:{block.line}: a block that nothing runs"
+
+
+def test_readme(tmp_path):
+    run_page("README.md", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if any(b.language == "bash" for b in found) else [])
+        for page, found in BLOCKS.items()
+        if any(map(runs, found)) and page != "README.md"
+    ],
+)
+@pytest.mark.sampled(4)
+def test_page(page, tmp_path):
+    """All pages run in `.ci/run`; those with commands, each a process, are not of the default suite."""
+    run_page(page, tmp_path)
+
+
+@needs_compiler
+def test_gpu_programs_on_an_emulated_gpu(tmp_path):
+    """With fewer steps, since an emulated GPU takes seconds for each."""
+    (block,) = marked("gpu", "python")
+    assert "steps=10" in block.code
+    started = "from tests.gpu_rig.runtimes import show_emulated_gpu\nshow_emulated_gpu()\n"
+    code = started + block.code.replace("steps=10", "steps=2")
+    printed = command([sys.executable, "-W", "error", "-c", code], tmp_path, tmp_path)
+    assert printed.count(",") == 1
+
+
+def test_gpu_blocks_on_a_gpu(tmp_path):
+    if gpu_status().problem:
+        pytest.skip(gpu_status().problem)
+    for block in marked("gpu", "python"):
+        assert command([sys.executable, "-W", "error", "-c", block.code], tmp_path, tmp_path)
+    (block,) = marked("gpu: cli", "bash")
+    assert "/device:GPU:0" in command(["sh", "-ec", block.code], tmp_path, tmp_path)
+
+
+def test_gpu_troubles_are_those_that_the_program_tells():
+    text = (ROOT / "docs/tutorials/gpu.md").read_text(encoding="utf-8").partition("<!-- messages -->\n")[2]
+    table = text.partition("\n\n")[0].splitlines()[2:]
+    program = (ROOT / "tensorbow" / "devices" / "gpu_discovery.py").read_text(encoding="utf-8")
+    assert len(table) >= 7
+    for row in table:
+        message = row.split("`")[1]
+        assert message in program, message
+
+
+def test_install_commands_name_extras_that_exist():
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    found = [b for found in BLOCKS.values() for b in found if b.mark in ("install", *COMMANDS)]
+    assert len(found) > 3
+    for block in found:
+        extras = re.findall(r"\[([\w,]+)\]", block.code)
+        assert "pip install" in block.code
+        for extra in ",".join(extras).split(","):
+            assert not extra or f"\n{extra} = [" in project, f"{block.page}: no extra {extra!r}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_names_in_the_text_are_there(page):
+    for span in re.findall(r"`([^`\n]+)`", re.sub(BLOCK, "", (ROOT / page).read_text(encoding="utf-8"))):
+        for name in re.findall(r"\btb\.([a-zA-Z_][\w.]*\w)", span):
+            assert functools.reduce(getattr, name.split("."), tb) is not None
+
+
+@pytest.mark.parametrize("mark", COMMANDS)
+def test_install_commands_run_in_ci(mark):
+    (block,) = marked(mark, "bash")
+    assert block.code.startswith("python -m pip install '.[")
+    assert f'"$(block {mark})"' in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_readme_is_short_and_links_lead_somewhere():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+    for page in PAGES:
+        text = re.sub(BLOCK, "", (ROOT / page).read_text(encoding="utf-8"))
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)|(?:src|srcset)=\"([^\"]+)\"", text):
+            target = "".join(link)
+            if not target.startswith(("http", "reference/", "../reference/", "api/")):
+                assert ((ROOT / page).parent / target).exists(), f"{page}: {target}"
