@@ -17,7 +17,7 @@ from scheduler.training.config import TrainingConfig
 from scheduler.training.evaluation import Evaluation, Evaluator
 from scheduler.training.tally import TrainingResult
 from scheduler.training.throughput_tuning import ThroughputTuning, TuningOptions
-from scheduler.training.trained_classifier import Classifier, Ensemble
+from scheduler.training.trained_model import Ensemble, TrainedModel
 from scheduler.training.trainer import Trainer
 from scheduler.training.tuning_result import TuningResult
 
@@ -25,7 +25,6 @@ __all__ = [
     "SYNCS",
     "BatchSource",
     "Callback",
-    "Classifier",
     "DatasetBatches",
     "Decision",
     "EarlyStopping",
@@ -46,6 +45,7 @@ __all__ = [
     "TaskResult",
     "TensorBowSession",
     "ThroughputTuning",
+    "TrainedModel",
     "Trainer",
     "TrainingConfig",
     "TrainingResult",
