@@ -18,7 +18,7 @@ from scheduler.training.evaluation import Evaluation, Evaluator
 from scheduler.training.tally import TrainingResult
 from scheduler.training.tensorboard import TensorBoard
 from scheduler.training.throughput_tuning import ThroughputTuning, TuningOptions
-from scheduler.training.trained_classifier import Classifier, Ensemble
+from scheduler.training.trained_model import Ensemble, TrainedModel
 from scheduler.training.trainer import Trainer
 from scheduler.training.tuning_result import TuningResult
 
@@ -26,7 +26,6 @@ __all__ = [
     "SYNCS",
     "BatchSource",
     "Callback",
-    "Classifier",
     "DatasetBatches",
     "Decision",
     "EarlyStopping",
@@ -48,6 +47,7 @@ __all__ = [
     "TensorBoard",
     "TensorBowSession",
     "ThroughputTuning",
+    "TrainedModel",
     "Trainer",
     "TrainingConfig",
     "TrainingResult",

@@ -25,7 +25,7 @@ from tensorbow.data import (
     RoundRecipes,
     plain_picks,
 )
-from tensorbow.data.image_dataset import AsImageDataset
+from tensorbow.data.array_dataset import AsTrainingData
 from tensorbow.data.prefetch import HostSlot
 from tensorbow.devices import Device
 from tensorbow.errors import InvalidArgumentError
@@ -105,7 +105,7 @@ class DatasetBatches:
     @checked
     def __init__(
         self,
-        dataset: AsImageDataset,
+        dataset: AsTrainingData,
         batch_size: Positive,
         replicas: Positive,
         seed: Word,
@@ -174,10 +174,10 @@ class DatasetBatches:
         if self._hosts is None:
             return None
         if not self._slots or len(self._slots[0]) != count:
-            images, labels = (self.order.batch_size, *self.dataset.image_shape), (self.order.batch_size,)
+            specs = self.dataset.batch_specs(self.order.batch_size)
             self._slots = [
                 [
-                    (device.host_array(images, np.float32), device.host_array(labels, np.int64))
+                    tuple(device.host_array(spec.extents, spec.dtype.as_numpy_dtype) for spec in specs)
                     for _ in range(count)
                 ]
                 for device in self._hosts
@@ -205,12 +205,15 @@ class DatasetBatches:
         return RoundRecipes(self.dataset, parts[0] if len(parts) == 1 else np.concatenate(parts), key_of)
 
     def _picks_of(self, epoch: int) -> NDArray[Any]:
-        """Picks of all batches of an epoch, without augmentation: int64 [batches, batch_size, 4]."""
+        """Picks of all batches of an epoch, without augmentation: int64 [batches, batch_size, 4]; of arrays
+        their rows, int64 [batches, batch_size].
+        """
         picks = self._epochs.get(epoch)
         if picks is None:
             while len(self._epochs) >= EPOCHS:
                 del self._epochs[min(self._epochs)]
-            picks = self._epochs[epoch] = plain_picks(self.order.batches(epoch))
+            rows = self.order.batches(epoch)
+            picks = self._epochs[epoch] = rows if self.dataset.affine is None else plain_picks(rows)
         return picks
 
     def open(
@@ -241,8 +244,7 @@ class DatasetBatches:
 
         def ready(replica: int, batch: Batch) -> None:
             round = start + batch.claim.step
-            arrays = batch.images, batch.labels
-            inputs = arrays if slots is None else PinnedArrays(arrays)
+            inputs = batch.arrays if slots is None else PinnedArrays(batch.arrays)
             on_ready(ReadyBatch(replica, round, inputs, lambda: holder[0].release(batch)))
 
         prefetcher = Prefetcher(

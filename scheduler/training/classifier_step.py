@@ -1,64 +1,73 @@
-"""The training step of a classifier, and the engine that trains it."""
+"""The training step of a model, and the engine that trains it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.replicas.step_program import StepProgram
 from scheduler.training.config import TrainingConfig
+from scheduler.training.model_inputs import build_model, inputs_for
 from scheduler.training.optimizer_choice import make_optimizer, minimize
-from tensorbow.data import ImageDataset
+from scheduler.training.run_data import class_weights_of
+from tensorbow.data import TrainingData
 from tensorbow.devices import get_device
 from tensorbow.graph import Graph, GraphKeys, Operation, Tensor, get_collection, set_random_seed
-from tensorbow.models import Model, get_model
-from tensorbow.ops.control import group, placeholder
+from tensorbow.models import find_model
+from tensorbow.ops.constant import constant
+from tensorbow.ops.control import group
 from tensorbow.optimizers import MomentumOptimizer, Schedule
-from tensorbow.specs import TensorSpec, float32, int64
+from tensorbow.specs import Array, TensorSpec
 
 
 def build_program(
-    model: Model,
-    dataset: ImageDataset,
+    model: Any,
+    dataset: TrainingData,
     momentum: float,
     rate: float,
     decay: float,
     decay_all: bool = False,
     minimize: Callable[[Tensor], Operation] | None = None,
+    *,
+    model_options: Mapping[str, Any] | None = None,
+    class_weights: Array | None = None,
 ) -> StepProgram:
     """Builds the training step of a model in the default graph.
 
-    rate: learning rate. decay: weight decay of the weights, with decay_all also of the biases.
-    minimize: makes the update from the loss; by default of a MomentumOptimizer with these options.
+    model: see `tb.models.find_model`. rate: learning rate. decay: weight decay of the weights, with decay_all
+    also of the biases. minimize: makes the update from the loss; by default of a MomentumOptimizer with these
+    options. class_weights: float32 [classes], for a model that has an argument of this name.
     """
-    images = placeholder(float32, [None, *dataset.image_shape], name="images")
-    labels = placeholder(int64, [None], name="labels")
-    heads = model.heads(images, labels, dataset.classes, training=True)
+    given = inputs_for(dataset)
+    further = {} if class_weights is None else {"class_weights": constant(class_weights)}
+    built = build_model(find_model(model), model_options or {}, dataset, given, training=True, **further)
     if minimize is None:
         minimize = MomentumOptimizer(rate, momentum, weight_decay=decay, decay_all=decay_all).minimize
-    update = group(minimize(heads.loss), *get_collection(GraphKeys.UPDATE_OPS), name="step")
-    return StepProgram((images, labels), heads.loss, update, {"correct": heads.correct})
+    update = group(minimize(built.loss), *get_collection(GraphKeys.UPDATE_OPS), name="step")
+    return StepProgram(given.placeholders, built.loss, update, built.metrics)
 
 
 def build_step(
-    config: TrainingConfig, dataset: ImageDataset, rate: float
+    config: TrainingConfig, dataset: TrainingData, rate: float
 ) -> tuple[StepProgram, list[TensorSpec]]:
     """Builds the training step in a new, seeded graph; also returns the specs of one replica's batch."""
     graph = Graph()
     with graph.as_default():
         set_random_seed(config.seed)
         program = build_program(
-            get_model(config.model),
+            config.source,
             dataset,
             config.momentum,
             rate,
             config.weight_decay,
             minimize=partial(_minimize, config, rate),
+            model_options=config.model_options,
+            class_weights=class_weights_of(config, dataset),
         )
-    shape = (config.batch_size, *dataset.image_shape)
-    return program, [TensorSpec(shape, float32), TensorSpec((config.batch_size,), int64)]
+    return program, dataset.batch_specs(config.batch_size)
 
 
 def _minimize(config: TrainingConfig, rate: float, loss: Tensor) -> Operation:
@@ -75,7 +84,7 @@ def _minimize(config: TrainingConfig, rate: float, loss: Tensor) -> Operation:
 
 
 def build_engine(
-    config: TrainingConfig, dataset: ImageDataset, schedule: Schedule, synchronisation: Synchronisation
+    config: TrainingConfig, dataset: TrainingData, schedule: Schedule, synchronisation: Synchronisation
 ) -> LearningEngine:
     """Creates all replicas of a configuration on its devices, with uninitialised variables.
 

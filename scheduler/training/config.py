@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from scheduler.averaging.synchronisation import ON_NAN, Synchronisation
@@ -31,6 +31,7 @@ from scheduler.training.optimizer_choice import (
 )
 from scheduler.training.option_kinds import (
     AUTO,
+    CLASS_WEIGHTS,
     DEVICES,
     DROPS,
     EARLY_STOPPING,
@@ -38,20 +39,27 @@ from scheduler.training.option_kinds import (
     EPOCHS,
     EVALUATE_EVERY,
     FINAL_RATE,
+    FRACTION,
+    IMAGE_SIZE,
     METRIC,
+    MODEL,
+    OPTIONS_BY_NAME,
     REPLICAS,
     SCHEDULES,
     TRACED_ROUNDS,
 )
 from scheduler.training.synonyms import nearest_option
-from tensorbow.data import DATASETS, WITHOUT_FILES
+from tensorbow.data import DATASETS, WITHOUT_FILES, name_of_data
 from tensorbow.devices import DeviceName
 from tensorbow.devices.gpu import COMPUTE
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import FLAG, TEXT, Kind, number, whole
-from tensorbow.models import get_model
+from tensorbow.models import ModelSource, find_model
 
-NEWER = {"optimizer": "momentum", "optimizer_options": {}}  # fixed options that old checkpoints lack
+NEWER: dict[str, Any] = {
+    "model_options": {},
+    "optimizer_options": {},
+}  # options that old checkpoints lack, where not None
 DEFAULT_REPLICAS = 2  # on each device
 
 
@@ -95,12 +103,79 @@ class TrainingConfig:
     on GPUs, and none on CPU devices, which read the data set in place. It does not change results.
     """
 
-    model: str = option("lenet", "Model to train.", TEXT, fixed=True)
-    dataset: str = option(
+    model: str = option(
+        "lenet",
+        "Model to train: a name, FILE.py:NAME or PACKAGE.MODULE:NAME; in a program also a class, a function "
+        "(inputs, labels, training) or an instance.",
+        MODEL,
+        fixed=True,
+    )
+    model_options: Mapping[str, Any] = option(
+        None, "Arguments of the model's constructor, by name.", OPTIONS_BY_NAME, shown="none", fixed=True
+    )
+    dataset: str | None = option(
         None,
         "Data set. digits comes with scikit-learn and needs no download.",
         choices=DATASETS,
         of_model=True,
+        fixed=True,
+    )
+    data: str | None = option(
+        None,
+        "Data of your own: a .npz, .csv or .parquet file, a folder of pictures by class, or FILE.py:FUNCTION "
+        "that returns (train, test) or (train, validation, test).",
+        PATH,
+        shown="--dataset",
+        metavar="FILE|FUNCTION",
+        fixed=True,
+    )
+    target: str | None = option(
+        None,
+        "Column of a table that is to be predicted.",
+        TEXT,
+        shown="target, label, class or y, whichever there is",
+        metavar="COLUMN",
+        fixed=True,
+        ignored=lambda run: "" if run.data is not None else "it is for --data",
+    )
+    image_size: tuple[int, int] | None = option(
+        None,
+        "Size to which the pictures of a folder are resized, as 28x28.",
+        IMAGE_SIZE,
+        shown="that of the first",
+        metavar="HxW",
+        fixed=True,
+        ignored=lambda run: "" if run.data is not None else "it is for --data",
+    )
+    validation_split: float | None = option(
+        None,
+        "Fraction of the training examples to hold out: each epoch ends with an evaluation on them, and on "
+        "the test examples at its end only.",
+        FRACTION,
+        shown="none",
+        fixed=True,
+    )
+    test_split: float = option(
+        0.2,
+        "Fraction of the examples to test with, for --data that has no test examples of its own.",
+        FRACTION,
+        fixed=True,
+    )
+    split_seed: int = option(0, "Seed of the held-out examples.", whole(0, (1 << 64) - 1), fixed=True)
+    augmentation: str | None = option(
+        None,
+        "Random changes of training pictures, separated by commas: flip, crop (of 4 pixels; crop:N of N), or "
+        "none.",
+        TEXT,
+        shown="the data set's",
+        fixed=True,
+    )
+    class_weights: str | tuple[float, ...] | None = option(
+        None,
+        "Weight of each class in the training loss, as 1,2.5; or balanced: inverse to its examples.",
+        CLASS_WEIGHTS,
+        shown="all 1",
+        metavar="balanced|W,W,...",
         fixed=True,
     )
     data_dir: str | None = option(
@@ -110,7 +185,11 @@ class TrainingConfig:
         shown="environment variable TENSORBOW_DATA",
         metavar="DIR",
         ignored=lambda run: (
-            f"the data set {run.dataset} needs no files" if run.dataset in WITHOUT_FILES else ""
+            "the data is --data"
+            if run.data is not None
+            else f"the data set {run.dataset} needs no files"
+            if run.dataset in WITHOUT_FILES
+            else ""
         ),
     )
     batch_size: int = option(
@@ -356,11 +435,16 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         options = options_of(self)
-        own = get_model(options["model"].read(self.model)).defaults
+        source = find_model(options["model"].read(self.model))
+        if self.data is not None and self.dataset is not None:
+            raise InvalidArgumentError(
+                f"data: expected without dataset {self.dataset}; leave one of them out"
+            )
         for name, declared in options.items():
-            if declared.of_model and getattr(self, name) is None:
-                object.__setattr__(self, name, getattr(own, name))
+            if declared.of_model and getattr(self, name) is None and (name != "dataset" or self.data is None):
+                object.__setattr__(self, name, getattr(source.defaults, name))
         read_options(self)
+        object.__setattr__(self, "model_options", source.read_options(self.model_options or {}))
         self._check_counts()
         make_optimizer(self.optimizer, 1.0, self.momentum, dict(self.optimizer_options))
         if self.trace_rounds is not None and self.trace is None:
@@ -392,6 +476,16 @@ class TrainingConfig:
                 )
             if len(set(counts)) == 1:
                 object.__setattr__(self, "replicas_per_device", counts[0])
+
+    @property
+    def source(self) -> ModelSource:
+        """The model, before it is made."""
+        return find_model(self.model)
+
+    @property
+    def data_name(self) -> str:
+        """Short name of the data, for folders and tables."""
+        return str(self.dataset) if self.data is None else name_of_data(self.data)
 
     @property
     def tunes(self) -> bool:
@@ -441,7 +535,15 @@ class TrainingConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The options as plain values, for YAML and JSON."""
-        values = asdict(self)
+        values = {name: getattr(self, name) for name in options_of(self)}
+        values["model"] = self.source.name
+        values["model_options"] = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in self.model_options.items()
+        }
+        for name in ("image_size", "class_weights"):
+            if isinstance(values[name], tuple):
+                values[name] = list(values[name])
         values["devices"] = list(self.devices)
         if isinstance(self.replicas_per_device, tuple):
             values["replicas_per_device"] = list(self.replicas_per_device)
@@ -471,9 +573,10 @@ class TrainingConfig:
         Options that older versions lack count as their defaults. With `auto` replicas the batch size may
         differ: a change starts a new tuning.
         """
-        mine, before = self.to_dict(), {**NEWER, **saved}
+        usual = {name: declared.default for name, declared in options_of(self).items()}
+        mine, before = self.to_dict(), {**usual, **NEWER, **saved}
         return [
-            f"{name} was {shortened(before.get(name))}, is {mine[name]!r}"
+            f"{name} was {shortened(before[name])}, is {mine[name]!r}"
             for name, declared in options_of(self).items()
-            if declared.fixed and before.get(name) != mine[name] and not (self.tunes and name == "batch_size")
+            if declared.fixed and before[name] != mine[name] and not (self.tunes and name == "batch_size")
         ]

@@ -3,49 +3,94 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from tensorbow.data import ImageDataset
+from scheduler.training.model_inputs import build_model, inputs_for
+from tensorbow.data import TrainingData
 from tensorbow.devices import Device, usable_cores
 from tensorbow.graph import Graph
-from tensorbow.models import Model
-from tensorbow.ops.control import placeholder
+from tensorbow.models import find_model
 from tensorbow.runtime import Session
-from tensorbow.specs import Array, float32, int64
+from tensorbow.specs import Array
 
 BATCH = 250  # examples per step; affects speed and memory, not the result
+ROUNDING = 1e-6  # of a mean of float32
+ACCURACY = "accuracy"  # name of the metric that is a run's headline, where a model has it
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Mean loss and accuracy (0 to 1) on a data set."""
+    """Mean loss and metrics, by name, on a data set. The metric "accuracy" is a fraction, 0 to 1."""
 
     loss: float
-    accuracy: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def accuracy(self) -> float | None:
+        """The metric "accuracy"; None for a model without it."""
+        return self.metrics.get(ACCURACY)
+
+    @classmethod
+    def mean(cls, results: Sequence[Evaluation]) -> Evaluation:
+        """Mean of the evaluations of several models."""
+        count = len(results)
+        names = results[0].metrics
+        metrics = {name: math.fsum(each.metrics[name] for each in results) / count for name in names}
+        return cls(math.fsum(each.loss for each in results) / count, metrics)
+
+    @classmethod
+    def of_batches(cls, parts: Sequence[tuple[int, Sequence[float]]], names: Sequence[str]) -> Evaluation:
+        """Evaluation of a data set from the examples, and the loss and metrics, of each batch."""
+        examples = sum(count for count, _ in parts)
+        loss = math.fsum(float(values[0]) * count for count, values in parts) / examples
+        metrics = {
+            name: math.fsum(total_of_mean(float(values[index]), count) for count, values in parts) / examples
+            for index, name in enumerate(names, 1)
+        }
+        return cls(loss, metrics)
+
+
+def total_of_mean(mean: float, count: int) -> float:
+    """Sum of values from their mean in float32; whole if it is so up to rounding, as a number of hits."""
+    total = mean * count
+    if not math.isfinite(total):
+        return total
+    whole = float(round(total))
+    return whole if abs(total - whole) <= ROUNDING * count else total
 
 
 class Evaluator:
     """Evaluates snapshots of a model, in its own session with its own stream groups and memory."""
 
-    def __init__(self, model: Model, dataset: ImageDataset, device: Device, threads: int):
-        """threads: most batches evaluated in parallel; limited to the number of cores."""
+    def __init__(
+        self,
+        model: Any,
+        dataset: TrainingData,
+        device: Device,
+        threads: int,
+        model_options: Mapping[str, Any] | None = None,
+    ):
+        """model: see `tb.models.find_model`. threads: most batches evaluated in parallel; limited to the
+        number of cores.
+        """
         self._dataset = dataset
         self._threads = max(1, min(threads, usable_cores()))
         graph = Graph()
         with graph.as_default():
-            self._images = placeholder(float32, [None, *dataset.image_shape], name="images")
-            self._labels = placeholder(int64, [None], name="labels")
-            self._heads = model.heads(self._images, self._labels, dataset.classes)
+            self._inputs = inputs_for(dataset)
+            built = build_model(find_model(model), model_options or {}, dataset, self._inputs, training=False)
+        self._names, self._fetches = [*built.metrics], [built.loss, *built.metrics.values()]
         self._session = Session(graph=graph, device=device)
 
     def evaluate(
         self, values: Mapping[str, Array], stopped: Callable[[], bool] = lambda: False
     ) -> Evaluation | None:
-        """Loss and accuracy of the model with these values; None if `stopped()` becomes true meanwhile.
+        """Loss and metrics of the model with these values; None if `stopped()` becomes true meanwhile.
 
         The result does not depend on the number of threads.
         """
@@ -58,23 +103,14 @@ class Evaluator:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         done = [part for part in parts if part is not None]
-        if len(done) < len(parts):
-            return None
-        examples = len(self._dataset)
-        return Evaluation(
-            math.fsum(loss for loss, _ in done) / examples, math.fsum(right for _, right in done) / examples
-        )
+        return None if len(done) < len(parts) else Evaluation.of_batches(done, self._names)
 
-    def _batch(self, start: int) -> tuple[float, float]:
-        """Summed loss and number of correct predictions of the batch of examples from `start`."""
+    def _batch(self, start: int) -> tuple[int, list[float]]:
+        """Size, and loss and metrics, of the batch of examples from `start`."""
         stop = min(start + BATCH, len(self._dataset))
-        images = np.empty((stop - start, *self._dataset.image_shape), np.float32)
-        labels = np.empty(stop - start, np.int64)
-        self._dataset.fill(np.arange(start, stop), images, labels)
-        loss, correct = self._session.run(
-            (self._heads.loss, self._heads.correct), {self._images: images, self._labels: labels}
-        )
-        return float(loss) * (stop - start), float(correct)
+        arrays = self._dataset.made(np.arange(start, stop))
+        feeds = dict(zip(self._inputs.placeholders, arrays, strict=True))
+        return stop - start, self._session.run(self._fetches, feeds)
 
     def close(self) -> None:
         """Closes the session."""

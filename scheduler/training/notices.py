@@ -11,6 +11,7 @@ from pathlib import Path
 from scheduler.engine.results import RoundResults, TaskResult
 from scheduler.options import options_of
 from scheduler.training.config import TrainingConfig
+from scheduler.training.evaluation import ACCURACY
 from scheduler.training.output_folders import numbered_folders
 from scheduler.training.run_folder import CONFIG, RunFolder
 from scheduler.training.tally import Tally, is_sound
@@ -23,7 +24,7 @@ LOWER = 10  # a diverged run is advised to divide its learning rate by this
 
 def ignored_options(config: TrainingConfig) -> list[str]:
     """A line for each option that differs from its default and has no effect in this run."""
-    plain = TrainingConfig(config.model)
+    plain = TrainingConfig(config.model, config.model_options)
     return [
         f"{option.flag} is ignored: {reason}"
         for name, option in options_of(TrainingConfig).items()
@@ -51,14 +52,24 @@ def loss_text(loss: float) -> str:
     return f"{loss:.4f}" if loss < 1e6 else f"{loss:.4g}"
 
 
-def epoch_line(config: TrainingConfig, tally: Tally, epoch: float, test_loss: float) -> str:
-    """Line with the figures of an epoch; images/s are those of this epoch alone."""
-    mean = " (mean)" if len(tally.test_accuracies or ()) > 1 else ""
-    ema = "" if config.ema is None else f"  ema accuracy {tally.ema_accuracy or 0.0:7.2%}"
+def metric_text(name: str, value: float) -> str:
+    """A metric as text; accuracies in percent."""
+    return f"{value:7.2%}" if name.endswith(ACCURACY) else loss_text(value)
+
+
+def epoch_line(config: TrainingConfig, tally: Tally, epoch: float, test_loss: float, split: str) -> str:
+    """Line with the figures of an epoch; images/s are those of this epoch alone. split: the evaluated one."""
+    mean = " (mean)" if config.sync == "none" and config.replicas > 1 else ""
+    ema = "" if tally.ema_accuracy is None else f"  ema accuracy {tally.ema_accuracy:7.2%}"
+    figures = {
+        "loss": tally.loss,
+        **tally.metrics,
+        f"{split} loss": test_loss,
+        **{f"{split} {name}": value for name, value in tally.test_metrics.items()},
+    }
+    texts = [f"{name} {metric_text(name, value)}" for name, value in figures.items()]
     return (
-        f"epoch {epoch_text(epoch):>3}/{config.epochs}  loss {loss_text(tally.loss)}  "
-        f"accuracy {tally.accuracy:7.2%}  test loss {loss_text(test_loss)}  "
-        f"test accuracy {tally.test_accuracy or 0.0:7.2%}{mean}{ema}  "
+        f"epoch {epoch_text(epoch):>3}/{config.epochs}  {'  '.join(texts)}{mean}{ema}  "
         f"{tally.epoch_images_per_second:,.0f} images/s"
     )
 
@@ -78,9 +89,9 @@ def nothing_left(config: TrainingConfig, tally: Tally, epoch: float) -> str | No
 class LossWatch:
     """Warns of losses that are finite but hopeless, once per epoch."""
 
-    def __init__(self, classes: int, epoch_of: Callable[[int], int]):
-        """epoch_of: maps a round to its epoch, from 0."""
-        self._limit = HOPELESS * math.log(max(classes, 2))
+    def __init__(self, classes: int | None, epoch_of: Callable[[int], int]):
+        """classes: None if the loss of a guess is not known. epoch_of: maps a round to its epoch, from 0."""
+        self._limit = math.inf if classes is None else HOPELESS * math.log(max(classes, 2))
         self._epoch_of = epoch_of
         self._told: int | None = None  # last epoch with a warning, from 0
 
@@ -115,7 +126,7 @@ def with_last_checkpoint(error: CudaError, checkpoint: tuple[int, Path] | None) 
 
 
 def with_way_on(
-    error: NumericsError, folder: RunFolder, tally: Tally, classes: int, rate: float
+    error: NumericsError, folder: RunFolder, tally: Tally, classes: int | None, rate: float
 ) -> NumericsError:
     """Copy of a diverged run's error that also has a command to resume from an earlier checkpoint.
 
@@ -125,7 +136,12 @@ def with_way_on(
         return error
     kept, marked, advice = folder.checkpoints(), {}, "go on from"
     if tally.best in kept and is_sound(tally.best_loss, classes):
-        marked[tally.best] = f"the best one, test accuracy {tally.best_accuracy or 0.0:.2%}"
+        best = (
+            f"test loss {loss_text(tally.best_loss or 0.0)}"
+            if tally.best_accuracy is None
+            else f"test accuracy {tally.best_accuracy:.2%}"
+        )
+        marked[tally.best] = f"the best one, {best}"
     if tally.sound in kept:
         marked.setdefault(tally.sound, "the last sound one")
     if not marked:

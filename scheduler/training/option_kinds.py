@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from scheduler.options import POSITIVE, shortened
+from scheduler.options import NOT_NEGATIVE, POSITIVE, shortened
 from scheduler.replicas.replica_counts import MOST_REPLICAS
 from tensorbow.devices import DeviceName, device_kinds, gpu_status
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import TEXT, Kind, RefusedError, number, whole
+from tensorbow.models import ModelSource
 
 AUTO = "auto"  # value of replicas_per_device: tuned during training for throughput
 
@@ -109,6 +111,44 @@ def _read_metric(value: Any) -> str:
 _DELTA = number(0)
 METRIC = Kind("the name of a number of metrics.jsonl, as test_loss", _read_metric)
 EARLY_STOPPING = Kind("METRIC:PATIENCE, as test_loss:3, or METRIC:PATIENCE:MIN_DELTA", _read_early_stopping)
+
+
+def _read_model(value: Any) -> Any:
+    if isinstance(value, str):
+        return TEXT.read(value)
+    if not callable(value) and not isinstance(value, ModelSource):
+        raise RefusedError
+    return value
+
+
+def _read_options_by_name(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise RefusedError
+    return dict(value)
+
+
+def _read_image_size(value: Any) -> tuple[int, int]:
+    height, width = (int(each) for each in value.lower().split("x")) if isinstance(value, str) else value
+    return _EXTENT.read(height), _EXTENT.read(width)
+
+
+def _read_class_weights(value: Any) -> str | tuple[float, ...]:
+    if value == BALANCED:
+        return BALANCED
+    items = [float(item) for item in value.split(",")] if isinstance(value, str) else value
+    weights = tuple(NOT_NEGATIVE.read(item) for item in items)
+    if not any(weights):
+        raise RefusedError
+    return weights
+
+
+BALANCED = "balanced"  # value of class_weights
+_EXTENT = whole(1, 1 << 14)
+MODEL = Kind("a model's name, FILE.py:NAME, or a callable (inputs, labels, training)", _read_model)
+OPTIONS_BY_NAME = Kind("options by name", _read_options_by_name)
+FRACTION = Kind("a fraction in (0, 1), as 0.1", number(0, 1, above=True, below=True).read)
+IMAGE_SIZE = Kind("a height and a width, as 28x28", _read_image_size)
+CLASS_WEIGHTS = Kind("balanced, or a weight for each class, as 1,2.5", _read_class_weights)
 DEVICES = Kind("names of devices, as cpu:0,cpu:1", _read_devices)
 REPLICAS = Kind(f"{_COUNT.expected}, or one for each device, as 3,1, or auto", _read_replicas)
 TRACED_ROUNDS = Kind("two rounds A:B with 0 <= A < B, as 10:60", _read_traced_rounds)

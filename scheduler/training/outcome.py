@@ -7,10 +7,10 @@ from typing import Any
 
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.training.config import TrainingConfig
+from scheduler.training.evaluation import Evaluation
 from scheduler.training.run_folder import BEST_MODEL, EMA_MODEL, RunFolder
 from scheduler.training.tally import Tally, TrainingResult
 from scheduler.training.tuning_result import TuningResult
-from tensorbow.data import ImageDataset
 from tensorbow.specs import Array
 
 LARGEST = 2.0**24  # largest plausible weight: above it, float32 has no fractional digits for a step to change
@@ -39,17 +39,19 @@ def models_of(engine: LearningEngine, round: int) -> list[dict[str, Array]]:
 def save_models(
     folder: RunFolder,
     config: TrainingConfig,
-    data: ImageDataset,
+    described: Mapping[str, Any],
     tally: Tally,
     engine: LearningEngine,
 ) -> None:
-    """Writes each model, and the moving average of z, with the metadata that `Classifier` needs.
+    """Writes each model, and the moving average of z, with the metadata that `TrainedModel` needs.
+
+    described: the model and its data, see `description_of`.
 
     The same run gives the same bytes.
 
     A model that was not evaluated, because the run was interrupted, has test accuracy None.
     """
-    metadata = _about(config, data, tally)
+    metadata = {**described, "round": tally.round}
     models = models_of(engine, tally.round)
     accuracies: Sequence[float | None] = tally.test_accuracies or [tally.test_accuracy]
     if tally.evaluated_at != tally.round or len(accuracies) != len(models):
@@ -64,23 +66,11 @@ def save_models(
 
 
 def save_best_model(
-    folder: RunFolder, config: TrainingConfig, data: ImageDataset, tally: Tally, engine: LearningEngine
+    folder: RunFolder, described: Mapping[str, Any], tally: Tally, engine: LearningEngine
 ) -> None:
     """Writes z, just evaluated, as the best model so far."""
-    metadata = {**_about(config, data, tally), "test_accuracy": tally.test_accuracy}
+    metadata = {**described, "round": tally.round, "test_accuracy": tally.test_accuracy}
     folder.save_model(engine.central_values(tally.round), metadata, kind=BEST_MODEL)
-
-
-def _about(config: TrainingConfig, data: ImageDataset, tally: Tally) -> dict[str, Any]:
-    return {
-        "model": config.model,
-        "dataset": config.dataset,
-        "classes": data.classes,
-        "image_shape": list(data.image_shape),
-        "mean": data.mean,
-        "std": data.std,
-        "round": tally.round,
-    }
 
 
 def metrics_record(
@@ -88,10 +78,11 @@ def metrics_record(
     tally: Tally,
     epoch: float,
     test_loss: float,
-    ema_loss: float | None,
+    ema: Evaluation | None,
     learning_rate: float,
+    split: str,
 ) -> dict[str, Any]:
-    """Record of `metrics.jsonl`, without the devices' figures."""
+    """Record of `metrics.jsonl`, without the devices' figures. split: the evaluated one."""
     record: dict[str, Any] = {
         "round": tally.round,
         "epoch": int(epoch) if epoch == int(epoch) else round(epoch, 4),
@@ -99,18 +90,18 @@ def metrics_record(
         "images": tally.images,
         "images_per_second": tally.epoch_images_per_second,
         "loss": tally.loss,
-        "accuracy": tally.accuracy,
-        "test_loss": test_loss,
-        "test_accuracy": tally.test_accuracy,
+        **tally.metrics,
+        f"{split}_loss": test_loss,
+        **{f"{split}_{name}": value for name, value in tally.test_metrics.items()},
         "learning_rate": learning_rate,
         "alpha": engine.learners.alpha,
         "replicas": engine.learners.count,
         "skipped_updates": tally.skipped_updates,
     }
     if tally.test_accuracies is not None:
-        record["test_accuracies"] = tally.test_accuracies
-    if ema_loss is not None:
-        record |= {"ema_loss": ema_loss, "ema_accuracy": tally.ema_accuracy}
+        record[f"{split}_accuracies"] = tally.test_accuracies
+    if ema is not None:
+        record |= {"ema_loss": ema.loss, **{f"ema_{name}": value for name, value in ema.metrics.items()}}
     return record
 
 
@@ -122,11 +113,16 @@ def result_of(
     interrupted: bool,
     tuning: TuningResult | None,
     stop_reason: str | None,
+    data_name: str,
+    split: str,
+    final_metrics: Mapping[str, float],
 ) -> TrainingResult:
-    """Result of a run. replicas: the final number. stop_reason: of a callback."""
+    """Result of a run. replicas: the final number. stop_reason: of a callback. split: the evaluated one.
+    final_metrics: on the test split, where this was not evaluated after each epoch.
+    """
     return TrainingResult(
-        model=config.model,
-        dataset=config.dataset,
+        model=config.source.name,
+        dataset=data_name,
         devices=list(config.devices),
         replicas=replicas,
         batch_size=config.batch_size,
@@ -142,4 +138,6 @@ def result_of(
         tuning=tuning,
         ema_accuracy=tally.ema_accuracy,
         stop_reason=stop_reason,
+        metrics={f"{split}_{name}": value for name, value in tally.test_metrics.items()}
+        | dict(final_metrics),
     )

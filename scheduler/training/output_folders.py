@@ -23,7 +23,7 @@ def numbered_folders(first: Path) -> Iterator[Path]:
 
 def first_output(config: TrainingConfig) -> Path:
     """Default output folder of the first run of a model and data set: runs/MODEL-DATASET."""
-    return Path("runs") / f"{config.model}-{config.dataset}"
+    return Path("runs") / f"{config.source.label}-{config.data_name}"
 
 
 def default_output(config: TrainingConfig) -> Path:

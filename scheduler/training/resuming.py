@@ -5,25 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 import numpy as np
 
 from scheduler.options import shortened
 from scheduler.replicas.parted_learners import AnyLearners
 from scheduler.training.tally import Tally
-from tensorbow.data import ImageDataset
+from tensorbow.data import TrainingData
 from tensorbow.devices import Device
 from tensorbow.errors import DataLossError, InvalidArgumentError
 from tensorbow.kernels import backend_for
 from tensorbow.optimizers import Schedule, slots_hold_rate
 from tensorbow.specs import Array
 from tensorbow.training import Checkpoint
-
-
-def data_facts(data: ImageDataset) -> dict[str, Any]:
-    """Facts that identify a data set: number of examples, mean and standard deviation of the pixels."""
-    return {"examples": len(data), "mean": data.mean, "std": data.std}
 
 
 def made_with(devices: Sequence[Device]) -> dict[str, str]:
@@ -57,7 +51,7 @@ def changed_since(checkpoint: Checkpoint, now: Mapping[str, str]) -> str | None:
 def restored(
     checkpoint: Checkpoint,
     learners: AnyLearners,
-    data: ImageDataset,
+    data: TrainingData,
     schedule: Schedule,
     target_accuracy: float | None,
 ) -> Tally:
@@ -69,11 +63,11 @@ def restored(
     Raises InvalidArgumentError for a checkpoint of a run on other data or with other variables,
     DataLossError for invalid metadata.
     """
-    facts = data_facts(data)
+    facts = data.facts()
     if checkpoint.metadata.get("data") != facts:
         raise InvalidArgumentError(
             f"{checkpoint.path} is of a run on other data than {data.name} "
-            f"({facts['examples']} examples); give the same --data-dir"
+            f"({facts['examples']} examples); give the same --data or --data-dir"
         )
     tally = Tally.from_metadata(checkpoint.metadata)
     arrays: Mapping[str, Array] = checkpoint.arrays

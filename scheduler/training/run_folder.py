@@ -41,6 +41,7 @@ CONFIG, METRICS, MODEL = "config.yaml", "metrics.jsonl", "model.safetensors"
 EMA_MODEL = "model-ema.safetensors"
 BEST_MODEL = "model-best.safetensors"
 TUNING = "tuning.json"
+GRAPH_FILE = "model-graph.json"  # of a model that is not the zoo's
 
 
 class RunFolder:
@@ -323,6 +324,12 @@ class RunFolder:
         if self.path is not None:
             path, text = self.path / TUNING, json.dumps(facts, indent=1) + "\n"
             self._write(lambda: write_file(path, text.encode()))
+
+    def save_graph(self, text: bytes) -> None:
+        """Writes the inference graph of a user's model, so that the model is used without its code."""
+        if self.path is not None:
+            path = self.path / GRAPH_FILE
+            self._write(lambda: write_file(path, text))
 
     def save_model(
         self, values: Mapping[str, Array], metadata: dict[str, Any], replica: int = 0, kind: str = ""

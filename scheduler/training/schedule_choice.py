@@ -10,7 +10,6 @@ from scheduler.training.config import TrainingConfig
 from scheduler.training.optimizer_choice import default_rate
 from tensorbow.errors import UnimplementedError
 from tensorbow.graph import Tensor
-from tensorbow.models import get_model
 from tensorbow.optimizers import (
     Constant,
     CosineDecay,
@@ -61,7 +60,7 @@ class BatchSchedule(Schedule):
 
 def build_schedule(config: TrainingConfig, replicas: int, positions: RoundPositions) -> Schedule:
     """Learning rate by round: the configured one, or the default for this number of replicas."""
-    of_model = get_model(config.model).default_learning_rate(replicas)
+    of_model = config.source.default_learning_rate(config.model_options, replicas)
     rate = config.learning_rate or default_rate(config.optimizer, of_model, replicas)
     batches = positions.order.batches_per_epoch
     by_round: Schedule = Constant(rate)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import reduce
 from operator import add
 from typing import Any
@@ -19,7 +19,11 @@ SOUND = 2.0  # times the loss of a guess, log(classes): a model with more is wor
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """Result of a run. seconds: of training alone, without evaluation and checkpoints."""
+    """Result of a run. seconds: of training alone, without evaluation and checkpoints.
+
+    test_accuracy: of the split that is evaluated after each epoch, the validation split if there is one.
+    metrics: the last ones by name, with the split before it, as `test_accuracy` or `validation_r2`.
+    """
 
     model: str
     dataset: str
@@ -38,6 +42,7 @@ class TrainingResult:
     tuning: TuningResult | None = None
     ema_accuracy: float | None = None
     stop_reason: str | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON values, without `interrupted` and `skipped_updates`.
@@ -47,6 +52,7 @@ class TrainingResult:
         """
         values = {name: finite_or_none(value) for name, value in asdict(self).items()}
         del values["interrupted"], values["skipped_updates"], values["tuning"]
+        values["metrics"] = {name: finite_or_none(value) for name, value in self.metrics.items()}
         for name in ("ema_accuracy", "stop_reason"):
             if values[name] is None:
                 del values[name]
@@ -62,7 +68,10 @@ class Tally:
     epoch_*: over the tasks of the current epoch; losses that are not finite are left out.
     evaluated_at: round of the last evaluation, 0 for none.
     ema_accuracy: test accuracy of the moving average of z, if there is one.
-    test_accuracy: of z; without averaging the mean of test_accuracies, one per replica.
+    epoch_sums: of each metric over the examples of the epoch, by name.
+    test_accuracy: of z on the evaluated split; without averaging the mean of test_accuracies, one per
+        replica; None for a model without accuracy.
+    test_metrics: all metrics on the evaluated split, by name.
     best: round with the best test accuracy so far, among equals with the lowest test loss; best_accuracy and
         best_loss are its values. None before the first evaluation, and in checkpoints of older versions.
     sound: last round with a checkpoint from which training continued well: up to the next checkpoint all
@@ -75,7 +84,6 @@ class Tally:
     images: int = 0
     epoch_loss: float = 0.0
     epoch_losses: int = 0
-    epoch_correct: float = 0.0
     epoch_images: int = 0
     epoch_seconds: float = 0.0
     skipped_updates: int = 0
@@ -88,17 +96,26 @@ class Tally:
     best_loss: float | None = None
     sound: int | None = None
     ema_accuracy: float | None = None
+    epoch_sums: dict[str, float] = field(default_factory=dict)
+    test_metrics: dict[str, float] = field(default_factory=dict)
 
     def begin_epoch(self) -> None:
         """Resets the sums of the epoch."""
-        self.epoch_loss = self.epoch_correct = self.epoch_seconds = 0.0
+        self.epoch_loss = self.epoch_seconds = 0.0
+        self.epoch_sums = {}
         self.epoch_losses = self.epoch_images = 0
 
-    def add(self, losses: Sequence[float], correct: Sequence[float], images: int) -> None:
-        """Adds tasks of `images` images each, one by one: the bits do not depend on how tasks are grouped."""
+    def add(self, losses: Sequence[float], metrics: Mapping[str, Sequence[float]], images: int) -> None:
+        """Adds tasks of `images` images each, one by one: the bits do not depend on how tasks are grouped.
+
+        metrics: by name, means of each task's batch.
+        """
         self.images += images * len(losses)
         self.epoch_images += images * len(losses)
-        self.epoch_correct = reduce(add, correct, self.epoch_correct)
+        for name, means in metrics.items():
+            self.epoch_sums[name] = reduce(
+                add, map(float(images).__mul__, means), self.epoch_sums.get(name, 0.0)
+            )
         total, counted = reduce(add, losses, self.epoch_loss), len(losses)
         if not math.isfinite(total):
             finite = [loss for loss in losses if math.isfinite(loss)]
@@ -120,7 +137,7 @@ class Tally:
             self.best, self.best_accuracy = self.round, self.test_accuracy
             self.best_loss = finite_or_none(test_loss)
 
-    def mark_sound(self, checkpoint: int, loss: float, classes: int) -> None:
+    def mark_sound(self, checkpoint: int, loss: float, classes: int | None) -> None:
         """Marks a round's checkpoint as sound if the mean loss up to the next one is."""
         if checkpoint and is_sound(loss, classes):
             self.sound = checkpoint
@@ -131,9 +148,9 @@ class Tally:
         return self.epoch_loss / self.epoch_losses if self.epoch_losses else math.nan
 
     @property
-    def accuracy(self) -> float:
-        """Mean training accuracy of the epoch so far."""
-        return self.epoch_correct / self.epoch_images if self.epoch_images else math.nan
+    def metrics(self) -> dict[str, float]:
+        """Mean of each metric over the training of the epoch so far, by name."""
+        return {name: total / self.epoch_images for name, total in self.epoch_sums.items()}
 
     @property
     def images_per_second(self) -> float:
@@ -149,25 +166,40 @@ class Tally:
     def from_metadata(cls, metadata: Mapping[str, Any]) -> Tally:
         """Reads the tally from a checkpoint's metadata. Raises DataLossError for an invalid value."""
         values: dict[str, Any] = {}
-        for field in fields(cls):
-            value = metadata.get(field.name)
-            annotation = str(field.type)
-            if annotation.startswith("list"):
+        for each in fields(cls):
+            value, annotation = metadata.get(each.name), str(each.type)
+            if annotation.startswith("dict"):
+                value = _of_older_version(each.name, metadata) if value is None else value
+                sound = isinstance(value, dict) and all(
+                    isinstance(name, str) and type(item) in (int, float) for name, item in value.items()
+                )
+            elif annotation.startswith("list"):
                 sound = isinstance(value, list) and all(_can_be(item, annotation) for item in value)
             else:
                 sound = _can_be(value, annotation)
             if not sound and not (value is None and "None" in annotation):
-                raise DataLossError(f"a run's {field.name} cannot be {str(value)[:80]!r}")
-            values[field.name] = value
+                raise DataLossError(f"a run's {each.name} cannot be {str(value)[:80]!r}")
+            values[each.name] = value
         tally = cls(**values)
         if tally.evaluated_at > tally.round:
             raise DataLossError(f"a run at round {tally.round} was not evaluated at {tally.evaluated_at}")
         return tally
 
 
-def is_sound(loss: float | None, classes: int) -> bool:
-    """True if a mean loss is at most SOUND times that of a guess; False for NaN and None."""
-    return loss is not None and loss <= SOUND * math.log(max(classes, 2))
+def _of_older_version(name: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics of a checkpoint of an older version, which knows accuracy alone."""
+    key = {"epoch_sums": "epoch_correct", "test_metrics": "test_accuracy"}[name]
+    return {} if metadata.get(key) is None else {"accuracy": metadata[key]}
+
+
+def is_sound(loss: float | None, classes: int | None) -> bool:
+    """True if a mean loss is at most SOUND times that of a guess; False for NaN and None.
+
+    classes: None if the labels are no classes: then a guess is not known, and every finite loss is sound.
+    """
+    if loss is None or classes is None:
+        return loss is not None and math.isfinite(loss)
+    return loss <= SOUND * math.log(max(classes, 2))
 
 
 def _can_be(value: Any, annotation: str) -> bool:

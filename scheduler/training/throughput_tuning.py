@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import Any
 
 from scheduler.averaging.synchronisation import REPLICA_MODES, alpha_bound
 from scheduler.batches.sources import DatasetBatches
@@ -23,9 +24,9 @@ from scheduler.training.config import TrainingConfig
 from scheduler.training.launch_pace import LaunchPace
 from scheduler.training.optimizer_choice import default_rate
 from scheduler.training.precision import PrecisionSetting
+from scheduler.training.run_data import load_data
 from scheduler.training.throughput_windows import ThroughputWindows
 from scheduler.training.tuning_result import TuningResult
-from tensorbow.data import load
 from tensorbow.devices import get_device
 from tensorbow.errors import (
     AbortedError,
@@ -35,7 +36,6 @@ from tensorbow.errors import (
     UnimplementedError,
 )
 from tensorbow.kinds import Kind, number, whole
-from tensorbow.models import get_model
 from tensorbow.optimizers import Constant
 
 
@@ -121,15 +121,18 @@ class ThroughputTuning:
         config: TrainingConfig,
         options: TuningOptions | None = None,
         on_window: Callable[[Measurement], None] = lambda measurement: None,
+        *,
+        data: Any = None,
     ):
-        """on_window: called after each window, in the thread of `run`, with all windows of its count.
+        """data: instead of the config's, as for a `Trainer`.
+        on_window: called after each window, in the thread of `run`, with all windows of its count.
 
         Raises a TensorBowError for data that cannot be read, or too little for one replica on each device.
         """
         self.config = config
         self.options = options or TuningOptions()
         self._on_window = on_window
-        self._dataset, _ = load(config.dataset, config.data_dir)
+        self._dataset = load_data(config, data).train
         self._batches(1)
         self._why_not_fused = ""
         self.most, self.why_no_more = self._limit()
@@ -161,7 +164,7 @@ class ThroughputTuning:
     @property
     def _rate(self) -> float:
         """Learning rate of one replica, the lowest: the rate does not affect throughput."""
-        of_model = get_model(self.config.model).default_learning_rate(1)
+        of_model = self.config.source.default_learning_rate(self.config.model_options, 1)
         return self.config.learning_rate or default_rate(self.config.optimizer, of_model, 1)
 
     # Limits -------------------------------------------------------------------------------------
@@ -233,7 +236,7 @@ class ThroughputTuning:
         return self.tuner.next_step()
 
     def _nothing_known(self, reason: str) -> CancelledError | AbortedError:
-        text = f"tuning ended before one window of {self.config.model} was measured: {reason}"
+        text = f"tuning ended before one window of {self.config.source.name} was measured: {reason}"
         if self._stopping:
             return CancelledError(text)
         return AbortedError(f"{text}; give more max_seconds, or fewer window_seconds")

@@ -7,7 +7,7 @@ import sys
 import time
 from bisect import bisect_right
 from dataclasses import asdict, replace
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from scheduler.batches.sources import DatasetBatches
 from scheduler.engine.learning_engine import LearningEngine
@@ -18,16 +18,19 @@ from scheduler.training.auto import FUSED, OnlineTuning, tuning_of
 from scheduler.training.callbacks import BestMetric, CallbackCaller, Callbacks, EarlyStopping, TrainingRun
 from scheduler.training.classifier_step import build_engine
 from scheduler.training.config import DEFAULT_REPLICAS, TrainingConfig
-from scheduler.training.evaluation import Evaluation, Evaluator
+from scheduler.training.evaluation import ACCURACY, Evaluation, Evaluator
+from scheduler.training.inference_graph import description_of, stored_inference
 from scheduler.training.launch_pace import LaunchPace
 from scheduler.training.notices import (
     LossWatch,
     dispatch_notice,
     epoch_line,
+    metric_text,
     nothing_left,
     with_last_checkpoint,
     with_way_on,
 )
+from scheduler.training.option_kinds import MODEL
 from scheduler.training.outcome import (
     has_exploded,
     metrics_record,
@@ -37,26 +40,28 @@ from scheduler.training.outcome import (
     save_models,
 )
 from scheduler.training.precision import PrecisionSetting
-from scheduler.training.resuming import changed_since, data_facts, made_with, restored
+from scheduler.training.resuming import changed_since, made_with, restored
+from scheduler.training.run_data import load_data
 from scheduler.training.run_folder import RunFolder
 from scheduler.training.run_trace import RunTrace
 from scheduler.training.schedule_choice import build_schedule
 from scheduler.training.tally import Tally, TrainingResult
 from scheduler.training.tensorboard import TensorBoard
 from scheduler.training.tuning_result import TuningResult
-from tensorbow.data import load
+from tensorbow.data import TrainingData
 from tensorbow.devices import GpuMonitor, get_device
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import NumericsError, ResourceExhaustedError, UnimplementedError
 from tensorbow.kinds import Flag, checked, instance
-from tensorbow.models import get_model
 from tensorbow.optimizers import SLOT_FORM, Schedule
 from tensorbow.training import Checkpoint, TrainingProgress
 
 RATE_OPTIONS = ("learning_rate", "learning_rate_drops", "schedule", "final_rate", "warmup_epochs")
+GIVEN = "data"  # name of data that a program gives
 LEAST = 1e-9  # lower bound of the remaining epochs or seconds: avoids division by zero
 
 AsConfig: TypeAlias = Annotated[TrainingConfig, instance(TrainingConfig, expected="a tb.TrainingConfig")]
+AsModel: TypeAlias = Annotated[Any, MODEL]
 AsProgress: TypeAlias = Annotated[TrainingProgress, instance(TrainingProgress, expected="a TrainingProgress")]
 
 
@@ -69,18 +74,24 @@ class Trainer:
         config: AsConfig,
         progress: AsProgress | None = None,
         *,
+        model: AsModel | None = None,
+        data: Any = None,
         callbacks: Callbacks = (),
         numbered: Flag = False,
     ):
         """Loads the data, builds all replicas on their devices, and restores the checkpoint of a resumed run.
 
+        model: a callable `model(inputs, labels, training)` that returns (loss, outputs, metrics), or a class
+            of such; instead of `config.model`. data: (train, test) or (train, validation, test), each
+            (inputs, labels) of arrays or a data set, see `tb.data.splits_of`; instead of the config's.
         callbacks: called in this order, after those of the options.
         numbered: `config.output` is a default, which may get another number; see RunFolder.
         Raises a TensorBowError for options, data or files that do not work; files of earlier runs are
         unchanged then.
         """
-        self.config = config
-        self.model = get_model(config.model)
+        if model is not None:
+            config = replace(config, model=model)
+        self.config, self._given_data = config, data
         self._progress = progress or TrainingProgress()
         self._stopping = False
         self._engine: LearningEngine | None = None
@@ -112,8 +123,12 @@ class Trainer:
         self._monitor = GpuMonitor(devices)
         self._precision = PrecisionSetting(devices, config.compute)
         self._made_with = made_with(devices)
-        self._train_set, self._test_set = load(config.dataset, config.data_dir)
-        batches, say = len(self._train_set) // config.batch_size, self._progress.line
+        say = self._progress.line
+        self._data = load_data(config, self._given_data, say)
+        self._train_set, self._evaluated_set = self._data.train, self._data.evaluated
+        self._data_name = config.data_name if self._given_data is None else GIVEN
+        self._split = "test" if self._data.validation is None else "validation"
+        batches = len(self._train_set) // config.batch_size
         self._tuning = tuning = tuning_of(
             config, batches, self.folder.checkpoint, say, self.folder.save_tuning, self._share_done
         )
@@ -141,7 +156,11 @@ class Trainer:
         if tuning is not None:
             self._pace.before_run = tuning.begin_run
         threads = len(devices) * DEFAULT_REPLICAS if config.tunes else config.replicas
-        self._evaluator = Evaluator(self.model, self._test_set, devices[0], threads=threads)
+        self._evaluator = self._evaluator_of(self._evaluated_set, threads)
+        self._described = description_of(config, self._train_set, self._data_name)
+        self._graph_text: bytes | None = None
+        if not config.source.is_ours:
+            self._described, self._graph_text = stored_inference(self._described, config)
         notice = self._batches.keep_on_devices(self.engine.learners, config.data_on_device)
         if notice:
             self._progress.line(notice)
@@ -155,6 +174,10 @@ class Trainer:
         self._begin(self.folder.checkpoint)
         self.folder.checkpoint = None  # its arrays are copied
 
+    def _evaluator_of(self, data: TrainingData, threads: int) -> Evaluator:
+        device, options = get_device(self.config.devices[0]), self.config.model_options
+        return Evaluator(self.config.source, data, device, threads, options)
+
     def _begin(self, checkpoint: Checkpoint | None) -> None:
         """Restores the checkpoint, opens the folder, and prints the first lines of the run."""
         batches = self._batches  # a lambda that captured self would make a reference cycle
@@ -162,6 +185,8 @@ class Trainer:
         self._tally = tally = self._restore(checkpoint)
         done = None if checkpoint is None else nothing_left(self.config, tally, self._epoch)
         self.folder.begin(tally.evaluated_at, keep_config=done is not None)
+        if self._graph_text is not None:
+            self.folder.save_graph(self._graph_text)
         self.run.history = self.folder.records()
         self.run.folder = self.folder.path
         self._trace.begin(tally.round)
@@ -261,7 +286,7 @@ class Trainer:
                 self._evaluate_and_record()
                 self._checkpoint()
             if tally.round:
-                save_models(self.folder, config, self._train_set, tally, self.engine)
+                save_models(self.folder, config, self._described, tally, self.engine)
             return self._result()
         except CudaError as error:
             raise with_last_checkpoint(error, self.folder.last_checkpoint) from error
@@ -377,21 +402,21 @@ class Trainer:
         started = self._began = time.perf_counter()
         deadline = started + (config.max_seconds or math.inf) - tally.seconds
         since, total, count = tally.round, 0.0, 0
-        metrics = list(self.engine.program.metrics)
+        names = list(self.engine.program.metrics)
         progress.resume_clock()
 
         def on_results(results: RoundResults) -> None:
-            losses, correct = results.losses, results.metrics[0]
-            tally.add(losses, correct, config.batch_size)
+            losses, metrics = results.losses, dict(zip(names, results.metrics, strict=True))
+            tally.add(losses, metrics, config.batch_size)
             nonlocal total, count
             total, count = total + sum(losses), count + len(losses)
             for warning in self._watch.warnings(results):
                 progress.line(warning)
             self._trace.on_results(results)
-            progress.tasks(losses, correct, config.batch_size)
+            progress.tasks(losses, metrics, config.batch_size)
             progress.rounds(results.rounds.stop)
             stops = tuning is not None and tuning.on_results(results)
-            self._callbacks.rounds(results, metrics, self.schedule, self.engine)
+            self._callbacks.rounds(results, names, self.schedule, self.engine)
             if stops or self._halts() or time.perf_counter() >= deadline:
                 self.engine.request_stop()
 
@@ -420,7 +445,7 @@ class Trainer:
         """Evaluates and writes a line of metrics, unless a stop is requested meanwhile."""
         assert self._evaluator is not None
         tally, config = self._tally, self.config
-        self._progress.evaluating(len(self._test_set))
+        self._progress.evaluating(len(self._evaluated_set))
         results: list[Evaluation] = []
         for values in models_of(self.engine, tally.round):
             result = self._evaluator.evaluate(values, lambda: self._stopping)
@@ -433,37 +458,39 @@ class Trainer:
             if average is None:
                 return
             tally.ema_accuracy = average.accuracy
-        loss = math.fsum(result.loss for result in results) / len(results)
-        accuracy = math.fsum(result.accuracy for result in results) / len(results)
+        found = Evaluation.mean(results)
+        loss, accuracy = found.loss, found.accuracy
         if not math.isfinite(loss) and config.on_nan == "stop":
             raise NumericsError(
-                f"the test loss of the central model is {loss} after step {tally.round}; lower the learning "
-                f"rate ({self.schedule(max(0, tally.round - 1)):g}), mu or staleness"
+                f"the {self._split} loss of the central model is {loss} after step {tally.round}; lower the "
+                f"learning rate ({self.schedule(max(0, tally.round - 1)):g}), mu or staleness"
             )
         tally.test_accuracy, tally.evaluated_at = accuracy, tally.round
+        tally.test_metrics = dict(found.metrics)
         self._test_loss = loss
-        if config.sync == "none":
-            tally.test_accuracies = [result.accuracy for result in results]
+        if config.sync == "none" and accuracy is not None:
+            tally.test_accuracies = [result.metrics[ACCURACY] for result in results]
         target = config.target_accuracy
-        if target is not None and accuracy >= target and tally.seconds_to_target is None:
+        reached = target is not None and accuracy is not None and accuracy >= target
+        if reached and tally.seconds_to_target is None:
             tally.seconds_to_target = tally.seconds
-        self._record(loss, None if average is None else average.loss)
+        self._record(loss, average)
 
-    def _record(self, test_loss: float, ema_loss: float | None) -> None:
+    def _record(self, test_loss: float, ema: Evaluation | None) -> None:
         tally, epoch = self._tally, self._epoch
         rate = self.schedule(max(0, tally.round - 1))
-        record = metrics_record(self.engine, tally, epoch, test_loss, ema_loss, rate)
+        record = metrics_record(self.engine, tally, epoch, test_loss, ema, rate, self._split)
         if self._monitor is not None and (figures := self._monitor.take()):
             record["devices"] = figures
         for warning in self.folder.record(record):
             self._progress.line(warning)
         self.run.history.append(record)
-        self._progress.line(epoch_line(self.config, tally, epoch, test_loss))
+        self._progress.line(epoch_line(self.config, tally, epoch, test_loss, self._split))
         self._follow_run()
         with self._callbacks.reading(self.engine):
             self._callbacks.epoch(record)
         if self._best is not None and self._best.is_best and self.config.sync != "none":
-            save_best_model(self.folder, self.config, self._train_set, tally, self.engine)
+            save_best_model(self.folder, self._described, tally, self.engine)
         if self._progress.failure is not None:
             self.request_stop()
 
@@ -481,7 +508,7 @@ class Trainer:
             elif self._test_loss is not None:
                 tally.mark_best(self._test_loss, is_there=self.folder.holds(tally.best))
         self._trained = self._test_loss = None
-        facts = {"data": data_facts(self._train_set), "made_with": self._made_with}
+        facts = {"data": self._train_set.facts(), "made_with": self._made_with}
         metadata = {**asdict(tally), **SLOT_FORM, **facts}
         if self._tuning is not None:
             metadata["tuning"] = self._tuning.checkpoint()
@@ -495,8 +522,34 @@ class Trainer:
 
     def _result(self) -> TrainingResult:
         tally, interrupted = self._tally, self._stopping and not self._complete()
-        count, reason = self._batches.replicas, self.run.stop_reason
-        return result_of(self.config, tally, count, self._epoch, interrupted, self.tuning, reason)
+        replicas, final = self._batches.replicas, {} if interrupted else self._tested()
+        return result_of(
+            self.config,
+            tally,
+            replicas,
+            self._epoch,
+            interrupted,
+            self.tuning,
+            self.run.stop_reason,
+            self._data_name,
+            self._split,
+            final,
+        )
+
+    def _tested(self) -> dict[str, float]:
+        """Loss and metrics on the test split at the end of a run that is evaluated on a validation split."""
+        if self._data.validation is None or not self._tally.round:
+            return {}
+        evaluator = self._evaluator_of(self._data.test, self.config.replicas)
+        try:
+            found = [evaluator.evaluate(values) for values in models_of(self.engine, self._tally.round)]
+        finally:
+            evaluator.close()
+        result = Evaluation.mean([each for each in found if each is not None])
+        figures = {"test_loss": result.loss, **{f"test_{name}": v for name, v in result.metrics.items()}}
+        texts = [f"{name.replace('_', ' ')} {metric_text(name, value)}" for name, value in figures.items()]
+        self._progress.line(f"at the end  {'  '.join(texts)}")
+        return figures
 
     def close(self) -> None:
         """Closes streams, frees memory and unlocks the folder; idempotent."""

@@ -69,7 +69,7 @@ def explain(context: click.Context, /, **_: Any) -> None:
 
 def _compiled(config: TrainingConfig, device: Device, status: Status) -> Plans:
     """Compiles the plans of one device, and computes their memory as the check before training does."""
-    height, width, channels = PICTURES.get(config.dataset, (28, 28, 1))
+    height, width, channels = PICTURES.get(str(config.dataset), (28, 28, 1))
     data, _ = make_synthetic(10, 10, height=height, width=width, channels=channels)
     replicas = config.replica_counts[0]
     graph = Graph()

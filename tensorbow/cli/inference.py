@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from scheduler import Classifier, Ensemble, TrainingConfig
+from scheduler import Ensemble, TrainedModel, TrainingConfig
 from scheduler.options import shortened
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import RUN_OPTIONS, PathOption, add_options, naming_origin, require_writable
@@ -64,7 +64,7 @@ ensemble_option = click.option(
 
 def _opened(
     model: Path, device: str, replica: int | None, ema: bool, ensemble: bool
-) -> Classifier | Ensemble:
+) -> TrainedModel | Ensemble:
     """The model that the options choose."""
     given = {"--replica": replica is not None, "--ema": ema, "--ensemble": ensemble}
     chosen = [flag for flag, is_given in given.items() if is_given]
@@ -72,7 +72,7 @@ def _opened(
         raise OptionValueError(f"{chosen[1]}: expected without {chosen[0]}; leave one of them out")
     if ensemble:
         return Ensemble(model, device=device)
-    return Classifier(model, device=device, replica=replica, ema=ema)
+    return TrainedModel(model, device=device, replica=replica, ema=ema)
 
 
 MODEL_HELP = "MODEL: the folder of a run, its model.safetensors, or a folder that export wrote."
@@ -216,6 +216,6 @@ def export(model: Path, output: Path | None, replica: int | None, ema: bool) -> 
     predict, evaluate and tb.train.SavedModel load it without the code of the model.
     """
     which = "export-ema" if ema else "export" if replica is None else f"export-replica{replica}"
-    with Classifier(model, replica=replica, ema=ema) as classifier:
+    with TrainedModel(model, replica=replica, ema=ema) as classifier:
         folder = output if output is not None else (model if model.is_dir() else model.parent) / which
         click.echo(classifier.export(folder))

@@ -30,7 +30,7 @@ class ArrayRows:
         """Specs of the arrays of a batch of so many rows."""
         return [TensorSpec((count, *each.shape[1:]), as_dtype(each.dtype)) for each in self.arrays]
 
-    def made(self, indices: NDArray[np.int64], key: BatchKey) -> tuple[NDArray[Any], ...]:
+    def made(self, indices: NDArray[np.int64], key: BatchKey | None = None) -> tuple[NDArray[Any], ...]:
         """A batch, in new arrays."""
         return tuple(each[indices] for each in self.arrays)
 

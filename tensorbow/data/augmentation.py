@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorbow.data.random_words import Purpose, random_words_of_streams
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import Flag, check_fields, whole
 from tensorbow.ops.examples import move_picture
 
@@ -21,6 +22,25 @@ class BatchKey:
     seed: int
     epoch: int
     number: int
+
+
+def augmentation_of(text: str) -> CropAndFlip | None:
+    """Augmentation by names separated by commas: flip, crop (by 4 pixels) and crop:N; None for `none`.
+
+    Raises InvalidArgumentError for other names.
+    """
+    padding, flip = 0, False
+    for part in filter(None, text.split(",")):
+        name, _, pixels = part.strip().partition(":")
+        if name == "crop" and (not pixels or pixels.isdecimal()):
+            padding = int(pixels or CropAndFlip.padding)
+        elif part.strip() == "flip":
+            flip = True
+        elif part.strip() != "none" or text.strip() != "none":
+            raise InvalidArgumentError(
+                f"augmentation: expected flip, crop, crop:N or both, or none, got {part!r:.60}"
+            )
+    return CropAndFlip(padding, flip) if padding or flip else None
 
 
 class Augmentation(Protocol):

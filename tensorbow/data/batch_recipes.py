@@ -12,6 +12,7 @@ from tensorbow.data.array_rows import ArrayRows, KeptData
 from tensorbow.data.augmentation import BatchKey, CropAndFlip
 from tensorbow.data.image_dataset import ImageDataset
 from tensorbow.ops.examples import DOWN, MIRRORED, PICK, RIGHT, ROW
+from tensorbow.program import DATA
 from tensorbow.specs import Array
 
 
@@ -162,7 +163,8 @@ BatchInputs: TypeAlias = "Sequence[Array] | BatchRecipe"
 def why_host_only(dataset: KeptData) -> str:
     """Reason why devices cannot make the batches of a data set; "" if they can."""
     if isinstance(dataset, ArrayRows):
-        return ""
+        most = f"it has {len(dataset.arrays)} arrays, of which devices keep at most {len(DATA)}"
+        return most if len(dataset.arrays) > len(DATA) else ""
     augmentation = dataset.augmentation
     if type(dataset).fill is not ImageDataset.fill:
         return f"{type(dataset).__name__} fills batches in its own way"

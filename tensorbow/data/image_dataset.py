@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
@@ -69,7 +70,8 @@ class ImageDataset:
 
     images: uint8 [examples, height, width, channels]; labels: int64 [examples], each in 0..classes-1.
     mean, std: of the training split's pixels, scaled to 0..1; used for both splits. augmentation: changes
-    training batches at random. The arrays are kept as read-only views, not copied.
+    training batches at random. class_names: by class, if they have names. The arrays are kept as
+    read-only views, not copied.
     Raises InvalidArgumentError for shapes, dtypes or labels that do not fit together.
     """
 
@@ -80,6 +82,7 @@ class ImageDataset:
     mean: Number
     std: PositiveNumber
     augmentation: AsAugmentation | None = None
+    class_names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         def refuse(expected: str, got: object) -> None:
@@ -143,10 +146,48 @@ class ImageDataset:
         """Specs of the images and labels of a batch of so many examples."""
         return [TensorSpec((count, *self.image_shape), float32), TensorSpec((count,), int64)]
 
+    @property
+    def specs(self) -> tuple[TensorSpec, TensorSpec]:
+        """Specs of normalised images float32 [None, height, width, channels], and labels int64 [None]."""
+        return TensorSpec((None, *self.image_shape), float32), TensorSpec((None,), int64)
+
+    def prepared(self, inputs: Any) -> Any:
+        """Inputs of the model from images: the images, which are normalised already."""
+        return inputs
+
+    def take(self, rows: NDArray[np.int64], name: str) -> ImageDataset:
+        """A data set of some of the examples, in this order, with the same statistics and augmentation."""
+        return replace(self, name=name, images=self.images[rows], labels=self.labels[rows])
+
+    def facts(self) -> dict[str, Any]:
+        """Facts by which a resumed run knows its data: number of examples, mean and standard deviation."""
+        return {"examples": len(self), "mean": self.mean, "std": self.std}
+
+    def about(self) -> dict[str, Any]:
+        """What a trained model must know to compute with other pictures, as JSON values."""
+        return {
+            "classes": self.classes,
+            "image_shape": list(self.image_shape),
+            "mean": self.mean,
+            "std": self.std,
+            **({"class_names": list(self.class_names)} if self.class_names else {}),
+        }
+
+    def scratch(self, count: int) -> NDArray[np.uint8]:
+        """Memory for `write` of so many examples."""
+        return np.empty((count, *self.image_shape), np.uint8)
+
+    def write(
+        self, indices: NDArray[np.int64], slot: Sequence[Array], scratch: Any, key: BatchKey | None
+    ) -> None:
+        """Writes examples into a slot (images, labels), see `fill`."""
+        images, labels = slot
+        self.fill(indices, images, labels, scratch, key)
+
     def made(
-        self, indices: NDArray[np.int64], key: BatchKey
+        self, indices: NDArray[np.int64], key: BatchKey | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """A batch, augmented by `key`, in new arrays; see `fill`."""
+        """A batch, augmented by `key` if given, in new arrays; see `fill`."""
         images = np.empty((indices.size, *self.image_shape), np.float32)
         labels = np.empty(indices.size, np.int64)
         self.fill(indices, images, labels, key=key)

@@ -13,7 +13,8 @@ import mmap
 import os
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -59,23 +60,37 @@ def read_numpy_file(path: Path, check: Check) -> NDArray[np.generic]:
     InvalidArgumentError for a .npz file with several arrays, none of them `images`, ResourceExhaustedError if
     the array does not fit into memory; each names the file.
     """
+    with open_to_read(path) as file, _faults_named(path):
+        nbytes = os.fstat(file.fileno()).st_size
+        if path.suffix.lower() != ".npz":
+            return _mapped(path, file, nbytes, check)
+        return _unpacked(path, file, nbytes, check)
+
+
+def read_numpy_archive(path: Path) -> dict[str, NDArray[np.generic]]:
+    """Reads all arrays of a .npz file, by name. Raises as `read_numpy_file`."""
+    with open_to_read(path) as file, _faults_named(path):
+        nbytes = os.fstat(file.fileno()).st_size
+        with zipfile.ZipFile(file) as archive:
+            names = [entry.filename.removesuffix(".npy") for entry in archive.infolist()]
+        return {name: _unpacked(path, file, nbytes, lambda dtype, shape: None, name) for name in names}
+
+
+@contextmanager
+def _faults_named(path: Path) -> Iterator[None]:
+    """Context that turns errors of a file's content into DataLossError, which names the file."""
     try:
-        with open_to_read(path) as file:
-            nbytes = os.fstat(file.fileno()).st_size
-            if path.suffix.lower() != ".npz":
-                return _mapped(path, file, nbytes, check)
-            try:
-                return _unpacked(path, file, nbytes, check)
-            except OSError as error:
-                if error.errno != errno.EINVAL:  # EINVAL: a seek to a negative offset
-                    raise
-                raise _FaultError("its directory points outside of the file") from None
+        yield
     except TensorBowError:
         raise
     except MemoryError:
         raise ResourceExhaustedError(f"{shown(path)} does not fit into memory") from None
-    except OSError:  # an error of the system, not of the content
-        raise
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # a seek to a negative offset
+            raise DataLossError(
+                f"{shown(path)} is damaged: its directory points outside of the file"
+            ) from None
+        raise  # an error of the system, not of the content
     except Exception as error:  # NumPy and zipfile raise many kinds for a file that is damaged
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataLossError(f"{shown(path)} is damaged or no array of numbers: {reason}") from error
@@ -95,9 +110,11 @@ def _mapped(path: Path, file: IO[bytes], nbytes: int, check: Check) -> NDArray[n
     return _shaped(np.frombuffer(pages, np.uint8, offset=header.header_nbytes), header)
 
 
-def _unpacked(path: Path, file: IO[bytes], nbytes: int, check: Check) -> NDArray[np.generic]:
+def _unpacked(
+    path: Path, file: IO[bytes], nbytes: int, check: Check, name: str | None = None
+) -> NDArray[np.generic]:
     with zipfile.ZipFile(file) as archive:
-        entry = _entry_of(path, archive.infolist())
+        entry = _entry_of(path, archive.infolist(), name)
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise _FaultError(f"{entry.filename[:40]!r} is not packed as NumPy packs arrays")
         with archive.open(entry) as member:
@@ -126,14 +143,16 @@ def _unpacked(path: Path, file: IO[bytes], nbytes: int, check: Check) -> NDArray
         return _shaped(values, header)
 
 
-def _entry_of(path: Path, entries: list[zipfile.ZipInfo]) -> zipfile.ZipInfo:
-    """Only member of an archive, or the one named `images`."""
+def _entry_of(path: Path, entries: list[zipfile.ZipInfo], wanted: str | None) -> zipfile.ZipInfo:
+    """The wanted member of an archive; with None the only one, or the one named `images`."""
     found: dict[str, zipfile.ZipInfo] = {}
     for entry in entries:
         name = entry.filename.removesuffix(".npy")
         if name in found:
             raise _FaultError(f"it holds {name[:40]!r} twice")
         found[name] = entry
+    if wanted is not None:
+        return found[wanted]
     if len(found) != 1 and "images" not in found:
         names = ", ".join(shown(name[:40])[1:-1] for name in list(found)[:5])
         raise InvalidArgumentError(f"{shown(path)} holds {len(found)} arrays ({names}), none named 'images'")

@@ -7,7 +7,8 @@ import math
 import os
 import stat
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -124,18 +125,41 @@ def _require_size(file: Path, image: Any) -> None:
             )
 
 
+def image_extents_of(file: Path) -> Extents:
+    """(height, width, channels) of a picture file, 1 channel if it is grey. Raises as `read_pictures`."""
+    with _opened(file) as image:
+        return image.height, image.width, 1 if image.mode[:1] in ("1", "L", "I", "F") else 3
+
+
 def _decoded(file: Path, image_shape: Extents, resize: bool) -> Pictures:
+    height, width, channels = image_shape
+    if channels not in (1, 3):
+        raise InvalidArgumentError(
+            f"{shown(file)}: the model takes {channels} channels, picture files have 1 or 3"
+        )
+    with _opened(file) as image:
+        if image.size != (width, height) and not resize:
+            raise InvalidArgumentError(
+                f"{shown(file)} has {image.width}x{image.height} pixels, the model takes "
+                f"{width}x{height}; add --resize"
+            )
+        pixels = _bytes_of(file, image, "L" if channels == 1 else "RGB")
+    planes = pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1)
+    if planes.shape[1:] != (height, width):
+        planes = resize_bilinear(planes, height, width)
+    picture: NDArray[np.uint8] = planes.transpose(1, 2, 0)
+    return picture
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """Context with a picture file opened by Pillow, and its decoder's errors named."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
         raise FailedPreconditionError(
             f"{shown(file)}: reading pictures needs Pillow; pip install tensorbow[image], or give a .npy file"
         ) from None
-    height, width, channels = image_shape
-    if channels not in (1, 3):
-        raise InvalidArgumentError(
-            f"{shown(file)}: the model takes {channels} channels, picture files have 1 or 3"
-        )
     blob = read_file(file, MAXIMUM_FILE_NBYTES)
     try:
         with warnings.catch_warnings():
@@ -143,12 +167,7 @@ def _decoded(file: Path, image_shape: Extents, resize: bool) -> Pictures:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(io.BytesIO(blob), formats=FORMATS) as image:
                 _require_size(file, image)
-                if image.size != (width, height) and not resize:
-                    raise InvalidArgumentError(
-                        f"{shown(file)} has {image.width}x{image.height} pixels, the model takes "
-                        f"{width}x{height}; add --resize"
-                    )
-                pixels = _bytes_of(file, image, "L" if channels == 1 else "RGB")
+                yield image
     except TensorBowError:
         raise
     except MemoryError:
@@ -158,8 +177,3 @@ def _decoded(file: Path, image_shape: Extents, resize: bool) -> Pictures:
     except Exception as error:  # Pillow's decoders raise many kinds for a file that is damaged
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataLossError(f"{shown(file)} is damaged or no picture: {reason}") from error
-    planes = pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1)
-    if planes.shape[1:] != (height, width):
-        planes = resize_bilinear(planes, height, width)
-    picture: NDArray[np.uint8] = planes.transpose(1, 2, 0)
-    return picture

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tensorbow.data.array_dataset import AsTrainingData
 from tensorbow.data.augmentation import BatchKey
 from tensorbow.data.batch_order import BatchOrder
-from tensorbow.data.image_dataset import AsImageDataset
 from tensorbow.data.prefetch_slots import Claim, SlotRing
 from tensorbow.errors import (
     AbortedError,
@@ -35,9 +34,10 @@ from tensorbow.kinds import (
     sequence,
     whole,
 )
+from tensorbow.specs import Array
 
-HostSlot = tuple[NDArray[np.float32], NDArray[np.int64]]
-"""Memory of one batch: images float32 [batch_size, height, width, channels], labels int64 [batch_size]."""
+HostSlot = tuple[Array, ...]
+"""Memory of one batch: an array for each of a data set, as images [batch_size, ...] and labels."""
 
 Depth: TypeAlias = Annotated[int, whole(1, 4096)]
 Seconds: TypeAlias = Annotated[float, number(0, 1e9)]
@@ -46,13 +46,14 @@ Seconds: TypeAlias = Annotated[float, number(0, 1e9)]
 def _read_slots(value: Any) -> list[list[HostSlot]]:
     lanes = [ITEMS.read(lane) for lane in ITEMS.read(value)]
     for slot in (slot for lane in lanes for slot in lane):
-        if len(ITEMS.read(slot)) != 2 or not all(isinstance(array, np.ndarray) for array in slot):
+        if not all(isinstance(array, np.ndarray) for array in ITEMS.read(slot)):
             raise RefusedError
     return lanes
 
 
 Slots: TypeAlias = Annotated[
-    list[list[HostSlot]], Kind("by replica a list of (images, labels), arrays to fill", _read_slots)
+    list[list[HostSlot]],
+    Kind("by replica a list of tuples of arrays to fill, as (images, labels)", _read_slots),
 ]
 _NUMBERS = sequence(whole(0), "")
 
@@ -74,17 +75,27 @@ class Batch:
     """One batch of one replica, in slot `slot` of its replica until it is released.
 
     number: within the epoch (see BatchOrder). round: within the epoch.
-    images: float32 [batch_size, height, width, channels], normalised; labels: int64 [batch_size].
+    arrays: of a data set of pictures the images, float32 [batch_size, height, width, channels], normalised,
+        and the labels, int64 [batch_size].
     """
 
     replica: int
     epoch: int
     round: int
     number: int
-    images: NDArray[np.float32]
-    labels: NDArray[np.int64]
+    arrays: tuple[Array, ...]
     slot: int
     claim: Claim
+
+    @property
+    def images(self) -> Array:
+        """The first array."""
+        return self.arrays[0]
+
+    @property
+    def labels(self) -> Array:
+        """The last array."""
+        return self.arrays[-1]
 
 
 AsBatch: TypeAlias = Annotated[Batch, instance(Batch, expected="a batch of this prefetcher")]
@@ -109,7 +120,7 @@ class Prefetcher:
     @checked
     def __init__(
         self,
-        dataset: AsImageDataset,
+        dataset: AsTrainingData,
         order: Annotated[BatchOrder, instance(BatchOrder, expected="a tb.data.BatchOrder")],
         replicas: Positive,
         depth: Depth = 2,
@@ -251,7 +262,7 @@ class Prefetcher:
     def _run(self) -> None:
         claim: Claim | None = None
         try:
-            scratch = np.empty((self._order.batch_size, *self._dataset.image_shape), np.uint8)
+            scratch = self._dataset.scratch(self._order.batch_size)
             while (claim := self._next_claim()) is not None:
                 self._fill(claim, scratch)
                 batch = self._publish(claim)
@@ -270,11 +281,11 @@ class Prefetcher:
                 self._room.wait()
             return None
 
-    def _fill(self, claim: Claim, scratch: NDArray[np.uint8]) -> None:
+    def _fill(self, claim: Claim, scratch: Any) -> None:
         epoch, _, number = self._position(claim)
-        images, labels = self._slots[claim.replica][claim.slot]
+        slot = self._slots[claim.replica][claim.slot]
         indices, key = self._order.indices(epoch, number), BatchKey(self._order.seed, epoch, number)
-        self._dataset.fill(indices, images, labels, scratch, key)
+        self._dataset.write(indices, slot, scratch, key)
 
     def _publish(self, claim: Claim) -> Batch | None:
         """Marks a batch as ready; returns it if it goes to `on_ready`."""
@@ -320,29 +331,29 @@ class Prefetcher:
 
     def _batch(self, claim: Claim) -> Batch:
         epoch, round_, number = self._position(claim)
-        images, labels = self._slots[claim.replica][claim.slot]
-        return Batch(claim.replica, epoch, round_, number, images, labels, claim.slot, claim)
+        arrays = self._slots[claim.replica][claim.slot]
+        return Batch(claim.replica, epoch, round_, number, tuple(arrays), claim.slot, claim)
 
     def _allocated(self, depth: int) -> list[list[HostSlot]]:
-        shape = (self._order.batch_size, *self._dataset.image_shape)
+        specs = self._dataset.batch_specs(self._order.batch_size)
         return [
-            [(np.zeros(shape, np.float32), np.zeros(shape[:1], np.int64)) for _ in range(depth)]
+            [tuple(np.zeros(spec.extents, spec.dtype.as_numpy_dtype) for spec in specs) for _ in range(depth)]
             for _ in range(self.replicas)
         ]
 
     def _check_slots(self) -> None:
-        shape = (self._order.batch_size, *self._dataset.image_shape)
+        specs = self._dataset.batch_specs(self._order.batch_size)
+        wanted = [(spec.dtype.as_numpy_dtype, spec.extents) for spec in specs]
         if len(self._slots) != self.replicas or not all(self._slots):
             raise InvalidArgumentError(
                 f"prefetch: slots must hold at least one for each of {self.replicas} replicas; "
                 f"got {[len(lane) for lane in self._slots]}"
             )
         for replica, lane in enumerate(self._slots):
-            for images, labels in lane:
-                fits = images.shape == shape and images.dtype == np.float32
-                if not fits or labels.shape != shape[:1] or labels.dtype != np.int64:
+            for slot in lane:
+                if [(array.dtype, array.shape) for array in slot] != wanted:
+                    expected = " and ".join(f"{np.dtype(dtype)} {list(dims)}" for dtype, dims in wanted)
+                    got = " and ".join(f"{array.dtype} {list(array.shape)}" for array in slot)
                     raise InvalidArgumentError(
-                        f"prefetch: slots of replica {replica} must be float32 {list(shape)} and "
-                        f"int64 {[shape[0]]}; got {images.dtype} {list(images.shape)} "
-                        f"and {labels.dtype} {list(labels.shape)}"
+                        f"prefetch: slots of replica {replica} must be {expected}; got {got or 'none'}"
                     )

@@ -24,6 +24,7 @@ class Purpose(IntEnum):
     SYNTHETIC_PATTERN = 3
     SYNTHETIC_EXAMPLES = 4
     AUGMENTATION = 5
+    SPLIT = 6
 
 
 def random_words(count: int, purpose: Purpose, key: tuple[int, int], stream: int = 0) -> NDArray[np.uint64]:

@@ -30,7 +30,7 @@ from tensorbow.graph.graph import (
 from tensorbow.graph.graph_def import MAXIMUM_NODES, GraphDef, NodeDef
 from tensorbow.graph.graph_keys import GraphKeys, add_to_collection, get_collection
 from tensorbow.graph.operation import Operation, Tensor
-from tensorbow.graph.user_lines import UserLine, blame, user_line
+from tensorbow.graph.user_lines import UserLine, blame, raising_line, user_line
 
 __all__ = [
     "GLOBAL_VARIABLES",
@@ -67,6 +67,7 @@ __all__ = [
     "gradient_of",
     "graph_of",
     "name_scope",
+    "raising_line",
     "register_collection_item",
     "register_tensor_conversion",
     "require_session",

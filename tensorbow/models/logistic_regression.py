@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from tensorbow.graph import Tensor
 from tensorbow.kinds import Flag, checked
-from tensorbow.models.model import AsTensor, Classes, Defaults, Model, float_images, image_extents
-from tensorbow.ops.arrays import reshape
+from tensorbow.models.model import AsTensor, Classes, Defaults, Model, flat_features
 from tensorbow.ops.filling import zeros
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import bias_add
@@ -22,8 +19,8 @@ class LogisticRegression(Model):
 
     @checked
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """Logits [batch, classes] from images [batch, height, width, channels]."""
-        features = math.prod(image_extents(images))
+        """Logits [batch, classes] from images [batch, height, width, channels], or features [batch, ...]."""
+        values, features = flat_features(images)
         weights = Variable(zeros([features, classes]), name="weights")
         biases = Variable(zeros([classes]), name="biases")
-        return bias_add(matmul(reshape(float_images(images), [-1, features]), weights), biases)
+        return bias_add(matmul(values, weights), biases)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated
 
 from tensorbow import layers
 from tensorbow.graph import Tensor
 from tensorbow.kinds import Flag, Fraction, checked, sequence, whole
-from tensorbow.models.model import AsTensor, Classes, Defaults, Model, float_images, image_extents
-from tensorbow.ops.arrays import reshape
+from tensorbow.models.model import AsTensor, Classes, Defaults, Model, flat_features
 from tensorbow.ops.elementwise import relu
 
 Widths = Annotated[tuple[int, ...], sequence(whole(1), "whole numbers of at least 1", lone=True)]
@@ -28,8 +26,8 @@ class MLP(Model):
 
     @checked
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """Logits [batch, classes] from images [batch, height, width, channels]."""
-        values = reshape(float_images(images), [-1, math.prod(image_extents(images))])
+        """Logits [batch, classes] from images [batch, height, width, channels], or features [batch, ...]."""
+        values, _ = flat_features(images)
         for number, width in enumerate(self.hidden, start=1):
             values = layers.dense(values, width, relu, kernel_initializer="he_normal", name=f"fc{number}")
             values = layers.dropout(values, self.dropout, training=training)

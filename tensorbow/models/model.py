@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
@@ -21,9 +22,13 @@ from tensorbow.kinds import (
     instance,
     number,
     sequence,
+    shown,
     whole,
 )
+from tensorbow.models.model_outputs import ModelOutputs
+from tensorbow.ops.arrays import reshape
 from tensorbow.ops.elementwise import equal, multiply
+from tensorbow.ops.indexing import gather
 from tensorbow.ops.losses import sparse_softmax_cross_entropy_with_logits
 from tensorbow.ops.reductions import argmax, reduce_mean, reduce_sum
 from tensorbow.ops.selection import cast
@@ -75,7 +80,11 @@ class Defaults:
 
 
 class Model(ABC):
-    """A classifier: its name, its default options, and `logits`, which builds it in the default graph."""
+    """A classifier: its name, its default options, and `logits`, which builds it in the default graph.
+
+    Any callable `model(inputs, labels, training)` that returns `ModelOutputs`, or a tuple (loss, outputs,
+    metrics), can be trained; this class adds the loss and accuracy of a classifier to its logits.
+    """
 
     name: str
     defaults: Defaults
@@ -101,6 +110,34 @@ class Model(ABC):
         """
         return float(self.learning_rate * replicas**0.5)
 
+    def __call__(
+        self,
+        inputs: Any,
+        labels: Any,
+        training: bool = False,
+        classes: int | None = None,
+        class_weights: Tensor | None = None,
+    ) -> ModelOutputs:
+        """Builds the classifier: the mean cross-entropy as loss, logits as outputs, and the metric accuracy.
+
+        inputs: of `logits`; labels: integers [batch], or [batch, steps] of sequences. class_weights: float32
+        [classes], by which the loss of each label is multiplied. Raises InvalidArgumentError for data without
+        classes.
+        """
+        if classes is None or not isinstance(labels, Tensor) or not isinstance(inputs, Tensor):
+            raise InvalidArgumentError(
+                f"model {self.name} is a classifier: expected data of one input, and labels int64 [batch] in "
+                f"0..classes-1, got inputs {shown(inputs)} and labels {shown(labels)}"
+            )
+        logits, labels = self.logits(inputs, classes, training), cast(labels, int64)
+        losses = sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        if class_weights is not None:
+            losses = multiply(losses, gather(class_weights, labels))
+        right = equal(argmax(logits, -1, output_type=int64), labels)
+        return ModelOutputs(
+            reduce_mean(losses), logits, {"accuracy": reduce_mean(cast(right, float32), name="accuracy")}
+        )
+
     @checked
     def heads(self, images: AsTensor, labels: AsTensor, classes: Classes, training: Flag = False) -> Heads:
         """Builds loss and number of correct predictions; images [batch, height, width, channels], labels
@@ -122,6 +159,18 @@ def image_extents(images: Tensor) -> tuple[int, int, int]:
         raise InvalidArgumentError(f"images must be [batch, height, width, channels], got {images.spec}")
     height, width, channels = (d for d in dims[1:] if d is not None)
     return height, width, channels
+
+
+def flat_features(inputs: Tensor) -> tuple[Tensor, int]:
+    """Inputs [batch, ...] as features float [batch, features], and their number; uint8 ones from 0 to 1.
+
+    Raises InvalidArgumentError if their number is unknown.
+    """
+    dims = inputs.spec.shape
+    if not dims or None in dims[1:]:
+        raise InvalidArgumentError(f"features must be [batch, ...] of known size, got {inputs.spec}")
+    features = math.prod(extent for extent in dims[1:] if extent is not None)
+    return reshape(float_images(inputs), [-1, features]), features
 
 
 def float_images(images: Tensor) -> Tensor:

@@ -46,11 +46,18 @@ def get_model(name: Text) -> Model:
 
     Raises InvalidArgumentError for other names; for another depth it names the nearest valid one.
     """
+    return factory_of(name)()
+
+
+def factory_of(name: str) -> Callable[..., Model]:
+    """Class or function that makes the model of a name. Raises as `get_model`."""
     if name in MODELS:
-        return MODELS[name]()
+        return MODELS[name]
     match = _RESNET.fullmatch(name)
     if match is None:
-        raise InvalidArgumentError(f"model: expected one of {MODEL_NAMES}, got {name!r:.80}")
+        raise InvalidArgumentError(
+            f"model: expected one of {MODEL_NAMES}, or your own as my_model.py:MyModel, got {name!r:.80}"
+        )
     layers = int(match.group(1))
     blocks = min(max((layers + 1) // 6, 1), MOST_BLOCKS)
     if 6 * blocks + 2 != layers:
@@ -58,4 +65,4 @@ def get_model(name: Text) -> Model:
             f"model: expected a resnet of 6n+2 layers, n from 1 to {MOST_BLOCKS}, got {name!r}; "
             f"the nearest is resnet{6 * blocks + 2}"
         )
-    return ResNet(blocks)
+    return partial(ResNet, blocks)

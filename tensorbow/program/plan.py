@@ -37,10 +37,15 @@ class Region(IntEnum):
     PICKS = 12  # picks of a batch, where the device makes batches of a data set that it keeps:
     DATA_0 = 13  # all its pictures, or its first array,
     DATA_1 = 14  # all its labels, or its second array,
-    DATA_2 = 15  # and its third
+    DATA_2 = 15  # and so on
+    DATA_3 = 16
+    DATA_4 = 17
+    DATA_5 = 18
+    DATA_6 = 19
+    DATA_7 = 20
 
 
-DATA = (Region.DATA_0, Region.DATA_1, Region.DATA_2)
+DATA = tuple(region for region in Region if region >= Region.DATA_0)
 
 # The status, an int64 in STATE, is set to 1 where a loss or gradient is not finite; while it is set,
 # predicated groups write nothing. It stays set until the host clears it.

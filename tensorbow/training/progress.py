@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -18,7 +18,7 @@ BAR_WIDTHS = (4, 24)  # least and greatest width in columns
 
 
 class TrainingProgress:
-    """Shows loss, accuracy and images/s; without a console, nothing.
+    """Shows loss, a metric and images/s; without a console, nothing.
 
     Without a terminal, it prints a line every `QUIET_S` seconds during long epochs.
 
@@ -30,7 +30,8 @@ class TrainingProgress:
         self._console = console
         self._bar: Progress | None = None
         self._task: Any = None
-        self._loss = self._accuracy = 0.0
+        self._loss = self._figure = 0.0
+        self._metric = ""  # name of the metric beside the loss
         self._weight = 0.0
         self._images = 0
         self._started = self._shown = self._told = 0.0
@@ -68,16 +69,20 @@ class TrainingProgress:
         self._images = 0
         self._started = time.perf_counter()
 
-    def tasks(self, losses: Sequence[float], correct: Sequence[float], images: int) -> None:
-        """Adds tasks of `images` images each; those whose loss is not finite count only for images/s."""
+    def tasks(self, losses: Sequence[float], metrics: Mapping[str, Sequence[float]], images: int) -> None:
+        """Adds tasks of `images` images each; those whose loss is not finite count only for images/s.
+
+        metrics: by name, means of each task's batch; "accuracy", or else the first, is shown.
+        """
         self._images += images * len(losses)
-        weight, mean, accuracy = self._weight, self._loss, self._accuracy
-        for loss, right in zip(losses, correct, strict=True):
+        weight, mean, figure = self._weight, self._loss, self._figure
+        self._metric = "accuracy" if "accuracy" in metrics else next(iter(metrics), "")
+        for loss, value in zip(losses, metrics.get(self._metric, losses), strict=True):
             if -math.inf < loss < math.inf:
                 weight = SMOOTHING * weight + 1
                 mean += (loss - mean) / weight
-                accuracy += (right / images - accuracy) / weight
-        self._weight, self._loss, self._accuracy = weight, mean, accuracy
+                figure += (value - figure) / weight
+        self._weight, self._loss, self._figure = weight, mean, figure
 
     def rounds(self, finished: int) -> None:
         """Updates the display: `finished` rounds have ended in total."""
@@ -87,7 +92,9 @@ class TrainingProgress:
         self._shown = now
         seconds = now - self._started
         rate = self._images / seconds if seconds > 0 else 0.0
-        figures = f"loss {self._loss:.4f}  accuracy {self._accuracy:6.2%}  {rate:,.0f} images/s"
+        value = f"{self._figure:6.2%}" if self._metric.endswith("accuracy") else f"{self._figure:.4f}"
+        metric = f"{self._metric} {value}  " if self._metric else ""
+        figures = f"loss {self._loss:.4f}  {metric}{rate:,.0f} images/s"
         if self._bar is None:
             self.line(f"round {finished:,}/{self._total:,}  {figures}")
         else:

@@ -129,7 +129,7 @@ def test_other_pictures_and_classes():
 def test_what_is_no_picture():
     with pytest.raises(InvalidArgumentError, match=r"images must be \[batch, height, width, channels\]"):
         get_model("lenet").logits(tb.placeholder(tb.float32, [None, 784]), 10)
-    with pytest.raises(InvalidArgumentError, match=r"images must be .* got float32\[\?, \?, 28, 1\]"):
+    with pytest.raises(InvalidArgumentError, match=r"features must be .* got float32\[\?, \?, 28, 1\]"):
         get_model("logreg").logits(tb.placeholder(tb.float32, [None, None, 28, 1]), 10)
     with pytest.raises(InvalidArgumentError, match=r"model: expected one of logreg, lenet, .*got 'alexnet'"):
         get_model("alexnet")

@@ -47,9 +47,12 @@ def advised(error: BaseException) -> TrainingConfig:
 def evaluations(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Has the evaluations to come end so: pairs of a test loss and accuracy."""
 
+    def evaluation(loss: float, accuracy: float) -> Evaluation:
+        return Evaluation(loss, {"accuracy": accuracy})
+
     def to_come(*results: tuple[float, float]) -> None:
         left = iter(results)
-        monkeypatch.setattr(Evaluator, "evaluate", lambda *_: Evaluation(*next(left)))
+        monkeypatch.setattr(Evaluator, "evaluate", lambda *_: evaluation(*next(left)))
 
     return to_come
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.training.trained_classifier import Classifier
+from scheduler.training.trained_model import TrainedModel
 from tensorbow.errors import DataLossError, InvalidArgumentError, TensorBowError
 from tensorbow.training import load_arrays, save_arrays
 from tests.memory_rig.peak import growing_by_less_than
@@ -38,7 +38,7 @@ def written(folder: Path, about: dict[str, Any], arrays: dict[str, Any] | None =
 @pytest.fixture(scope="module", autouse=True)
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Loads modules and code that are loaded once, before memory is measured."""
-    with Classifier(written(tmp_path_factory.mktemp("sound"), ABOUT)) as classifier:
+    with TrainedModel(written(tmp_path_factory.mktemp("sound"), ABOUT)) as classifier:
         assert classifier.probabilities(IMAGES).shape == (2, 10)
 
 
@@ -57,12 +57,12 @@ LIES = [
         {"model": "resnet8", "image_shape": [4096, 4096, 64]},
         "without a value: conv1/conv/kernel, .* and 42 more",
     ),
-    ({"image_shape": [65536] * 3}, "is no trained classifier"),
-    ({"image_shape": [65536, 32768, 1]}, "is no trained classifier"),
-    ({"image_shape": [2**62, 4, 1]}, "is no trained classifier"),
-    ({"image_shape": [28, 28, 0]}, "is no trained classifier"),
-    ({"classes": 2**40}, "is no trained classifier"),
-    ({"classes": 10.0}, "is no trained classifier"),
+    ({"image_shape": [65536] * 3}, "is no trained model"),
+    ({"image_shape": [65536, 32768, 1]}, "is no trained model"),
+    ({"image_shape": [2**62, 4, 1]}, "is no trained model"),
+    ({"image_shape": [28, 28, 0]}, "is no trained model"),
+    ({"classes": 2**40}, "is no trained model"),
+    ({"classes": 10.0}, "is no trained model"),
     ({"model": "resnet" + "9" * 5000}, "model: expected"),
     ({"model": "resnet1208"}, "the nearest is resnet1202"),
 ]
@@ -75,7 +75,7 @@ def test_a_model_that_does_not_fit_its_file(change: dict[str, Any], said: str, t
         growing_by_less_than(48 * MB),
         pytest.raises((InvalidArgumentError, DataLossError), match=said) as refused,
     ):
-        Classifier(path)
+        TrainedModel(path)
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 500
 
@@ -94,12 +94,12 @@ def test_a_model_that_does_not_fit_its_file(change: dict[str, Any], said: str, t
 )
 def test_arrays_that_are_not_the_model_s(arrays: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match=f"does not fit model logreg: {said}"):
-        Classifier(written(tmp_path, ABOUT, arrays))
+        TrainedModel(written(tmp_path, ABOUT, arrays))
 
 
 def test_a_saved_graph_that_does_not_fit_its_values(tmp_path: Path) -> None:
     """The graph is changed, and the sum over it too: its variable would take 3 TB."""
-    with Classifier(written(tmp_path, ABOUT)) as classifier:
+    with TrainedModel(written(tmp_path, ABOUT)) as classifier:
         folder = Path(classifier.export(tmp_path / "saved"))
     text = (folder / "graph.json").read_text().replace("784", str(784 << 27))
     (folder / "graph.json").write_text(text)
@@ -110,7 +110,7 @@ def test_a_saved_graph_that_does_not_fit_its_values(tmp_path: Path) -> None:
         growing_by_less_than(48 * MB),
         pytest.raises(InvalidArgumentError, match=r"saved model .*: ") as refused,
     ):
-        Classifier(folder)
+        TrainedModel(folder)
     assert "\n" not in str(refused.value)
 
 
@@ -163,7 +163,7 @@ def attack(rounds: int, seed: int, folder: Path) -> int:
                 shape = rng.choice([(784, 10), (10,), (), (1, 1), (784, 1), (0, 10)])
                 arrays[rng.choice(list(arrays))] = np.zeros(shape, rng.choice(["f4", "f8", "i4"]))
             try:
-                with Classifier(written(folder, about, arrays)) as classifier:
+                with TrainedModel(written(folder, about, arrays)) as classifier:
                     classifier.probabilities(np.zeros((1, *classifier.image_shape), np.uint8))
             except TensorBowError as error:
                 said.append(str(error))

@@ -56,13 +56,13 @@ def test_an_epoch_in_text() -> None:
 
 
 def test_the_line_of_an_epoch_has_its_own_rate(options: Options) -> None:
-    tally = Tally(round=7, seconds=10.0, images=1000, epoch_images=100, epoch_seconds=2.0, test_accuracy=0.5)
-    line = epoch_line(options(), tally, 1.0, 0.25)
+    tally = Tally(round=7, seconds=10.0, images=1000, epoch_images=100, epoch_seconds=2.0)
+    tally.test_metrics = {"accuracy": 0.5}
+    line = epoch_line(options(), tally, 1.0, 0.25, "test")
     assert line.startswith("epoch   1/2  loss nan")
     assert line.endswith("test accuracy  50.00%  50 images/s")
-    tally.test_accuracies = [0.25, 0.75]
-    assert "test loss 3.517e+31  " in epoch_line(options(), tally, 1.0, 3.5170442e31)
-    assert "test accuracy  50.00% (mean)" in epoch_line(options(sync="none"), tally, 1.0, 0.25)
+    assert "test loss 3.517e+31  " in epoch_line(options(), tally, 1.0, 3.5170442e31, "test")
+    assert "test accuracy  50.00% (mean)" in epoch_line(options(sync="none"), tally, 1.0, 0.25, "test")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler import Classifier, Ensemble, Trainer, TrainingConfig
+from scheduler import Ensemble, TrainedModel, Trainer, TrainingConfig
 from tensorbow.data import load
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.training import RollingCheckpoints, load_arrays
@@ -38,7 +38,7 @@ def test_a_replica_s_model_has_its_values_of_the_checkpoint(runs: dict[str, Path
     assert checkpoint is not None
     found = set()
     for replica in range(3):
-        with Classifier(run, replica=replica) as classifier:
+        with TrainedModel(run, replica=replica) as classifier:
             exported, _ = load_arrays(
                 Path(classifier.export(run / f"of-{replica}")) / "variables.safetensors"
             )
@@ -54,7 +54,7 @@ def test_an_ensemble_predicts_the_mean_of_its_members(runs: dict[str, Path], syn
     _, test = load("synthetic")
     each = []
     for replica in range(3):
-        with Classifier(runs[sync], replica=replica) as classifier:
+        with TrainedModel(runs[sync], replica=replica) as classifier:
             each.append(classifier.probabilities(test.images))
     expected = np.mean(each, axis=0)
     with Ensemble(runs[sync]) as ensemble:
@@ -73,13 +73,13 @@ def test_an_ensemble_predicts_the_mean_of_its_members(runs: dict[str, Path], syn
 
 def test_what_a_folder_does_not_hold_is_refused(runs: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="replica: expected a number from 0 to 2"):
-        Classifier(runs["sma"], replica=3)
+        TrainedModel(runs["sma"], replica=3)
     with pytest.raises(InvalidArgumentError, match=r"expected several replicas, .* has one"):
         Ensemble(runs["one"])
     with pytest.raises(InvalidArgumentError, match="ensemble: expected the folder of a run, got"):
         Ensemble(runs["sma"] / "model.safetensors")
     with pytest.raises(InvalidArgumentError, match="expected replica or ema, got replica 0 and ema"):
-        Classifier(runs["sma"], replica=0, ema=True)
+        TrainedModel(runs["sma"], replica=0, ema=True)
     (tmp_path / "model.safetensors").write_bytes((runs["sma"] / "model.safetensors").read_bytes())
     with pytest.raises(NotFoundError, match=r"replica: .* has no checkpoint"):
-        Classifier(tmp_path, replica=0)
+        TrainedModel(tmp_path, replica=0)

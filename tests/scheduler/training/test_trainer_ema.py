@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from scheduler import Classifier, Trainer, TrainingConfig
+from scheduler import TrainedModel, Trainer, TrainingConfig
 from tensorbow.data import load
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 
@@ -29,11 +29,11 @@ def test_its_accuracy_and_model_are_beside_those_of_z(tmp_path, options):
     assert result.to_dict()["ema_accuracy"] == records[-1]["ema_accuracy"]
     assert "ema_accuracy" not in plain.to_dict()
     _, test = load("synthetic")
-    with Classifier(tmp_path / "run", ema=True) as classifier:
+    with TrainedModel(tmp_path / "run", ema=True) as classifier:
         evaluation = classifier.evaluate(test)
         assert classifier.about["test_accuracy"] == evaluation.accuracy == records[-1]["ema_accuracy"]
         assert evaluation.loss == pytest.approx(records[-1]["ema_loss"], rel=1e-5)
-    with Classifier(tmp_path / "run") as classifier:
+    with TrainedModel(tmp_path / "run") as classifier:
         assert classifier.evaluate(test).loss != evaluation.loss
 
 
@@ -54,4 +54,4 @@ def test_runs_without_a_central_model_are_refused(tmp_path):
             TrainingConfig(**OPTIONS, sync="none", replicas_per_device=replicas, ema=0.9)
     train(tmp_path, ema=None, epochs=1)
     with pytest.raises(NotFoundError, match=r"no moving average of z.*--ema"):
-        Classifier(tmp_path, ema=True)
+        TrainedModel(tmp_path, ema=True)

@@ -47,7 +47,7 @@ def test_skipping_goes_on_and_counts(tmp_path: Path, run: Run) -> None:
 def test_a_test_loss_that_is_not_finite_stops_before_a_checkpoint(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, metrics: Metrics
 ) -> None:
-    monkeypatch.setattr(Evaluator, "evaluate", lambda *_: Evaluation(float("nan"), 0.1))
+    monkeypatch.setattr(Evaluator, "evaluate", lambda *_: Evaluation(float("nan"), {"accuracy": 0.1}))
     with pytest.raises(NumericsError, match="test loss of the central model is nan after step 7"):
         run(output=tmp_path)
     assert not list(tmp_path.glob("*.safetensors"))
@@ -96,9 +96,9 @@ def test_an_interrupt_in_the_constructor_lets_the_folder_go(
 
 def test_a_tally_leaves_bad_losses_out() -> None:
     tally = Tally()
-    tally.add([1.0, float("nan")], [8.0, 8.0], 16)
-    tally.add([2.0], [8.0], 16)
-    tally.add([float("inf")], [8.0], 16)
-    assert (tally.loss, tally.accuracy, tally.images) == (1.5, 0.5, 64)
+    tally.add([1.0, float("nan")], {"accuracy": [0.5, 0.5]}, 16)
+    tally.add([2.0], {"accuracy": [0.5]}, 16)
+    tally.add([float("inf")], {"accuracy": [0.5]}, 16)
+    assert (tally.loss, tally.metrics, tally.images) == (1.5, {"accuracy": 0.5}, 64)
     tally.begin_epoch()
     assert str(tally.loss) == "nan"

@@ -63,6 +63,7 @@ def test_the_result_has_the_keys_of_the_command_line(run: Run) -> None:
         "seconds",
         "test_accuracy",
         "seconds_to_target",
+        "metrics",
     ]
 
 

@@ -84,7 +84,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_what_is_refused_and_how(values: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words) as caught:
         TrainingConfig.from_dict(values)
-    assert len(str(caught.value)) < 500
+    assert len(str(caught.value)) < 800
 
 
 def test_a_seed_has_64_bits() -> None:
@@ -110,4 +110,4 @@ def test_differences_of_another_run() -> None:
     assert config.differences({**config.to_dict(), "learning_rate": 3.0, "epochs": 1}) == []
     other = {**config.to_dict(), "model": "logreg", "seed": 4}
     assert config.differences(other) == ["model was 'logreg', is 'lenet'", "seed was 4, is 0"]
-    assert len(config.differences({})) >= 9
+    assert len(config.differences({})) == 3  # options that older versions lacked have their defaults

@@ -1,0 +1,165 @@
+"""Inference graph of a trained model, and the description by which a file of its variables is used again."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scheduler.training.config import TrainingConfig
+from scheduler.training.model_inputs import inputs_of_specs, name_of_path
+from scheduler.training.run_data import data_options
+from scheduler.training.run_folder import GRAPH_FILE
+from tensorbow.data import TrainingData, spec_of_text, standardised
+from tensorbow.errors import DataLossError, NotFoundError, TensorBowError
+from tensorbow.files import read_file
+from tensorbow.graph import Graph, GraphDef, Tensor, name_scope
+from tensorbow.models import ModelSource, find_model
+from tensorbow.nest import map_leaves
+from tensorbow.ops.control import identity
+from tensorbow.ops.elementwise import multiply, subtract
+from tensorbow.ops.importing import import_graph_def
+from tensorbow.ops.nn import softmax
+from tensorbow.ops.selection import cast
+from tensorbow.specs import TensorSpec, float32, int64, uint8
+
+_LIMIT = 1 << 30
+
+
+@dataclass(frozen=True)
+class InferenceGraph:
+    """Tensors of a trained model by name, and the nests in which users see them.
+
+    inputs: of raw examples and labels. outputs: `loss`, the metrics, the predictions, and with classes
+    `probabilities`. signature: nests of names `inputs`, `labels` and `outputs`, and the list `metrics`.
+    """
+
+    inputs: dict[str, Tensor]
+    outputs: dict[str, Tensor]
+    signature: dict[str, Any]
+
+
+def description_of(config: TrainingConfig, data: TrainingData, data_name: str) -> dict[str, Any]:
+    """Model, data and their options of a run, as JSON values; see `build_inference`.
+
+    data_name: not the config's if a program gave the data, so that options do not find it again.
+    """
+    values = config.to_dict()
+    return {
+        "model": values["model"],
+        "model_options": values["model_options"],
+        "dataset": data_name,
+        "data": data_options(config) if data_name == config.data_name else None,
+        **data.about(),
+    }
+
+
+def build_inference(about: Mapping[str, Any], source: ModelSource | None = None) -> InferenceGraph:
+    """Builds the inference graph of a description in the default graph. Computes the same as `Evaluator`.
+
+    source: the model, by default found by its name. It takes raw examples: their normalisation is part of the
+    graph.
+    """
+    source = find_model(about["model"]) if source is None else source
+    classes, is_pictures = about.get("classes"), "image_shape" in about
+    if is_pictures:
+        specs: tuple[Any, Any] = TensorSpec((None, *about["image_shape"]), uint8), TensorSpec((None,), int64)
+    else:
+        specs = _specs_in(about["inputs"]), None if about["labels"] is None else _specs_in(about["labels"])
+    given = inputs_of_specs(*specs, pictures=is_pictures)
+    with name_scope("normalize"):
+        inputs = given.inputs
+        if is_pictures:
+            scale, shift = np.float32(1 / (255 * about["std"])), np.float32(about["mean"] / about["std"])
+            inputs = subtract(multiply(cast(inputs, float32), scale), shift)
+        elif (found := about.get("standardisation")) is not None:
+            inputs = standardised(inputs, (np.array(found["mean"]), np.array(found["std"])))
+    built = source.build(about.get("model_options", {}), inputs, given.labels, False, classes=classes)
+    outputs = {"loss": identity(built.loss, name="loss")}
+    outputs |= {name: identity(metric, name=name) for name, metric in built.metrics.items()}
+    predictions, is_of_classes = built.outputs, False
+    if isinstance(predictions, Tensor):
+        dims = predictions.spec.shape
+        is_of_classes = classes is not None and dims is not None and len(dims) == 2 and dims[1] == classes
+    root = "logits" if is_of_classes else "outputs"
+
+    def named(path: str, tensor: Tensor) -> str:
+        name = name_of_path(path)
+        name = f"{name}_output" if name in outputs else name
+        outputs[name] = identity(tensor, name=name)
+        return name
+
+    structure = None if predictions is None else map_leaves(named, predictions, root)
+    if is_of_classes:
+        outputs["probabilities"] = softmax(outputs["logits"], name="probabilities")
+    names = {tensor: tensor.op.name for tensor in given.placeholders}
+    signature = {
+        "inputs": map_leaves(lambda _, tensor: names[tensor], given.inputs, ""),
+        "labels": None
+        if given.labels is None
+        else map_leaves(lambda _, tensor: names[tensor], given.labels, ""),
+        "outputs": structure,
+        "metrics": [*built.metrics],
+    }
+    return InferenceGraph({name: tensor for tensor, name in names.items()}, outputs, signature)
+
+
+def stored_inference(described: Mapping[str, Any], config: TrainingConfig) -> tuple[dict[str, Any], bytes]:
+    """The description of a model with its inference graph, and the graph's file: for models of users, whose
+    code need not be there when they are used.
+    """
+    graph = Graph()
+    with graph.as_default():
+        found = build_inference(described, config.source)
+    tensors = [*found.inputs.values(), *found.outputs.values()]
+    text = graph.as_graph_def().extract(tensor.name for tensor in tensors).to_json().encode()
+    stored = {
+        "crc32": zlib.crc32(text),
+        "inputs": {name: tensor.name for name, tensor in found.inputs.items()},
+        "outputs": {name: tensor.name for name, tensor in found.outputs.items()},
+        "signature": found.signature,
+    }
+    return {**described, "graph": stored}, text
+
+
+def load_inference(about: Mapping[str, Any], folder: Path) -> InferenceGraph:
+    """The inference graph of a description, in the default graph: stored in the run's folder, or built anew.
+
+    Raises NotFoundError, DataLossError for a graph that is missing or of another model.
+    """
+    stored = about.get("graph")
+    if stored is None:
+        return build_inference(about)
+    path = folder / GRAPH_FILE
+    text = read_file(path, _LIMIT)
+    if zlib.crc32(text) != stored["crc32"]:
+        raise DataLossError(f"{path} is damaged, or of another model; train the model again, or copy it anew")
+    named = {**stored["inputs"], **stored["outputs"]}
+    elements: Any = import_graph_def(_read(text, about), name="", return_elements=[*named.values()])
+    tensors = iter(elements)
+    inputs = {name: next(tensors) for name in stored["inputs"]}
+    return InferenceGraph(inputs, {name: next(tensors) for name in stored["outputs"]}, stored["signature"])
+
+
+def _read(text: bytes, about: Mapping[str, Any]) -> GraphDef:
+    """A stored graph; loads the user's file if the graph has ops that are defined there."""
+    try:
+        return GraphDef.from_json(text)
+    except NotFoundError:
+        with suppress(TensorBowError):
+            find_model(about["model"])
+        return GraphDef.from_json(text)
+
+
+def _specs_in(nest: Any) -> Any:
+    """Specs of a description's texts; lists become tuples."""
+    if isinstance(nest, list):
+        return tuple(_specs_in(each) for each in nest)
+    if isinstance(nest, dict):
+        return {name: _specs_in(each) for name, each in nest.items()}
+    return spec_of_text(nest)

@@ -1,0 +1,57 @@
+"""Placeholders of a data set's examples, and the model that is built on them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tensorbow.data import ImageDataset, TrainingData
+from tensorbow.graph import Tensor
+from tensorbow.models import ModelOutputs, ModelSource
+from tensorbow.nest import flatten, map_leaves
+from tensorbow.ops.control import placeholder
+
+
+class ModelInputs(NamedTuple):
+    """Placeholders in nests like a data set's inputs and labels; `placeholders` has them in its order."""
+
+    inputs: Any
+    labels: Any
+    placeholders: tuple[Tensor, ...]
+
+
+def inputs_for(data: TrainingData) -> ModelInputs:
+    """Placeholders, in the default graph, of a batch of any number of examples."""
+    inputs, labels = data.specs
+    return inputs_of_specs(inputs, labels, pictures=isinstance(data, ImageDataset))
+
+
+def inputs_of_specs(inputs: Any, labels: Any, pictures: bool = False) -> ModelInputs:
+    """Placeholders of these specs. labels: None if there are none."""
+
+    def made(path: str, spec: Any) -> Tensor:
+        return placeholder(spec.dtype, spec.shape, name=name_of_path(path))
+
+    fed = map_leaves(made, inputs, "images" if pictures else "inputs")
+    targets = None if labels is None else map_leaves(made, labels, "labels")
+    leaves = [*flatten(fed), *([] if targets is None else flatten(targets))]
+    return ModelInputs(fed, targets, tuple(leaves))
+
+
+def name_of_path(path: str) -> str:
+    """Name of a leaf: `inputs['age']` becomes inputs_age."""
+    return re.sub(r"\W+", "_", path).strip("_")
+
+
+def build_model(
+    source: ModelSource,
+    options: Mapping[str, Any],
+    data: TrainingData,
+    given: ModelInputs,
+    training: bool,
+    **more: Any,
+) -> ModelOutputs:
+    """Builds a model on a batch of a data set. more: see `outputs_of`."""
+    inputs = data.prepared(given.inputs)
+    return source.build(options, inputs, given.labels, training, classes=data.classes, **more)

@@ -1,0 +1,472 @@
+"""Use of trained models: predict, evaluate, export."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.training.evaluation import ACCURACY, BATCH, Evaluation
+from scheduler.training.inference_graph import InferenceGraph, load_inference
+from scheduler.training.run_folder import MODEL
+from scheduler.training.run_models import (
+    StoredModel,
+    average_model,
+    central_model,
+    replica_model,
+    replica_models,
+)
+from tensorbow.array_likes import as_array
+from tensorbow.data import ArrayDataset, TrainingData
+from tensorbow.devices import get_device, usable_cores
+from tensorbow.errors import DataLossError, InvalidArgumentError, TensorBowError, UnimplementedError
+from tensorbow.graph import Graph
+from tensorbow.kinds import AsPath, Count, Flag, checked
+from tensorbow.nest import leaves_like, pack
+from tensorbow.runtime import Session
+from tensorbow.specs import Array, TensorSpec, float32, int64, uint8
+from tensorbow.training import SavedModel, save_model
+from tensorbow.training.graph_files import GRAPH, require_fitting
+
+THREADS = 4  # most batches computed in parallel
+LARGEST_SCALE = 1e6  # largest plausible mean, standard deviation, and inverse of it, of pixels
+OLD_METRIC = "correct"  # output of exports of older versions: the number of correct predictions
+
+
+class TrainedModel:
+    """Trained model, loaded from a run's folder, its model file, or a folder written by `export`.
+
+    It takes raw examples, as pictures uint8: their normalisation is part of the graph. Use it with `with`, or
+    close it.
+
+        with tb.train.load_model("runs/demo") as model:
+            predictions = model.predict(inputs)
+    """
+
+    @checked
+    def __init__(
+        self,
+        path: AsPath,
+        *,
+        device: str = "/cpu:0",
+        replica: Count | None = None,
+        ema: Flag = False,
+    ):
+        """Loads z, or with sync `none` replica 0.
+
+        replica: loads this replica's own values instead, of a run's folder; ema: the moving average of z.
+        Raises NotFoundError, DataLossError or InvalidArgumentError if `path` has no usable model.
+        """
+        path = self.path = Path(path)
+        self._values: dict[str, Array] | None = None  # None: an exported model, which has its own files
+        if replica is not None and ema:
+            raise InvalidArgumentError(
+                f"TrainedModel: expected replica or ema, got replica {replica} and ema"
+            )
+        if replica is not None:
+            self._begin(replica_model(path, replica), device)
+        elif ema:
+            self._begin(average_model(path), device)
+        elif (path / GRAPH).exists():
+            saved = SavedModel(path, device=device)
+            self._session = saved.session
+            self.about = saved.about
+            try:
+                _check_about(path, self.about)
+                signature = saved.about.get("signature") or _PICTURES
+                self._graph = InferenceGraph(dict(saved.inputs), dict(saved.outputs), signature)
+                self._check_signature(path)
+            except BaseException:
+                saved.close()
+                raise
+        else:
+            self._begin(central_model(path), device)
+
+    @classmethod
+    def members(cls, path: Path, device: str) -> list[TrainedModel]:
+        """A model for each replica of a run's folder. Raises as the constructor."""
+        found: list[TrainedModel] = []
+        try:
+            for stored in replica_models(path, "ensemble"):
+                member = cls.__new__(cls)
+                member.path = path
+                member._begin(stored, device)
+                found.append(member)
+        except BaseException:
+            for member in found:
+                member.close()
+            raise
+        return found
+
+    def _begin(self, stored: StoredModel, device: str) -> None:
+        """Opens a session with the model's inference graph."""
+        file, self.about = stored.file, stored.about
+        self._values = stored.values
+        _check_about(file, self.about)
+        graph = Graph()
+        try:
+            with graph.as_default():
+                self._graph = load_inference(self.about, file.parent)
+        except TensorBowError as error:
+            raise type(error)(f"{file}: {error}") from None
+        try:
+            require_fitting(graph, stored.values)
+        except TensorBowError as error:
+            raise type(error)(f"{file} does not fit model {self.about['model']}: {error}") from None
+        self._session = Session(graph=graph, device=get_device(device))
+        try:
+            self._session.load_variables(stored.values)
+        except TensorBowError as error:
+            self._session.close()
+            raise type(error)(f"{file}: {error}") from None
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(height, width, channels) of the model's pictures. Raises InvalidArgumentError for other inputs."""
+        if "image_shape" not in self.about:
+            raise InvalidArgumentError(f"{self.path} takes no pictures, but {self._shown_inputs()}")
+        height, width, channels = self.about["image_shape"]
+        return height, width, channels
+
+    @property
+    def classes(self) -> int | None:
+        """Number of classes that the model predicts; None if it predicts something else."""
+        return int(self.about["classes"]) if "probabilities" in self._graph.outputs else None
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the classes; empty if they have none."""
+        return list(self.about.get("class_names", ()))
+
+    @property
+    def input_specs(self) -> Any:
+        """Specs of the inputs, `[None, ...]`, in the nest of the training data."""
+        names = self._graph.signature["inputs"]
+        return _nest_of(names, {name: self._graph.inputs[name].spec for name in _names_in(names)})
+
+    def predict(self, inputs: Any) -> Any:
+        """Outputs of the model, arrays `[examples, ...]` in the nest that it returns, for raw inputs.
+
+        inputs: an array `[examples, ...]`, or a nest of them, as the training data had. Raises
+        InvalidArgumentError for inputs of another shape, dtype or structure, and for a model without outputs.
+        """
+        names = self._graph.signature["outputs"]
+        wanted = [*_names_in(names)]
+        if not wanted:
+            raise InvalidArgumentError(f"{self.path} has no outputs: its model returned a loss alone")
+        return _nest_of(names, dict(zip(wanted, self._computed(wanted, inputs), strict=True)))
+
+    def probabilities(self, images: Any) -> NDArray[np.float32]:
+        """Class probabilities, float32 [n, classes], of raw inputs, such as pictures uint8 [n, ...].
+
+        Raises InvalidArgumentError for inputs of another shape or dtype, and a model that predicts no
+        classes.
+        """
+        if self.classes is None:
+            raise InvalidArgumentError(f"{self.path} predicts no classes; use predict")
+        found: NDArray[np.float32] = self._computed(["probabilities"], images)[0]
+        return found
+
+    def _computed(self, outputs: list[str], inputs: Any) -> list[Array]:
+        """Outputs for raw inputs, batch by batch."""
+        arrays = self._read_inputs(inputs)
+        count = len(next(iter(arrays.values())))
+
+        def batch(start: int) -> list[Array]:
+            return self._run(outputs, {name: each[start : start + BATCH] for name, each in arrays.items()})
+
+        with ThreadPoolExecutor(_threads(), "tensorbow-prediction") as pool:
+            parts = list(pool.map(batch, range(0, count, BATCH)))
+        if not parts:
+            specs = [self._graph.outputs[name].spec for name in outputs]
+            return [np.empty((0, *spec.dims[1:]), spec.dtype.as_numpy_dtype) for spec in specs]
+        return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+    def _read_inputs(self, inputs: Any) -> dict[str, Array]:
+        """Arrays of raw inputs, by name."""
+        expected = f"expected {self._shown_inputs()}"
+        names, found = self._graph.signature["inputs"], {}
+        try:
+            leaves = [as_array(leaf) for _, leaf in leaves_like(_nest_of(names, None), inputs, "inputs")]
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{expected}: {error}") from None
+        for name, array in zip(_names_in(names), leaves, strict=True):
+            spec = self._graph.inputs[name].spec
+            dtype = np.dtype(spec.dtype.as_numpy_dtype)
+            is_number = array.dtype.kind in "biuf" and dtype.kind == "f"
+            is_whole = array.dtype.kind in "iu" and dtype == np.int64
+            if array.shape[1:] != spec.dims[1:] or not (array.dtype == dtype or is_number or is_whole):
+                raise InvalidArgumentError(f"{expected}, got {array.dtype} {list(array.shape)}")
+            found[name] = array.astype(dtype, copy=False)
+        if len({len(array) for array in found.values()}) != 1:
+            raise InvalidArgumentError(f"{expected} with the same number of examples")
+        return found
+
+    def _shown_inputs(self) -> str:
+        names = [*_names_in(self._graph.signature["inputs"])]
+        if "image_shape" in self.about:
+            return f"pictures uint8 [n, {', '.join(map(str, self.about['image_shape']))}]"
+        specs = [f"{name} {self._graph.inputs[name].spec}" for name in names]
+        return " and ".join(specs)
+
+    def evaluate(self, dataset: TrainingData) -> Evaluation:
+        """Loss and metrics on a data set, normalised as in the model's training.
+
+        Raises InvalidArgumentError if the data set's examples or number of classes differ.
+        """
+        require_examples_of(self, dataset)
+        signature, metrics = self._graph.signature, self._metrics
+        names = [*_names_in(signature["inputs"]), *_names_in(signature["labels"])]
+
+        def batch(start: int) -> tuple[int, list[float]]:
+            rows = slice(start, start + BATCH)
+            feeds = {name: array[rows] for name, array in zip(names, dataset.arrays, strict=True)}
+            count = min(BATCH, len(dataset) - start)
+            values = [float(value) for value in self._run(["loss", *metrics.values()], feeds)]
+            if OLD_METRIC in metrics.values():
+                values[1] /= count
+            return count, values
+
+        with ThreadPoolExecutor(_threads(), "tensorbow-evaluation") as pool:
+            parts = list(pool.map(batch, range(0, len(dataset), BATCH)))
+        return Evaluation.of_batches(parts, [*metrics])
+
+    @property
+    def _metrics(self) -> dict[str, str]:
+        """Outputs that are metrics, by name of the metric."""
+        found = self._graph.signature["metrics"]
+        return {ACCURACY: OLD_METRIC} if found is None else {name: name for name in found}
+
+    def _run(self, outputs: list[str], inputs: Mapping[str, Any]) -> list[Any]:
+        feeds = {self._graph.inputs[name]: value for name, value in inputs.items()}
+        results: list[Any] = self._session.run([self._graph.outputs[name] for name in outputs], feeds)
+        return results
+
+    def _check_signature(self, path: Path) -> None:
+        """Raises InvalidArgumentError unless an export has the inputs and outputs that it describes."""
+        signature, graph = self._graph.signature, self._graph
+        names = [*_names_in(signature["inputs"]), *_names_in(signature["labels"])]
+        wanted = ["loss", *self._metrics.values(), *_names_in(signature["outputs"])]
+        missing = [name for name in names if name not in graph.inputs]
+        missing += [name for name in wanted if name not in graph.outputs]
+        if missing:
+            raise InvalidArgumentError(f"{path} is no trained model: it has no {', '.join(missing)}")
+        expected: dict[str, TensorSpec] = {
+            name: TensorSpec((), float32) for name in ("loss", *self._metrics.values())
+        }
+        if "image_shape" in self.about:
+            logits = TensorSpec((None, self.about["classes"]), float32)
+            expected["images"] = TensorSpec((None, *self.image_shape), uint8)
+            expected["labels"] = TensorSpec((None,), int64)
+            expected |= {name: logits for name in ("logits", "probabilities") if name in graph.outputs}
+        for name, spec in expected.items():
+            found = {**graph.inputs, **graph.outputs}[name].spec
+            if (found.shape, found.dtype) != (spec.shape, spec.dtype):
+                raise InvalidArgumentError(
+                    f"{path} is no trained model: its {name} is {found}, expected {spec}"
+                )
+
+    def export(self, folder: str | os.PathLike[str]) -> str:
+        """Writes graph and variables for inference, to be used without the model's code; returns the folder.
+
+        Raises InvalidArgumentError for a model that was loaded from an export.
+        """
+        if self._values is None:
+            raise InvalidArgumentError(f"{self.path} is an exported model already; give the folder of a run")
+        graph = self._graph
+        about = {
+            **{name: v for name, v in self.about.items() if name != "graph"},
+            "signature": graph.signature,
+        }
+        return save_model(folder, graph.inputs, graph.outputs, self._values, about)
+
+    def close(self) -> None:
+        """Closes the session; idempotent."""
+        self._session.close()
+
+    def __enter__(self) -> TrainedModel:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Ensemble:
+    """All replicas of a run as one model, whose probabilities, or other outputs, are the mean of theirs.
+
+    Use it with `with`, or close it.
+    """
+
+    @checked
+    def __init__(self, path: AsPath, *, device: str = "/cpu:0"):
+        """Loads each replica's own model from the folder of a run, with any synchronisation.
+
+        Raises as `TrainedModel`, and InvalidArgumentError for a run with one replica.
+        """
+        self.path = Path(path)
+        self._members = TrainedModel.members(self.path, device)
+        self.about: dict[str, Any] = {**self._members[0].about, "test_accuracy": None}
+        if len(self._members) < 2:
+            self.close()
+            raise InvalidArgumentError(f"ensemble: expected several replicas, {path} has one")
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(height, width, channels) of the model's pictures."""
+        return self._members[0].image_shape
+
+    @property
+    def classes(self) -> int | None:
+        """Number of classes; None if the model predicts something else."""
+        return self._members[0].classes
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the classes; empty if they have none."""
+        return self._members[0].class_names
+
+    @property
+    def input_specs(self) -> Any:
+        """Specs of the inputs; see `TrainedModel.input_specs`."""
+        return self._members[0].input_specs
+
+    def probabilities(self, images: Any) -> NDArray[np.float32]:
+        """Mean of the members' class probabilities, in their order; see `TrainedModel.probabilities`."""
+        return self._mean([member.probabilities(images) for member in self._members])
+
+    def predict(self, inputs: Any) -> Any:
+        """Mean of the members' outputs, in their order; see `TrainedModel.predict`."""
+        first, *others = (member.predict(inputs) for member in self._members)
+        leaves = [[leaf for _, leaf in leaves_like(first, each, "outputs")] for each in (first, *others)]
+        return pack(first, iter([self._mean(column) for column in zip(*leaves, strict=True)]))
+
+    def _mean(self, arrays: Sequence[Array]) -> Array:
+        total, *others = arrays
+        for other in others:
+            total = total + other
+        mean: Array = total / total.dtype.type(len(self))
+        return mean
+
+    def evaluate(self, dataset: TrainingData) -> Evaluation:
+        """Loss (of the mean probabilities) and accuracy on a data set.
+
+        Raises as `TrainedModel.evaluate`, and UnimplementedError for a model that predicts no classes.
+        """
+        require_examples_of(self._members[0], dataset)
+        if self.classes is None:
+            raise UnimplementedError(
+                f"ensemble: {self.path} predicts no classes, and the loss of a mean of outputs is not known; "
+                "evaluate each replica, or compute it from predict"
+            )
+        labels = dataset.arrays[-1]
+        probabilities = self.probabilities(_raw_inputs(dataset))
+        own = np.maximum(probabilities[np.arange(len(dataset)), labels], np.finfo(np.float32).tiny)
+        right = probabilities.argmax(1) == labels
+        return Evaluation(float(-np.log(own.astype(np.float64)).mean()), {ACCURACY: float(right.mean())})
+
+    def close(self) -> None:
+        """Closes the members' sessions; idempotent."""
+        for member in self._members:
+            member.close()
+
+    def __enter__(self) -> Ensemble:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _raw_inputs(dataset: TrainingData) -> Any:
+    return dataset.inputs if isinstance(dataset, ArrayDataset) else dataset.images
+
+
+def require_examples_of(model: TrainedModel, dataset: TrainingData) -> None:
+    """Raises InvalidArgumentError if a data set has other examples or classes than a model."""
+    mine, theirs = dict(model.about), dataset.about()
+    described = [
+        name for name in ("image_shape", "inputs", "labels", "classes") if name in mine or name in theirs
+    ]
+    if any(mine.get(name) != _as_json(theirs.get(name)) for name in described):
+        have, want = (
+            ", ".join(f"{name} {found[name]}" for name in described if name in found)
+            for found in (theirs, mine)
+        )
+        raise InvalidArgumentError(f"the model is for examples of {want}; {dataset.name} has {have}")
+
+
+def _as_json(nest: Any) -> Any:
+    """A nest as JSON gives it back: with lists instead of tuples."""
+    if isinstance(nest, (list, tuple)):
+        return [_as_json(each) for each in nest]
+    return {name: _as_json(each) for name, each in nest.items()} if isinstance(nest, dict) else nest
+
+
+# Signature of exports of older versions: classifiers of pictures.
+_PICTURES = {"inputs": "images", "labels": "labels", "outputs": "logits", "metrics": None}
+
+
+def _names_in(nest: Any) -> Iterator[str]:
+    """Names in a nest of a signature, in order."""
+    if isinstance(nest, str):
+        yield nest
+    elif nest is not None:
+        for each in nest.values() if isinstance(nest, dict) else nest:
+            yield from _names_in(each)
+
+
+def _nest_of(nest: Any, values: Mapping[str, Any] | None) -> Any:
+    """A signature's nest with values for its names, or None for each; lists become tuples."""
+    if isinstance(nest, str):
+        return None if values is None else values[nest]
+    if isinstance(nest, dict):
+        return {name: _nest_of(each, values) for name, each in nest.items()}
+    return tuple(_nest_of(each, values) for each in nest)
+
+
+def _check_about(path: Path, about: Mapping[str, Any]) -> None:
+    """Raises DataLossError for an intact file that does not describe a trained model."""
+    if isinstance(about.get("config"), dict):
+        raise DataLossError(
+            f"{path} is a checkpoint to go on from, no trained model; give {path.with_name(MODEL)}, "
+            "which a run writes when it ends"
+        )
+    if not isinstance(about.get("model"), str) or not (_is_of_pictures(about) or _is_of_arrays(about)):
+        raise DataLossError(f"{path} is no trained model: it does not say model, classes and examples")
+
+
+def _is_of_pictures(about: Mapping[str, Any]) -> bool:
+    shape, classes = about.get("image_shape"), about.get("classes")
+    return (
+        isinstance(shape, list)
+        and len(shape) == 3
+        and all(type(extent) is int and 1 <= extent <= 1 << 16 for extent in shape)
+        and math.prod(shape) < 1 << 31
+        and type(classes) is int
+        and 1 <= classes <= 1 << 20
+        and _is_scale(about.get("mean"))
+        and _is_scale(about.get("std"))
+        and float(about["std"]) >= 1 / LARGEST_SCALE
+    )
+
+
+def _is_of_arrays(about: Mapping[str, Any]) -> bool:
+    classes = about.get("classes")
+    nests = all(isinstance(about.get(name), (str, list, dict)) for name in ("inputs",)) and "labels" in about
+    return nests and (classes is None or (type(classes) is int and 1 <= classes <= 1 << 20))
+
+
+def _is_scale(value: Any) -> bool:
+    return isinstance(value, (int, float)) and abs(value) <= LARGEST_SCALE  # False for NaN
+
+
+def _threads() -> int:
+    return max(1, min(THREADS, usable_cores()))

@@ -1,0 +1,178 @@
+"""One split of a data set in memory: arrays of any shape, one or several inputs, with labels or without."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorbow.array_likes import as_array
+from tensorbow.data.array_rows import ArrayRows
+from tensorbow.data.augmentation import BatchKey
+from tensorbow.data.image_dataset import ImageDataset
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.kinds import Positive, Text, checked, instance
+from tensorbow.nest import flatten, map_leaves, named_leaves
+from tensorbow.ops.elementwise import multiply, subtract
+from tensorbow.specs import DTYPES, Array, TensorSpec, as_dtype
+
+_MOST_CLASSES = 1 << 20
+_KEPT = {np.dtype(dtype.as_numpy_dtype) for dtype in DTYPES.values()} - {np.dtype(np.float64)}
+_AS = {"f": np.float32, "i": np.int64, "u": np.int64, "b": np.bool_}  # other dtypes become these, by kind
+
+
+class ArrayDataset(ArrayRows):
+    """One split of a data set: nests of arrays `[examples, ...]`, the inputs of a model and its labels.
+
+    Floating arrays of another precision become float32, as models compute in it; integers of dtypes that
+    tensors do not have become int64.
+    """
+
+    @checked
+    def __init__(
+        self,
+        inputs: Any,
+        labels: Any = None,
+        *,
+        name: Text = "arrays",
+        classes: Positive | None = None,
+        class_names: Sequence[str] = (),
+        standardisation: tuple[Array, Array] | None = None,
+    ):
+        """inputs, labels: an array, or a dictionary or tuple of arrays; labels may be None.
+
+        classes: number of classes of labels 0..classes-1; by default one more than the greatest, if the
+        labels are one array of integers of at least 0. class_names: of text labels, by class.
+        standardisation: mean and standard deviation `[columns]`; the model gets (inputs - mean) / std.
+        Raises InvalidArgumentError for arrays of different numbers of examples, of no examples or no numbers.
+        """
+        nest = {"inputs": inputs} if labels is None else {"inputs": inputs, "labels": labels}
+        arrays = map_leaves(_number_array, nest, name)
+        self.inputs, self.labels = arrays["inputs"], arrays.get("labels")
+        self.standardisation, self.class_names = standardisation, tuple(class_names)
+        counts = {path: array.shape[:1] for path, array in named_leaves(arrays, name)}
+        if not flatten(self.inputs) or len(set(counts.values())) != 1 or set(counts.values()) <= {(), (0,)}:
+            got = ", ".join(f"{path} {list(shape)}" for path, shape in counts.items()) or "none"
+            raise InvalidArgumentError(
+                f"{name}: expected arrays [examples, ...] with the same number of examples, got {got}"
+            )
+        super().__init__(flatten(arrays))
+        self.name = name
+        self.classes = self._counted_classes() if classes is None else classes
+        if classes is not None and (found := self._counted_classes()) is not None and found > classes:
+            raise InvalidArgumentError(f"{name}: expected labels in 0..{classes - 1}, got {found - 1}")
+
+    def _counted_classes(self) -> int | None:
+        """One more than the greatest label; None if the labels are no classes."""
+        labels = self.labels
+        if not isinstance(labels, np.ndarray) or labels.dtype.kind not in "iu" or labels.min() < 0:
+            return None
+        classes = int(labels.max()) + 1
+        return classes if classes <= _MOST_CLASSES else None
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{path} {spec}" for path, spec in named_leaves(self.specs[0], "inputs"))
+        return f"<tb.data.ArrayDataset {self.name!r}: {len(self):,} examples of {shapes}>"
+
+    def __len__(self) -> int:
+        """Number of examples."""
+        return len(self.arrays[0])
+
+    @property
+    def specs(self) -> tuple[Any, Any]:
+        """Specs of inputs and labels, `[None, ...]`, in nests like them; None for no labels."""
+        nest = (self.inputs, self.labels) if self.labels is not None else (self.inputs,)
+        inputs, *labels = map_leaves(
+            lambda _, array: TensorSpec((None, *array.shape[1:]), as_dtype(array.dtype)), nest, "data"
+        )
+        return inputs, labels[0] if labels else None
+
+    def write(
+        self, indices: NDArray[np.int64], slot: Sequence[Array], scratch: Any, key: BatchKey | None
+    ) -> None:
+        """Writes the examples `indices`, int64 [n], into arrays like those of `batch_specs`."""
+        for array, out in zip(self.arrays, slot, strict=True):
+            np.take(array, indices, axis=0, out=out, mode="clip" if indices.size else "raise")
+
+    def scratch(self, count: int) -> None:
+        """No memory is needed by `write`."""
+
+    def take(self, rows: NDArray[np.int64], name: str) -> ArrayDataset:
+        """A data set of some of the examples, in this order, with the same classes."""
+        nest = (self.inputs, self.labels) if self.labels is not None else (self.inputs,)
+        inputs, *labels = map_leaves(lambda _, array: array[rows], nest, "data")
+        return ArrayDataset(
+            inputs,
+            labels[0] if labels else None,
+            name=name,
+            classes=self.classes,
+            class_names=self.class_names,
+            standardisation=self.standardisation,
+        )
+
+    def prepared(self, inputs: Any) -> Any:
+        """Inputs of the model from tensors of the inputs: standardised, if this data set is."""
+        return standardised(inputs, self.standardisation)
+
+    def facts(self) -> dict[str, Any]:
+        """Number of examples and a checksum, by which a resumed run knows its data."""
+        checksum = 0
+        for array in self.arrays:
+            checksum = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data, checksum)
+        return {"examples": len(self), "crc32": checksum}
+
+    def about(self) -> dict[str, Any]:
+        """What a trained model must know to compute with other examples, as JSON values."""
+        inputs, labels = (map_leaves(lambda _, spec: _spec_text(spec), nest, "") for nest in self.specs)
+        found: dict[str, Any] = {"inputs": inputs, "labels": labels, "classes": self.classes}
+        if self.class_names:
+            found["class_names"] = list(self.class_names)
+        if self.standardisation is not None:
+            mean, std = self.standardisation
+            found["standardisation"] = {"mean": mean.tolist(), "std": std.tolist()}
+        return found
+
+
+def standardised(inputs: Any, standardisation: tuple[Array, Array] | None) -> Any:
+    """Inputs, a tensor [batch, columns], less the mean and divided by the standard deviation, if given."""
+    if standardisation is None:
+        return inputs
+    mean, std = standardisation
+    return multiply(subtract(inputs, mean.astype(np.float32)), (1 / std).astype(np.float32))
+
+
+def _number_array(path: str, leaf: Any) -> Array:
+    try:
+        array = as_array(leaf)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{path}: {error}") from None
+    if array.dtype.kind not in _AS:
+        raise InvalidArgumentError(
+            f"{path}: expected an array of numbers, got {array.dtype} {list(array.shape)}; encode texts"
+        )
+    if array.dtype in _KEPT and array.dtype.isnative:
+        return array
+    return array.astype(_AS[array.dtype.kind])
+
+
+def _spec_text(spec: TensorSpec | None) -> str | None:
+    """A spec as text, as `float32 28 28`, without the number of examples."""
+    return None if spec is None else " ".join([spec.dtype.name, *map(str, spec.dims[1:])])
+
+
+def spec_of_text(text: str) -> TensorSpec:
+    """Spec `[None, ...]` of a text as in `ArrayDataset.about`. Raises ValueError, InvalidArgumentError."""
+    dtype, *dims = text.split(" ")
+    return TensorSpec((None, *map(int, dims)), as_dtype(dtype))
+
+
+TrainingData: TypeAlias = ImageDataset | ArrayDataset
+"""Data sets that can be trained on."""
+
+AsTrainingData: TypeAlias = Annotated[
+    TrainingData,
+    instance(ImageDataset, ArrayDataset, expected="a tb.data.ImageDataset or tb.data.ArrayDataset"),
+]

@@ -1,0 +1,183 @@
+"""Data of a user's own: array archives, tables, folders of pictures by class, Python functions."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensorbow.data.array_dataset import ArrayDataset
+from tensorbow.data.dataset_files import mode_of
+from tensorbow.data.image_dataset import ImageDataset, pixel_statistics
+from tensorbow.data.numpy_files import read_numpy_archive
+from tensorbow.data.prediction_inputs import SUFFIXES, image_extents_of, read_pictures
+from tensorbow.data.tables import read_table, table_dataset
+from tensorbow.errors import InvalidArgumentError, NotFoundError
+from tensorbow.files import shown
+from tensorbow.kinds import shown as shown_value
+from tensorbow.specs import Array
+from tensorbow.user_code import called_by_name, errors_of_user, find_object, is_object_name
+
+TABLES = (".csv", ".parquet")
+_PARTS = {
+    "train": "train",
+    "test": "test",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+}
+_INPUTS, _LABELS = (
+    ("x", "inputs", "input", "images", "data", "features"),
+    ("y", "labels", "label", "targets", "target"),
+)
+
+
+def name_of_data(data: str) -> str:
+    """Short name of data: of a file its stem, of FILE.py:FUNCTION the function's."""
+    name = data.rpartition(":")[2] if is_object_name(data) else Path(data).resolve().stem
+    return re.sub(r"[^\w.-]+", "_", name) or "data"
+
+
+def load_own(data: str, *, target: str | None = None, image_size: tuple[int, int] | None = None) -> Any:
+    """Data as `splits_of` takes it: of a .npz, .csv or .parquet file, a folder of pictures, or a function.
+
+    target: the column of a table to predict. image_size: (height, width) of a folder's pictures. Raises
+    NotFoundError, InvalidArgumentError with the line for a user's function, DataLossError for damaged files.
+    """
+    if is_object_name(data):
+        return _made_by_user(data)
+    path = Path(os.path.expanduser(data))
+    mode = mode_of(path)
+    if mode is None:
+        raise NotFoundError(
+            f"data: there is no file or folder {shown(path)}; give a file, a folder, or FILE.py:FUNCTION"
+        )
+    if stat.S_ISDIR(mode):
+        return _from_folder(path, image_size)
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        return _from_archive(path)
+    if suffix in TABLES:
+        columns = read_table(path)
+        return table_dataset(columns, target, shown(path))
+    raise InvalidArgumentError(
+        "data: expected a .npz, .csv or .parquet file, a folder of pictures or FILE.py:FUNCTION, got "
+        f"{shown(path)}"
+    )
+
+
+def _made_by_user(data: str) -> Any:
+    found = find_object(data, "data")
+    if not callable(found.value):
+        return found.value
+    with errors_of_user(f"data {data}", found.file):
+        made = called_by_name(found.value)
+    if made is None:
+        raise InvalidArgumentError(
+            f"data {data}: expected the function to return (train, test) or (train, validation, test), "
+            f"got {shown_value(made)}"
+        )
+    return made
+
+
+def _from_archive(path: Path) -> Any:
+    """Splits of the arrays in a .npz file, which their names assign."""
+    arrays = read_numpy_archive(path)
+    parts: dict[str, dict[str, Array]] = {}
+    for name, array in arrays.items():
+        words = re.split(r"[_./-]", name.lower())
+        part = next((_PARTS[word] for word in words if word in _PARTS), "train")
+        kept = [word for word in re.split(r"[_./-]", name) if word.lower() not in _PARTS]
+        parts.setdefault(part, {})["_".join(kept)] = array
+    if "train" not in parts:
+        raise InvalidArgumentError(
+            f"{shown(path)}: expected arrays as x and y, or x_train, y_train, x_test, y_test; it has "
+            f"{', '.join(arrays) or 'none'}"
+        )
+    return {part: _roles(found, f"{shown(path)}/{part}") for part, found in parts.items()}
+
+
+def _roles(arrays: Mapping[str, Array], name: str) -> ArrayDataset:
+    """Inputs and labels among the arrays of one split."""
+    labels = [key for key in arrays if key.lower() in _LABELS]
+    others = {key: array for key, array in arrays.items() if key not in labels}
+    if len(labels) > 1 or not others:
+        raise InvalidArgumentError(
+            f"{name}: expected inputs, as x, and at most one array of labels, as y; got {', '.join(arrays)}"
+        )
+    only = next(iter(others))
+    inputs: Any = others[only] if len(others) == 1 and only.lower() in _INPUTS else others
+    if len(others) == 1 and only.lower() not in _INPUTS and labels:
+        inputs = others[only]
+    return ArrayDataset(inputs, arrays[labels[0]] if labels else None, name=name)
+
+
+def _from_folder(path: Path, image_size: tuple[int, int] | None) -> Any:
+    """Splits of pictures in folders by class, below train, validation and test where these are."""
+    below = {each.name.lower(): each for each in sorted(path.iterdir()) if each.is_dir()}
+    parts = {_PARTS[name]: folder for name, folder in below.items() if name in _PARTS}
+    folders = {"train": path} if "train" not in parts else parts
+    classes = sorted(
+        each.name for each in folders["train"].iterdir() if each.is_dir() and not each.name.startswith(".")
+    )
+    if not classes:
+        raise NotFoundError(
+            f"data: {shown(path)} has no folders of pictures, one for each class, as {shown(path)}/cat/1.png"
+        )
+    first = next(
+        (
+            p
+            for c in classes
+            for p in sorted((folders["train"] / c).iterdir())
+            if p.suffix.lower() in SUFFIXES
+        ),
+        None,
+    )
+    if first is None:
+        raise NotFoundError(
+            f"data: the folders of {shown(folders['train'])} hold no picture ({', '.join(SUFFIXES)})"
+        )
+    height, width, channels = image_extents_of(first)
+    extents = (*(image_size or (height, width)), channels)
+    found = {
+        part: _of_classes(folder, classes, extents, image_size is not None)
+        for part, folder in folders.items()
+    }
+    mean, std = pixel_statistics(found["train"][0])
+    return {
+        part: ImageDataset(
+            f"{path.name}/{part}", *arrays, len(classes), mean, std or 1.0, class_names=tuple(classes)
+        )
+        for part, arrays in found.items()
+    }
+
+
+def _of_classes(
+    folder: Path, classes: list[str], extents: tuple[int, int, int], resize: bool
+) -> tuple[Array, Array]:
+    unknown = sorted({each.name for each in folder.iterdir() if each.is_dir()} - {*classes})
+    if unknown:
+        raise InvalidArgumentError(
+            f"data: {shown(folder)} has a class to train no example of: {', '.join(unknown)}"
+        )
+    pictures, labels = [], []
+    for number, name in enumerate(classes):
+        if not (folder / name).is_dir():
+            continue
+        try:
+            _, images = read_pictures(folder / name, extents, resize)
+        except InvalidArgumentError as error:
+            text = (
+                str(error)
+                .replace("the model takes", "the first picture has")
+                .replace("add --resize", f"give --image-size {extents[0]}x{extents[1]}")
+            )
+            raise InvalidArgumentError(f"data: {text}") from None
+        pictures.append(images)
+        labels.append(np.full(len(images), number, np.int64))
+    return np.concatenate(pictures), np.concatenate(labels)

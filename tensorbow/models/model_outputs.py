@@ -1,0 +1,110 @@
+"""Outputs of a model of any kind: loss, predictions and metrics; and the call that builds them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Tensor
+from tensorbow.kinds import shown
+from tensorbow.nest import flatten
+from tensorbow.ops.selection import cast
+from tensorbow.specs import float32
+from tensorbow.user_code import called_by_name
+
+_FORMS = "(loss, outputs, metrics), where metrics may be missing, or a dictionary with these keys"
+
+
+@dataclass(frozen=True)
+class ModelOutputs:
+    """Outputs of a model for a batch.
+
+    loss: floating scalar, mean of the batch. outputs: the predictions, a tensor `[batch, ...]` or a nest of
+    them; of a classifier its logits `[batch, classes]`; None if there are none. metrics: float32 scalars by
+    name, means of the batch, such as "accuracy".
+    """
+
+    loss: Tensor
+    outputs: Any = None
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+def outputs_of(
+    model: Callable[..., Any],
+    inputs: Any,
+    labels: Any,
+    training: bool,
+    *,
+    classes: int | None = None,
+    name: str = "model",
+    **options_of_step: Any,
+) -> ModelOutputs:
+    """Builds a model in the default graph, by `model(inputs, labels, training)`.
+
+    classes: number of classes of the data, also given to a model that has an argument of this name. name: of
+    the model, for messages. options_of_step: further arguments that the model must have, such as
+    `class_weights`, float32 [classes], by which it multiplies each example's loss. A training step must also
+    run the operations in the collection UPDATE_OPS. Raises InvalidArgumentError for a model that has not
+    these arguments, or returns something else than a loss, outputs and metrics.
+    """
+    for option in options_of_step:
+        if option not in inspect.signature(model).parameters:
+            raise InvalidArgumentError(
+                f"{option}: {name} has no argument {option}, which this option needs; add it to its "
+                "signature (inputs, labels, training, ...), or leave the option out"
+            )
+    result = called_by_name(model, inputs, labels, training, classes=classes, **options_of_step)
+    found = _outputs_in(result, name)
+    if not isinstance(found.loss, Tensor) or not found.loss.dtype.is_floating:
+        got = found.loss.spec if isinstance(found.loss, Tensor) else shown(found.loss)
+        raise InvalidArgumentError(f"{name}: expected the loss to be a floating tensor, got {got}")
+    if found.loss.spec.shape not in ((), None):
+        raise InvalidArgumentError(
+            f"{name}: expected the loss to be a scalar, the mean of the batch, got {found.loss.spec}; reduce "
+            f"it by tb.reduce_mean (made at {found.loss.op.source})"
+        )
+    for leaf in flatten(found.outputs):
+        if leaf is not None and not isinstance(leaf, Tensor):
+            raise InvalidArgumentError(f"{name}: expected outputs to be tensors, got {shown(leaf)}")
+    return ModelOutputs(found.loss, found.outputs, _checked_metrics(found.metrics, name))
+
+
+def _outputs_in(result: Any, name: str) -> ModelOutputs:
+    """Reads what a model has returned."""
+    if isinstance(result, ModelOutputs):
+        return result
+    if isinstance(result, Tensor):
+        return ModelOutputs(result)
+    if isinstance(result, Mapping) and "loss" in result and set(result) <= {"loss", "outputs", "metrics"}:
+        return ModelOutputs(result["loss"], result.get("outputs"), result.get("metrics") or {})
+    if isinstance(result, (tuple, list)) and 1 <= len(result) <= 3:
+        return ModelOutputs(result[0], *result[1:2], *[metrics or {} for metrics in result[2:]])
+    raise InvalidArgumentError(f"{name}: expected the model to return {_FORMS}; got {shown(result)}")
+
+
+def _checked_metrics(metrics: Any, name: str) -> dict[str, Tensor]:
+    if not isinstance(metrics, Mapping):
+        raise InvalidArgumentError(
+            f"{name}: expected metrics by name, as {{'accuracy': accuracy}}, got {shown(metrics)}"
+        )
+    found = {}
+    for key, metric in metrics.items():
+        if not isinstance(key, str) or not isinstance(metric, Tensor):
+            raise InvalidArgumentError(
+                f"{name}: expected metrics to be tensors by name, got {shown(key)}: {shown(metric)}"
+            )
+        if key in ("", "loss") or not key.replace("_", "a").isalnum():
+            raise InvalidArgumentError(
+                f"{name}: expected the name of a metric to be letters, digits and underscores, and not "
+                f"'loss', got {key!r:.60}"
+            )
+        if metric.spec.shape not in ((), None):
+            raise InvalidArgumentError(
+                f"{name}: expected metric {key} to be a scalar, the mean of the batch, got {metric.spec}; "
+                f"reduce it by tb.reduce_mean (made at {metric.op.source})"
+            )
+        found[key] = metric if metric.dtype == float32 else cast(metric, float32)
+    return found

@@ -1,0 +1,138 @@
+"""Models by name: of the zoo, of a user's file or module, or given as an object."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Graph
+from tensorbow.kinds import shown
+from tensorbow.models.model import Defaults, Model
+from tensorbow.models.model_options import ModelOption, options_of_call, read_model_options
+from tensorbow.models.model_outputs import ModelOutputs, outputs_of
+from tensorbow.models.registry import MODELS, factory_of
+from tensorbow.user_code import errors_of_user, find_object, is_object_name, name_of_object
+
+OWN_DEFAULTS = Defaults(learning_rate=0.01)  # of models that have none
+
+
+class ModelSource:
+    """A model before it is made: its name, its options, and what makes it.
+
+    name: as on the command line. options: by name, the arguments of its constructor, or those of a function
+    beside the ones that the trainer gives. file: the user's file, None for a model of the zoo.
+    """
+
+    def __init__(self, name: str, target: Any, file: Path | None, *, is_ours: bool = False):
+        """target: class, function or instance."""
+        if not callable(target):
+            raise InvalidArgumentError(
+                f"model {name}: expected a class or function (inputs, labels, training), got {shown(target)}"
+            )
+        self.name, self.file, self._target, self._is_ours = name, file, target, is_ours
+        self._makes = inspect.isclass(target) or is_ours
+        is_function = inspect.isroutine(target) or isinstance(target, partial)
+        self.options: dict[str, ModelOption] = options_of_call(target) if self._makes or is_function else {}
+
+    def read_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of the model, of their types. Raises InvalidArgumentError, see `read_model_options`."""
+        return read_model_options(self.options, given, self.name)
+
+    def make(self, options: Mapping[str, Any]) -> Callable[..., Any]:
+        """The model, with these options. Raises InvalidArgumentError with the user's line."""
+        if not self._makes:
+            return partial(self._target, **options) if options else self._target
+        with self._blaming_user():
+            model: Callable[..., Any] = self._target(**options)
+        if not callable(model):
+            raise InvalidArgumentError(
+                f"model {self.name}: expected a class with __call__(self, inputs, labels, training), "
+                f"got {shown(model)}"
+            )
+        return model
+
+    def build(
+        self,
+        options: Mapping[str, Any],
+        inputs: Any,
+        labels: Any,
+        training: bool,
+        *,
+        classes: int | None = None,
+        **options_of_step: Any,
+    ) -> ModelOutputs:
+        """Makes the model and builds it in the default graph, see `outputs_of`."""
+        model = self.make(options)
+        with self._blaming_user():
+            return outputs_of(
+                model,
+                inputs,
+                labels,
+                training,
+                classes=classes,
+                name=f"model {self.name}",
+                **options_of_step,
+            )
+
+    def _blaming_user(self) -> Any:
+        return errors_of_user(f"model {self.name}", self.file)
+
+    @property
+    def defaults(self) -> Defaults:
+        """Default options of its runs: its attribute `defaults`, or `OWN_DEFAULTS`."""
+        target = self._target.func if isinstance(self._target, partial) else self._target
+        found = getattr(target, "defaults", OWN_DEFAULTS)
+        return found if isinstance(found, Defaults) else OWN_DEFAULTS
+
+    def default_learning_rate(self, options: Mapping[str, Any], replicas: int) -> float:
+        """Default learning rate of each of so many averaged replicas.
+
+        The model's own `default_learning_rate(replicas)`, or `defaults.learning_rate * sqrt(replicas)`.
+        """
+        with Graph().as_default():  # a constructor may create variables
+            own = getattr(self.make(options), "default_learning_rate", None)
+        return float(own(replicas) if callable(own) else self.defaults.learning_rate * replicas**0.5)
+
+    @property
+    def is_ours(self) -> bool:
+        """True for the zoo's models, which are found by their names."""
+        return self._is_ours
+
+    @property
+    def label(self) -> str:
+        """Short name, for folders and tables: of `my_model.py:MyModel` the last part."""
+        return self.name.rpartition(":")[2]
+
+
+def find_model(model: str | Callable[..., Any] | ModelSource) -> ModelSource:
+    """Finds a model by its name on the command line, or takes a class, function or instance.
+
+    Names: those of the zoo (`get_model`), FILE.py:NAME and PACKAGE.MODULE:NAME. Raises InvalidArgumentError
+    for another name, and as `tensorbow.user_code.find_object`.
+    """
+    if isinstance(model, ModelSource):
+        return model
+    if not isinstance(model, str):
+        return _of_object(model)
+    if is_object_name(model):
+        found = find_object(model, "model")
+        return ModelSource(model, found.value, found.file)
+    return ModelSource(model, factory_of(model), None, is_ours=True)
+
+
+def _of_object(model: Any) -> ModelSource:
+    if isinstance(model, Model) and type(model).__module__.startswith("tensorbow.models."):
+        name = getattr(model, "name", "")
+        if name in MODELS or name.startswith("resnet"):
+            return ModelSource(name, lambda: model, None, is_ours=True)
+    code = model if inspect.isclass(model) or inspect.isroutine(model) else type(model)
+    code = getattr(code, "func", code)
+    try:
+        file = inspect.getsourcefile(code)
+    except TypeError:
+        file = None
+    return ModelSource(name_of_object(model), model, None if file is None else Path(file))
