@@ -11,11 +11,20 @@ import numpy as np
 
 from scheduler import Ensemble, TrainedModel, TrainingConfig
 from scheduler.options import shortened
+from scheduler.training.classification_metrics import CONFUSION, METRICS, report_of
 from tensorbow.cli.messages import OptionValueError
-from tensorbow.cli.options import RUN_OPTIONS, PathOption, add_options, naming_origin, require_writable
+from tensorbow.cli.options import (
+    RUN_OPTIONS,
+    PathOption,
+    add_options,
+    naming_origin,
+    require_picture,
+    require_writable,
+)
 from tensorbow.data import load, read_pictures
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.files import shown, write_file
+from tensorbow.kinds import RefusedError
 
 
 def _device(context: click.Context, option: click.Parameter, name: str) -> str:
@@ -60,6 +69,13 @@ ensemble_option = click.option(
     show_default="off",
     help="Use the mean of the probabilities of all replicas of a run.",
 )
+
+
+def _metrics(context: click.Context, option: click.Parameter, names: str | None) -> tuple[str, ...]:
+    try:
+        return () if names is None else METRICS.read(names)
+    except RefusedError:
+        raise OptionValueError(f"--metrics: expected {METRICS.expected}, got {shortened(names)}") from None
 
 
 def _opened(
@@ -149,6 +165,21 @@ def predict(
     help="Split of the data set.",
 )
 @click.option(
+    "--metrics",
+    callback=_metrics,
+    metavar="NAME[,...]",
+    show_default="none",
+    help="Also compute, on the whole split: topK (such as top5), precision, recall, f1 and auc (means over "
+    "the classes, auc of each against the rest), and confusion, a table of labels and predictions.",
+)
+@click.option(
+    "--picture",
+    type=PathOption(path_type=Path),
+    metavar="FILE",
+    show_default="none",
+    help="Draw the confusion matrix (.png, .svg or .pdf); needs matplotlib.",
+)
+@click.option(
     "--json", "as_json", is_flag=True, show_default="off", help="Print the result as one line of JSON."
 )
 @replica_option
@@ -160,6 +191,8 @@ def evaluate(
     dataset: str | None,
     data_dir: str | None,
     split: str,
+    metrics: tuple[str, ...],
+    picture: Path | None,
     as_json: bool,
     replica: int | None,
     ema: bool,
@@ -167,6 +200,8 @@ def evaluate(
     device: str,
 ) -> None:
     """Print loss and accuracy of a trained model on a data set."""
+    if picture is not None:
+        require_picture("--picture", picture)
     with naming_origin({"dataset": dataset}):
         RUN_OPTIONS["dataset"].read(dataset)
     with _opened(model, device, replica, ema, ensemble) as classifier:
@@ -174,6 +209,9 @@ def evaluate(
         train, test = load(name, data_dir)
         data = test if split == "test" else train
         result = classifier.evaluate(data)
+        report = None
+        if metrics or picture is not None:
+            report = report_of(classifier.probabilities(data.images), data.labels)
     facts = {
         "model": classifier.about["model"],
         "dataset": name,
@@ -182,6 +220,19 @@ def evaluate(
         "loss": result.loss if np.isfinite(result.loss) else None,
         "accuracy": result.accuracy,
     }
+    table: list[str] = []
+    if report is not None:
+        values = report.values(metrics)
+        facts |= {name: value if np.isfinite(value) else None for name, value in values.items()}
+        table = [
+            f"{name:<9} {value:.4f}" if name == "auc" else f"{name:<9} {value:.2%}"
+            for name, value in values.items()
+        ]
+        if CONFUSION in metrics:
+            facts[CONFUSION] = report.confusion.tolist()
+            table += ["", *report.table()]
+        if picture is not None:
+            report.draw(picture, f"{facts['model']} on {name}, {split}: accuracy {result.accuracy:.2%}")
     if as_json:
         click.echo(json.dumps(facts, allow_nan=False))
         return
@@ -197,6 +248,7 @@ def evaluate(
         which = f"; replica {replica}"
     click.echo(f"{facts['model']} on {name} ({split}, {len(data):,} examples{which})")
     click.echo(f"loss      {result.loss:.4f}\naccuracy  {result.accuracy:.2%}")
+    click.echo("\n".join(table), nl=bool(table))
 
 
 @click.command(epilog="MODEL: the folder of a run, or its model.safetensors.")

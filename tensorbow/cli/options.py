@@ -28,6 +28,7 @@ from tensorbow.errors import (
 )
 from tensorbow.files import NewFile
 from tensorbow.models import MODEL_NAMES, MODELS, get_model
+from tensorbow.pictures import FORMATS, require_matplotlib
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -265,6 +266,18 @@ def require_writable(option: str, path: Path) -> None:
         NewFile(path).discard()
     except TensorBowError as error:
         raise OptionValueError(f"{option}: {error}") from error
+
+
+def require_picture(option: str, path: Path) -> None:
+    """Raises OptionValueError for a picture's path that cannot be written or whose ending is not a format.
+
+    Raises FailedPreconditionError without matplotlib.
+    """
+    if path.suffix.lower().removeprefix(".") not in FORMATS:
+        kinds = ", ".join(f".{name}" for name in FORMATS)
+        raise OptionValueError(f"{option}: expected a file that ends in one of {kinds}, got {str(path)!r}")
+    require_matplotlib(option)
+    require_writable(option, path)
 
 
 def _default_output(config: TrainingConfig) -> str:

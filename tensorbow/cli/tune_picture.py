@@ -6,9 +6,8 @@ from pathlib import Path
 
 from scheduler import TrainingConfig, TuningResult
 from scheduler.training.tuning_result import mode_text
-from tensorbow.cli.messages import OptionValueError
-from tensorbow.cli.options import require_writable
-from tensorbow.pictures import BLUE, FORMATS, GREEN, GREY, ORANGE, new_picture, require_matplotlib
+from tensorbow.cli.options import require_picture
+from tensorbow.pictures import BLUE, GREEN, GREY, ORANGE, new_picture
 
 
 class ThroughputPicture:
@@ -20,13 +19,7 @@ class ThroughputPicture:
         Raises FailedPreconditionError without matplotlib.
         """
         self.path = path
-        if path.suffix.lower().removeprefix(".") not in FORMATS:
-            kinds = ", ".join(f".{name}" for name in FORMATS)
-            raise OptionValueError(
-                f"--picture: expected a file that ends in one of {kinds}, got {str(path)!r}"
-            )
-        require_matplotlib("--picture")
-        require_writable("--picture", path)
+        require_picture("--picture", path)
 
     def draw(self, config: TrainingConfig, result: TuningResult) -> None:
         """Plots medians, ranges of windows, and the choice; a line for each mode of replicas.

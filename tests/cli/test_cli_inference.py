@@ -52,6 +52,24 @@ def test_evaluate_repeats_what_training_found(call: Call, run: Path) -> None:
     assert shown.out.splitlines()[2] == f"accuracy  {result['accuracy']:.2%}"
 
 
+def test_evaluate_with_more_metrics(call: Call, run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    picture = tmp_path / "confusion.svg"
+    asked = ("evaluate", "run", "--metrics", "top3,f1,auc,confusion", "--picture", picture)
+    facts = json.loads(call(*asked, "--json").out)
+    counts = np.array(facts["confusion"])
+    assert counts.sum() == facts["examples"]
+    assert counts.trace() / counts.sum() == pytest.approx(facts["accuracy"])
+    assert facts["accuracy"] < facts["top3"] < 1
+    told = call(*asked).out
+    assert (
+        f"top3      {facts['top3']:.2%}\nf1        {facts['f1']:.2%}\nauc       {facts['auc']:.4f}\n" in told
+    )
+    assert told.splitlines()[-1].split()[1:11] == [str(count) for count in facts["confusion"][9]]
+    assert picture.read_text().startswith("<?xml")
+    assert call("evaluate", "run", "--metrics", "f1,kappa").status == 2
+
+
 def test_an_exported_model_does_the_same(call: Call, run: Path, tmp_path: Path) -> None:
     assert call("export", run, "--output", "model").out == "model\n"
     assert call("evaluate", "model", "--json").out == call("evaluate", run, "--json").out
