@@ -18,6 +18,7 @@ from scheduler import TrainingConfig
 from scheduler.options import Option, options_of
 from scheduler.training.config_file import read_config_file
 from scheduler.training.output_folders import default_output, find_checkpoint
+from scheduler.training.synonyms import nearest_option
 from tensorbow.cli.messages import OptionValueError, say
 from tensorbow.errors import (
     FailedPreconditionError,
@@ -227,6 +228,22 @@ def read_config(path: Path) -> dict[str, Any]:
             is_word = name in RUN_OPTIONS and RUN_OPTIONS[name].type == "bool" and isinstance(value, str)
             options[name] = _YES_OR_NO.get(value, value) if is_word else value
     return options
+
+
+def no_such_option(error: click.NoSuchOption) -> str:
+    """Message of an unknown option, with the nearest one, also by the names of other libraries."""
+    command = error.ctx.command if error.ctx is not None else click.Command("tensorbow")
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    flags = {_bare(flag): flag for option in options for flag in option.opts}
+    flags |= {str(option.name): option.opts[0] for option in options}
+    near = nearest_option(error.option_name, flags)
+    hint = "." if near is None else f"; did you mean {flags[near]}?"
+    path = error.ctx.command_path if error.ctx is not None else "tensorbow"
+    return f"No such option '{error.option_name}'{hint} See '{path} --help'."
+
+
+def _bare(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
 
 
 class Choice(click.Choice):  # type: ignore[type-arg]  # click 8.1 has none

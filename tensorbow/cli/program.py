@@ -83,6 +83,10 @@ def _run(words: list[str], signals: StopSignals) -> tuple[int, str]:
             result = app.invoke(context)
     except click.exceptions.Exit as error:  # after --help and --version
         return error.exit_code, ""
+    except click.NoSuchOption as error:
+        from tensorbow.cli.options import no_such_option
+
+        return error.exit_code, no_such_option(error)
     except click.UsageError as error:
         if not words:  # no command: the help, as click shows it
             error.show()

@@ -13,6 +13,7 @@ from scheduler import Trainer, TrainingConfig, TrainingResult
 from scheduler.training import run_curves
 from scheduler.training.notices import epoch_text, ignored_options
 from scheduler.training.tuning_result import mode_text
+from tensorbow.cli.grouped_help import grouped
 from tensorbow.cli.messages import say
 from tensorbow.cli.options import (
     MODELS_HELP,
@@ -31,7 +32,16 @@ from tensorbow.training import TrainingProgress
 FIXED = ", ".join(name.replace("_", " ") for name, option in RUN_OPTIONS.items() if option.fixed)
 
 
-@click.command(epilog=MODELS_HELP)
+EXAMPLES = (
+    ("train lenet", "Two averaged replicas, on the data set that needs no download."),
+    ("train lenet --replicas-per-gpu 4 --batch-size 8", "More replicas, with smaller batches."),
+    ("train logreg --optimizer adam --schedule cosine", "Another optimiser and schedule."),
+    ("train lenet --early-stopping test_loss:3", "Stop when the test loss falls no more."),
+    ("train --resume auto --output runs/lenet-digits", "Go on where a run was interrupted."),
+)
+
+
+@click.command(cls=grouped(EXAMPLES), epilog=MODELS_HELP)
 @click.argument("model", required=False, metavar="[MODEL]")
 @add_options(TrainingConfig, resume=f"These options cannot change: {FIXED}.")
 @click.option(

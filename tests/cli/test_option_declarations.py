@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,10 @@ from click.testing import CliRunner
 import tensorbow as tb
 from scheduler import Synchronisation, TrainingConfig
 from scheduler.options import documents_options, option, options_of, read_options, same_option
+from scheduler.training.synonyms import nearest_option
+from tensorbow.cli.grouped_help import OTHERS, SUBJECTS
 from tensorbow.cli.options import add_options, checked, given_options, read_config
+from tensorbow.cli.train import EXAMPLES, train
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import FLAG, whole
 
@@ -136,6 +140,28 @@ def test_every_option_of_a_run(call: Call, tmp_path: Path, name: str) -> None:
         if not declared.of_one_run and wrong == -1.5:
             (tmp_path / "c.yaml").write_text(json.dumps({"model": "lenet", name: wrong}))
             assert call("train", "--config", "c.yaml").line == f"tensorbow: --config c.yaml: {caught.value}\n"
+
+
+def test_the_help_of_train_has_every_option_under_its_subject_and_sound_examples(call: Call) -> None:
+    subjects = [name for names in SUBJECTS.values() for name in names]
+    assert len(set(subjects)) == len(subjects)
+    assert {str(parameter.name) for parameter in train.params} - {*subjects} == {"model"}
+    told = call("train", "--help").out
+    assert [line[:-1] for line in told.splitlines() if re.fullmatch(r"[A-Z][a-z ]+:", line)] == [
+        "Examples",
+        *SUBJECTS,
+        OTHERS,
+    ]
+    assert "--" not in told.partition(f"{OTHERS}:")[2].replace("--help", "")
+    for words, _ in EXAMPLES:
+        given = given_options(train.make_context("train", words.split()[1:]))
+        assert TrainingConfig(**{"model": "lenet", **given}).epochs
+
+
+def test_every_synonym_is_of_an_option() -> None:
+    for synonym in ("lr", "--max-epochs", "wd", "monitor", "patience", "warmup_steps"):
+        assert nearest_option(synonym, OPTIONS) in OPTIONS, synonym
+    assert nearest_option("smoothing", ["seed"]) is None
 
 
 def test_a_replicator_s_parameters_have_the_defaults_of_the_options() -> None:

@@ -1,0 +1,85 @@
+"""Help of a command with many options: examples first, then the options by subject."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import click
+
+SUBJECTS: Mapping[str, Sequence[str]] = {
+    "Model and data": ("dataset", "data_dir", "data_on_device", "seed", "config"),
+    "Length and evaluation": (
+        "epochs",
+        "max_seconds",
+        "target_accuracy",
+        "evaluate_every",
+        "metrics",
+        "early_stopping",
+        "best_metric",
+    ),
+    "Optimiser and learning rate": (
+        "batch_size",
+        "optimizer",
+        "optimizer_options",
+        "learning_rate",
+        "schedule",
+        "learning_rate_drops",
+        "final_rate",
+        "warmup_epochs",
+        "momentum",
+        "weight_decay",
+        "decay_all",
+        "clip_norm",
+        "clip_value",
+        "label_smoothing",
+        "on_nan",
+    ),
+    "Replicas and averaging": (
+        "replicas_per_device",
+        "devices",
+        "sync",
+        "tau",
+        "alpha",
+        "mu",
+        "staleness",
+        "ema",
+        "ssgd_epoch",
+        "clear_velocity",
+        "dispatch",
+    ),
+    "Speed": ("replica_mode", "steps_per_launch", "launch_ahead", "compute"),
+    "Output and resuming": (
+        "output",
+        "resume",
+        "checkpoint_rounds",
+        "keep_checkpoints",
+        "trace",
+        "trace_rounds",
+        "as_json",
+        "debug",
+    ),
+}
+OTHERS = "Other options"
+
+
+def grouped(examples: Sequence[tuple[str, str]]) -> type[click.Command]:
+    """Class of commands that show these examples, (words, what they do), and the options by subject."""
+
+    class GroupedCommand(click.Command):
+        def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+            """Writes examples and options."""
+            with formatter.section("Examples"):
+                formatter.write_dl([(f"tensorbow {words}", text) for words, text in examples])
+            left = {
+                str(parameter.name): record
+                for parameter in self.get_params(ctx)
+                if isinstance(parameter, click.Option)
+                and (record := parameter.get_help_record(ctx)) is not None
+            }
+            for subject, names in [*SUBJECTS.items(), (OTHERS, [])]:
+                chosen = [left.pop(name) for name in (names or [*left]) if name in left]
+                if chosen:
+                    with formatter.section(subject):
+                        formatter.write_dl(chosen)
+
+    return GroupedCommand
