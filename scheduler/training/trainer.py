@@ -414,6 +414,7 @@ class Trainer:
                 progress.line(warning)
             self._trace.on_results(results)
             progress.tasks(losses, metrics, config.batch_size)
+            progress.set(self.schedule(results.rounds.stop - 1), len(results.replicas))
             progress.rounds(results.rounds.stop)
             stops = tuning is not None and tuning.on_results(results)
             self._callbacks.rounds(results, names, self.schedule, self.engine)

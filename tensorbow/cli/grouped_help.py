@@ -59,7 +59,7 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "debug",
     ),
 }
-OTHERS = "Other options"
+OTHER_SUBJECT = "Other options"
 
 
 def grouped(examples: Sequence[tuple[str, str]]) -> type[click.Command]:
@@ -76,7 +76,7 @@ def grouped(examples: Sequence[tuple[str, str]]) -> type[click.Command]:
                 if isinstance(parameter, click.Option)
                 and (record := parameter.get_help_record(ctx)) is not None
             }
-            for subject, names in [*SUBJECTS.items(), (OTHERS, [])]:
+            for subject, names in [*SUBJECTS.items(), (OTHER_SUBJECT, [])]:
                 chosen = [left.pop(name) for name in (names or [*left]) if name in left]
                 if chosen:
                     with formatter.section(subject):

@@ -14,11 +14,12 @@ SMOOTHING = 0.98  # decay per task of the moving averages of loss and accuracy
 REFRESH_S = 0.1  # least time between two updates of the bar's figures
 QUIET_S = 10.0  # without a bar, longest time between two lines while rounds end
 FIGURES_WIDTH = 76  # columns of the text beside the bar
+SETTING_WIDTH = 28  # further columns for learning rate and replicas, on wide terminals
 BAR_WIDTHS = (4, 24)  # least and greatest width in columns
 
 
 class TrainingProgress:
-    """Shows loss, a metric and images/s; without a console, nothing.
+    """Shows loss, a metric, learning rate, number of replicas and images/s; without a console, nothing.
 
     Without a terminal, it prints a line every `QUIET_S` seconds during long epochs.
 
@@ -36,6 +37,7 @@ class TrainingProgress:
         self._images = 0
         self._started = self._shown = self._told = 0.0
         self._total = 0
+        self._setting, self._has_room = "", True
         self.failure: OSError | None = None
 
     def start(self, epochs: int, rounds_per_epoch: int, first_round: int) -> None:
@@ -45,9 +47,11 @@ class TrainingProgress:
         self._told = time.perf_counter()
         if console is None or not console.is_terminal or console.is_dumb_terminal:
             return
+        self._has_room = console.width >= FIGURES_WIDTH + SETTING_WIDTH + BAR_WIDTHS[0]
+        taken = FIGURES_WIDTH + (SETTING_WIDTH if self._has_room else 0)
         self._bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=max(BAR_WIDTHS[0], min(console.width - FIGURES_WIDTH, BAR_WIDTHS[1]))),
+            BarColumn(bar_width=max(BAR_WIDTHS[0], min(console.width - taken, BAR_WIDTHS[1]))),
             MofNCompleteColumn(),
             TextColumn("{task.fields[figures]}"),
             TimeRemainingColumn(),
@@ -63,6 +67,10 @@ class TrainingProgress:
         self._total = rounds
         if self._bar is not None:
             self._bar.update(self._task, total=rounds)
+
+    def set(self, learning_rate: float, replicas: int) -> None:
+        """Sets the learning rate and the number of replicas to show from now on."""
+        self._setting = f"rate {learning_rate:.3g}  {replicas} replica{'' if replicas == 1 else 's'}  "
 
     def resume_clock(self) -> None:
         """Restarts the measurement of images/s, after an evaluation or a checkpoint."""
@@ -94,7 +102,8 @@ class TrainingProgress:
         rate = self._images / seconds if seconds > 0 else 0.0
         value = f"{self._figure:6.2%}" if self._metric.endswith("accuracy") else f"{self._figure:.4f}"
         metric = f"{self._metric} {value}  " if self._metric else ""
-        figures = f"loss {self._loss:.4f}  {metric}{rate:,.0f} images/s"
+        setting = self._setting if self._has_room else ""
+        figures = f"loss {self._loss:.4f}  {metric}{setting}{rate:,.0f} images/s"
         if self._bar is None:
             self.line(f"round {finished:,}/{self._total:,}  {figures}")
         else:

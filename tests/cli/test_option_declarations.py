@@ -18,7 +18,7 @@ import tensorbow as tb
 from scheduler import Synchronisation, TrainingConfig
 from scheduler.options import documents_options, option, options_of, read_options, same_option
 from scheduler.training.synonyms import nearest_option
-from tensorbow.cli.grouped_help import OTHERS, SUBJECTS
+from tensorbow.cli.grouped_help import OTHER_SUBJECT, SUBJECTS
 from tensorbow.cli.options import add_options, checked, given_options, read_config
 from tensorbow.cli.train import EXAMPLES, train
 from tensorbow.errors import InvalidArgumentError
@@ -150,9 +150,9 @@ def test_the_help_of_train_has_every_option_under_its_subject_and_sound_examples
     assert [line[:-1] for line in told.splitlines() if re.fullmatch(r"[A-Z][a-z ]+:", line)] == [
         "Examples",
         *SUBJECTS,
-        OTHERS,
+        OTHER_SUBJECT,
     ]
-    assert "--" not in told.partition(f"{OTHERS}:")[2].replace("--help", "")
+    assert "--" not in told.partition(f"{OTHER_SUBJECT}:")[2].replace("--help", "")
     for words, _ in EXAMPLES:
         given = given_options(train.make_context("train", words.split()[1:]))
         assert TrainingConfig(**{"model": "lenet", **given}).epochs

@@ -80,11 +80,13 @@ def test_the_bar_leaves_room_for_its_figures(width: int) -> None:
     progress.start(epochs=15, rounds_per_epoch=1875, first_round=312)
     progress.resume_clock()
     progress.tasks([0.25], [0.5], 1)
+    progress.set(0.0125, 16)
     progress.rounds(312)
     progress.stop()
     shown = out.getvalue()
     assert "312/28125 " in shown
     assert "accuracy 50.00%" in shown
+    assert ("rate 0.0125  16 replicas" in shown) == (width == 120)
     assert "…" not in shown
     progress.start(epochs=15, rounds_per_epoch=1875, first_round=312)
     progress.evaluating(10_000)
