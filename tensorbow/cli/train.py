@@ -115,6 +115,8 @@ def _show(console: Console, config: TrainingConfig, result: TrainingResult, fold
         rows["ema accuracy"] = f"{result.ema_accuracy:.2%}"
     if result.seconds_to_target is not None:
         rows["target reached"] = f"after {result.seconds_to_target:.1f} s of training"
+    if result.stop_reason is not None:
+        rows["stopped"] = result.stop_reason
     if result.skipped_updates:
         rows["skipped updates"] = f"{result.skipped_updates} (the loss was not finite)"
     rows["saved in"] = _printable(str(folder))

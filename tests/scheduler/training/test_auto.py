@@ -206,6 +206,7 @@ def replayed(config: TrainingConfig, changes: list[list[int]], rounds: int) -> d
         {"sync": "ssgd"},
         {"sync": "easgd", "tau": 2, "learning_rate_drops": ((1, 0.5), (2, 0.1))},
         {"ssgd_epoch": 2, "learning_rate_drops": ((3, 0.5),)},
+        {"schedule": "cosine", "warmup_epochs": 0.5, "optimizer": "adamw", "clip_norm": 1.0},
         {"checkpoint_rounds": 5},
         {"data_on_device": "always"},
     ],
