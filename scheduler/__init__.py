@@ -15,6 +15,7 @@ from scheduler.training.callbacks import Callback, EarlyStopping, RoundReport, T
 from scheduler.training.classifier_step import build_program
 from scheduler.training.config import TrainingConfig
 from scheduler.training.evaluation import Evaluation, Evaluator
+from scheduler.training.fitting import FittedModel, fit
 from scheduler.training.tally import TrainingResult
 from scheduler.training.tensorboard import TensorBoard
 from scheduler.training.throughput_tuning import ThroughputTuning, TuningOptions
@@ -32,6 +33,7 @@ __all__ = [
     "Ensemble",
     "Evaluation",
     "Evaluator",
+    "FittedModel",
     "LearningEngine",
     "Measure",
     "Measurement",
@@ -55,5 +57,6 @@ __all__ = [
     "TuningOptions",
     "TuningResult",
     "build_program",
+    "fit",
     "gathered",
 ]

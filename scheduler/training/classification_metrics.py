@@ -115,6 +115,12 @@ class ClassificationReport:
             )
         return lines
 
+    def csv(self) -> str:
+        """The confusion matrix as text: a header of predicted classes, then a line for each label."""
+        classes = range(len(self.confusion))
+        lines = [["label", *classes], *([index, *self.confusion[index]] for index in classes)]
+        return "".join(f"{','.join(map(str, line))}\n" for line in lines)
+
     def draw(self, path: Path, title: str) -> None:
         """Draws the confusion matrix; colours are fractions of each label's examples.
 
@@ -143,7 +149,12 @@ class ClassificationReport:
 
 
 def report_of(scores: Array, labels: Array) -> ClassificationReport:
-    """The report of a data set. Raises InvalidArgumentError for scores of no classifier, and for no rows."""
+    """The report of a data set, of sequences too, with scores and labels [examples, steps, ...].
+
+    Raises InvalidArgumentError for scores of no classifier, and for no examples.
+    """
+    if scores.ndim > 2 and labels.shape == scores.shape[:-1]:
+        scores, labels = scores.reshape(-1, scores.shape[-1]), labels.reshape(-1)
     if scores.ndim != 2 or labels.shape != scores.shape[:1] or not len(labels):
         raise InvalidArgumentError(
             "metrics: expected scores [examples, classes] and labels [examples], got "

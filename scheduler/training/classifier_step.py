@@ -34,15 +34,19 @@ def build_program(
     *,
     model_options: Mapping[str, Any] | None = None,
     class_weights: Array | None = None,
+    label_smoothing: float = 0.0,
 ) -> StepProgram:
     """Builds the training step of a model in the default graph.
 
     model: see `tb.models.find_model`. rate: learning rate. decay: weight decay of the weights, with decay_all
     also of the biases. minimize: makes the update from the loss; by default of a MomentumOptimizer with these
-    options. class_weights: float32 [classes], for a model that has an argument of this name.
+    options. class_weights: float32 [classes], and label_smoothing, for a model that has arguments of these
+    names.
     """
     given = inputs_for(dataset)
-    further = {} if class_weights is None else {"class_weights": constant(class_weights)}
+    further: dict[str, Any] = {} if class_weights is None else {"class_weights": constant(class_weights)}
+    if label_smoothing:
+        further["label_smoothing"] = label_smoothing
     built = build_model(find_model(model), model_options or {}, dataset, given, training=True, **further)
     if minimize is None:
         minimize = MomentumOptimizer(rate, momentum, weight_decay=decay, decay_all=decay_all).minimize
@@ -66,6 +70,7 @@ def build_step(
             minimize=partial(_minimize, config, rate),
             model_options=config.model_options,
             class_weights=class_weights_of(config, dataset),
+            label_smoothing=config.label_smoothing,
         )
     return program, dataset.batch_specs(config.batch_size)
 

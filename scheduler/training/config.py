@@ -22,6 +22,7 @@ from scheduler.options import (
 )
 from scheduler.replicas.device_plans import MOST_STEPS, results_kept
 from scheduler.replicas.replica_counts import replica_counts
+from scheduler.training.classification_metrics import METRICS
 from scheduler.training.optimizer_choice import (
     DEFAULT_RATES,
     OPTIMIZERS,
@@ -41,6 +42,7 @@ from scheduler.training.option_kinds import (
     FINAL_RATE,
     FRACTION,
     IMAGE_SIZE,
+    LABEL_SMOOTHING,
     METRIC,
     MODEL,
     OPTIONS_BY_NAME,
@@ -293,6 +295,11 @@ class TrainingConfig:
         EPOCH_COUNT,
         ignored=lambda run: "one_cycle has its own rise" if run.schedule == "one_cycle" else "",
     )
+    label_smoothing: float = option(
+        0.0,
+        "Share of each label that the loss of training spreads over all classes, such as 0.1.",
+        LABEL_SMOOTHING,
+    )
     clip_norm: float | None = option(
         None,
         "Greatest norm of all gradients of a replica together: longer ones are scaled to it.",
@@ -347,6 +354,15 @@ class TrainingConfig:
     )
     on_nan: str = option(
         "stop", "Reaction to a loss or gradient that is not finite: stop, or skip the update.", choices=ON_NAN
+    )
+    metrics: tuple[str, ...] = option(
+        (),
+        "Further metrics of classifiers in each evaluation, separated by commas: topK (such as top5), "
+        "precision, recall, f1 and auc (means over the classes), and confusion, the table of labels and "
+        "predictions at the end (confusion.csv, with matplotlib also confusion.png).",
+        METRICS,
+        shown="none",
+        metavar="NAME[,...]",
     )
     early_stopping: tuple[str, int, float] | None = option(
         None,
@@ -548,6 +564,7 @@ class TrainingConfig:
         if isinstance(self.replicas_per_device, tuple):
             values["replicas_per_device"] = list(self.replicas_per_device)
         values["trace_rounds"] = None if self.trace_rounds is None else list(self.trace_rounds)
+        values["metrics"] = list(self.metrics)
         values["early_stopping"] = None if self.early_stopping is None else list(self.early_stopping)
         values["optimizer_options"] = dict(self.optimizer_options)
         values["learning_rate_drops"] = [list(pair) for pair in self.learning_rate_drops]

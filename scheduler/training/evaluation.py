@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from scheduler.training.classification_metrics import ClassificationReport, report_of
 from scheduler.training.model_inputs import build_model, inputs_for
 from tensorbow.data import TrainingData
 from tensorbow.devices import Device, usable_cores
-from tensorbow.graph import Graph
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Graph, Tensor
 from tensorbow.models import find_model
 from tensorbow.runtime import Session
 from tensorbow.specs import Array
@@ -64,6 +66,18 @@ def total_of_mean(mean: float, count: int) -> float:
     return whole if abs(total - whole) <= ROUNDING * count else total
 
 
+def _scores_of(outputs: Any, dataset: TrainingData) -> Tensor:
+    """Outputs of a classifier, [batch, ..., classes]. Raises InvalidArgumentError for others."""
+    if isinstance(outputs, Tensor):
+        dims = outputs.spec.shape
+        if dims is not None and len(dims) > 1 and dims[-1] == dataset.classes is not None:
+            return outputs
+    raise InvalidArgumentError(
+        "metrics: expected a classifier, whose outputs are scores [batch, classes], and data with classes; "
+        "return further metrics from the model itself"
+    )
+
+
 class Evaluator:
     """Evaluates snapshots of a model, in its own session with its own stream groups and memory."""
 
@@ -74,17 +88,23 @@ class Evaluator:
         device: Device,
         threads: int,
         model_options: Mapping[str, Any] | None = None,
+        metrics: Sequence[str] = (),
     ):
         """model: see `tb.models.find_model`. threads: most batches evaluated in parallel; limited to the
-        number of cores.
+        number of cores. metrics: further ones, of classifiers; see `ClassificationReport`.
+
+        Raises InvalidArgumentError for further metrics of a model that is no classifier.
         """
-        self._dataset = dataset
+        self._dataset, self._further = dataset, tuple(metrics)
+        self.report: ClassificationReport | None = None  # of the last evaluation, with further metrics
         self._threads = max(1, min(threads, usable_cores()))
         graph = Graph()
         with graph.as_default():
             self._inputs = inputs_for(dataset)
             built = build_model(find_model(model), model_options or {}, dataset, self._inputs, training=False)
         self._names, self._fetches = [*built.metrics], [built.loss, *built.metrics.values()]
+        if metrics:
+            self._fetches.append(_scores_of(built.outputs, dataset))
         self._session = Session(graph=graph, device=device)
 
     def evaluate(
@@ -103,10 +123,17 @@ class Evaluator:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         done = [part for part in parts if part is not None]
-        return None if len(done) < len(parts) else Evaluation.of_batches(done, self._names)
+        if len(done) < len(parts):
+            return None
+        result = Evaluation.of_batches(done, self._names)
+        if not self._further:
+            return result
+        scores = np.concatenate([values[-1] for _, values in done])
+        self.report = report_of(scores, np.asarray(self._dataset.arrays[-1]))
+        return Evaluation(result.loss, {**result.metrics, **self.report.values(self._further)})
 
-    def _batch(self, start: int) -> tuple[int, list[float]]:
-        """Size, and loss and metrics, of the batch of examples from `start`."""
+    def _batch(self, start: int) -> tuple[int, list[Any]]:
+        """Size, and loss, metrics and scores, of the batch of examples from `start`."""
         stop = min(start + BATCH, len(self._dataset))
         arrays = self._dataset.made(np.arange(start, stop))
         feeds = dict(zip(self._inputs.placeholders, arrays, strict=True))

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from scheduler.training.classification_metrics import ClassificationReport
 from scheduler.training.config import TrainingConfig
 from scheduler.training.config_file import config_text
 from scheduler.training.output_folders import begins_anew, find_checkpoint, first_output, numbered_folders
@@ -22,6 +23,7 @@ from tensorbow.errors import (
     TensorBowError,
 )
 from tensorbow.files import NewFile, disk_is_full, remove_unfinished, shown, write_file
+from tensorbow.pictures import has_matplotlib
 from tensorbow.specs import Array
 from tensorbow.training import (
     Checkpoint,
@@ -29,6 +31,7 @@ from tensorbow.training import (
     RollingCheckpoints,
     load_metadata,
     make_folder,
+    read_metrics,
     save_arrays,
 )
 
@@ -41,6 +44,7 @@ CONFIG, METRICS, MODEL = "config.yaml", "metrics.jsonl", "model.safetensors"
 EMA_MODEL = "model-ema.safetensors"
 BEST_MODEL = "model-best.safetensors"
 TUNING = "tuning.json"
+CONFUSION_TABLE = "confusion.csv"
 GRAPH_FILE = "model-graph.json"  # of a model that is not the zoo's
 
 
@@ -331,6 +335,14 @@ class RunFolder:
             path = self.path / GRAPH_FILE
             self._write(lambda: write_file(path, text))
 
+    def save_confusion(self, report: ClassificationReport, title: str) -> None:
+        """Writes the confusion matrix as a table, and where matplotlib is installed as a picture."""
+        if self.path is not None:
+            path = self.path / CONFUSION_TABLE
+            self._write(lambda: write_file(path, report.csv().encode()))
+            if has_matplotlib():
+                self._write(lambda: report.draw(path.with_suffix(".png"), title))
+
     def save_model(
         self, values: Mapping[str, Array], metadata: dict[str, Any], replica: int = 0, kind: str = ""
     ) -> None:
@@ -347,7 +359,7 @@ class RunFolder:
         """Records of the metrics so far, of a resumed run; after `begin`."""
         if self.path is None or not (self.path / METRICS).exists():
             return []
-        return [json.loads(line) for line in (self.path / METRICS).read_text().splitlines()]
+        return read_metrics(self.path / METRICS)
 
     def remove_models(self, first: int) -> None:
         """Removes the models of replicas `first` and up: the run had more when it was interrupted."""

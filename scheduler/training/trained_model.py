@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.training.evaluation import ACCURACY, BATCH, Evaluation
-from scheduler.training.inference_graph import InferenceGraph, load_inference
+from scheduler.training.inference_graph import InferenceGraph, build_inference, load_inference
 from scheduler.training.run_folder import MODEL
 from scheduler.training.run_models import (
     StoredModel,
@@ -28,6 +29,7 @@ from tensorbow.devices import get_device, usable_cores
 from tensorbow.errors import DataLossError, InvalidArgumentError, TensorBowError, UnimplementedError
 from tensorbow.graph import Graph
 from tensorbow.kinds import AsPath, Count, Flag, checked
+from tensorbow.models import ModelSource
 from tensorbow.nest import leaves_like, pack
 from tensorbow.runtime import Session
 from tensorbow.specs import Array, TensorSpec, float32, int64, uint8
@@ -104,15 +106,29 @@ class TrainedModel:
             raise
         return found
 
-    def _begin(self, stored: StoredModel, device: str) -> None:
-        """Opens a session with the model's inference graph."""
+    @classmethod
+    def in_memory(
+        cls, values: Mapping[str, Array], about: Mapping[str, Any], source: ModelSource, device: str
+    ) -> TrainedModel:
+        """A model that no file holds. about: of `description_of`. source: the model."""
+        model = cls.__new__(cls)
+        model.path = Path("the trained model")
+        described = json.loads(json.dumps({**about, "test_accuracy": None}))
+        model._begin(StoredModel(model.path, dict(values), described), device, source)
+        return model
+
+    def _begin(self, stored: StoredModel, device: str, source: ModelSource | None = None) -> None:
+        """Opens a session with the model's inference graph. source: the model, if no file holds its graph."""
         file, self.about = stored.file, stored.about
         self._values = stored.values
         _check_about(file, self.about)
         graph = Graph()
         try:
             with graph.as_default():
-                self._graph = load_inference(self.about, file.parent)
+                if source is None:
+                    self._graph = load_inference(self.about, file.parent)
+                else:
+                    self._graph = build_inference(self.about, source)
         except TensorBowError as error:
             raise type(error)(f"{file}: {error}") from None
         try:
@@ -368,7 +384,7 @@ class Ensemble:
                 "evaluate each replica, or compute it from predict"
             )
         labels = dataset.arrays[-1]
-        probabilities = self.probabilities(_raw_inputs(dataset))
+        probabilities = self.probabilities(raw_inputs(dataset))
         own = np.maximum(probabilities[np.arange(len(dataset)), labels], np.finfo(np.float32).tiny)
         right = probabilities.argmax(1) == labels
         return Evaluation(float(-np.log(own.astype(np.float64)).mean()), {ACCURACY: float(right.mean())})
@@ -385,7 +401,8 @@ class Ensemble:
         self.close()
 
 
-def _raw_inputs(dataset: TrainingData) -> Any:
+def raw_inputs(dataset: TrainingData) -> Any:
+    """Inputs of a data set as they were given, for `TrainedModel.predict`."""
     return dataset.inputs if isinstance(dataset, ArrayDataset) else dataset.images
 
 

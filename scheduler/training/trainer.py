@@ -16,6 +16,7 @@ from scheduler.replicas.resizing import most_that_fit
 from scheduler.replicas.round_launcher import why_not_fused
 from scheduler.training.auto import FUSED, OnlineTuning, tuning_of
 from scheduler.training.callbacks import BestMetric, CallbackCaller, Callbacks, EarlyStopping, TrainingRun
+from scheduler.training.classification_metrics import CONFUSION, ClassificationReport
 from scheduler.training.classifier_step import build_engine
 from scheduler.training.config import DEFAULT_REPLICAS, TrainingConfig
 from scheduler.training.evaluation import ACCURACY, Evaluation, Evaluator
@@ -102,6 +103,7 @@ class Trainer:
         # Since the last checkpoint: (its round, mean loss since then), and the test loss.
         self._trained: tuple[int, float] | None = None
         self._test_loss: float | None = None
+        self._report: ClassificationReport | None = None  # of z, or of the first independent replica
         self._trace = RunTrace(config.trace, config.trace_rounds, config.batch_size)
         self.run = TrainingRun(config)
         self._best = None if config.best_metric is None else BestMetric(config.best_metric)
@@ -124,10 +126,10 @@ class Trainer:
         self._precision = PrecisionSetting(devices, config.compute)
         self._made_with = made_with(devices)
         say = self._progress.line
-        self._data = load_data(config, self._given_data, say)
-        self._train_set, self._evaluated_set = self._data.train, self._data.evaluated
+        self.data = load_data(config, self._given_data, say)
+        self._train_set, self._evaluated_set = self.data.train, self.data.evaluated
         self._data_name = config.data_name if self._given_data is None else GIVEN
-        self._split = "test" if self._data.validation is None else "validation"
+        self._split = "test" if self.data.validation is None else "validation"
         batches = len(self._train_set) // config.batch_size
         self._tuning = tuning = tuning_of(
             config, batches, self.folder.checkpoint, say, self.folder.save_tuning, self._share_done
@@ -157,10 +159,10 @@ class Trainer:
             self._pace.before_run = tuning.begin_run
         threads = len(devices) * DEFAULT_REPLICAS if config.tunes else config.replicas
         self._evaluator = self._evaluator_of(self._evaluated_set, threads)
-        self._described = description_of(config, self._train_set, self._data_name)
+        self.described = description_of(config, self._train_set, self._data_name)
         self._graph_text: bytes | None = None
         if not config.source.is_ours:
-            self._described, self._graph_text = stored_inference(self._described, config)
+            self.described, self._graph_text = stored_inference(self.described, config)
         notice = self._batches.keep_on_devices(self.engine.learners, config.data_on_device)
         if notice:
             self._progress.line(notice)
@@ -176,7 +178,7 @@ class Trainer:
 
     def _evaluator_of(self, data: TrainingData, threads: int) -> Evaluator:
         device, options = get_device(self.config.devices[0]), self.config.model_options
-        return Evaluator(self.config.source, data, device, threads, options)
+        return Evaluator(self.config.source, data, device, threads, options, self.config.metrics)
 
     def _begin(self, checkpoint: Checkpoint | None) -> None:
         """Restores the checkpoint, opens the folder, and prints the first lines of the run."""
@@ -286,7 +288,7 @@ class Trainer:
                 self._evaluate_and_record()
                 self._checkpoint()
             if tally.round:
-                save_models(self.folder, config, self._described, tally, self.engine)
+                save_models(self.folder, config, self.described, tally, self.engine)
             return self._result()
         except CudaError as error:
             raise with_last_checkpoint(error, self.folder.last_checkpoint) from error
@@ -453,6 +455,7 @@ class Trainer:
             if result is None:
                 return
             results.append(result)
+            self._report = self._report if results[1:] else self._evaluator.report
         average: Evaluation | None = None
         if config.ema is not None:
             average = self._evaluator.evaluate(self.engine.ema_values(tally.round), lambda: self._stopping)
@@ -491,7 +494,7 @@ class Trainer:
         with self._callbacks.reading(self.engine):
             self._callbacks.epoch(record)
         if self._best is not None and self._best.is_best and self.config.sync != "none":
-            save_best_model(self.folder, self._described, tally, self.engine)
+            save_best_model(self.folder, self.described, tally, self.engine)
         if self._progress.failure is not None:
             self.request_stop()
 
@@ -524,6 +527,11 @@ class Trainer:
     def _result(self) -> TrainingResult:
         tally, interrupted = self._tally, self._stopping and not self._complete()
         replicas, final = self._batches.replicas, {} if interrupted else self._tested()
+        if CONFUSION in self.config.metrics and self._report is not None:
+            split = "test" if final else self._split
+            self.folder.save_confusion(
+                self._report, f"{self.config.source.name} on {self._data_name}, {split}"
+            )
         return result_of(
             self.config,
             tally,
@@ -539,14 +547,16 @@ class Trainer:
 
     def _tested(self) -> dict[str, float]:
         """Loss and metrics on the test split at the end of a run that is evaluated on a validation split."""
-        if self._data.validation is None or not self._tally.round:
+        if self.data.validation is None or not self._tally.round:
             return {}
-        evaluator = self._evaluator_of(self._data.test, self.config.replicas)
+        evaluator = self._evaluator_of(self.data.test, self.config.replicas)
         try:
-            found = [evaluator.evaluate(values) for values in models_of(self.engine, self._tally.round)]
+            models = models_of(self.engine, self._tally.round)
+            found = [evaluator.evaluate(values) for values in reversed(models)]  # the report is of the first
         finally:
             evaluator.close()
-        result = Evaluation.mean([each for each in found if each is not None])
+        self._report = evaluator.report
+        result = Evaluation.mean([each for each in reversed(found) if each is not None])
         figures = {"test_loss": result.loss, **{f"test_{name}": v for name, v in result.metrics.items()}}
         texts = [f"{name.replace('_', ' ')} {metric_text(name, value)}" for name, value in figures.items()]
         self._progress.line(f"at the end  {'  '.join(texts)}")

@@ -12,6 +12,7 @@ import numpy as np
 from scheduler import Ensemble, TrainedModel, TrainingConfig
 from scheduler.options import shortened
 from scheduler.training.classification_metrics import CONFUSION, METRICS, report_of
+from scheduler.training.trained_model import raw_inputs
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import (
     RUN_OPTIONS,
@@ -211,7 +212,7 @@ def evaluate(
         result = classifier.evaluate(data)
         report = None
         if metrics or picture is not None:
-            report = report_of(classifier.probabilities(data.images), data.labels)
+            report = report_of(classifier.probabilities(raw_inputs(data)), data.arrays[-1])
     facts = {
         "model": classifier.about["model"],
         "dataset": name,

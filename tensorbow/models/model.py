@@ -28,8 +28,11 @@ from tensorbow.kinds import (
 from tensorbow.models.model_outputs import ModelOutputs
 from tensorbow.ops.arrays import reshape
 from tensorbow.ops.elementwise import equal, multiply
-from tensorbow.ops.indexing import gather
-from tensorbow.ops.losses import sparse_softmax_cross_entropy_with_logits
+from tensorbow.ops.indexing import gather, one_hot
+from tensorbow.ops.losses import (
+    softmax_cross_entropy_with_logits,
+    sparse_softmax_cross_entropy_with_logits,
+)
 from tensorbow.ops.reductions import argmax, reduce_mean, reduce_sum
 from tensorbow.ops.selection import cast
 from tensorbow.specs import float32, int32, int64, uint8
@@ -117,12 +120,13 @@ class Model(ABC):
         training: bool = False,
         classes: int | None = None,
         class_weights: Tensor | None = None,
+        label_smoothing: float = 0.0,
     ) -> ModelOutputs:
         """Builds the classifier: the mean cross-entropy as loss, logits as outputs, and the metric accuracy.
 
         inputs: of `logits`; labels: integers [batch], or [batch, steps] of sequences. class_weights: float32
-        [classes], by which the loss of each label is multiplied. Raises InvalidArgumentError for data without
-        classes.
+        [classes], by which the loss of each label is multiplied. label_smoothing: share of the target that is
+        spread over all classes (Szegedy et al., 2016). Raises InvalidArgumentError for data without classes.
         """
         if classes is None or not isinstance(labels, Tensor) or not isinstance(inputs, Tensor):
             raise InvalidArgumentError(
@@ -130,7 +134,12 @@ class Model(ABC):
                 f"0..classes-1, got inputs {shown(inputs)} and labels {shown(labels)}"
             )
         logits, labels = self.logits(inputs, classes, training), cast(labels, int64)
-        losses = sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        if label_smoothing:
+            spread = label_smoothing / classes
+            targets = one_hot(labels, classes, 1 - label_smoothing + spread, spread)
+            losses = softmax_cross_entropy_with_logits(labels=targets, logits=logits)
+        else:
+            losses = sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         if class_weights is not None:
             losses = multiply(losses, gather(class_weights, labels))
         right = equal(argmax(logits, -1, output_type=int64), labels)

@@ -307,6 +307,17 @@ CALLS: Mapping[str, Call] = {
         {"metric": "text", "patience": "count", "min_delta": "positive"},
     ),
     "TensorBoard": Call(lambda: {"folder": folder()}, {"folder": "text or none", "every": "count"}),
+    "fit": Call(
+        lambda: {"model": "logreg", "data": "synthetic", "epochs": 1, "progress": False},
+        {
+            "model": "anything",
+            "data": "anything",
+            "replicas": "anything",
+            "callbacks": "object",
+            "progress": "flag",
+        },
+        takes={"callbacks": frozenset({"empty list"})},
+    ),
     "Trainer": Call(
         lambda: {"config": tb.TrainingConfig(model="logreg", dataset="synthetic")},
         {"config": "object", "progress": "nothing", "numbered": "flag", "callbacks": "object"},
