@@ -7,7 +7,22 @@ from collections.abc import Mapping, Sequence
 import click
 
 SUBJECTS: Mapping[str, Sequence[str]] = {
-    "Model and data": ("dataset", "data_dir", "data_on_device", "seed", "config"),
+    "Model and data": (
+        "model_options",
+        "dataset",
+        "data_dir",
+        "data",
+        "target",
+        "image_size",
+        "validation_split",
+        "test_split",
+        "split_seed",
+        "augmentation",
+        "class_weights",
+        "data_on_device",
+        "seed",
+        "config",
+    ),
     "Length and evaluation": (
         "epochs",
         "max_seconds",
@@ -53,6 +68,7 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "resume",
         "checkpoint_rounds",
         "keep_checkpoints",
+        "tensorboard",
         "trace",
         "trace_rounds",
         "as_json",

@@ -32,6 +32,7 @@ OTHERS: dict[str, Any] = {  # values that are not their type's
     "learning_rate_drops": [[1, 0.5], [2, 0.25]],
     "trace_rounds": [1, 2],
     "optimizer_options": {"beta1": 0.5},
+    "metrics": ["top5", "f1"],
     "early_stopping": ["test_loss", 3, 0.0],
     "model": "logreg",
     "devices": ["cpu:0", "cpu:1"],
