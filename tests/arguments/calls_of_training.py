@@ -309,7 +309,14 @@ CALLS: Mapping[str, Call] = {
     "TensorBoard": Call(lambda: {"folder": folder()}, {"folder": "text or none", "every": "count"}),
     "Trainer": Call(
         lambda: {"config": tb.TrainingConfig(model="logreg", dataset="synthetic")},
-        {"config": "object", "progress": "nothing", "numbered": "flag", "callbacks": "object"},
+        {
+            "config": "object",
+            "model": "object",
+            "data": "object",
+            "progress": "nothing",
+            "numbered": "flag",
+            "callbacks": "object",
+        },
         takes={"callbacks": frozenset({"empty list"})},
     ),
     "train.Saver": Call(
