@@ -49,7 +49,7 @@ LAYERS = (
     ("tensorbow.kernels.merging", "tensorbow.kernels.scalars", "tensorbow.kernels.binary_cache"),
     ("tensorbow.program",),
     ("tensorbow.optimizers", "tensorbow.layers"),
-    ("tensorbow.variable_scope", "tensorbow.metrics"),
+    ("tensorbow.variable_scope", "tensorbow.metrics", "tensorbow.user_code"),
     ("tensorbow.variables", "tensorbow.gradients", "tensorbow.initializers"),
     ("tensorbow.ops",),
     ("tensorbow.graph",),
@@ -115,6 +115,8 @@ LAZY = {
     ("tensorbow.launcher", "tensorbow.cli"): "signals are handled before anything heavy is loaded",
 }
 BY_NAME = {
+    "tensorbow.user_code": "files and modules of users",
+    "tensorbow.data.tables": "pyarrow, which has no types and need not be installed",
     "tensorbow.shadowing": "the facade's table of names of upper layers",
     "tensorbow.data.digits": "scikit-learn, which has no types and need not be installed",
     "tensorbow.devices.cupy_runtime": "CuPy, which need not be installed",

@@ -31,8 +31,10 @@ from scheduler.training.optimizer_choice import (
     make_optimizer,
 )
 from scheduler.training.option_kinds import (
+    AUGMENTATION,
     AUTO,
     CLASS_WEIGHTS,
+    COLUMN,
     DEVICES,
     DROPS,
     EARLY_STOPPING,
@@ -51,7 +53,8 @@ from scheduler.training.option_kinds import (
     TRACED_ROUNDS,
 )
 from scheduler.training.synonyms import nearest_option
-from tensorbow.data import DATASETS, WITHOUT_FILES, name_of_data
+from tensorbow.data import DATASETS, WITHOUT_FILES
+from tensorbow.data.own_data import name_of_data
 from tensorbow.devices import DeviceName
 from tensorbow.devices.gpu import COMPUTE
 from tensorbow.errors import InvalidArgumentError
@@ -128,13 +131,13 @@ class TrainingConfig:
         "that returns (train, test) or (train, validation, test).",
         PATH,
         shown="--dataset",
-        metavar="FILE|FUNCTION",
+        metavar="PATH",
         fixed=True,
     )
     target: str | None = option(
         None,
         "Column of a table that is to be predicted.",
-        TEXT,
+        COLUMN,
         shown="target, label, class or y, whichever there is",
         metavar="COLUMN",
         fixed=True,
@@ -168,7 +171,7 @@ class TrainingConfig:
         None,
         "Random changes of training pictures, separated by commas: flip, crop (of 4 pixels; crop:N of N), or "
         "none.",
-        TEXT,
+        AUGMENTATION,
         shown="the data set's",
         fixed=True,
     )

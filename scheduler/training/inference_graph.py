@@ -15,7 +15,8 @@ from scheduler.training.config import TrainingConfig
 from scheduler.training.model_inputs import inputs_of_specs, name_of_path
 from scheduler.training.run_data import data_options
 from scheduler.training.run_folder import GRAPH_FILE
-from tensorbow.data import TrainingData, spec_of_text, standardised
+from tensorbow.data import TrainingData
+from tensorbow.data.array_dataset import spec_of_text, standardised
 from tensorbow.errors import DataLossError, NotFoundError, TensorBowError
 from tensorbow.files import read_file
 from tensorbow.graph import Graph, GraphDef, Tensor, name_scope

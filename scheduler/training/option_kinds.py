@@ -8,11 +8,13 @@ from typing import Any
 
 from scheduler.options import NOT_NEGATIVE, POSITIVE, shortened
 from scheduler.replicas.replica_counts import MOST_REPLICAS
+from tensorbow.data.augmentation import augmentation_of
 from tensorbow.devices import DeviceName, device_kinds, gpu_status
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import TEXT, Kind, RefusedError, number, whole
 from tensorbow.models import ModelSource
 
+LONGEST_NAME = 1000  # characters of a column's name
 AUTO = "auto"  # value of replicas_per_device: tuned during training for throughput
 
 EPOCHS = whole(1, 1_000_000)
@@ -132,6 +134,19 @@ def _read_image_size(value: Any) -> tuple[int, int]:
     return _EXTENT.read(height), _EXTENT.read(width)
 
 
+def _read_column(value: Any) -> str:
+    name: str = TEXT.read(value)
+    if not 0 < len(name) <= LONGEST_NAME:
+        raise RefusedError
+    return name
+
+
+def _read_augmentation(value: Any) -> str:
+    text: str = TEXT.read(value)
+    augmentation_of(text)
+    return text
+
+
 def _read_class_weights(value: Any) -> str | tuple[float, ...]:
     if value == BALANCED:
         return BALANCED
@@ -142,6 +157,8 @@ def _read_class_weights(value: Any) -> str | tuple[float, ...]:
     return weights
 
 
+COLUMN = Kind("the name of a column", _read_column)
+AUGMENTATION = Kind("names of augmentations, as flip,crop", _read_augmentation)
 BALANCED = "balanced"  # value of class_weights
 _EXTENT = whole(1, 1 << 14)
 MODEL = Kind("a model's name, FILE.py:NAME, or a callable (inputs, labels, training)", _read_model)

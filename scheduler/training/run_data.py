@@ -10,7 +10,9 @@ import numpy as np
 
 from scheduler.training.config import TrainingConfig
 from scheduler.training.option_kinds import BALANCED
-from tensorbow.data import DataSplits, ImageDataset, TrainingData, augmentation_of, load, load_own, splits_of
+from tensorbow.data import DataSplits, ImageDataset, TrainingData, load, splits_of
+from tensorbow.data.augmentation import augmentation_of
+from tensorbow.data.own_data import load_own
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array
 

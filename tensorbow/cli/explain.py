@@ -14,14 +14,13 @@ from scheduler import TrainingConfig, build_program
 from scheduler.replicas.device_plans import DevicePlans
 from scheduler.replicas.memory import planned_nbytes
 from scheduler.replicas.step_summary import calls_of, mode_of
-from tensorbow.cli.options import MODELS_HELP, add_options, checked, given_options
-from tensorbow.data import make_synthetic
+from scheduler.training.run_data import load_data
+from tensorbow.cli.options import MODELS_HELP, ModelCommand, add_options, checked, given_options
+from tensorbow.data import TrainingData, make_synthetic
 from tensorbow.devices import Device, get_device
 from tensorbow.graph import Graph
-from tensorbow.models import get_model
 from tensorbow.program import Executable
 from tensorbow.runtime import Explanation
-from tensorbow.specs import TensorSpec, float32, int64
 
 PICTURES = {"cifar10": (32, 32, 3)}  # picture shapes of data sets whose pictures are not 28x28x1
 
@@ -37,11 +36,23 @@ class Plans:
     central_nbytes: int
 
 
-@click.command(epilog=MODELS_HELP)
+@click.command(cls=ModelCommand, epilog=MODELS_HELP)
 @click.argument("model", metavar="MODEL")
 @add_options(
     TrainingConfig,
-    *("dataset", "batch_size", "replicas_per_device", "devices", "sync", "tau", "dispatch", "replica_mode"),
+    *(
+        "dataset",
+        "data",
+        "target",
+        "image_size",
+        "batch_size",
+        "replicas_per_device",
+        "devices",
+        "sync",
+        "tau",
+        "dispatch",
+        "replica_mode",
+    ),
     "staleness",
     dataset="Only the size of its pictures is used; its files are not read.",
     devices="Shows the plan of the first.",
@@ -51,11 +62,11 @@ def explain(context: click.Context, /, **_: Any) -> None:
     """Show the compiled training step of MODEL: memory, segments, order, addresses, reasons."""
     config = checked(given_options(context))
     device = get_device(config.devices[0])
-    with Console(stderr=True).status(f"building the graph of {config.model}") as status:
+    with Console(stderr=True).status(f"building the graph of {config.source.name}") as status:
         plans = _compiled(config, device, status)
         parts = [
             _summary(config, plans, device),
-            f"\na learning task of {config.model}, batch {config.batch_size}",
+            f"\na learning task of {config.source.name}, batch {config.batch_size}",
             str(Explanation.of_device(plans.step.for_replica, device)),
         ]
         if plans.central is not None:
@@ -69,15 +80,26 @@ def explain(context: click.Context, /, **_: Any) -> None:
 
 def _compiled(config: TrainingConfig, device: Device, status: Status) -> Plans:
     """Compiles the plans of one device, and computes their memory as the check before training does."""
-    height, width, channels = PICTURES.get(str(config.dataset), (28, 28, 1))
-    data, _ = make_synthetic(10, 10, height=height, width=width, channels=channels)
+    data: TrainingData
+    if config.data is not None:
+        data = load_data(config).train
+    else:
+        height, width, channels = PICTURES.get(str(config.dataset), (28, 28, 1))
+        data, _ = make_synthetic(10, 10, height=height, width=width, channels=channels)
     replicas = config.replica_counts[0]
     graph = Graph()
     with graph.as_default():
-        program = build_program(get_model(config.model), data, config.momentum, 0.01, config.weight_decay)
-    status.update(f"planning {len(graph.get_operations()):,} operations of {config.model}")
+        program = build_program(
+            config.source,
+            data,
+            config.momentum,
+            0.01,
+            config.weight_decay,
+            model_options=config.model_options,
+        )
+    status.update(f"planning {len(graph.get_operations()):,} operations of {config.source.name}")
     batch = config.batch_size
-    shapes = [TensorSpec((batch, *data.image_shape), float32), TensorSpec((batch,), int64)]
+    shapes = data.batch_specs(batch)
     kept = config.results_kept
     plans = DevicePlans(program, shapes, device, config.synchronisation, config.replicas, kept)
     return Plans(
@@ -96,8 +118,9 @@ def _summary(config: TrainingConfig, plans: Plans, device: Device) -> str:
     per_device = plans.replicas * plans.replica_nbytes + plans.central_nbytes
     there = device.memory.limit_nbytes
     wanting = f"; {device.name.short} has only {format_nbytes(there)}" if per_device > there else ""
+    name, batch = config.source.name, config.batch_size
     lines = [
-        f"{config.model}, batch {config.batch_size}: {_replicas_by_device(config)}; {_rhythm(config, plans)}",
+        f"{name}, batch {batch}: {_replicas_by_device(config)}; {_rhythm(config, plans)}",
         f"  memory of a replica  {plans.replica_nbytes:>15,} bytes",
         f"  z and its inputs     {plans.central_nbytes:>15,} bytes",
         f"  the first device     {per_device:>15,} bytes ({format_nbytes(per_device)}), without the batches"

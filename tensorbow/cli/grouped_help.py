@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from tensorbow.cli.options import ModelCommand
+
 SUBJECTS: Mapping[str, Sequence[str]] = {
     "Model and data": (
         "model_options",
@@ -81,7 +83,7 @@ OTHER_SUBJECT = "Other options"
 def grouped(examples: Sequence[tuple[str, str]]) -> type[click.Command]:
     """Class of commands that show these examples, (words, what they do), and the options by subject."""
 
-    class GroupedCommand(click.Command):
+    class GroupedCommand(ModelCommand):
         def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
             """Writes examples and options."""
             with formatter.section("Examples"):

@@ -33,12 +33,20 @@ from tensorbow.pictures import FORMATS, require_matplotlib
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-MODELS_HELP = f"MODEL: {MODEL_NAMES}."
+MODELS_HELP = (
+    f"MODEL: {MODEL_NAMES}; or your own, FILE.py:NAME or PACKAGE.MODULE:NAME, a class or function (inputs, "
+    "labels, training) that returns (loss, outputs, metrics). Arguments of a class are options, as "
+    "--model.width 64."
+)
+OF_MODEL = "--model."  # beginning of the names of a model's options
 RUN_OPTIONS = options_of(TrainingConfig)
 _ONE_RUN_NAMES = [name for name, option in RUN_OPTIONS.items() if option.of_one_run]
+# Options that choose the folder of a run, in which its other options may be saved.
+_LOCATING = ("model", "model_options", "dataset", "data", *_ONE_RUN_NAMES)
 _TYPED_NAMES = {name: option.flag for name, option in RUN_OPTIONS.items()} | {
     "model": "MODEL"
 }  # on the command line
+_OF_MODEL = ("model", "model_options")  # MODEL and --model.NAME
 _ALIASES = {option.alias: name for name, option in RUN_OPTIONS.items() if option.alias}
 # Names of options with an underscore, which are no English words; not inside paths and longer names.
 _NAMES = re.compile(rf"(?<![\w/.-])({'|'.join(name for name in RUN_OPTIONS if '_' in name)})(?![\w/-])")
@@ -53,7 +61,7 @@ def add_options(cls: Any, *names: str, **more_help: str) -> Callable[[Command], 
 
     names: only these, with the first sentence of their help. more_help: further sentences, by option.
     """
-    options = {name: option for name, option in options_of(cls).items() if name != "model"}
+    options = {name: option for name, option in options_of(cls).items() if name not in _OF_MODEL}
 
     def add(command: Command) -> Command:
         for name in reversed(names or [*options]):
@@ -61,6 +69,27 @@ def add_options(cls: Any, *names: str, **more_help: str) -> Callable[[Command], 
         return command
 
     return add
+
+
+class ModelCommand(click.Command):
+    """Command with a MODEL, whose own options are `--model.NAME VALUE`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Takes the model's options out of the arguments. Raises OptionValueError for one without a value."""
+        rest, found, left = [], dict[str, str](), iter(args)
+        for arg in left:
+            name, equals, value = arg.partition("=")
+            if not name.startswith(OF_MODEL):
+                rest.append(arg)
+                continue
+            if not equals and (value := next(left, "--")).startswith("--"):
+                raise OptionValueError(f"{name}: expected a value, as {name} 64")
+            found[name.removeprefix(OF_MODEL).replace("-", "_")] = value
+        parsed = super().parse_args(ctx, rest)
+        if found:
+            ctx.params["model_options"] = found
+            ctx.set_parameter_source("model_options", ParameterSource.COMMANDLINE)
+        return parsed
 
 
 def _click_option(option: Option, in_short: bool, more_help: str) -> Callable[[Command], Command]:
@@ -132,7 +161,7 @@ def resolve_options(given: Mapping[str, Any], config: Path | None) -> TrainingCo
     """
     from_file = {} if config is None else read_config(config)
     options = _joined(given, from_file, config)
-    located = {name: options[name] for name in ("model", "dataset", *_ONE_RUN_NAMES) if name in options}
+    located = {name: options[name] for name in _LOCATING if name in options}
     with naming_origin(given, from_file, config):
         where = TrainingConfig.from_dict(located)
     output = where.output or _default_output(where)
@@ -153,6 +182,14 @@ def _joined(given: Mapping[str, Any], from_file: Mapping[str, Any], config: Path
     Raises OptionValueError if there is no model and no checkpoint that could name one.
     """
     options = {**from_file, **given}
+    for name, other in (("data", "dataset"), ("dataset", "data")):
+        if name in given and other not in given:
+            options.pop(other, None)
+    kept = from_file.get("model_options") if options.get("model") == from_file.get("model") else None
+    if isinstance(kept, dict):
+        options["model_options"] = {**kept, **given.get("model_options", {})}
+    elif "model" in given and "model_options" not in given:
+        options.pop("model_options", None)
     resumes = options.get("resume") is not None
     if "model" not in options and not (resumes and (options["resume"] != "auto" or "output" in options)):
         raise OptionValueError("MODEL is missing: give it, or a --config file with 'model:' in it")
@@ -173,6 +210,8 @@ def naming_origin(
         yield
     except InvalidArgumentError as error:
         name, _, reason = str(error).partition(":")
+        if name.startswith("model.") and "model_options" in given:
+            raise OptionValueError(f"--{error}") from error
         if name in given:
             raise OptionValueError(f"{_TYPED_NAMES[name]}:{as_typed(reason)}") from error
         if name in from_file or name.startswith("unknown option"):

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from scheduler import Trainer, TrainingConfig, TrainingResult
 from scheduler.training import run_curves
-from scheduler.training.notices import epoch_text, ignored_options
+from scheduler.training.notices import epoch_text, ignored_options, metric_text
 from scheduler.training.tuning_result import mode_text
 from tensorbow.cli.grouped_help import grouped
 from tensorbow.cli.messages import say
@@ -98,18 +98,17 @@ def _show(console: Console, config: TrainingConfig, result: TrainingResult, fold
     """Prints a short table of the result, without line breaks for narrow terminals."""
     epochs = "1 epoch" if result.epochs == 1 else f"{epoch_text(result.epochs)} epochs"
     replicas = f"{result.replicas} x batch {result.batch_size}, {result.sync}, on {', '.join(result.devices)}"
-    accuracy = "not evaluated" if result.test_accuracy is None else f"{result.test_accuracy:.2%}"
-    if result.sync == "none" and result.replicas > 1 and result.test_accuracy is not None:
-        accuracy += f" (mean of {result.replicas} replicas)"
-    if result.interrupted and result.test_accuracy is not None:
-        accuracy += ", when the last whole epoch ended"
+    more = f" (mean of {result.replicas} replicas)" if result.sync == "none" and result.replicas > 1 else ""
+    more += ", when the last whole epoch ended" if result.interrupted else ""
+    metrics = {name.replace("_", " "): value for name, value in result.metrics.items()}
     rows = {
         "model": f"{result.model} on {result.dataset}",
         "replicas": replicas,
         **_chosen(config, result),
         "trained": f"{epochs}, {result.steps:,} steps, {result.seconds:.1f} s",
         "images/s": f"{result.images_per_second:,.0f}",
-        "test accuracy": accuracy,
+        **{name: f"{metric_text(name, value).strip()}{more}" for name, value in metrics.items()},
+        **({} if metrics else {"test accuracy": "not evaluated"}),
     }
     if result.ema_accuracy is not None:
         rows["ema accuracy"] = f"{result.ema_accuracy:.2%}"

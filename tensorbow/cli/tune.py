@@ -21,7 +21,9 @@ from scheduler.training.tuning_result import mode_fact
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import (
     MODELS_HELP,
+    OF_MODEL,
     RUN_OPTIONS,
+    ModelCommand,
     PathOption,
     add_options,
     checked,
@@ -36,11 +38,24 @@ TUNING_OPTIONS = options_of(TuningOptions)
 _NAMES = re.compile(rf"\b({'|'.join(name for name in TUNING_OPTIONS if '_' in name)})\b")
 
 
-@click.command(epilog=MODELS_HELP)
+@click.command(cls=ModelCommand, epilog=MODELS_HELP)
 @click.argument("model", required=False, metavar="[MODEL]")
 @add_options(
     TrainingConfig,
-    *("dataset", "data_dir", "batch_size", "devices", "sync", "dispatch", "replica_mode", "compute", "tau"),
+    *(
+        "dataset",
+        "data",
+        "target",
+        "image_size",
+        "data_dir",
+        "batch_size",
+        "devices",
+        "sync",
+        "dispatch",
+        "replica_mode",
+        "compute",
+        "tau",
+    ),
     "seed",
     devices="All get the same number of replicas.",
 )
@@ -156,11 +171,13 @@ def _command(
     config: TrainingConfig, given: Mapping[str, Any], config_file: Path | None, result: TuningResult
 ) -> str:
     """Command line that trains with the chosen number and mode of replicas."""
-    words = ["tensorbow", "train", config.model, "--replicas-per-gpu", str(result.decision.replicas)]
+    words = ["tensorbow", "train", config.source.name, "--replicas-per-gpu", str(result.decision.replicas)]
     if config_file is not None:
         words += ["--config", str(config_file)]
+    for name, value in given.get("model_options", {}).items():
+        words += [f"{OF_MODEL}{name}", str(value)]
     for name, value in given.items():
-        if name not in ("model", "replica_mode"):
+        if name not in ("model", "model_options", "replica_mode"):
             words += [f"--{name.replace('_', '-')}", str(value)]
     mode = result.decision.mode or config.replica_mode
     if "replica_mode" in given or (mode == "fused" and config.replica_mode != mode):
@@ -171,7 +188,9 @@ def _command(
 def _show(console: Console, config: TrainingConfig, result: TuningResult, command: str) -> None:
     """Prints the table, the choice with its reason, and the command to train with it."""
     where = f"{config.sync}, on {', '.join(config.devices)}"
-    _line(console, f"{config.model} on {config.dataset}, batch {config.batch_size} per replica, {where}")
+    _line(
+        console, f"{config.source.name} on {config.data_name}, batch {config.batch_size} per replica, {where}"
+    )
     decision = result.decision
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("replicas per device", justify="right")
@@ -213,8 +232,8 @@ def _facts(
     """JSON object of `--json`."""
     decision = result.decision
     return {
-        "model": config.model,
-        "dataset": config.dataset,
+        "model": config.source.name,
+        "dataset": config.data_name,
         "devices": list(config.devices),
         "batch_size": config.batch_size,
         "sync": config.sync,

@@ -69,6 +69,6 @@ class ThroughputPicture:
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
             axes.set_xlabel("replicas per device")
             axes.set_ylabel("images per second, all devices")
-            what = f"{config.model} on {config.dataset}, batch {config.batch_size} per replica"
+            what = f"{config.source.name} on {config.data_name}, batch {config.batch_size} per replica"
             axes.set_title(f"{what}, {config.sync}, on {', '.join(config.devices)}")
             figure.legend(frameon=False, loc="outside lower center", ncols=2)

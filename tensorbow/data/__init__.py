@@ -7,9 +7,9 @@ images, labels = train.batch(order.indices(epoch=0, number=3))
 `scheduler.DatasetBatches` gives the replicas of an engine their batches in this order, filled ahead of use.
 """
 
-from tensorbow.data.array_dataset import ArrayDataset, TrainingData, spec_of_text, standardised
+from tensorbow.data.array_dataset import ArrayDataset, TrainingData
 from tensorbow.data.array_rows import ArrayRows, KeptData
-from tensorbow.data.augmentation import Augmentation, BatchKey, CropAndFlip, augmentation_of
+from tensorbow.data.augmentation import Augmentation, BatchKey, CropAndFlip
 from tensorbow.data.batch_order import BatchOrder
 from tensorbow.data.batch_recipes import (
     BatchInputs,
@@ -27,7 +27,6 @@ from tensorbow.data.digits import load_digits
 from tensorbow.data.idx import read_idx
 from tensorbow.data.image_dataset import ImageDataset, pixel_statistics
 from tensorbow.data.mnist import load_mnist
-from tensorbow.data.own_data import load_own, name_of_data
 from tensorbow.data.pipeline import Dataset
 from tensorbow.data.prediction_inputs import read_pictures
 from tensorbow.data.prefetch import Batch, Prefetcher
@@ -63,24 +62,19 @@ __all__ = [
     "RoundRecipes",
     "SlotRing",
     "TrainingData",
-    "augmentation_of",
     "load",
     "load_cifar10",
     "load_digits",
     "load_mnist",
-    "load_own",
     "load_synthetic",
     "make_synthetic",
-    "name_of_data",
     "pixel_statistics",
     "plain_picks",
     "read_idx",
     "read_pictures",
     "register_dataset",
     "resize_bilinear",
-    "spec_of_text",
     "splits_of",
-    "standardised",
     "why_host_only",
 ]
 

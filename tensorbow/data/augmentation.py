@@ -30,13 +30,13 @@ def augmentation_of(text: str) -> CropAndFlip | None:
     Raises InvalidArgumentError for other names.
     """
     padding, flip = 0, False
-    for part in filter(None, text.split(",")):
+    for part in text.split(","):
         name, _, pixels = part.strip().partition(":")
-        if name == "crop" and (not pixels or pixels.isdecimal()):
+        if name == "crop" and (not pixels or (pixels.isdecimal() and len(pixels) < 5)):
             padding = int(pixels or CropAndFlip.padding)
         elif part.strip() == "flip":
             flip = True
-        elif part.strip() != "none" or text.strip() != "none":
+        elif text.strip() != "none":
             raise InvalidArgumentError(
                 f"augmentation: expected flip, crop, crop:N or both, or none, got {part!r:.60}"
             )

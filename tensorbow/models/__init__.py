@@ -7,8 +7,7 @@ from tensorbow.models.logistic_regression import LogisticRegression
 from tensorbow.models.mlp import MLP
 from tensorbow.models.mobilenet import MobileNet
 from tensorbow.models.model import Defaults, Heads, Model
-from tensorbow.models.model_options import ModelOption
-from tensorbow.models.model_outputs import ModelOutputs, outputs_of
+from tensorbow.models.model_outputs import ModelOutputs
 from tensorbow.models.model_source import ModelSource, find_model
 from tensorbow.models.registry import MODEL_NAMES, MODELS, get_model
 from tensorbow.models.resnet import ResNet
@@ -31,7 +30,6 @@ __all__ = [
     "LogisticRegression",
     "MobileNet",
     "Model",
-    "ModelOption",
     "ModelOutputs",
     "ModelSource",
     "ModelSummary",
@@ -40,7 +38,6 @@ __all__ = [
     "VisionTransformer",
     "find_model",
     "get_model",
-    "outputs_of",
     "summarize",
 ]
 

@@ -151,8 +151,31 @@ CALLS: Mapping[str, Call] = {
             "mean": "number",
             "std": "positive",
             "augmentation": "nothing",
+            "class_names": "object",
         },
         {"augmentation": frozenset({"function", "class"})},
+    ),
+    "data.ArrayDataset": Call(
+        lambda: {"inputs": np.zeros((3, 4), np.float32)},
+        {
+            "inputs": "object",
+            "labels": "object",
+            "name": "text",
+            "classes": "count or none",
+            "class_names": "object",
+            "standardisation": "object",
+        },
+    ),
+    "data.splits_of": Call(
+        lambda: {"data": (np.zeros((4, 3)), np.zeros(4))},
+        {
+            "data": "object",
+            "name": "text",
+            "validation_split": "object",
+            "test_split": "object",
+            "seed": "object",
+            "say": "object",
+        },
     ),
     "ImageDataset.batch": Call(
         lambda: {"indices": np.arange(3)},

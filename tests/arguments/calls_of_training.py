@@ -320,7 +320,14 @@ CALLS: Mapping[str, Call] = {
     ),
     "Trainer": Call(
         lambda: {"config": tb.TrainingConfig(model="logreg", dataset="synthetic")},
-        {"config": "object", "progress": "nothing", "numbered": "flag", "callbacks": "object"},
+        {
+            "config": "object",
+            "model": "object",
+            "data": "object",
+            "progress": "nothing",
+            "numbered": "flag",
+            "callbacks": "object",
+        },
         takes={"callbacks": frozenset({"empty list"})},
     ),
     "train.Saver": Call(

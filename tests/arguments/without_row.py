@@ -4,6 +4,23 @@ from __future__ import annotations
 
 WITHOUT_ROW = frozenset(
     {
+        "ArrayDataset.prepared",
+        "ArrayDataset.scratch",
+        "ArrayDataset.take",
+        "ArrayDataset.write",
+        "ImageDataset.prepared",
+        "ImageDataset.scratch",
+        "ImageDataset.take",
+        "ImageDataset.write",
+        "Model.__call__",
+        "ModelSource.build",
+        "ModelSource.default_learning_rate",
+        "ModelSource.make",
+        "ModelSource.read_options",
+        "data.DataSplits",
+        "models.ModelOutputs",
+        "models.ModelSource",
+        "models.find_model",
         "ArrayRows.batch_specs",
         "ArrayRows.made",
         "Augmentation.__call__",

@@ -35,10 +35,15 @@ OTHERS: dict[str, Any] = {  # values that are not their type's
     "metrics": ["top5", "f1"],
     "early_stopping": ["test_loss", 3, 0.0],
     "model": "logreg",
+    "model_options": {"hidden": [3]},
+    "image_size": [8, 9],
+    "class_weights": [1.0, 0.5],
+    "augmentation": "flip",
     "devices": ["cpu:0", "cpu:1"],
     **{name: [*declared.choices][-1] for name, declared in OPTIONS.items() if declared.choices},
 }
-NEEDS = {
+NEEDS: dict[str, dict[str, Any]] = {
+    "model_options": {"model": "mlp"},
     "trace_rounds": {"trace": "t.json"},
     "optimizer_options": {"optimizer": "adam"},
     "replicas_per_device": {"devices": ["cpu:0", "cpu:1"]},
@@ -118,8 +123,8 @@ def test_an_option_that_two_classes_have_is_declared_by_one() -> None:
 def test_every_option_of_a_run(call: Call, tmp_path: Path, name: str) -> None:
     """Every option is in help and docstring; programs, files and the command line accept and refuse alike."""
     declared = OPTIONS[name]
-    if name != "model":  # an argument
-        entry = "".join(call("train", "--help").out.partition(f"\n  {declared.flag}")[2].split())
+    if name not in ("model", "model_options"):  # an argument, and --model.NAME
+        entry = "".join(re.split(rf"\n  {declared.flag}(?=[ ,])", call("train", "--help").out)[1].split())
         text, _, default_shown = entry.partition("[default:")
         default = str(declared.default).replace("False", "off").strip("(',)")
         assert "".join(declared.help.split()) in text
