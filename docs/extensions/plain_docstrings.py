@@ -6,6 +6,7 @@ written. Signatures show plain types: of `Annotated[int, ...]` the `int`.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import typing
@@ -30,18 +31,18 @@ def markup(text: str) -> str:
     return "".join([*parts, _SPECIAL.sub(r"\\\1", text[end:])]).strip()
 
 
-def converted(lines: list[str]) -> Iterator[str]:
-    """Lines of a docstring as lines of reStructuredText."""
+def converted(lines: list[str], names: set[str]) -> Iterator[str]:
+    """Lines of a docstring as lines of reStructuredText. names: of arguments and fields."""
     for block in re.split(r"\n\s*\n", "\n".join(lines).expandtabs()):
-        yield from _block([line.rstrip() for line in block.split("\n") if line.strip()])
+        yield from _block([line.rstrip() for line in block.split("\n") if line.strip()], names)
         yield ""
 
 
-def _block(lines: list[str]) -> Iterator[str]:
+def _block(lines: list[str], names: set[str]) -> Iterator[str]:
     if not lines:
         return
     if lines[0] in ("Args:", "Attributes:"):
-        yield from _block(inspect.cleandoc("\n" + "\n".join(lines[1:])).split("\n"))
+        yield from _block(inspect.cleandoc("\n" + "\n".join(lines[1:])).split("\n"), names)
     elif lines[0].startswith("    "):  # code or a formula
         yield "::"
         yield ""
@@ -50,16 +51,16 @@ def _block(lines: list[str]) -> Iterator[str]:
         for item in " ".join(line.strip() for line in lines).split("- ")[1:]:
             yield f"- {markup(item)}"
     else:
-        yield from _paragraph(lines)
+        yield from _paragraph(lines, names)
 
 
-def _paragraph(lines: list[str]) -> Iterator[str]:
+def _paragraph(lines: list[str], names: set[str]) -> Iterator[str]:
     """Text, in which a line `name: text` begins the description of an argument or field."""
     plain: list[str] = []
     fields: list[list[str]] = []
     for number, line in enumerate(lines):
         match = _FIELD.match(line)
-        if match and (fields or not plain or lines[number - 1].endswith(".")) and len(match[1]) < 60:
+        if match and names.issuperset(re.findall(r"\w[\w.]*", match[1])):
             fields.append([match[1], match[2]])
         elif line.startswith("    ") and not fields:
             yield markup(" ".join(plain))
@@ -77,7 +78,10 @@ def _paragraph(lines: list[str]) -> Iterator[str]:
 
 
 def _docstring(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    lines[:] = converted(lines)
+    names = set(getattr(thing, "__annotations__", ()))
+    with contextlib.suppress(TypeError, ValueError):
+        names |= set(inspect.signature(thing).parameters)
+    lines[:] = converted(lines, names)
 
 
 def _plain(annotation: Any) -> str:

@@ -13,7 +13,8 @@ import tensorbow as tb
 PAGE = (Path(__file__).resolve().parents[2] / "docs/reference/names.md").read_text(encoding="utf-8")
 ROWS = [
     [cell.strip() for cell in line.strip("| ").split(" | ")]
-    for line in PAGE.partition("<!-- names -->")[2].partition("\n\n")[0].splitlines()[3:]
+    for line in PAGE.splitlines()
+    if line.startswith("| ") and not line.startswith(("| there", "| ---"))
 ]
 SPAN = re.compile(r"`([^`]+)`")
 
