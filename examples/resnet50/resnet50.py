@@ -26,14 +26,13 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from resnet50_network import (
+from resnet50_recipe import (
     CLASSES,
     LABEL_SMOOTHING,
     MOMENTUM,
     WARM_UP_EPOCHS,
     WEIGHT_DECAY,
     learning_rates,
-    logits_of,
     loss_of,
 )
 from resnet50_report import Measured, write_report
@@ -86,7 +85,7 @@ class Training:
             )
 
         def step_fn(images: tb.Tensor, labels: tb.Tensor) -> tb.Tensor:
-            logits = logits_of(images, training=True, classes=options.classes)
+            logits = tb.models.ImageNetResNet(50).logits(images, options.classes, training=True)
             loss = loss_of(logits, labels, options.label_smoothing)
             with tb.control_dependencies(tb.get_collection(tb.GraphKeys.UPDATE_OPS)):
                 update = optimizer.minimize(loss)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
 from tensorbow import layers
 from tensorbow.graph import Tensor
-from tensorbow.kinds import Flag, Fraction, Positive, checked
+from tensorbow.kinds import Flag, Fraction, Positive, checked, one_of
 from tensorbow.layers.rnn import dynamic_rnn
 from tensorbow.layers.rnn_cells import GRUCell, LSTMCell, MultiRNNCell, RNNCell
 from tensorbow.models.model import AsTensor, Classes, Defaults, Model, token_steps
 
+Cell: TypeAlias = Annotated[Literal["lstm", "gru"], one_of("lstm", "gru")]
 CELLS: dict[str, type[LSTMCell] | type[GRUCell]] = {"lstm": LSTMCell, "gru": GRUCell}
 
 
@@ -25,7 +26,7 @@ class CharacterRNN(Model):
         self,
         units: Positive = 128,
         depth: Positive = 2,
-        cell: Literal["lstm", "gru"] = "lstm",
+        cell: Cell = "lstm",
         embedding: Positive = 64,
         dropout: Fraction = 0.0,
     ):
@@ -40,7 +41,7 @@ class CharacterRNN(Model):
     def logits(self, tokens: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
         """Logits [batch, steps, classes] of the next symbol, from whole numbers [batch, steps]."""
         token_steps(tokens)
-        hidden = layers.embedding(tokens, classes, self.embedding)
+        hidden = layers.embedding(tokens, classes, self.embedding, name="symbols")
         cells: list[RNNCell] = [CELLS[self.cell](self.units) for _ in range(self.depth)]
         hidden, _ = dynamic_rnn(MultiRNNCell(cells), hidden)
         hidden = layers.dropout(hidden, self.dropout, training=training)

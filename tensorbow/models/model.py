@@ -192,7 +192,7 @@ def token_steps(tokens: Tensor) -> int:
     dims = tokens.spec.shape
     if dims is None or len(dims) != 2 or dims[1] is None or tokens.dtype not in (int32, int64, uint8):
         raise InvalidArgumentError(
-            f"expected whole numbers [batch, steps] of known steps, got {tokens.spec}; this model is for "
-            "sequences of symbols, as of the data set text"
+            f"expected tokens to be whole numbers [batch, steps] of known steps, got {tokens.spec}; this model "
+            "is for sequences of symbols, as of the data set text"
         )
     return dims[1]

@@ -28,7 +28,7 @@ class TinyTransformer(Model):
     def logits(self, tokens: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
         """Logits [batch, steps, classes] of the next symbol, from whole numbers [batch, steps]."""
         steps = token_steps(tokens)
-        symbols = layers.embedding(tokens, classes, self.width, START)
+        symbols = layers.embedding(tokens, classes, self.width, START, name="symbols")
         places = get_variable("positions", [steps, self.width], initializer=START, decayed=False)
         hidden = layers.dropout(add(symbols, places), self.dropout, training=training)
         for number in range(1, self.depth + 1):

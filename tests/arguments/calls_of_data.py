@@ -269,6 +269,43 @@ CALLS: Mapping[str, Call] = {
     "LeNet.logits": model(tb.models.LeNet, "logits"),
     "LogisticRegression.logits": model(tb.models.LogisticRegression, "logits"),
     "ResNet.logits": model(lambda: tb.models.ResNet(1), "logits"),
+    **{
+        f"{make.__name__}.logits": model(make, "logits")
+        for make in (
+            tb.models.ImageNetResNet,
+            tb.models.MLP,
+            tb.models.MobileNet,
+            tb.models.VGG,
+            tb.models.VisionTransformer,
+        )
+    },
+    **{
+        f"{make.__name__}.logits": Call(
+            lambda: {"tokens": tb.placeholder(tb.int32, [None, 3]), "classes": 5},
+            {"tokens": "object", "classes": "count", "training": "flag"},
+            target=lambda make=make: make().logits,
+            names=("expected tokens",),
+        )
+        for make in (tb.models.CharacterRNN, tb.models.TinyTransformer)
+    },
+    "models.ImageNetResNet": Call(dict, {"depth": "object"}),
+    "models.VGG": Call(dict, {"depth": "object"}),
+    "models.MLP": Call(
+        dict, {"hidden": "object", "dropout": "fraction"}, {"hidden": frozenset({"empty list", "2**40"})}
+    ),
+    "models.MobileNet": Call(dict, {"width": "positive", "dropout": "fraction"}),
+    **{
+        f"models.{name}": Call(
+            dict,
+            {
+                **dict.fromkeys(("width", "depth", "num_heads", "units", "embedding"), "count"),
+                "patch": "count or none",
+                "cell": "choice",
+                "dropout": "fraction",
+            },
+        )
+        for name in ("CharacterRNN", "TinyTransformer", "VisionTransformer")
+    },
     "profiler.Tracer": Call(dict, {"limit": "count"}),
     "profiler.Timeline": Call(lambda: {"tracer": tb.profiler.Tracer()}, {"tracer": "object"}),
     "Tracer.at_stop": Call(

@@ -1,4 +1,4 @@
-"""ResNet-50 as an example: its size and shapes, steps on one and two replicas, scaling, options."""
+"""ResNet-50 as an example: steps on one and two replicas, scaling, options."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.models import imagenet_resnet
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "resnet50"
 SMALL = ["--image-size", "32", "--batch-size", "4", "--classes", "10"]
@@ -23,51 +24,8 @@ def siblings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
 
 
-def test_parameters_and_the_shape_of_each_stage() -> None:
-    from resnet50_network import PARAMETERS, logits_of
-
-    shapes: dict[str, list[int]] = {}
-
-    def on_stage(name: str, tensor: tb.Tensor) -> None:
-        shapes[name] = tensor.shape.as_list()
-
-    with tb.Graph().as_default():
-        logits = logits_of(tb.placeholder(tb.float32, [2, 224, 224, 3]), training=True, on_stage=on_stage)
-        trained = {v.op.name: v for v in tb.trainable_variables()}
-        count = sum(math.prod(v.shape) for v in trained.values())
-        averages = sum(math.prod(v.shape) for v in tb.global_variables()) - count
-        convolutions = [v for name, v in trained.items() if name.endswith("conv/kernel")]
-        decayed = {name for name, v in trained.items() if v.op.attrs["decayed"]}
-    assert count == PARAMETERS == 25_557_032
-    assert averages == 2 * 26_560  # mean and variance of each normalised channel
-    assert len(convolutions) == 49 + 4  # and the dense layer; four shortcuts are projected
-    assert decayed == {v.op.name for v in convolutions} | {"fc/kernel"}
-    assert shapes == {
-        "conv1": [2, 112, 112, 64],
-        "pool1": [2, 56, 56, 64],
-        "stage2": [2, 56, 56, 256],
-        "stage3": [2, 28, 28, 512],
-        "stage4": [2, 14, 14, 1024],
-        "stage5": [2, 7, 7, 2048],
-        "pool5": [2, 2048],
-    }
-    assert logits.shape.as_list() == [2, 1000]
-
-
-def test_blocks_begin_as_their_shortcuts(reference_kernels: None) -> None:
-    from resnet50_network import logits_of
-
-    with tb.Graph().as_default(), tb.Session() as session:
-        logits_of(tb.placeholder(tb.float32, [1, 32, 32, 3]), training=True)
-        gammas = [v for v in tb.trainable_variables() if v.op.name.endswith("gamma")]
-        session.run(tb.variables_initializer(gammas))
-        zero = {v.op.name for v, value in zip(gammas, session.run(gammas), strict=True) if not value.any()}
-    assert len(zero) == 16
-    assert zero == {v.op.name for v in gammas if "/conv3/" in v.op.name}
-
-
 def test_smoothed_labels() -> None:
-    from resnet50_network import loss_of
+    from resnet50_recipe import loss_of
 
     logits = np.array([[2.0, -1.0, 0.5, 0.0], [0.0, 0.3, -0.2, 1.0]], np.float32)
     labels = np.array([2, 0])
@@ -80,7 +38,7 @@ def test_smoothed_labels() -> None:
 
 
 def test_learning_rates_of_epochs() -> None:
-    from resnet50_network import PICTURES, learning_rates
+    from resnet50_recipe import PICTURES, learning_rates
 
     rates, epoch = learning_rates(0.4, 512), PICTURES / 512
     found = [rates(int(epoch * at)) for at in (3, 7, 29.9, 30.1, 60.1, 80.1)]
@@ -111,9 +69,9 @@ def test_scaling_writes_its_results(
 ) -> None:
     pytest.importorskip("matplotlib")
     import resnet50
-    import resnet50_network
 
-    monkeypatch.setattr(resnet50_network, "STAGES", ((1, 3), (1, 4)))  # so that it is quick
+    monkeypatch.setitem(imagenet_resnet.BLOCKS, 50, (1, 1))  # so that it is quick
+    monkeypatch.setattr(imagenet_resnet, "CHANNELS", (3, 4))
     options = ["--devices", "cpu:0,cpu:1", "--steps", "3", "--scaling", scaling, "--output", str(tmp_path)]
     resnet50.main([*SMALL, *options])
     result = json.loads((tmp_path / f"{scaling}.json").read_text())
