@@ -18,7 +18,9 @@ class MemberBatches:
         self.dataset, self.batch_size, self.depth, self.replicas = dataset, batch_size, depth, places
         self.steps_per_launch = 1
         self._orders: dict[int, DatasetBatches] = {}  # by seed
-        self._places: list[tuple[int, int]] = []  # by place: seed, and what turns a round into the member's own
+        self._places: list[
+            tuple[int, int]
+        ] = []  # by place: seed, and what turns a round into the member's own
 
     def place(self, members: list[tuple[int, int]]) -> None:
         """Sets the members, while nothing runs: of each place the seed, and its rounds less the engine's."""

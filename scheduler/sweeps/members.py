@@ -17,7 +17,15 @@ WAITING, TRAINING = "waiting", "training"
 FINISHED, STOPPED, DIVERGED = "finished", "stopped", "diverged"
 ENDED = (FINISHED, STOPPED, DIVERGED)
 # Options of which the compiled step does not depend.
-OUTSIDE = ("seed", "epochs", "learning_rate", "schedule", "learning_rate_drops", "final_rate", "warmup_epochs")
+OUTSIDE = (
+    "seed",
+    "epochs",
+    "learning_rate",
+    "schedule",
+    "learning_rate_drops",
+    "final_rate",
+    "warmup_epochs",
+)
 FIGURES = ("loss", "accuracy", "validation_loss", "validation_accuracy", "test_loss", "test_accuracy")
 
 
@@ -103,7 +111,7 @@ def bound_options(config: TrainingConfig) -> tuple[str, ...]:
 
 
 def grouped(members: Sequence[Member]) -> list[list[Member]]:
-    """Members by compiled step: those that differ in bound options, and what is outside the step, share one."""
+    """Members by compiled step: those share one that differ in what is bound to it, or outside of it."""
     groups: dict[str, list[Member]] = {}
     for member in members:
         options, bound = member.config.to_dict(), bound_options(member.config)

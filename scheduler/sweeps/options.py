@@ -19,7 +19,9 @@ class SweepOptions:
     """Options of a sweep. Raises InvalidArgumentError for values out of range."""
 
     seeds: int = option(
-        1, "Seeds of each configuration, from --seed on: initial values, order of examples.", whole(1, 1 << 20)
+        1,
+        "Seeds of each configuration, from --seed on: initial values, order of examples.",
+        whole(1, 1 << 20),
     )
     random: int | None = option(
         None, "Number of configurations that are drawn from the ranges.", whole(1, 1 << 20), shown="no draws"
@@ -31,7 +33,9 @@ class SweepOptions:
         FLAG,
     )
     halving_factor: int = option(
-        3, "Factor between the epochs of two comparisons, and of the members that stop at one.", whole(2, 1024)
+        3,
+        "Factor between the epochs of two comparisons, and of the members that stop at one.",
+        whole(2, 1024),
     )
     halving_epochs: int = option(1, "Epochs before the first comparison.", whole(1, 1_000_000))
     at_once: int | None = option(
@@ -46,7 +50,8 @@ class SweepOptions:
     )
     ensemble: bool = option(
         False,
-        f"Also export the mean of the probabilities of the best {ENSEMBLE_MEMBERS} members, or of more with --keep.",
+        f"Also export the mean of the probabilities of the best {ENSEMBLE_MEMBERS} members, or of as many as "
+        "are kept.",
         FLAG,
     )
     checkpoint_seconds: float = option(

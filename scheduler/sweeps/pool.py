@@ -12,13 +12,14 @@ import numpy as np
 from scheduler.averaging.synchronisation import FREEZE, Synchronisation
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
+from scheduler.replicas.learners import Learners
 from scheduler.replicas.step_program import StepProgram
 from scheduler.sweeps.member_batches import MemberBatches
 from scheduler.sweeps.members import Member, bound_options
 from scheduler.training.classifier_step import build_step
-from scheduler.training.schedule_choice import build_schedule
 from scheduler.training.config import TrainingConfig
 from scheduler.training.launch_pace import LaunchPace
+from scheduler.training.schedule_choice import build_schedule
 from tensorbow.data import ImageDataset
 from tensorbow.devices import get_device
 from tensorbow.errors import ResourceExhaustedError
@@ -60,30 +61,39 @@ class MemberPool:
     Members come and go between epochs; places without one do nothing.
     """
 
-    def __init__(self, config: TrainingConfig, dataset: ImageDataset, places: int, say: Callable[[str], None]):
+    def __init__(
+        self, config: TrainingConfig, dataset: ImageDataset, places: int, say: Callable[[str], None]
+    ):
         """config: of any of the members. places: at most so many, and fewer where memory does not suffice.
 
         Raises ResourceExhaustedError if there is no memory for one replica on each device.
         """
         self._config, self._dataset = config, dataset
         self._engine = self._made(places, say)
-        count = self._engine.learners.count
-        self.places: list[Place | None] = [None] * count
-        self._batches = MemberBatches(dataset, config.batch_size, count, config.launch_ahead + 1)
-        self.rounds_per_epoch = self._batches.order(0).rounds_per_epoch
-        self._pace = LaunchPace(self._engine, self._batches, config.steps_per_launch is None)
-        if config.steps_per_launch is not None:
-            self._batches.steps_per_launch = config.steps_per_launch
-        order = self._batches.order(0)
-        notice = order.keep_on_devices(self._engine.learners, config.data_on_device)
-        if notice:
-            say(notice)
-        layout = self._engine.learners.layout
-        self._slot_names = {op.name for op in layout.variables if op.attrs["role"] == "slots"}
-        self._counters = [f"counter:{name}" for name in self._engine.learners.executable.counters]
+        try:
+            self._begin(say)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, say: Callable[[str], None]) -> None:
+        config, learners = self._config, self._learners
+        self.places: list[Place | None] = [None] * learners.count
+        self._shifts = [0] * learners.count  # by place, the rounds of its member less the engine's
         self._round = self.offset = 0  # of the engine, and of all members in their epochs
-        self._shifts = [0] * count  # by place, the rounds of its member less the engine's
+        self._batches = MemberBatches(
+            self._dataset, config.batch_size, learners.count, config.launch_ahead + 1
+        )
+        order = self._batches.order(config.seed)
+        self.rounds_per_epoch = order.rounds_per_epoch
+        if notice := order.keep_on_devices(learners, config.data_on_device):
+            say(notice)
+        self._pace = LaunchPace(self._engine, self._batches, config.steps_per_launch is None)
+        self._batches.steps_per_launch = self._engine.steps_per_launch
+        self._slot_names = {op.name for op in learners.layout.variables if op.attrs["role"] == "slots"}
+        self._counters = [f"counter:{name}" for name in learners.executable.counters]
         self._initial: dict[int, Values] = {}  # by seed
+        self._engine.initialize(self._initial_values(config))  # also places that stay empty need values
 
     def _made(self, places: int, say: Callable[[str], None]) -> LearningEngine:
         config, devices = self._config, [get_device(name) for name in self._config.devices]
@@ -110,6 +120,11 @@ class MemberPool:
                 say(f"memory does not suffice for all places; trying {places}")
 
     @property
+    def _learners(self) -> Learners:
+        assert isinstance(self._engine.learners, Learners)
+        return self._engine.learners
+
+    @property
     def members(self) -> list[Member]:
         """The members that are there."""
         return [place.member for place in self.places if place is not None]
@@ -127,7 +142,8 @@ class MemberPool:
         values: of all its variables, of a checkpoint; by default the initial ones.
         """
         index = self.places.index(None)
-        self._load(index, self._initial_values(member) if values is None else values)
+        values = self._initial_values(member.config) if values is None else values
+        self._learners.values.initialize_replica(index, values)
         positions = self._batches.order(member.seed).positions
         place = self.places[index] = Place(member, build_schedule(member.config, 1, positions))
         return place
@@ -139,21 +155,12 @@ class MemberPool:
     def _index(self, member: Member) -> int:
         return next(i for i, place in enumerate(self.places) if place is not None and place.member is member)
 
-    def _initial_values(self, member: Member) -> Values:
-        values = self._initial.get(member.seed)
+    def _initial_values(self, config: TrainingConfig) -> Values:
+        values = self._initial.get(config.seed)
         if values is None:
-            program, _ = build_step(member.config, self._dataset, 1.0)
-            values = self._initial[member.seed] = program.initial_values()
+            program, _ = build_step(config, self._dataset, 1.0)
+            values = self._initial[config.seed] = program.initial_values()
         return values
-
-    def _load(self, index: int, values: Mapping[str, Array]) -> None:
-        learners = self._engine.learners
-        replica, operations = learners.replicas[index], learners.layout.variables
-        start = {op.name: op.attrs["slot_value"] for op in operations if op.name in self._slot_names}
-        replica.container.load({name: value for name, value in values.items() if name not in start})
-        for name, value in start.items():
-            replica.container.write(name, values.get(name, value))
-        replica.container.initialized.update(op.name for op in operations)
 
     def values(self, member: Member) -> Values:
         """Variables of a member's model, without the optimiser's."""
@@ -226,14 +233,11 @@ class MemberPool:
         self._shifts = [place.member.rounds - self._round for place in occupied]
         seeds = [place.member.seed for place in occupied]
         self._batches.place([*zip(seeds, self._shifts, strict=True)])
-        for place, replica in zip(self.places, self._engine.learners.replicas, strict=True):
-            if place is None:
-                if not replica.container.initialized:  # it does nothing, but needs some values
-                    self._load(replica.index, self._initial_values(someone.member))
-                continue
-            config = place.member.config
-            numbers = {name: getattr(config, name) for name in bound_options(config)}
-            replica.set_state({"learning_rate": place.schedule(place.member.rounds), **numbers})
+        for place, replica in zip(self.places, self._learners.replicas, strict=True):
+            if place is not None:
+                config = place.member.config
+                numbers = {name: getattr(config, name) for name in bound_options(config)}
+                replica.set_state({"learning_rate": place.schedule(place.member.rounds), **numbers})
         idle = [i for i, place in enumerate(self.places) if place is None or place.diverged_at is not None]
         self._engine.freeze(dict.fromkeys(idle, self._round))
         changing = any(not isinstance(place.schedule, Constant) for place in occupied)
@@ -260,7 +264,9 @@ class MemberPool:
             if place is None:
                 continue
             done = max(0, frozen.get(index, results.rounds.stop) - results.rounds.start)
-            for loss, right in zip(losses[:done, index].tolist(), correct[:done, index].tolist(), strict=True):
+            for loss, right in zip(
+                losses[:done, index].tolist(), correct[:done, index].tolist(), strict=True
+            ):
                 place.loss += loss
                 place.correct += right
 

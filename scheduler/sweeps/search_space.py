@@ -19,11 +19,16 @@ Choices = dict[str, Any]
 """Values of the swept options, by name."""
 
 DIGITS = 4  # significant digits of numbers that are drawn, so that they can be typed again
-# Options of the whole sweep, which are equal for all members: of devices, averaging, data and output.
-COMMON = frozenset(
-    "model dataset data_dir replicas_per_device devices sync tau alpha mu staleness ema dispatch replica_mode "
-    "ssgd_epoch clear_velocity max_seconds target_accuracy seed launch_ahead steps_per_launch on_nan compute "
-    "data_on_device output resume checkpoint_rounds keep_checkpoints trace trace_rounds".split()
+# Options that are equal for all members.
+SHARED = (
+    *("model", "dataset", "data_dir", "devices", "replica_mode", "compute"),
+    *("launch_ahead", "steps_per_launch", "data_on_device"),
+)
+# Options of single runs: of averaging, of their ends, and of their files.
+OF_RUNS = (
+    *("replicas_per_device", "sync", "tau", "alpha", "mu", "staleness", "ema", "dispatch", "ssgd_epoch"),
+    *("clear_velocity", "on_nan", "evaluate_every", "max_seconds", "target_accuracy", "early_stopping"),
+    *("best_metric", "output", "resume", "checkpoint_rounds", "keep_checkpoints", "trace", "trace_rounds"),
 )
 
 
@@ -100,17 +105,21 @@ def _drawn(own: Range | Sequence[Any], generator: np.random.Generator) -> Any:
 
 
 def require_option(name: str) -> None:
-    """Raises InvalidArgumentError for a name that a sweep cannot vary, with the nearest that it can."""
-    known = [option for option in options_of(TrainingConfig) if option not in COMMON]
-    if name in known or name.startswith(("model.", "optimizer.")):
+    """Raises InvalidArgumentError for a name that members cannot differ in, with the nearest that they can."""
+    known = [each for each in options_of(TrainingConfig) if each not in (*SHARED, *OF_RUNS, "seed")]
+    if name in known or name.startswith("model."):
         return
     if name == "seed":
-        raise InvalidArgumentError("seed: give the number of seeds by seeds, which each configuration gets")
-    if name in COMMON:
-        raise InvalidArgumentError(f"{name}: expected an option that members may have for themselves; it is common to all")
+        raise InvalidArgumentError(
+            "seed: expected among the options of all members; vary it by seeds, as seeds=8"
+        )
+    if name in SHARED:
+        raise InvalidArgumentError(
+            f"{name}: expected one value for all members, got a list; sweep each alone"
+        )
     near = difflib.get_close_matches(name, known, 1)
-    hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
-    raise InvalidArgumentError(f"{name}: there is no such option{hint}")
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    raise InvalidArgumentError(f"{name}: expected an option in which members can differ; {hint}")
 
 
 def with_choices(base: Mapping[str, Any], choices: Mapping[str, Any]) -> TrainingConfig:

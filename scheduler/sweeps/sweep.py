@@ -37,7 +37,7 @@ TOLD_S = 10.0  # seconds between two lines of progress
 
 
 class Sweep:
-    """Trains all members of a sweep, as many side by side as there are places. Use it with `with`, or close it.
+    """Trains all members of a sweep, as many side by side as there are places. Use it with `with`.
 
     Each member has the bits of `tensorbow train` with its options, one replica and its seed.
     """
@@ -283,5 +283,8 @@ class Sweep:
 
 def text_of(member: Member) -> str:
     """The choices of a member, in words."""
-    parts = [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in member.choices.items()]
+    parts = [
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in member.choices.items()
+    ]
     return ", ".join([*parts, f"seed {member.seed}"])
