@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scheduler.sweeps.members import FIGURES, Member
-from scheduler.training.config_file import config_text, read_config_file
+from scheduler.training.config_file import config_text
 from scheduler.training.run_folder import CONFIG, METRICS, MODEL, lock_folder
 from tensorbow.errors import DataLossError, FailedPreconditionError, NotFoundError
 from tensorbow.files import remove_unfinished, write_file
@@ -19,7 +19,7 @@ from tensorbow.specs import Array
 from tensorbow.training import finite_or_none, load_arrays, save_arrays
 from tensorbow.training.checkpoints import make_folder
 
-OPTIONS, RESULTS, CURVES, STATE = "sweep.yaml", "results.csv", "curves.jsonl", "state.safetensors"
+OPTIONS, RESULTS, CURVES, STATE = "sweep.json", "results.csv", "curves.jsonl", "state.safetensors"
 BEST, MEMBERS, ENSEMBLE = "best", "members", "ensemble"
 
 
@@ -49,14 +49,14 @@ class SweepFolder:
             remove_unfinished(path)
             if (path / STATE).exists():
                 self.state = load_arrays(path / STATE, remedy="begin the sweep anew in another folder")
-            write_file(path / OPTIONS, config_text(options).encode())
+            write_file(path / OPTIONS, (json.dumps(options, indent=1) + "\n").encode())
             self._cut_curves()
         except BaseException:
             self.close()
             raise
 
     def _require_same(self, options: Mapping[str, Any]) -> None:
-        saved = read_config_file(self.path / OPTIONS)
+        saved = json.loads((self.path / OPTIONS).read_text(encoding="utf-8"))
         for name in sorted({*saved, *options}):
             if json.dumps(saved.get(name)) != json.dumps(options.get(name)):
                 raise FailedPreconditionError(

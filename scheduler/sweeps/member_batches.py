@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from scheduler.batches.sources import BatchSource, DatasetBatches, OnReady, WholeRounds
-from tensorbow.data import BatchKey, ImageDataset, RoundRecipes
+from tensorbow.data import ImageDataset, RoundRecipes
 
 
 class MemberBatches:
@@ -34,16 +32,12 @@ class MemberBatches:
 
     def recipes(self, rounds: range) -> RoundRecipes:
         """Recipes of the batches of some rounds of the engine."""
+        different = [*dict.fromkeys(self._places)]
         parts = [
             self._orders[seed].recipes(range(rounds.start + shift, rounds.stop + shift))
-            for seed, shift in self._places
+            for seed, shift in different
         ]
-
-        def key_of(index: int, place: int) -> BatchKey:
-            return parts[place].key_of(index, 0)
-
-        picks = np.concatenate([part.picks_drawn_to(0) for part in parts], axis=1)
-        return RoundRecipes(self.dataset, picks, key_of)
+        return RoundRecipes.side_by_side(parts, [different.index(place) for place in self._places])
 
     def open(
         self, start: int, stop: int, on_ready: OnReady, on_error: Callable[[BaseException], None]

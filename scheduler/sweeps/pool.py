@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,6 @@ from scheduler.sweeps.member_batches import MemberBatches
 from scheduler.sweeps.members import Member, bound_options
 from scheduler.training.classifier_step import build_step
 from scheduler.training.config import TrainingConfig
-from scheduler.training.launch_pace import LaunchPace
 from scheduler.training.schedule_choice import build_schedule
 from tensorbow.data import ImageDataset
 from tensorbow.devices import get_device
@@ -26,6 +26,8 @@ from tensorbow.errors import ResourceExhaustedError
 from tensorbow.optimizers import Constant, Schedule
 from tensorbow.specs import Array
 
+LAUNCH_S = 1.0  # seconds of a launch, after which a request to stop is heard
+TIMED_ROUNDS = 3  # the first ones prepare what later ones use
 Values = dict[str, Array]
 OwnState = dict[str, list[list[Any]]]
 
@@ -56,7 +58,7 @@ def draws_in_steps(program: StepProgram) -> bool:
 
 
 class MemberPool:
-    """Replicas of one compiled step that train independent members; each member has the bits of its run alone.
+    """Replicas of one compiled step that train independent members, each with the bits of its run alone.
 
     Members come and go between epochs; places without one do nothing.
     """
@@ -88,8 +90,8 @@ class MemberPool:
         self.rounds_per_epoch = order.rounds_per_epoch
         if notice := order.keep_on_devices(learners, config.data_on_device):
             say(notice)
-        self._pace = LaunchPace(self._engine, self._batches, config.steps_per_launch is None)
         self._batches.steps_per_launch = self._engine.steps_per_launch
+        self._timed = self._config.steps_per_launch is not None or self._engine.most_steps_per_launch == 1
         self._slot_names = {op.name for op in learners.layout.variables if op.attrs["role"] == "slots"}
         self._counters = [f"counter:{name}" for name in learners.executable.counters]
         self._initial: dict[int, Values] = {}  # by seed
@@ -195,8 +197,13 @@ class MemberPool:
     def train(self) -> bool:
         """Trains all members to the end of their epoch; False if a stop was requested before."""
         self._place()
-        start, first = self._round, self._round - self.offset
-        self._round = self._pace.run(start, first + self.rounds_per_epoch, self._sum)
+        start = self._round
+        first = start - self.offset
+        stop = first + self.rounds_per_epoch
+        if not self._timed:
+            self._choose_steps(min(stop, start + TIMED_ROUNDS))
+        if self._round < stop:
+            self._round = self._engine.run(self._batches.open, self._round, stop, self._sum)
         self.offset = self._round - first
         for index, place in enumerate(self.places):
             if place is not None:
@@ -205,6 +212,19 @@ class MemberPool:
                     place.diverged_at = frozen + self._shifts[index]
                 place.member.rounds = self._round + self._shifts[index]
         return self.offset == self.rounds_per_epoch
+
+    def _choose_steps(self, stop: int) -> None:
+        """Times the first rounds, one by one; from then on launches take about `LAUNCH_S`."""
+        while self._round < stop:
+            began = time.perf_counter()
+            self._round = self._engine.run(self._batches.open, self._round, self._round + 1, self._sum)
+            seconds = time.perf_counter() - began
+        most = min(self._engine.most_steps_per_launch, self.rounds_per_epoch, max(1, int(LAUNCH_S / seconds)))
+        launches = -(-self.rounds_per_epoch // most)
+        steps = -(-self.rounds_per_epoch // launches)
+        self._engine.set_steps_per_launch(steps)
+        self._batches.steps_per_launch = steps
+        self._timed = True
 
     def end_epoch(self) -> list[EpochResult]:
         """Counts a whole epoch as done, and clears its sums; what they are for each member."""

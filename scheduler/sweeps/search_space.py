@@ -81,6 +81,7 @@ def configurations(
     """
     for name in (*grid, *ranges):
         require_option(name)
+    grid, ranges = plain_values(grid), plain_values(ranges)
     if both := sorted(grid.keys() & ranges.keys()):
         raise InvalidArgumentError(f"{both[0]}: expected in the grid or as a range, got both")
     for name, values in (*grid.items(), *((n, r) for n, r in ranges.items() if not isinstance(r, Range))):
@@ -100,12 +101,23 @@ def configurations(
     return [{**point, **draw} for draw in drawn for point in points]
 
 
+def plain_values(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, with NumPy's numbers and arrays as Python's."""
+    plain: dict[str, Any] = {}
+    for name, values in given.items():
+        values = values.tolist() if isinstance(values, np.ndarray) else values
+        if isinstance(values, (list, tuple)):
+            values = [value.item() if isinstance(value, np.generic) else value for value in values]
+        plain[name] = values
+    return plain
+
+
 def _drawn(own: Range | Sequence[Any], generator: np.random.Generator) -> Any:
     return own.draw(generator) if isinstance(own, Range) else own[int(generator.integers(len(own)))]
 
 
 def require_option(name: str) -> None:
-    """Raises InvalidArgumentError for a name that members cannot differ in, with the nearest that they can."""
+    """Raises InvalidArgumentError for a name that members cannot differ in, with one near it."""
     known = [each for each in options_of(TrainingConfig) if each not in (*SHARED, *OF_RUNS, "seed")]
     if name in known or name.startswith("model."):
         return

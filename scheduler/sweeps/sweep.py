@@ -26,7 +26,7 @@ from scheduler.sweeps.members import (
 )
 from scheduler.sweeps.options import DEFAULT_PLACES, ENSEMBLE_MEMBERS, SweepOptions
 from scheduler.sweeps.pool import MemberPool, draws_in_steps
-from scheduler.sweeps.search_space import Range, configurations, with_choices
+from scheduler.sweeps.search_space import Range, configurations, plain_values, with_choices
 from scheduler.training.classifier_step import build_step
 from scheduler.training.precision import PrecisionSetting
 from tensorbow.devices import get_device
@@ -70,8 +70,11 @@ class Sweep:
         self._halving = SuccessiveHalving(options.halving_epochs, options.halving_factor)
         described = {
             **{name: value for name, value in config.to_dict().items() if name not in NOT_COMPARED},
-            "grid": {name: list(values) for name, values in grid.items()},
-            "ranges": {name: str(r) if isinstance(r, Range) else list(r) for name, r in ranges.items()},
+            "grid": plain_values(grid),
+            "ranges": {
+                name: str(own) if isinstance(own, Range) else own
+                for name, own in plain_values(ranges).items()
+            },
             **{name: value for name, value in asdict(options).items() if name != "checkpoint_seconds"},
         }
         self._precision = PrecisionSetting([get_device(name) for name in config.devices], config.compute)

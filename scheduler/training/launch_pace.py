@@ -5,26 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Protocol
 
-from scheduler.batches.sources import BatchSource, OnReady
+from scheduler.batches.sources import DatasetBatches
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
 from scheduler.engine.steps_choice import StepsChoice
 
 BeforeRun = Callable[[int, Callable[[], bool]], None]
 """(steps per launch, settled) -> None. settled(): whether steps per launch and threads are chosen."""
-
-
-class PacedBatches(Protocol):
-    """Source of batches for launches of any number of steps."""
-
-    steps_per_launch: int
-
-    def open(
-        self, start: int, stop: int, on_ready: OnReady, on_error: Callable[[BaseException], None]
-    ) -> BatchSource:
-        """Opens a source of rounds `start` to `stop` - 1."""
 
 
 class LaunchPace:
@@ -38,7 +26,7 @@ class LaunchPace:
     def __init__(
         self,
         engine: LearningEngine,
-        batches: PacedBatches,
+        batches: DatasetBatches,
         chooses: bool,
         known: dict[tuple[int, bool], int] | None = None,
     ):
