@@ -10,17 +10,33 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from scheduler.options import shortened
 from scheduler.sweeps.members import FIGURES, Member
 from scheduler.training.config_file import config_text
 from scheduler.training.run_folder import CONFIG, METRICS, MODEL, lock_folder
 from tensorbow.errors import DataLossError, FailedPreconditionError, NotFoundError
-from tensorbow.files import remove_unfinished, write_file
+from tensorbow.files import read_file, remove_unfinished, write_file
 from tensorbow.specs import Array
+from tensorbow.strict_json import parse_json
 from tensorbow.training import finite_or_none, load_arrays, save_arrays
 from tensorbow.training.checkpoints import make_folder
 
 OPTIONS, RESULTS, CURVES, STATE = "sweep.json", "results.csv", "curves.jsonl", "state.safetensors"
+MOST_BYTES, MOST_VALUES = 1 << 24, 1 << 20  # of the file of options
 BEST, MEMBERS, ENSEMBLE = "best", "members", "ensemble"
+
+
+def read_options_file(path: Path) -> dict[str, Any]:
+    """The options that the sweep in a folder was begun with. Raises NotFoundError or DataLossError."""
+    if not (path / OPTIONS).is_file():
+        raise NotFoundError(f"{path} holds no sweep to go on with: there is no {OPTIONS}; give its folder")
+    try:
+        saved: dict[str, Any] = parse_json(read_file(path / OPTIONS, MOST_BYTES).decode(), MOST_VALUES)
+        if all(isinstance(saved[group], dict) for group in ("options", "grid", "ranges", "sweep")):
+            return saved
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise DataLossError(f"{path / OPTIONS} is damaged; begin the sweep anew in another folder")
 
 
 class SweepFolder:
@@ -56,12 +72,14 @@ class SweepFolder:
             raise
 
     def _require_same(self, options: Mapping[str, Any]) -> None:
-        saved = json.loads((self.path / OPTIONS).read_text(encoding="utf-8"))
-        for name in sorted({*saved, *options}):
-            if json.dumps(saved.get(name)) != json.dumps(options.get(name)):
+        now, saved = json.loads(json.dumps(options)), read_options_file(self.path)
+        pairs = ((group, name) for group in now for name in {**saved[group], **now[group]})
+        for group, name in pairs:
+            before, after = saved[group].get(name), now[group].get(name)
+            if before != after:
                 raise FailedPreconditionError(
-                    f"{self.path} holds another sweep: {name} was {saved.get(name)}, is {options.get(name)}; "
-                    "resume with the same options, or choose another output"
+                    f"{self.path} holds another sweep: {name} was {shortened(before)}, is "
+                    f"{shortened(after)}; resume with the same options, or choose another output"
                 )
 
     def _cut_curves(self) -> None:

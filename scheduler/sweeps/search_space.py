@@ -52,7 +52,7 @@ class Range:
             raise InvalidArgumentError(f"range: expected positive numbers with log, got {self}")
 
     def __str__(self) -> str:
-        return f"{'log:' if self.log else ''}{self.low:g}:{self.high:g}"
+        return f"{'log:' if self.log else ''}{self.low!r}:{self.high!r}"
 
     def draw(self, generator: np.random.Generator) -> float | int:
         """A number, rounded to `DIGITS` significant digits."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scheduler.decisions.halving import Score, SuccessiveHalving
-from scheduler.sweeps.folder import SweepFolder
+from scheduler.sweeps.folder import SweepFolder, read_options_file
 from scheduler.sweeps.member_data import SweepData
 from scheduler.sweeps.members import (
     DIVERGED,
@@ -25,15 +26,58 @@ from scheduler.sweeps.members import (
     ranked,
 )
 from scheduler.sweeps.options import DEFAULT_PLACES, ENSEMBLE_MEMBERS, SweepOptions
+from scheduler.sweeps.pictures import draw_sweep
 from scheduler.sweeps.pool import MemberPool, draws_in_steps
-from scheduler.sweeps.search_space import Range, configurations, plain_values, with_choices
+from scheduler.sweeps.search_space import (
+    OF_RUNS,
+    Range,
+    configurations,
+    plain_values,
+    read_range,
+    with_choices,
+)
+from scheduler.sweeps.summary import ConfigurationSummary, headline, summaries
 from scheduler.training.classifier_step import build_step
+from scheduler.training.output_folders import first_output, numbered_folders
 from scheduler.training.precision import PrecisionSetting
 from tensorbow.devices import get_device
+from tensorbow.errors import InvalidArgumentError
 
 # Options of which no result depends, so that a sweep may go on with others.
 NOT_COMPARED = ("devices", "data_dir", "launch_ahead", "steps_per_launch", "data_on_device")
 TOLD_S = 10.0  # seconds between two lines of progress
+
+
+def default_folder(base: Mapping[str, Any]) -> Path:
+    """Default output folder of a new sweep: the first free one of runs/sweep-MODEL-DATASET."""
+    config = with_choices(base, {})
+    first = first_output(config)
+    folders = numbered_folders(first.with_name(f"sweep-{first.name}"))
+    return next(folder for folder in folders if not os.path.lexists(folder))
+
+
+def saved_sweep(
+    output: Path,
+    base: Mapping[str, Any],
+    grid: Mapping[str, Any],
+    ranges: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """(options of runs, grid, ranges, options of the sweep) of a folder, with those given now.
+
+    Raises NotFoundError for a folder without a sweep, DataLossError for a damaged one.
+    """
+    saved = read_options_file(output)
+    drawn = {
+        name: read_range(f"{name}={own}")[1] if isinstance(own, str) else own
+        for name, own in saved["ranges"].items()
+    }
+    return (
+        {**saved["options"], **base},
+        {**saved["grid"], **grid},
+        {**drawn, **ranges},
+        {**saved["sweep"], **options},
+    )
 
 
 class Sweep:
@@ -60,22 +104,29 @@ class Sweep:
         raise.
         """
         self.options, self._say = options, say
-        self.base = {**base, "replicas_per_device": 1, "output": None, "resume": None, "trace": None}
+        for name in base:
+            if name in OF_RUNS:
+                raise InvalidArgumentError(
+                    f"{name}: expected none in a sweep, whose members are independent runs of one replica; "
+                    "leave it out"
+                )
+        self.base = {**base, "replicas_per_device": 1}
         config = with_choices(self.base, {})
         choices = configurations(grid, ranges, options.random, config.seed)
         self.members = members_of(self.base, choices, options.seeds)
         self.swept = [*dict.fromkeys(name for each in choices for name in each)]
+        self.pictures: list[Path] = []
         self._stopping = False
         self._pool: MemberPool | None = None
         self._halving = SuccessiveHalving(options.halving_epochs, options.halving_factor)
         described = {
-            **{name: value for name, value in config.to_dict().items() if name not in NOT_COMPARED},
+            "options": {n: v for n, v in config.to_dict().items() if n not in (*OF_RUNS, *NOT_COMPARED)},
             "grid": plain_values(grid),
             "ranges": {
                 name: str(own) if isinstance(own, Range) else own
                 for name, own in plain_values(ranges).items()
             },
-            **{name: value for name, value in asdict(options).items() if name != "checkpoint_seconds"},
+            "sweep": {name: value for name, value in asdict(options).items() if name != "checkpoint_seconds"},
         }
         self._precision = PrecisionSetting([get_device(name) for name in config.devices], config.compute)
         self._data: SweepData | None = None
@@ -109,6 +160,11 @@ class Sweep:
     def best(self) -> Member | None:
         """The best member of those that trained to their end, by validation data."""
         return next(iter(ranked(self.members)), None)
+
+    @property
+    def summaries(self) -> list[ConfigurationSummary]:
+        """The configurations with their members over the seeds, the best first."""
+        return summaries(self.members)
 
     @property
     def kept(self) -> list[Member]:
@@ -269,6 +325,34 @@ class Sweep:
         self.folder.save_results(self.members, self.swept)
         if self.best is not None:
             self.folder.save_best(self.best)
+        config = self.members[0].config
+        title = (
+            f"{config.model} on {config.dataset}, {len(self.members):,} members, batch {config.batch_size}"
+        )
+        self.pictures = draw_sweep(self.members, self.folder.curves(), self.swept, self.folder.path, title)
+
+    def best_lines(self) -> list[str]:
+        """What there is to say of the best member: its choices, and its figures on each split."""
+        best = self.best
+        if best is None:
+            return []
+        measure = headline(self.members)
+        chosen, tested = (best.figures[f"{split}_{measure}"] for split in ("validation", "test"))
+        return [
+            f"best member    {best.number}: {text_of(best)}",
+            f"validation     {measure} {chosen:.4f}, by which it was chosen",
+            f"test           {measure} {tested:.4f}, of examples that chose nothing",
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """The sweep as JSON values: all members, and the best one's number."""
+        best = self.best
+        return {
+            "folder": str(self.folder.path),
+            "swept": self.swept,
+            "best": None if best is None else best.number,
+            "members": [member.row() for member in self.members],
+        }
 
     def close(self) -> None:
         """Frees memory and unlocks the folder; idempotent."""
