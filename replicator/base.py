@@ -550,8 +550,17 @@ class Replicator:
         """Variables of the central model by name, for evaluation and saving; after `shutdown` the last ones.
 
         To evaluate in the step's graph, pass them to `load_variables` of a
-        `tb.Session(graph=replicator.graph)`. Raises FailedPreconditionError before `init`.
+        `tb.Session(graph=replicator.graph)`. Independent replicas (`sync="none"`) have no central model: of
+        several the values are replica 0's, with a warning; see `replica_values`.
+        Raises FailedPreconditionError before `init`.
         """
+        if self.synchronisation.sync == "none" and self.num_replicas > 1:
+            warnings.warn(
+                "central_values: replicas with sync='none' have no central model; these are the values of "
+                f"replica 0 of {self.num_replicas}. Take each replica's own from replica_values(i), also after "
+                "train()",
+                stacklevel=2,
+            )
         with self._lock:
             return self._values("central_values").central()
 

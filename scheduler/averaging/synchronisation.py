@@ -16,6 +16,7 @@ SYNCS = ("sma", "ssgd", "easgd", "none")
 DISPATCHES = ("round_robin", "fcfs")
 REPLICA_MODES = ("auto", "captured", "fused")
 ON_NAN = ("stop", "skip")
+FREEZE = "freeze"  # further reaction, of independent replicas: the replica ends alone
 
 EASGD_BETA = 0.9
 """Default of beta = alpha * replicas for `easgd`, from its paper's experiments (2015, section 5)."""
@@ -191,6 +192,7 @@ class Synchronisation:
 
 
 OnNan: TypeAlias = Annotated[str, one_of(*ON_NAN)]
+OnNanAlone: TypeAlias = Annotated[str, one_of(*ON_NAN, FREEZE)]
 AsSynchronisation: TypeAlias = Annotated[
     Synchronisation, instance(Synchronisation, expected="tb.Synchronisation(sync, ...)")
 ]

@@ -225,7 +225,7 @@ class DatasetBatches:
     ) -> BatchSource:
         """Opens a source of rounds `start` to `stop` - 1, counted from the start of the run."""
         if self.on_devices:
-            return (_WholeRounds if self._in_lockstep else _Recipes)(self, start, stop, on_ready)
+            return (WholeRounds if self._in_lockstep else _Recipes)(self, start, stop, on_ready)
         if self.steps_per_launch > 1:
             return gathered(self._open_filled, self.steps_per_launch)(start, stop, on_ready, on_error)
         return self._open_filled(start, stop, on_ready, on_error)
@@ -275,13 +275,27 @@ def _hosts(learners: AnyLearners) -> list[Device]:
     return [pinning] * len(devices)
 
 
+class HasRecipes(Protocol):
+    """Batches by round, of all replicas, as recipes."""
+
+    depth: int  # launches held ready
+    steps_per_launch: int
+
+    @property
+    def replicas(self) -> int:
+        """Their number."""
+
+    def recipes(self, rounds: range) -> RoundRecipes:
+        """Recipes of some rounds."""
+
+
 class _Recipes:
     """Source of recipes: passes on `depth` launches ahead, and another launch for each that is released.
 
     Making a recipe is cheap and happens in the caller's thread.
     """
 
-    def __init__(self, batches: DatasetBatches, start: int, stop: int, on_ready: OnReady):
+    def __init__(self, batches: HasRecipes, start: int, stop: int, on_ready: OnReady):
         self._batches, self._start, self._stop, self._on_ready = batches, start, stop, on_ready
         self._steps = batches.steps_per_launch
         self._closed = False
@@ -320,7 +334,7 @@ class _Recipes:
         self._closed = True
 
 
-class _WholeRounds(_Recipes):
+class WholeRounds(_Recipes):
     """Source of recipes that passes on one ReadyLaunch per launch, for all replicas."""
 
     def _begin(self, launch: int) -> None:

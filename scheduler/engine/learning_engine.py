@@ -8,13 +8,13 @@ between a run's beginning and its end is in `runs`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, TypeAlias
 
-from scheduler.averaging.synchronisation import AsSynchronisation, OnNan, Synchronisation
+from scheduler.averaging.synchronisation import FREEZE, AsSynchronisation, OnNanAlone, Synchronisation
 from scheduler.averaging.transport import Transport
 from scheduler.batches.sources import BatchSource, DatasetBatches, OpenSource, ReadyLaunch
 from scheduler.engine.outcomes import StepOutcomes
@@ -88,7 +88,7 @@ class LearningEngine:
         *,
         launch_ahead: Ahead = 2,
         steps_per_launch: Steps | None = 1,
-        on_nan: OnNan = "stop",
+        on_nan: OnNanAlone = "stop",
         transport: AsTransport | None = None,
         seeds: Seeds | None = None,
         devices_per_replica: Positive = 1,
@@ -101,7 +101,8 @@ class LearningEngine:
 
         schedule: the learning rate by round; None leaves it to what the optimiser was made with: a number, or
         a schedule, which counts by itself.
-        on_nan: `stop`, or `skip` the update and go on.
+        on_nan: `stop`, `skip` the update and go on, or `freeze`, with sync `none`: the replica writes nothing
+        from that step on, and others go on; `frozen` has it.
         steps_per_launch: rounds that a replica does in one launch, averaging included, where steps are so
         short that launches are what they cost. The bits stay the same. The source then gives a `BatchRun` for
         each launch (`DatasetBatches(steps_per_launch=...)`, or `gathered`), and a run stops between launches.
@@ -135,6 +136,12 @@ class LearningEngine:
         self.devices_per_replica = devices_per_replica
         on = [*map(opened, device_list(devices))]
         self.learners = self._made(program, specs, on, replicas_per_device, options)
+        if on_nan == FREEZE and (self.learners.synchronises or program.exchange_ops or options.first_come):
+            self.learners.close()
+            raise InvalidArgumentError(
+                "on_nan: expected stop or skip where replicas meet, got freeze, which is for independent "
+                "replicas; add sync 'none', dispatch 'round_robin', and leave collectives out"
+            )
         self.outcomes = StepOutcomes(self.learners, on_nan)
         self._restarts = Restarts()
         self.selected = 0
@@ -181,8 +188,21 @@ class LearningEngine:
 
     @property
     def on_nan(self) -> str:
-        """Reaction to a loss or gradient that is not finite: `stop` or `skip`."""
+        """Reaction to a loss or gradient that is not finite: `stop`, `skip` or `freeze`."""
         return self.outcomes.on_nan
+
+    @property
+    def frozen(self) -> dict[int, int]:
+        """Replicas that write nothing any more, with `on_nan` `freeze`: by number the round from which on."""
+        return dict(self.outcomes.frozen)
+
+    def freeze(self, rounds: Mapping[int, int]) -> None:
+        """Freezes these replicas, by number the round from which on, and no other, between two runs.
+
+        Raises FailedPreconditionError while a run is going on.
+        """
+        with self._idle("freeze", or_settled=True):
+            self.outcomes.frozen = dict(rounds)
 
     @property
     def skipped_updates(self) -> int:
@@ -197,6 +217,7 @@ class LearningEngine:
         Raises FailedPreconditionError while a run is going on.
         """
         with self._idle("initialize", or_settled=True):
+            self.outcomes.frozen.clear()
             if values is not None:
                 self.learners.values.initialize(values)
                 return
@@ -259,6 +280,7 @@ class LearningEngine:
         self.most_steps_per_launch = min(self._rooms[number], self.learners.launcher.most_rounds)
         self.steps_per_launch = min(self.steps_per_launch, self.most_steps_per_launch)
         self._follow()
+        self.outcomes.freeze()
 
     def _follow(self) -> None:
         """Tells all that depends on the learners, the selected step and the schedule."""
@@ -517,6 +539,7 @@ class LearningEngine:
         """Before rounds from `round` on. Raises as `begin`."""
         self._require_values()
         self.learners.prepare()
+        self.outcomes.freeze()
         self._restarts.follow_counts(round)
 
     def _require_values(self) -> None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
-from scheduler.averaging.synchronisation import Synchronisation
+from scheduler.averaging.synchronisation import FREEZE, Synchronisation
 from scheduler.replicas.parted_learners import AnyLearners
 from scheduler.replicas.step_program import StepProgram
 from tensorbow.data import BatchInputs
 from tensorbow.errors import NumericsError
 from tensorbow.optimizers import Schedule
+from tensorbow.program import STICKY
 from tensorbow.specs import Array
 
 NOT_CHECKED = 0.0  # placeholder when the step has no loss: gradients alone are checked
 ROUND = "training_round"  # the step scalar that schedules follow by which replicas do not count themselves
+OwnStates = Callable[[range], Mapping[str, list[list[Any]]]]
+"""(rounds) -> step scalars: by replica, a value for each round."""
+
 HOPELESS = 100  # updates of one replica skipped in a row, after which `skip` stops too
 
 
@@ -24,8 +28,10 @@ class StepOutcomes:
     """Step scalars and outcomes of the step that an engine has selected."""
 
     def __init__(self, learners: AnyLearners, on_nan: str):
-        """on_nan: `stop`, or `skip` the update and go on."""
+        """on_nan: `stop`, `skip` the update and go on, or `freeze` the replica, while others go on."""
         self.on_nan = on_nan
+        self.frozen: dict[int, int] = {}  # by replica, the round from which on it writes nothing
+        self.own_states: OwnStates | None = None  # step scalars that each replica has for itself
         self.skipped_updates = 0
         self.skipped_in_a_row = [0] * learners.count  # by replica
         self.has_loss = False
@@ -64,20 +70,32 @@ class StepOutcomes:
             state[ROUND] = round
         if self._rate is not None:
             state["learning_rate"] = self._rate(round)
-        if self.on_nan == "skip":
-            state["status"] = 0
-        return state
+        return state | self._status
+
+    @property
+    def _status(self) -> dict[str, Any]:
+        """The status that rounds begin with, unless the one of the round before ends all."""
+        if self.on_nan == "stop":
+            return {}
+        return {"status": STICKY if self.on_nan == FREEZE else 0}
+
+    def freeze(self) -> None:
+        """Has the frozen replicas write nothing, after statuses have been cleared; while nothing runs."""
+        for replica in self.frozen:
+            self._learners.replicas[replica].set_state({"status": 1})
 
     def states_of(self, rounds: range) -> dict[str, Any]:
-        """The step scalars of the tasks of some rounds: one value, or one for each round."""
+        """The step scalars of the tasks of some rounds: one value, one for each round, or by replica one for
+        each round.
+        """
         if len(rounds) == 1:
-            return self.state_of(rounds.start)
-        state: dict[str, Any] = dict.fromkeys(self._counters, rounds)
-        if self._rate is not None:
-            state["learning_rate"] = [self._rate(round) for round in rounds]
-        if self.on_nan == "skip":
-            state["status"] = 0
-        return state
+            state = self.state_of(rounds.start)
+        else:
+            state = dict.fromkeys(self._counters, rounds)
+            if self._rate is not None:
+                state["learning_rate"] = [self._rate(round) for round in rounds]
+            state |= self._status
+        return state if self.own_states is None else {**state, **self.own_states(rounds)}
 
     # After ------------------------------------------------------------------------------------------
 
@@ -98,6 +116,10 @@ class StepOutcomes:
         if not any(statuses):
             if len(statuses):
                 self.skipped_in_a_row[replica] = 0
+            return len(statuses)
+        if self.on_nan == FREEZE:
+            bad_round = next(round for round, status in zip(rounds, statuses, strict=False) if status)
+            self.frozen.setdefault(replica, bad_round)
             return len(statuses)
         losses = columns[0] if self.has_loss else repeat(NOT_CHECKED)
         tasks = zip(losses, statuses, strict=False)

@@ -308,7 +308,7 @@ class RoundRun(EngineRun):
         launcher, error, known = self._learners.launcher, tasks.error, len(self._bad)
         self._oldest += 1
         launcher.ended(tasks)
-        if self._on_results is not None or self._outcomes.on_nan == "skip" or launcher.stopped:
+        if self._on_results is not None or self._outcomes.on_nan != "stop" or launcher.stopped:
             self._hand_out(tasks, error is None)
         if error is not None:
             tasks.forget()

@@ -85,7 +85,7 @@ class Launcher(ABC):
     ) -> int:
         """Enqueues the tasks of all replicas in some rounds, and their synchronisation.
 
-        inputs: of one round, or runs of batches. state: step scalars, one value or one for each round; with a
+        inputs: of one round, or runs of batches. state: step scalars as for `RoundProgram.launch`; with a
         status, rounds go on whatever it becomes. when_ended: called from any thread, at the end of the tasks.
         when_synchronised: at the end of each synchronisation that is not part of the tasks, with an event
         that says how it ended. Returns the number of these.

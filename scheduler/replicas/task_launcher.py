@@ -18,7 +18,7 @@ from tensorbow.data import BatchInputs, BatchRun
 from tensorbow.devices import Event
 from tensorbow.errors import InternalError
 from tensorbow.kernels.merging import touch
-from tensorbow.program import Executable, Ref, Region, SegmentKind
+from tensorbow.program import STICKY, Executable, Ref, Region, SegmentKind
 from tensorbow.specs import Array
 
 NEVER: tuple[int, list[Event]] = 0, []
@@ -97,7 +97,7 @@ class TaskLauncher(Launcher):
             own = inputs[index]
             if isinstance(own, BatchRun):
                 raise InternalError(f"step {number}: expected one batch for each replica, got several")
-            self._begin(index, number, own, state, work[device_index])
+            self._begin(index, number, own, _state_of(index, state), work[device_index])
 
     @property
     def last(self) -> list[Event]:
@@ -208,6 +208,15 @@ class TaskLauncher(Launcher):
     def _tasks_of(self, device_index: int) -> list[Event]:
         pairs = zip(self._device_indices, self._last, strict=True)
         return [event for own, event in pairs if own == device_index and event is not None]
+
+
+def _state_of(replica: int, state: Mapping[str, Any]) -> dict[str, Any]:
+    """A replica's step scalars in one round; one with a sticky status keeps what it has."""
+    own: dict[str, Any] = {}
+    for key, value in state.items():
+        if value != STICKY:
+            own[key] = value[replica][0] if isinstance(value, list) else value
+    return own
 
 
 class _Segments:

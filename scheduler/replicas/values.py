@@ -59,10 +59,7 @@ class ReplicaValues:
         for replica, own in zip(
             self._replicas, (values, *others) if others else repeat(values), strict=False
         ):
-            replica.container.load(own)
-            for name in slots - values.keys():
-                replica.container.write(name, operations[name].attrs["slot_value"])
-            replica.container.initialized.update(slots)
+            self.initialize_replica(replica.index, own)
             if replica.index:
                 for name, op in operations.items():
                     if op.attrs["combine"] == "sum":
@@ -70,6 +67,18 @@ class ReplicaValues:
         first = self._replicas[0].container
         for model in self._central:
             model.fill({name: first.read(name) for name in model.names})
+
+    def initialize_replica(self, index: int, values: Mapping[str, Array]) -> None:
+        """Gives one replica these values; optimisers' slots that are not among them start as always.
+
+        Raises InvalidArgumentError or NotFoundError for values that do not fit, before any change.
+        """
+        container = self._replicas[index].container
+        container.load(values)
+        slots = {op.name: op.attrs["slot_value"] for op in self.layout.variables if op.attrs["slot_name"]}
+        for name in slots.keys() - values.keys():
+            container.write(name, slots[name])
+        container.initialized.update(slots)
 
     def assign(self, values: Mapping[str, Array]) -> None:
         """Sets some variables in every replica, in z and its moving average.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,9 +18,9 @@ from tensorbow.devices import get_device
 from tensorbow.graph import Graph, GraphKeys, Operation, Tensor, get_collection, set_random_seed
 from tensorbow.models import find_model
 from tensorbow.ops.constant import constant
-from tensorbow.ops.control import group
+from tensorbow.ops.control import group, step_scalar
 from tensorbow.optimizers import MomentumOptimizer, Schedule
-from tensorbow.specs import Array, TensorSpec
+from tensorbow.specs import Array, TensorSpec, float32
 
 
 def build_program(
@@ -55,9 +55,13 @@ def build_program(
 
 
 def build_step(
-    config: TrainingConfig, dataset: TrainingData, rate: float
+    config: TrainingConfig, dataset: TrainingData, rate: float, bound: Collection[str] = ()
 ) -> tuple[StepProgram, list[TensorSpec]]:
-    """Builds the training step in a new, seeded graph; also returns the specs of one replica's batch."""
+    """Builds the training step in a new, seeded graph; also returns the specs of one replica's batch.
+
+    bound: which of momentum and weight_decay are step scalars of these names, so that each replica may have
+    its own.
+    """
     graph = Graph()
     with graph.as_default():
         set_random_seed(config.seed)
@@ -67,7 +71,7 @@ def build_step(
             config.momentum,
             rate,
             config.weight_decay,
-            minimize=partial(_minimize, config, rate),
+            minimize=partial(_minimize, config, rate, bound),
             model_options=config.model_options,
             class_weights=class_weights_of(config, dataset),
             label_smoothing=config.label_smoothing,
@@ -75,14 +79,19 @@ def build_step(
     return program, dataset.batch_specs(config.batch_size)
 
 
-def _minimize(config: TrainingConfig, rate: float, loss: Tensor) -> Operation:
-    """The update with the optimiser of a configuration."""
+def _minimize(config: TrainingConfig, rate: float, bound: Collection[str], loss: Tensor) -> Operation:
+    """The update with the optimiser of a configuration.
+
+    It comes behind the model, whose random ops are seeded by their place in the graph.
+    """
+    numbers: dict[str, Any] = {"momentum": config.momentum, "weight_decay": config.weight_decay}
+    numbers |= {name: step_scalar(name, float32, numbers[name]) for name in bound}
     optimizer = make_optimizer(
         config.optimizer,
         rate,
-        config.momentum,
+        numbers["momentum"],
         dict(config.optimizer_options),
-        weight_decay=config.weight_decay,
+        weight_decay=numbers["weight_decay"],
         decay_all=config.decay_all,
     )
     return minimize(optimizer, loss, config.clip_norm, config.clip_value)

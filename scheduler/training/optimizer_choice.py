@@ -59,7 +59,7 @@ def options_of_optimizer(name: str) -> list[str]:
 
 
 def make_optimizer(
-    name: str, rate: float, momentum: float, options: Mapping[str, Any], **common: Any
+    name: str, rate: float, momentum: float | Tensor, options: Mapping[str, Any], **common: Any
 ) -> Optimizer:
     """The optimiser. momentum: for those that have no option of this name.
 

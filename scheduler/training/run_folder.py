@@ -110,7 +110,7 @@ class RunFolder:
             self._require_free(path)
 
     def _claim(self, path: Path) -> None:
-        self._handle = _lock(path)
+        self._handle = lock_folder(path)
         self._identity = _identity(path if self._handle is None else self._handle)
 
     def _require_same_run(self, checkpoint: Checkpoint) -> None:
@@ -398,7 +398,7 @@ def _identity(path: Path | int) -> tuple[int, int]:
     return about.st_dev, about.st_ino
 
 
-def _lock(folder: Path) -> int | None:
+def lock_folder(folder: Path) -> int | None:
     """Locks a folder until the returned file descriptor is closed or the process ends.
 
     None where folders cannot be opened. Raises FailedPreconditionError if another run has the lock.

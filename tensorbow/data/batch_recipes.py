@@ -105,6 +105,17 @@ class RoundRecipes:
         self._picks = picks.copy() if draws else picks
         self._drawn = 0 if draws else len(picks)  # number of rounds whose augmentation is drawn
 
+    @classmethod
+    def side_by_side(cls, parts: Sequence[RoundRecipes], of: Sequence[int]) -> RoundRecipes:
+        """Recipes of several replicas, each with a part's, whose augmentation is drawn once for all of them.
+
+        parts: of one replica each. of: by replica, the number of its part.
+        """
+        picks = np.concatenate([part.picks_drawn_to(len(part)) for part in parts], axis=1)[:, list(of)]
+        joined = cls(parts[0].dataset, picks, lambda index, replica: parts[of[replica]].key_of(index, 0))
+        joined._drawn = len(picks)
+        return joined
+
     def __len__(self) -> int:
         return len(self._picks)
 

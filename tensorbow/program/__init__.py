@@ -16,6 +16,7 @@ from tensorbow.program.plan import (
     SegmentKind,
 )
 from tensorbow.program.rounds import (
+    STICKY,
     LaunchFeeds,
     RoundLaunch,
     RoundProgram,
@@ -24,6 +25,7 @@ from tensorbow.program.rounds import (
 
 __all__ = [
     "DATA",
+    "STICKY",
     "Backend",
     "BoundPlan",
     "Executable",

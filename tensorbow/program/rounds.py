@@ -18,6 +18,8 @@ from tensorbow.devices import Event
 from tensorbow.program.plan import BoundPlan, Executable
 from tensorbow.specs import Array
 
+STICKY = "sticky"  # a status of a launch: a replica whose status is set writes nothing more, and ends nothing
+
 
 @dataclass(frozen=True)
 class RoundProgramSpec:
@@ -94,11 +96,12 @@ class RoundProgram(ABC):
     ) -> RoundLaunch:
         """Prepares rounds of all replicas, one for each of `variants`, by their numbers.
 
-        first: the number of the first round, which chooses the RING slot. state: step scalars, one value or
-        one for each round; with a status every round begins with it, and none ends the launch; without, the
-        launch ends after the exchange at which some replica's status is set. threads: at most so many do the
-        work, and all meet at each exchange. The returned object is used again when as many rounds have
-        followed as RING has slots.
+        first: the number of the first round, which chooses the RING slot. state: step scalars, one value, one
+        for each round, or by replica one for each round; with a status every round begins with it, and none
+        ends the launch; without, the launch ends after the exchange at which some replica's status is set;
+        with STICKY none ends it either, and a replica whose status is set writes nothing more. threads: at
+        most so many do the work, and all meet at each exchange. The returned object is used again when as
+        many rounds have followed as RING has slots.
         """
 
     @abstractmethod

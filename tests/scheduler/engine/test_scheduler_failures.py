@@ -345,7 +345,10 @@ def test_initial_values_that_do_not_fit_change_nothing() -> None:
             "expected replicas_per_device to be a whole number of at least 1, or one .*, got int 0",
         ),
         ({"launch_ahead": 0}, "expected launch_ahead to be a whole number from 1 to 64, got int 0"),
-        ({"on_nan": "cry"}, "LearningEngine: expected on_nan to be 'stop' or 'skip', got str 'cry'"),
+        (
+            {"on_nan": "cry"},
+            "LearningEngine: expected on_nan to be 'stop' or 'skip' or 'freeze', got str 'cry'",
+        ),
         ({"shapes": []}, "expected one for each of 1 inputs, got 0"),
         ({"shapes": [tb.TensorSpec((8,), tb.float32)]}, r"input x:0 is .*float32.*got"),
         ({"shapes": [tb.TensorSpec((7,), tb.float64)]}, r"input x:0"),

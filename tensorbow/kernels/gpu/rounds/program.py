@@ -17,7 +17,7 @@ from tensorbow.kernels.gpu.rounds.device_rounds import DeviceRounds, GraphPart
 from tensorbow.kernels.gpu.rounds.source import WORD, Outcome
 from tensorbow.kernels.gpu.runtime.call import DeviceArray
 from tensorbow.program.plan import Executable, SegmentKind
-from tensorbow.program.rounds import LaunchFeeds, RoundLaunch, RoundProgram, RoundProgramSpec
+from tensorbow.program.rounds import STICKY, LaunchFeeds, RoundLaunch, RoundProgram, RoundProgramSpec
 from tensorbow.specs import Array
 
 
@@ -77,7 +77,7 @@ class GpuRounds(RoundProgram):
         launch = _GpuLaunch(self, first, variants, slots, self._next != first)
         self._next = first + len(variants)
         for device in self._devices:
-            staging = device.take(feeds.batch_plans, [*state])
+            staging = device.take(feeds.batch_plans, [key for key in state if state[key] != STICKY])
             staging.fill(slots, feeds, state, device.replicas)
             for piece in slots:
                 device.outcomes[piece.start : piece.stop] = 0

@@ -14,7 +14,7 @@ from tensorbow.errors import InternalError
 from tensorbow.kernels.gpu.plan import GpuPlan
 from tensorbow.kernels.gpu.rounds.source import COPY
 from tensorbow.program.plan import Ref
-from tensorbow.program.rounds import LaunchFeeds
+from tensorbow.program.rounds import STICKY, LaunchFeeds
 from tensorbow.specs import Array
 
 ALIGNED = 16  # bytes, of what is copied by the widest loads
@@ -84,8 +84,14 @@ class Staging:
             rows, end = slice(piece.start, piece.stop), begin + len(piece)
             self._ends[rows] = "status" not in state
             for key, value in state.items():
+                if value == STICKY:
+                    continue
                 own = np.asarray(value)
-                self._scalars[key][rows] = own[begin:end, None] if own.ndim else own
+                if own.ndim == 2:  # by replica
+                    own = own[slice_of(replicas), begin:end].T
+                elif own.ndim:
+                    own = own[begin:end, None]
+                self._scalars[key][rows] = own
             for view in self._picks:
                 if feeds.picks is None:
                     raise InternalError("rounds with batches from picks: got none")

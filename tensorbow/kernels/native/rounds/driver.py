@@ -26,6 +26,7 @@ from tensorbow.kernels.native.rounds.words import (
     ReplicaWord,
     RowWord,
     SharedWord,
+    Stops,
     ThreadWord,
     bytes_on,
     copy_bytes,
@@ -147,11 +148,21 @@ class _DriverWriter:
 
     def _run_phase(self, phase: ir.Value, step: ir.Value, is_first: ir.Value, is_last: ir.Value) -> None:
         """Emits the code of this replica's part in a phase."""
-        b = self._b
         row = self._row(self._replica, step)
+        with self._b.if_then(self._b.not_(self._is_bad(Stops.STICKY))):
+            self._do_phase(phase, row, is_first)
+        with self._b.if_then(is_last):
+            self._note(row, step)
+        with self._unlikely(self._is_bad(Stops.ENDS)):
+            self._set(SharedWord.BAD)
+            self._set(SharedWord.STARTED)
+
+    def _do_phase(self, phase: ir.Value, row: ir.Value, is_first: ir.Value) -> None:
+        """Emits the calls of this replica in a phase, and what comes before them."""
+        b = self._b
         with b.if_else(is_first) as (begins, goes_on):
             with begins:
-                was_bad = self._is_bad()
+                was_bad = self._is_bad(Stops.ENDS)
                 self._copy(
                     bytes_on(b, load_pointer(b, self._bases, Region.STATE), 0),
                     load_pointer(b, row, RowWord.STATE),
@@ -164,11 +175,6 @@ class _DriverWriter:
                 self._take_check_of_pass()
         with self._e.loop(load_word(b, phase, PhaseWord.END), load_word(b, phase, PhaseWord.FIRST)) as which:
             self._call(which, self._bases)
-        with b.if_then(is_last):
-            self._note(row, step)
-        with self._unlikely(self._is_bad()):
-            self._set(SharedWord.BAD)
-            self._set(SharedWord.STARTED)
 
     def _exchange(self, phase: ir.Value) -> None:
         """Between two meetings this thread's part of the pass, then what devices do by themselves.
@@ -220,12 +226,12 @@ class _DriverWriter:
         self._fetch(load_word(b, row, RowWord.RING))
         b.store(b.add(step, index(1)), word_at(b, self._replica, ReplicaWord.DONE))
 
-    def _is_bad(self) -> ir.Value:
-        """True if this replica's status is set, and that ends the rounds."""
+    def _is_bad(self, effect: Stops) -> ir.Value:
+        """True if this replica's status is set, and has this effect."""
         b = self._b
-        status = b.load(self._status(), typ=INT, align=8)
+        is_set = b.icmp_signed("!=", b.load(self._status(), typ=INT, align=8), index(0))
         stops = load_word(b, self._thread, ThreadWord.STOPS)
-        return b.icmp_signed("!=", b.and_(status, stops), index(0))
+        return b.and_(is_set, b.icmp_signed("==", stops, index(effect)))
 
     def _take_check_of_pass(self) -> None:
         """Sets this replica's status if the pass has found a sum that is not finite."""

@@ -21,10 +21,11 @@ from tensorbow.kernels.native.rounds.words import (
     ReplicaWord,
     RowWord,
     SharedWord,
+    Stops,
     ThreadWord,
 )
 from tensorbow.program.plan import BoundPlan, Region
-from tensorbow.program.rounds import LaunchFeeds, RoundLaunch, RoundProgram, RoundProgramSpec
+from tensorbow.program.rounds import STICKY, LaunchFeeds, RoundLaunch, RoundProgram, RoundProgramSpec
 from tensorbow.specs import Array
 
 _STOPPED, _STARTED = int(SharedWord.STOPPED), int(SharedWord.STARTED)
@@ -208,10 +209,10 @@ class _NativeLaunch(RoundLaunch):
     ) -> None:
         """Fills the words for other rounds; see RoundProgram.launch."""
         for key, value in state.items():
-            if self._written.get(key) != value:
+            if value != STICKY and self._written.get(key) != value:
                 self._scalars[key][...] = self._written[key] = value
         self._alive[0] = feeds
-        stops = 0 if "status" in state else -1
+        stops = {None: Stops.ENDS, STICKY: Stops.STICKY}.get(state.get("status"), Stops.NEVER)
         for words in self._of_threads:
             _OF_THREAD.pack_into(words, 0, arrivals, stops, number)
         slot = first % self._ring

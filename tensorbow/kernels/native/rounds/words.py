@@ -63,7 +63,7 @@ class ThreadWord(IntEnum):
     THREADS = 4  # in all
     ROUNDS = 5  # of the launch
     ARRIVALS = 6  # of threads at meetings before this call
-    STOPS = 7  # -1 where a status that is set ends the rounds, or 0
+    STOPS = 7  # a `Stops`
     LAUNCH_NUMBER = 8
     AT = 9  # the replica, by its number among the thread's, whose call refused its input; by the code
     MEETING = 10  # arrivals at the meeting before the pass: no other has that number; by the code
@@ -92,6 +92,14 @@ class RowWord(IntEnum):
     PICKS = 2  # of its batch, or 0
     STATE = 3  # where the step scalars are that it begins with
     SOURCES = 4  # of its inputs, where there are no picks
+
+
+class Stops(IntEnum):
+    """Effect of a status that is set on the rounds behind."""
+
+    ENDS = -1  # they end for all replicas
+    NEVER = 0  # none: each round begins with the status that it is given
+    STICKY = 1  # this replica does nothing in them
 
 
 class CallResult(IntEnum):

@@ -1,0 +1,34 @@
+"""Asynchronous successive halving by stopping: the worst end early (Li et al., MLSys 2020, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+Score = tuple[float, ...]
+"""Greater is better; compared from the first number on."""
+
+
+class SuccessiveHalving:
+    """Stops members that are not among the best 1 / factor of all that have come to the same rung so far.
+
+    Rungs are the epochs first, first * factor, first * factor^2, ...; nobody waits at one. Equal scores go to
+    the lower number. `rungs` is the whole state: by epoch, the score of each member by its number.
+    """
+
+    def __init__(self, first: int, factor: int, rungs: Mapping[int, Mapping[int, Score]] | None = None):
+        self.first, self.factor = first, factor
+        self.rungs = {epoch: dict(scores) for epoch, scores in (rungs or {}).items()}
+
+    def is_rung(self, epoch: int) -> bool:
+        """True for an epoch after which members are compared."""
+        rung = self.first
+        while rung < epoch:
+            rung *= self.factor
+        return rung == epoch
+
+    def stopped(self, epoch: int, scores: Mapping[int, Score]) -> set[int]:
+        """The members that end at a rung, of those that come to it now together, by their numbers."""
+        known = self.rungs.setdefault(epoch, {})
+        known.update(scores)
+        ranked = sorted(known, key=lambda number: (*(-part for part in known[number]), number))
+        return scores.keys() - ranked[: max(1, len(ranked) // self.factor)]

@@ -1,0 +1,158 @@
+"""Output folder of a sweep: options, results, curves, the state to go on from, and models."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from scheduler.options import shortened
+from scheduler.sweeps.members import FIGURES, Member
+from scheduler.training.config_file import config_text
+from scheduler.training.run_folder import CONFIG, METRICS, MODEL, lock_folder
+from tensorbow.errors import DataLossError, FailedPreconditionError, NotFoundError
+from tensorbow.files import read_file, remove_unfinished, write_file
+from tensorbow.specs import Array
+from tensorbow.strict_json import parse_json
+from tensorbow.training import finite_or_none, load_arrays, save_arrays
+from tensorbow.training.checkpoints import make_folder
+
+OPTIONS, RESULTS, CURVES, STATE = "sweep.json", "results.csv", "curves.jsonl", "state.safetensors"
+MOST_BYTES, MOST_VALUES = 1 << 24, 1 << 20  # of the file of options
+BEST, MEMBERS, ENSEMBLE = "best", "members", "ensemble"
+
+
+def read_options_file(path: Path) -> dict[str, Any]:
+    """The options that the sweep in a folder was begun with. Raises NotFoundError or DataLossError."""
+    if not (path / OPTIONS).is_file():
+        raise NotFoundError(f"{path} holds no sweep to go on with: there is no {OPTIONS}; give its folder")
+    try:
+        saved: dict[str, Any] = parse_json(read_file(path / OPTIONS, MOST_BYTES).decode(), MOST_VALUES)
+        if all(isinstance(saved[group], dict) for group in ("options", "grid", "ranges", "sweep")):
+            return saved
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise DataLossError(f"{path / OPTIONS} is damaged; begin the sweep anew in another folder")
+
+
+class SweepFolder:
+    """Files of a sweep. Everything but the curves is written atomically; curves are cut back on resuming."""
+
+    def __init__(self, path: Path, options: Mapping[str, Any], resume: bool):
+        """Locks the folder, and reads the state of a sweep that is resumed.
+
+        Raises FailedPreconditionError for a folder that holds a sweep and is not resumed, or one of other
+        options; NotFoundError for one without a sweep; DataLossError for a damaged state.
+        """
+        self.path = path
+        self.state: tuple[dict[str, Array], dict[str, Any]] | None = None
+        there = (path / OPTIONS).exists()
+        if resume and not there:
+            raise NotFoundError(f"resume: {path} holds no sweep to go on with; leave resume out to begin one")
+        if there and not resume:
+            raise FailedPreconditionError(
+                f"output folder {path} holds a sweep already; resume it, or choose another output"
+            )
+        make_folder(path)
+        self._handle = lock_folder(path)
+        try:
+            if there:
+                self._require_same(options)
+            remove_unfinished(path)
+            if (path / STATE).exists():
+                self.state = load_arrays(path / STATE, remedy="begin the sweep anew in another folder")
+            write_file(path / OPTIONS, (json.dumps(options, indent=1) + "\n").encode())
+            self._cut_curves()
+        except BaseException:
+            self.close()
+            raise
+
+    def _require_same(self, options: Mapping[str, Any]) -> None:
+        now, saved = json.loads(json.dumps(options)), read_options_file(self.path)
+        pairs = ((group, name) for group in now for name in {**saved[group], **now[group]})
+        for group, name in pairs:
+            before, after = saved[group].get(name), now[group].get(name)
+            if before != after:
+                raise FailedPreconditionError(
+                    f"{self.path} holds another sweep: {name} was {shortened(before)}, is "
+                    f"{shortened(after)}; resume with the same options, or choose another output"
+                )
+
+    def _cut_curves(self) -> None:
+        """Keeps the lines that the state counts."""
+        lines = 0 if self.state is None else int(self.state[1]["lines"])
+        path = self.path / CURVES
+        kept = path.read_bytes().splitlines(keepends=True)[:lines] if path.exists() else []
+        if len(kept) < lines:
+            raise DataLossError(f"{path} has {len(kept)} lines of {lines}; begin the sweep anew")
+        write_file(path, b"".join(kept))
+        self.lines = lines
+        self._curves = open(path, "ab")  # noqa: SIM115 - it is closed with the folder
+
+    def add_curves(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Appends a line for each member and epoch."""
+        for record in records:
+            plain = {name: finite_or_none(value) for name, value in record.items()}
+            self._curves.write(json.dumps(plain, allow_nan=False).encode() + b"\n")
+            self.lines += 1
+
+    def save_state(self, arrays: Mapping[str, Array], metadata: Mapping[str, Any]) -> None:
+        """Writes the state, with the curves' lines that belong to it."""
+        self._curves.flush()
+        os.fsync(self._curves.fileno())
+        save_arrays(self.path / STATE, arrays, {**metadata, "lines": self.lines})
+
+    def save_results(self, members: Iterable[Member], names: Iterable[str]) -> None:
+        """Writes `results.csv`. names: of the swept options."""
+        text = io.StringIO(newline="")
+        columns = ["member", *names, "seed", "status", "epochs", *FIGURES]
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(member.row() for member in members)
+        write_file(self.path / RESULTS, text.getvalue().encode())
+
+    def member_file(self, number: int) -> Path:
+        """File of a member's weights."""
+        return self.path / MEMBERS / f"member-{number:05d}.safetensors"
+
+    def save_member(self, number: int, values: Mapping[str, Array], about: Mapping[str, Any]) -> None:
+        """Writes a member's weights."""
+        make_folder(self.path / MEMBERS)
+        save_arrays(self.member_file(number), values, about)
+
+    def keep_only(self, numbers: set[int]) -> None:
+        """Deletes the weights of all other members; what keeps them must be saved before."""
+        wanted = {self.member_file(number).name for number in numbers}
+        for file in (self.path / MEMBERS).glob("member-*.safetensors"):
+            if file.name not in wanted:
+                file.unlink()
+
+    def save_best(self, member: Member) -> Path:
+        """Writes a member as a run's folder, from its saved weights; returns the path."""
+        path = self.path / BEST
+        make_folder(path)
+        values, about = load_arrays(self.member_file(member.number))
+        save_arrays(path / MODEL, values, about)
+        write_file(path / CONFIG, config_text({**member.config.to_dict(), "output": str(path)}).encode())
+        own = [record for record in self.curves() if record["member"] == member.number]
+        write_file(path / METRICS, b"".join(json.dumps(record).encode() + b"\n" for record in own))
+        return path
+
+    def curves(self) -> list[dict[str, Any]]:
+        """All records of the curves."""
+        self._curves.flush()
+        with open(self.path / CURVES, encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+    def close(self) -> None:
+        """Closes and unlocks; idempotent."""
+        curves = getattr(self, "_curves", None)
+        if curves is not None:
+            curves.close()
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None

@@ -1,0 +1,74 @@
+"""Summary of a sweep by configuration: its members over the seeds, the best first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any
+
+from scheduler.sweeps.members import FINISHED, Member
+from scheduler.sweeps.search_space import Choices
+
+LOSS = "loss"
+
+
+def headline(members: Sequence[Member]) -> str:
+    """Figure by which members are compared: accuracy where the model has it, else loss."""
+    return "accuracy" if any("validation_accuracy" in member.figures for member in members) else LOSS
+
+
+@dataclass(frozen=True)
+class ConfigurationSummary:
+    """Members of one configuration, which differ in their seeds.
+
+    values: the headline on validation data of each member that trained to its end.
+    """
+
+    choices: Choices
+    members: Sequence[Member]
+    measure: str
+
+    @property
+    def values(self) -> list[float]:
+        """The headline on validation data of each member that trained to its end."""
+        return [
+            member.figures[f"validation_{self.measure}"]
+            for member in self.members
+            if member.status == FINISHED
+        ]
+
+    @property
+    def mean(self) -> float:
+        """Mean of the values; NaN without any."""
+        return fmean(self.values) if self.values else math.nan
+
+    @property
+    def median(self) -> float:
+        """Median of the values; NaN without any."""
+        return median(self.values) if self.values else math.nan
+
+    def count(self, status: str) -> int:
+        """Number of members with a status."""
+        return sum(member.status == status for member in self.members)
+
+    @property
+    def _order(self) -> tuple[bool, float, int]:
+        value = self.mean if self.measure == LOSS else -self.mean
+        return math.isnan(value), 0.0 if math.isnan(value) else value, self.members[0].number
+
+
+def summaries(members: Sequence[Member]) -> list[ConfigurationSummary]:
+    """A summary of each configuration, the best mean first; those without a finished member come last."""
+    measure = headline(members)
+    found: dict[str, list[Member]] = {}
+    for member in members:
+        found.setdefault(repr(member.choices), []).append(member)
+    each = [ConfigurationSummary(own[0].choices, own, measure) for own in found.values()]
+    return sorted(each, key=lambda summary: summary._order)
+
+
+def value_text(value: Any) -> str:
+    """A swept value as it is typed."""
+    return f"{value:g}" if isinstance(value, float) else str(value)

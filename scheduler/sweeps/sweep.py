@@ -1,0 +1,377 @@
+"""A sweep from its first member to its best: waves of members, comparisons, checkpoints, results."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from scheduler.decisions.halving import Score, SuccessiveHalving
+from scheduler.sweeps.folder import SweepFolder, read_options_file
+from scheduler.sweeps.member_data import SweepData
+from scheduler.sweeps.members import (
+    DIVERGED,
+    ENDED,
+    FINISHED,
+    STOPPED,
+    TRAINING,
+    WAITING,
+    Member,
+    grouped,
+    members_of,
+    ranked,
+)
+from scheduler.sweeps.options import DEFAULT_PLACES, ENSEMBLE_MEMBERS, SweepOptions
+from scheduler.sweeps.pictures import draw_sweep
+from scheduler.sweeps.pool import MemberPool, draws_in_steps
+from scheduler.sweeps.search_space import (
+    OF_RUNS,
+    Range,
+    configurations,
+    plain_values,
+    read_range,
+    with_choices,
+)
+from scheduler.sweeps.summary import ConfigurationSummary, headline, summaries
+from scheduler.training.classifier_step import build_step
+from scheduler.training.output_folders import first_output, numbered_folders
+from scheduler.training.precision import PrecisionSetting
+from tensorbow.devices import get_device
+from tensorbow.errors import InvalidArgumentError
+
+# Options of which no result depends, so that a sweep may go on with others.
+NOT_COMPARED = ("devices", "data_dir", "launch_ahead", "steps_per_launch", "data_on_device")
+TOLD_S = 10.0  # seconds between two lines of progress
+
+
+def default_folder(base: Mapping[str, Any]) -> Path:
+    """Default output folder of a new sweep: the first free one of runs/sweep-MODEL-DATASET."""
+    config = with_choices(base, {})
+    first = first_output(config)
+    folders = numbered_folders(first.with_name(f"sweep-{first.name}"))
+    return next(folder for folder in folders if not os.path.lexists(folder))
+
+
+def saved_sweep(
+    output: Path,
+    base: Mapping[str, Any],
+    grid: Mapping[str, Any],
+    ranges: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """(options of runs, grid, ranges, options of the sweep) of a folder, with those given now.
+
+    Raises NotFoundError for a folder without a sweep, DataLossError for a damaged one.
+    """
+    saved = read_options_file(output)
+    drawn = {
+        name: read_range(f"{name}={own}")[1] if isinstance(own, str) else own
+        for name, own in saved["ranges"].items()
+    }
+    return (
+        {**saved["options"], **base},
+        {**saved["grid"], **grid},
+        {**drawn, **ranges},
+        {**saved["sweep"], **options},
+    )
+
+
+class Sweep:
+    """Trains all members of a sweep, as many side by side as there are places. Use it with `with`.
+
+    Each member has the bits of `tensorbow train` with its options, one replica and its seed.
+    """
+
+    def __init__(
+        self,
+        base: Mapping[str, Any],
+        grid: Mapping[str, Sequence[Any]],
+        ranges: Mapping[str, Range | Sequence[Any]],
+        options: SweepOptions,
+        output: str | Path,
+        *,
+        resume: bool = False,
+        say: Callable[[str], None] = lambda line: None,
+    ):
+        """base: options of `TrainingConfig` that all members share; `seed` is the first one.
+
+        say: called with lines about the progress.
+        Raises InvalidArgumentError for options that are not allowed, and what `SweepFolder` and the data set
+        raise.
+        """
+        self.options, self._say = options, say
+        for name in base:
+            if name in OF_RUNS:
+                raise InvalidArgumentError(
+                    f"{name}: expected none in a sweep, whose members are independent runs of one replica; "
+                    "leave it out"
+                )
+        self.base = {**base, "replicas_per_device": 1}
+        config = with_choices(self.base, {})
+        choices = configurations(grid, ranges, options.random, config.seed)
+        self.members = members_of(self.base, choices, options.seeds)
+        self.swept = [*dict.fromkeys(name for each in choices for name in each)]
+        self.pictures: list[Path] = []
+        self._stopping = False
+        self._pool: MemberPool | None = None
+        self._halving = SuccessiveHalving(options.halving_epochs, options.halving_factor)
+        described = {
+            "options": {n: v for n, v in config.to_dict().items() if n not in (*OF_RUNS, *NOT_COMPARED)},
+            "grid": plain_values(grid),
+            "ranges": {
+                name: str(own) if isinstance(own, Range) else own
+                for name, own in plain_values(ranges).items()
+            },
+            "sweep": {name: value for name, value in asdict(options).items() if name != "checkpoint_seconds"},
+        }
+        self._precision = PrecisionSetting([get_device(name) for name in config.devices], config.compute)
+        self._data: SweepData | None = None
+        self.folder = SweepFolder(Path(output), described, resume)
+        try:
+            self._data = SweepData(config, say)
+            self._groups = self._grouped()
+        except BaseException:
+            self.close()
+            raise
+
+    def _grouped(self) -> list[list[Member]]:
+        """Members by compiled step, apart by seed where the step itself draws random numbers."""
+        found: list[list[Member]] = []
+        for group in grouped(self.members):
+            program, _ = build_step(group[0].config, self.data.train, 1.0)
+            if draws_in_steps(program):
+                seeds = dict.fromkeys(member.seed for member in group)
+                found += [[member for member in group if member.seed == seed] for seed in seeds]
+            else:
+                found.append(group)
+        return found
+
+    @property
+    def data(self) -> SweepData:
+        """The data set's splits, and their evaluation."""
+        assert self._data is not None
+        return self._data
+
+    @property
+    def best(self) -> Member | None:
+        """The best member of those that trained to their end, by validation data."""
+        return next(iter(ranked(self.members)), None)
+
+    @property
+    def summaries(self) -> list[ConfigurationSummary]:
+        """The configurations with their members over the seeds, the best first."""
+        return summaries(self.members)
+
+    @property
+    def kept(self) -> list[Member]:
+        """The best members so far, whose weights are kept; the best first."""
+        most = self.options.keep
+        if self.options.ensemble:
+            most = max(most, ENSEMBLE_MEMBERS)
+        return ranked(self.members)[:most]
+
+    def request_stop(self) -> None:
+        """Ends `run` after the current launch, with a checkpoint; callable from a signal handler."""
+        self._stopping = True
+        if self._pool is not None:
+            self._pool.request_stop()
+
+    # Running --------------------------------------------------------------------------------------
+
+    def run(self) -> bool:
+        """Trains what is left; False if a stop was requested before the end.
+
+        In either case writes the results, and the best member so far as the folder of a run.
+        """
+        first = self._restore()
+        self._saved = self._told = time.perf_counter()
+        for number in range(first, len(self._groups)):
+            if not self._run_group(number):
+                break
+        self._finish()
+        return not self._stopping
+
+    def _restore(self) -> int:
+        """Takes the state of a sweep that is resumed; the group to go on with."""
+        if self.folder.state is None:
+            return 0
+        _, state = self.folder.state
+        for member, own in zip(self.members, state["members"], strict=True):
+            member.load(own)
+        self._halving.rungs = {
+            int(epoch): {int(number): tuple(score) for number, score in scores.items()}
+            for epoch, scores in state["rungs"].items()
+        }
+        return int(state["group"])
+
+    def _run_group(self, number: int) -> bool:
+        """Trains a group's members that are left; False if a stop was requested."""
+        left = [member for member in self._groups[number] if member.status not in ENDED]
+        if not left:
+            return True
+        config = left[0].config
+        places = min(self.options.at_once or DEFAULT_PLACES * len(config.devices), len(left))
+        pool = self._pool = MemberPool(config, self.data.train, places, self._say)
+        try:
+            begun = [member for member in left if member.status == TRAINING]
+            if begun and self.folder.state is not None:
+                arrays, state = self.folder.state
+                pool.load(begun, arrays, state["pool"])
+            self.folder.state = None  # its arrays are copied
+            waiting = iter([member for member in left if member.status == WAITING])
+            while not self._stopping:
+                while pool.free and not pool.offset and (member := next(waiting, None)) is not None:
+                    member.status = TRAINING
+                    pool.add(member)
+                if not pool.members:
+                    return True
+                if pool.train():
+                    self._end_epoch(pool)
+                since = time.perf_counter() - self._saved
+                if self._stopping or since >= self.options.checkpoint_seconds:
+                    self._save(number, pool)
+            return False
+        finally:
+            self._pool = None
+            pool.close()
+
+    def _end_epoch(self, pool: MemberPool) -> None:
+        """Evaluates all members after their epoch; those that end leave their places."""
+        results = pool.end_epoch()
+        sound = [result.member for result in results if not result.diverged]
+        evaluations = self.data.validate([pool.values(member) for member in sound])
+        found = dict(zip([member.number for member in sound], evaluations, strict=True))
+        for loss, accuracy, member, diverged in results:
+            evaluation = found.get(member.number)
+            if diverged or evaluation is None or not math.isfinite(evaluation.loss):
+                member.status = DIVERGED
+            member.figures = {"loss": loss, "accuracy": accuracy}
+            if evaluation is not None:
+                member.figures["validation_loss"] = evaluation.loss
+                member.figures["validation_accuracy"] = evaluation.accuracy
+        self.folder.add_curves(
+            {"member": member.number, "epoch": member.epochs, **member.figures} for _, _, member, _ in results
+        )
+        trained = [member for member in sound if member.status != DIVERGED]
+        for member in trained:
+            if member.epochs == member.config.epochs:
+                member.status = FINISHED
+        if self.options.halving:
+            self._halve([member for member in trained if member.status == TRAINING])
+        self._let_go(pool, [member for _, _, member, _ in results if member.status in ENDED])
+        self._tell()
+
+    def _halve(self, members: Sequence[Member]) -> None:
+        """Stops the worst of the members that have come to a rung."""
+        at_rungs: dict[int, dict[int, Score]] = {}
+        for member in members:
+            if self._halving.is_rung(member.epochs):
+                at_rungs.setdefault(member.epochs, {})[member.number] = member.score
+        for epoch, scores in sorted(at_rungs.items()):
+            for number in self._halving.stopped(epoch, scores):
+                self.members[number].status = STOPPED
+
+    def _let_go(self, pool: MemberPool, ended: Sequence[Member]) -> None:
+        """Tests members that have ended, keeps the weights of the best, and frees their places."""
+        tested = [member for member in ended if member.status != DIVERGED]
+        values = [pool.values(member) for member in tested]
+        for member, result in zip(tested, self.data.test(values), strict=True):
+            member.figures |= {"test_loss": result.loss, "test_accuracy": result.accuracy}
+        best = {member.number for member in self.kept}
+        for member, own in zip(tested, values, strict=True):
+            if member.number in best:
+                self.folder.save_member(member.number, own, self.data.about(member))
+        for member in ended:
+            pool.remove(member)
+
+    def _tell(self) -> None:
+        """Says how far the sweep is, now and then."""
+        if time.perf_counter() - self._told < TOLD_S:
+            return
+        self._told = time.perf_counter()
+        ended = sum(member.status in ENDED for member in self.members)
+        training = sum(member.status == TRAINING for member in self.members)
+        best = self.best
+        figures = f"; best so far: member {best.number}, {text_of(best)}" if best is not None else ""
+        self._say(f"{ended:,} of {len(self.members):,} members have ended, {training} are training{figures}")
+
+    # Saving ---------------------------------------------------------------------------------------
+
+    def _save(self, group: int, pool: MemberPool) -> None:
+        """Writes a checkpoint, and then deletes the weights that it does not need."""
+        arrays, places = pool.state()
+        state = {
+            "members": [member.state() for member in self.members],
+            "rungs": {str(epoch): scores for epoch, scores in self._halving.rungs.items()},
+            "group": group,
+            "pool": places,
+        }
+        self.folder.save_state(arrays, state)
+        self.folder.keep_only({member.number for member in self.kept})
+        self.folder.save_results(self.members, self.swept)
+        self._saved = time.perf_counter()
+
+    def _finish(self) -> None:
+        """Writes results, the best member and the ensemble."""
+        if not self._stopping:
+            members = [member.state() for member in self.members]
+            done = {"members": members, "rungs": {}, "group": len(self._groups), "pool": {}}
+            self.folder.save_state({}, done)
+            self.folder.keep_only({member.number for member in self.kept})
+        self.folder.save_results(self.members, self.swept)
+        if self.best is not None:
+            self.folder.save_best(self.best)
+        config = self.members[0].config
+        title = (
+            f"{config.model} on {config.dataset}, {len(self.members):,} members, batch {config.batch_size}"
+        )
+        self.pictures = draw_sweep(self.members, self.folder.curves(), self.swept, self.folder.path, title)
+
+    def best_lines(self) -> list[str]:
+        """What there is to say of the best member: its choices, and its figures on each split."""
+        best = self.best
+        if best is None:
+            return []
+        measure = headline(self.members)
+        chosen, tested = (best.figures[f"{split}_{measure}"] for split in ("validation", "test"))
+        return [
+            f"best member    {best.number}: {text_of(best)}",
+            f"validation     {measure} {chosen:.4f}, by which it was chosen",
+            f"test           {measure} {tested:.4f}, of examples that chose nothing",
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """The sweep as JSON values: all members, and the best one's number."""
+        best = self.best
+        return {
+            "folder": str(self.folder.path),
+            "swept": self.swept,
+            "best": None if best is None else best.number,
+            "members": [member.row() for member in self.members],
+        }
+
+    def close(self) -> None:
+        """Frees memory and unlocks the folder; idempotent."""
+        if self._data is not None:
+            self._data.close()
+        self._precision.close()
+        self.folder.close()
+
+    def __enter__(self) -> Sweep:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def text_of(member: Member) -> str:
+    """The choices of a member, in words."""
+    parts = [
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in member.choices.items()
+    ]
+    return ", ".join([*parts, f"seed {member.seed}"])

@@ -1,0 +1,175 @@
+"""`tensorbow sweep`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from scheduler import TrainingConfig
+from scheduler.options import options_of
+from scheduler.sweeps.folder import BEST, RESULTS
+from scheduler.sweeps.members import DIVERGED, FINISHED, STOPPED
+from scheduler.sweeps.options import SweepOptions
+from scheduler.sweeps.search_space import OF_RUNS, read_range, read_values
+from scheduler.sweeps.summary import value_text
+from scheduler.sweeps.sweep import Sweep, default_folder, saved_sweep
+from tensorbow.cli.messages import OptionValueError
+from tensorbow.cli.options import (
+    MODELS_HELP,
+    RUN_OPTIONS,
+    PathOption,
+    add_options,
+    given_options,
+    names_as_typed,
+    naming_origin,
+    read_config,
+)
+from tensorbow.cli.signals import StopSignals
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.training import TrainingProgress
+
+SWEEP_OPTIONS = options_of(SweepOptions)
+MEMBER_OPTIONS = [name for name in RUN_OPTIONS if name not in (*OF_RUNS, "model")]
+MOST_ROWS = 20
+
+
+@click.command(epilog=MODELS_HELP)
+@click.argument("model", required=False, metavar="[MODEL]")
+@click.option(
+    "--grid",
+    multiple=True,
+    metavar="NAME=VALUE,...",
+    show_default="one configuration",
+    help="Values of an option, such as learning_rate=1e-3,3e-3,1e-2; several --grid give all combinations.",
+)
+@click.option(
+    "--range",
+    "ranges",
+    multiple=True,
+    metavar="NAME=RANGE",
+    show_default="none",
+    help="Range of an option for --random: LOW:HIGH, log:LOW:HIGH, such as learning_rate=log:1e-4:1e-1, or a "
+    "list of values.",
+)
+@add_options(SweepOptions)
+@click.option(
+    "--output",
+    type=PathOption(path_type=Path),
+    metavar="DIR",
+    show_default="runs/sweep-MODEL-DATASET, with a number appended if it exists",
+    help="Folder for results, curves, pictures, checkpoints and models.",
+)
+@click.option(
+    "--resume",
+    is_flag=True,
+    show_default="off",
+    help="Go on with the sweep of --output and its options; the results are those without an interruption.",
+)
+@add_options(TrainingConfig, *MEMBER_OPTIONS)
+@click.option(
+    "--config",
+    "config_file",
+    type=PathOption(path_type=Path),
+    metavar="FILE",
+    show_default="none",
+    help="YAML file of options, such as a run's config.yaml; options on the command line override it.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    show_default="off",
+    help="Print the result as one line of JSON at the end.",
+)
+@click.pass_context
+def sweep(
+    context: click.Context,
+    /,
+    grid: tuple[str, ...],
+    ranges: tuple[str, ...],
+    output: Path | None,
+    resume: bool,
+    config_file: Path | None,
+    as_json: bool,
+    **_: Any,
+) -> int:
+    """Train MODEL with many configurations and seeds, many side by side in one process.
+
+    Each member is a run of one replica, and has the bits of `tensorbow train MODEL --replicas-per-gpu 1` with
+    its options and seed. The best is chosen on examples held out of training, and its accuracy on the test
+    examples is printed. A member that diverges ends alone. Ctrl-C saves a checkpoint; --resume goes on, also
+    after a kill.
+    """
+    given = given_options(context, [*MEMBER_OPTIONS, "model"])
+    own = given_options(context, SWEEP_OPTIONS)
+    from_file = {} if config_file is None else read_config(config_file)
+    base = {**{name: value for name, value in from_file.items() if name not in OF_RUNS}, **given}
+    console = Console()
+    progress = TrainingProgress(console)
+    try:
+        axes, drawn = dict(map(read_values, grid)), dict(map(read_range, ranges))
+        if resume:
+            if output is None:
+                raise OptionValueError("--resume: expected with --output, the folder of the sweep")
+            base, axes, drawn, own = saved_sweep(output, base, axes, drawn, own)
+        elif "model" not in base:
+            raise OptionValueError("MODEL is missing: give it, or a --config file with 'model:' in it")
+        options = SweepOptions(**own)
+    except InvalidArgumentError as error:
+        raise OptionValueError(f"--{error}") from error
+    signals = context.find_object(StopSignals) or StopSignals()
+    with naming_origin(given, from_file, config_file):
+        folder = default_folder(base) if output is None else output
+        made = Sweep(base, axes, drawn, options, folder, resume=resume, say=progress.line)
+    with names_as_typed(), made as running, signals.calling(running.request_stop):
+        finished = running.run()
+        _show(console, running, finished)
+        if as_json:
+            print(json.dumps(running.facts(), allow_nan=False), flush=True)
+    return 0 if finished else signals.status
+
+
+def _show(console: Console, sweep: Sweep, finished: bool) -> None:
+    """Prints the configurations, the best first, and where everything is."""
+
+    def line(text: str) -> None:
+        console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+    found = sweep.summaries
+    measure = found[0].measure
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    columns = [name.replace("_", " ") for name in sweep.swept]
+    counts = {FINISHED: "finished", STOPPED: "stopped", DIVERGED: "diverged"}
+    counts = {status: name for status, name in counts.items() if any(each.count(status) for each in found)}
+    for column in (*columns, f"validation {measure}", "lowest", "highest", *counts.values()):
+        table.add_column(column, justify="right")
+    for summary in found[:MOST_ROWS]:
+        values = summary.values
+        figures = [
+            _figure(measure, v) for v in (summary.mean, *((min(values), max(values)) if values else ()))
+        ]
+        choices = [value_text(summary.choices[name]) for name in sweep.swept]
+        numbers = [str(summary.count(status)) for status in counts]
+        table.add_row(*choices, *figures, *[""] * (3 - len(figures)), *numbers)
+    console.print(table)
+    if len(found) > MOST_ROWS:
+        line(f"and {len(found) - MOST_ROWS:,} more configurations in {sweep.folder.path / RESULTS}")
+    for picture in sweep.pictures:
+        line(f"picture        {picture}")
+    if sweep.best is not None:
+        for text in sweep.best_lines():
+            line(text)
+        line(f"evaluate it    {shlex.join(['tensorbow', 'evaluate', str(sweep.folder.path / BEST)])}")
+    line(f"saved in       {sweep.folder.path}")
+    if not finished:
+        line(f"interrupted    go on with tensorbow sweep --resume --output {sweep.folder.path}")
+
+
+def _figure(measure: str, value: float) -> str:
+    return "" if value != value else f"{value:.2%}" if measure == "accuracy" else f"{value:.4g}"

@@ -1,0 +1,174 @@
+"""Members of a sweep have the bits of their runs alone, in any company, and whatever interrupts them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scheduler import Trainer
+from scheduler.sweeps.folder import SweepFolder
+from scheduler.sweeps.pool import MemberPool
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from tensorbow.training import load_arrays
+from tests.scheduler.sweeps.conftest import content
+
+GRIDS = {
+    "rates": ({"learning_rate": [0.01, 0.05], "momentum": [0.9, 0.0]}, {}),
+    "decay": ({"weight_decay": [0.0, 0.01, 0.1]}, {}),
+    "drops": ({"learning_rate": [0.01, 0.03]}, {"learning_rate_drops": ((1, 0.5), (2, 0.1))}),
+    "schedules": ({"schedule": ["cosine", "one_cycle"], "epochs": [2, 3]}, {}),
+    "programs": ({"batch_size": [8, 16], "optimizer": ["adam", "adamw"]}, {"weight_decay": 0.01}),
+}
+
+
+def require_bits_of_runs_alone(sweep, folder):
+    """Trains each member alone, as the command line does, and compares weights and test accuracy."""
+    for member in sweep.members:
+        config = replace(member.config, output=str(folder / f"alone-{member.number}"))
+        with Trainer(config) as trainer:
+            result = trainer.train()
+        alone, about = load_arrays(Path(config.output) / "model.safetensors")
+        own, described = load_arrays(sweep.folder.member_file(member.number))
+        assert alone.keys() == own.keys()
+        for name, value in alone.items():
+            np.testing.assert_array_equal(own[name], value, err_msg=f"{member.choices}: {name}")
+        assert described["round"] == about["round"]
+        assert member.figures["test_accuracy"] == result.test_accuracy
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", GRIDS)
+def test_members_have_the_bits_of_their_runs_alone(name, sweep, tmp_path):
+    grid, base = GRIDS[name]
+    with sweep(grid=grid, base=base, seeds=2, at_once=3) as running:
+        assert running.run()
+        require_bits_of_runs_alone(running, tmp_path)
+
+
+def test_members_on_two_devices_have_the_bits_of_their_runs_alone(sweep, tmp_path):
+    base = {"devices": ("cpu:0", "cpu:1"), "epochs": 1}
+    with sweep(grid={"learning_rate": [0.01, 0.02, 0.03]}, base=base) as running:
+        assert running.run()
+        for member in running.members:
+            member.config = replace(member.config, devices=("cpu:0",))
+        require_bits_of_runs_alone(running, tmp_path)
+
+
+class KilledError(Exception):
+    """In place of SIGKILL: nothing that the sweep does afterwards is written."""
+
+
+@pytest.mark.parametrize("halving", [False, True])
+def test_a_killed_sweep_goes_on_with_the_same_bits(halving, sweep, tmp_path, monkeypatch):
+    options = {
+        "grid": {"learning_rate": [0.001, 0.01, 0.1], "batch_size": [8, 16]},
+        "base": {"learning_rate_drops": ((1, 0.5),)},
+        **{"seeds": 2, "at_once": 4, "halving": halving, "keep": 3},
+    }
+    with sweep("whole", **options) as running:
+        assert running.run()
+    save, kills = SweepFolder.save_state, iter([2, 1, 3, 1])
+
+    def dying(after):
+        left = [after]
+
+        def save_state(folder, arrays, metadata):
+            left[0] -= 1
+            if not left[0]:
+                raise KilledError
+            save(folder, arrays, metadata)
+
+        return save_state
+
+    for number, after in enumerate(kills):
+        monkeypatch.setattr(SweepFolder, "save_state", dying(after))
+        with pytest.raises(KilledError), sweep("killed", resume=number > 0, **options) as running:
+            running.run()
+    monkeypatch.setattr(SweepFolder, "save_state", save)
+    with sweep("killed", resume=True, **options) as running:
+        assert running.run()
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+    with sweep("killed", resume=True, **options) as running:  # there is nothing left to do
+        assert running.run()
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+
+
+def test_a_sweep_that_is_asked_to_stop_within_an_epoch_goes_on_with_the_same_bits(
+    sweep, tmp_path, monkeypatch
+):
+    options = {"grid": {"learning_rate": [0.01, 0.1]}, "base": {"steps_per_launch": 3}, "seeds": 2}
+    with sweep("whole", **options) as running:
+        assert running.run()
+    whole = MemberPool._sum
+    for stops in (2, 7, 3):
+        with sweep("stopped", resume=stops != 2, **options) as running:
+            left = [stops]
+
+            def counted(pool, results, running=running, left=left):
+                whole(pool, results)
+                left[0] -= 1
+                if not left[0]:
+                    running.request_stop()
+
+            monkeypatch.setattr(MemberPool, "_sum", counted)
+            assert not running.run()
+    monkeypatch.setattr(MemberPool, "_sum", whole)
+    with sweep("stopped", resume=True, **options) as running:
+        assert running.run()
+    assert content(tmp_path / "stopped") == content(tmp_path / "whole")
+
+
+def test_a_member_that_diverges_ends_alone(sweep, tmp_path):
+    with sweep(grid={"learning_rate": [0.01, 3e38, 0.02]}, at_once=2) as running:
+        assert running.run()
+        assert [member.status for member in running.members] == ["finished", "diverged", "finished"]
+        assert running.members[1].epochs == 0
+        assert running.members[1].rounds < 3
+        assert running.best is not running.members[1]
+        del running.members[1]
+        require_bits_of_runs_alone(running, tmp_path)
+
+
+def test_halving_gives_the_places_of_the_worst_to_new_members(sweep, tmp_path):
+    rates = [0.0001, 0.0002, 0.0003, 0.01, 0.02, 0.03]
+    base = {"epochs": 9}
+    with sweep(grid={"learning_rate": rates}, base=base, halving=True, at_once=3) as running:
+        assert running.run()
+        by_status = {
+            status: [m for m in running.members if m.status == status] for status in ("stopped", "finished")
+        }
+        assert len(by_status["stopped"]) + len(by_status["finished"]) == len(rates)
+        assert by_status["stopped"] and by_status["finished"]
+        assert {member.epochs for member in by_status["stopped"]} <= {1, 3}
+        assert {member.epochs for member in by_status["finished"]} == {9}
+        # What a member is compared with does not change its bits.
+        running.members[:] = by_status["finished"]
+        require_bits_of_runs_alone(running, tmp_path)
+
+
+def test_only_the_best_members_are_kept(sweep, tmp_path):
+    with sweep(grid={"learning_rate": [0.0001, 0.001, 0.01, 0.1]}, at_once=1, keep=2) as running:
+        assert running.run()
+        kept = {member.number for member in running.kept}
+        files = {file.name for file in (tmp_path / "sweep" / "members").iterdir()}
+    assert files == {f"member-{number:05d}.safetensors" for number in kept}
+    assert len(kept) == 2
+
+
+def test_another_sweep_in_the_folder_is_kept(sweep):
+    with sweep(grid={"learning_rate": [0.01]}) as running:
+        running.run()
+    with pytest.raises(FailedPreconditionError, match="holds a sweep already"):
+        sweep(grid={"learning_rate": [0.01]})
+    with pytest.raises(FailedPreconditionError, match=r"learning_rate was \[0.01\], is \[0.02\]"):
+        sweep(grid={"learning_rate": [0.02]}, resume=True)
+    with pytest.raises(NotFoundError, match="holds no sweep"):
+        sweep("elsewhere", resume=True)
+
+
+def test_options_of_single_runs_are_refused(sweep):
+    with pytest.raises(InvalidArgumentError, match="sync: expected none in a sweep"):
+        sweep(base={"sync": "sma"})
