@@ -125,6 +125,7 @@ _LATER = {
     "Trainer": "scheduler",
     "TrainingConfig": "scheduler",
     "data": "tensorbow.data",
+    "interop": "tensorbow.interop",
     "map_gather": "replicator",
     "map_reduce": "replicator",
     "models": "tensorbow.models",

@@ -1,5 +1,30 @@
 """`tb.interop`: models and weights of other frameworks.
 
 `onnx` writes inference graphs as ONNX files and reads ONNX files as trainable models; `torch` exchanges weights
-with PyTorch's safetensors layout. Neither `onnx` nor `torch` is imported before it is needed.
+with files and state dicts of PyTorch. The packages `onnx` and `torch` are imported by functions that need them,
+and the modules here on first use.
 """
+
+from types import ModuleType
+
+from tensorbow.missing_names import no_attribute as _no_attribute
+
+_LATER = ("onnx", "torch")
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name == "onnx":
+        import tensorbow.interop.onnx as module
+    elif name == "torch":
+        import tensorbow.interop.torch as module
+    else:
+        raise _no_attribute(name, _LATER, __name__)
+    return module
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(_LATER)
+
+
+__all__: list[str] = []
