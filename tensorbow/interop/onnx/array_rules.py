@@ -106,11 +106,13 @@ def _reshape(b: GraphBuilder, node: Node, x: Held, target: Held) -> Held:
 def _flatten(b: GraphBuilder, node: Node, x: Held) -> Held:
     dims, axis = x.dims, node.attrs.get("axis", 1)
     axis = axis + len(dims) if axis < 0 else axis
-    rows, columns = ([d for d in part] for part in (dims[:axis], dims[axis:]))
+    rows, columns = (list(part) for part in (dims[:axis], dims[axis:]))
     if None in columns:
         raise UnimplementedError(f"the extents of {list(dims)} from axis {axis} on must be known")
     count = int(np.prod([d or 0 for d in columns], dtype=np.int64))
-    return reshaped(b, x, [-1 if None in rows else int(np.prod([d or 0 for d in rows], dtype=np.int64)), count])
+    return reshaped(
+        b, x, [-1 if None in rows else int(np.prod([d or 0 for d in rows], dtype=np.int64)), count]
+    )
 
 
 @rule("Squeeze")
@@ -229,11 +231,20 @@ def _gather(b: GraphBuilder, node: Node, x: Held, indices: Held) -> Held:
     extent, positions = x.dims[axis], indices.known
     if extent is None and (positions < 0).any():
         raise UnimplementedError(f"axis {axis} of {list(x.dims)} must be known for indices from its end")
-    return Held(None, gather(b.tensor(x), np.where(positions < 0, positions + (extent or 0), positions), axis=axis))
+    return Held(
+        None, gather(b.tensor(x), np.where(positions < 0, positions + (extent or 0), positions), axis=axis)
+    )
 
 
 @rule("Pad")
-def _pad(b: GraphBuilder, node: Node, x: Held, pads: Held | None = None, value: Held | None = None, axes: Held | None = None) -> Held:
+def _pad(
+    b: GraphBuilder,
+    node: Node,
+    x: Held,
+    pads: Held | None = None,
+    value: Held | None = None,
+    axes: Held | None = None,
+) -> Held:
     if node.attrs.get("mode", "constant") != "constant":
         raise UnimplementedError(f"mode {node.attrs['mode']} is not supported, expected constant")
     amounts = b.numbers(pads, "pads") if pads is not None else list(node.attrs["pads"])
@@ -265,7 +276,12 @@ def _one_hot(b: GraphBuilder, node: Node, indices: Held, depth: Held, values: He
         raise UnimplementedError("values depend on data, expected constants")
     off, on = values.known.reshape(-1).tolist()
     result = one_hot(
-        b.tensor(indices), b.numbers(depth, "depth")[0], on, off, node.attrs.get("axis", -1), values.known.dtype
+        b.tensor(indices),
+        b.numbers(depth, "depth")[0],
+        on,
+        off,
+        node.attrs.get("axis", -1),
+        values.known.dtype,
     )
     return Held(None, result)
 
@@ -300,7 +316,7 @@ def _softmax(b: GraphBuilder, node: Node, x: Held) -> Held:
     axis = node.attrs.get("axis", -1 if b.file.opset >= 13 else 1) % x.rank
     if b.file.opset < 13 and axis != x.rank - 1:
         raise UnimplementedError(
-            f"axis {axis} of {x.rank} in opset {b.file.opset} takes all later axes together; export to opset 13"
+            f"axis {axis} of {x.rank} in opset {b.file.opset} takes later axes as one; export to opset 13"
         )
     order = x.order
     if order[-1] != axis:
@@ -342,7 +358,9 @@ def _matmul(b: GraphBuilder, node: Node, x: Held, y: Held) -> Held:
 @rule("Gemm")
 def _gemm(b: GraphBuilder, node: Node, x: Held, y: Held, bias: Held | None = None) -> Held:
     (left, swap_left), (right, swap_right) = _matrix(b, x), _matrix(b, y)
-    transposes = [bool(node.attrs.get(key)) != swap for key, swap in (("transA", swap_left), ("transB", swap_right))]
+    transposes = [
+        bool(node.attrs.get(key)) != swap for key, swap in (("transA", swap_left), ("transB", swap_right))
+    ]
     result = matmul(left, right, *transposes)
     alpha, beta = node.attrs.get("alpha", 1.0), node.attrs.get("beta", 1.0)
     result = result if alpha == 1.0 else multiply(result, alpha)
@@ -357,4 +375,3 @@ def _gemm(b: GraphBuilder, node: Node, x: Held, y: Held, bias: Held | None = Non
 @rule("Einsum")
 def _einsum(b: GraphBuilder, node: Node, *values: Held) -> Held:
     return Held(None, einsum(node.attrs["equation"].replace(" ", ""), *[b.tensor(held) for held in values]))
-

@@ -7,9 +7,9 @@ from functools import reduce
 from typing import Any
 
 from tensorbow.graph import Tensor
-from tensorbow.interop.onnx.graph_builder import GraphBuilder, import_onnx, rule
+from tensorbow.interop.onnx.graph_builder import GraphBuilder, rule
 from tensorbow.interop.onnx.held_values import Axes, Held
-from tensorbow.interop.onnx.model_file import Node
+from tensorbow.interop.onnx.model_file import Node, import_onnx
 from tensorbow.ops import activations, elementwise
 from tensorbow.ops.control import identity
 from tensorbow.ops.elementwise import add, divide, maximum, minimum, multiply, subtract
@@ -155,7 +155,9 @@ def _identity(b: GraphBuilder, node: Node, x: Held) -> Held:
 
 
 @rule("Dropout")
-def _dropout(b: GraphBuilder, node: Node, x: Held, ratio: Held | None = None, mode: Held | None = None) -> Any:
+def _dropout(
+    b: GraphBuilder, node: Node, x: Held, ratio: Held | None = None, mode: Held | None = None
+) -> Any:
     rate = b.number(ratio, "ratio", node.attrs.get("ratio", 0.5))
     if not b.training or not rate:
         return x

@@ -41,13 +41,13 @@ def export(
     """Writes an inference graph with its weights as an ONNX file; returns the path.
 
     source: the folder of a run or of a saved model, a `tb.train.SavedModel`, or a `tb.Graph`, for which
-        `inputs` and `outputs` are dictionaries of tensors by name, and `values` is the session or a dictionary
-        of arrays by the names of the variables.
+        `inputs` and `outputs` are dictionaries of tensors by name, and `values` is the session, or arrays by
+        the names of the variables.
     outputs: of a saved model, the names of those wanted; by default all that do not need its `labels`.
 
-    The layout of inputs and outputs is that of the graph; axis 0 of unknown extent becomes the symbol `batch`.
-    Raises UnimplementedError that lists all operations without a counterpart, the errors of loading `source`,
-    and FailedPreconditionError without the package onnx.
+    Inputs and outputs have the layout of the graph; an axis 0 of unknown extent becomes the symbol `batch`.
+    Raises UnimplementedError that lists all operations without a counterpart, the errors of loading
+    `source`, and FailedPreconditionError without the package onnx.
     """
     if isinstance(source, Graph):
         if not isinstance(inputs, Mapping) or not isinstance(outputs, Mapping) or values is None:
@@ -61,8 +61,10 @@ def export(
     if (path / GRAPH).exists():
         with SavedModel(path) as saved:
             return _of_saved(saved, outputs, Path(file), opset)
-    with tempfile.TemporaryDirectory() as folder, Classifier(path) as trained:
-        with SavedModel(trained.export(folder)) as saved:
+    with tempfile.TemporaryDirectory() as folder:
+        with Classifier(path) as trained:
+            trained.export(folder)
+        with SavedModel(folder) as saved:
             return _of_saved(saved, outputs, Path(file), opset)
 
 
@@ -77,7 +79,8 @@ def _of_saved(saved: SavedModel, wanted: Any, file: Path, opset: int) -> str:
     missing = [name for name in wanted or () if name not in saved.outputs]
     if missing or not chosen:
         raise InvalidArgumentError(
-            f"onnx.export: expected outputs among {', '.join(saved.outputs)}, got {', '.join(missing) or 'none'}"
+            f"onnx.export: expected outputs among {', '.join(saved.outputs)}, "
+            f"got {', '.join(missing) or 'none'}"
         )
     return _write(saved.graph, saved.inputs, chosen, saved.session, file, opset)
 
@@ -98,7 +101,9 @@ def _write(
     writer.write({tensor: name for name, tensor in given.items()})
     helper = onnx.helper
     for name, tensor in wanted.items():
-        writer.nodes.append(helper.make_node("Identity", [writer.name(tensor)], [name], name=f"output {name}"))
+        writer.nodes.append(
+            helper.make_node("Identity", [writer.name(tensor)], [name], name=f"output {name}")
+        )
     described = helper.make_graph(
         writer.nodes,
         "tensorbow",

@@ -107,9 +107,9 @@ class GraphBuilder:
             return [Held(fact.known) for fact in facts if fact is not None]
         inputs = [self.value(name) if name else None for name in node.inputs]
         known = [held.known for held in inputs if held is not None and held.known is not None]
-        if len(known) == sum(held is not None for held in inputs) and node.op not in RANDOM:
-            if all(array.dtype != object for array in known):
-                return [Held(array) for array in _evaluated(node, inputs, self.file.opset)]
+        complete = len(known) == sum(held is not None for held in inputs)
+        if complete and node.op not in RANDOM and all(array.dtype != object for array in known):
+            return [Held(array) for array in _evaluated(node, inputs, self.file.opset)]
         made = RULES[node.op](self, node, *inputs)
         return [made] if isinstance(made, Held) else made
 
@@ -191,9 +191,7 @@ def _evaluated(node: Node, inputs: Sequence[Held | None], opset: int) -> list[Ar
     onnx = import_onnx()
     from onnx.reference import ReferenceEvaluator
 
-    known = {
-        name: held.known for name, held in zip(node.inputs, inputs, strict=True) if held is not None
-    }
+    known = {name: held.known for name, held in zip(node.inputs, inputs, strict=True) if held is not None}
     helper = onnx.helper
     signature = [helper.make_empty_tensor_value_info(name) for name in known]
     results = [helper.make_empty_tensor_value_info(name) for name in node.outputs]
@@ -206,7 +204,12 @@ def _constant(node: Node) -> Array:
     (kind, value), *_ = node.attrs.items()
     if kind == "value":
         return np.asarray(value)
-    dtypes = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}
+    dtypes = {
+        "value_int": np.int64,
+        "value_ints": np.int64,
+        "value_float": np.float32,
+        "value_floats": np.float32,
+    }
     if kind not in dtypes:
         raise UnimplementedError(f"attribute {kind} is not supported, expected a tensor")
     return np.asarray(value, dtypes[kind])
@@ -226,7 +229,9 @@ def probe(file: ModelFile, inputs: Mapping[str, Held], training: bool) -> dict[s
             builder = GraphBuilder(file, _stand_in, training)
             builder.build({name: _probed(held, batch) for name, held in inputs.items()})
             found.append(builder.values)
-    return {name: _fact([values[name] for values in found]) for name in found[0] if name not in file.constants}
+    return {
+        name: _fact([values[name] for values in found]) for name in found[0] if name not in file.constants
+    }
 
 
 def _stand_in(weight: Weight) -> Tensor:
@@ -246,7 +251,9 @@ def _fact(held: Sequence[Held]) -> Fact:
     ranks = {len(dims) for dims in shapes}
     if len(ranks) != 1:
         raise UnimplementedError("the number of axes depends on the batch; give a batch of known size")
-    dims = tuple(next(iter(set(extents))) if len(set(extents)) == 1 else None for extents in zip(*shapes, strict=True))
+    dims = tuple(
+        next(iter(set(extents))) if len(set(extents)) == 1 else None for extents in zip(*shapes, strict=True)
+    )
     known = [item.known for item in held]
     if any(array is None for array in known):
         return Fact(None, dims)
@@ -271,4 +278,3 @@ def _fitted(arrays: Sequence[Array]) -> Array | None:
             return None
         result[index] = Extent(slope, rest) if slope else rest
     return result
-

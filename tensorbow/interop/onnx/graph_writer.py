@@ -87,8 +87,8 @@ class GraphWriter:
             listed = "; ".join(f"{op.definition.name} ({op.name})" for op in unknown[:20])
             more = f" and {len(unknown) - 20} more" if len(unknown) > 20 else ""
             raise UnimplementedError(
-                f"onnx.export: these operations have no ONNX counterpart here: {listed}{more}. Export the graph "
-                f"of inference, built with training=False; supported: {', '.join(sorted(WRITERS))}"
+                f"onnx.export: these operations have no ONNX counterpart here: {listed}{more}. Export the "
+                f"graph of inference, built with training=False; supported: {', '.join(sorted(WRITERS))}"
             )
 
     def _write(self, op: Operation) -> None:
@@ -160,7 +160,7 @@ class GraphWriter:
         return found
 
     def aligned(self, tensors: Sequence[Tensor]) -> tuple[list[str], Axes | None]:
-        """The written values in one order of axes, so that they broadcast as the tensors do; and the order."""
+        """The written values in one order of axes, so that they broadcast as the tensors; and the order."""
         rank = max(len(tensor.spec.dims) for tensor in tensors)
         orders = [
             self.order(tensor)
@@ -187,12 +187,16 @@ class GraphWriter:
         order = axes if axes is None or axes != tuple(range(len(axes))) else None
         self._placed[tensor] = Placed(name, order)
 
-    def node(self, op: str, inputs: Sequence[str], count: int = 1, **attrs: Any) -> Any:
-        """Adds a node; returns the name of its result, or those of several."""
+    def node(self, op: str, inputs: Sequence[str], **attrs: Any) -> str:
+        """Adds a node with one result; returns its name."""
+        return self.node_of_several(op, inputs, 1, **attrs)[0]
+
+    def node_of_several(self, op: str, inputs: Sequence[str], count: int, **attrs: Any) -> list[str]:
+        """Adds a node; returns the names of its results."""
         label = self.unique(op)
-        outputs = [label] if count == 1 else [f"{label}:{i}" for i in range(count)]
+        outputs = [label, *(f"{label}:{i}" for i in range(1, count))]
         self.nodes.append(self.onnx.helper.make_node(op, list(inputs), outputs, name=label, **attrs))
-        return outputs[0] if count == 1 else outputs
+        return outputs
 
     def constant(self, value: Any, dtype: Any = None) -> str:
         """The name of a stored constant; equal ones are stored once."""
@@ -235,5 +239,3 @@ class GraphWriter:
 def channels_second(rank: int) -> Axes:
     """Order of axes with the channels, the tensor's last axis, second."""
     return (0, rank - 1, *range(1, rank - 1))
-
-

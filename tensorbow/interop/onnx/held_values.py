@@ -1,7 +1,7 @@
-"""Values of an ONNX graph while it is built: known arrays, or tensors whose axes may stand in another order.
+"""Values of an ONNX graph while it is built: known arrays, or tensors in an order of axes of their own.
 
-ONNX has the channels of images second, the ops of this library have them last. A value that an op leaves with its
-channels last stays so: its `axes` say where ONNX's axes are, and only an op that needs another order
+ONNX has the channels of images second, the ops of this library have them last. A value that an op leaves with
+its channels last stays so: its `axes` say where ONNX's axes are, and only an op that needs another order
 transposes it. ONNX's Transpose only changes `axes`.
 """
 
@@ -62,9 +62,9 @@ class Held:
     @property
     def dims(self) -> Dims:
         """Static shape with ONNX's order of axes."""
+        dims: Dims = self.tensor.spec.dims if self.known is None else self.known.shape
         if self.known is not None:
-            return self.known.shape
-        dims = self.tensor.spec.dims
+            return dims
         return tuple(dims[i] for i in inverse(self.order))
 
     def position(self, axis: int) -> int:

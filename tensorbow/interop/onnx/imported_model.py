@@ -75,8 +75,8 @@ class OnnxModel:
 
         inputs: in the order of `inputs`, or by name. Axis 0, the batch, may be unknown; other extents must be
             known.
-        training: batch normalisation uses the batch's statistics and adds the updates of its moving averages to
-            the collection UPDATE_OPS, and dropout is active.
+        training: batch normalisation uses the batch's statistics and adds the updates of its moving averages
+            to the collection UPDATE_OPS, and dropout is active.
 
         Returns the output, or a dictionary of several by name. All calls in a graph share their variables.
         Raises InvalidArgumentError for inputs that do not fit, UnimplementedError for what cannot be built.
@@ -159,9 +159,7 @@ def _variable(weight: Weight) -> Variable:
 
 
 @checked
-def load(
-    file: AsPath, *, name: Name = None, data_format: Layout = "NCHW", frozen: Names = ()
-) -> OnnxModel:
+def load(file: AsPath, *, name: Name = None, data_format: Layout = "NCHW", frozen: Names = ()) -> OnnxModel:
     """Reads an ONNX file as a trainable model: its weights become variables.
 
     name: scope of its variables and ops; by default the file's name.

@@ -116,7 +116,9 @@ def read_model_file(path: Path, known_ops: Mapping[str, object], frozen: Sequenc
     except FileNotFoundError:
         raise NotFoundError(f"ONNX model: there is no file {path}") from None
     except Exception as error:  # of protobuf, of the checker, or of the system
-        raise DataLossError(f"ONNX model {path} cannot be read: {' '.join(str(error).split()):.300}") from None
+        raise DataLossError(
+            f"ONNX model {path} cannot be read: {' '.join(str(error).split()):.300}"
+        ) from None
     if proto.functions:
         proto = inliner.inline_local_functions(proto)
     opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), NEWEST_OPSET)
@@ -179,7 +181,9 @@ def _spec(onnx: Any, path: Path, item: Any) -> TensorSpec:
     kind = item.type.tensor_type
     name = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)).name) if kind.elem_type else "?"
     if name not in DTYPES:
-        raise UnimplementedError(f"ONNX model {path}: input {item.name!r} is {name}, expected {', '.join(DTYPES)}")
+        raise UnimplementedError(
+            f"ONNX model {path}: input {item.name!r} is {name}, expected {', '.join(DTYPES)}"
+        )
     if not kind.HasField("shape"):
         return TensorSpec(None, as_dtype(name))
     dims = [d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim]
@@ -197,7 +201,7 @@ def _require_known(path: Path, opset: int, nodes: Sequence[Node], known_ops: Map
     lines = []
     for op, count in unknown.items():
         first = next(node for node in nodes if node.op == op)
-        lines.append(f"{op} ({count}: {first.name or first.outputs[0]!r:.60}{', ...' if count > 1 else ''})")
+        lines.append(f"{op} ({count}: {first.name or first.outputs[0]:.60}{', ...' if count > 1 else ''})")
     raise UnimplementedError(
         f"ONNX model {path}, opset {opset}: these nodes are not supported: {'; '.join(lines)}. "
         f"Supported: {', '.join(sorted(known_ops))}"
@@ -222,7 +226,7 @@ def _separated(
 ) -> tuple[tuple[Node, ...], dict[str, Array]]:
     """Gives each normalisation and bias its own vector where several share one of equal elements.
 
-    Exporters store equal vectors once; those that are all 0 or all 1 belong to different layers of a new model.
+    Exporters store equal vectors once; those that are all 0 or all 1 belong to several layers of a new model.
     """
     seen: set[str] = set()
     separate: dict[str, Array] = {}

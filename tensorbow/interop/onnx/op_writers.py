@@ -118,8 +118,7 @@ def _cast(w: GraphWriter, op: Operation) -> None:
 
 def _converted(w: GraphWriter, name: str, dtype: Any) -> str:
     kind = w.onnx.helper.np_dtype_to_tensor_dtype(dtype.as_numpy_dtype)
-    result: str = w.node("Cast", [name], to=kind)
-    return result
+    return w.node("Cast", [name], to=kind)
 
 
 # Matrices ---------------------------------------------------------------------------------------------
@@ -220,7 +219,9 @@ def _pool(w: GraphWriter, op: Operation) -> None:
 @writes("FusedBatchNorm")
 def _batch_norm(w: GraphWriter, op: Operation) -> None:
     if op.attrs["is_training"]:
-        raise UnimplementedError("it uses the statistics of a batch; export a graph built with training=False")
+        raise UnimplementedError(
+            "it uses the statistics of a batch; export a graph built with training=False"
+        )
     x, *vectors = op.inputs
     order = channels_second(len(x.spec.dims))
     names = [w.name(x, order), *(w.name(vector) for vector in vectors)]
@@ -245,7 +246,7 @@ def _reshape(w: GraphWriter, op: Operation) -> None:
 
 
 def _flowing(w: GraphWriter, x: Tensor) -> str:
-    """A value whose elements lie in the tensor's order: as written, if only axes of extent 1 stand elsewhere."""
+    """A value whose elements lie in the tensor's order: as written if only axes of extent 1 moved."""
     order, dims = w.order(x), x.spec.dims
     moved = [axis for axis in order if dims[axis] != 1]
     return w.name(x, order if moved == sorted(moved) else None)
@@ -253,7 +254,9 @@ def _flowing(w: GraphWriter, x: Tensor) -> str:
 
 @writes("ExpandDims")
 def _expand_dims(w: GraphWriter, op: Operation) -> None:
-    w.place(op.outputs[0], w.node("Unsqueeze", [w.name(op.inputs[0]), w.constant([op.attrs["axis"]], np.int64)]))
+    w.place(
+        op.outputs[0], w.node("Unsqueeze", [w.name(op.inputs[0]), w.constant([op.attrs["axis"]], np.int64)])
+    )
 
 
 @writes("Squeeze")
@@ -288,13 +291,9 @@ def _split(w: GraphWriter, op: Operation) -> None:
     sizes = [tensor.spec.dims[axis] for tensor in op.outputs]
     if None in sizes:
         raise UnimplementedError(f"the extent of axis {axis} of {x.spec} must be known")
-    names = w.node(
-        "Split",
-        [w.name(x, order), w.constant(sizes, np.int64)],
-        count=len(sizes),
-        axis=order.index(axis),
-    )
-    for tensor, name in zip(op.outputs, [names] if len(sizes) == 1 else names, strict=True):
+    inputs = [w.name(x, order), w.constant(sizes, np.int64)]
+    names = w.node_of_several("Split", inputs, len(sizes), axis=order.index(axis))
+    for tensor, name in zip(op.outputs, names, strict=True):
         w.place(tensor, name, order)
 
 
@@ -343,7 +342,11 @@ def _slice(w: GraphWriter, op: Operation) -> None:
     start = w.vector(begin)
     if known is not None and (known >= 0).all():
         first = w.known(begin)
-        end = w.constant(first + known, np.int64) if first is not None else w.node("Add", [start, w.vector(size)])
+        end = (
+            w.constant(first + known, np.int64)
+            if first is not None
+            else w.node("Add", [start, w.vector(size)])
+        )
     else:
         extents = w.vector(size)
         far = w.constant(np.full(len(x.spec.dims), (1 << 63) - 1))
@@ -420,7 +423,7 @@ def _shape(w: GraphWriter, op: Operation) -> None:
 
 @writes(*REDUCTIONS, "Any", "All")
 def _reduce(w: GraphWriter, op: Operation) -> None:
-    (x,), order, keep = op.inputs, w.order(op.inputs[0]), bool(op.attrs["keepdims"])
+    order, keep = w.order(op.inputs[0]), bool(op.attrs["keepdims"])
     rank, name = len(order), w.name(op.inputs[0], w.order(op.inputs[0]))
     chosen = op.attrs["axis"]
     axes = list(range(rank)) if chosen is None else [axis % rank for axis in chosen]
@@ -448,7 +451,7 @@ def _argmax(w: GraphWriter, op: Operation) -> None:
 @writes("TopKV2")
 def _top_k(w: GraphWriter, op: Operation) -> None:
     count = w.constant([op.attrs["k"]], np.int64)
-    values, positions = w.node("TopK", [w.name(op.inputs[0]), count], count=2)
+    values, positions = w.node_of_several("TopK", [w.name(op.inputs[0]), count], 2)
     w.place(op.outputs[0], values)
     w.place(op.outputs[1], _converted(w, positions, op.outputs[1].dtype))
 

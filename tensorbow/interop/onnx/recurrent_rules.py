@@ -76,7 +76,9 @@ def _require_usual(node: Node, lengths: Held | None, peepholes: Held | None, x: 
         raise UnimplementedError(f"activation {odd[0]} is not supported, expected {', '.join(FUNCTIONS)}")
 
 
-def _initial(b: GraphBuilder, held: Held | None, batch_first: bool, directions: int) -> Sequence[Tensor | None]:
+def _initial(
+    b: GraphBuilder, held: Held | None, batch_first: bool, directions: int
+) -> Sequence[Tensor | None]:
     """The initial state of each direction, [batch, hidden]; None if it is zero."""
     if held is None or (held.known is not None and held.known.dtype != object and not held.known.any()):
         return [None] * directions

@@ -237,5 +237,8 @@ def _group_norm(b: GraphBuilder, node: Node, x: Held, scale: Held, offset: Held)
     normal = reshape(multiply(subtract(grouped, mean), factor), dims)
     weights = [b.tensor(held) for held in (scale, offset)]
     if scale.dims != (channels,):  # opset 18: one for each group
-        weights = [reshape(multiply(reshape(w, [groups, 1]), np.ones((1, channels // groups), np.float32)), [-1]) for w in weights]
+        weights = [
+            reshape(multiply(reshape(w, [groups, 1]), np.ones((1, channels // groups), np.float32)), [-1])
+            for w in weights
+        ]
     return Held(None, bias_add(multiply(normal, weights[0]), weights[1]), order)
