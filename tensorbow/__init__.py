@@ -127,6 +127,7 @@ _LATER = {
     "TrainingConfig": "scheduler",
     "data": "tensorbow.data",
     "fit": "scheduler",
+    "interop": "tensorbow.interop",
     "map_gather": "replicator",
     "map_reduce": "replicator",
     "models": "tensorbow.models",

@@ -21,6 +21,7 @@ PACKAGES = ("allocators", "tensorbow", "scheduler", "replicator")
 # From the top down. A row's members do not import one another, unless `SIDEWAYS` says so.
 LAYERS = (
     ("tensorbow.cli",),
+    ("tensorbow.interop",),
     ("replicator",),
     ("scheduler",),
     ("scheduler.training",),
@@ -92,6 +93,7 @@ EXTERNAL = {
     "tensorbow.kernels": {"numpy", "cupy", "llvmlite"},
     "tensorbow.data": {"numpy", "sklearn", "PIL"},
     "tensorbow.training": {"numpy", "safetensors", "rich"},
+    "tensorbow.interop": {"numpy", "onnx", "safetensors"},
     "tensorbow.cli": {"numpy", "typer", "click", "rich", "matplotlib"},
     "scheduler": {"numpy", "yaml", "tensorboardX"},
     "scheduler.decisions": set(),
@@ -107,6 +109,7 @@ ONLY_INSIDE_FUNCTIONS = {
     "llvmlite",
     "matplotlib",
     "tensorboardX",
+    "onnx",
 }  # heavy, and not always installed
 NATIVE = "tensorbow.kernels.native"  # needs llvmlite, and is itself imported inside functions only
 

@@ -1,0 +1,6 @@
+"""`tb.interop.onnx`: ONNX files as trainable models, and inference graphs as ONNX files."""
+
+from tensorbow.interop.onnx.export_graph import export
+from tensorbow.interop.onnx.imported_model import OnnxModel, load
+
+__all__ = ["OnnxModel", "export", "load"]

@@ -1,0 +1,149 @@
+"""Graphs, saved models and runs as ONNX files."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
+
+from scheduler.training.trained_classifier import Classifier
+from tensorbow.compiler.prune import prune
+from tensorbow.errors import InternalError, InvalidArgumentError
+from tensorbow.files import write_file
+from tensorbow.graph import Graph, Tensor
+from tensorbow.interop.onnx import op_writers  # noqa: F401 - registers what it writes
+from tensorbow.interop.onnx.graph_writer import GraphWriter
+from tensorbow.interop.onnx.model_file import import_onnx
+from tensorbow.kinds import AsPath, checked, whole
+from tensorbow.ops.state import VariableReference
+from tensorbow.runtime import Session
+from tensorbow.specs import Array
+from tensorbow.training import SavedModel
+from tensorbow.training.graph_files import GRAPH
+
+Opset: TypeAlias = Annotated[int, whole(18, 24)]
+IR_VERSION = 10  # of opset 20 to 22; readable by all versions of onnxruntime since 1.18
+
+
+@checked
+def export(
+    source: Any,
+    file: AsPath,
+    *,
+    inputs: Any = None,
+    outputs: Any = None,
+    values: Any = None,
+    opset: Opset = 20,
+) -> str:
+    """Writes an inference graph with its weights as an ONNX file; returns the path.
+
+    source: the folder of a run or of a saved model, a `tb.train.SavedModel`, or a `tb.Graph`, for which
+        `inputs` and `outputs` are dictionaries of tensors by name, and `values` is the session, or arrays by
+        the names of the variables.
+    outputs: of a saved model, the names of those wanted; by default all that do not need its `labels`.
+
+    Inputs and outputs have the layout of the graph; an axis 0 of unknown extent becomes the symbol `batch`.
+    Raises UnimplementedError that lists all operations without a counterpart, the errors of loading
+    `source`, and FailedPreconditionError without the package onnx.
+    """
+    if isinstance(source, Graph):
+        if not isinstance(inputs, Mapping) or not isinstance(outputs, Mapping) or values is None:
+            raise InvalidArgumentError(
+                "onnx.export: a graph needs inputs={name: tensor}, outputs={name: tensor} and values=session"
+            )
+        return _write(source, inputs, outputs, values, Path(file), opset)
+    if isinstance(source, SavedModel):
+        return _of_saved(source, outputs, Path(file), opset)
+    path = Path(source)
+    if (path / GRAPH).exists():
+        with SavedModel(path) as saved:
+            return _of_saved(saved, outputs, Path(file), opset)
+    with tempfile.TemporaryDirectory() as folder:
+        with Classifier(path) as trained:
+            trained.export(folder)
+        with SavedModel(folder) as saved:
+            return _of_saved(saved, outputs, Path(file), opset)
+
+
+def _of_saved(saved: SavedModel, wanted: Any, file: Path, opset: int) -> str:
+    labels = saved.inputs.get("labels")
+    chosen: dict[str, Tensor] = {}
+    for name, tensor in saved.outputs.items():
+        needed = prune([tensor.op], list(saved.inputs.values()))
+        of_labels = labels is not None and any(labels in op.inputs for op in needed)
+        if name in wanted if wanted is not None else not of_labels:
+            chosen[name] = tensor
+    missing = [name for name in wanted or () if name not in saved.outputs]
+    if missing or not chosen:
+        raise InvalidArgumentError(
+            f"onnx.export: expected outputs among {', '.join(saved.outputs)}, "
+            f"got {', '.join(missing) or 'none'}"
+        )
+    return _write(saved.graph, saved.inputs, chosen, saved.session, file, opset)
+
+
+def _write(
+    graph: Graph, inputs: Mapping[str, Any], outputs: Mapping[str, Any], values: Any, file: Path, opset: int
+) -> str:
+    onnx = import_onnx()
+    given = {name: _tensor(graph, tensor) for name, tensor in inputs.items()}
+    wanted = {name: _tensor(graph, tensor) for name, tensor in outputs.items()}
+    operations = prune([tensor.op for tensor in wanted.values()], set(given.values()))
+    read = {tensor for op in operations for tensor in op.inputs} | set(wanted.values())
+    given = {name: tensor for name, tensor in given.items() if tensor in read}
+    variables = [op.outputs[0] for op in operations if op.definition is VariableReference]
+    writer = GraphWriter(_values(values, variables), operations)
+    for name in wanted:
+        writer.unique(name)
+    writer.write({tensor: name for name, tensor in given.items()})
+    helper = onnx.helper
+    for name, tensor in wanted.items():
+        writer.nodes.append(
+            helper.make_node("Identity", [writer.name(tensor)], [name], name=f"output {name}")
+        )
+    described = helper.make_graph(
+        writer.nodes,
+        "tensorbow",
+        [_signature(helper, name, tensor) for name, tensor in given.items()],
+        [_signature(helper, name, tensor) for name, tensor in wanted.items()],
+        [onnx.numpy_helper.from_array(array, name) for name, array in writer.arrays.items()],
+    )
+    model = helper.make_model(
+        described, opset_imports=[helper.make_opsetid("", opset)], producer_name="tensorbow"
+    )
+    model.ir_version = min(model.ir_version, IR_VERSION)
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except Exception as error:
+        raise InternalError(f"onnx.export made an invalid model: {error}") from None
+    write_file(file, model.SerializeToString())
+    return str(file)
+
+
+def _tensor(graph: Graph, value: Any) -> Tensor:
+    tensor = graph.as_graph_element(value)
+    if not isinstance(tensor, Tensor):
+        raise InvalidArgumentError(f"onnx.export: expected a tensor of the graph, got {value!r:.60}")
+    return tensor
+
+
+def _values(values: Any, variables: list[Tensor]) -> dict[str, Array]:
+    names = [tensor.op.name for tensor in variables]
+    if isinstance(values, Mapping):
+        return {name: np.asarray(values[name]) for name in names if name in values}
+    if not isinstance(values, Session):
+        raise InvalidArgumentError(
+            f"onnx.export: expected values to be a session, or arrays by name, got {type(values).__name__}"
+        )
+    return dict(zip(names, values.run(variables), strict=True)) if names else {}
+
+
+def _signature(helper: Any, name: str, tensor: Tensor) -> Any:
+    spec = tensor.spec
+    kind = helper.np_dtype_to_tensor_dtype(spec.dtype.as_numpy_dtype)
+    symbols = (f"{name}_{axis}" if axis else "batch" for axis in range(len(spec.shape or ())))
+    dims = [symbol if d is None else d for symbol, d in zip(symbols, spec.shape or (), strict=True)]
+    return helper.make_tensor_value_info(name, kind, None if spec.shape is None else dims)

@@ -1,0 +1,132 @@
+"""Weights of PyTorch models in variables, and back."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import tensorbow as tb
+
+pytestmark = pytest.mark.usefixtures("reference_kernels")
+DATA = Path(__file__).parent / "data"
+
+
+def lenet(images):
+    y = tb.nn.relu(tb.layers.conv2d(images, 3, 5, padding="same", name="conv1"))
+    y = tb.nn.relu(tb.layers.conv2d(tb.layers.max_pooling2d(y, 2, 2), 4, 5, name="conv2"))
+    y = tb.layers.flatten(tb.layers.average_pooling2d(y, 2, 2))
+    return tb.layers.dense(tb.nn.relu(tb.layers.dense(y, 9, name="fc1")), 10, name="fc2")
+
+
+def resnet(images, training=False):
+    def norm(x):
+        return tb.layers.batch_normalization(x, momentum=0.9, epsilon=1e-5, training=training)
+
+    def conv(x, filters, size, stride=1):
+        side = size // 2
+        x = tb.pad(x, [[0, 0], [side, side], [side, side], [0, 0]])
+        return norm(tb.layers.conv2d(x, filters, size, stride, use_bias=False))
+
+    def block(x, filters, stride):
+        y = conv(tb.nn.relu(conv(x, filters, 3, stride)), filters, 3)
+        return tb.nn.relu(y + (conv(x, filters, 1, stride) if stride > 1 else x))
+
+    y = tb.pad(tb.nn.relu(conv(images, 4, 7, 2)), [[0, 0], [1, 1], [1, 1], [0, 0]])
+    y = block(block(tb.layers.max_pooling2d(y, 3, 2), 4, 1), 6, 2)
+    return tb.layers.dense(tb.reduce_mean(y, [1, 2]), 5)
+
+
+def in_order_of_layers(state):
+    parts = ["conv1", "bn1", "blocks", "fc"]
+    return dict(sorted(state.items(), key=lambda item: (parts.index(item[0].partition(".")[0]), item[0])))
+
+
+@pytest.mark.parametrize("model", [lenet, resnet])
+def test_a_state_dict_comes_in_and_goes_out(model, tmp_path):
+    """Outputs are PyTorch's; what is written is what was read, but for counters."""
+    name = model.__name__
+    flattened = {"fc1/kernel": (3, 2, 4)} if model is lenet else None
+    facts = load_file(DATA / f"{name}.safetensors")
+    images = facts["x"].transpose(0, 2, 3, 1)
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [None, *images.shape[1:]])
+        y = model(x)
+        with tb.Session() as session:
+            file = DATA / f"{name}-state.safetensors"
+            source = file if model is lenet else in_order_of_layers(load_file(file))
+            names = tb.interop.torch.load_weights(source, session, flattened=flattened)
+            np.testing.assert_allclose(session.run(y, {x: images}), facts["eval/output"], 1e-5, 1e-5)
+            written = tb.interop.torch.save_weights(
+                tmp_path / "state.safetensors", session, names=names, flattened=flattened
+            )
+    state = load_file(file)
+    kept = {name for name in state if not name.endswith("num_batches_tracked")}
+    assert set(names.values()) == kept
+    for entry, array in load_file(written).items():
+        np.testing.assert_array_equal(array, state[entry], err_msg=entry)
+
+
+def test_entries_are_found_by_name_before_order_and_by_what_reads_them():
+    """Two square kernels in another order, a depthwise kernel, and a table that nothing multiplies by."""
+    rng = np.random.default_rng(0)
+    shapes = {"b.weight": (4, 4), "a.weight": (4, 4), "table": (4, 4), "depth": (6, 1, 3, 2)}
+    state = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    with tb.Graph().as_default() as graph, tb.Session() as session:
+        x = tb.ones([2, 4])
+        tb.layers.dense(tb.layers.dense(x, 4, name="a", use_bias=False), 4, name="b", use_bias=False)
+        table = tb.get_variable("table", [4, 4])
+        tb.nn.embedding_lookup(table, [1])
+        depth = tb.get_variable("depth", [3, 2, 3, 2])
+        tb.nn.depthwise_conv2d(tb.ones([1, 5, 5, 3]), depth, [1, 1, 1, 1], "SAME")
+        tb.interop.torch.load_weights(state, session)
+        a, found, own = session.run([graph.get_tensor_by_name("a/kernel:0"), table, depth])
+        np.testing.assert_array_equal(a, state["a.weight"].T)
+        np.testing.assert_array_equal(found, state["table"])
+        np.testing.assert_array_equal(own[:, :, 1, 1], state["depth"][3, 0])
+        back = tb.interop.torch.state_of(session)
+        assert {name: array.shape for name, array in back.items()} == shapes
+        np.testing.assert_array_equal(back["depth"], state["depth"])
+
+
+def test_everything_that_does_not_fit_is_listed(tmp_path):
+    with tb.Graph().as_default(), tb.Session() as session:
+        tb.layers.dense(tb.ones([2, 4]), 3, name="fc")
+        tb.train.MomentumOptimizer(0.1, 0.9).minimize(tb.reduce_sum(tb.layers.dense(tb.ones([1, 2]), 2)))
+        wrong = {"fc.weight": np.zeros((3, 5), np.float32), "fc.bias": np.zeros(3, np.float32)}
+        with pytest.raises(tb.errors.InvalidArgumentError) as caught:
+            tb.interop.torch.load_weights(wrong, session)
+        parts = [
+            r"variable fc/kernel \[4, 3\]: no entry fits",
+            r"variable dense/bias",
+            r"entry fc\.weight \[3, 5\]: no variable takes it",
+        ]
+        for part in parts:
+            assert re.search(part, str(caught.value)), part
+        assert "Momentum" not in str(caught.value)
+        twins = {name: np.zeros(3, np.float32) for name in ("x", "y")}
+        save_file(twins, tmp_path / "twins")
+        with pytest.raises(
+            tb.errors.InvalidArgumentError, match=r"fc/bias \[3\]: (x, y|y, x) fit \(files do not"
+        ):
+            tb.interop.torch.load_weights(tmp_path / "twins", session, strict=False)
+        with pytest.raises(tb.errors.InvalidArgumentError, match=r"flattened: there is no variable 'x'"):
+            tb.interop.torch.load_weights(wrong, session, flattened={"x": (1, 2, 2)})
+        (tmp_path / "bad").write_bytes(b"12345678910")
+        with pytest.raises(tb.errors.DataLossError, match="is no safetensors file"):
+            tb.interop.torch.read_state(tmp_path / "bad")
+
+
+@pytest.mark.slow
+def test_tensors_of_pytorch_are_taken_as_they_are():
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+    layer = torch.nn.Linear(4, 3)
+    with tb.Graph().as_default(), tb.Session() as session:
+        y = tb.layers.dense(tb.ones([2, 4]), 3)
+        tb.interop.torch.load_weights(layer.state_dict(), session)
+        np.testing.assert_allclose(session.run(y), layer(torch.ones(2, 4)).detach().numpy(), 1e-6)
+        state = tb.interop.torch.state_of(session)
+        layer.load_state_dict({name.removeprefix("dense."): torch.tensor(a) for name, a in state.items()})
