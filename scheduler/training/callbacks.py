@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
+from scheduler.batches.positions import RoundPositions
 from scheduler.engine.results import RoundResults
 from scheduler.training.config import TrainingConfig
 from scheduler.training.tally import TrainingResult
@@ -48,8 +49,8 @@ class TrainingRun:
     """A training run, as its callbacks see it.
 
     config: its options. round: rounds trained so far; in `on_round`, up to the end of the launch. epoch: the
-    epochs that these are. folder: output folder, or None. history: the records of its evaluations, as in
-    metrics.jsonl.
+    epochs that these are, with the fraction of the current one. replicas: their number, on all devices.
+    folder: output folder, or None. history: the records of its evaluations, as in metrics.jsonl.
     """
 
     def __init__(self, config: TrainingConfig):
@@ -179,14 +180,19 @@ class CallbackCaller:
             self.failure = earlier or self.failure
 
     def rounds(
-        self, results: RoundResults, names: Sequence[str], schedule: Schedule, engine: LearningEngine
+        self,
+        results: RoundResults,
+        names: Sequence[str],
+        schedule: Schedule,
+        positions: RoundPositions,
+        engine: LearningEngine,
     ) -> None:
         """Calls `on_round` for each round of a launch. names: of the metrics."""
         if not self._of_rounds:
             return
-        self.run.round = results.rounds.stop
+        count, self.run.round = len(results.replicas), results.rounds.stop
+        self.run.replicas, self.run.epoch = count, positions.epoch(self.run.round)
         readable = self.reads_state and not engine.options.first_come
-        count = len(results.replicas)
         with self.reading(engine if readable else None):
             for index, round in enumerate(results.rounds):
                 part = slice(index * count, (index + 1) * count)

@@ -419,7 +419,8 @@ class Trainer:
             progress.set(self.schedule(results.rounds.stop - 1), len(results.replicas))
             progress.rounds(results.rounds.stop)
             stops = tuning is not None and tuning.on_results(results)
-            self._callbacks.rounds(results, names, self.schedule, self.engine)
+            positions = self._batches.positions
+            self._callbacks.rounds(results, names, self.schedule, positions, self.engine)
             if stops or self._halts() or time.perf_counter() >= deadline:
                 self.engine.request_stop()
 

@@ -45,6 +45,8 @@ class Watching(Callback):
     def on_round(self, run: TrainingRun, report: RoundReport) -> None:
         self.count += 1
         self.told.append(("round", run.round, report))
+        assert run.epoch == pytest.approx(run.round / 7)
+        assert run.replicas == len(report.losses)
         self.values.append(run.central_values())
         assert run.replica_values(1).keys() > self.values[-1].keys()
 
@@ -218,6 +220,77 @@ def test_early_stopping_and_the_best_model(
     assert by_round[about["round"]] == min(by_round.values())
     again = train(options(output=tmp_path / "pieces", resume="auto", epochs=40, **chosen))
     assert (again.steps, again.stop_reason) == (result.steps, whole.stop_reason)
+
+
+@pytest.mark.parametrize("method", ["on_round", "on_epoch", "on_checkpoint"])
+def test_a_killed_run_goes_on_with_the_same_bits(
+    method: str, tmp_path: Path, options: Options, metrics: Metrics
+) -> None:
+    """Whatever was written since the last checkpoint: schedule, optimiser, best model, states, history."""
+    chosen = {
+        "schedule": "cosine",
+        "warmup_epochs": 0.5,
+        "optimizer": "adam",
+        "clip_norm": 0.5,
+        "evaluate_every": 0.5,
+        "early_stopping": "test_loss:6",
+        "best_metric": "test_loss",
+        "devices": ("cpu:0", "cpu:1"),
+        "replicas_per_device": 1,
+        "epochs": 4,
+    }
+
+    class Killed(BaseException):
+        pass
+
+    class Kills(Watching):
+        reads_state = False
+
+        def on_round(self, run: TrainingRun, report: RoundReport) -> None:
+            self.count += 1
+
+        def on_epoch(self, run: TrainingRun, record: Mapping[str, Any]) -> None:
+            """Replaced in an instance."""
+
+        def die(self, run: TrainingRun, *_: Any) -> None:
+            self.count += method == "on_round"
+            if run.round > 20:
+                raise Killed
+
+    train(options(output=tmp_path / "whole", **chosen), whole := Kills())
+    callback = Kills()
+    setattr(callback, method, callback.die)
+    with pytest.raises(Killed):
+        train(options(output=tmp_path / "killed", **chosen), callback)
+    with Trainer(
+        options(output=tmp_path / "killed", resume="auto", **chosen), callbacks=[again := Kills()]
+    ) as (trainer):
+        trainer.train()
+        history = trainer.run.history
+    assert again.count == whole.count
+    assert metrics(tmp_path / "killed") == metrics(tmp_path / "whole")
+    assert [record["round"] for record in history] == [r["round"] for r in metrics(tmp_path / "whole")]
+    for name in ("model.safetensors", "model-best.safetensors"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_callbacks_see_a_change_of_the_number_of_replicas(
+    options: Options, made_up: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Counts(Callback):
+        def __init__(self) -> None:
+            self.replicas: list[int] = []
+
+        def on_round(self, run: TrainingRun, report: RoundReport) -> None:
+            assert report.round == len(self.replicas)
+            assert run.replicas == len(report.losses)
+            self.replicas.append(run.replicas)
+
+    monkeypatch.setattr(made_up, "curve", {1: 100.0, 2: 200.0, 3: 100.0})
+    result = train(options(replicas_per_device="auto", epochs=6), counts := Counts())
+    assert result.steps == len(counts.replicas)
+    assert counts.replicas[0] == 1
+    assert {1, 2, 3} <= set(counts.replicas)
 
 
 def test_an_unknown_metric_and_an_odd_state(tmp_path: Path, options: Options) -> None:
