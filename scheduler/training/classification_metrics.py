@@ -15,7 +15,7 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import TEXT, Kind, RefusedError
-from tensorbow.pictures import BLUE, new_picture
+from tensorbow.pictures import new_picture
 from tensorbow.specs import Array
 
 CONFUSION = "confusion"
@@ -129,11 +129,8 @@ class ClassificationReport:
         classes = len(self.confusion)
         shares = self.confusion / np.maximum(self.confusion.sum(1, keepdims=True), 1)
         with new_picture(path, 6.0, 5.4) as figure:
-            from matplotlib.colors import LinearSegmentedColormap
-
             axes = figure.add_subplot()
-            colors = LinearSegmentedColormap.from_list("shares", ["#ffffff", BLUE])
-            shown = axes.imshow(shares, cmap=colors, vmin=0, vmax=1)
+            shown = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
             axes.grid(visible=False)
             axes.set(xlabel="predicted class", ylabel="label", title=title)
             if classes <= 2 * _LABELLED:
