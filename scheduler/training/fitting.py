@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import Any
 
-from rich.console import Console
-
 from scheduler.training.callbacks import Callbacks
 from scheduler.training.config import DEFAULT_REPLICAS, TrainingConfig
 from scheduler.training.evaluation import Evaluation
@@ -127,7 +125,7 @@ def fit(
     else:
         arrays = data
     config = TrainingConfig.from_dict(given)
-    shown = TrainingProgress(Console() if progress else None)
+    shown = TrainingProgress.on_standard_output() if progress else TrainingProgress()
     with Trainer(config, shown, data=arrays, callbacks=callbacks) as trainer:
         with _stopped_by_interrupt(trainer.request_stop):
             result = trainer.train()

@@ -40,6 +40,11 @@ class TrainingProgress:
         self._setting, self._has_room = "", True
         self.failure: OSError | None = None
 
+    @classmethod
+    def on_standard_output(cls) -> TrainingProgress:
+        """A display on standard output."""
+        return cls(Console())
+
     def start(self, epochs: int, rounds_per_epoch: int, first_round: int) -> None:
         """Starts the display of a run of `epochs` epochs, at round `first_round`."""
         console = self._console
