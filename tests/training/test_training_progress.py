@@ -15,7 +15,7 @@ def work(progress: TrainingProgress) -> None:
     progress.start(epochs=2, rounds_per_epoch=10, first_round=0)
     progress.resume_clock()
     for round in range(20):
-        progress.tasks([0.25, float("nan")], [8.0, 0.0], 16)
+        progress.tasks([0.25, float("nan")], {"accuracy": [0.5, 0.0]}, 16)
         progress.rounds(round + 1)
     progress.line("epoch 1 [bold]as it is[/bold] \x1b[31m\n")
     progress.stop()
@@ -58,7 +58,7 @@ def test_long_epochs_are_told_by_lines_where_there_is_no_bar(monkeypatch: pytest
     progress.start(epochs=2, rounds_per_epoch=1000, first_round=0)
     progress.resume_clock()
     for round in range(6):
-        progress.tasks([0.25], [8.0], 16)
+        progress.tasks([0.25], {"accuracy": [0.5]}, 16)
         progress.rounds(round + 1)
     lines = out.getvalue().splitlines()
     assert [line.split("  ")[0] for line in lines] == ["round 2/2,000", "round 5/2,000"]
@@ -79,7 +79,7 @@ def test_the_bar_leaves_room_for_its_figures(width: int) -> None:
     progress = TrainingProgress(console)
     progress.start(epochs=15, rounds_per_epoch=1875, first_round=312)
     progress.resume_clock()
-    progress.tasks([0.25], [0.5], 1)
+    progress.tasks([0.25], {"accuracy": [0.5]}, 1)
     progress.set(0.0125, 16)
     progress.rounds(312)
     progress.stop()
