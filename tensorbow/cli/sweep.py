@@ -160,7 +160,7 @@ def _show(console: Console, sweep: Sweep, finished: bool) -> None:
     console.print(table)
     if len(found) > MOST_ROWS:
         line(f"and {len(found) - MOST_ROWS:,} more configurations in {sweep.folder.path / RESULTS}")
-    for picture in sweep.pictures:
+    for picture in sweep.draw():
         line(f"picture        {picture}")
     if sweep.best is not None:
         for text in sweep.best_lines():
