@@ -557,8 +557,7 @@ class Replicator:
         if self.synchronisation.sync == "none" and self.num_replicas > 1:
             warnings.warn(
                 "central_values: replicas with sync='none' have no central model; these are the values of "
-                f"replica 0 of {self.num_replicas}. Take each replica's own from replica_values(i), also after "
-                "train()",
+                f"replica 0 of {self.num_replicas}; replica_values(i) has each one's own, also after train()",
                 stacklevel=2,
             )
         with self._lock:

@@ -11,6 +11,7 @@ from scheduler.engine.results import RoundResults, TaskResult
 from scheduler.engine.stepper import Stepper
 from scheduler.replicas.step_program import StepProgram
 from scheduler.session import TensorBowSession
+from scheduler.sweeps.sweeping import SweepResult, sweep
 from scheduler.training.callbacks import Callback, EarlyStopping, RoundReport, TrainingRun
 from scheduler.training.classifier_step import build_program
 from scheduler.training.config import TrainingConfig
@@ -44,6 +45,7 @@ __all__ = [
     "RoundResults",
     "StepProgram",
     "Stepper",
+    "SweepResult",
     "Synchronisation",
     "TaskResult",
     "TensorBoard",
@@ -59,4 +61,5 @@ __all__ = [
     "build_program",
     "fit",
     "gathered",
+    "sweep",
 ]

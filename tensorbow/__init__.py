@@ -134,6 +134,7 @@ _LATER = {
     "num_replicas": "replicator",
     "per_replica": "replicator",
     "replica_id": "replicator",
+    "sweep": "scheduler",
 }
 
 

@@ -24,6 +24,7 @@ LAYERS = (
     ("tensorbow.interop",),
     ("replicator",),
     ("scheduler",),
+    ("scheduler.sweeps",),
     ("scheduler.training",),
     ("scheduler.session",),
     ("scheduler.engine",),

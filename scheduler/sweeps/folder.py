@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from scheduler.options import shortened
-from scheduler.sweeps.members import FIGURES, Member
+from scheduler.sweeps.members import Member
 from scheduler.training.config_file import config_text
-from scheduler.training.run_folder import CONFIG, METRICS, MODEL, lock_folder
+from scheduler.training.run_folder import CONFIG, GRAPH_FILE, METRICS, MODEL, lock_folder
 from tensorbow.errors import DataLossError, FailedPreconditionError, NotFoundError
 from tensorbow.files import read_file, remove_unfinished, write_file
 from tensorbow.specs import Array
@@ -109,10 +109,12 @@ class SweepFolder:
     def save_results(self, members: Iterable[Member], names: Iterable[str]) -> None:
         """Writes `results.csv`. names: of the swept options."""
         text = io.StringIO(newline="")
-        columns = ["member", *names, "seed", "status", "epochs", *FIGURES]
+        rows = [member.row() for member in members]
+        figures = dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row)
+        columns = [*dict.fromkeys(["member", *names, "seed", "status", "epochs", *figures])]
         writer = csv.DictWriter(text, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(member.row() for member in members)
+        writer.writerows(rows)
         write_file(self.path / RESULTS, text.getvalue().encode())
 
     def member_file(self, number: int) -> Path:
@@ -124,6 +126,10 @@ class SweepFolder:
         make_folder(self.path / MEMBERS)
         save_arrays(self.member_file(number), values, about)
 
+    def member_values(self, number: int) -> dict[str, Array]:
+        """The weights of a member that is kept."""
+        return load_arrays(self.member_file(number))[0]
+
     def keep_only(self, numbers: set[int]) -> None:
         """Deletes the weights of all other members; what keeps them must be saved before."""
         wanted = {self.member_file(number).name for number in numbers}
@@ -131,12 +137,16 @@ class SweepFolder:
             if file.name not in wanted:
                 file.unlink()
 
-    def save_best(self, member: Member) -> Path:
-        """Writes a member as a run's folder, from its saved weights; returns the path."""
+    def save_best(self, member: Member, described: Mapping[str, Any], graph: bytes | None) -> Path:
+        """Writes a member as a run's folder, from its saved weights; returns the path.
+
+        described: with its inference graph, if `graph` has it.
+        """
         path = self.path / BEST
         make_folder(path)
-        values, about = load_arrays(self.member_file(member.number))
-        save_arrays(path / MODEL, values, about)
+        save_arrays(path / MODEL, self.member_values(member.number), described)
+        if graph is not None:
+            write_file(path / GRAPH_FILE, graph)
         write_file(path / CONFIG, config_text({**member.config.to_dict(), "output": str(path)}).encode())
         own = [record for record in self.curves() if record["member"] == member.number]
         write_file(path / METRICS, b"".join(json.dumps(record).encode() + b"\n" for record in own))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from scheduler.batches.sources import BatchSource, DatasetBatches, OnReady, WholeRounds
-from tensorbow.data import ImageDataset, RoundRecipes
+from tensorbow.data import RoundRecipes, TrainingData
 
 
 class MemberBatches:
     """Source of an engine's batches, each made as `DatasetBatches` makes those of one replica alone."""
 
-    def __init__(self, dataset: ImageDataset, batch_size: int, places: int, depth: int):
+    def __init__(self, dataset: TrainingData, batch_size: int, places: int, depth: int):
         """depth: launches held ready."""
         self.dataset, self.batch_size, self.depth, self.replicas = dataset, batch_size, depth, places
         self.steps_per_launch = 1

@@ -1,58 +1,87 @@
-"""Splits of a sweep's data set, and evaluation of its members on them."""
+"""Splits of a sweep's data, and evaluation of its members on them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 from scheduler.sweeps.members import Member
 from scheduler.training.config import TrainingConfig
 from scheduler.training.evaluation import Evaluation, Evaluator
-from tensorbow.data import load
+from scheduler.training.inference_graph import description_of, stored_inference
+from scheduler.training.run_data import load_data
+from tensorbow.data import TrainingData
 from tensorbow.devices import get_device, usable_cores
-from tensorbow.models import get_model
 from tensorbow.specs import Array
 
 
 class SweepData:
     """Training, validation and test split; members are chosen by the second, and tested on the third."""
 
-    def __init__(self, config: TrainingConfig, say: Callable[[str], None]):
-        """Raises what loading the data set raises."""
-        self.train, test = load(config.dataset, config.data_dir)
-        model, device = get_model(config.model), get_device(config.devices[0])
-        self._test = Evaluator(model, test, device, usable_cores())
-        self._validation = self._test
-        self._tests_validate = True
+    def __init__(self, config: TrainingConfig, data: Any, data_name: str, say: Callable[[str], None]):
+        """data: given by a program, instead of the options, under this name.
 
-    def validate(self, models: Sequence[dict[str, Array]]) -> list[Evaluation]:
-        """Evaluates members on the validation split."""
-        return [self._evaluated(self._validation, values) for values in models]
+        Raises what loading the data raises.
+        """
+        splits = load_data(config, data, say)
+        self.train, self._name = splits.train, data_name
+        self.has_validation = splits.validation is not None
+        self._splits = {"validation": splits.evaluated, "test": splits.test}
 
-    def test(self, models: Sequence[dict[str, Array]]) -> list[Evaluation]:
-        """Evaluates members on the test split."""
-        return [self._evaluated(self._test, values) for values in models]
-
-    def _evaluated(self, evaluator: Evaluator, values: dict[str, Array]) -> Evaluation:
-        found = evaluator.evaluate(values)
-        assert found is not None  # nothing stops it
-        return found
+    def evaluators(self, config: TrainingConfig) -> MemberEvaluators:
+        """Evaluations of members of one model with its options."""
+        return MemberEvaluators(config, self._splits)
 
     def about(self, member: Member) -> dict[str, Any]:
-        """What a classifier must know about a member's weights."""
-        data = self.train
+        """What a trained model must know about a member's weights, beside its inference graph."""
         return {
-            "model": member.config.model,
-            "dataset": member.config.dataset,
-            "classes": data.classes,
-            "image_shape": list(data.image_shape),
-            "mean": data.mean,
-            "std": data.std,
+            **description_of(member.config, self.train, self._name),
             "round": member.rounds,
             "test_accuracy": member.figures.get("test_accuracy"),
         }
 
+    def described(self, member: Member) -> tuple[dict[str, Any], bytes | None]:
+        """`about`, of a user's model with its inference graph, as its code need not be there later."""
+        return (self.about(member), None) if member.config.source.is_ours else self.stored(member)
+
+    def stored(self, member: Member) -> tuple[dict[str, Any], bytes]:
+        """`about` with the inference graph, and this as a file."""
+        return stored_inference(self.about(member), member.config)
+
+
+class MemberEvaluators:
+    """Evaluates several members at a time, each in one thread."""
+
+    def __init__(self, config: TrainingConfig, splits: dict[str, TrainingData]):
+        device = get_device(config.devices[0])
+        self._free: dict[str, SimpleQueue[Evaluator]] = {}
+        self._all: list[Evaluator] = []
+        for split, data in splits.items():
+            self._free[split] = SimpleQueue()
+            for _ in range(usable_cores()):
+                evaluator = Evaluator(config.source, data, device, 1, config.model_options)
+                self._all.append(evaluator)
+                self._free[split].put(evaluator)
+
+    def evaluate(self, split: str, models: Sequence[dict[str, Array]]) -> list[Evaluation]:
+        """Loss and metrics of models on the split `validation` or `test`."""
+        free = self._free[split]
+
+        def evaluated(values: dict[str, Array]) -> Evaluation:
+            evaluator = free.get()
+            try:
+                found = evaluator.evaluate(values)
+                assert found is not None  # nothing stops it
+                return found
+            finally:
+                free.put(evaluator)
+
+        with ThreadPoolExecutor(usable_cores(), "tensorbow-evaluation") as pool:
+            return list(pool.map(evaluated, models))
+
     def close(self) -> None:
-        """Closes the evaluations."""
-        self._test.close()
-        self._validation.close()
+        """Closes the sessions; idempotent."""
+        while self._all:
+            self._all.pop().close()

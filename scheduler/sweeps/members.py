@@ -26,7 +26,6 @@ OUTSIDE = (
     "final_rate",
     "warmup_epochs",
 )
-FIGURES = ("loss", "accuracy", "validation_loss", "validation_accuracy", "test_loss", "test_accuracy")
 
 
 @dataclass
@@ -35,8 +34,8 @@ class Member:
 
     number: from 0. choices: values of the swept options. config: of its run alone.
     status: waiting, training, finished, stopped (by halving), or diverged. epochs: trained. figures: the last
-    ones, by name: loss and accuracy (mean over the last epoch's batches), and of evaluations
-    validation_loss, validation_accuracy, test_loss, test_accuracy. rounds: steps trained.
+    ones, by name: loss and metrics, as accuracy (mean over the last epoch's batches), and of evaluations
+    validation_loss, test_loss, validation_accuracy, ... rounds: steps trained.
     """
 
     number: int
@@ -61,7 +60,7 @@ class Member:
 
     def row(self) -> dict[str, Any]:
         """Row of `results.csv`."""
-        figures = {name: finite_or_none(self.figures.get(name)) for name in FIGURES}
+        figures = {name: finite_or_none(value) for name, value in self.figures.items()}
         return {
             "member": self.number,
             **self.choices,

@@ -10,6 +10,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import FLAG, Kind, number, whole
 
 DEFAULT_PLACES = 64  # on each device: launches of so many short steps cost the host little
+HELD_OUT = 0.1  # of the training examples, unless the options say something else
 ENSEMBLE_MEMBERS = 8  # at least, if so many trained to their end
 
 

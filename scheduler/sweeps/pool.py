@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +21,13 @@ from scheduler.sweeps.members import Member, bound_options
 from scheduler.training.classifier_step import build_step
 from scheduler.training.config import TrainingConfig
 from scheduler.training.schedule_choice import build_schedule
-from tensorbow.data import ImageDataset
+from tensorbow.data import TrainingData
 from tensorbow.devices import get_device
 from tensorbow.errors import ResourceExhaustedError
 from tensorbow.optimizers import Constant, Schedule
 from tensorbow.specs import Array
 
+LOSS = "loss"
 LAUNCH_S = 1.0  # seconds of a launch, after which a request to stop is heard
 TIMED_ROUNDS = 3  # the first ones prepare what later ones use
 Values = dict[str, Array]
@@ -33,22 +35,23 @@ OwnState = dict[str, list[list[Any]]]
 
 
 class EpochResult(NamedTuple):
-    """Means of a member's losses and of its training accuracy over the steps of an epoch."""
+    """Means of a member's losses and metrics over the steps of an epoch, by name."""
 
-    loss: float
-    accuracy: float
+    figures: dict[str, float]
     member: Member
     diverged: bool
 
 
 @dataclass
 class Place:
-    """A member in its place, and the sums of its current epoch. diverged_at: its step, or None."""
+    """A member in its place, and the sums of loss and metrics in its current epoch, by name.
+
+    diverged_at: the step whose loss or gradient was not finite, or None.
+    """
 
     member: Member
     schedule: Schedule
-    loss: float = 0.0
-    correct: float = 0.0
+    sums: dict[str, float] = field(default_factory=dict)
     diverged_at: int | None = None
 
 
@@ -64,7 +67,7 @@ class MemberPool:
     """
 
     def __init__(
-        self, config: TrainingConfig, dataset: ImageDataset, places: int, say: Callable[[str], None]
+        self, config: TrainingConfig, dataset: TrainingData, places: int, say: Callable[[str], None]
     ):
         """config: of any of the members. places: at most so many, and fewer where memory does not suffice.
 
@@ -100,6 +103,7 @@ class MemberPool:
     def _made(self, places: int, say: Callable[[str], None]) -> LearningEngine:
         config, devices = self._config, [get_device(name) for name in self._config.devices]
         program, specs = build_step(config, self._dataset, 1.0, bound_options(config))
+        self._names = [LOSS, *program.metrics]
         while True:
             counts = [places // len(devices) + (i < places % len(devices)) for i in range(len(devices))]
             on = [device for device, count in zip(devices, counts, strict=True) if count]
@@ -178,7 +182,7 @@ class MemberPool:
                 number = place.member.number
                 for name, value in self._engine.learners.values.replica_values(index).items():
                     arrays[f"{number}/{name}"] = value
-                places[str(number)] = [place.loss, place.correct, place.diverged_at]
+                places[str(number)] = [place.sums, place.diverged_at]
         return arrays, {"offset": self.offset, "places": places}
 
     def load(self, members: Sequence[Member], arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
@@ -189,7 +193,7 @@ class MemberPool:
             own.setdefault(int(number), {})[name] = value
         for member in members:
             place = self.add(member, own[member.number])
-            place.loss, place.correct, place.diverged_at = state["places"][str(member.number)]
+            place.sums, place.diverged_at = state["places"][str(member.number)]
         self.offset = state["offset"]
 
     # Training -------------------------------------------------------------------------------------
@@ -235,12 +239,12 @@ class MemberPool:
             member, steps = place.member, self.rounds_per_epoch
             if place.diverged_at is not None:
                 member.rounds, steps = place.diverged_at, place.diverged_at - member.epochs * steps
-            images = max(1, steps) * self._config.batch_size
+            figures = {name: total / max(1, steps) for name, total in place.sums.items()}
             diverged = place.diverged_at is not None
-            results.append(EpochResult(place.loss / max(1, steps), place.correct / images, member, diverged))
+            results.append(EpochResult(figures, member, diverged))
             member.epochs += not diverged
-            place.loss = place.correct = 0.0
-        return results
+            place.sums = {}
+        return sorted(results, key=lambda result: result.member.number)
 
     def request_stop(self) -> None:
         """Ends `train` after the current launch; callable from a signal handler."""
@@ -275,20 +279,15 @@ class MemberPool:
         return state
 
     def _sum(self, results: RoundResults) -> None:
-        """Adds losses and correct predictions in the order of rounds, as a run alone does."""
-        shape = (len(results.rounds), len(self.places))
-        losses = np.reshape(np.asarray(results.losses, np.float64), shape)
-        correct = np.reshape(np.asarray(results.metrics[0], np.float64), shape)
-        frozen = self._engine.frozen
+        """Adds losses and metrics in the order of rounds."""
+        shape, frozen = (len(results.rounds), len(self.places)), self._engine.frozen
+        every = results.losses, *results.metrics
+        columns = [np.reshape(np.asarray(each, np.float64), shape) for each in every]
         for index, place in enumerate(self.places):
-            if place is None:
-                continue
-            done = max(0, frozen.get(index, results.rounds.stop) - results.rounds.start)
-            for loss, right in zip(
-                losses[:done, index].tolist(), correct[:done, index].tolist(), strict=True
-            ):
-                place.loss += loss
-                place.correct += right
+            if place is not None:
+                done = max(0, frozen.get(index, results.rounds.stop) - results.rounds.start)
+                for name, column in zip(self._names, columns, strict=True):
+                    place.sums[name] = reduce(add, column[:done, index].tolist(), place.sums.get(name, 0.0))
 
     def close(self) -> None:
         """Closes the engine; idempotent."""

@@ -9,9 +9,8 @@ from statistics import fmean, median
 from typing import Any
 
 from scheduler.sweeps.members import FINISHED, Member
+from scheduler.sweeps.pool import LOSS
 from scheduler.sweeps.search_space import Choices
-
-LOSS = "loss"
 
 
 def headline(members: Sequence[Member]) -> str:

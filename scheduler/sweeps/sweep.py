@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from scheduler.decisions.halving import Score, SuccessiveHalving
-from scheduler.sweeps.folder import SweepFolder, read_options_file
-from scheduler.sweeps.member_data import SweepData
+from scheduler.sweeps.ensemble import export_ensemble
+from scheduler.sweeps.folder import ENSEMBLE, SweepFolder, read_options_file
+from scheduler.sweeps.member_data import MemberEvaluators, SweepData
 from scheduler.sweeps.members import (
     DIVERGED,
     ENDED,
@@ -25,9 +26,9 @@ from scheduler.sweeps.members import (
     members_of,
     ranked,
 )
-from scheduler.sweeps.options import DEFAULT_PLACES, ENSEMBLE_MEMBERS, SweepOptions
+from scheduler.sweeps.options import DEFAULT_PLACES, ENSEMBLE_MEMBERS, HELD_OUT, SweepOptions
 from scheduler.sweeps.pictures import draw_sweep
-from scheduler.sweeps.pool import MemberPool, draws_in_steps
+from scheduler.sweeps.pool import LOSS, MemberPool, draws_in_steps
 from scheduler.sweeps.search_space import (
     OF_RUNS,
     Range,
@@ -38,8 +39,10 @@ from scheduler.sweeps.search_space import (
 )
 from scheduler.sweeps.summary import ConfigurationSummary, headline, summaries
 from scheduler.training.classifier_step import build_step
+from scheduler.training.evaluation import Evaluation
 from scheduler.training.output_folders import first_output, numbered_folders
 from scheduler.training.precision import PrecisionSetting
+from scheduler.training.trainer import GIVEN
 from tensorbow.devices import get_device
 from tensorbow.errors import InvalidArgumentError
 
@@ -95,11 +98,12 @@ class Sweep:
         output: str | Path,
         *,
         resume: bool = False,
+        data: Any = None,
         say: Callable[[str], None] = lambda line: None,
     ):
         """base: options of `TrainingConfig` that all members share; `seed` is the first one.
 
-        say: called with lines about the progress.
+        data: see `Trainer`. say: called with lines about the progress.
         Raises InvalidArgumentError for options that are not allowed, and what `SweepFolder` and the data set
         raise.
         """
@@ -110,12 +114,12 @@ class Sweep:
                     f"{name}: expected none in a sweep, whose members are independent runs of one replica; "
                     "leave it out"
                 )
-        self.base = {**base, "replicas_per_device": 1}
+        self.base = {"validation_split": HELD_OUT, **base, "replicas_per_device": 1}
         config = with_choices(self.base, {})
+        self.data_name = config.data_name if data is None else GIVEN
         choices = configurations(grid, ranges, options.random, config.seed)
         self.members = members_of(self.base, choices, options.seeds)
         self.swept = [*dict.fromkeys(name for each in choices for name in each)]
-        self.pictures: list[Path] = []
         self._stopping = False
         self._pool: MemberPool | None = None
         self._halving = SuccessiveHalving(options.halving_epochs, options.halving_factor)
@@ -132,7 +136,7 @@ class Sweep:
         self._data: SweepData | None = None
         self.folder = SweepFolder(Path(output), described, resume)
         try:
-            self._data = SweepData(config, say)
+            self._data = SweepData(config, data, self.data_name, say)
             self._groups = self._grouped()
         except BaseException:
             self.close()
@@ -216,6 +220,7 @@ class Sweep:
         config = left[0].config
         places = min(self.options.at_once or DEFAULT_PLACES * len(config.devices), len(left))
         pool = self._pool = MemberPool(config, self.data.train, places, self._say)
+        evaluators = self.data.evaluators(config)
         try:
             begun = [member for member in left if member.status == TRAINING]
             if begun and self.folder.state is not None:
@@ -230,31 +235,31 @@ class Sweep:
                 if not pool.members:
                     return True
                 if pool.train():
-                    self._end_epoch(pool)
+                    self._end_epoch(pool, evaluators)
                 since = time.perf_counter() - self._saved
                 if self._stopping or since >= self.options.checkpoint_seconds:
                     self._save(number, pool)
             return False
         finally:
             self._pool = None
+            evaluators.close()
             pool.close()
 
-    def _end_epoch(self, pool: MemberPool) -> None:
+    def _end_epoch(self, pool: MemberPool, evaluators: MemberEvaluators) -> None:
         """Evaluates all members after their epoch; those that end leave their places."""
         results = pool.end_epoch()
         sound = [result.member for result in results if not result.diverged]
-        evaluations = self.data.validate([pool.values(member) for member in sound])
+        evaluations = evaluators.evaluate("validation", [pool.values(member) for member in sound])
         found = dict(zip([member.number for member in sound], evaluations, strict=True))
-        for loss, accuracy, member, diverged in results:
+        for figures, member, diverged in results:
             evaluation = found.get(member.number)
             if diverged or evaluation is None or not math.isfinite(evaluation.loss):
                 member.status = DIVERGED
-            member.figures = {"loss": loss, "accuracy": accuracy}
+            member.figures = dict(figures)
             if evaluation is not None:
-                member.figures["validation_loss"] = evaluation.loss
-                member.figures["validation_accuracy"] = evaluation.accuracy
+                member.figures |= figures_of("validation", evaluation)
         self.folder.add_curves(
-            {"member": member.number, "epoch": member.epochs, **member.figures} for _, _, member, _ in results
+            {"member": member.number, "epoch": member.epochs, **member.figures} for _, member, _ in results
         )
         trained = [member for member in sound if member.status != DIVERGED]
         for member in trained:
@@ -262,7 +267,8 @@ class Sweep:
                 member.status = FINISHED
         if self.options.halving:
             self._halve([member for member in trained if member.status == TRAINING])
-        self._let_go(pool, [member for _, _, member, _ in results if member.status in ENDED])
+        ended = [member for _, member, _ in results if member.status in ENDED]
+        self._let_go(pool, evaluators, ended)
         self._tell()
 
     def _halve(self, members: Sequence[Member]) -> None:
@@ -275,12 +281,12 @@ class Sweep:
             for number in self._halving.stopped(epoch, scores):
                 self.members[number].status = STOPPED
 
-    def _let_go(self, pool: MemberPool, ended: Sequence[Member]) -> None:
+    def _let_go(self, pool: MemberPool, evaluators: MemberEvaluators, ended: Sequence[Member]) -> None:
         """Tests members that have ended, keeps the weights of the best, and frees their places."""
         tested = [member for member in ended if member.status != DIVERGED]
         values = [pool.values(member) for member in tested]
-        for member, result in zip(tested, self.data.test(values), strict=True):
-            member.figures |= {"test_loss": result.loss, "test_accuracy": result.accuracy}
+        for member, result in zip(tested, evaluators.evaluate("test", values), strict=True):
+            member.figures |= figures_of("test", result)
         best = {member.number for member in self.kept}
         for member, own in zip(tested, values, strict=True):
             if member.number in best:
@@ -324,12 +330,23 @@ class Sweep:
             self.folder.keep_only({member.number for member in self.kept})
         self.folder.save_results(self.members, self.swept)
         if self.best is not None:
-            self.folder.save_best(self.best)
+            self.folder.save_best(self.best, *self.data.described(self.best))
+            if self.options.ensemble:
+                self._export_ensemble()
+
+    def draw(self) -> list[Path]:
+        """Draws the pictures, if matplotlib is installed; their files."""
         config = self.members[0].config
-        title = (
-            f"{config.model} on {config.dataset}, {len(self.members):,} members, batch {config.batch_size}"
-        )
-        self.pictures = draw_sweep(self.members, self.folder.curves(), self.swept, self.folder.path, title)
+        what = f"{config.source.name} on {self.data_name}"
+        title = f"{what}, {len(self.members):,} members, batch {config.batch_size}"
+        return draw_sweep(self.members, self.folder.curves(), self.swept, self.folder.path, title)
+
+    def _export_ensemble(self) -> None:
+        """Writes the mean of the probabilities of the members that are kept as an exported model."""
+        members = self.kept
+        stored = [self.data.stored(member) for member in members]
+        values = [self.folder.member_values(member.number) for member in members]
+        export_ensemble(self.folder.path / ENSEMBLE, stored, values)
 
     def best_lines(self) -> list[str]:
         """What there is to say of the best member: its choices, and its figures on each split."""
@@ -356,8 +373,6 @@ class Sweep:
 
     def close(self) -> None:
         """Frees memory and unlocks the folder; idempotent."""
-        if self._data is not None:
-            self._data.close()
         self._precision.close()
         self.folder.close()
 
@@ -366,6 +381,12 @@ class Sweep:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def figures_of(split: str, evaluation: Evaluation) -> dict[str, float]:
+    """Loss and metrics of an evaluation by name, such as validation_accuracy."""
+    figures = {LOSS: evaluation.loss, **evaluation.metrics}
+    return {f"{split}_{name}": value for name, value in figures.items()}
 
 
 def text_of(member: Member) -> str:

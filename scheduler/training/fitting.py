@@ -127,13 +127,13 @@ def fit(
     config = TrainingConfig.from_dict(given)
     shown = TrainingProgress.on_standard_output() if progress else TrainingProgress()
     with Trainer(config, shown, data=arrays, callbacks=callbacks) as trainer:
-        with _stopped_by_interrupt(trainer.request_stop):
+        with stopped_by_interrupt(trainer.request_stop):
             result = trainer.train()
         return FittedModel(trainer, result)
 
 
 @contextmanager
-def _stopped_by_interrupt(stop: Callable[[], None]) -> Iterator[None]:
+def stopped_by_interrupt(stop: Callable[[], None]) -> Iterator[None]:
     """Context in which the first Ctrl-C calls `stop`, in the main thread of a program without a handler."""
     usual = signal.default_int_handler
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) != usual:

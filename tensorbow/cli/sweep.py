@@ -23,6 +23,7 @@ from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import (
     MODELS_HELP,
     RUN_OPTIONS,
+    ModelCommand,
     PathOption,
     add_options,
     given_options,
@@ -35,11 +36,11 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.training import TrainingProgress
 
 SWEEP_OPTIONS = options_of(SweepOptions)
-MEMBER_OPTIONS = [name for name in RUN_OPTIONS if name not in (*OF_RUNS, "model")]
+MEMBER_OPTIONS = [name for name in RUN_OPTIONS if name not in (*OF_RUNS, "model", "model_options")]
 MOST_ROWS = 20
 
 
-@click.command(epilog=MODELS_HELP)
+@click.command(cls=ModelCommand, epilog=MODELS_HELP)
 @click.argument("model", required=False, metavar="[MODEL]")
 @click.option(
     "--grid",
@@ -106,7 +107,7 @@ def sweep(
     examples is printed. A member that diverges ends alone. Ctrl-C saves a checkpoint; --resume goes on, also
     after a kill.
     """
-    given = given_options(context, [*MEMBER_OPTIONS, "model"])
+    given = given_options(context, [*MEMBER_OPTIONS, "model", "model_options"])
     own = given_options(context, SWEEP_OPTIONS)
     from_file = {} if config_file is None else read_config(config_file)
     base = {**{name: value for name, value in from_file.items() if name not in OF_RUNS}, **given}
@@ -160,7 +161,7 @@ def _show(console: Console, sweep: Sweep, finished: bool) -> None:
     console.print(table)
     if len(found) > MOST_ROWS:
         line(f"and {len(found) - MOST_ROWS:,} more configurations in {sweep.folder.path / RESULTS}")
-    for picture in sweep.pictures:
+    for picture in sweep.draw():
         line(f"picture        {picture}")
     if sweep.best is not None:
         for text in sweep.best_lines():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -317,6 +318,23 @@ CALLS: Mapping[str, Call] = {
             "progress": "flag",
         },
         takes={"callbacks": frozenset({"empty list"})},
+    ),
+    "sweep": Call(
+        lambda: {
+            **{"model": "logreg", "data": "synthetic", "grid": {"learning_rate": [0.01]}, "epochs": 1},
+            **{"output": str(Path(folder()) / "sweep"), "progress": False},
+        },
+        {
+            "model": "anything",
+            "data": "anything",
+            "grid": "object",
+            "ranges": "object",
+            "random": "anything",
+            "seeds": "anything",
+            "output": "text or none",
+            "resume": "flag",
+            "progress": "flag",
+        },
     ),
     "Trainer": Call(
         lambda: {"config": tb.TrainingConfig(model="logreg", dataset="synthetic")},

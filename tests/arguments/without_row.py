@@ -78,6 +78,8 @@ WITHOUT_ROW = frozenset(
         "KernelCall",
         "LearningEngine.add_program",
         "LearningEngine.executables_of",
+        "LearningEngine.freeze",
+        "RoundRecipes.side_by_side",
         "LearningEngine.resize",
         "Model.logits",
         "NodeSpec",

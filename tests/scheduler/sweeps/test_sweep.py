@@ -36,7 +36,7 @@ def require_bits_of_runs_alone(sweep, folder):
         for name, value in alone.items():
             np.testing.assert_array_equal(own[name], value, err_msg=f"{member.choices}: {name}")
         assert described["round"] == about["round"]
-        assert member.figures["test_accuracy"] == result.test_accuracy
+        assert member.figures["test_accuracy"] == result.metrics["test_accuracy"]
 
 
 @pytest.mark.sampled(3)
@@ -103,7 +103,7 @@ def test_a_sweep_that_is_asked_to_stop_within_an_epoch_goes_on_with_the_same_bit
     with sweep("whole", **options) as running:
         assert running.run()
     whole = MemberPool._sum
-    for stops in (2, 7, 3):
+    for stops in (2, 4):
         with sweep("stopped", resume=stops != 2, **options) as running:
             left = [stops]
 
@@ -137,15 +137,14 @@ def test_halving_gives_the_places_of_the_worst_to_new_members(sweep, tmp_path):
     base = {"epochs": 9}
     with sweep(grid={"learning_rate": rates}, base=base, halving=True, at_once=3) as running:
         assert running.run()
-        by_status = {
-            status: [m for m in running.members if m.status == status] for status in ("stopped", "finished")
-        }
-        assert len(by_status["stopped"]) + len(by_status["finished"]) == len(rates)
-        assert by_status["stopped"] and by_status["finished"]
-        assert {member.epochs for member in by_status["stopped"]} <= {1, 3}
-        assert {member.epochs for member in by_status["finished"]} == {9}
+        stopped = [member for member in running.members if member.status == "stopped"]
+        finished = [member for member in running.members if member.status == "finished"]
+        assert len(stopped) + len(finished) == len(rates)
+        assert stopped
+        assert {member.epochs for member in stopped} <= {1, 3}
+        assert {member.epochs for member in finished} == {9}
         # What a member is compared with does not change its bits.
-        running.members[:] = by_status["finished"]
+        running.members[:] = finished
         require_bits_of_runs_alone(running, tmp_path)
 
 

@@ -1,0 +1,84 @@
+"""Export of several members as one model, whose probabilities are the mean of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from scheduler.training.evaluation import ACCURACY
+from tensorbow.errors import InvalidArgumentError, UnimplementedError
+from tensorbow.graph import Graph, GraphDef, Tensor
+from tensorbow.ops.control import identity, placeholder
+from tensorbow.ops.elementwise import add, equal, log, maximum, multiply
+from tensorbow.ops.importing import import_graph_def
+from tensorbow.ops.losses import sparse_softmax_cross_entropy_with_logits
+from tensorbow.ops.reductions import argmax, reduce_mean
+from tensorbow.ops.selection import cast
+from tensorbow.specs import Array, float32, int64
+from tensorbow.training import save_model
+
+PROBABILITIES, LEAST = "probabilities", 1.2e-38  # the smallest normal float32, as log(0) is no number
+
+
+def export_ensemble(
+    folder: Path,
+    stored: Sequence[tuple[Mapping[str, Any], bytes]],
+    values: Sequence[Mapping[str, Array]],
+) -> str:
+    """Writes a folder as `export` does; returns its path.
+
+    stored: of each member the description with its inference graph, and that graph. The logits are the
+    logarithms of the mean probabilities.
+    Raises InvalidArgumentError for fewer than two members, UnimplementedError for models that predict no
+    classes.
+    """
+    if len(stored) < 2:
+        raise InvalidArgumentError(
+            f"ensemble: expected at least two members that trained to their end, got {len(stored)}"
+        )
+    about, described = stored[0][0], stored[0][0]["graph"]
+    if PROBABILITIES not in described["outputs"]:
+        raise UnimplementedError(f"ensemble: {about['model']} predicts no classes; leave it out")
+    variables: dict[str, Array] = {}
+    with Graph().as_default():
+        inputs = _inputs_like(GraphDef.from_json(stored[0][1]), described["inputs"])
+        each: list[Tensor] = []
+        for number, ((own, text), weights) in enumerate(zip(stored, values, strict=True)):
+            scope, fed = f"member{number}", own["graph"]["inputs"].items()
+            found: Any = import_graph_def(
+                GraphDef.from_json(text),
+                input_map={tensor: inputs[name] for name, tensor in fed},
+                return_elements=[own["graph"]["outputs"][PROBABILITIES]],
+                name=scope,
+            )
+            each += found
+            variables |= {f"{scope}/{name}": value for name, value in weights.items()}
+        outputs = _outputs_of(each, inputs[described["signature"]["labels"]])
+        signature = {**described["signature"], "outputs": "logits", "metrics": [ACCURACY]}
+        kept = {name: value for name, value in about.items() if name != "graph"}
+        about = {**kept, "test_accuracy": None, "members": len(stored), "signature": signature}
+        return save_model(folder, inputs, outputs, variables, about)
+
+
+def _inputs_like(graph_def: GraphDef, names: Mapping[str, str]) -> dict[str, Tensor]:
+    """Placeholders like those of a graph, by their names in the description."""
+    with Graph().as_default():
+        elements: Any = import_graph_def(graph_def, name="", return_elements=[*names.values()])
+        specs = [tensor.spec for tensor in elements]
+    pairs = zip(names, specs, strict=True)
+    return {name: placeholder(spec.dtype, spec.shape, name=name) for name, spec in pairs}
+
+
+def _outputs_of(each: Sequence[Tensor], labels: Tensor) -> dict[str, Tensor]:
+    mean = identity(multiply(reduce(add, each), 1 / len(each)), name=PROBABILITIES)
+    logits = log(maximum(mean, LEAST), name="logits")
+    losses = sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    right = cast(equal(argmax(mean, 1, output_type=int64), labels), float32)
+    return {
+        "loss": reduce_mean(losses, name="loss"),
+        ACCURACY: reduce_mean(right, name=ACCURACY),
+        "logits": logits,
+        PROBABILITIES: mean,
+    }
