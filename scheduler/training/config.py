@@ -62,6 +62,7 @@ from tensorbow.kinds import FLAG, TEXT, Kind, number, whole
 from tensorbow.models import ModelSource, find_model
 
 NEWER: dict[str, Any] = {
+    "optimizer": "momentum",
     "model_options": {},
     "optimizer_options": {},
 }  # options that old checkpoints lack, where not None
