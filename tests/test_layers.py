@@ -122,6 +122,7 @@ BY_NAME = {
     "tensorbow.user_code": "files and modules of users",
     "tensorbow.data.tables": "pyarrow, which has no types and need not be installed",
     "tensorbow.shadowing": "the facade's table of names of upper layers",
+    "tensorbow.data.text": "Python's documentation, which need not be installed",
     "tensorbow.data.digits": "scikit-learn, which has no types and need not be installed",
     "tensorbow.devices.cupy_runtime": "CuPy, which need not be installed",
     "tensorbow.devices.cuda_libraries": "NVIDIA's packages, which need not be installed",

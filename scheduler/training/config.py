@@ -62,6 +62,7 @@ from tensorbow.kinds import FLAG, TEXT, Kind, number, whole
 from tensorbow.models import ModelSource, find_model
 
 NEWER: dict[str, Any] = {
+    "optimizer": "momentum",
     "model_options": {},
     "optimizer_options": {},
 }  # options that old checkpoints lack, where not None
@@ -249,7 +250,7 @@ class TrainingConfig:
     clear_velocity: bool = same_option(
         Synchronisation, "clear_velocity", ignored=lambda run: _unaveraged(run) or _without_restart(run)
     )
-    optimizer: str = option("momentum", "Optimiser of each replica.", choices=OPTIMIZERS, fixed=True)
+    optimizer: str = option(None, "Optimiser of each replica.", choices=OPTIMIZERS, of_model=True, fixed=True)
     optimizer_options: tuple[tuple[str, Any], ...] = option(
         (),
         "Further options of the optimiser, NAME=VALUE pairs separated by commas, as beta2=0.99,epsilon=1e-6 "
@@ -271,12 +272,13 @@ class TrainingConfig:
         None, "Learning rate of each replica.", POSITIVE, shown=DEFAULT_RATES
     )
     schedule: str = option(
-        "piecewise",
+        None,
         "Course of the learning rate over all epochs: piecewise follows --learning-rate-drops; cosine, "
         "exponential and polynomial (a line) fall to --final-rate; one_cycle rises for 30 % of the run from "
         "a 25th and then falls. It means the same for any number of replicas. Averaging restarts only at the "
         "drops of piecewise.",
         choices=SCHEDULES,
+        of_model=True,
     )
     learning_rate_drops: tuple[tuple[int, float], ...] = option(
         None,
@@ -459,6 +461,8 @@ class TrainingConfig:
             raise InvalidArgumentError(
                 f"data: expected without dataset {self.dataset}; leave one of them out"
             )
+        if self.schedule is None and self.learning_rate_drops:
+            object.__setattr__(self, "schedule", "piecewise")
         for name, declared in options.items():
             if declared.of_model and getattr(self, name) is None and (name != "dataset" or self.data is None):
                 object.__setattr__(self, name, getattr(source.defaults, name))

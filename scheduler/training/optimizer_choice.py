@@ -37,6 +37,7 @@ OPTIMIZERS: Mapping[str, Callable[..., Optimizer]] = {
 }
 WITH_MOMENTUM = ("momentum", "nesterov")  # those that the option `momentum` is for
 _RATES = {"adam": 1e-3, "adamw": 1e-3, "rmsprop": 1e-3, "adagrad": 1e-2, "adadelta": 1.0}  # of one replica
+_MOMENTUM = 0.01  # of a model that has no rate for it
 _SGD = 10.0  # times the rate of momentum 0.9, whose steps add up to 1 / (1 - 0.9) gradients
 _GIVEN = ("learning_rate", "use_locking", "name", "use_nesterov", "weight_decay", "decay_all")
 DEFAULT_RATES = (
@@ -45,11 +46,17 @@ DEFAULT_RATES = (
 )
 
 
-def default_rate(optimizer: str, of_model: float, replicas: int) -> float:
-    """Default learning rate of each averaged replica. of_model: the model's for so many, with momentum."""
+def default_rate(optimizer: str, of_model: float, own: str, replicas: int) -> float:
+    """Default learning rate of each averaged replica.
+
+    of_model: the model's for so many replicas. own: the model's default optimiser, with which that is.
+    """
+    if optimizer == own:
+        return of_model
     if optimizer in _RATES:
         return float(_RATES[optimizer] * replicas**0.5)
-    return of_model * _SGD if optimizer == "sgd" else of_model
+    with_momentum = of_model if own in WITH_MOMENTUM else float(_MOMENTUM * replicas**0.5)
+    return with_momentum * _SGD if optimizer == "sgd" else with_momentum
 
 
 def options_of_optimizer(name: str) -> list[str]:

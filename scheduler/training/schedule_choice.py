@@ -61,7 +61,9 @@ class BatchSchedule(Schedule):
 def build_schedule(config: TrainingConfig, replicas: int, positions: RoundPositions) -> Schedule:
     """Learning rate by round: the configured one, or the default for this number of replicas."""
     of_model = config.source.default_learning_rate(config.model_options, replicas)
-    rate = config.learning_rate or default_rate(config.optimizer, of_model, replicas)
+    rate = config.learning_rate or default_rate(
+        config.optimizer, of_model, config.source.defaults.optimizer, replicas
+    )
     batches = positions.order.batches_per_epoch
     by_round: Schedule = Constant(rate)
     if config.schedule == "piecewise" and config.learning_rate_drops:

@@ -165,7 +165,9 @@ class ThroughputTuning:
     def _rate(self) -> float:
         """Learning rate of one replica, the lowest: the rate does not affect throughput."""
         of_model = self.config.source.default_learning_rate(self.config.model_options, 1)
-        return self.config.learning_rate or default_rate(self.config.optimizer, of_model, 1)
+        return self.config.learning_rate or default_rate(
+            self.config.optimizer, of_model, self.config.source.defaults.optimizer, 1
+        )
 
     # Limits -------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from tensorbow.errors import (
     TensorBowError,
 )
 from tensorbow.files import NewFile
-from tensorbow.models import MODEL_NAMES, MODELS, get_model
+from tensorbow.models import MODEL_NAMES, MODELS, ResNet, get_model
 from tensorbow.pictures import FORMATS, require_matplotlib
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -137,9 +137,11 @@ def _shown(value: Any) -> str:
 
 
 def _family(names: list[str]) -> str:
-    """Joins names of models; "resnets" stands for all resnets."""
-    residual = [name for name in MODELS if name.startswith("resnet")]
-    return "resnets" if names == residual else ", ".join(names)
+    """Joins names of models; all resnets of 6n+2 layers are one."""
+    family = [name for name in MODELS if isinstance(get_model(name), ResNet)]
+    if set(family) <= set(names):
+        names = ["resnets of 6n+2 layers", *(name for name in names if name not in family)]
+    return ", ".join(names)
 
 
 def given_options(context: click.Context, names: Collection[str] = RUN_OPTIONS) -> dict[str, Any]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from tensorbow.data.array_dataset import TrainingData
 from tensorbow.data.cifar10 import load_cifar10
 from tensorbow.data.digits import load_digits
-from tensorbow.data.image_dataset import ImageDataset
 from tensorbow.data.mnist import load_mnist
 from tensorbow.data.synthetic import load_synthetic
+from tensorbow.data.text import load_text
 from tensorbow.errors import AlreadyExistsError, NotFoundError
 from tensorbow.kinds import AsPath, Function, Text, checked
 
-Loader = Callable[[str | os.PathLike[str] | None], tuple[ImageDataset, ImageDataset]]
+Loader = Callable[[str | os.PathLike[str] | None], tuple[TrainingData, TrainingData]]
 """(data folder or None) -> (training split, test split)."""
 
 DEFAULT_DATASET = "digits"
@@ -23,9 +24,10 @@ DATASETS: dict[str, Loader] = {
     "mnist": load_mnist,
     "cifar10": load_cifar10,
     "synthetic": load_synthetic,
+    "text": load_text,
 }
 
-WITHOUT_FILES = frozenset({"digits", "synthetic"})
+WITHOUT_FILES = frozenset({"digits", "synthetic", "text"})
 """Data sets that read no files of a data folder."""
 
 
@@ -38,7 +40,7 @@ def register_dataset(name: Text, loader: Function) -> None:
 
 
 @checked
-def load(name: Text = DEFAULT_DATASET, data_dir: AsPath | None = None) -> tuple[ImageDataset, ImageDataset]:
+def load(name: Text = DEFAULT_DATASET, data_dir: AsPath | None = None) -> tuple[TrainingData, TrainingData]:
     """Loads the training and the test split of data set `name`; the split does not depend on a run's seed.
 
     data_dir: folder of its files; None uses the environment variable TENSORBOW_DATA. Raises NotFoundError

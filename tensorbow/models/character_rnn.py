@@ -19,7 +19,7 @@ class CharacterRNN(Model):
     """Recurrent layers over the embedded symbols of a sequence; predicts the next symbol at each step."""
 
     name = "char-rnn"
-    defaults = Defaults(dataset="text", learning_rate=0.5, batch_size=16, epochs=5)
+    defaults = Defaults(dataset="text", learning_rate=3e-3, epochs=5, optimizer="adam", schedule="cosine")
 
     @checked
     def __init__(

@@ -25,7 +25,7 @@ EXPANSION = 4  # output channels of a bottleneck for each channel of its 3x3 con
 class ImageNetResNet(Model):
     """ResNet with a 7x7 stem and four stages; blocks are bottlenecks in networks of 50 layers and more."""
 
-    defaults = Defaults(learning_rate=0.01, weight_decay=1e-4, epochs=15)
+    defaults = Defaults(learning_rate=0.01, weight_decay=1e-4, epochs=5, schedule="cosine")
 
     @checked
     def __init__(self, depth: Positive = 50):

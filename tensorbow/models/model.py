@@ -68,7 +68,7 @@ class Defaults:
     """Default options of a training run for a model.
 
     learning_rate: for a single replica; see `Model.default_learning_rate`.
-    learning_rate_drops: (epoch, factor) pairs, as in `TrainingConfig`.
+    learning_rate_drops: (epoch, factor) pairs, as in `TrainingConfig`. optimizer, schedule: by name.
     """
 
     learning_rate: PositiveNumber
@@ -77,6 +77,8 @@ class Defaults:
     learning_rate_drops: Drops = ()
     weight_decay: NonNegative = 0.0
     epochs: Positive = 15
+    optimizer: Text = "momentum"
+    schedule: Text = "piecewise"
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -192,7 +194,7 @@ def token_steps(tokens: Tensor) -> int:
     dims = tokens.spec.shape
     if dims is None or len(dims) != 2 or dims[1] is None or tokens.dtype not in (int32, int64, uint8):
         raise InvalidArgumentError(
-            f"expected tokens to be whole numbers [batch, steps] of known steps, got {tokens.spec}; this model "
-            "is for sequences of symbols, as of the data set text"
+            f"expected tokens to be whole numbers [batch, steps] of known steps, got {tokens.spec}; the "
+            "model is for sequences of symbols, as of the data set text"
         )
     return dims[1]

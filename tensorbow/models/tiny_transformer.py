@@ -15,7 +15,7 @@ class TinyTransformer(Model):
     """Transformer over the symbols of a sequence; predicts the next symbol at each step."""
 
     name = "transformer-tiny"
-    defaults = Defaults(dataset="text", learning_rate=0.1, batch_size=16, epochs=5)
+    defaults = Defaults(dataset="text", learning_rate=1.5e-3, epochs=5, optimizer="adam", schedule="cosine")
 
     @checked
     def __init__(

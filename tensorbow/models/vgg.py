@@ -23,7 +23,7 @@ CHANNELS = (64, 128, 256, 512, 512)
 class VGG(Model):
     """VGG: stages of 3x3 convolutions, each halving the picture by max pooling."""
 
-    defaults = Defaults(learning_rate=0.01, weight_decay=5e-4, epochs=15)
+    defaults = Defaults(learning_rate=0.01, weight_decay=5e-4, epochs=5, schedule="cosine")
 
     @checked
     def __init__(self, depth: Positive = 11):

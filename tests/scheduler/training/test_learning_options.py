@@ -32,8 +32,21 @@ def test_every_optimiser_learns_at_its_default_rate(
     run(output=tmp_path / "run", optimizer=name, epochs=4)
     losses = [record["loss"] for record in metrics(tmp_path / "run")]
     assert losses[-1] < 0.8 * losses[0] < 0.8 * 3
-    assert default_rate("sgd", 0.1, 4) == pytest.approx(1.0)
-    assert default_rate("adam", 0.1, 4) == pytest.approx(0.002)
+    assert default_rate("sgd", 0.1, "momentum", 4) == pytest.approx(1.0)
+    assert default_rate("adam", 0.1, "momentum", 4) == pytest.approx(0.002)
+    assert default_rate("adam", 0.1, "adam", 4) == 0.1  # the model's own
+    assert default_rate("nesterov", 0.1, "adam", 4) == pytest.approx(0.02)
+
+
+def test_models_have_their_own_optimiser_and_schedule() -> None:
+    config = TrainingConfig(model="char-rnn")
+    assert (config.optimizer, config.schedule, config.dataset) == ("adam", "cosine", "text")
+    positions = RoundPositions(BatchOrder(64, 16, 0), 4)
+    assert build_schedule(config, 4, positions)(0) == pytest.approx(2 * 3e-3)
+    other = TrainingConfig(model="char-rnn", optimizer="momentum", learning_rate_drops=((1, 0.5),))
+    assert (other.optimizer, other.schedule) == ("momentum", "piecewise")
+    assert build_schedule(other, 4, positions)(0) == pytest.approx(0.02)
+    assert (TrainingConfig().optimizer, TrainingConfig().schedule) == ("momentum", "piecewise")
 
 
 CURVES: dict[str, tuple[dict[str, Any], Callable[[float], float]]] = {
