@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
-from scheduler.training.trained_classifier import Classifier
+from scheduler.training.trained_model import TrainedModel
 from tensorbow.compiler.prune import prune
 from tensorbow.errors import InternalError, InvalidArgumentError
 from tensorbow.files import write_file
@@ -18,6 +18,7 @@ from tensorbow.interop.onnx import op_writers  # noqa: F401 - registers what it 
 from tensorbow.interop.onnx.graph_writer import GraphWriter
 from tensorbow.interop.onnx.model_file import import_onnx
 from tensorbow.kinds import AsPath, checked, whole
+from tensorbow.nest import flatten
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime import Session
 from tensorbow.specs import Array
@@ -43,7 +44,7 @@ def export(
     source: the folder of a run or of a saved model, a `tb.train.SavedModel`, or a `tb.Graph`, for which
         `inputs` and `outputs` are dictionaries of tensors by name, and `values` is the session, or arrays by
         the names of the variables.
-    outputs: of a saved model, the names of those wanted; by default all that do not need its `labels`.
+    outputs: of a saved model, the names of those wanted; by default all that do not need labels.
 
     Inputs and outputs have the layout of the graph; an axis 0 of unknown extent becomes the symbol `batch`.
     Raises UnimplementedError that lists all operations without a counterpart, the errors of loading
@@ -62,18 +63,20 @@ def export(
         with SavedModel(path) as saved:
             return _of_saved(saved, outputs, Path(file), opset)
     with tempfile.TemporaryDirectory() as folder:
-        with Classifier(path) as trained:
+        with TrainedModel(path) as trained:
             trained.export(folder)
         with SavedModel(folder) as saved:
             return _of_saved(saved, outputs, Path(file), opset)
 
 
 def _of_saved(saved: SavedModel, wanted: Any, file: Path, opset: int) -> str:
-    labels = saved.inputs.get("labels")
+    given = set(saved.inputs.values())
+    names = (saved.about.get("signature") or {"labels": "labels"}).get("labels")
+    labels = {saved.inputs[name] for name in flatten(names) if name in saved.inputs}
     chosen: dict[str, Tensor] = {}
     for name, tensor in saved.outputs.items():
-        needed = prune([tensor.op], list(saved.inputs.values()))
-        of_labels = labels is not None and any(labels in op.inputs for op in needed)
+        needed = prune([tensor.op], given)
+        of_labels = any(labels.intersection(op.inputs) for op in needed)
         if name in wanted if wanted is not None else not of_labels:
             chosen[name] = tensor
     missing = [name for name in wanted or () if name not in saved.outputs]
