@@ -17,26 +17,38 @@ from tensorbow.graph import Graph, Tensor
 from tensorbow.interop.onnx import op_writers  # noqa: F401 - registers what it writes
 from tensorbow.interop.onnx.graph_writer import GraphWriter
 from tensorbow.interop.onnx.model_file import import_onnx
-from tensorbow.kinds import AsPath, checked, whole
+from tensorbow.kinds import PATH, TEXT, AsPath, checked, instance, sequence, whole
 from tensorbow.nest import flatten
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime import Session
 from tensorbow.specs import Array
 from tensorbow.training import SavedModel
-from tensorbow.training.graph_files import GRAPH
+from tensorbow.training.graph_files import GRAPH, TENSORS, Tensors
 
 Opset: TypeAlias = Annotated[int, whole(18, 24)]
+ExportSource: TypeAlias = Annotated[
+    Any,
+    instance(Graph, SavedModel, expected="a tb.Graph, a tb.train.SavedModel, the folder of one or of a run")
+    | PATH,
+]
+Wanted: TypeAlias = Annotated[
+    Any,
+    TENSORS | sequence(TEXT, "names of outputs"),
+]
+VariableValues: TypeAlias = Annotated[
+    Any, instance(Session, Mapping, expected="a session, or a dictionary of arrays by variables' names")
+]
 IR_VERSION = 10  # of opset 20 to 22; readable by all versions of onnxruntime since 1.18
 
 
 @checked
 def export(
-    source: Any,
+    source: ExportSource,
     file: AsPath,
     *,
-    inputs: Any = None,
-    outputs: Any = None,
-    values: Any = None,
+    inputs: Tensors | None = None,
+    outputs: Wanted | None = None,
+    values: VariableValues | None = None,
     opset: Opset = 20,
 ) -> str:
     """Writes an inference graph with its weights as an ONNX file; returns the path.
@@ -51,7 +63,7 @@ def export(
     `source`, and FailedPreconditionError without the package onnx.
     """
     if isinstance(source, Graph):
-        if not isinstance(inputs, Mapping) or not isinstance(outputs, Mapping) or values is None:
+        if inputs is None or not isinstance(outputs, Mapping) or not outputs or values is None:
             raise InvalidArgumentError(
                 "onnx.export: a graph needs inputs={name: tensor}, outputs={name: tensor} and values=session"
             )
@@ -137,10 +149,6 @@ def _values(values: Any, variables: list[Tensor]) -> dict[str, Array]:
     names = [tensor.op.name for tensor in variables]
     if isinstance(values, Mapping):
         return {name: np.asarray(values[name]) for name in names if name in values}
-    if not isinstance(values, Session):
-        raise InvalidArgumentError(
-            f"onnx.export: expected values to be a session, or arrays by name, got {type(values).__name__}"
-        )
     return dict(zip(names, values.run(variables), strict=True)) if names else {}
 
 

@@ -32,8 +32,8 @@ class OnnxClassifier:
     def __call__(self, inputs: Any, labels: Any, training: bool) -> ModelOutputs:
         """Cross-entropy and accuracy of logits `[batch, classes]`, or the mean squared error of float labels.
 
-        inputs: a tensor, or several in a tuple or by name. Raises InvalidArgumentError for an output that does
-        not fit the labels, and the errors of `OnnxModel`.
+        inputs: a tensor, or several in a tuple or by name. Raises InvalidArgumentError for an output that
+        does not fit the labels, and the errors of `OnnxModel`.
         """
         parts = (
             inputs if isinstance(inputs, (list, tuple)) else () if isinstance(inputs, Mapping) else [inputs]
