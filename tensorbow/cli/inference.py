@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 import numpy as np
@@ -259,16 +260,33 @@ def evaluate(
     type=PathOption(path_type=Path),
     metavar="DIR",
     show_default="MODEL/export, MODEL/export-replicaN or MODEL/export-ema",
-    help="Folder for the graph and its variables.",
+    help="Folder for the graph and its variables; a file with onnx, by default with the ending .onnx.",
+)
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["saved-model", "onnx"]),
+    default="saved-model",
+    show_default=True,
+    help="A folder for tb.train.SavedModel, or one ONNX file (needs tensorbow[onnx]).",
 )
 @replica_option
 @ema_option
-def export(model: Path, output: Path | None, replica: int | None, ema: bool) -> None:
+def export(model: Path, output: Path | None, kind: str, replica: int | None, ema: bool) -> None:
     """Write a model for inference, by default the central one: its graph as JSON, and its variables.
 
-    predict, evaluate and tb.train.SavedModel load it without the code of the model.
+    predict, evaluate and tb.train.SavedModel load it without the code of the model. With --format onnx it is
+    a file for onnxruntime and others, with the outputs that need no labels.
     """
     which = "export-ema" if ema else "export" if replica is None else f"export-replica{replica}"
     with TrainedModel(model, replica=replica, ema=ema) as classifier:
         folder = output if output is not None else (model if model.is_dir() else model.parent) / which
-        click.echo(classifier.export(folder))
+        if kind == "saved-model":
+            click.echo(classifier.export(folder))
+            return
+        import tensorbow.interop.onnx as onnx_files
+
+        file = output if output is not None else folder.with_suffix(".onnx")
+        require_writable("--output", file)
+        with TemporaryDirectory() as temporary:
+            click.echo(onnx_files.export(classifier.export(temporary), file))

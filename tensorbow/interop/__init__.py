@@ -6,8 +6,12 @@ never, and the modules here on first use.
 """
 
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from tensorbow.missing_names import no_attribute as _no_attribute
+
+if TYPE_CHECKING:
+    from tensorbow.interop import onnx, torch
 
 _LATER = ("onnx", "torch")
 
@@ -29,4 +33,4 @@ def __dir__() -> list[str]:
     return sorted(_LATER)
 
 
-__all__: list[str] = []
+__all__ = ["onnx", "torch"]

@@ -20,13 +20,13 @@ from tensorbow.array_likes import as_array
 from tensorbow.errors import DataLossError, InvalidArgumentError
 from tensorbow.files import read_file, write_file
 from tensorbow.graph import Operation, Tensor
-from tensorbow.kinds import TEXT, AsPath, Flag, Kind, RefusedError, checked, instance, sequence, whole
+from tensorbow.kinds import PATH, TEXT, AsPath, Flag, Kind, RefusedError, checked, instance, sequence, whole
 from tensorbow.ops.depthwise import DepthwiseConv2dNative
 from tensorbow.ops.matmul import BatchMatMulV2, MatMul
 from tensorbow.ops.state import ReadVariable
 from tensorbow.runtime import Session
 from tensorbow.specs import Array
-from tensorbow.variables import Variable, global_variables
+from tensorbow.variables import Variable, Variables, global_variables
 
 __all__ = ["load_weights", "read_state", "save_weights", "state_of"]
 
@@ -48,6 +48,9 @@ def _read_names(value: Any) -> dict[str, str]:
 
 
 AsSession: TypeAlias = Annotated[Session, instance(Session, expected="a tb.Session")]
+StateSource: TypeAlias = Annotated[
+    Any, instance(Mapping, expected="a state dict, or a safetensors file") | PATH
+]
 NamePairs: TypeAlias = Annotated[
     dict[str, str], Kind("a dictionary of PyTorch's names by variables' names", _read_names)
 ]
@@ -144,10 +147,10 @@ def read_state(file: AsPath) -> dict[str, Array]:
 
 @checked
 def load_weights(
-    source: Any,
+    source: StateSource,
     session: AsSession,
     *,
-    variables: Sequence[Variable] | None = None,
+    variables: Variables | None = None,
     names: NamePairs | None = None,
     flattened: ImageSizes | None = None,
     strict: Flag = True,
@@ -188,7 +191,7 @@ def save_weights(
     file: AsPath,
     session: AsSession,
     *,
-    variables: Sequence[Variable] | None = None,
+    variables: Variables | None = None,
     names: NamePairs | None = None,
     flattened: ImageSizes | None = None,
 ) -> str:
@@ -206,7 +209,7 @@ def save_weights(
 def state_of(
     session: AsSession,
     *,
-    variables: Sequence[Variable] | None = None,
+    variables: Variables | None = None,
     names: NamePairs | None = None,
     flattened: ImageSizes | None = None,
 ) -> dict[str, Array]:

@@ -17,6 +17,7 @@ from tensorbow.models.model_outputs import ModelOutputs, outputs_of
 from tensorbow.models.registry import MODELS, factory_of
 from tensorbow.user_code import errors_of_user, find_object, is_object_name, name_of_object
 
+ONNX_MODEL = "tensorbow.interop.onnx:OnnxClassifier"  # of an upper layer
 OWN_DEFAULTS = Defaults(learning_rate=0.01)  # of models that have none
 
 
@@ -111,13 +112,16 @@ class ModelSource:
 def find_model(model: str | Callable[..., Any] | ModelSource) -> ModelSource:
     """Finds a model by its name on the command line, or takes a class, function or instance.
 
-    Names: those of the zoo (`get_model`), FILE.py:NAME and PACKAGE.MODULE:NAME. Raises InvalidArgumentError
-    for another name, and as `tensorbow.user_code.find_object`.
+    Names: those of the zoo (`get_model`), FILE.py:NAME, PACKAGE.MODULE:NAME, and FILE.onnx. Raises
+    InvalidArgumentError for another name, and as `tensorbow.user_code.find_object` and
+    `tb.interop.onnx.load`.
     """
     if isinstance(model, ModelSource):
         return model
     if not isinstance(model, str):
         return _of_object(model)
+    if model.endswith(".onnx"):
+        return ModelSource(model, find_object(ONNX_MODEL, "model").value(model), None)
     if is_object_name(model):
         found = find_object(model, "model")
         return ModelSource(model, found.value, found.file)

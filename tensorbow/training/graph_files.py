@@ -39,7 +39,8 @@ def _read_file_name(value: Any) -> str:
     return text
 
 
-Tensors: TypeAlias = Annotated[dict[str, Tensor], Kind("a dictionary of tensors by name", _read_tensors)]
+TENSORS = Kind("a dictionary of tensors by name", _read_tensors)
+Tensors: TypeAlias = Annotated[dict[str, Tensor], TENSORS]
 FileName: TypeAlias = Annotated[str, Kind("the name of a file", _read_file_name)]
 GRAPH, VARIABLES = "graph.json", "variables.safetensors"
 

@@ -18,6 +18,7 @@ import tensorbow as tb
 from tests.arguments import (
     calls_of_data,
     calls_of_graphs,
+    calls_of_interop,
     calls_of_ops,
     calls_of_optimizers,
     calls_of_sessions,
@@ -32,6 +33,7 @@ TABLES = (
     calls_of_ops,
     calls_of_data,
     calls_of_graphs,
+    calls_of_interop,
     calls_of_optimizers,
     calls_of_sessions,
     calls_of_training,

@@ -2,5 +2,6 @@
 
 from tensorbow.interop.onnx.export_graph import export
 from tensorbow.interop.onnx.imported_model import OnnxModel, load
+from tensorbow.interop.onnx.onnx_classifier import OnnxClassifier
 
-__all__ = ["OnnxModel", "export", "load"]
+__all__ = ["OnnxClassifier", "OnnxModel", "export", "load"]

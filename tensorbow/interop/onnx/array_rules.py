@@ -10,8 +10,8 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError, UnimplementedError
 from tensorbow.graph import Tensor
 from tensorbow.interop.onnx.graph_builder import GraphBuilder, rule
-from tensorbow.interop.onnx.held_values import Axes, Held, flows, without
-from tensorbow.interop.onnx.model_file import Node
+from tensorbow.interop.onnx.held_values import AxisOrder, Held, flows, without
+from tensorbow.interop.onnx.model_file import OnnxNode
 from tensorbow.ops.arrays import concat, expand_dims, reshape, squeeze
 from tensorbow.ops.broadcasting import broadcast_to, shape, size
 from tensorbow.ops.constant import constant
@@ -22,6 +22,7 @@ from tensorbow.ops.elementwise import add, log, multiply, sqrt, square
 from tensorbow.ops.indexing import gather, one_hot
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import bias_add, log_softmax, softmax
+from tensorbow.ops.ordering import top_k
 from tensorbow.ops.reductions import (
     argmax,
     argmin,
@@ -32,7 +33,7 @@ from tensorbow.ops.reductions import (
     reduce_prod,
     reduce_sum,
 )
-from tensorbow.ops.selection import where
+from tensorbow.ops.selection import cast, where
 from tensorbow.ops.shaping import split, tile
 from tensorbow.ops.slicing import pad, strided_slice
 from tensorbow.specs import int64
@@ -52,7 +53,7 @@ REDUCTIONS: dict[str, Any] = {
 }
 
 
-def axes_of(b: GraphBuilder, node: Node, given: Held | None) -> list[int] | None:
+def axes_of(b: GraphBuilder, node: OnnxNode, given: Held | None) -> list[int] | None:
     """Axes given as an attribute (older opsets) or an input."""
     if given is not None:
         return b.numbers(given, "axes")
@@ -64,12 +65,12 @@ def axes_of(b: GraphBuilder, node: Node, given: Held | None) -> list[int] | None
 
 
 @rule("Constant")
-def _constant(b: GraphBuilder, node: Node) -> Held:
+def _constant(b: GraphBuilder, node: OnnxNode) -> Held:
     raise UnimplementedError("expected a value")  # nodes without inputs are evaluated
 
 
 @rule("Shape")
-def _shape(b: GraphBuilder, node: Node, x: Held) -> Held:
+def _shape(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
     part = slice(node.attrs.get("start", 0), node.attrs.get("end"))
     if None not in x.dims[part]:
         return Held(np.array(x.dims[part], np.int64))
@@ -77,7 +78,7 @@ def _shape(b: GraphBuilder, node: Node, x: Held) -> Held:
 
 
 @rule("Size")
-def _size(b: GraphBuilder, node: Node, x: Held) -> Held:
+def _size(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
     if None not in x.dims:
         return Held(np.array(np.prod([d or 0 for d in x.dims], dtype=np.int64)))
     return Held(None, size(b.tensor(x, x.axes), out_type=int64))
@@ -90,7 +91,7 @@ def reshaped(b: GraphBuilder, x: Held, dims: Sequence[Any]) -> Held:
 
 
 @rule("Reshape")
-def _reshape(b: GraphBuilder, node: Node, x: Held, target: Held) -> Held:
+def _reshape(b: GraphBuilder, node: OnnxNode, x: Held, target: Held) -> Held:
     fact = b.fact(node)
     if fact is not None and sum(d is None for d in fact.dims) <= 1:
         return reshaped(b, x, [-1 if d is None else d for d in fact.dims])
@@ -103,7 +104,7 @@ def _reshape(b: GraphBuilder, node: Node, x: Held, target: Held) -> Held:
 
 
 @rule("Flatten")
-def _flatten(b: GraphBuilder, node: Node, x: Held) -> Held:
+def _flatten(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
     dims, axis = x.dims, node.attrs.get("axis", 1)
     axis = axis + len(dims) if axis < 0 else axis
     rows, columns = (list(part) for part in (dims[:axis], dims[axis:]))
@@ -116,7 +117,7 @@ def _flatten(b: GraphBuilder, node: Node, x: Held) -> Held:
 
 
 @rule("Squeeze")
-def _squeeze(b: GraphBuilder, node: Node, x: Held, given: Held | None = None) -> Held:
+def _squeeze(b: GraphBuilder, node: OnnxNode, x: Held, given: Held | None = None) -> Held:
     chosen = axes_of(b, node, given)
     axes = [i for i, d in enumerate(x.dims) if d == 1] if chosen is None else [a % x.rank for a in chosen]
     if not axes:
@@ -126,7 +127,7 @@ def _squeeze(b: GraphBuilder, node: Node, x: Held, given: Held | None = None) ->
 
 
 @rule("Unsqueeze")
-def _unsqueeze(b: GraphBuilder, node: Node, x: Held, given: Held | None = None) -> Held:
+def _unsqueeze(b: GraphBuilder, node: OnnxNode, x: Held, given: Held | None = None) -> Held:
     axes = axes_of(b, node, given) or []
     tensor, rank = b.tensor(x), x.rank + len(axes)
     for axis in sorted(axis % rank for axis in axes):
@@ -135,13 +136,13 @@ def _unsqueeze(b: GraphBuilder, node: Node, x: Held, given: Held | None = None) 
 
 
 @rule("Transpose")
-def _transpose(b: GraphBuilder, node: Node, x: Held) -> Held:
-    perm: Axes = tuple(node.attrs.get("perm", reversed(range(x.rank))))
+def _transpose(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
+    perm: AxisOrder = tuple(node.attrs.get("perm", reversed(range(x.rank))))
     return Held(None, b.tensor(x, x.axes), tuple(perm.index(axis) for axis in x.order))
 
 
 @rule("Expand")
-def _expand(b: GraphBuilder, node: Node, x: Held, target: Held) -> Held:
+def _expand(b: GraphBuilder, node: OnnxNode, x: Held, target: Held) -> Held:
     wanted = b.extents(target, "the shape")
     lead = max(len(wanted) - x.rank, 0)
     dims = list(wanted)
@@ -155,18 +156,18 @@ def _expand(b: GraphBuilder, node: Node, x: Held, target: Held) -> Held:
 
 
 @rule("ConstantOfShape")
-def _constant_of_shape(b: GraphBuilder, node: Node, target: Held) -> Held:
+def _constant_of_shape(b: GraphBuilder, node: OnnxNode, target: Held) -> Held:
     value = np.asarray(node.attrs.get("value", np.zeros(1, np.float32))).reshape(())
     return Held(None, broadcast_to(constant(value), b.extents(target, "the shape")))
 
 
 @rule("Tile")
-def _tile(b: GraphBuilder, node: Node, x: Held, repeats: Held) -> Held:
+def _tile(b: GraphBuilder, node: OnnxNode, x: Held, repeats: Held) -> Held:
     return Held(None, tile(b.tensor(x), b.extents(repeats, "repeats")))
 
 
 @rule("Range")
-def _range(b: GraphBuilder, node: Node, *limits: Held) -> Held:
+def _range(b: GraphBuilder, node: OnnxNode, *limits: Held) -> Held:
     raise UnimplementedError("the limits depend on the batch or on data, expected constants")
 
 
@@ -174,21 +175,21 @@ def _range(b: GraphBuilder, node: Node, *limits: Held) -> Held:
 
 
 @rule("Concat")
-def _concat(b: GraphBuilder, node: Node, *values: Held) -> Held:
+def _concat(b: GraphBuilder, node: OnnxNode, *values: Held) -> Held:
     orders = [held.axes for held in values if held.axes is not None]
     order = orders[0] if orders else tuple(range(values[0].rank))
     tensors = [b.tensor(held, order) if held.known is None else _exact(held, order) for held in values]
     return Held(None, concat(tensors, order.index(node.attrs["axis"] % len(order))), order)
 
 
-def _exact(held: Held, order: Axes) -> Tensor:
+def _exact(held: Held, order: AxisOrder) -> Tensor:
     if held.known is None or held.known.dtype == object:
         raise UnimplementedError("parts of a shape beside data; give a batch of known size")
     return constant(np.ascontiguousarray(np.transpose(held.known, order)))
 
 
 @rule("Split")
-def _split(b: GraphBuilder, node: Node, x: Held, given: Held | None = None) -> list[Held]:
+def _split(b: GraphBuilder, node: OnnxNode, x: Held, given: Held | None = None) -> list[Held]:
     axis = node.attrs.get("axis", 0) % x.rank
     sizes: Any = b.numbers(given, "the sizes") if given is not None else node.attrs.get("split")
     if sizes is None:
@@ -202,7 +203,7 @@ def _split(b: GraphBuilder, node: Node, x: Held, given: Held | None = None) -> l
 
 
 @rule("Slice")
-def _slice(b: GraphBuilder, node: Node, x: Held, *given: Held | None) -> Held:
+def _slice(b: GraphBuilder, node: OnnxNode, x: Held, *given: Held | None) -> Held:
     if given:
         limits = [None if held is None else b.numbers(held, "a limit") for held in given]
     else:
@@ -220,7 +221,7 @@ def _near(limit: int) -> int | None:
 
 
 @rule("Gather")
-def _gather(b: GraphBuilder, node: Node, x: Held, indices: Held) -> Held:
+def _gather(b: GraphBuilder, node: OnnxNode, x: Held, indices: Held) -> Held:
     axis = node.attrs.get("axis", 0) % x.rank
     if indices.known is None or indices.known.dtype == object:
         return Held(None, gather(b.tensor(x), b.tensor(indices), axis=axis))
@@ -239,7 +240,7 @@ def _gather(b: GraphBuilder, node: Node, x: Held, indices: Held) -> Held:
 @rule("Pad")
 def _pad(
     b: GraphBuilder,
-    node: Node,
+    node: OnnxNode,
     x: Held,
     pads: Held | None = None,
     value: Held | None = None,
@@ -260,7 +261,7 @@ def _pad(
 
 
 @rule("Trilu")
-def _trilu(b: GraphBuilder, node: Node, x: Held, diagonal: Held | None = None) -> Held:
+def _trilu(b: GraphBuilder, node: OnnxNode, x: Held, diagonal: Held | None = None) -> Held:
     rows, columns = x.dims[-2:]
     if rows is None or columns is None:
         raise UnimplementedError(f"the last two extents of {list(x.dims)} must be known")
@@ -271,7 +272,7 @@ def _trilu(b: GraphBuilder, node: Node, x: Held, diagonal: Held | None = None) -
 
 
 @rule("OneHot")
-def _one_hot(b: GraphBuilder, node: Node, indices: Held, depth: Held, values: Held) -> Held:
+def _one_hot(b: GraphBuilder, node: OnnxNode, indices: Held, depth: Held, values: Held) -> Held:
     if values.known is None:
         raise UnimplementedError("values depend on data, expected constants")
     off, on = values.known.reshape(-1).tolist()
@@ -290,7 +291,7 @@ def _one_hot(b: GraphBuilder, node: Node, indices: Held, depth: Held, values: He
 
 
 @rule(*REDUCTIONS)
-def _reduce(b: GraphBuilder, node: Node, x: Held, given: Held | None = None) -> Held:
+def _reduce(b: GraphBuilder, node: OnnxNode, x: Held, given: Held | None = None) -> Held:
     chosen, keep = axes_of(b, node, given), bool(node.attrs.get("keepdims", 1))
     if not chosen:
         if node.attrs.get("noop_with_empty_axes"):
@@ -302,7 +303,7 @@ def _reduce(b: GraphBuilder, node: Node, x: Held, given: Held | None = None) -> 
 
 
 @rule("ArgMax", "ArgMin")
-def _argmax(b: GraphBuilder, node: Node, x: Held) -> Held:
+def _argmax(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
     if node.attrs.get("select_last_index"):
         raise UnimplementedError("select_last_index is not supported; export without it")
     function = argmax if node.op == "ArgMax" else argmin
@@ -311,8 +312,18 @@ def _argmax(b: GraphBuilder, node: Node, x: Held) -> Held:
     return Held(None, expand_dims(result, axis) if node.attrs.get("keepdims", 1) else result)
 
 
+@rule("TopK")
+def _top_k(b: GraphBuilder, node: OnnxNode, x: Held, k: Held) -> list[Held]:
+    axis = node.attrs.get("axis", -1) % x.rank
+    if not node.attrs.get("largest", 1):
+        raise UnimplementedError("largest=0 is not supported; negate the input")
+    order = (*(a for a in range(x.rank) if a != axis), axis)
+    values, positions = top_k(b.tensor(x, order), b.numbers(k, "k")[0])
+    return [Held(None, values, order), Held(None, cast(positions, int64), order)]
+
+
 @rule("Softmax", "LogSoftmax")
-def _softmax(b: GraphBuilder, node: Node, x: Held) -> Held:
+def _softmax(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
     axis = node.attrs.get("axis", -1 if b.file.opset >= 13 else 1) % x.rank
     if b.file.opset < 13 and axis != x.rank - 1:
         raise UnimplementedError(
@@ -326,7 +337,7 @@ def _softmax(b: GraphBuilder, node: Node, x: Held) -> Held:
 
 
 @rule("CumSum")
-def _cumsum(b: GraphBuilder, node: Node, x: Held, axis: Held) -> Held:
+def _cumsum(b: GraphBuilder, node: OnnxNode, x: Held, axis: Held) -> Held:
     position = x.position(b.number(axis, "axis"))
     exclusive, backwards = bool(node.attrs.get("exclusive")), bool(node.attrs.get("reverse"))
     return Held(None, cumsum(b.tensor(x, x.axes), position, exclusive, backwards), x.axes)
@@ -344,7 +355,7 @@ def _matrix(b: GraphBuilder, held: Held) -> tuple[Tensor, bool]:
 
 
 @rule("MatMul")
-def _matmul(b: GraphBuilder, node: Node, x: Held, y: Held) -> Held:
+def _matmul(b: GraphBuilder, node: OnnxNode, x: Held, y: Held) -> Held:
     if min(x.rank, y.rank) == 0:
         raise InvalidArgumentError("expected vectors, matrices or stacks, got a number")
     left, transpose_left = _matrix(b, x) if x.rank > 1 else (expand_dims(b.tensor(x), 0), False)
@@ -356,7 +367,7 @@ def _matmul(b: GraphBuilder, node: Node, x: Held, y: Held) -> Held:
 
 
 @rule("Gemm")
-def _gemm(b: GraphBuilder, node: Node, x: Held, y: Held, bias: Held | None = None) -> Held:
+def _gemm(b: GraphBuilder, node: OnnxNode, x: Held, y: Held, bias: Held | None = None) -> Held:
     (left, swap_left), (right, swap_right) = _matrix(b, x), _matrix(b, y)
     transposes = [
         bool(node.attrs.get(key)) != swap for key, swap in (("transA", swap_left), ("transB", swap_right))
@@ -373,5 +384,5 @@ def _gemm(b: GraphBuilder, node: Node, x: Held, y: Held, bias: Held | None = Non
 
 
 @rule("Einsum")
-def _einsum(b: GraphBuilder, node: Node, *values: Held) -> Held:
+def _einsum(b: GraphBuilder, node: OnnxNode, *values: Held) -> Held:
     return Held(None, einsum(node.attrs["equation"].replace(" ", ""), *[b.tensor(held) for held in values]))

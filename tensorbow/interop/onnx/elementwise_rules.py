@@ -8,8 +8,8 @@ from typing import Any
 
 from tensorbow.graph import Tensor
 from tensorbow.interop.onnx.graph_builder import GraphBuilder, rule
-from tensorbow.interop.onnx.held_values import Axes, Held
-from tensorbow.interop.onnx.model_file import Node, import_onnx
+from tensorbow.interop.onnx.held_values import AxisOrder, Held
+from tensorbow.interop.onnx.model_file import OnnxNode, import_onnx
 from tensorbow.ops import activations, elementwise
 from tensorbow.ops.control import identity
 from tensorbow.ops.elementwise import add, divide, maximum, minimum, multiply, subtract
@@ -24,6 +24,7 @@ UNARY: dict[str, Callable[..., Tensor]] = {
     "Erf": elementwise.erf,
     "Exp": elementwise.exp,
     "Floor": elementwise.floor,
+    "IsInf": elementwise.is_inf,
     "IsNaN": elementwise.is_nan,
     "Log": elementwise.log,
     "Neg": elementwise.negative,
@@ -82,7 +83,7 @@ VARIADIC: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def aligned(b: GraphBuilder, values: Sequence[Held]) -> tuple[list[Tensor], Axes | None]:
+def aligned(b: GraphBuilder, values: Sequence[Held]) -> tuple[list[Tensor], AxisOrder | None]:
     """The tensors in one order of axes, so that they broadcast as in ONNX; and that order."""
     rank = max(held.rank for held in values)
     orders = [held.axes for held in values if held.rank == rank and held.axes and held.known is None]
@@ -92,7 +93,7 @@ def aligned(b: GraphBuilder, values: Sequence[Held]) -> tuple[list[Tensor], Axes
 
 
 @rule(*UNARY)
-def _unary(b: GraphBuilder, node: Node, x: Held) -> Held:
+def _unary(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
     return apply(b, UNARY[node.op], x)
 
 
@@ -102,7 +103,7 @@ def apply(b: GraphBuilder, function: Callable[[Tensor], Tensor], x: Held) -> Hel
 
 
 @rule(*BINARY, *VARIADIC)
-def _several(b: GraphBuilder, node: Node, *values: Held) -> Held:
+def _several(b: GraphBuilder, node: OnnxNode, *values: Held) -> Held:
     tensors, order = aligned(b, values)
     result = reduce(BINARY.get(node.op) or VARIADIC[node.op], tensors)
     if node.op == "Mean":
@@ -111,7 +112,7 @@ def _several(b: GraphBuilder, node: Node, *values: Held) -> Held:
 
 
 @rule("Mod")
-def _mod(b: GraphBuilder, node: Node, x: Held, y: Held) -> Held:
+def _mod(b: GraphBuilder, node: OnnxNode, x: Held, y: Held) -> Held:
     (p, q), order = aligned(b, (x, y))
     if not node.attrs.get("fmod"):
         return Held(None, elementwise.mod(p, q), order)
@@ -123,13 +124,15 @@ def _truncated(x: Tensor) -> Tensor:
 
 
 @rule("Where")
-def _where(b: GraphBuilder, node: Node, *values: Held) -> Held:
+def _where(b: GraphBuilder, node: OnnxNode, *values: Held) -> Held:
     (condition, x, y), order = aligned(b, values)
     return Held(None, where(condition, x, y), order)
 
 
 @rule("Clip")
-def _clip(b: GraphBuilder, node: Node, x: Held, low: Held | None = None, high: Held | None = None) -> Held:
+def _clip(
+    b: GraphBuilder, node: OnnxNode, x: Held, low: Held | None = None, high: Held | None = None
+) -> Held:
     least = b.number(low, "min", node.attrs.get("min"))
     most = b.number(high, "max", node.attrs.get("max"))
 
@@ -141,7 +144,7 @@ def _clip(b: GraphBuilder, node: Node, x: Held, low: Held | None = None, high: H
 
 
 @rule("Cast", "CastLike")
-def _cast(b: GraphBuilder, node: Node, x: Held, like: Held | None = None) -> Held:
+def _cast(b: GraphBuilder, node: OnnxNode, x: Held, like: Held | None = None) -> Held:
     if like is not None:
         dtype = as_dtype(like.known.dtype) if like.known is not None else like.tensor.dtype
     else:
@@ -150,13 +153,13 @@ def _cast(b: GraphBuilder, node: Node, x: Held, like: Held | None = None) -> Hel
 
 
 @rule("Identity")
-def _identity(b: GraphBuilder, node: Node, x: Held) -> Held:
+def _identity(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
     return x
 
 
 @rule("Dropout")
 def _dropout(
-    b: GraphBuilder, node: Node, x: Held, ratio: Held | None = None, mode: Held | None = None
+    b: GraphBuilder, node: OnnxNode, x: Held, ratio: Held | None = None, mode: Held | None = None
 ) -> Any:
     rate = b.number(ratio, "ratio", node.attrs.get("ratio", 0.5))
     if not b.training or not rate:
@@ -165,17 +168,17 @@ def _dropout(
 
 
 @rule("Gelu")
-def _gelu(b: GraphBuilder, node: Node, x: Held) -> Held:
+def _gelu(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
     return apply(b, lambda t: activations.gelu(t, node.attrs.get("approximate") == "tanh"), x)
 
 
 @rule("LeakyRelu")
-def _leaky_relu(b: GraphBuilder, node: Node, x: Held) -> Held:
+def _leaky_relu(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
     return apply(b, lambda t: activations.leaky_relu(t, node.attrs.get("alpha", 0.01)), x)
 
 
 @rule("Elu", "Celu")
-def _elu(b: GraphBuilder, node: Node, x: Held) -> Held:
+def _elu(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
     alpha = node.attrs.get("alpha", 1.0)
 
     def elu(t: Tensor) -> Tensor:
@@ -189,7 +192,7 @@ def _elu(b: GraphBuilder, node: Node, x: Held) -> Held:
 
 
 @rule("Selu")
-def _selu(b: GraphBuilder, node: Node, x: Held) -> Held:
+def _selu(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
     alpha = node.attrs.get("alpha", 1.67326319217681884765625)
     gamma = node.attrs.get("gamma", 1.05070102214813232421875)
 
@@ -201,7 +204,7 @@ def _selu(b: GraphBuilder, node: Node, x: Held) -> Held:
 
 
 @rule("HardSigmoid", "HardSwish")
-def _hard(b: GraphBuilder, node: Node, x: Held) -> Held:
+def _hard(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
     swish = node.op == "HardSwish"
     alpha, beta = node.attrs.get("alpha", 1 / 6 if swish else 0.2), node.attrs.get("beta", 0.5)
 
@@ -213,5 +216,5 @@ def _hard(b: GraphBuilder, node: Node, x: Held) -> Held:
 
 
 @rule("Mish")
-def _mish(b: GraphBuilder, node: Node, x: Held) -> Held:
+def _mish(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
     return apply(b, lambda t: multiply(t, elementwise.tanh(activations.softplus(t))), x)

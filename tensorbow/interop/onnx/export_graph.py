@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
-from scheduler.training.trained_classifier import Classifier
+from scheduler.training.trained_model import TrainedModel
 from tensorbow.compiler.prune import prune
 from tensorbow.errors import InternalError, InvalidArgumentError
 from tensorbow.files import write_file
@@ -17,25 +17,38 @@ from tensorbow.graph import Graph, Tensor
 from tensorbow.interop.onnx import op_writers  # noqa: F401 - registers what it writes
 from tensorbow.interop.onnx.graph_writer import GraphWriter
 from tensorbow.interop.onnx.model_file import import_onnx
-from tensorbow.kinds import AsPath, checked, whole
+from tensorbow.kinds import PATH, TEXT, AsPath, checked, instance, sequence, whole
+from tensorbow.nest import flatten
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime import Session
 from tensorbow.specs import Array
 from tensorbow.training import SavedModel
-from tensorbow.training.graph_files import GRAPH
+from tensorbow.training.graph_files import GRAPH, TENSORS, Tensors
 
 Opset: TypeAlias = Annotated[int, whole(18, 24)]
+ExportSource: TypeAlias = Annotated[
+    Any,
+    instance(Graph, SavedModel, expected="a tb.Graph, a tb.train.SavedModel, the folder of one or of a run")
+    | PATH,
+]
+Wanted: TypeAlias = Annotated[
+    Any,
+    TENSORS | sequence(TEXT, "names of outputs"),
+]
+VariableValues: TypeAlias = Annotated[
+    Any, instance(Session, Mapping, expected="a session, or a dictionary of arrays by variables' names")
+]
 IR_VERSION = 10  # of opset 20 to 22; readable by all versions of onnxruntime since 1.18
 
 
 @checked
 def export(
-    source: Any,
+    source: ExportSource,
     file: AsPath,
     *,
-    inputs: Any = None,
-    outputs: Any = None,
-    values: Any = None,
+    inputs: Tensors | None = None,
+    outputs: Wanted | None = None,
+    values: VariableValues | None = None,
     opset: Opset = 20,
 ) -> str:
     """Writes an inference graph with its weights as an ONNX file; returns the path.
@@ -43,14 +56,14 @@ def export(
     source: the folder of a run or of a saved model, a `tb.train.SavedModel`, or a `tb.Graph`, for which
         `inputs` and `outputs` are dictionaries of tensors by name, and `values` is the session, or arrays by
         the names of the variables.
-    outputs: of a saved model, the names of those wanted; by default all that do not need its `labels`.
+    outputs: of a saved model, the names of those wanted; by default all that do not need labels.
 
     Inputs and outputs have the layout of the graph; an axis 0 of unknown extent becomes the symbol `batch`.
     Raises UnimplementedError that lists all operations without a counterpart, the errors of loading
     `source`, and FailedPreconditionError without the package onnx.
     """
     if isinstance(source, Graph):
-        if not isinstance(inputs, Mapping) or not isinstance(outputs, Mapping) or values is None:
+        if inputs is None or not isinstance(outputs, Mapping) or not outputs or values is None:
             raise InvalidArgumentError(
                 "onnx.export: a graph needs inputs={name: tensor}, outputs={name: tensor} and values=session"
             )
@@ -62,18 +75,20 @@ def export(
         with SavedModel(path) as saved:
             return _of_saved(saved, outputs, Path(file), opset)
     with tempfile.TemporaryDirectory() as folder:
-        with Classifier(path) as trained:
+        with TrainedModel(path) as trained:
             trained.export(folder)
         with SavedModel(folder) as saved:
             return _of_saved(saved, outputs, Path(file), opset)
 
 
 def _of_saved(saved: SavedModel, wanted: Any, file: Path, opset: int) -> str:
-    labels = saved.inputs.get("labels")
+    given = set(saved.inputs.values())
+    names = (saved.about.get("signature") or {"labels": "labels"}).get("labels")
+    labels = {saved.inputs[name] for name in flatten(names) if name in saved.inputs}
     chosen: dict[str, Tensor] = {}
     for name, tensor in saved.outputs.items():
-        needed = prune([tensor.op], list(saved.inputs.values()))
-        of_labels = labels is not None and any(labels in op.inputs for op in needed)
+        needed = prune([tensor.op], given)
+        of_labels = any(labels.intersection(op.inputs) for op in needed)
         if name in wanted if wanted is not None else not of_labels:
             chosen[name] = tensor
     missing = [name for name in wanted or () if name not in saved.outputs]
@@ -134,10 +149,6 @@ def _values(values: Any, variables: list[Tensor]) -> dict[str, Array]:
     names = [tensor.op.name for tensor in variables]
     if isinstance(values, Mapping):
         return {name: np.asarray(values[name]) for name in names if name in values}
-    if not isinstance(values, Session):
-        raise InvalidArgumentError(
-            f"onnx.export: expected values to be a session, or arrays by name, got {type(values).__name__}"
-        )
     return dict(zip(names, values.run(variables), strict=True)) if names else {}
 
 

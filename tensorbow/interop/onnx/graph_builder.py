@@ -15,14 +15,14 @@ import numpy as np
 from tensorbow.errors import TensorBowError, UnimplementedError
 from tensorbow.graph import Graph, Tensor
 from tensorbow.interop.onnx.held_values import (
-    Axes,
-    Extent,
+    AxisOrder,
+    BatchExtent,
     Held,
     known_in_order,
     padded_order,
     transposed,
 )
-from tensorbow.interop.onnx.model_file import ModelFile, Node, Weight, import_onnx
+from tensorbow.interop.onnx.model_file import ModelFile, OnnxNode, Weight, import_onnx
 from tensorbow.ops.arrays import reshape, stack
 from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.constant import constant
@@ -101,7 +101,7 @@ class GraphBuilder:
             self.values[name] = Held(None, self._weight(weight), weight.axes)
         return self.values[name]
 
-    def _made(self, node: Node) -> Sequence[Held]:
+    def _made(self, node: OnnxNode) -> Sequence[Held]:
         facts = [self._facts.get(name) for name in node.outputs]
         if facts and all(fact is not None and fact.known is not None for fact in facts):
             return [Held(fact.known) for fact in facts if fact is not None]
@@ -119,13 +119,13 @@ class GraphBuilder:
         if fact is not None and held.known is None:
             held.tensor.set_shape([fact.dims[axis] for axis in held.order])
 
-    def fact(self, node: Node) -> Fact | None:
+    def fact(self, node: OnnxNode) -> Fact | None:
         """What is known of the node's first output, for an unknown batch."""
         return self._facts.get(node.outputs[0])
 
     # What rules take from their inputs ------------------------------------------------------------
 
-    def tensor(self, held: Held, order: Axes | None = None) -> Tensor:
+    def tensor(self, held: Held, order: AxisOrder | None = None) -> Tensor:
         """A value as a tensor with its axes in `order`, by default ONNX's.
 
         With an `order` of more axes, the value has leading axes of extent 1.
@@ -149,19 +149,21 @@ class GraphBuilder:
 
     def scalar(self, item: Any) -> Tensor:
         """A number, or one that depends on the batch, as an int64 scalar."""
-        if not isinstance(item, Extent):
+        if not isinstance(item, BatchExtent):
             return constant(np.int64(item))
         assert self._batch is not None
         return add(multiply(self._batch, np.int64(item.per_example)), np.int64(item.rest))
 
     def extents(self, held: Held, what: str) -> list[Any]:
         """A known vector of extents, as numbers and scalar tensors. Raises UnimplementedError."""
-        return [self.scalar(item) if isinstance(item, Extent) else int(item) for item in _known(held, what)]
+        return [
+            self.scalar(item) if isinstance(item, BatchExtent) else int(item) for item in _known(held, what)
+        ]
 
     def numbers(self, held: Held | None, what: str) -> list[int]:
         """A known vector (or number) of whole numbers. Raises UnimplementedError for one that is computed."""
         items = _known(held, what)
-        if any(isinstance(item, Extent) for item in items):
+        if any(isinstance(item, BatchExtent) for item in items):
             raise UnimplementedError(
                 f"{what} depends on the batch, expected constants; give a batch of known size"
             )
@@ -184,7 +186,7 @@ def _known(held: Held | None, what: str) -> list[Any]:
     return list(held.known.reshape(-1))
 
 
-def _evaluated(node: Node, inputs: Sequence[Held | None], opset: int) -> list[Array]:
+def _evaluated(node: OnnxNode, inputs: Sequence[Held | None], opset: int) -> list[Array]:
     """Evaluates a node of known inputs."""
     if node.op == "Constant":
         return [_constant(node)]
@@ -200,7 +202,7 @@ def _evaluated(node: Node, inputs: Sequence[Held | None], opset: int) -> list[Ar
     return [np.asarray(array) for array in found]
 
 
-def _constant(node: Node) -> Array:
+def _constant(node: OnnxNode) -> Array:
     (kind, value), *_ = node.attrs.items()
     if kind == "value":
         return np.asarray(value)
@@ -276,5 +278,5 @@ def _fitted(arrays: Sequence[Array]) -> Array | None:
         rest = numbers[0] - slope * PROBED[0]
         if left or slope * PROBED[2] + rest != numbers[2]:
             return None
-        result[index] = Extent(slope, rest) if slope else rest
+        result[index] = BatchExtent(slope, rest) if slope else rest
     return result

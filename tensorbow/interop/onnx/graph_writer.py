@@ -15,7 +15,7 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError, NotFoundError, TensorBowError, UnimplementedError
 from tensorbow.graph import Operation, Tensor
-from tensorbow.interop.onnx.held_values import Axes, known_in_order
+from tensorbow.interop.onnx.held_values import AxisOrder, known_in_order
 from tensorbow.interop.onnx.model_file import import_onnx
 from tensorbow.ops.constant import Const
 from tensorbow.ops.control import Identity, Placeholder, StopGradient
@@ -43,7 +43,7 @@ class Placed(NamedTuple):
     """A written value: its axis i is the tensor's axis axes[i] (None: the same order)."""
 
     name: str
-    axes: Axes | None = None
+    axes: AxisOrder | None = None
 
 
 class GraphWriter:
@@ -63,7 +63,7 @@ class GraphWriter:
         self._known: dict[Tensor, Array] = {}
         self._labels: dict[Tensor, str] = {}  # of variables
         self._placed: dict[Tensor, Placed] = {}
-        self._ordered: dict[tuple[Tensor, Axes], str] = {}
+        self._ordered: dict[tuple[Tensor, AxisOrder], str] = {}
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._taken: Counter[str] = Counter()
 
@@ -135,12 +135,12 @@ class GraphWriter:
         found = self._known.get(tensor)
         return found if found is not None else tensor.spec.value
 
-    def order(self, tensor: Tensor) -> Axes:
+    def order(self, tensor: Tensor) -> AxisOrder:
         """The tensor's axes in the order in which it is written."""
         placed = self._placed.get(tensor)
         return placed.axes if placed and placed.axes else tuple(range(len(tensor.spec.dims)))
 
-    def name(self, tensor: Tensor, order: Axes | None = None) -> str:
+    def name(self, tensor: Tensor, order: AxisOrder | None = None) -> str:
         """The written value with its axes in this order, by default the tensor's."""
         wanted = order or tuple(range(len(tensor.spec.dims)))
         if (tensor, wanted) in self._ordered:
@@ -159,7 +159,7 @@ class GraphWriter:
         self._ordered[tensor, wanted] = found
         return found
 
-    def aligned(self, tensors: Sequence[Tensor]) -> tuple[list[str], Axes | None]:
+    def aligned(self, tensors: Sequence[Tensor]) -> tuple[list[str], AxisOrder | None]:
         """The written values in one order of axes, so that they broadcast as the tensors; and the order."""
         rank = max(len(tensor.spec.dims) for tensor in tensors)
         orders = [
@@ -172,7 +172,7 @@ class GraphWriter:
             return [self.name(tensor) for tensor in tensors], None
         return [self._padded(tensor, order) for tensor in tensors], order
 
-    def _padded(self, tensor: Tensor, order: Axes) -> str:
+    def _padded(self, tensor: Tensor, order: AxisOrder) -> str:
         """A value with leading axes of extent 1, as many as `order` has, and its axes in this order."""
         known, rank = self._known.get(tensor), len(tensor.spec.dims)
         if rank == len(order):
@@ -182,7 +182,7 @@ class GraphWriter:
         lead = self.constant(np.arange(len(order) - rank))
         return self.node("Transpose", [self.node("Unsqueeze", [self.name(tensor), lead])], perm=list(order))
 
-    def place(self, tensor: Tensor, name: str, axes: Axes | None = None) -> None:
+    def place(self, tensor: Tensor, name: str, axes: AxisOrder | None = None) -> None:
         """Says under which name, and in which order of axes, a tensor was written."""
         order = axes if axes is None or axes != tuple(range(len(axes))) else None
         self._placed[tensor] = Placed(name, order)
@@ -236,6 +236,6 @@ class GraphWriter:
         return [order.index(axis % len(order)) for axis in axes]
 
 
-def channels_second(rank: int) -> Axes:
+def channels_second(rank: int) -> AxisOrder:
     """Order of axes with the channels, the tensor's last axis, second."""
     return (0, rank - 1, *range(1, rank - 1))

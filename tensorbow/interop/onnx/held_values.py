@@ -17,10 +17,10 @@ from tensorbow.graph import Tensor
 from tensorbow.ops.arrays import reshape, transpose
 from tensorbow.specs import Array, Dims
 
-Axes: TypeAlias = tuple[int, ...]
+AxisOrder: TypeAlias = tuple[int, ...]
 
 
-class Extent(NamedTuple):
+class BatchExtent(NamedTuple):
     """A whole number that depends on the batch: per_example * batch + rest."""
 
     per_example: int
@@ -31,13 +31,13 @@ class Extent(NamedTuple):
 class Held:
     """A value: `known`, or a tensor whose axis i is ONNX's axis axes[i] (None: the same order).
 
-    Known arrays of whole numbers may contain `Extent`; their dtype is then object.
+    Known arrays of whole numbers may contain `BatchExtent`; their dtype is then object.
     """
 
     known: Array | None = None
     stored: Tensor | None = None
-    axes: Axes | None = None
-    ordered: dict[Axes, Tensor] = field(default_factory=dict)  # transposes made so far
+    axes: AxisOrder | None = None
+    ordered: dict[AxisOrder, Tensor] = field(default_factory=dict)  # transposes made so far
 
     def __post_init__(self) -> None:
         if self.axes is not None and self.axes == tuple(range(len(self.axes))):
@@ -55,7 +55,7 @@ class Held:
         return self.known.ndim if self.known is not None else len(self.tensor.spec.dims)
 
     @property
-    def order(self) -> Axes:
+    def order(self) -> AxisOrder:
         """ONNX's axes in the order of the tensor's."""
         return self.axes or tuple(range(self.rank))
 
@@ -71,7 +71,7 @@ class Held:
         """Axis of the tensor that is ONNX's `axis`, which may count from the end."""
         return self.order.index(axis % self.rank)
 
-    def in_order(self, order: Axes) -> Tensor:
+    def in_order(self, order: AxisOrder) -> Tensor:
         """The tensor with ONNX's axes in this order."""
         if order == self.order:
             return self.tensor
@@ -81,12 +81,12 @@ class Held:
         return self.ordered[order]
 
 
-def inverse(axes: Axes) -> Axes:
+def inverse(axes: AxisOrder) -> AxisOrder:
     """The permutation that undoes `axes`."""
     return tuple(axes.index(i) for i in range(len(axes)))
 
 
-def transposed(tensor: Tensor, perm: Axes) -> Tensor:
+def transposed(tensor: Tensor, perm: AxisOrder) -> Tensor:
     """Tensor with its axes in the order `perm`: a reshape where only axes of extent 1 move."""
     dims = tensor.spec.dims
     moved = [axis for axis in perm if dims[axis] != 1]
@@ -95,7 +95,7 @@ def transposed(tensor: Tensor, perm: Axes) -> Tensor:
     return transpose(tensor, perm)
 
 
-def channels_last(rank: int) -> Axes:
+def channels_last(rank: int) -> AxisOrder:
     """Order of axes with the channels, ONNX's axis 1, last."""
     return (0, *range(2, rank), 1)
 
@@ -107,18 +107,18 @@ def flows(held: Held) -> bool:
     return moved == sorted(moved)
 
 
-def without(order: Axes, removed: Sequence[int]) -> Axes:
+def without(order: AxisOrder, removed: Sequence[int]) -> AxisOrder:
     """Order of the remaining axes, numbered anew."""
     kept = sorted(set(order) - set(removed))
     return tuple(kept.index(axis) for axis in order if axis not in removed)
 
 
-def padded_order(rank: int, order: Axes) -> tuple[int, ...]:
+def padded_order(rank: int, order: AxisOrder) -> tuple[int, ...]:
     """Leading axes of extent 1 to add to a value of this rank so that it has as many as `order`."""
     return (1,) * (len(order) - rank)
 
 
-def known_in_order(array: Array, order: Axes) -> Array:
+def known_in_order(array: Array, order: AxisOrder) -> Array:
     """A known array, padded by leading axes, with its axes in this order; a number stays one."""
     if array.size == 1 and array.ndim <= len(order):
         return array.reshape(())

@@ -29,7 +29,7 @@ from tensorbow.specs import Array, TensorSpec, compatible
 from tensorbow.variable_scope import AUTO_REUSE, get_variable, variable_scope
 from tensorbow.variables import Variable, global_variables
 
-Layout: TypeAlias = Annotated[str, one_of("NCHW", "NHWC", any_case=True)]
+ImageLayout: TypeAlias = Annotated[str, one_of("NCHW", "NHWC", any_case=True)]
 
 
 class OnnxModel:
@@ -159,7 +159,9 @@ def _variable(weight: Weight) -> Variable:
 
 
 @checked
-def load(file: AsPath, *, name: Name = None, data_format: Layout = "NCHW", frozen: Names = ()) -> OnnxModel:
+def load(
+    file: AsPath, *, name: Name = None, data_format: ImageLayout = "NCHW", frozen: Names = ()
+) -> OnnxModel:
     """Reads an ONNX file as a trainable model: its weights become variables.
 
     name: scope of its variables and ops; by default the file's name.

@@ -43,7 +43,7 @@ _WEIGHTS: dict[str, tuple[int, ...]] = {
 
 
 @dataclass(frozen=True)
-class Node:
+class OnnxNode:
     """One node: `inputs` and `outputs` are names of values, "" for one that is left out."""
 
     op: str
@@ -82,7 +82,7 @@ class ModelFile:
 
     path: Path
     opset: int
-    nodes: tuple[Node, ...]
+    nodes: tuple[OnnxNode, ...]
     inputs: dict[str, TensorSpec]  # as stored: images have their channels second
     outputs: tuple[str, ...]
     constants: dict[str, Array]
@@ -143,10 +143,10 @@ def read_model_file(path: Path, known_ops: Mapping[str, object], frozen: Sequenc
     )
 
 
-def _node(onnx: Any, proto: Any) -> Node:
+def _node(onnx: Any, proto: Any) -> OnnxNode:
     attrs = {item.name: _attribute(onnx, item) for item in proto.attribute}
     known = proto.domain in ("", "ai.onnx")
-    return Node(
+    return OnnxNode(
         proto.op_type if known else f"{proto.domain}.{proto.op_type}",
         proto.name,
         tuple(proto.input),
@@ -190,7 +190,9 @@ def _spec(onnx: Any, path: Path, item: Any) -> TensorSpec:
     return TensorSpec(tuple(dims), as_dtype(name))
 
 
-def _require_known(path: Path, opset: int, nodes: Sequence[Node], known_ops: Mapping[str, object]) -> None:
+def _require_known(
+    path: Path, opset: int, nodes: Sequence[OnnxNode], known_ops: Mapping[str, object]
+) -> None:
     if not OLDEST_OPSET <= opset <= NEWEST_OPSET:
         raise UnimplementedError(
             f"ONNX model {path} has opset {opset}, expected {OLDEST_OPSET} to {NEWEST_OPSET}; export it anew"
@@ -208,7 +210,7 @@ def _require_known(path: Path, opset: int, nodes: Sequence[Node], known_ops: Map
     )
 
 
-def _copies(nodes: Sequence[Node], stored: Mapping[str, Array]) -> dict[str, Array]:
+def _copies(nodes: Sequence[OnnxNode], stored: Mapping[str, Array]) -> dict[str, Array]:
     """Stored tensors under the names that Identity nodes give them.
 
     PyTorch stores equal parameters once, and the others as Identity of it: they are parameters of their own.
@@ -222,8 +224,8 @@ def _copies(nodes: Sequence[Node], stored: Mapping[str, Array]) -> dict[str, Arr
 
 
 def _separated(
-    nodes: Sequence[Node], stored: Mapping[str, Array]
-) -> tuple[tuple[Node, ...], dict[str, Array]]:
+    nodes: Sequence[OnnxNode], stored: Mapping[str, Array]
+) -> tuple[tuple[OnnxNode, ...], dict[str, Array]]:
     """Gives each normalisation and bias its own vector where several share one of equal elements.
 
     Exporters store equal vectors once; those that are all 0 or all 1 belong to several layers of a new model.
@@ -242,7 +244,7 @@ def _separated(
                 inputs[index] = own = f"{name}_{len(separate) + 1}"
                 separate[own] = array
             seen.add(name)
-        result.append(Node(node.op, node.name, tuple(inputs), node.outputs, node.attrs, node.proto))
+        result.append(OnnxNode(node.op, node.name, tuple(inputs), node.outputs, node.attrs, node.proto))
     return tuple(result), separate
 
 
@@ -250,7 +252,9 @@ def _is_filled(array: Array) -> bool:
     return array.size > 0 and bool((array == array.flat[0]).all())
 
 
-def _weights(nodes: Sequence[Node], stored: Mapping[str, Array], frozen: Sequence[str]) -> dict[str, Weight]:
+def _weights(
+    nodes: Sequence[OnnxNode], stored: Mapping[str, Array], frozen: Sequence[str]
+) -> dict[str, Weight]:
     """The stored tensors that become variables."""
     weighty: set[str] = set()
     kernels: set[str] = set()

@@ -10,7 +10,7 @@ import numpy as np
 from tensorbow.errors import UnimplementedError
 from tensorbow.graph import Operation, Tensor
 from tensorbow.interop.onnx.graph_writer import GraphWriter, channels_second, writes
-from tensorbow.interop.onnx.held_values import Axes, without
+from tensorbow.interop.onnx.held_values import AxisOrder, without
 from tensorbow.specs import int64
 
 # Element-wise ops: the chain of nodes for them; each later node takes the result of the one before.
@@ -161,7 +161,7 @@ def _bias_add(w: GraphWriter, op: Operation) -> None:
 
 # Images -----------------------------------------------------------------------------------------------
 
-IMAGES: Axes = (0, 3, 1, 2)
+IMAGES: AxisOrder = (0, 3, 1, 2)
 
 
 def _window(w: GraphWriter, op: Operation, images: Tensor, window: Sequence[int]) -> dict[str, Any]:

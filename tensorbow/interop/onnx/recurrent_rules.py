@@ -9,7 +9,7 @@ from tensorbow.errors import UnimplementedError
 from tensorbow.graph import Tensor
 from tensorbow.interop.onnx.graph_builder import GraphBuilder, rule
 from tensorbow.interop.onnx.held_values import Held
-from tensorbow.interop.onnx.model_file import Node
+from tensorbow.interop.onnx.model_file import OnnxNode
 from tensorbow.ops.arrays import reshape, stack
 from tensorbow.ops.elementwise import add, multiply, relu, sigmoid, subtract, tanh
 from tensorbow.ops.matmul import matmul
@@ -21,11 +21,11 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"Sigmoid": sigmoid, "Tanh": tanh, "Relu": relu}
 State: TypeAlias = "list[Tensor | None]"  # None: zeros
-Step: TypeAlias = "Callable[[Tensor, State], State]"  # (projected inputs [batch, gates * hidden], state)
+CellStep: TypeAlias = "Callable[[Tensor, State], State]"  # (projected inputs [batch, gates * hidden], state)
 
 
 @rule("LSTM", "GRU", "RNN")
-def _recurrent(b: GraphBuilder, node: Node, x: Held, w: Held, r: Held, *more: Held | None) -> list[Held]:
+def _recurrent(b: GraphBuilder, node: OnnxNode, x: Held, w: Held, r: Held, *more: Held | None) -> list[Held]:
     bias, lengths, *states = (*more, *[None] * 5)[:5]
     peepholes = states[2] if node.op == "LSTM" else None
     _require_usual(node, lengths, peepholes, x)
@@ -59,7 +59,7 @@ def _recurrent(b: GraphBuilder, node: Node, x: Held, w: Held, r: Held, *more: He
     return [Held(None, held.tensor, order) for held, order in zip(results, orders, strict=True)]
 
 
-def _require_usual(node: Node, lengths: Held | None, peepholes: Held | None, x: Held) -> None:
+def _require_usual(node: OnnxNode, lengths: Held | None, peepholes: Held | None, x: Held) -> None:
     """Raises UnimplementedError for what cells here cannot do."""
     names = node.attrs.get("activations", ())
     steps = x.dims[1 if node.attrs.get("layout") else 0]
@@ -86,8 +86,8 @@ def _initial(
 
 
 def _cell(
-    node: Node, names: Sequence[str], inputs: Tensor, w: Tensor, r: Tensor, bias: Tensor | None
-) -> tuple[Step, Tensor]:
+    node: OnnxNode, names: Sequence[str], inputs: Tensor, w: Tensor, r: Tensor, bias: Tensor | None
+) -> tuple[CellStep, Tensor]:
     """One direction's step, and the inputs [steps, batch, features] times the weights of all its gates."""
     rows = r.spec.dims[0]
     projected = matmul(inputs, w, transpose_b=True)
@@ -113,11 +113,11 @@ def _plus(x: Tensor, hidden: Tensor | None, r: Tensor) -> Tensor:
     return x if hidden is None else add(x, matmul(hidden, r, transpose_b=True))
 
 
-def _plain(r: Tensor, functions: Sequence[Callable[[Tensor], Tensor]]) -> Step:
+def _plain(r: Tensor, functions: Sequence[Callable[[Tensor], Tensor]]) -> CellStep:
     return lambda x, state: [functions[0](_plus(x, state[0], r))]
 
 
-def _lstm(r: Tensor, functions: Sequence[Callable[[Tensor], Tensor]]) -> Step:
+def _lstm(r: Tensor, functions: Sequence[Callable[[Tensor], Tensor]]) -> CellStep:
     """Gates in ONNX's order: input, output, forget, cell."""
     gate, squash, last = functions
 
@@ -133,7 +133,7 @@ def _lstm(r: Tensor, functions: Sequence[Callable[[Tensor], Tensor]]) -> Step:
 
 def _gru(
     r: Tensor, functions: Sequence[Callable[[Tensor], Tensor]], units: int, bias: Tensor | None, later: bool
-) -> Step:
+) -> CellStep:
     """Gates in ONNX's order: update, reset, candidate. `later`: the reset gate comes after the product."""
     gate, squash = functions
     outer, inner = strided_slice(r, slice(0, 2 * units)), strided_slice(r, slice(2 * units, None))

@@ -11,7 +11,7 @@ from tensorbow.errors import UnimplementedError
 from tensorbow.graph import Tensor
 from tensorbow.interop.onnx.graph_builder import GraphBuilder, rule
 from tensorbow.interop.onnx.held_values import Held, channels_last
-from tensorbow.interop.onnx.model_file import Node
+from tensorbow.interop.onnx.model_file import OnnxNode
 from tensorbow.ops.arrays import expand_dims, reshape, squeeze
 from tensorbow.ops.average_pooling import avg_pool
 from tensorbow.ops.conv import conv2d
@@ -26,7 +26,7 @@ from tensorbow.ops.slicing import pad
 LOWEST = float(np.finfo(np.float32).min)
 
 
-class Window(NamedTuple):
+class PaddedWindow(NamedTuple):
     """One spatial axis: its elements in a window lie `dilation` apart; windows begin `stride` apart."""
 
     size: int
@@ -57,7 +57,7 @@ def _result(images: Tensor, rank: int) -> Held:
     return Held(None, squeeze(images, [1]) if rank == 3 else images, channels_last(rank))
 
 
-def _windows(node: Node, x: Held, sizes: Sequence[int]) -> list[Window]:
+def _windows(node: OnnxNode, x: Held, sizes: Sequence[int]) -> list[PaddedWindow]:
     """The windows over the spatial axes, with the padding that the attributes ask for."""
     count = len(sizes)
     strides = node.attrs.get("strides", (1,) * count)
@@ -78,11 +78,11 @@ def _windows(node: Node, x: Held, sizes: Sequence[int]) -> list[Window]:
             before, after = total // 2, total - total // 2
             if mode == "SAME_LOWER":
                 before, after = after, before
-        result.append(Window(sizes[i], strides[i], dilations[i], before, after))
-    return [Window(1, 1, 1, 0, 0), *result] if count == 1 else result
+        result.append(PaddedWindow(sizes[i], strides[i], dilations[i], before, after))
+    return [PaddedWindow(1, 1, 1, 0, 0), *result] if count == 1 else result
 
 
-def _padding(images: Tensor, windows: Sequence[Window]) -> str | None:
+def _padding(images: Tensor, windows: Sequence[PaddedWindow]) -> str | None:
     """The op's own padding that gives the same windows, or None."""
     if not any(w.before or w.after for w in windows):
         return "VALID"
@@ -96,13 +96,13 @@ def _padding(images: Tensor, windows: Sequence[Window]) -> str | None:
     return "SAME"
 
 
-def _padded(images: Tensor, windows: Sequence[Window], value: float = 0.0) -> Tensor:
+def _padded(images: Tensor, windows: Sequence[PaddedWindow], value: float = 0.0) -> Tensor:
     sides = [[0, 0], *([w.before, w.after] for w in windows), [0, 0]]
     return pad(images, sides, constant_values=value) if any(map(any, sides)) else images
 
 
 @rule("Conv")
-def _conv(b: GraphBuilder, node: Node, x: Held, kernel: Held, bias: Held | None = None) -> Held:
+def _conv(b: GraphBuilder, node: OnnxNode, x: Held, kernel: Held, bias: Held | None = None) -> Held:
     images, rank = _images(b, x), x.rank
     filters = b.tensor(kernel, (*range(2, rank), 1, 0))
     filters = expand_dims(filters, 0) if rank == 3 else filters
@@ -124,7 +124,7 @@ def _conv(b: GraphBuilder, node: Node, x: Held, kernel: Held, bias: Held | None 
     return _result(result, rank)
 
 
-def _pool_windows(node: Node, x: Held) -> list[Window]:
+def _pool_windows(node: OnnxNode, x: Held) -> list[PaddedWindow]:
     """The windows of a pool, with more padding behind where it rounds their number up."""
     windows = _windows(node, x, node.attrs["kernel_shape"])
     if not node.attrs.get("ceil_mode"):
@@ -140,7 +140,7 @@ def _pool_windows(node: Node, x: Held) -> list[Window]:
 
 
 @rule("MaxPool")
-def _max_pool(b: GraphBuilder, node: Node, x: Held) -> Held:
+def _max_pool(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
     windows, images = _pool_windows(node, x), _images(b, x)
     if len(node.outputs) > 1 or any(w.dilation > 1 for w in windows):
         raise UnimplementedError("positions of maxima and dilations are not supported")
@@ -152,7 +152,7 @@ def _max_pool(b: GraphBuilder, node: Node, x: Held) -> Held:
 
 
 @rule("AveragePool")
-def _average_pool(b: GraphBuilder, node: Node, x: Held) -> Held:
+def _average_pool(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
     windows, images = _pool_windows(node, x), _images(b, x)
     if any(w.dilation > 1 for w in windows):
         raise UnimplementedError("dilations are not supported; export without them")
@@ -171,7 +171,7 @@ def _average_pool(b: GraphBuilder, node: Node, x: Held) -> Held:
     return _result(result if (factor == 1).all() else multiply(result, factor), x.rank)
 
 
-def _shares(extent: int | None, window: Window, asked: Window, counted: bool) -> Any:
+def _shares(extent: int | None, window: PaddedWindow, asked: PaddedWindow, counted: bool) -> Any:
     """Size of each window over the number of its elements that count."""
     if extent is None:
         raise UnimplementedError("the height and width of padded images must be known")
@@ -181,7 +181,7 @@ def _shares(extent: int | None, window: Window, asked: Window, counted: bool) ->
 
 
 @rule("GlobalAveragePool", "GlobalMaxPool")
-def _global_pool(b: GraphBuilder, node: Node, x: Held) -> Held:
+def _global_pool(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
     function = reduce_mean if node.op == "GlobalAveragePool" else reduce_max
     axes = [x.position(axis) for axis in range(2, x.rank)]
     return Held(None, function(b.tensor(x, x.axes), axes, keepdims=True), x.order)
@@ -191,7 +191,7 @@ def _global_pool(b: GraphBuilder, node: Node, x: Held) -> Held:
 
 
 @rule("BatchNormalization")
-def _batch_norm(b: GraphBuilder, node: Node, x: Held, *vectors: Held) -> Held:
+def _batch_norm(b: GraphBuilder, node: OnnxNode, x: Held, *vectors: Held) -> Held:
     order = channels_last(x.rank)
     tensor = b.tensor(x, order)
     scale, offset, mean, variance = (b.tensor(held) for held in vectors)
@@ -208,7 +208,7 @@ def _batch_norm(b: GraphBuilder, node: Node, x: Held, *vectors: Held) -> Held:
 
 
 @rule("LayerNormalization")
-def _layer_norm(b: GraphBuilder, node: Node, x: Held, scale: Held, offset: Held | None = None) -> Held:
+def _layer_norm(b: GraphBuilder, node: OnnxNode, x: Held, scale: Held, offset: Held | None = None) -> Held:
     if len(node.outputs) > 1:
         raise UnimplementedError("mean and deviation as outputs are not supported")
     result = layer_norm(
@@ -222,7 +222,7 @@ def _layer_norm(b: GraphBuilder, node: Node, x: Held, scale: Held, offset: Held 
 
 
 @rule("InstanceNormalization", "GroupNormalization")
-def _group_norm(b: GraphBuilder, node: Node, x: Held, scale: Held, offset: Held) -> Held:
+def _group_norm(b: GraphBuilder, node: OnnxNode, x: Held, scale: Held, offset: Held) -> Held:
     channels = x.dims[1]
     if channels is None:
         raise UnimplementedError(f"the number of channels of {list(x.dims)} must be known")

@@ -1,0 +1,193 @@
+"""Graphs, saved models and runs as ONNX files, computed by onnxruntime; and read again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from scheduler import TrainedModel
+from tensorbow.cli.app import app
+from tensorbow.interop.onnx.graph_writer import WRITERS
+
+onnx = pytest.importorskip("onnx", reason="ONNX files need the package onnx")
+runtime = pytest.importorskip("onnxruntime", reason="exported files are run by onnxruntime")
+pytestmark = pytest.mark.usefixtures("reference_kernels")
+RNG = np.random.default_rng(0)
+FEEDS = {
+    "x": RNG.uniform(0.2, 2, [3, 4, 5]).astype(np.float32),
+    "i": RNG.integers(0, 4, [3, 2]),
+    "images": RNG.normal(size=(3, 7, 6, 4)).astype(np.float32),
+    "u": RNG.integers(0, 4, [3, 2]).astype(np.uint8),
+}
+IMAGES = (0, 3, 1, 2)
+
+
+def weight(*shape):
+    return tb.Variable(tb.random_normal(shape, seed=1))
+
+
+def conv(t, *shape, **more):
+    return tb.nn.conv2d(t, weight(*shape), more.pop("strides", 1), more.pop("padding", "SAME"), **more)
+
+
+def biased(t):
+    return tb.nn.bias_add(conv(t, 3, 3, 4, 5, strides=2), weight(5))
+
+
+def normal(t):
+    vectors = [tb.constant(RNG.uniform(0.5, 1, 4), tb.float32) for _ in range(4)]
+    return tb.nn.fused_batch_norm(t, *vectors, is_training=False)[0]
+
+
+BY_INPUT = {
+    "x": {
+        "activations": lambda x: tb.nn.relu6(
+            tb.nn.elu(x - 1) + tb.nn.softplus(x) * tb.nn.leaky_relu(-x, 0.3)
+        ),
+        "functions": lambda x: tb.erf(x) + tb.log1p(x) * tb.expm1(-x) - tb.rsqrt(x) / tb.reciprocal(x) ** 1.5,
+        "more functions": lambda x: (
+            tb.sin(tb.ceil(x)) + tb.cos(tb.floor(-x)) * tb.round(x * 3) + tb.sign(1 - x)
+        ),
+        "last functions": lambda x: (
+            tb.exp(-tb.abs(x)) * tb.sigmoid(x) + tb.log(x) * tb.sqrt(x) + tb.square(tb.tanh(x))
+        ),
+        "chosen": lambda x: tb.where(tb.logical_and(x > 0.5, tb.logical_not(x >= 1.5)), tb.minimum(x, 1), -x),
+        "compared": lambda x: tb.logical_or(tb.logical_or(x < 0.4, tb.is_nan(x)), tb.not_equal(x, x[:, :1])),
+        "equal": lambda x: tb.cast(tb.logical_and(tb.equal(x, x), tb.is_finite(x)), tb.int32),
+        "less": lambda x: tb.less_equal(tb.maximum(x, 1), 1.2),
+        "divided": lambda x: tb.floordiv(x - 1, 0.3) + tb.mod(x - 1, 0.3),
+        "matrices": lambda x: tb.matmul(tb.matmul(x, weight(5, 6)), x, transpose_a=True),
+        "product": lambda x: tb.nn.softmax(tb.matmul(tb.reshape(x, [-1, 5]), weight(6, 5), transpose_b=True)),
+        "shapes": lambda x: tb.squeeze(tb.transpose(tb.expand_dims(x, 1), [2, 1, 0, 3]), [1]),
+        "slices": lambda x: x[1:, ::-2, None, -1] * x[1:, 1::2, None, 0],
+        "one slice": lambda x: tb.slice(x, [0, 1, 2], [-1, 2, 3]),
+        "parts": lambda x: tb.concat(tb.split(x, [2, 1, 2], 2)[::-1], 2) + tb.reverse(x, [1]),
+        "padded": lambda x: tb.tile(tb.pad(x, [[0, 0], [1, 2], [0, 1]], constant_values=3), [1, 2, 1]),
+        "sums": lambda x: (
+            tb.reduce_sum(x, [0, 2]) + tb.reduce_mean(x) * tb.reduce_max(x, [0, 2], keepdims=True)[0, :, 0]
+        ),
+        "products": lambda x: tb.reduce_prod(x, -1) - tb.reduce_min(x, -1),
+        "any": lambda x: tb.stack([tb.reduce_any(x > 1.5, 1), tb.reduce_all(x > 0.3, 1)]),
+        "argmax": lambda x: tb.argmax(x, 1, output_type=tb.int32),
+        "top": lambda x: tb.cast(tb.nn.top_k(x, 2)[1], tb.float32) + tb.nn.top_k(x, 2)[0],
+        "running": lambda x: tb.cumsum(x, 1, exclusive=True, reverse=True),
+        "sizes": lambda x: tb.reshape(x, [tb.shape(x)[0], tb.size(x) // (tb.shape(x)[0] * 5), 5]),
+        "broadcast": lambda x: tb.broadcast_to(x[:, :1], tb.shape(x)) + tb.zeros_like(x),
+        "norm": lambda x: tb.nn.log_softmax(tb.nn.layer_norm(x, weight(5))),
+    },
+    "i": {
+        "rows": lambda i: tb.gather(weight(4, 3), i),
+        "one hot": lambda i: tb.one_hot(i, 4, 2.0, -1.0),
+        "integers": lambda i: tb.floordiv(i - 2, 3) * tb.mod(i - 2, 3) + i**2,
+    },
+    "u": {
+        "small rows": lambda u: tb.gather(weight(4, 3), u) + tb.one_hot(u, 3),
+    },
+    "images": {
+        "convolution": biased,
+        "odd windows": lambda t: tb.nn.relu(conv(t, 2, 3, 4, 5, padding="VALID", dilations=[2, 1])),
+        "depthwise": lambda t: tb.nn.depthwise_conv2d(t, weight(3, 3, 4, 2), [1, 2, 2, 1], "SAME"),
+        "pools": lambda t: tb.nn.max_pool(t, 3, 2, "SAME") + tb.nn.avg_pool(t, 3, 2, "SAME"),
+        "normalised": lambda t: tb.nn.relu(normal(conv(t, 1, 1, 4, 4)) + t * weight(4)),
+        "rest": lambda t: (
+            tb.concat([conv(t, 3, 3, 4, 2), t], 3)[:, 1:] + tb.reduce_mean(t, [1, 2], keepdims=True)[..., :1]
+        ),
+        "pooled": lambda t: tb.reduce_mean(conv(t, 3, 3, 4, 6), [1, 2]),
+        "flattened": lambda t: tb.matmul(tb.layers.flatten(conv(t, 3, 3, 4, 2)), weight(84, 3)),
+        "split": lambda t: tb.split(conv(t, 3, 3, 4, 6), 2, 3)[1],
+        "squeezed": lambda t: tb.squeeze(tb.nn.max_pool(conv(t, 3, 3, 4, 2), [7, 6], 1, "VALID"), [1, 2]),
+        "padded images": lambda t: tb.pad(conv(t, 3, 3, 4, 2), [[0, 0], [1, 0], [0, 2], [0, 0]]),
+    },
+}
+
+
+def test_outputs_are_those_of_the_session(tmp_path):
+    """Every case is an output of one file, which onnxruntime computes, and which is read as a model again."""
+    with tb.Graph().as_default() as graph, tb.Session() as session:
+        feeds = {n: tb.placeholder(a.dtype, [None, *a.shape[1:]], name=n) for n, a in FEEDS.items()}
+        outputs = {c: make(feeds[name]) for name, cases in BY_INPUT.items() for c, make in cases.items()}
+        session.run(tb.global_variables_initializer())
+        wanted = session.run(outputs, {feeds[name]: array for name, array in FEEDS.items()})
+        file = tb.interop.onnx.export(
+            graph, tmp_path / "m.onnx", inputs=feeds, outputs=outputs, values=session
+        )
+    assert set(WRITERS) <= {op.definition.name for op in graph.get_operations()}
+    onnx_session = runtime.InferenceSession(file)
+    names = [item.name for item in onnx_session.get_outputs()]
+    model = tb.interop.onnx.load(file)
+    with tb.Graph().as_default(), tb.Session() as session:
+        feeds = {n: tb.placeholder(a.dtype, [None, *a.shape[1:]]) for n, a in FEEDS.items()}
+        outputs = model(**feeds)
+        session.run(tb.global_variables_initializer())
+        again = session.run(outputs, {feeds[name]: array for name, array in FEEDS.items()})
+    for found in (dict(zip(names, onnx_session.run(None, FEEDS), strict=True)), again):
+        for case, want in wanted.items():
+            assert found[case].dtype == want.dtype, case
+            np.testing.assert_allclose(found[case], want, rtol=1e-5, atol=1e-5, err_msg=case)
+
+
+def test_images_are_transposed_once(tmp_path):
+    """One transpose at the input, none in between or before a global mean."""
+    with tb.Graph().as_default() as graph, tb.Session() as session:
+        x = tb.placeholder(tb.float32, [None, 8, 8, 3])
+        y = tb.layers.conv2d(x, 4, 3, padding="same", activation=tb.nn.relu, name="a")
+        y = tb.layers.batch_normalization(y) + tb.layers.conv2d(y, 4, 3, padding="same", name="b")
+        y = tb.layers.dense(tb.reduce_mean(y, [1, 2]), 5)
+        session.run(tb.global_variables_initializer())
+        file = tb.interop.onnx.export(
+            graph, tmp_path / "m.onnx", inputs={"x": x}, outputs={"y": y}, values=session
+        )
+    nodes = [node.op_type for node in onnx.load(file).graph.node]
+    assert nodes.count("Transpose") == 1
+    assert nodes == [
+        "Transpose",
+        "Conv",
+        "Relu",
+        "BatchNormalization",
+        "Conv",
+        "Add",
+        "ReduceMean",
+        "MatMul",
+        "Add",
+        "Identity",
+    ]
+
+
+def test_operations_without_a_counterpart_are_listed(tmp_path):
+    with tb.Graph().as_default() as graph, tb.Session() as session:
+        x = tb.placeholder(tb.float32, [2, 2], name="x")
+        y = tb.matrix_inverse(tb.nn.dropout(x, rate=0.5), name="inverse")
+
+        def export(**more):
+            arguments = {"inputs": {"x": x}, "outputs": {"y": y}, "values": session, **more}
+            tb.interop.onnx.export(graph, tmp_path / "m.onnx", **arguments)
+
+        with pytest.raises(
+            tb.errors.UnimplementedError, match=r"DropoutMask \(.*\); MatrixInverse \(inverse\)"
+        ):
+            export()
+        with pytest.raises(tb.errors.InvalidArgumentError, match="a graph needs inputs"):
+            export(values=None)
+        with pytest.raises(tb.errors.InvalidArgumentError, match=r"Placeholder x: the outputs need this"):
+            export(inputs={}, outputs={"y": x + 1})
+
+
+def test_a_file_is_trained_and_its_run_becomes_a_file(tmp_path):
+    """`train m.onnx`, whose run is used without that file, and `export --format onnx`."""
+    source, run, file = tmp_path / "m.onnx", tmp_path / "run", tmp_path / "trained.onnx"
+    with tb.Graph().as_default() as graph, tb.Session() as session:
+        x = tb.placeholder(tb.float32, [None, 28, 28, 1])
+        y = tb.layers.dense(tb.layers.flatten(x), 10)
+        session.run(tb.global_variables_initializer())
+        tb.interop.onnx.export(graph, source, inputs={"x": x}, outputs={"y": y}, values=session)
+    app(["train", str(source), "--epochs", "2", "--output", str(run)], standalone_mode=False)
+    source.unlink()
+    app(["export", str(run), "--format", "onnx", "--output", str(file)], standalone_mode=False)
+    _, test = tb.data.load("digits")
+    onnx_session = runtime.InferenceSession(file)
+    assert [item.name for item in onnx_session.get_inputs()] == ["images"]
+    (found,) = onnx_session.run(["probabilities"], {"images": test.images})
+    assert (found.argmax(1) == test.labels).mean() > 0.8
+    with TrainedModel(run) as model:
+        np.testing.assert_allclose(found, model.probabilities(test.images), atol=1e-5)
