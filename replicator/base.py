@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import NoneType
@@ -37,6 +38,7 @@ from scheduler import Stepper
 from scheduler.averaging.synchronisation import (
     AsSynchronisation,
     OnNan,
+    Synchronisation,
     require_round_robin,
     require_whole_replicas,
 )
@@ -47,10 +49,10 @@ from scheduler.replicas.step_summary import replicas_on
 from tensorbow.devices import AsDevices, opened
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
 from tensorbow.graph import Graph, Operation, get_default_graph
-from tensorbow.kinds import AsPath, Count, Function, Mapped, Positive, checked, instance
+from tensorbow.kinds import AsPath, Count, Flag, Function, Mapped, Positive, checked, instance
 from tensorbow.nest import map_leaves
 from tensorbow.ops import collectives
-from tensorbow.ops.collectives import outside_steps
+from tensorbow.ops.collectives import outside_steps, refuse_around_steps
 from tensorbow.optimizers import Optimizer
 from tensorbow.runtime import MonitoredSession, Session
 from tensorbow.specs import Array
@@ -86,6 +88,7 @@ class Replicator:
         devices_per_replica: Positive = 1,
     ):
         self.graph = Graph()  # the step's graph
+        refuse_around_steps(get_default_graph())
         self.graph.seed = get_default_graph().seed
         named = device_list(devices)
         self.devices = [opened(device) for device in named]
@@ -296,6 +299,13 @@ class Replicator:
             steps_per_launch = 1 if options.first_come else steps_with_room(traced)
         step = BuiltStep(self._run_step, len(self._steps), traced, inputs, steps_per_launch)
         require_any_taker(step, trace, options)
+        if inputs.are_equal and options.sync != "none" and not step.updates_no_weights:
+            warnings.warn(
+                "input_fn gives all replicas the same batches, so that they learn no more than one would: "
+                "give each its own, as by input_fn(replica_id) with shard(num_shards, replica_id) or "
+                "shuffle(..., seed=replica_id), or one global batch with tb.PER_WORKER",
+                stacklevel=4,
+            )
         if is_awaited and not step.updates_no_weights:
             require_round_robin(options, "run")
         with self._lock:
@@ -549,9 +559,10 @@ class Replicator:
     def central_values(self) -> dict[str, Array]:
         """Variables of the central model by name, for evaluation and saving; after `shutdown` the last ones.
 
-        To evaluate in the step's graph, pass them to `load_variables` of a
-        `tb.Session(graph=replicator.graph)`. Independent replicas (`sync="none"`) have no central model: of
-        several the values are replica 0's, with a warning; see `replica_values`.
+        Without optimisers' slots and counts. To evaluate, pass them to `load_variables` of a session over
+        the step's graph, `tb.Session(graph=replicator.graph)`, or over any graph that makes the model's
+        variables with the same names. Independent replicas (`sync="none"`) have no central model: of several
+        the values are replica 0's, with a warning; see `replica_values`.
         Raises FailedPreconditionError before `init`.
         """
         if self.synchronisation.sync == "none" and self.num_replicas > 1:
@@ -575,9 +586,15 @@ class Replicator:
             return self._values("ema_values").average()
 
     @checked
-    def replica_values(self, replica: Count) -> dict[str, Array]:
-        """All variables of one replica by name, optimisers' slots included.
+    def replica_values(self, replica: Count, slots: Flag = False) -> dict[str, Array]:
+        """Variables of one replica's model by name, as `central_values`.
 
+            with tb.Graph().as_default(), tb.Session() as session:
+                predictions = model(images)  # makes the variables, with the names that they have in the step
+                session.load_variables(replicator.replica_values(0))
+                session.run(predictions, {images: pictures})
+
+        slots: adds optimisers' slots and counts, which a graph without the optimiser lacks.
         After `shutdown`, and so after `train`, the last ones where nothing keeps replicas together
         (`sync="none"`). Raises FailedPreconditionError before `init`, and otherwise after `shutdown`,
         InvalidArgumentError for a replica out of range.
@@ -587,7 +604,7 @@ class Replicator:
                 raise InvalidArgumentError(
                     f"replica_values: there is no replica {replica} of {self.num_replicas}"
                 )
-            return self._values("replica_values").replica(replica)
+            return self._values("replica_values").replica(replica, slots)
 
     @checked
     def load_variables(self, values: Mapped) -> None:
@@ -637,7 +654,7 @@ class Replicator:
     @property
     def _results(self) -> ReplicaResults:
         def rows(name: str) -> list[Array]:
-            return [self.replica_values(replica)[name] for replica in range(self.num_replicas)]
+            return [self.replica_values(replica, slots=True)[name] for replica in range(self.num_replicas)]
 
         return ReplicaResults(self.graph, self.num_replicas, rows)
 
@@ -666,9 +683,12 @@ class Replicator:
         return self._results.reduced("reduce_sum", value, axis)
 
     @checked
-    def save(self, path: AsPath) -> None:
+    def save(self, path: AsPath) -> int:
         """Saves everything that the next step depends on, so that `restore` goes on with the same bits (with
         dispatch `fcfs`, from the same values: who takes what is not saved).
+
+        Returns the number of training steps that the replicas have done, those of all training steps of the
+        Replicator together. With `fcfs` the last ones may be of results that `train` has yet to yield.
 
         That is all replicas' variables and slots, the central model, the round, and how far the inputs are;
         what `input_fn` and its generators hold themselves is the caller's. The file is written atomically.
@@ -676,12 +696,15 @@ class Replicator:
         cannot be written.
         """
         with self._lock:
-            save_arrays(Path(path), *state_of(self._stepper_for("save"), self._steps))
+            stepper = self._stepper_for("save")
+            save_arrays(Path(path), *state_of(stepper, self._steps))
+            return stepper.round
 
     @checked
-    def restore(self, path: AsPath) -> None:
+    def restore(self, path: AsPath) -> int:
         """Restores what `save` wrote, in a Replicator made in the same way; calls `init` if nobody has.
 
+        Returns the number that `save` returned.
         Inputs are drawn, and left out, up to where they were; they must not be further on, unless they are
         the same in all steps.
         Raises InvalidArgumentError for a file of other replicas, options, steps or variables, NotFoundError
@@ -692,6 +715,7 @@ class Replicator:
         with self._lock:
             stepper = self._stepper_for("restore")
             restored(Path(path), *load_arrays(Path(path)), stepper, self._steps)
+            return stepper.round
 
     def save_newest(self, folder: Path) -> None:
         """Saves the state as the newest checkpoint of a folder, of which the last three are kept."""
@@ -718,10 +742,15 @@ class Replicator:
     def _stepper_for(self, what: str) -> Stepper:
         """The stepper, not ahead. Raises FailedPreconditionError without replicas for all steps."""
         if self._stepper is None or self._given < len(self._steps):
-            why = "before init()"
-            if self._stepper is None and self._last is not None:
-                why = "after shutdown(), and so after train(): call it in the loop; central_values() remain"
-            raise FailedPreconditionError(f"{what}: there are no replicas of all steps {why}")
+            why = "call init() first"
+            if self._stepper is not None:
+                why = "a step was built after init(), with variables of its own: call init() again"
+            elif self._last is not None:
+                why = (
+                    "they were shut down, as they are when train() ends, by Ctrl-C too: call it in the loop; "
+                    "central_values() remain"
+                )
+            raise FailedPreconditionError(f"{what}: the replicas are not there: {why}")
         self._go_back()
         return self._stepper
 
@@ -731,7 +760,11 @@ class Replicator:
         groups = ["+".join(names[first : first + size]) for first in range(0, len(names), size)]
         counts = zip(self.replicas_per_device, groups, strict=True)
         where = ", ".join(f"{count} on {group}" for count, group in counts)
-        return f"<tb.{type(self).__name__} {where}; sync {self.synchronisation.sync}>"
+        defaults = Synchronisation()
+        options = asdict(self.synchronisation).items()
+        given = [f"{name} {value}" for name, value in options if value != getattr(defaults, name)]
+        said = dict.fromkeys([f"sync {self.synchronisation.sync}", *given])
+        return f"<tb.{type(self).__name__} {where}; {', '.join(said)}>"
 
     def __enter__(self) -> Replicator:
         return self

@@ -128,7 +128,7 @@ def test_a_run_goes_on_from_its_file_bit_for_bit(tmp_path):
                 if step == 4 and not resumes:
                     replicator.save(tmp_path / "state")
                 session.run(results["loss"])
-            found.append([replicator.replica_values(replica) for replica in range(2)])
+            found.append([replicator.replica_values(replica, slots=True) for replica in range(2)])
             replicator.shutdown()
     assert all(same_bits(*pair) for pair in zip(*found, strict=True))
 

@@ -89,7 +89,7 @@ class Training:
 
     def values(self):
         repl = self.replicator
-        own = [repl.replica_values(replica) for replica in range(repl.num_replicas)]
+        own = [repl.replica_values(replica, slots=True) for replica in range(repl.num_replicas)]
         named = {f"{number}/{name}": value for number, of in enumerate(own) for name, value in of.items()}
         return {**repl.central_values(), **named}
 
@@ -277,9 +277,9 @@ def test_two_loops_in_turn():
 
 
 def test_smaller_batches_end_a_launch(launches):
-    def inputs():
+    def inputs(replica_id):
         for number in range(20):
-            yield np.full((3 if number % 7 == 6 else 4, 2), number, np.float32)
+            yield np.full((3 if number % 7 == 6 else 4, 2), number + replica_id, np.float32)
 
     found = []
     for steps in (1, 5):
