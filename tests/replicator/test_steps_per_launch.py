@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import tensorbow as tb
 from replicator import training_loop
-from scheduler import Stepper
 from tensorbow.errors import AbortedError, InvalidArgumentError, NumericsError
 from tensorbow.training import load_arrays
 from tests.scheduler_rig.running import same_bits
@@ -31,21 +30,6 @@ DEVICES = [(["/cpu:0"], 1), (["/cpu:0"], 3), (["/cpu:0", "/cpu:1"], (1, 2)), (["
 
 
 pytestmark = pytest.mark.usefixtures("native_kernels")
-
-
-@pytest.fixture
-def launches(monkeypatch):
-    """Rounds of each launch of training steps."""
-    counts = []
-    step = Stepper.step
-
-    def counted(self, inputs, rounds=1):
-        counts.append(rounds)
-        return step(self, inputs, rounds)
-
-    monkeypatch.setattr(Stepper, "step", counted)
-    monkeypatch.setattr(training_loop, "LONGEST_S", 1e3)  # however busy the machine is
-    return counts
 
 
 def batches(replica_id, count=None):
