@@ -138,7 +138,7 @@ def test_rows_that_the_gpu_keeps_give_the_bits_of_rows_from_the_host(
             replicator = tb.MultiGpuReplicator(gpus[:2], 2, replica_mode=mode)
             loop = replicator.train(step, lambda: rows, 12, data_on_device=where)
             replicator.init()
-            stepper = replicator._stepper
+            stepper = replicator._running.stepper
             assert stepper is not None
             assert (stepper.engine.learners.dataset is not None) is (where == "always")
             found.append([*loop])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replicator import training_loop
+from replicator import lockstep_loop
 from scheduler import Stepper
 
 
@@ -34,5 +34,5 @@ def launches(monkeypatch):
         return step(self, inputs, rounds)
 
     monkeypatch.setattr(Stepper, "step", counted)
-    monkeypatch.setattr(training_loop, "LONGEST_S", 1e3)  # however busy the machine is
+    monkeypatch.setattr(lockstep_loop, "LONGEST_S", 1e3)  # however busy the machine is
     return counts

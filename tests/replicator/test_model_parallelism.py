@@ -102,11 +102,11 @@ def test_what_a_replica_holds_is_on_its_own_devices():
     replicator.run(step_fn, batches)
     replicator.init()
     weights = [6 * 5 + 5, 5 * 4 + 4, 4 * 3 + 3]
-    for replica in replicator._stepper.engine.learners.replicas:
+    for replica in replicator._running.stepper.engine.learners.replicas:
         for number, held in enumerate(replica.parts):
             assert held.device is replicator.devices[3 * replica.index + number]
             assert sum(ref.nbytes for ref in held.layout.refs().values()) == 2 * 4 * weights[number]
-    for number, executable in enumerate(replicator._stepper.engine.executables_of(0)):
+    for number, executable in enumerate(replicator._running.stepper.engine.executables_of(0)):
         names = {group.name for segment in executable.segments for group in segment.groups}
         products = {name for name in names if name.startswith("gradients/layer") and "MatMul_grad" in name}
         assert products

@@ -34,7 +34,7 @@ def trained(input_fn, steps=14, devices=("/cpu:0",), replicas=2, restores=None, 
 
         loop = repl.train(step, input_fn, None, **options)
         repl.init()
-        kept = repl._stepper.engine.learners.dataset is not None
+        kept = repl._running.stepper.engine.learners.dataset is not None
         if restores is not None:
             repl.restore(restores)
         results = [*itertools.islice(loop, steps)]

@@ -141,7 +141,9 @@ def test_exchanges_that_are_ready_together_are_one():
 
         repl.run(step_fn, lambda replica_id: own(replica_id, 3, 5))
         repl.init()
-        kinds = [segment.kind.value for segment in repl._stepper.engine.learners.replicas[0].step.segments]
+        kinds = [
+            segment.kind.value for segment in repl._running.stepper.engine.learners.replicas[0].step.segments
+        ]
         assert kinds.count("exchange") == 1
 
 

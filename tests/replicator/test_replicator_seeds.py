@@ -126,7 +126,7 @@ def test_replicas_with_seeds_stay_as_many():
         repl.run(step_of(repl), lambda: (X, ROWS))
         repl.init()
         with pytest.raises(FailedPreconditionError, match="resize: replicas with seeds"):
-            repl._stepper.close() or repl._stepper.engine.resize(3)
+            repl._running.stepper.close() or repl._running.stepper.engine.resize(3)
 
 
 @pytest.mark.parametrize("seed", [3, None])

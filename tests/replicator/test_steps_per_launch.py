@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorbow as tb
-from replicator import training_loop
+from replicator import lockstep_loop
 from tensorbow.errors import AbortedError, InvalidArgumentError, NumericsError
 from tensorbow.training import load_arrays
 from tests.scheduler_rig.running import same_bits
@@ -103,7 +103,7 @@ def test_the_bits_are_those_of_one_round_a_launch(launches, options, devices, pe
 
 def test_a_launch_has_as_many_rounds_as_asked_for(launches, monkeypatch):
     calls = itertools.count()
-    monkeypatch.setattr(training_loop, "perf_counter", lambda: next(calls) * 1e-4)  # a round takes 0.2 ms
+    monkeypatch.setattr(lockstep_loop, "perf_counter", lambda: next(calls) * 1e-4)  # a round takes 0.2 ms
     whole(4, steps=20)
     assert launches == [1, 4, 3, 4, 4, 4]  # averaging restarts before round 8
     launches.clear()
@@ -191,13 +191,13 @@ def acted(steps_per_launch, actions, path, options):
 @given(actions=ACTIONS, options=st.sampled_from([{"sync": "sma", "tau": 2}, {"sync": "none"}]))
 def test_whoever_looks_between_rounds_sees_those_before(tmp_path_factory, actions, options):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_loop, "COPIES", 10**6)  # rounds of several launches are done again
+        patch.setattr(lockstep_loop, "COPIES", 10**6)  # rounds of several launches are done again
         path = tmp_path_factory.mktemp("state") / "state"
         assert acted(6, actions, path, options) == acted(1, actions, path, options)
 
 
 def test_launches_end_where_a_look_is_expected(launches, monkeypatch):
-    monkeypatch.setattr(training_loop, "COPIES", 10**6)
+    monkeypatch.setattr(lockstep_loop, "COPIES", 10**6)
     training = Training(6, steps=None, sync="none")
     for _ in range(4):
         training.rounds(10)
