@@ -476,6 +476,17 @@ class Replicator:
         with self._running.values("central_values") as values:
             return values.central()
 
+    def newest_values(self) -> tuple[int, dict[str, Array]]:
+        """Number of training steps done, and `central_values` after them: for evaluation beside `train`.
+
+        Waits for the launch that is going on, from any thread, and disturbs nothing. The replicas may be some
+        rounds ahead of the results that `train` has yielded; `central_values` takes them back to those, and
+        has rounds done again. Dispatch `fcfs` waits for all steps that have begun. After `shutdown`, and so
+        after `train`, the last ones. Raises FailedPreconditionError before `init`.
+        """
+        with self._running.values("newest_values", may_be_ahead=True) as values:
+            return values.round, values.central()
+
     def ema_values(self) -> dict[str, Array]:
         """`central_values`, with the weights of the moving average of z; after `shutdown` the last ones.
 

@@ -17,6 +17,7 @@ class CurrentValues:
 
     def __init__(self, stepper: Stepper):
         self._stepper = stepper
+        self.round = stepper.round  # the next one
 
     def central(self) -> dict[str, Array]:
         """Variables of the central model, without optimisers' counts."""
@@ -46,6 +47,7 @@ class LastValues:
         """Copies all values that remain available; those of single replicas only if they are independent."""
         options, current = stepper.engine.options, CurrentValues(stepper)
         independent = options.sync == "none"
+        self.round = current.round
         self._layout = stepper.engine.learners.layout
         self._average = current.average() if options.ema is not None else {}
         central = stepper.engine.central_values()

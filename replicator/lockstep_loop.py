@@ -147,6 +147,11 @@ class LockstepLoop(TrainingLoop):
             self._failed = False
         self._forget()
 
+    def come_to_a_round(self, stepper: Stepper) -> None:
+        """See TrainingLoop: they are there, unless a launch has failed."""
+        if self._failed:
+            self.go_back(stepper)
+
     def _forget(self) -> None:
         """Drops the copy: the replicas are about to change without it."""
         self._copy, self._since = None, []

@@ -183,14 +183,16 @@ class RunningReplicas:
             yield self.stepper
 
     @contextmanager
-    def values(self, what: str) -> Iterator[CurrentValues | LastValues]:
+    def values(self, what: str, may_be_ahead: bool = False) -> Iterator[CurrentValues | LastValues]:
         """The replicas' values while nothing is run, or after `shut_down` the last ones.
 
+        may_be_ahead: of loops, so that no rounds are done again.
         Raises FailedPreconditionError, naming `what`, before `begin`.
         """
         with self._lock:
             if self.stepper is not None:
-                self._go_back()
+                for loop in self._loops:
+                    (loop.come_to_a_round if may_be_ahead else loop.go_back)(self.stepper)
                 self.stepper.settle()
                 yield CurrentValues(self.stepper)
             elif self.last is not None:

@@ -65,3 +65,7 @@ class TrainingLoop(ABC):
     @abstractmethod
     def go_back(self, stepper: Stepper) -> None:
         """Brings the replicas to a round after which they may be read and changed."""
+
+    def come_to_a_round(self, stepper: Stepper) -> None:
+        """Brings the replicas to the end of any round, after which they may be read."""
+        self.go_back(stepper)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -204,6 +205,28 @@ def test_launches_end_where_a_look_is_expected(launches, monkeypatch):
         training.replicator.central_values()
     assert launches == [1, 6, 6, 6, 3, 6, 4, 6, 4, 6, 4]  # 13, of which 9 are done again; then tens
     training.loop.close()
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("options", [{"sync": "sma", "staleness": 1}, {"sync": "ssgd"}], ids=str)
+def test_the_newest_values_are_read_by_another_thread_without_rounds_done_again(launches, options):
+    reference = Training(1, steps=40, **options)
+    z = [reference.replicator.central_values() for _ in reference.loop]
+    training = Training(6, steps=40, **options)
+    launches.clear()
+    seen = []
+    with ThreadPoolExecutor(1) as other:
+        for step, _ in enumerate(training.loop, 1):
+            done, values = other.submit(training.replicator.newest_values).result(60)
+            assert step <= done < step + 6
+            assert same_bits(values, z[done - 1])
+            seen.append(done)
+    assert sum(launches) == 40
+    assert len(set(seen)) < 20  # several rounds a launch
+    assert same_bits(training.replicator.central_values(), z[-1])
+    done, values = training.replicator.newest_values()
+    assert done == 40
+    assert same_bits(values, z[-1])
 
 
 def test_a_run_goes_on_from_a_file_of_the_middle_of_a_launch(tmp_path):
