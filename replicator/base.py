@@ -301,7 +301,7 @@ class Replicator:
         require_any_taker(step, trace, options)
         if inputs.are_equal and options.sync != "none" and not step.updates_no_weights:
             warnings.warn(
-                "input_fn gives all replicas the same batches, so that they learn no more than one would: "
+                "input_fn gives all replicas the same batches, so that they learn little more than one: "
                 "give each its own, as by input_fn(replica_id) with shard(num_shards, replica_id) or "
                 "shuffle(..., seed=replica_id), or one global batch with tb.PER_WORKER",
                 stacklevel=4,
