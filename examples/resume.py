@@ -11,8 +11,13 @@ import numpy as np
 import tensorbow as tb
 
 digits, _ = tb.data.load("digits")
-batches = tb.data.Dataset.from_tensor_slices(digits.batch()).shuffle(len(digits), seed=1).batch(16).repeat()
+examples = tb.data.Dataset.from_tensor_slices(digits.batch())
 folder = Path(tempfile.mkdtemp())
+
+
+def input_fn(replica_id: int) -> tb.data.Dataset:
+    """Batches of 16 examples, in an order of each replica's own."""
+    return examples.shuffle(len(digits), seed=replica_id).batch(16).repeat()
 
 
 def train(steps: int, file: Path, resume: bool = False) -> dict[str, np.ndarray]:
@@ -31,7 +36,7 @@ def train(steps: int, file: Path, resume: bool = False) -> dict[str, np.ndarray]
             return tb.identity(loss)
 
     with tb.Graph().as_default(), tb.Session() as session, replicator:
-        losses = replicator.run(step_fn, lambda: batches, smaller_batch="drop")
+        losses = replicator.run(step_fn, input_fn, smaller_batch="drop")
         replicator.init(session)
         if resume:
             replicator.restore(file)

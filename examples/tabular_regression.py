@@ -42,13 +42,17 @@ def step_fn(batch: dict[str, tb.Tensor]) -> tb.Tensor:
         return tb.identity(loss)
 
 
-batches = tb.data.Dataset.from_tensor_slices(rows(train)).shuffle(350, seed=0).batch(10).repeat()
+def input_fn(replica_id: int) -> tb.data.Dataset:
+    """Batches of 10 rows, in an order of each replica's own."""
+    return tb.data.Dataset.from_tensor_slices(rows(train)).shuffle(350, seed=replica_id).batch(10).repeat()
+
+
 replicator = tb.MultiGpuReplicator(["/cpu:0"], replicas_per_gpu=4)
 with replicator.context():
     tb.set_random_seed(0)
     rate = tb.train.CosineDecay(0.01, 300)
     optimizer = replicator.wrap_optimizer(tb.train.AdamOptimizer(rate))
-for _ in replicator.train(step_fn, lambda: batches, steps=300):
+for _ in replicator.train(step_fn, input_fn, steps=300):
     pass
 
 with tb.Graph().as_default():

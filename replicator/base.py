@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import NoneType
@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeAlias
 from weakref import WeakSet
 
 from replicator.collectives import map_gather, map_reduce
-from replicator.dataset_inputs import OnDevice, keep_data
+from replicator.dataset_inputs import OnDevice
 from replicator.first_come_loop import FirstComeLoop, require_any_taker
 from replicator.input_functions import (
     PER_REPLICA,
@@ -24,33 +24,33 @@ from replicator.input_functions import (
     Replication,
     SmallerBatch,
 )
-from replicator.learned_values import CurrentValues, LastValues
+from replicator.lockstep_loop import AUTO, LockstepLoop, StepsPerLaunch
 from replicator.picked_inputs import inputs_of
-from replicator.replicated_step import BuiltStep, Columns, ReplicatedStep, steps_with_room
+from replicator.replicated_step import BuiltStep, ReplicatedStep, steps_with_room
 from replicator.results import ReplicaResults, read_outside
-from replicator.starting import started, started_beside
+from replicator.running_replicas import RunningReplicas
+from replicator.starting import started
 from replicator.state_file import restored, state_of
 from replicator.tracing import Trace, current_trace, trace_step
-from replicator.training_loop import AUTO, LockstepLoop, StepsPerLaunch, TrainingLoop
+from replicator.training_loop import TrainingLoop
 from replicator.wrapped_optimizer import WrappedOptimizer
-from scheduler import Stepper
 from scheduler.averaging.synchronisation import (
     AsSynchronisation,
     OnNan,
+    Synchronisation,
     require_round_robin,
     require_whole_replicas,
 )
-from scheduler.engine.growing import new_variables
 from scheduler.replicas.replica_counts import ReplicaCounts, device_list, replica_counts, require_different
 from scheduler.replicas.replica_seeds import Seeds, seeds_for
 from scheduler.replicas.step_summary import replicas_on
 from tensorbow.devices import AsDevices, opened
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
 from tensorbow.graph import Graph, Operation, get_default_graph
-from tensorbow.kinds import AsPath, Count, Function, Mapped, Positive, checked, instance
+from tensorbow.kinds import AsPath, Count, Flag, Function, Mapped, Positive, checked, instance
 from tensorbow.nest import map_leaves
 from tensorbow.ops import collectives
-from tensorbow.ops.collectives import outside_steps
+from tensorbow.ops.collectives import outside_steps, refuse_around_steps
 from tensorbow.optimizers import Optimizer
 from tensorbow.runtime import MonitoredSession, Session
 from tensorbow.specs import Array
@@ -86,6 +86,7 @@ class Replicator:
         devices_per_replica: Positive = 1,
     ):
         self.graph = Graph()  # the step's graph
+        refuse_around_steps(get_default_graph())
         self.graph.seed = get_default_graph().seed
         named = device_list(devices)
         self.devices = [opened(device) for device in named]
@@ -105,14 +106,19 @@ class Replicator:
         self.seeds = seeds_for(seeds, synchronisation, self.replicas_per_device, groups)
         self._outer: Graph | None = None  # default graph outside of `context()`
         self._step_graph: Graph | None = None  # graph that holds the ReplicatedStep ops
-        self._steps: list[BuiltStep] = []
-        self._loops: list[TrainingLoop] = []  # that have launched rounds, and not ended
-        self._given = 0  # the engine has the first `_given` steps
-        self._stepper: Stepper | None = None
-        self._last: LastValues | None = None  # at the time of `shutdown`
+        self._running = self._new_replicas()
         self._closing: WeakSet[MonitoredSession] = WeakSet()  # sessions that shut this down
         self._saved_by: list[CheckpointSaverHook] = []
-        self._lock = threading.Lock()  # guards stepper, engine and steps
+
+    def _new_replicas(self) -> RunningReplicas:
+        """So many replicas as there are to be, none of which are there by now."""
+        where = self.devices, self.replicas_per_device, self.synchronisation
+        options = {
+            "on_nan": self._on_nan,
+            "seeds": self.seeds,
+            "devices_per_replica": self.devices_per_replica,
+        }
+        return RunningReplicas(self.graph, lambda steps, values: started(steps, values, *where, **options))
 
     def _begin_anew(self, replicas_per_device: tuple[int, ...]) -> None:
         """Takes so many replicas, without steps, variables and values. Raises if averaging is unstable."""
@@ -121,8 +127,7 @@ class Replicator:
         seed, self.graph = self.graph.seed, Graph()
         self.graph.seed = seed
         self.replicas_per_device = replicas_per_device
-        self._step_graph, self._last = None, None
-        self._steps.clear()
+        self._step_graph, self._running = None, self._new_replicas()
 
     @property
     def num_replicas(self) -> int:
@@ -268,13 +273,10 @@ class Replicator:
 
     def _explain(self, step: BuiltStep) -> list[str]:
         """Lines that an explanation of the results of `run` shows."""
-        with self._lock:
-            if self._stepper is None or step.number >= self._given:
-                return [
-                    *replicas_on(self.devices, self.replicas_per_device, self.synchronisation),
-                    "call replicator.init(session) to see memory, kernel calls and exchanges",
-                ]
-            return self._stepper.engine.explain(step.program).splitlines()
+        return self._running.explanation(step) or [
+            *replicas_on(self.devices, self.replicas_per_device, self.synchronisation),
+            "call replicator.init(session) to see memory, kernel calls and exchanges",
+        ]
 
     def _trace(
         self,
@@ -294,29 +296,23 @@ class Replicator:
             traced = trace_step(step_fn, inputs, trace)
         if isinstance(steps_per_launch, str):
             steps_per_launch = 1 if options.first_come else steps_with_room(traced)
-        step = BuiltStep(self._run_step, len(self._steps), traced, inputs, steps_per_launch)
+        running = self._running
+        step = BuiltStep(running.run, len(running.steps), traced, inputs, steps_per_launch)
         require_any_taker(step, trace, options)
+        if inputs.are_equal and options.sync != "none" and not step.updates_no_weights:
+            warnings.warn(
+                "input_fn gives all replicas the same batches, so that they learn little more than one: "
+                "give each its own, as by input_fn(replica_id) with shard(num_shards, replica_id) or "
+                "shuffle(..., seed=replica_id), or one global batch with tb.PER_WORKER",
+                stacklevel=4,
+            )
         if is_awaited and not step.updates_no_weights:
             require_round_robin(options, "run")
-        with self._lock:
-            for other in self._steps:
-                inputs.draw_here_if_shared(other.inputs)
-            self._give(step)
-            self._steps.append(step)
+        running.add(step)
         return step
 
     def _before_building(self, step_fn: Any, options: InputOptions) -> None:
         """Called with the arguments of each step before it is built."""
-
-    def _give(self, step: BuiltStep) -> None:
-        """Adds a new step to the engine, unless there is none or it lacks variables of the step."""
-        stepper = self._stepper
-        if stepper is None or new_variables(stepper.engine, self.graph):
-            return
-        stepper.pause()
-        keep_data(stepper.engine, [*self._steps, step])
-        step.set_program(stepper.engine.add_program(*step.engine_program))
-        self._given = step.number + 1
 
     # Running ----------------------------------------------------------------------------------
 
@@ -333,35 +329,14 @@ class Replicator:
         new, InvalidArgumentError or NotFoundError for values that do not fit, ResourceExhaustedError if
         memory does not suffice.
         """
-        if not self._steps:
+        if not self._running.steps:
             raise FailedPreconditionError("init: there is no step yet; call replicator.run(step_fn) before")
         if not isinstance(session, (Session, MonitoredSession, NoneType)):
             raise InvalidArgumentError(f"init: expected a session or None, got {session!r:.60}")
         graph = None if session is None else session.graph
         if graph is not None and self._step_graph is not None and graph is not self._step_graph:
             raise InvalidArgumentError("init: the session is of another graph than the results of run")
-        with self._lock:
-            self._go_back()
-            old = self._stepper
-            if old is None:
-                stepper = started(
-                    self._steps,
-                    values,
-                    self.devices,
-                    self.replicas_per_device,
-                    self.synchronisation,
-                    on_nan=self._on_nan,
-                    seeds=self.seeds,
-                    devices_per_replica=self.devices_per_replica,
-                )
-            else:
-                stepper = started_beside(old, self._steps, self.graph, values)
-            self._stepper = stepper
-            for step in self._steps:
-                step.set_program(step.number)
-            self._given = len(self._steps)
-            if old is not None:
-                old.shut_down()
+        self._running.begin(values)
         if isinstance(session, MonitoredSession) and session not in self._closing:
             self._closing.add(session)
             session.on_close(self._shut_down)
@@ -382,67 +357,7 @@ class Replicator:
     def _shut_down(self) -> None:
         """Shuts down without saving, as a session does that ended with an error."""
         self._saved_by.clear()
-        with self._lock:
-            for step in self._steps:
-                step.inputs.close()
-            stepper, self._stepper = self._stepper, None
-            self._given = 0
-            if stepper is None:
-                return
-            try:
-                while self._loops:
-                    self._loops[-1].go_back(stepper)
-                    self._loops.pop()
-                stepper.close()
-                self._last = LastValues(stepper)
-            finally:
-                with suppress(FailedPreconditionError):
-                    stepper.close()
-                stepper.engine.close()
-
-    def _run_step(self, step: BuiltStep) -> Columns:
-        with self._lock:
-            self._stepper_of(step)
-        rounds = step.inputs.take(1)  # without the lock: the user's code may ask for values
-        with self._lock:
-            stepper = self._stepper_of(step)
-            self._go_back()
-            return step.launch(stepper, rounds)
-
-    def _next_result(self, loop: TrainingLoop) -> Any:
-        while True:
-            with self._lock:
-                if loop.has_results:
-                    return loop.next_result()
-                self._stepper_of(loop.step)
-            rounds = loop.take_inputs()  # without the lock, as above
-            with self._lock:
-                stepper = self._stepper_of(loop.step)
-                self._go_back(but=loop)
-                if loop not in self._loops:
-                    self._loops.append(loop)
-                loop.launch(stepper, rounds)
-
-    def _go_back(self, but: TrainingLoop | None = None) -> None:
-        """Takes replicas that are ahead of a training loop back to where its caller is."""
-        for loop in self._loops:
-            if loop is not but and self._stepper is not None:
-                loop.go_back(self._stepper)
-
-    def _stepper_of(self, step: BuiltStep) -> Stepper:
-        """The stepper. Raises FailedPreconditionError where there are no replicas, or none for the step."""
-        stepper = self._stepper
-        if stepper is None:
-            raise FailedPreconditionError(
-                "the replicas are not there: call replicator.init(session) before the step is run"
-            )
-        if step.number >= self._given:
-            new = ", ".join(new_variables(stepper.engine, self.graph)[:3])
-            raise FailedPreconditionError(
-                f"the step was built after init(), and the variables {new} too: call "
-                "replicator.init(session) again; what is trained goes on"
-            )
-        return stepper
+        self._running.shut_down()
 
     @checked
     def train(
@@ -487,7 +402,7 @@ class Replicator:
         """
         given = input_fn, input_replication, input_split_fn, smaller_batch, prefetch, data_on_device
         step = self._trace(step_fn, InputOptions(*given), steps_per_launch)
-        return self._train(self._loop(step, steps, steps_per_launch), self._stepper is not None)
+        return self._train(self._loop(step, steps, steps_per_launch), self._running.stepper is not None)
 
     def _loop(self, step: BuiltStep, rounds: int | None, steps_per_launch: int | str) -> TrainingLoop:
         if self.synchronisation.first_come and not step.updates_no_weights:
@@ -496,22 +411,21 @@ class Replicator:
 
     def _train(self, loop: TrainingLoop, there: bool = False) -> Iterator[Any]:
         """there: True if the replicas were there before it, and stay."""
-        trained = self._last is not None and any(not each.updates_no_weights for each in self._steps)
+        running = self._running
+        trained = running.last is not None and any(not each.updates_no_weights for each in running.steps)
         if trained and not there and loop.step.updates_no_weights and loop.step.reads_weights:
             warnings.warn(
                 "train: a step that trains nothing begins with the initial values, as the replicas that were "
                 "trained before were shut down; run it within that loop, or after init()",
                 stacklevel=3,
             )
-        if loop.step.number >= self._given:
+        if not running.has(loop.step):
             self.init()
         try:
-            with self._lock:
-                self._go_back()
-                loop.begin(self._stepper_of(loop.step))
+            running.begin_loop(loop)
             while not loop.has_ended:
                 try:
-                    result = self._next_result(loop)
+                    result = running.next_result(loop)
                 except OutOfRangeError as error:
                     if loop.rounds is not None:
                         remedy = "have input_fn give more, or ask for fewer steps"
@@ -522,7 +436,7 @@ class Replicator:
                         warnings.warn(f"train: {loop.done} steps: {error}; {remedy}", stacklevel=2)
                     break
                 yield result
-            options, stepper = self.synchronisation, self._stepper
+            options, stepper = self.synchronisation, running.stepper
             averages = options.averages(self.num_replicas) and not loop.step.updates_no_weights
             if averages and stepper is not None and 0 < stepper.round < options.tau:
                 done = f"{stepper.round} rounds, fewer than tau={options.tau}"
@@ -531,12 +445,9 @@ class Replicator:
             if not sys.is_finalizing():  # at the end of a program the streams' threads are gone: do not wait
                 loop.step.inputs.close()
                 if there:
-                    with self._lock:
-                        self._go_back()
+                    running.end_loop(loop)
                 else:
                     self.shutdown()
-                with suppress(ValueError):
-                    self._loops.remove(loop)
                 if loop.untold_error is not None:
                     warnings.warn(
                         f"train: {loop.done} steps, and a later one, which had begun, has failed: "
@@ -549,9 +460,10 @@ class Replicator:
     def central_values(self) -> dict[str, Array]:
         """Variables of the central model by name, for evaluation and saving; after `shutdown` the last ones.
 
-        To evaluate in the step's graph, pass them to `load_variables` of a
-        `tb.Session(graph=replicator.graph)`. Independent replicas (`sync="none"`) have no central model: of
-        several the values are replica 0's, with a warning; see `replica_values`.
+        Without optimisers' slots and counts. To evaluate, pass them to `load_variables` of a session over
+        the step's graph, `tb.Session(graph=replicator.graph)`, or over any graph that makes the model's
+        variables with the same names. Independent replicas (`sync="none"`) have no central model: of several
+        the values are replica 0's, with a warning; see `replica_values`.
         Raises FailedPreconditionError before `init`.
         """
         if self.synchronisation.sync == "none" and self.num_replicas > 1:
@@ -560,8 +472,19 @@ class Replicator:
                 f"replica 0 of {self.num_replicas}; replica_values(i) has each one's own, also after train()",
                 stacklevel=2,
             )
-        with self._lock:
-            return self._values("central_values").central()
+        with self._running.values("central_values") as values:
+            return values.central()
+
+    def newest_values(self) -> tuple[int, dict[str, Array]]:
+        """Number of training steps done, and `central_values` after them: for evaluation beside `train`.
+
+        Waits for the launch that is going on, from any thread, and disturbs nothing. The replicas may be some
+        rounds ahead of the results that `train` has yielded; `central_values` takes them back to those, and
+        has rounds done again. Dispatch `fcfs` waits for all steps that have begun. After `shutdown`, and so
+        after `train`, the last ones. Raises FailedPreconditionError before `init`.
+        """
+        with self._running.values("newest_values", may_be_ahead=True) as values:
+            return values.round, values.central()
 
     def ema_values(self) -> dict[str, Array]:
         """`central_values`, with the weights of the moving average of z; after `shutdown` the last ones.
@@ -570,23 +493,29 @@ class Replicator:
         """
         if self.synchronisation.ema is None:
             raise FailedPreconditionError("ema_values: there is no moving average of z; give ema=0.99")
-        with self._lock:
-            return self._values("ema_values").average()
+        with self._running.values("ema_values") as values:
+            return values.average()
 
     @checked
-    def replica_values(self, replica: Count) -> dict[str, Array]:
-        """All variables of one replica by name, optimisers' slots included.
+    def replica_values(self, replica: Count, slots: Flag = False) -> dict[str, Array]:
+        """Variables of one replica's model by name, as `central_values`.
 
+            with tb.Graph().as_default(), tb.Session() as session:
+                predictions = model(images)  # makes the variables, with the names that they have in the step
+                session.load_variables(replicator.replica_values(0))
+                session.run(predictions, {images: pictures})
+
+        slots: adds optimisers' slots and counts, which a graph without the optimiser lacks.
         After `shutdown`, and so after `train`, the last ones where nothing keeps replicas together
         (`sync="none"`). Raises FailedPreconditionError before `init`, and otherwise after `shutdown`,
         InvalidArgumentError for a replica out of range.
         """
-        with self._lock:
-            if replica >= self.num_replicas:
-                raise InvalidArgumentError(
-                    f"replica_values: there is no replica {replica} of {self.num_replicas}"
-                )
-            return self._values("replica_values").replica(replica)
+        if replica >= self.num_replicas:
+            raise InvalidArgumentError(
+                f"replica_values: there is no replica {replica} of {self.num_replicas}"
+            )
+        with self._running.values("replica_values") as values:
+            return values.replica(replica, slots)
 
     @checked
     def load_variables(self, values: Mapped) -> None:
@@ -597,8 +526,7 @@ class Replicator:
         Raises FailedPreconditionError before `init`, NotFoundError or InvalidArgumentError for values that do
         not fit; nothing has changed then.
         """
-        with self._lock:
-            stepper = self._stepper_for("load_variables")
+        with self._running.between_rounds("load_variables") as stepper:
             stepper.settle()
             stepper.engine.learners.values.assign(values)
 
@@ -614,29 +542,16 @@ class Replicator:
         """
 
         def joined() -> Mapping[str, Array]:
-            with self._lock:
-                return self._values("read").joined()
+            with self._running.values("read") as found:
+                return found.joined()
 
         independent = self.synchronisation.sync == "none" and self.num_replicas > 1
         return read_outside(values, self.graph, joined, independent)
 
-    def _values(self, what: str) -> CurrentValues | LastValues:
-        """The replicas' values, or after `shutdown` the last ones.
-
-        Raises FailedPreconditionError before `init`.
-        """
-        if self._stepper is not None:
-            self._go_back()
-            self._stepper.settle()
-            return CurrentValues(self._stepper)
-        if self._last is None:
-            raise FailedPreconditionError(f"{what}: there are no values before init()")
-        return self._last
-
     @property
     def _results(self) -> ReplicaResults:
         def rows(name: str) -> list[Array]:
-            return [self.replica_values(replica)[name] for replica in range(self.num_replicas)]
+            return [self.replica_values(replica, slots=True)[name] for replica in range(self.num_replicas)]
 
         return ReplicaResults(self.graph, self.num_replicas, rows)
 
@@ -665,64 +580,57 @@ class Replicator:
         return self._results.reduced("reduce_sum", value, axis)
 
     @checked
-    def save(self, path: AsPath) -> None:
+    def save(self, path: AsPath) -> int:
         """Saves everything that the next step depends on, so that `restore` goes on with the same bits (with
         dispatch `fcfs`, from the same values: who takes what is not saved).
+
+        Returns the number of training steps that the replicas have done, those of all training steps of the
+        Replicator together. With `fcfs` the last ones may be of results that `train` has yet to yield.
 
         That is all replicas' variables and slots, the central model, the round, and how far the inputs are;
         what `input_fn` and its generators hold themselves is the caller's. The file is written atomically.
         Raises FailedPreconditionError before `init` and after `shutdown`, ResourceExhaustedError when it
         cannot be written.
         """
-        with self._lock:
-            save_arrays(Path(path), *state_of(self._stepper_for("save"), self._steps))
+        with self._running.between_rounds("save") as stepper:
+            save_arrays(Path(path), *state_of(stepper, self._running.steps))
+            return stepper.round
 
     @checked
-    def restore(self, path: AsPath) -> None:
+    def restore(self, path: AsPath) -> int:
         """Restores what `save` wrote, in a Replicator made in the same way; calls `init` if nobody has.
 
+        Returns the number that `save` returned.
         Inputs are drawn, and left out, up to where they were; they must not be further on, unless they are
         the same in all steps.
         Raises InvalidArgumentError for a file of other replicas, options, steps or variables, NotFoundError
         or DataLossError for one that is missing or damaged; the replicas are then as they were.
         """
-        if self._stepper is None and self._steps:
+        if self._running.stepper is None and self._running.steps:
             self.init()
-        with self._lock:
-            stepper = self._stepper_for("restore")
-            restored(Path(path), *load_arrays(Path(path)), stepper, self._steps)
+        with self._running.between_rounds("restore") as stepper:
+            restored(Path(path), *load_arrays(Path(path)), stepper, self._running.steps)
+            return stepper.round
 
     def save_newest(self, folder: Path) -> None:
         """Saves the state as the newest checkpoint of a folder, of which the last three are kept."""
-        with self._lock:
-            stepper = self._stepper_for("save_newest")
-            RollingCheckpoints(folder).save(stepper.round, *state_of(stepper, self._steps))
+        with self._running.between_rounds("save_newest") as stepper:
+            RollingCheckpoints(folder).save(stepper.round, *state_of(stepper, self._running.steps))
 
     def restore_newest(self, folder: Path) -> bool:
         """Restores the newest checkpoint of a folder that can be read; False if there is none.
 
         Warns of newer ones that cannot. Raises as `restore`.
         """
-        with self._lock:
-            stepper = self._stepper_for("restore_newest")
+        with self._running.between_rounds("restore_newest") as stepper:
             checkpoint, problems = RollingCheckpoints(folder).newest()
             for problem in problems:
                 warnings.warn(problem, stacklevel=2)
             if checkpoint is None:
                 return False
             state = checkpoint.path, checkpoint.arrays, checkpoint.metadata
-            restored(*state, stepper, self._steps)
+            restored(*state, stepper, self._running.steps)
             return True
-
-    def _stepper_for(self, what: str) -> Stepper:
-        """The stepper, not ahead. Raises FailedPreconditionError without replicas for all steps."""
-        if self._stepper is None or self._given < len(self._steps):
-            why = "before init()"
-            if self._stepper is None and self._last is not None:
-                why = "after shutdown(), and so after train(): call it in the loop; central_values() remain"
-            raise FailedPreconditionError(f"{what}: there are no replicas of all steps {why}")
-        self._go_back()
-        return self._stepper
 
     def __repr__(self) -> str:
         names = [device.name.short for device in self.devices]
@@ -730,7 +638,11 @@ class Replicator:
         groups = ["+".join(names[first : first + size]) for first in range(0, len(names), size)]
         counts = zip(self.replicas_per_device, groups, strict=True)
         where = ", ".join(f"{count} on {group}" for count, group in counts)
-        return f"<tb.{type(self).__name__} {where}; sync {self.synchronisation.sync}>"
+        defaults = Synchronisation()
+        options = asdict(self.synchronisation).items()
+        given = [f"{name} {value}" for name, value in options if value != getattr(defaults, name)]
+        said = dict.fromkeys([f"sync {self.synchronisation.sync}", *given])
+        return f"<tb.{type(self).__name__} {where}; {', '.join(said)}>"
 
     def __enter__(self) -> Replicator:
         return self

@@ -37,6 +37,8 @@ class DatasetInputs(StepInputs):
         self.dataset, self.data_on_device = first.dataset, options.data_on_device
         size = first.order.batch_size
         self.structure = tuple(first.dataset.batch_specs(size))
+        picks = [source.recipes(range(1)).picks_drawn_to(0) for source in self._sources]
+        self.are_equal = len(picks) > 1 and all(np.array_equal(picks[0], own) for own in picks[1:])
 
     def _require_fitting(self, per_worker: bool, replicas: int) -> None:
         first, *others = self._sources

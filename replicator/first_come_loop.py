@@ -63,11 +63,11 @@ class FirstComeLoop(TrainingLoop):
     @property
     def has_results(self) -> bool:
         """See TrainingLoop. Results wait until replicas have as many inputs as allowed; an error is one."""
-        return not self._wants_inputs and bool(self._results or (self._error and not self._given))
+        return not self._wants_inputs and bool(self.results or (self._error and not self._given))
 
     def next_result(self) -> Any:
         """See TrainingLoop. Raises the error that comes after the last results."""
-        if not self._results and self._error is not None:
+        if not self.results and self._error is not None:
             error, self._error = self._error, None  # which holds frames, and these this object
             raise error
         return super().next_result()
@@ -79,7 +79,7 @@ class FirstComeLoop(TrainingLoop):
 
     @property
     def _ahead(self) -> int:
-        return len(self._results) + len(self._given)
+        return len(self.results) + len(self._given)
 
     @property
     def _wants_inputs(self) -> bool:
@@ -107,7 +107,7 @@ class FirstComeLoop(TrainingLoop):
             for inputs in rounds:
                 self._given.append(_GivenRound(stepper.round, inputs))
                 stepper.give(cast(Sequence[BatchInputs], step.inputs.joined([inputs])))
-            while self._given and (stepper.has_results or not (self._results or self._wants_inputs)):
+            while self._given and (stepper.has_results or not (self.results or self._wants_inputs)):
                 self._take_results(stepper)
         except Exception as error:
             self._error, self._is_of_training = error, True
@@ -116,7 +116,7 @@ class FirstComeLoop(TrainingLoop):
     def _take_results(self, stepper: Stepper) -> None:
         columns = stepper.results().metrics
         self._given.popleft()
-        self._results.extend(self.step.results(columns, 1))
+        self.results.extend(self.step.results(columns, 1))
 
     def go_back(self, stepper: Stepper) -> None:
         """See TrainingLoop. What went wrong is kept for `next_result`."""

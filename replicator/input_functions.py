@@ -73,6 +73,9 @@ class _WatchedContext(InputContext):
         return super().__getattribute__(name)
 
 
+_WatchedContext.__name__ = _WatchedContext.__qualname__ = InputContext.__name__  # in the user's errors
+
+
 class InputCalls:
     """Results of `input_fn`, called for each replica or once, each when it is first asked for."""
 

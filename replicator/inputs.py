@@ -24,7 +24,7 @@ from replicator.input_functions import (
 )
 from replicator.step_inputs import StepInputs
 from tensorbow.array_likes import ArrayLike
-from tensorbow.data import BatchInputs, BatchRun, ImageDataset
+from tensorbow.data import BatchInputs, BatchRun, Dataset, ImageDataset
 from tensorbow.data.drawing_ahead import DrawingAhead
 from tensorbow.errors import InvalidArgumentError, OutOfRangeError, TensorBowError
 from tensorbow.graph import Tensor
@@ -33,6 +33,7 @@ from tensorbow.ops.constant import to_array
 from tensorbow.specs import Array, Dims, TensorSpec, as_dtype, render_dims
 
 MOST_DROPPED = 1000  # smaller batches in a row
+FEW_ARRAYS = 8  # a list of at most so many may have been meant as the parts of one batch
 SLOW_S = 2e-4  # draws that take longer, twice in a row, make the next ones come from a thread of their own
 
 RoundInputs: TypeAlias = "list[tuple[Array, ...]]"
@@ -93,8 +94,16 @@ class ReplicaInputs(StepInputs):
                     each.first if isinstance(each, CalledForEachStep) else each for each in others
                 ]
             return
+        if _may_be_one_batch(given):
+            self.hint = (
+                f"; input_fn gave a list, which is {len(given)} batches; for one batch of {len(given)} parts "
+                "give a tuple"
+            )
         self._streams = [self._stream(calls[number], number) for number in range(len(calls))]
         self._first = self._timed_draw()
+        is_drawn = isinstance(given, (Dataset, Iterator)) and not isinstance(given, CalledForEachStep)
+        if is_drawn and not calls.told_the_replica:
+            self.are_equal = len(calls) > 1 and _are_equal(self._first)
 
     @property
     def round_nbytes(self) -> int:
@@ -318,7 +327,7 @@ class ReplicaInputs(StepInputs):
         """The error for an input that has ended. Finds out whether another replica's goes on."""
         if not self._rounds:
             return no_batch(self._of(number))
-        text = f"the input{self._of(number)} has ended after {self._rounds} batches"
+        text = f"the input{self._of(number)} has ended after {self._rounds} batches{self.hint}"
         for other, stream in enumerate(self._streams):
             with suppress(Exception):
                 if other < number or (other > number and next(stream, None) is not None):
@@ -348,7 +357,7 @@ class ReplicaInputs(StepInputs):
                 raise InvalidArgumentError(
                     f"{name} of replica {replica}, batch {self._rounds}: expected "
                     f"{spec.dtype.name}{render_dims(spec.extents)} as in the first batch, "
-                    f"got {array.dtype}{render_dims(array.shape)}; {remedy}"
+                    f"got {array.dtype}{render_dims(array.shape)}{self.hint or f'; {remedy}'}"
                 )
             arrays.append(array)
         return tuple(arrays)
@@ -363,12 +372,23 @@ def _copied(batch: RoundInputs) -> RoundInputs:
     return [tuple(np.array(array) for array in arrays) for arrays in batch]
 
 
+def _are_equal(batch: RoundInputs) -> bool:
+    first, *others = batch
+    return all(np.array_equal(one, its) for other in others for one, its in zip(first, other, strict=True))
+
+
 def _shapes_of(batch: RoundInputs) -> list[tuple[int, ...]]:
     return [array.shape for array in batch[0]]
 
 
 def _has_tensors(nest: Any) -> bool:
     return any(isinstance(leaf, Tensor) for leaf in flatten(nest))
+
+
+def _may_be_one_batch(given: Any) -> bool:
+    """True for a short list of arrays: as a list it is one of batches, as a tuple it would be one batch."""
+    is_short = isinstance(given, list) and 1 < len(given) <= FEW_ARRAYS
+    return is_short and all(isinstance(each, ArrayLike) for each in given) and all(map(np.ndim, given))
 
 
 def _spec_of(replica: int, name: str, leaf: Any) -> TensorSpec:

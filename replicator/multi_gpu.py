@@ -9,7 +9,7 @@ from typing import Any
 from replicator.base import Replicator
 from replicator.dataset_inputs import OnDevice
 from replicator.input_functions import PER_REPLICA, InputFunction, InputOptions, Replication, SmallerBatch
-from replicator.training_loop import AUTO
+from replicator.lockstep_loop import AUTO
 from replicator.tuning import tuned
 from scheduler import Synchronisation
 from scheduler.averaging.synchronisation import OnNan
@@ -138,7 +138,7 @@ class MultiGpuReplicator(Replicator):
         window_seconds: float = WINDOW_SECONDS,
         max_seconds: float = MAX_SECONDS,
     ) -> int:
-        if self._steps or self.graph.get_operations():
+        if self._running.steps or self.graph.get_operations():
             raise FailedPreconditionError(
                 "tune: expected a Replicator without steps and variables, which training anew would lose; "
                 "make variables in step_fn, and call tune first"
@@ -150,7 +150,7 @@ class MultiGpuReplicator(Replicator):
         trained: list[Any] = []
 
         def stop() -> None:
-            self._loops.clear()  # their rounds need not be exact
+            self._running.abandon_loops()  # their rounds need not be exact
             while trained:
                 trained.pop().close()
 

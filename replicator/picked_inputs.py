@@ -72,6 +72,7 @@ class PickedInputs(StepInputs):
         for number in range(len(calls)):
             calls[number] = calls[number].row_batches()[1]
         self._numbers = ReplicaInputs(calls, options, replicas)
+        self.are_equal = self._numbers.are_equal
         self.dataset = self._rows = ArrayRows(flatten(source))
         self.data_on_device = options.data_on_device
         (numbers,) = self._numbers.specs

@@ -133,7 +133,8 @@ def _require_value(variable: Operation, found: Mapping[str, Array], independent:
     if variable.name not in found:
         why = "an optimiser's slot" if variable.attrs["role"] == "slots" else "made after init()"
         raise InvalidArgumentError(
-            f"read: {variable.name} is {why}; replica_values() has slots, and init() takes new variables"
+            f"read: {variable.name} is {why}; replica_values(i, slots=True) has "
+            "slots, and init() takes new variables"
         )
     if independent and variable.attrs["role"] == "weights":
         raise InvalidArgumentError(

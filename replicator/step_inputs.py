@@ -25,6 +25,8 @@ class StepInputs(ABC):
     data_on_device = "never"  # whether they are to; see `Replicator.run`
     taken = 0  # rounds
     ended_early = False  # one replica's input has ended, another's has not
+    are_equal = False  # all replicas have the same first batch, though input_fn makes one anew for each
+    hint = ""  # for errors: what the inputs may have been meant to be
 
     @property
     def specs(self) -> list[TensorSpec]:

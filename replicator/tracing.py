@@ -124,7 +124,7 @@ def trace_step(step_fn: Callable[..., Any], inputs: StepInputs, trace: Trace) ->
             nest = map_leaves(feed, inputs.structure, "inputs")
         before = graph.version
         try:
-            outputs = _apply(step_fn, nest)
+            outputs = _apply(step_fn, nest, inputs.hint)
             _require_apart(step_fn, nest, fed, graph.get_operations()[before:])
             leaves = {name: _leaf(name, leaf, graph) for name, leaf in named_leaves(outputs, "output")}
         except InvalidArgumentError as error:
@@ -176,8 +176,11 @@ def _own_part(parts: Sequence[Any]) -> Any:
     return map_leaves(lambda name, leaf: gather(stack(leaves[name]), number), first, "inputs")
 
 
-def _apply(step_fn: Callable[..., Any], nest: Any) -> Any:
-    """Calls `step_fn` with the nest, or with the items of a tuple or list if it takes several arguments."""
+def _apply(step_fn: Callable[..., Any], nest: Any, hint: str) -> Any:
+    """Calls `step_fn` with the nest, or with the items of a tuple or list if it takes several arguments.
+
+    hint: added to the error where it does not take them.
+    """
     signature = inspect.signature(step_fn)
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = [p for p in signature.parameters.values() if p.kind in kinds and p.default is p.empty]
@@ -194,7 +197,7 @@ def _apply(step_fn: Callable[..., Any], nest: Any) -> Any:
             if isinstance(arguments[0], Mapping):
                 given += ", to be taken as one argument"
         name = getattr(step_fn, "__name__", "step_fn")
-        raise InvalidArgumentError(f"{name}{signature} gets {given}: {error}") from None
+        raise InvalidArgumentError(f"{name}{signature} gets {given}: {error}{hint}") from None
     return step_fn(*arguments)
 
 
@@ -322,7 +325,7 @@ def per_replica(values: Items, name: Name = None) -> Tensor:
 
     For hyper-parameters that differ, such as learning rates of independent replicas (`sync="none"`).
     Raises FailedPreconditionError outside of a step, InvalidArgumentError for another number of values than
-    there are replicas, for shapes that differ, or for NaN.
+    there are replicas, for shapes that differ, or for a number that is not finite.
     """
     count = current_trace("per_replica").replicas
     if len(values) != count:
@@ -334,8 +337,10 @@ def per_replica(values: Items, name: Name = None) -> Tensor:
     with get_default_graph().as_default():
         rows = [convert_to_tensor(value) for value in values]
         for replica, row in enumerate(rows):
-            if row.dtype.is_floating and row.spec.value is not None and np.isnan(row.spec.value).any():
-                raise InvalidArgumentError(f"per_replica: expected numbers, got NaN for replica {replica}")
+            if row.dtype.is_floating and row.spec.value is not None and not np.isfinite(row.spec.value).all():
+                raise InvalidArgumentError(
+                    f"per_replica: expected finite numbers, got {row.spec.value} for replica {replica}"
+                )
         return gather(stack(rows), _replica_number("per_replica"), name=name)
 
 

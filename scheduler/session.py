@@ -22,12 +22,13 @@ from scheduler.engine.growing import grown, new_variables, started
 from scheduler.engine.stepper import Stepper
 from scheduler.replicas.replica_counts import TunedCounts, device_list, replica_counts
 from scheduler.replicas.step_program import StepProgram, writes_weights
+from scheduler.replicas.values import of_model
 from tensorbow.compiler import VariableLayout
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import AsDevices
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from tensorbow.graph import AsGraph, Graph, GraphKeys, Operation, Tensor
-from tensorbow.kinds import Count, Mapped, Text, checked
+from tensorbow.kinds import Count, Flag, Mapped, Text, checked
 from tensorbow.ops.control import Placeholder
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime import Session
@@ -318,8 +319,10 @@ class TensorBowSession(Session):
             self._write_to_replicas(values)
 
     @checked
-    def replica_values(self, replica: Count) -> dict[str, Array]:
-        """All variables of one replica by name; before the first learning run, the session's variables.
+    def replica_values(self, replica: Count, slots: Flag = False) -> dict[str, Array]:
+        """Variables of one replica by name; before the first learning run, the session's variables.
+
+        slots: adds optimisers' slots and counts, which a graph without the optimiser lacks.
 
         Raises InvalidArgumentError for a replica out of range, FailedPreconditionError after `close`.
         """
@@ -330,9 +333,13 @@ class TensorBowSession(Session):
                     f"replica_values: there is no replica {replica} of {self.num_replicas}"
                 )
             if self._stepper is None:
-                return {name: self.container.read(name) for name in sorted(self.container.initialized)}
-            self._stepper.settle()
-            return self._stepper.engine.learners.values.replica_values(replica)
+                layout, ready = VariableLayout.of_graph(self.graph), sorted(self.container.initialized)
+                values = {name: self.container.read(name) for name in ready}
+            else:
+                self._stepper.settle()
+                learners = self._stepper.engine.learners
+                layout, values = learners.layout, learners.values.replica_values(replica)
+            return values if slots else of_model(layout, values)
 
     def ema_values(self) -> dict[str, Array]:
         """Variables of z by name, with the weights of its moving average.

@@ -33,6 +33,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 INT64 = 1 << 63
+_JOINS = ("ConcatV2", "ExpandDims", "Reshape")  # what `stack` makes
 _ORDERED = (list, tuple, range, Iterator, KeysView, ValuesView)  # no sets: their order is arbitrary
 _LONGEST = 1 << 20  # items of a list of numbers: more than a tensor has axes, extents or sections
 
@@ -344,9 +345,30 @@ def or_tensor(kind: Kind) -> Kind:
             return kind.read(value)
         if value.shape.ndims not in (None, 0):
             raise RefusedError
+        require_constants(kind, value)
         return value
 
     return Kind(f"{kind.expected}, or a scalar tensor", read)
+
+
+def require_constants(kind: Kind, tensor: Any) -> None:
+    """Raises RefusedError if a scalar tensor is a constant, or picks one of several, as `tb.per_replica`
+    does, and any of them is not of the kind."""
+    for constant in _constants_of(tensor):
+        try:
+            kind.read(constant)
+        except RefusedError:
+            raise RefusedError(f"it has the value {constant:g}") from None
+
+
+def _constants_of(tensor: Any) -> list[float]:
+    value = getattr(getattr(tensor, "spec", None), "value", None)
+    if value is not None:
+        return [float(each) for each in np.ravel(value)]
+    op = tensor.op
+    if op.type == "GatherV2":
+        return _constants_of(op.inputs[0])
+    return [each for part in op.inputs for each in _constants_of(part)] if op.type in _JOINS else []
 
 
 def _range(words: str, low: int, high: int, lowest: int, highest: int) -> str:

@@ -27,14 +27,17 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     try:
         return run(options)
-    except (tb.TensorBowError, OSError) as error:
+    except tb.TensorBowError as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
+    except OSError as error:
+        why = f"cannot write {error.filename}: {error.strerror}; give another folder by --output"
+        parser.exit(2, f"{parser.prog}: error: {why}\n")
 
 
 def run(options):
     """Trains with each number of replicas, and writes scores and, given matplotlib, pictures."""
     options.output.mkdir(parents=True, exist_ok=True)
-    train, test = tb.data.load("mnist" if options.data else "digits", options.data)
+    train, test = tb.data.load("mnist" if options.data_dir else "digits", options.data_dir)
     classifier = Classifier(scaled(train.images), train.labels, options.classifier_steps)
     real, _ = classifier.features_and_classes(scaled(train.images[:REFERENCE]))
 
@@ -100,7 +103,7 @@ def parser_of_options():
     add("--sample-every", type=positive, default=100, help="steps between two scores")
     add("--classifier-steps", type=positive, default=1500, help="steps of the classifier that scores")
     add("--seed", type=int, default=0, help="of initial values, batches and noise")
-    add("--data", type=Path, help="folder of MNIST's IDX files; without it, the digits of scikit-learn")
+    add("--data-dir", type=Path, help="folder of MNIST's IDX files; without it, the digits of scikit-learn")
     add(
         "--output", type=Path, default=Path("runs/conditional_gan"), help="folder of scores.json and pictures"
     )

@@ -141,8 +141,11 @@ def main() -> None:
         parser.error(f"--replicas: expected a divisor of the batch size {BATCH_SIZE}, got {options.replicas}")
     try:
         run(options)
-    except (tb.TensorBowError, OSError) as error:
+    except tb.TensorBowError as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
+    except OSError as error:
+        why = f"cannot write {error.filename}: {error.strerror}; give another folder by --output"
+        parser.exit(2, f"{parser.prog}: error: {why}\n")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -241,8 +241,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             load = os.getloadavg()[0]
             write_report(options, measured(options), load)
-    except (tb.TensorBowError, OSError) as error:
+    except tb.TensorBowError as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
+    except OSError as error:
+        why = f"cannot write {error.filename}: {error.strerror}; give another folder by --output"
+        parser.exit(2, f"{parser.prog}: error: {why}\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Sweep of learning rates and seeds: all members train side by side, each with the bits of its run alone.
 
     python examples/sweep/sweep.py                                                  # handwritten digits
-    python examples/sweep/sweep.py --data FOLDER --epochs 5 --output runs/sweep     # MNIST's IDX files
+    python examples/sweep/sweep.py --data-dir FOLDER --epochs 5 --output runs/sweep  # MNIST's IDX files
 
 A member is a network of 784-128-10 units with a learning rate and a seed of its own; the seed chooses initial
 values and the order of the examples. Members are independent replicas of one Replicator (`sync="none"`).
@@ -181,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", help="folder of MNIST's IDX files; default: handwritten digits")
+    parser.add_argument("--data-dir", help="folder of MNIST's IDX files; default: handwritten digits")
     parser.add_argument("--epochs", type=int, default=5, help="default: 5")
     parser.add_argument(
         "--learning-rates", type=float, nargs="+", default=RATES, help="default: eight, 0.0001 to 0.03"
@@ -195,12 +195,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     members = [Member(rate, seed) for rate in options.learning_rates for seed in range(options.seeds)]
     try:
         options.output.mkdir(parents=True, exist_ok=True)
-        results = sweep(members, options.at_once, options.epochs, options.data, options.output)
+        results = sweep(members, options.at_once, options.epochs, options.data_dir, options.output)
         show(results)
         (options.output / "sweep.json").write_text(json.dumps(results, indent=1) + "\n")
         draw(results, options.output / "accuracy.png")
-    except (tb.TensorBowError, OSError) as error:
+    except tb.TensorBowError as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
+    except OSError as error:
+        why = f"cannot write {error.filename}: {error.strerror}; give another folder by --output"
+        parser.exit(2, f"{parser.prog}: error: {why}\n")
 
 
 if __name__ == "__main__":

@@ -65,6 +65,8 @@ def mode_of(step: Executable, device: Device, options: Synchronisation, replicas
     """
     if device.kind != "gpu":
         return []
+    if options.first_come:
+        return ["replica mode: each replica takes the next batch when it is free, and launches alone"]
     why = why_not_fused(step, device, options, replicas)
     refused = f"cannot be fused: {why}" if why else ""
     if options.fused:

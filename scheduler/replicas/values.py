@@ -16,6 +16,12 @@ from tensorbow.program import Ref
 from tensorbow.specs import Array
 
 
+def of_model(layout: VariableLayout, values: Mapping[str, Array]) -> dict[str, Array]:
+    """Values of the model's own variables: without optimisers' slots and counts."""
+    optimizers = {op.name for op in layout.variables if op.attrs["slot_name"]}
+    return {name: value for name, value in values.items() if name not in optimizers}
+
+
 class ReplicaValues:
     """The variables of all replicas and of z: read and set while nothing runs."""
 

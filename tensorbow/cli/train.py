@@ -134,7 +134,8 @@ def _chosen(config: TrainingConfig, result: TrainingResult) -> dict[str, str]:
     decision = result.tuning.decision
     trial = f"; {trained} were on trial when the run ended" if trained != decision.replicas else ""
     chosen = f"{decision.replicas}{mode_text(decision.mode)}"
-    return {"auto": f"{chosen} per device: {decision.reason}{trial}"}
+    doubts = {"warning": "; ".join(result.tuning.doubts)} if result.tuning.doubts else {}
+    return {"auto": f"{chosen} per device: {decision.reason}{trial}", **doubts}
 
 
 def _draw_tuning(

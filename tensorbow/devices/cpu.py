@@ -28,8 +28,8 @@ class CpuDevice(Device):
     """One virtual CPU device.
 
     limit_nbytes: bound of its memory; by default the memory of the machine or container.
-    delay: for tests; called on the stream's thread before each unit of work, to show that results do not
-    depend on timing.
+    delay: called on the stream's thread before each unit of work: it stands for a slow device, or shows in
+    tests that results do not depend on timing.
     """
 
     kind = "cpu"

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Annotated, Any
+from weakref import WeakSet
 
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
-from tensorbow.graph import Tensor, as_tensor, name_scope
+from tensorbow.graph import Graph, Tensor, as_tensor, get_default_graph, name_scope
 from tensorbow.kinds import Name, checked, one_of, whole
 from tensorbow.nest import flatten, map_leaves
 from tensorbow.ops.arrays import reshape
@@ -27,6 +28,7 @@ __all__ = ["all_gather", "all_reduce", "all_sum", "broadcast"]
 
 OUTSIDE = 0  # number of replicas where there is no step
 _replicas: ContextVar[int | None] = ContextVar("replicas", default=None)
+_around_steps: WeakSet[Graph] = WeakSet()  # graphs that run whole steps, and in which there is no replica
 _OF_GATHERED = {"max": reduce_max, "min": reduce_min, "prod": reduce_prod}
 
 Reduction = Annotated[str, one_of("sum", "mean", *_OF_GATHERED)]
@@ -47,6 +49,11 @@ def outside_steps() -> Iterator[None]:
     """Context in which collectives are refused: of a Replicator's graph, but not in a step."""
     with known_replicas(OUTSIDE) if _replicas.get() is None else nullcontext():
         yield
+
+
+def refuse_around_steps(graph: Graph) -> None:
+    """Has collectives refused in a graph around steps, in which results of all replicas are there already."""
+    _around_steps.add(graph)
 
 
 @checked
@@ -94,9 +101,11 @@ def broadcast(value: Any, source: Annotated[int, whole(0)] = 0, name: Name = Non
 
 def _mapped(what: str, function: Callable[[Any, str | None], Any], value: Any, name: str | None) -> Any:
     """Applies a function to the leaves of a nest; a list or tuple of numbers alone is one tensor."""
-    if _replicas.get() == OUTSIDE:
+    replicas = _replicas.get()
+    if replicas == OUTSIDE or (replicas is None and get_default_graph() in _around_steps):
         raise FailedPreconditionError(
-            f"{what} is for use inside a step: call it in the step_fn that is given to replicator.run"
+            f"{what} is for use inside a step: call it in the step_fn that is given to replicator.run; "
+            "results of run have all replicas' values, which replicator.reduce_mean and reduce_sum combine"
         )
     leaves = flatten(value)
     plain = leaves and not any(

@@ -35,6 +35,7 @@ from tensorbow.kinds import (
     number,
     optional,
     refuse,
+    require_constants,
 )
 from tensorbow.ops.control import find_step_scalar, group, step_scalar
 from tensorbow.ops.elementwise import add, multiply
@@ -58,6 +59,7 @@ def _read_rate(value: Any) -> Any:
         return _RATE.read(value)
     if value.shape.ndims not in (None, 0) or not value.dtype.is_floating:
         raise RefusedError
+    require_constants(_RATE, value)
     return value
 
 

@@ -43,8 +43,8 @@ class Session:
     def __new__(cls, target: str = "", *args: Any, **options: Any) -> Any:
         """Makes an instance of the class registered for `target`, a subclass of Session."""
         chosen = cls if isinstance(target, str) and not target else session_class(target)
-        if options and chosen is Session:
-            require_options_of(Session, options)
+        if options:
+            require_options_of(chosen, options)
         return object.__new__(cls if issubclass(cls, chosen) else chosen)
 
     @checked

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import typing
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -29,9 +31,19 @@ def session_class(target: str) -> type[Any]:
 
 
 def require_options_of(session: type[Any], options: Iterable[str]) -> None:
-    """Raises InvalidArgumentError for an option of another target's class that `session` does not have."""
+    """Raises InvalidArgumentError for an option that is not `session`'s, but one of an argument of it, as of
+    `synchronisation`, or of another target's class."""
     own = inspect.signature(session.__init__).parameters
     for option in (name for name in options if name not in own):
+        for argument, kind in typing.get_type_hints(session.__init__).items():
+            for made in (kind, *typing.get_args(kind)):
+                if dataclasses.is_dataclass(made) and option in {
+                    field.name for field in dataclasses.fields(made)
+                }:
+                    raise InvalidArgumentError(
+                        f"{session.__name__}: option {option} is one of {argument}, got it on its own; give "
+                        f"{argument}=tb.{getattr(made, '__name__', argument)}({option}=...)"
+                    )
         for target, load in _targets.items():
             if option in inspect.signature(load().__init__).parameters:
                 raise InvalidArgumentError(

@@ -202,7 +202,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "TensorBowSession.replica_values": Call(
         lambda: {"replica": 0},
-        {"replica": "count"},
+        {"replica": "count", "slots": "flag"},
         target=inner(tb.TensorBowSession, "replica_values"),
     ),
     "NonReplicator": Call(
@@ -244,7 +244,9 @@ CALLS: Mapping[str, Call] = {
         names=("step_fn", "input", "output"),
     ),
     "Replicator.replica_values": Call(
-        lambda: {"replica": 0}, {"replica": "count"}, target=lambda: initialized("replica_values")
+        lambda: {"replica": 0},
+        {"replica": "count", "slots": "flag"},
+        target=lambda: initialized("replica_values"),
     ),
     **{
         f"Replicator.{method}": Call(

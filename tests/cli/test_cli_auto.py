@@ -30,6 +30,8 @@ def test_a_run_that_finds_its_number_of_replicas(
     assert tuning["measurements"][0]["replicas_per_device"] == 1
     (row,) = [line for line in lines if line.startswith("auto   ")]
     assert row == f"auto             {tuning['replicas_per_device']} per device: {tuning['reason']}"
+    warned = [line.removeprefix("warning          ") for line in lines if line.startswith("warning   ")]
+    assert "; ".join(warned) == "; ".join(tuning["doubts"])
     facts = json.loads((tmp_path / "run" / "tuning.json").read_text())
     assert facts["changes"][0] == {"round": 0, "replicas_per_device": 1}
     assert facts["changes"][-1]["replicas_per_device"] == result["replicas"]
@@ -49,6 +51,15 @@ def test_a_run_that_is_over_before_it_has_decided_says_so(call: Call) -> None:
     assert ended.status == 0
     row = "auto             not decided: the run was over before 1 per device was measured"
     assert row in ended.out.splitlines()
+
+
+def test_a_run_that_was_not_sure_of_its_number_says_so(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = scheduler.training.auto.TuningOptions(windows=60, window_seconds=0.02)
+    monkeypatch.setattr(scheduler.training.auto, "TuningOptions", lambda: quick)
+    monkeypatch.setattr("scheduler.training.trainer.time", TickingClock(0.005))
+    lines = call(*AUTO, "--epochs", 100_000, "--max-seconds", 1).out.splitlines()
+    (row,) = [line for line in lines if line.startswith("warning   ")]
+    assert row.startswith("warning          not sure: it was ended early")
 
 
 def test_the_plan_of_such_a_run_is_that_of_its_beginning(call: Call) -> None:

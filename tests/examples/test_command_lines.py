@@ -28,15 +28,27 @@ def called(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((*PENDULUM, "--output", "README.md/runs"), "Not a directory: 'README.md/runs'"),
-        ((*SWEEP, "--output", "README.md/runs"), "Not a directory: 'README.md/runs'"),
-        ((*SWEEP, "--data", "nowhere", "--output", "TEMPORARY"), "data set 'mnist': the folder 'nowhere' "),
+        (
+            (*PENDULUM, "--output", "README.md/runs"),
+            "cannot write README.md/runs: Not a directory; give another folder by --output",
+        ),
+        (
+            (*SWEEP, "--output", "README.md/runs"),
+            "cannot write README.md/runs: Not a directory; give another folder by --output",
+        ),
+        (
+            (*SWEEP, "--data-dir", "nowhere", "--output", "TEMPORARY"),
+            "data set 'mnist': the folder 'nowhere' ",
+        ),
         (
             (*RESNET50, "--devices", "foo"),
             "get_device: expected a kind and an index",
         ),
-        ((*GAN, "--output", "README.md/runs"), "Not a directory: 'README.md/runs'"),
-        ((*GAN, "--data", "nowhere", "--output", "TEMPORARY"), "data set 'mnist': the folder 'nowhere' "),
+        (
+            (*GAN, "--output", "README.md/runs"),
+            "cannot write README.md/runs: Not a directory; give another folder by --output",
+        ),
+        ((*GAN, "--data-dir", "nowhere", "--output", "TEMPORARY"), "data set 'mnist': the folder 'nowhere' "),
     ],
 )
 @pytest.mark.sampled(2)

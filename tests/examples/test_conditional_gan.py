@@ -147,3 +147,15 @@ def test_the_program(tmp_path, capsys, reference_kernels):
     for one, other in zip(history[1], history[4], strict=True):
         np.testing.assert_allclose(other["frechet"], one["frechet"], rtol=0.02)
     assert capsys.readouterr().out.count("replicas, step") == 6
+
+
+@pytest.mark.slow
+def test_samples_improve_with_training(tmp_path, monkeypatch):
+    """From chance to a majority of samples that the classifier takes for their class (see the README)."""
+    for name in ("generator", "discriminator"):
+        monkeypatch.setattr(getattr(networks, name), "__defaults__", (32,))
+    options = "--replicas 2 --steps 400 --sample-every 400 --samples 500 --classifier-steps 300"
+    first, last = main([*options.split(), "--output", str(tmp_path)])[2]
+    assert first["accuracy"] < 0.2
+    assert last["accuracy"] > 0.5
+    assert last["frechet"] < first["frechet"] / 10

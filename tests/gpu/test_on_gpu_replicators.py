@@ -117,7 +117,7 @@ def test_a_run_goes_on_from_its_file(gpus: list[GpuDevice], tmp_path: Any) -> No
                 if step == 3 and not resumes:
                     replicator.save(tmp_path / "state")
                 session.run(loss)
-            ends.append([replicator.replica_values(replica) for replica in range(2)])
+            ends.append([replicator.replica_values(replica, slots=True) for replica in range(2)])
             replicator.shutdown()
     assert all(same_bits(*pair) for pair in zip(*ends, strict=True))
 
@@ -138,7 +138,7 @@ def test_rows_that_the_gpu_keeps_give_the_bits_of_rows_from_the_host(
             replicator = tb.MultiGpuReplicator(gpus[:2], 2, replica_mode=mode)
             loop = replicator.train(step, lambda: rows, 12, data_on_device=where)
             replicator.init()
-            stepper = replicator._stepper
+            stepper = replicator._running.stepper
             assert stepper is not None
             assert (stepper.engine.learners.dataset is not None) is (where == "always")
             found.append([*loop])

@@ -46,7 +46,7 @@ def trained(input_fn, steps=STEPS, replicas=3, saves=None, restores=None, **opti
         with repl:
             loop = repl.train(step_fn, input_fn, None, **options)
             repl.init()
-            kept = repl._stepper.engine.learners.replicas[0].data
+            kept = repl._running.stepper.engine.learners.replicas[0].data
             if restores is not None:
                 repl.restore(restores)
             losses = [next(loop).tolist() for _ in range(steps)]
@@ -136,7 +136,7 @@ def test_a_training_and_an_evaluation_in_a_session():
                 given = by_hand(batches) if by_hand_too else lambda batches=batches: batches
                 steps.append(repl.run(step_fn, given, data_on_device=when))
             repl.init(session)
-            assert by_hand_too or repl._stepper.engine.learners.replicas[0].data.dataset is train_set
+            assert by_hand_too or repl._running.stepper.engine.learners.replicas[0].data.dataset is train_set
             found.append([session.run(step)[0].tolist() for _ in range(5) for step in (steps[0], [steps[1]])])
             if not by_hand_too:
                 images = tb.DatasetBatches(train_set, 9, 2, seed=1)

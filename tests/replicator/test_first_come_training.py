@@ -52,7 +52,7 @@ def one_stands_still(**options):
 
     training = Training([CpuDevice("/cpu:0"), CpuDevice("/cpu:1", delay=stands)], 1, 16, **options)
     training.replicator.init()
-    replica = training.replicator._stepper.engine.learners.replicas[0]
+    replica = training.replicator._running.stepper.engine.learners.replicas[0]
     original = replica.launch
 
     def one_done(event):

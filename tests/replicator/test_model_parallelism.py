@@ -102,11 +102,11 @@ def test_what_a_replica_holds_is_on_its_own_devices():
     replicator.run(step_fn, batches)
     replicator.init()
     weights = [6 * 5 + 5, 5 * 4 + 4, 4 * 3 + 3]
-    for replica in replicator._stepper.engine.learners.replicas:
+    for replica in replicator._running.stepper.engine.learners.replicas:
         for number, held in enumerate(replica.parts):
             assert held.device is replicator.devices[3 * replica.index + number]
             assert sum(ref.nbytes for ref in held.layout.refs().values()) == 2 * 4 * weights[number]
-    for number, executable in enumerate(replicator._stepper.engine.executables_of(0)):
+    for number, executable in enumerate(replicator._running.stepper.engine.executables_of(0)):
         names = {group.name for segment in executable.segments for group in segment.groups}
         products = {name for name in names if name.startswith("gradients/layer") and "MatMul_grad" in name}
         assert products
@@ -128,7 +128,7 @@ def test_a_run_goes_on_from_its_file_bit_for_bit(tmp_path):
                 if step == 4 and not resumes:
                     replicator.save(tmp_path / "state")
                 session.run(results["loss"])
-            found.append([replicator.replica_values(replica) for replica in range(2)])
+            found.append([replicator.replica_values(replica, slots=True) for replica in range(2)])
             replicator.shutdown()
     assert all(same_bits(*pair) for pair in zip(*found, strict=True))
 

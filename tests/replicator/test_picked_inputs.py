@@ -34,7 +34,7 @@ def trained(input_fn, steps=14, devices=("/cpu:0",), replicas=2, restores=None, 
 
         loop = repl.train(step, input_fn, None, **options)
         repl.init()
-        kept = repl._stepper.engine.learners.dataset is not None
+        kept = repl._running.stepper.engine.learners.dataset is not None
         if restores is not None:
             repl.restore(restores)
         results = [*itertools.islice(loop, steps)]
@@ -150,7 +150,9 @@ def test_what_devices_do_not_keep():
 
 
 def test_a_smaller_last_batch_is_refused_and_an_end_is_one():
-    results, _, kept = trained(lambda: ARRAYS.batch(BATCH, drop_remainder=True), 20)
+    results, _, kept = trained(
+        lambda replica_id: ARRAYS.skip(replica_id).batch(BATCH, drop_remainder=True), 20
+    )
     assert (len(results), kept) == (ROWS // BATCH, True)
     with pytest.raises(InvalidArgumentError, match=r"batch 8: expected .*\[6\] .*got .*\[2\]; for"):
-        trained(lambda: ARRAYS.batch(BATCH), 20)
+        trained(lambda replica_id: ARRAYS.skip(replica_id).batch(BATCH), 20)

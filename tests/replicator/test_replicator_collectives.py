@@ -141,7 +141,9 @@ def test_exchanges_that_are_ready_together_are_one():
 
         repl.run(step_fn, lambda replica_id: own(replica_id, 3, 5))
         repl.init()
-        kinds = [segment.kind.value for segment in repl._stepper.engine.learners.replicas[0].step.segments]
+        kinds = [
+            segment.kind.value for segment in repl._running.stepper.engine.learners.replicas[0].step.segments
+        ]
         assert kinds.count("exchange") == 1
 
 
@@ -275,7 +277,7 @@ def test_weight_decay_of_each_replica_has_the_bits_of_a_run_alone(make, kernels)
                     yield draw.normal(size=(6, 5, 4, 3)).astype(np.float32), draw.integers(0, 7, 6)
 
             losses = np.array([loss for loss, _ in repl.train(step_fn, input_fn, 4)])
-            return losses, [repl.replica_values(number) for number in range(repl.num_replicas)]
+            return losses, [repl.replica_values(number, slots=True) for number in range(repl.num_replicas)]
 
     alone = [trained(["/cpu:0"], 1, lambda decay=decay: decay) for decay in decays]
     kernel = [values["dense/kernel"] for _, (values,) in alone]
@@ -316,9 +318,17 @@ def test_values_of_each_replica_that_do_not_fit():
     def step_fn(x):
         with pytest.raises(InvalidArgumentError, match="a value for each of 2 replicas, got 3 values"):
             tb.per_replica([1.0, 2.0, 3.0])
-        for values in ([0.1, np.nan], [tb.constant(0.1), np.float32(np.nan)]):
-            with pytest.raises(InvalidArgumentError, match="expected numbers, got NaN for replica 1"):
-                tb.per_replica(values)
+        for values in ([0.1, np.nan], [tb.constant(0.1), np.float32(np.inf)], [0.1, [-np.inf]]):
+            with pytest.raises(
+                InvalidArgumentError, match=r"finite numbers, got .*(nan|inf).* for replica 1"
+            ):
+                tb.per_replica(values[:2])
+        for rates, decays, wrong in (
+            ([0.1, -3.0], [0.0, 0.1], "rate .* -3"),
+            ([0.1, 1], [0.1, -1], "decay .* -1"),
+        ):
+            with pytest.raises(InvalidArgumentError, match=rf"expected \w+_{wrong}$"):
+                tb.train.MomentumOptimizer(tb.per_replica(rates), 0.9, weight_decay=tb.per_replica(decays))
         return x
 
     repl.run(step_fn, lambda: np.ones(2, np.float32))

@@ -378,3 +378,81 @@ def test_the_values_of_replicas_after_training():
         list(repl.train(step_fn, lambda: ONES, 3))
         with pytest.raises(FailedPreconditionError, match=r"after shutdown\(\), which keeps central_values"):
             repl.replica_values(1)
+
+
+def test_a_list_that_was_meant_as_one_batch(repl):
+    """A list is one of batches; errors where it does not fit say that a tuple is one batch."""
+    hint = "input_fn gave a list, which is 2 batches; for one batch of 2 parts give a tuple"
+    x, y = np.ones((4, 3), np.float32), np.ones(4, np.int64)
+    with pytest.raises(InvalidArgumentError, match=f"missing a required argument: 'labels'; {hint}"):
+        repl.run(lambda images, labels: images, lambda: [x, y])
+    with pytest.raises(InvalidArgumentError, match=rf"got float32\[4\]; {hint}"):
+        list(repl.train(tb.reduce_sum, lambda: [x, x[:, 0]], steps=2))
+    with pytest.warns(UserWarning, match=f"has ended after 2 batches; {hint}"):
+        assert len([*repl.train(tb.reduce_sum, lambda: [x, x], steps=3)]) == 2
+    for batches in ([(x, y)] * 2, [x] * 9):
+        with pytest.warns(UserWarning, match="batches; have input_fn give more"):
+            list(repl.train(lambda *inputs: tb.reduce_sum(inputs[0]), lambda given=batches: given, steps=10))
+
+
+def test_an_input_fn_that_gives_all_replicas_the_same_batches(repl):
+    rows = tb.data.Dataset.from_tensor_slices(np.arange(40, dtype=np.float32))
+    digits, _ = tb.data.load("digits")
+
+    def generated():
+        draw = np.random.default_rng(0)
+        while True:
+            yield draw.normal(size=4).astype(np.float32)
+
+    def step(replicator):
+        w = tb.get_variable("w", initializer=np.float32(1))
+        optimizer = replicator.wrap_optimizer(tb.train.GradientDescentOptimizer(0.1))
+
+        def step_fn(batch):
+            images = batch[0] if isinstance(batch, tuple) else batch
+            return optimizer.minimize(w * tb.reduce_mean(images))
+
+        return step_fn
+
+    equal = [
+        lambda: rows.shuffle(40, seed=1).batch(4),
+        lambda: rows.shuffle(40, seed=1).batch(4).map(lambda x: x * 2),
+        generated,
+        lambda: tb.DatasetBatches(digits, batch_size=4, replicas=1, seed=0),
+    ]
+    own = [
+        lambda replica_id: rows.shuffle(40, seed=replica_id).batch(4),
+        lambda: rows.shuffle(40).batch(4),
+        lambda: np.ones(4, np.float32),
+    ]
+    for sync, inputs, warned in [("sma", equal, True), ("sma", own, False), ("none", equal[:1], False)]:
+        for input_fn in inputs:
+            with tb.Graph().as_default(), tb.MultiGpuReplicator(["/cpu:0"], 2, sync) as replicator:
+                with replicator.context():
+                    step_fn = step(replicator)
+                if warned:
+                    with pytest.warns(UserWarning, match="the same batches, .*seed=replica_id") as caught:
+                        replicator.run(step_fn, input_fn)
+                    assert caught[0].filename == __file__
+                else:
+                    replicator.run(step_fn, input_fn)
+
+
+def test_a_context_taken_for_a_number_is_named_as_users_know_it(repl):
+    with pytest.raises(AbortedError, match="and 'InputContext'"):
+        repl.run(lambda x: x, lambda number: np.ones(2) * (1 + number))
+
+
+def test_a_collective_around_the_steps(repl):
+    losses = repl.run(lambda: tb.ones([]))
+    for collective in (tb.all_reduce, tb.all_sum, tb.all_gather, tb.broadcast):
+        with pytest.raises(FailedPreconditionError, match=f"{collective.__name__} is for .*reduce_mean"):
+            collective(losses)
+    with tb.Graph().as_default(), tb.Session() as session:  # a plain program: one value
+        assert session.run(tb.all_sum(tb.constant(2.0))) == 2
+
+
+def test_the_name_of_a_replicator_has_the_options_that_were_given():
+    options = {"tau": 8, "dispatch": "fcfs"}
+    assert repr(tb.MultiGpuReplicator(["/cpu:0"], 2, **options)).endswith("; sync sma, tau 8, dispatch fcfs>")
+    assert repr(tb.MultiGpuReplicator(["/cpu:0"], 2, "none")).endswith("; sync none>")

@@ -53,11 +53,11 @@ def test_the_inside_of_a_replicated_step():
             "Mean                     Mean\n      (slab+0@"
         )
         assert session.run(mean) > 0  # an explanation changes nothing
-        summary, parts = repl._stepper.engine.explain(0).split("\n\n", 1)
+        summary, parts = repl._running.stepper.engine.explain(0).split("\n\n", 1)
         assert summary.splitlines()[0] == "replicas: 3 (2 on /cpu:0, 1 on /cpu:1)"
         assert "MatMul" in parts
         with pytest.raises(InvalidArgumentError, match="explain: expected number to be of one of 1 programs"):
-            repl._stepper.engine.explain(1)
+            repl._running.stepper.engine.explain(1)
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,38 @@ def test_results_after_shutdown_are_the_callers():
             repl.replica_values(0)
 
 
+@pytest.mark.parametrize("shut_down", [False, True])
+def test_values_are_those_of_a_graph_without_the_optimiser(shut_down):
+    """As an inference graph makes the model: optimisers' slots and counts are left out."""
+    repl = tb.MultiGpuReplicator(["/cpu:0"], 2, "none", seeds=[1, 2])
+
+    def model(x):
+        return tb.layers.dense(x, 1, name="dense")
+
+    def step_fn(x):
+        rate = tb.train.ExponentialDecay(0.1, 2, 0.8)
+        return repl.wrap_optimizer(tb.train.AdamOptimizer(rate)).minimize(tb.reduce_sum(tb.square(model(x))))
+
+    x = np.ones((2, 3), np.float32)
+    losses = repl.train(step_fn, lambda: x, steps=2)
+    next(losses)
+    slots = {"Adam/iterations", "beta1_power", "dense/kernel/m"}
+    assert slots <= repl.replica_values(1, slots=True).keys()
+    if shut_down:
+        next(losses, None)
+        next(losses, None)
+        assert slots <= repl.replica_values(1, slots=True).keys()
+    with tb.Graph().as_default(), tb.Session() as session:
+        predictions = model(tb.constant(x))
+        found = []
+        for values in (repl.replica_values(0), repl.replica_values(1), repl.central_values()):
+            session.load_variables(values)
+            found.append(session.run(predictions))
+            assert np.allclose(found[-1], x @ values["dense/kernel"] + values["dense/bias"])
+    assert not np.allclose(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+
+
 UNFINISHED = """
 import numpy as np
 import tensorbow as tb

@@ -47,7 +47,9 @@ def history(devices):
             session.run([more, train])
         values = repl.central_values()
         seen += [values[name] for name in sorted(values)]
-        seen += [repl.replica_values(1)[name] for name in sorted(repl.replica_values(1))]
+        seen += [
+            repl.replica_values(1, slots=True)[name] for name in sorted(repl.replica_values(1, slots=True))
+        ]
     return b"".join(value.tobytes() for value in seen)
 
 

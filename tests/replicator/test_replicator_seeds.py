@@ -35,7 +35,7 @@ def trained(devices, per_device, seeds, steps=6, save=None, restore=None):
             losses = np.array([session.run(loss) for _ in range(steps)])
             if save is not None:
                 repl.save(save)
-            return losses, [repl.replica_values(replica) for replica in range(repl.num_replicas)]
+            return losses, [repl.replica_values(replica, slots=True) for replica in range(repl.num_replicas)]
 
 
 def same(one, other):
@@ -97,7 +97,9 @@ def grown(devices, per_device, seeds, values=None):
             second, _ = repl.run(larger, lambda: (X, ROWS))
             repl.init(session, values)
             losses += [session.run(fetch) for fetch in (second, first, second)]
-            return np.array(losses), [repl.replica_values(replica) for replica in range(repl.num_replicas)]
+            return np.array(losses), [
+                repl.replica_values(replica, slots=True) for replica in range(repl.num_replicas)
+            ]
 
 
 def test_variables_made_later_start_from_each_replicas_seed():
@@ -124,7 +126,7 @@ def test_replicas_with_seeds_stay_as_many():
         repl.run(step_of(repl), lambda: (X, ROWS))
         repl.init()
         with pytest.raises(FailedPreconditionError, match="resize: replicas with seeds"):
-            repl._stepper.close() or repl._stepper.engine.resize(3)
+            repl._running.stepper.close() or repl._running.stepper.engine.resize(3)
 
 
 @pytest.mark.parametrize("seed", [3, None])

@@ -53,7 +53,7 @@ class Regression:
             yield rng.normal(size=(3, 4)).astype(np.float32)
 
     def state(self):
-        values = [self.repl.replica_values(i) for i in range(3)]
+        values = [self.repl.replica_values(i, slots=True) for i in range(3)]
         return [self.repl.central_values()["model/w"], *(v[k] for v in values for k in sorted(v))]
 
 
@@ -170,7 +170,7 @@ def test_new_variables_are_taken_in_by_a_further_init_and_training_goes_on_bit_f
                     session.run(train)
                 for _ in range(4):
                     session.run(train)
-                values = [program.repl.replica_values(i) for i in range(3)]
+                values = [program.repl.replica_values(i, slots=True) for i in range(3)]
                 results.append([v["model/w/Momentum"] for v in values] + [v["model/w"] for v in values])
                 results[-1].append(program.repl.central_values()["model/w"])
                 if grows:

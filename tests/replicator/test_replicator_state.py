@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+
 import numpy as np
 import pytest
 
@@ -59,7 +62,7 @@ class Program:
 
     def values(self):
         count = self.replicator.num_replicas
-        replicas = [self.replicator.replica_values(number) for number in range(count)]
+        replicas = [self.replicator.replica_values(number, slots=True) for number in range(count)]
         return [*replicas, self.replicator.central_values()]
 
     def __enter__(self):
@@ -83,11 +86,11 @@ def equal(first, second):
 def test_a_restored_replicator_goes_on_with_the_same_bits(tmp_path, options):
     with Program(**options) as whole:
         expected = whole.run(SAVED)
-        whole.replicator.save(tmp_path / "state")
+        assert whole.replicator.save(tmp_path / "state") == SAVED
         expected = np.concatenate([expected, whole.run(STEPS - SAVED)])
         values = whole.values()
     with Program(**options) as resumed:
-        resumed.replicator.restore(tmp_path / "state")
+        assert resumed.replicator.restore(tmp_path / "state") == SAVED
         np.testing.assert_array_equal(resumed.run(STEPS - SAVED), expected[SAVED:])
         assert equal(resumed.values(), values)
         again = tmp_path / "again"
@@ -173,9 +176,9 @@ def test_what_is_refused(tmp_path):
         assert equal(other.values(), before)
         other.run(1)
     with tb.Graph().as_default(), tb.NonReplicator() as none:
-        with pytest.raises(FailedPreconditionError, match="save: there are no replicas"):
+        with pytest.raises(FailedPreconditionError, match="save: the replicas are not there: call init"):
             none.save(path)
-        with pytest.raises(FailedPreconditionError, match="restore: there are no replicas"):
+        with pytest.raises(FailedPreconditionError, match="restore: the replicas are not there: call init"):
             none.restore(path)
 
 
@@ -205,5 +208,43 @@ def test_a_training_loop_goes_on_from_a_file_restored_before_its_first_step(tmp_
     np.testing.assert_array_equal([loss for loss, _ in steps], losses[SAVED:])
     for name, value in replicator.central_values().items():
         np.testing.assert_array_equal(again.central_values()[name], value)
-    with pytest.raises(FailedPreconditionError, match=r"after shutdown\(\), and so after train\(\): call"):
+    with pytest.raises(FailedPreconditionError, match=r"train\(\) ends, by Ctrl-C too: call it in"):
         again.save(tmp_path / "state")
+
+
+def test_an_interrupted_training_is_saved_in_the_loop(tmp_path):
+    """A handler of Ctrl-C sets a flag, where the loop saves and ends; behind it the replicas are gone."""
+    interrupted = threading.Event()
+
+    def loop(steps, interrupt_at=None, file=None):
+        with tb.Graph().as_default():
+            repl = tb.MultiGpuReplicator(["/cpu:0"], 2)
+            with repl.context():
+                tb.set_random_seed(0)
+                w = tb.get_variable("w", [5, 3])
+                optimizer = repl.wrap_optimizer(tb.train.MomentumOptimizer(0.05, 0.9))
+
+            def step_fn(x, y):
+                return optimizer.minimize(tb.reduce_mean(tb.square(tb.matmul(x, w) - y)))
+
+            training = repl.train(step_fn, input_fn, steps)
+            if file is not None:
+                assert repl.restore(file) == interrupt_at
+            for step, _ in enumerate(training, 1):
+                if file is None and step == interrupt_at:
+                    signal.raise_signal(signal.SIGINT)
+                if interrupted.is_set():
+                    assert repl.save(tmp_path / "state") == step
+                    break
+        return repl
+
+    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    try:
+        first = loop(30, 17)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with pytest.raises(FailedPreconditionError, match=r"save: the replicas .* by Ctrl-C too: call it in"):
+        first.save(tmp_path / "late")
+    interrupted.clear()
+    resumed, whole = loop(13, 17, tmp_path / "state").central_values(), loop(30).central_values()
+    assert equal([resumed], [whole])

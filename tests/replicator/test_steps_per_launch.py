@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorbow as tb
-from replicator import training_loop
-from scheduler import Stepper
+from replicator import lockstep_loop
 from tensorbow.errors import AbortedError, InvalidArgumentError, NumericsError
 from tensorbow.training import load_arrays
 from tests.scheduler_rig.running import same_bits
@@ -31,21 +31,6 @@ DEVICES = [(["/cpu:0"], 1), (["/cpu:0"], 3), (["/cpu:0", "/cpu:1"], (1, 2)), (["
 
 
 pytestmark = pytest.mark.usefixtures("native_kernels")
-
-
-@pytest.fixture
-def launches(monkeypatch):
-    """Rounds of each launch of training steps."""
-    counts = []
-    step = Stepper.step
-
-    def counted(self, inputs, rounds=1):
-        counts.append(rounds)
-        return step(self, inputs, rounds)
-
-    monkeypatch.setattr(Stepper, "step", counted)
-    monkeypatch.setattr(training_loop, "LONGEST_S", 1e3)  # however busy the machine is
-    return counts
 
 
 def batches(replica_id, count=None):
@@ -89,7 +74,7 @@ class Training:
 
     def values(self):
         repl = self.replicator
-        own = [repl.replica_values(replica) for replica in range(repl.num_replicas)]
+        own = [repl.replica_values(replica, slots=True) for replica in range(repl.num_replicas)]
         named = {f"{number}/{name}": value for number, of in enumerate(own) for name, value in of.items()}
         return {**repl.central_values(), **named}
 
@@ -119,7 +104,7 @@ def test_the_bits_are_those_of_one_round_a_launch(launches, options, devices, pe
 
 def test_a_launch_has_as_many_rounds_as_asked_for(launches, monkeypatch):
     calls = itertools.count()
-    monkeypatch.setattr(training_loop, "perf_counter", lambda: next(calls) * 1e-4)  # a round takes 0.2 ms
+    monkeypatch.setattr(lockstep_loop, "perf_counter", lambda: next(calls) * 1e-4)  # a round takes 0.2 ms
     whole(4, steps=20)
     assert launches == [1, 4, 3, 4, 4, 4]  # averaging restarts before round 8
     launches.clear()
@@ -207,19 +192,41 @@ def acted(steps_per_launch, actions, path, options):
 @given(actions=ACTIONS, options=st.sampled_from([{"sync": "sma", "tau": 2}, {"sync": "none"}]))
 def test_whoever_looks_between_rounds_sees_those_before(tmp_path_factory, actions, options):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_loop, "COPIES", 10**6)  # rounds of several launches are done again
+        patch.setattr(lockstep_loop, "COPIES", 10**6)  # rounds of several launches are done again
         path = tmp_path_factory.mktemp("state") / "state"
         assert acted(6, actions, path, options) == acted(1, actions, path, options)
 
 
 def test_launches_end_where_a_look_is_expected(launches, monkeypatch):
-    monkeypatch.setattr(training_loop, "COPIES", 10**6)
+    monkeypatch.setattr(lockstep_loop, "COPIES", 10**6)
     training = Training(6, steps=None, sync="none")
     for _ in range(4):
         training.rounds(10)
         training.replicator.central_values()
     assert launches == [1, 6, 6, 6, 3, 6, 4, 6, 4, 6, 4]  # 13, of which 9 are done again; then tens
     training.loop.close()
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("options", [{"sync": "sma", "staleness": 1}, {"sync": "ssgd"}], ids=str)
+def test_the_newest_values_are_read_by_another_thread_without_rounds_done_again(launches, options):
+    reference = Training(1, steps=40, **options)
+    z = [reference.replicator.central_values() for _ in reference.loop]
+    training = Training(6, steps=40, **options)
+    launches.clear()
+    seen = []
+    with ThreadPoolExecutor(1) as other:
+        for step, _ in enumerate(training.loop, 1):
+            done, values = other.submit(training.replicator.newest_values).result(60)
+            assert step <= done < step + 6
+            assert same_bits(values, z[done - 1])
+            seen.append(done)
+    assert sum(launches) == 40
+    assert len(set(seen)) < 20  # several rounds a launch
+    assert same_bits(training.replicator.central_values(), z[-1])
+    done, values = training.replicator.newest_values()
+    assert done == 40
+    assert same_bits(values, z[-1])
 
 
 def test_a_run_goes_on_from_a_file_of_the_middle_of_a_launch(tmp_path):
@@ -277,9 +284,9 @@ def test_two_loops_in_turn():
 
 
 def test_smaller_batches_end_a_launch(launches):
-    def inputs():
+    def inputs(replica_id):
         for number in range(20):
-            yield np.full((3 if number % 7 == 6 else 4, 2), number, np.float32)
+            yield np.full((3 if number % 7 == 6 else 4, 2), number + replica_id, np.float32)
 
     found = []
     for steps in (1, 5):

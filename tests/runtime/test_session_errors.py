@@ -201,6 +201,15 @@ def test_options_of_a_target_that_was_forgotten(option):
         tb.Session(replicas=2)
 
 
+def test_options_of_an_argument_that_were_given_beside_it():
+    message = r"option tau is one of synchronisation.*give synchronisation=tb.Synchronisation\(tau=...\)"
+    for made in (tb.TensorBowSession, lambda **options: tb.Session("tensorbow", **options)):
+        with pytest.raises(InvalidArgumentError, match=message):
+            made(replicas_per_device=2, tau=4)
+        with pytest.raises(TypeError, match="unexpected keyword argument 'replicas'"):
+            made(replicas=2)
+
+
 def test_a_kernel_that_fails_names_op_and_line_and_leaves_the_session_usable(session, x):
     v = tb.Variable(0.0, name="v")
     session.run(v.initializer)

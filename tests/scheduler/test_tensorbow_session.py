@@ -121,7 +121,7 @@ def test_a_fetched_variable_is_z_after_the_run(synchronisation):
             assert fetched["loss"] == loss
             slot = fetching.run(["w/Momentum:0", program.train], program.feeds(4 * i))[0]
             plain.run(program.train, program.feeds(4 * i))
-            assert slot.tobytes() == plain.replica_values(0)["w/Momentum"].tobytes()
+            assert slot.tobytes() == plain.replica_values(0, slots=True)["w/Momentum"].tobytes()
             fetching.load_variables({"steps": i + 1})
             plain.load_variables({"steps": i + 1})
 
@@ -164,7 +164,7 @@ def test_assigns_write_z_and_every_replica():
         session.run(assign)
         assert (session.run(program.w) == 2).all()
         assert all((session.replica_values(i)["w"] == 2).all() for i in range(3))
-        assert session.replica_values(1)["w/Momentum"].any()
+        assert session.replica_values(1, slots=True)["w/Momentum"].any()
         session.load_variables({"w": np.ones((5, 3), np.float32)})
         assert all((session.replica_values(i)["w"] == 1).all() for i in range(3))
         session.run(program.train, program.feeds(rows=12))

@@ -65,7 +65,7 @@ def test_variables_that_are_made_later_do_not_disturb_what_is_trained(synchronis
             for round in range(4, 8):
                 session.run(fetches, program.feeds(round))
             values = [session.run(program.w), *(session.replica_values(i)["w"] for i in range(4))]
-            results.append(values + [session.replica_values(i)["w/Momentum"] for i in range(4)])
+            results.append(values + [session.replica_values(i, slots=True)["w/Momentum"] for i in range(4)])
             if grows:
                 assert [session.replica_values(i)["bias"] for i in range(4)] == [2] * 4
                 for _ in range(6):

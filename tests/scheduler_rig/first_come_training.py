@@ -77,7 +77,7 @@ class Training:
             assert central["w"].tobytes() == reference.z.tobytes()
         assert repl.read(self.tasks) == rounds * k
         assert repl.read(self.numbers) == sum(range(rounds * k))
-        if rounds and repl._stepper is not None:
+        if rounds and repl._running.stepper is not None:
             counts = Counter(takers)
             for index in range(k):
                 values = repl.replica_values(index)
