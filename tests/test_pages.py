@@ -84,13 +84,13 @@ def runs(block: Block) -> bool:
 
 def environment(tmp_path: Path) -> dict[str, str]:
     """Finds the checkout from any folder, and has a `tensorbow` program."""
-    program = tmp_path / "bin" / "tensorbow"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tensorbow "$@"\n')
-    program.chmod(program.stat().st_mode | stat.S_IEXEC)
-    (program.parent / "python").unlink(missing_ok=True)
-    (program.parent / "python").symlink_to(sys.executable)
-    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    programs = tmp_path / "bin"
+    programs.mkdir(exist_ok=True)
+    for name, arguments in {"tensorbow": "-m tensorbow ", "python": ""}.items():
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}"$@"\n')
+        program.chmod(program.stat().st_mode | stat.S_IEXEC)
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
 
 
