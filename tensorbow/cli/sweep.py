@@ -23,6 +23,7 @@ from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import (
     MODELS_HELP,
     RUN_OPTIONS,
+    ModelCommand,
     PathOption,
     add_options,
     given_options,
@@ -39,7 +40,7 @@ MEMBER_OPTIONS = [name for name in RUN_OPTIONS if name not in (*OF_RUNS, "model"
 MOST_ROWS = 20
 
 
-@click.command(epilog=MODELS_HELP)
+@click.command(cls=ModelCommand, epilog=MODELS_HELP)
 @click.argument("model", required=False, metavar="[MODEL]")
 @click.option(
     "--grid",
