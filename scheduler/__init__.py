@@ -20,7 +20,7 @@ from scheduler.training.fitting import FittedModel, fit
 from scheduler.training.tally import TrainingResult
 from scheduler.training.tensorboard import TensorBoard
 from scheduler.training.throughput_tuning import ThroughputTuning, TuningOptions
-from scheduler.training.trained_model import Ensemble, TrainedModel
+from scheduler.training.trained_model import Ensemble, TrainedModel, load_model
 from scheduler.training.trainer import Trainer
 from scheduler.training.tuning_result import TuningResult
 
@@ -61,5 +61,6 @@ __all__ = [
     "build_program",
     "fit",
     "gathered",
+    "load_model",
     "sweep",
 ]

@@ -36,8 +36,10 @@ from tensorbow.runtime import (
     get_global_step,
     get_or_create_global_step,
 )
+from tensorbow.shadowing import import_ours as _import_ours
 
 if TYPE_CHECKING:
+    from scheduler import load_model
     from tensorbow.training import (
         CheckpointSaverHook,
         MonitoredTrainingSession,
@@ -59,6 +61,7 @@ _LATER = (
     "best_checkpoint",
     "latest_checkpoint",
     "list_variables",
+    "load_model",
     "read_graph",
     "save_model",
     "write_graph",
@@ -69,6 +72,8 @@ def __getattr__(name: str) -> Any:
     """Savers and saved models, from an upper layer that is imported on first use."""
     if name not in _LATER:
         raise _no_attribute(name, __all__, __name__)
+    if name == "load_model":
+        return _import_ours("scheduler").load_model
     from tensorbow import training
 
     return getattr(training, name)
@@ -114,6 +119,7 @@ __all__ = [
     "get_or_create_global_step",
     "latest_checkpoint",
     "list_variables",
+    "load_model",
     "piecewise_constant",
     "read_graph",
     "save_model",

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from scheduler.training.config import TrainingConfig
+from scheduler.training.config_file import read_config_file
 from scheduler.training.option_kinds import BALANCED
+from scheduler.training.run_folder import CONFIG
 from tensorbow.data import DataSplits, ImageDataset, TrainingData, load, splits_of
 from tensorbow.data.augmentation import augmentation_of
 from tensorbow.data.own_data import load_own
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.specs import Array
 
 ABOUT = (
@@ -65,6 +69,31 @@ def data_options(config: TrainingConfig | Mapping[str, Any]) -> dict[str, Any]:
     """Options by which a run's data is found again."""
     values = config.to_dict() if isinstance(config, TrainingConfig) else config
     return {name: values.get(name) for name in ABOUT}
+
+
+def data_of_run(model: Path, about: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[str, DataSplits]:
+    """Name and splits of the data on which a trained model was trained, or of those given instead.
+
+    model: its file or folder. about: its description. given: options of the data, by name. Raises
+    InvalidArgumentError if a program gave the data, and what loading the data raises.
+    """
+    saved = about.get("data")
+    if saved is None and "inputs" in about and not {"data", "dataset"} & given.keys():
+        raise InvalidArgumentError(f"{model}: a program gave the data of this run; give --data or --dataset")
+    values = {**_of_older_version(model, about), **(saved or {})}
+    if "data" in given or "dataset" in given:
+        values |= {"data": None, "dataset": None}
+    config = TrainingConfig(**{name: v for name, v in {**values, **given}.items() if v is not None})
+    return config.data_name, load_data(config)
+
+
+def _of_older_version(model: Path, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Data of a model without them in its description: its data set, and the folder in config.yaml."""
+    folder = model if model.is_dir() else model.parent
+    found: dict[str, Any] = {"dataset": about.get("dataset")}
+    with suppress(TensorBowError):
+        found["data_dir"] = read_config_file(folder / CONFIG).get("data_dir")
+    return found
 
 
 def class_weights_of(config: TrainingConfig, train: TrainingData) -> Array | None:

@@ -313,6 +313,19 @@ class TrainedModel:
         self.close()
 
 
+@checked
+def load_model(
+    path: AsPath, *, device: str = "/cpu:0", replica: Count | None = None, ema: Flag = False
+) -> TrainedModel:
+    """Loads a trained model from the folder of a run, its model file, or a folder that `export` wrote.
+
+    The model of a run is z, or with sync `none` replica 0. replica: loads this replica's own values instead;
+    ema: the moving average of z. It computes on `device`, is used without the model's code, and raises as
+    `TrainedModel`.
+    """
+    return TrainedModel(path, device=device, replica=replica, ema=ema)
+
+
 class Ensemble:
     """All replicas of a run as one model, whose probabilities, or other outputs, are the mean of theirs.
 
@@ -408,16 +421,22 @@ def raw_inputs(dataset: TrainingData) -> Any:
 
 def require_examples_of(model: TrainedModel, dataset: TrainingData) -> None:
     """Raises InvalidArgumentError if a data set has other examples or classes than a model."""
-    mine, theirs = dict(model.about), dataset.about()
-    described = [
-        name for name in ("image_shape", "inputs", "labels", "classes") if name in mine or name in theirs
-    ]
-    if any(mine.get(name) != _as_json(theirs.get(name)) for name in described):
-        have, want = (
-            ", ".join(f"{name} {found[name]}" for name in described if name in found)
-            for found in (theirs, mine)
-        )
-        raise InvalidArgumentError(f"the model is for examples of {want}; {dataset.name} has {have}")
+    about = dict(_as_json(dataset.about()))
+    of_model, found = model.about.get("classes"), dataset.classes
+    if "inputs" in about and of_model is not None and found is not None and found < of_model:
+        about["classes"] = of_model  # the last classes do not occur in these examples
+    mine, theirs = _shown_examples(model.about), _shown_examples(about)
+    if mine != theirs:
+        raise InvalidArgumentError(f"the model is for {mine}; {dataset.name} has {theirs}")
+
+
+def _shown_examples(about: Mapping[str, Any]) -> str:
+    """Examples of a description, in words."""
+    if "image_shape" in about:
+        return f"pictures {about['image_shape']} of {about['classes']} classes"
+    labels = "" if about.get("labels") is None else f" with labels {about['labels']}"
+    classes = "" if about.get("classes") is None else f" of {about['classes']} classes"
+    return f"inputs {about.get('inputs')}{labels}{classes}"
 
 
 def _as_json(nest: Any) -> Any:

@@ -6,6 +6,7 @@ import io
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
 import numpy as np
@@ -13,6 +14,9 @@ import numpy as np
 from scheduler import Ensemble, TrainedModel, TrainingConfig
 from scheduler.options import shortened
 from scheduler.training.classification_metrics import CONFUSION, METRICS, report_of
+from scheduler.training.model_inputs import name_of_path
+from scheduler.training.notices import metric_text
+from scheduler.training.run_data import data_of_run
 from scheduler.training.trained_model import raw_inputs
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import (
@@ -23,10 +27,12 @@ from tensorbow.cli.options import (
     require_picture,
     require_writable,
 )
-from tensorbow.data import load, read_pictures
+from tensorbow.data import read_pictures
+from tensorbow.data.own_data import read_inputs
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.files import shown, write_file
 from tensorbow.kinds import RefusedError
+from tensorbow.nest import flatten, map_leaves, named_leaves, pack
 
 
 def _device(context: click.Context, option: click.Parameter, name: str) -> str:
@@ -93,19 +99,21 @@ def _opened(
     return TrainedModel(model, device=device, replica=replica, ema=ema)
 
 
+RUN_S_OWN = "By default the run's own."
 MODEL_HELP = "MODEL: the folder of a run, its model.safetensors, or a folder that export wrote."
 
 
 @click.command(epilog=MODEL_HELP)
 @click.argument("model", type=PathOption(path_type=Path))
-@click.argument("pictures", metavar="INPUT", type=PathOption(path_type=Path))
+@click.argument("examples", metavar="INPUT", type=PathOption(path_type=Path))
 @click.option("--resize", is_flag=True, show_default="off", help="Resize picture files to the model's size.")
 @click.option(
     "--output",
     type=PathOption(path_type=Path),
-    metavar="FILE.npy",
+    metavar="FILE",
     show_default="none",
-    help="Also write the probabilities, float32 [examples, classes]; the file's folder must exist.",
+    help="Also write the probabilities, float32 [examples, classes], or the model's outputs, to a .npy file "
+    "(.npz for several); its folder must exist.",
 )
 @click.option(
     "--json",
@@ -120,7 +128,7 @@ MODEL_HELP = "MODEL: the folder of a run, its model.safetensors, or a folder tha
 @device_option
 def predict(
     model: Path,
-    pictures: Path,
+    examples: Path,
     resize: bool,
     output: Path | None,
     as_json: bool,
@@ -129,39 +137,74 @@ def predict(
     ensemble: bool,
     device: str,
 ) -> None:
-    """Predict the class of each picture of INPUT: a folder or file of pictures, .npy, .npz, or IDX.
+    """Predict each example of INPUT: a folder or file of pictures, .npy, .npz, IDX, .csv or .parquet.
 
-    Prints one line per example: name, class and probability, separated by tabs.
+    Prints one line per example, separated by tabs: its name, and its class with the probability, or the
+    model's outputs. Inputs of a .npz file are found by their names, columns of a table by its header.
     """
-    if output is not None and output.suffix != ".npy":
-        raise OptionValueError(f"--output: expected a file that ends in .npy, got {str(output)!r}")
+    if output is not None and output.suffix not in (".npy", ".npz"):
+        raise OptionValueError(f"--output: expected a file that ends in .npy or .npz, got {str(output)!r}")
     if output is not None:
-        if output.exists() and pictures.exists() and output.samefile(pictures):
+        if output.exists() and examples.exists() and output.samefile(examples):
             raise OptionValueError(f"--output: {shown(output)} is INPUT, which is kept; choose another path")
         require_writable("--output", output)
-    with _opened(model, device, replica, ema, ensemble) as classifier:
-        names, images = read_pictures(pictures, classifier.image_shape, resize)
-        probabilities = classifier.probabilities(images)
-    if output is not None:
-        blob = io.BytesIO()
-        np.save(blob, probabilities)
-        write_file(output, blob.getvalue())
-    best = probabilities.argmax(1)
-    for name, row, chosen in zip(names, probabilities, best, strict=True):
-        likely = float(row[chosen])
-        if as_json:
-            finite = likely if np.isfinite(likely) else None
-            click.echo(json.dumps({"input": name, "class": int(chosen), "probability": finite}))
+    with _opened(model, device, replica, ema, ensemble) as trained:
+        if "image_shape" in trained.about:
+            names, inputs = read_pictures(examples, trained.image_shape, resize)
         else:
-            click.echo(f"{name if name.isprintable() else ascii(name)}\t{chosen}\t{likely:.4f}")
+            names, inputs = read_inputs(examples, trained.input_specs, trained.about.get("feature_names", ()))
+        of_classes = trained.classes is not None
+        outputs = trained.probabilities(inputs) if of_classes else trained.predict(inputs)
+    if output is not None:
+        _write(output, outputs)
+    for index, name in enumerate(names):
+        name = name if name.isprintable() else ascii(name)
+        row = pack(outputs, iter([array[index] for array in flatten(outputs)]))
+        click.echo((_json_line if as_json else _line)(name, row, trained.class_names if of_classes else None))
+
+
+def _write(path: Path, outputs: Any) -> None:
+    """Writes outputs as .npy, or as .npz with the name of each."""
+    blob = io.BytesIO()
+    leaves = {name_of_path(path): leaf for path, leaf in named_leaves(outputs, "outputs")}
+    if path.suffix == ".npz":
+        np.savez(blob, **leaves)
+    elif len(leaves) > 1:
+        raise OptionValueError(
+            f"--output: expected a .npz file for {len(leaves)} outputs ({', '.join(leaves)}), got {path}"
+        )
+    else:
+        np.save(blob, *leaves.values())
+    write_file(path, blob.getvalue())
+
+
+def _line(name: str, row: Any, class_names: list[str] | None) -> str:
+    """Line of an example. class_names: of probabilities, empty if classes have no names; else None."""
+    if class_names is None:
+        values = [f"{value:.6g}" for leaf in flatten(row) for value in np.ravel(leaf).tolist()]
+        return "\t".join([name, *values])
+    chosen = int(row.argmax())
+    return f"{name}\t{class_names[chosen] if class_names else chosen}\t{float(row[chosen]):.4f}"
+
+
+def _json_line(name: str, row: Any, class_names: list[str] | None) -> str:
+    if class_names is None:
+        values = map_leaves(lambda _, leaf: np.asarray(leaf).tolist(), row, "outputs")
+        return json.dumps({"input": name, "outputs": values})
+    chosen = int(row.argmax())
+    likely = float(row[chosen])
+    facts = {"input": name, "class": chosen, "probability": likely if np.isfinite(likely) else None}
+    return json.dumps({**facts, "class_name": class_names[chosen]} if class_names else facts)
 
 
 @click.command(epilog=MODEL_HELP)
 @click.argument("model", type=PathOption(path_type=Path))
-@add_options(TrainingConfig, "dataset", "data_dir")
+@add_options(
+    TrainingConfig, "dataset", "data_dir", "data", "target", "image_size", dataset=RUN_S_OWN, data=RUN_S_OWN
+)
 @click.option(
     "--split",
-    type=click.Choice(["test", "train"]),
+    type=click.Choice(["test", "train", "validation"]),
     default="test",
     show_default=True,
     help="Split of the data set.",
@@ -190,8 +233,6 @@ def predict(
 @device_option
 def evaluate(
     model: Path,
-    dataset: str | None,
-    data_dir: str | None,
     split: str,
     metrics: tuple[str, ...],
     picture: Path | None,
@@ -200,27 +241,31 @@ def evaluate(
     ema: bool,
     ensemble: bool,
     device: str,
+    **data_given: Any,
 ) -> None:
-    """Print loss and accuracy of a trained model on a data set."""
+    """Print loss and metrics of a trained model, by default on the data of its run."""
     if picture is not None:
         require_picture("--picture", picture)
-    with naming_origin({"dataset": dataset}):
-        RUN_OPTIONS["dataset"].read(dataset)
-    with _opened(model, device, replica, ema, ensemble) as classifier:
-        name = str(classifier.about.get("dataset")) if dataset is None else dataset
-        train, test = load(name, data_dir)
-        data = test if split == "test" else train
-        result = classifier.evaluate(data)
+    given = {name: value for name, value in data_given.items() if value is not None}
+    with naming_origin(given):
+        for name, value in given.items():
+            given[name] = RUN_OPTIONS[name].read(value)
+    with _opened(model, device, replica, ema, ensemble) as trained:
+        name, splits = data_of_run(model, trained.about, given)
+        data = getattr(splits, split)
+        if data is None:
+            raise OptionValueError("--split: expected test or train, the data have no validation split")
+        result = trained.evaluate(data)
         report = None
         if metrics or picture is not None:
-            report = report_of(classifier.probabilities(raw_inputs(data)), data.arrays[-1])
+            report = report_of(trained.probabilities(raw_inputs(data)), data.arrays[-1])
     facts = {
-        "model": classifier.about["model"],
+        "model": trained.about["model"],
         "dataset": name,
         "split": split,
         "examples": len(data),
         "loss": result.loss if np.isfinite(result.loss) else None,
-        "accuracy": result.accuracy,
+        **{metric: value if np.isfinite(value) else None for metric, value in result.metrics.items()},
     }
     table: list[str] = []
     if report is not None:
@@ -242,14 +287,15 @@ def evaluate(
     which = ""
     if ema:
         which = "; moving average"
-    elif isinstance(classifier, Ensemble):
-        which = f"; mean of {len(classifier)} replicas"
+    elif isinstance(trained, Ensemble):
+        which = f"; mean of {len(trained)} replicas"
     elif others:
         which = f"; replica {replica or 0} of {len(others) + 1}, which are independent"
     elif replica is not None:
         which = f"; replica {replica}"
     click.echo(f"{facts['model']} on {name} ({split}, {len(data):,} examples{which})")
-    click.echo(f"loss      {result.loss:.4f}\naccuracy  {result.accuracy:.2%}")
+    for metric, value in {"loss": result.loss, **result.metrics}.items():
+        click.echo(f"{metric:<8}  {metric_text(metric, value).strip()}")
     click.echo("\n".join(table), nl=bool(table))
 
 
@@ -279,14 +325,14 @@ def export(model: Path, output: Path | None, kind: str, replica: int | None, ema
     a file for onnxruntime and others, with the outputs that need no labels.
     """
     which = "export-ema" if ema else "export" if replica is None else f"export-replica{replica}"
-    with TrainedModel(model, replica=replica, ema=ema) as classifier:
+    with TrainedModel(model, replica=replica, ema=ema) as trained:
         folder = output if output is not None else (model if model.is_dir() else model.parent) / which
         if kind == "saved-model":
-            click.echo(classifier.export(folder))
+            click.echo(trained.export(folder))
             return
         import tensorbow.interop.onnx as onnx_files
 
         file = output if output is not None else folder.with_suffix(".onnx")
         require_writable("--output", file)
         with TemporaryDirectory() as temporary:
-            click.echo(onnx_files.export(classifier.export(temporary), file))
+            click.echo(onnx_files.export(trained.export(temporary), file))

@@ -64,7 +64,7 @@ def add_options(cls: Any, *names: str, **more_help: str) -> Callable[[Command], 
     options = {name: option for name, option in options_of(cls).items() if name not in _OF_MODEL}
 
     def add(command: Command) -> Command:
-        for name in reversed(names or [*options]):
+        for name in reversed([name for name in names if name in options] or [*options]):
             command = _click_option(options[name], bool(names), more_help.get(name, ""))(command)
         return command
 

@@ -40,19 +40,22 @@ class ArrayDataset(ArrayRows):
         name: Text = "arrays",
         classes: Positive | None = None,
         class_names: Sequence[str] = (),
+        feature_names: Sequence[str] = (),
         standardisation: tuple[Array, Array] | None = None,
     ):
         """inputs, labels: an array, or a dictionary or tuple of arrays; labels may be None.
 
         classes: number of classes of labels 0..classes-1; by default one more than the greatest, if the
-        labels are one array of integers of at least 0. class_names: of text labels, by class.
-        standardisation: mean and standard deviation `[columns]`; the model gets (inputs - mean) / std.
+        labels are one array of integers of at least 0. class_names: of text labels, by class. feature_names:
+        of the columns of inputs [examples, columns]. standardisation: mean and standard deviation
+        `[columns]`; the model gets (inputs - mean) / std.
         Raises InvalidArgumentError for arrays of different numbers of examples, of no examples or no numbers.
         """
         nest = {"inputs": inputs} if labels is None else {"inputs": inputs, "labels": labels}
         arrays = map_leaves(_number_array, nest, name)
         self.inputs, self.labels = arrays["inputs"], arrays.get("labels")
-        self.standardisation, self.class_names = standardisation, tuple(class_names)
+        self.standardisation = standardisation
+        self.class_names, self.feature_names = tuple(class_names), tuple(feature_names)
         counts = {path: array.shape[:1] for path, array in named_leaves(arrays, name)}
         if not flatten(self.inputs) or len(set(counts.values())) != 1 or set(counts.values()) <= {(), (0,)}:
             got = ", ".join(f"{path} {list(shape)}" for path, shape in counts.items()) or "none"
@@ -110,6 +113,7 @@ class ArrayDataset(ArrayRows):
             name=name,
             classes=self.classes,
             class_names=self.class_names,
+            feature_names=self.feature_names,
             standardisation=self.standardisation,
         )
 
@@ -128,8 +132,9 @@ class ArrayDataset(ArrayRows):
         """What a trained model must know to compute with other examples, as JSON values."""
         inputs, labels = (map_leaves(lambda _, spec: _spec_text(spec), nest, "") for nest in self.specs)
         found: dict[str, Any] = {"inputs": inputs, "labels": labels, "classes": self.classes}
-        if self.class_names:
-            found["class_names"] = list(self.class_names)
+        for name in ("class_names", "feature_names"):
+            if getattr(self, name):
+                found[name] = list(getattr(self, name))
         if self.standardisation is not None:
             mean, std = self.standardisation
             found["standardisation"] = {"mean": mean.tolist(), "std": std.tolist()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,13 @@ import numpy as np
 from tensorbow.data.array_dataset import ArrayDataset
 from tensorbow.data.dataset_files import mode_of
 from tensorbow.data.image_dataset import ImageDataset, pixel_statistics
-from tensorbow.data.numpy_files import read_numpy_archive
+from tensorbow.data.numpy_files import read_numpy_archive, read_numpy_file
 from tensorbow.data.prediction_inputs import SUFFIXES, image_extents_of, read_pictures
-from tensorbow.data.tables import read_table, table_dataset
+from tensorbow.data.tables import features_of, read_table, table_dataset
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.files import shown
 from tensorbow.kinds import shown as shown_value
+from tensorbow.nest import flatten
 from tensorbow.specs import Array
 from tensorbow.user_code import called_by_name, errors_of_user, find_object, is_object_name
 
@@ -69,6 +70,38 @@ def load_own(data: str, *, target: str | None = None, image_size: tuple[int, int
         "data: expected a .npz, .csv or .parquet file, a folder of pictures or FILE.py:FUNCTION, got "
         f"{shown(path)}"
     )
+
+
+def read_inputs(path: Path, specs: Any, feature_names: Sequence[str] = ()) -> tuple[list[str], Any]:
+    """Names (indices) of examples, and inputs of a model in the nest of `specs`, from a file.
+
+    path: .npy of one input, .npz with inputs by name, .csv or .parquet. feature_names: columns of the table
+    that the model was trained with. Raises NotFoundError, InvalidArgumentError, DataLossError.
+    """
+    if mode_of(path) is None:
+        raise NotFoundError(f"there is no file or folder {shown(path)}")
+    suffix = path.suffix.lower()
+    inputs: Any = None
+    if suffix in TABLES:
+        inputs = features_of(read_table(path), feature_names, shown(path))
+    elif suffix == ".npy":
+        inputs = read_numpy_file(path, lambda dtype, shape: None)
+    elif suffix == ".npz":
+        arrays = read_numpy_archive(path)
+        wanted = specs if isinstance(specs, Mapping) else None
+        if wanted is not None and set(wanted) <= set(arrays):
+            inputs = {name: arrays[name] for name in wanted}
+        elif wanted is None:
+            inputs = next((arrays[name] for name in arrays if name.lower() in _INPUTS), None)
+            inputs = next(iter(arrays.values())) if inputs is None and len(arrays) == 1 else inputs
+        if inputs is None:
+            expected = ", ".join(wanted) if wanted is not None else "x"
+            raise InvalidArgumentError(
+                f"{shown(path)}: expected arrays {expected}, got {', '.join(arrays) or 'none'}"
+            )
+    else:
+        raise InvalidArgumentError(f"expected a .npy, .npz, .csv or .parquet file, got {shown(path)}")
+    return [str(number) for number in range(len(next(iter(flatten(inputs)))))], inputs
 
 
 def _made_by_user(data: str) -> Any:

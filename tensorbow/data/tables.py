@@ -98,16 +98,33 @@ def table_dataset(columns: Mapping[str, Array], target: str | None, name: str) -
             f"target: expected a column of {name}, one of {', '.join(columns)}; "
             f"{'give --target COLUMN' if target is None else f'got {target!r:.60}'}"
         )
-    features = {key: column for key, column in columns.items() if key != target}
+    features = [key for key in columns if key != target]
     if not features:
         raise InvalidArgumentError(f"{name}: expected columns beside the target {target}, got none")
-    for key, column in {**features, target: columns[target]}.items():
-        _require_values(key, column, name, may_be_text=key == target)
-    inputs = np.stack([column.astype(np.float32) for column in features.values()], axis=1)
+    inputs = features_of(columns, features, name)
+    _require_values(target, columns[target], name, may_be_text=True)
     labels, names = _target_of(columns[target])
     return ArrayDataset(
-        inputs, labels, name=name, class_names=names, standardisation=standardisation_of(inputs)
+        inputs,
+        labels,
+        name=name,
+        class_names=names,
+        feature_names=features,
+        standardisation=standardisation_of(inputs),
     )
+
+
+def features_of(columns: Mapping[str, Array], names: Sequence[str], table: str) -> Array:
+    """Features float32 [rows, columns] of these names. table: its name. Raises as `table_dataset`."""
+    missing = [name for name in names if name not in columns]
+    if missing or not names:
+        raise InvalidArgumentError(
+            f"{table}: expected the columns of the training data ({', '.join(names) or 'it had no names'}), "
+            f"got {', '.join(columns)}"
+        )
+    for name in names:
+        _require_values(name, columns[name], table, may_be_text=False)
+    return np.stack([columns[name].astype(np.float32) for name in names], axis=1)
 
 
 def _require_values(key: str, column: Array, name: str, may_be_text: bool) -> None:

@@ -17,7 +17,7 @@ Call = Callable[..., Any]
 QUICK = ("train", "logreg", "--dataset", "synthetic", "--epochs", 1)
 KEYS = (
     "model dataset devices replicas batch_size sync epochs steps images_per_second seconds "
-    "test_accuracy seconds_to_target"
+    "test_accuracy seconds_to_target metrics"
 )
 
 

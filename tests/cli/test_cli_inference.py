@@ -118,7 +118,7 @@ def test_predict_takes_arrays_and_idx(call: Call, run: Path, tmp_path: Path) -> 
     assert call("predict", run, "one.npy").out == expected.splitlines()[0] + "\n"
     wrong = call("predict", run, "four.npy", "--output", "p.txt")
     assert wrong.status == 2
-    assert "--output: expected a file that ends in .npy, got 'p.txt'" in wrong.line
+    assert "--output: expected a file that ends in .npy or .npz, got 'p.txt'" in wrong.line
     assert not Path("p.txt").exists()
     Path("linked.npy").symlink_to("four.npy")
     for name in ("four.npy", "linked.npy"):
@@ -211,12 +211,12 @@ def test_saved_models_that_are_no_classifiers(call: Call, run: Path, tmp_path: P
         ({"images": inputs["labels"]}, {}, {}, "its images is int64[?], expected uint8[?, 28, 28, 1]"),
         ({}, {}, {"classes": 11}, "its logits is float32[?, 10], expected float32[?, 11]"),
         ({}, {}, {"mean": 10**400}, "where a number within float64 is expected"),
-        ({}, {}, {"std": 1e-300}, "is no trained classifier"),
+        ({}, {}, {"std": 1e-300}, "is no trained model"),
     ):
         save_model("bad", inputs | more_inputs, outputs | more_outputs, values, {**about, **more_about})
         assert words in call("evaluate", "bad").line
     save_model("bad", inputs, {"loss": outputs["loss"]}, values, about)
-    assert "is no classifier: it has no logits, probabilities, correct" in call("predict", "bad", "x").line
+    assert "is no trained model: it has no accuracy, logits" in call("predict", "bad", "x").line
 
 
 @pytest.mark.parametrize(
@@ -253,8 +253,8 @@ def test_models_that_are_none(call: Call, run: Path, tmp_path: Path) -> None:
     model = run / "model.safetensors"
     arrays, about = load_arrays(model)
     for change, words in (
-        ({"image_shape": [28, 28]}, "is no trained classifier"),
-        ({"std": 0}, "is no trained classifier"),
+        ({"image_shape": [28, 28]}, "is no trained model"),
+        ({"std": 0}, "is no trained model"),
         ({"model": "gone"}, "expected one of logreg, lenet"),
         ({"image_shape": [8, 8, 1]}, "does not fit model logreg"),
         ({"model": "lenet"}, "does not fit model lenet"),
@@ -266,7 +266,7 @@ def test_models_that_are_none(call: Call, run: Path, tmp_path: Path) -> None:
     assert "without a value: weights" in call("evaluate", "m.safetensors").line
     checkpoint = next(run.glob("checkpoint-*"))
     line = call("evaluate", checkpoint).line
-    assert f"is a checkpoint to go on from, no trained classifier; give {model}" in line
+    assert f"is a checkpoint to go on from, no trained model; give {model}" in line
     model.write_bytes(model.read_bytes()[:-1])
     line = call("predict", run, "x.npy").line
     assert "truncated" in line

@@ -63,7 +63,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tensorbow.cli.train.Trainer", starts)
     monkeypatch.setattr("tensorbow.cli.tune.ThroughputTuning", starts)
     monkeypatch.setattr("tensorbow.cli.explain.get_device", starts)
-    monkeypatch.setattr("tensorbow.cli.inference.load", starts)
+    monkeypatch.setattr("tensorbow.cli.inference.data_of_run", starts)
 
 
 @pytest.mark.usefixtures("nothing_starts")
