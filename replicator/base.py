@@ -466,14 +466,18 @@ class Replicator:
         the values are replica 0's, with a warning; see `replica_values`.
         Raises FailedPreconditionError before `init`.
         """
-        if self.synchronisation.sync == "none" and self.num_replicas > 1:
-            warnings.warn(
-                "central_values: replicas with sync='none' have no central model; these are the values of "
-                f"replica 0 of {self.num_replicas}; replica_values(i) has each one's own, also after train()",
-                stacklevel=2,
-            )
+        self._warn_without_z("central_values")
         with self._running.values("central_values") as values:
             return values.central()
+
+    def _warn_without_z(self, what: str) -> None:
+        if self.synchronisation.sync == "none" and self.num_replicas > 1:
+            warnings.warn(
+                f"{what}: replicas with sync='none' have no central model; these are the values of "
+                f"replica 0 of {self.num_replicas}. Take each replica's own from replica_values(i), also "
+                "after train()",
+                stacklevel=3,
+            )
 
     def newest_values(self) -> tuple[int, dict[str, Array]]:
         """Number of training steps done, and `central_values` after them: for evaluation beside `train`.
@@ -483,6 +487,7 @@ class Replicator:
         has rounds done again. Dispatch `fcfs` waits for all steps that have begun. After `shutdown`, and so
         after `train`, the last ones. Raises FailedPreconditionError before `init`.
         """
+        self._warn_without_z("newest_values")
         with self._running.values("newest_values", may_be_ahead=True) as values:
             return values.round, values.central()
 

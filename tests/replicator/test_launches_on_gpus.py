@@ -13,7 +13,7 @@ from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 from tests.replicator.test_steps_per_launch import Training
 from tests.scheduler_rig.running import gpu_devices, same_bits
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.filterwarnings("ignore:central_values. replicas with sync='none'")]
 STEPS, LOOKED = 24, 13  # averaging restarts before round 8; rounds handed out at a look, amid a launch
 
 

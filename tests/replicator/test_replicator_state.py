@@ -12,6 +12,7 @@ import tensorbow as tb
 from tensorbow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from tensorbow.training import load_arrays, save_arrays
 
+pytestmark = pytest.mark.filterwarnings("ignore:central_values. replicas with sync='none'")
 STEPS, SAVED = 9, 4
 OPTIONS = [
     {"sync": "sma", "tau": 2, "staleness": 1, "mu": 0.3},

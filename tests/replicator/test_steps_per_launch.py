@@ -30,7 +30,10 @@ SYNCS = [
 DEVICES = [(["/cpu:0"], 1), (["/cpu:0"], 3), (["/cpu:0", "/cpu:1"], (1, 2)), (["/cpu:0", "/cpu:1"], 1)]
 
 
-pytestmark = pytest.mark.usefixtures("native_kernels")
+pytestmark = [
+    pytest.mark.usefixtures("native_kernels"),
+    pytest.mark.filterwarnings("ignore:central_values. replicas with sync='none'"),
+]
 
 
 def batches(replica_id, count=None):

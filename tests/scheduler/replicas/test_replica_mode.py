@@ -188,7 +188,7 @@ def test_it_is_refused_with_the_reason_and_the_engine_goes_on(runtime: EmulatedC
             engine.fuse(True)
         assert engine.options == Synchronisation(dispatch="fcfs")
         assert (
-            "\nreplica mode: captured, side by side; cannot be fused: dispatch is 'fcfs'\n"
+            "\nreplica mode: each replica takes the next batch when it is free, and launches alone\n"
             in engine.explain()
         )
         train(engine, model, 0, 2)
