@@ -17,7 +17,7 @@ _import_ours("allocators")
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from tensorbow import errors, initializers, layers, metrics, nn, ops, profiler, train
+from tensorbow import errors, initializers, layers, losses, metrics, nn, ops, profiler, train
 from tensorbow.devices import configure_gpus
 from tensorbow.errors import TensorBowError
 from tensorbow.gradients import gradients
@@ -57,7 +57,15 @@ from tensorbow.initializers import zeros as zeros_initializer
 from tensorbow.missing_names import no_attribute as _no_attribute
 from tensorbow.ops import *
 from tensorbow.optimizers import clip_by_global_norm, clip_by_norm, global_norm
-from tensorbow.runtime import Explanation, Session
+from tensorbow.runtime import (
+    ConfigProto,
+    Explanation,
+    GPUOptions,
+    InteractiveSession,
+    RunMetadata,
+    RunOptions,
+    Session,
+)
 from tensorbow.runtime import register_target as _register_target
 from tensorbow.specs import (
     DType,
@@ -158,15 +166,20 @@ def __dir__() -> list[str]:
 __all__ = [
     "AUTO_REUSE",
     "NOT_DIFFERENTIABLE",
+    "ConfigProto",
     "DType",
     "Explanation",
+    "GPUOptions",
     "Graph",
     "GraphDef",
     "GraphKeys",
+    "InteractiveSession",
     "Kernel",
     "KernelCall",
     "NodeSpec",
     "Operation",
+    "RunMetadata",
+    "RunOptions",
     "Session",
     "Tensor",
     "TensorBowError",
@@ -211,6 +224,7 @@ __all__ = [
     "layers",
     "local_variables",
     "local_variables_initializer",
+    "losses",
     "metrics",
     "name_scope",
     "nn",

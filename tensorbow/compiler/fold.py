@@ -13,7 +13,14 @@ from tensorbow.graph import Attrs, Kernel, NodeSpec, Operation, Tensor, blame
 from tensorbow.ops.arrays import Reshape
 from tensorbow.ops.broadcasting import BroadcastTo, SumTo
 from tensorbow.ops.constant import Const
-from tensorbow.ops.control import Identity, NoOp, Placeholder, StepScalar, StopGradient
+from tensorbow.ops.control import (
+    Identity,
+    NoOp,
+    Placeholder,
+    PlaceholderWithDefault,
+    StepScalar,
+    StopGradient,
+)
 from tensorbow.ops.definition import evaluate
 from tensorbow.ops.selection import Cast
 from tensorbow.ops.state import VariableReference
@@ -114,6 +121,9 @@ def _convert(
         return
     if definition is VariableReference:
         values[op.outputs[0]] = Value(op.outputs[0].name, op.outputs[0].spec, variable=op)
+        return
+    if definition is PlaceholderWithDefault:
+        values[op.outputs[0]] = values[op.inputs[0]]
         return
     if definition is StepScalar:
         values[op.outputs[0]] = Value(op.outputs[0].name, op.outputs[0].spec, scalar=op)

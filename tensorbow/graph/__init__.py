@@ -30,7 +30,7 @@ from tensorbow.graph.graph import (
 from tensorbow.graph.graph_def import MAXIMUM_NODES, GraphDef, NodeDef
 from tensorbow.graph.graph_keys import GraphKeys, add_to_collection, get_collection
 from tensorbow.graph.operation import Operation, Tensor
-from tensorbow.graph.user_lines import UserLine, blame, raising_line, user_line
+from tensorbow.graph.user_lines import UserLine, blame, raising_line, user_line, warn_at_user_line
 
 __all__ = [
     "GLOBAL_VARIABLES",
@@ -74,4 +74,5 @@ __all__ = [
     "reset_default_graph",
     "set_random_seed",
     "user_line",
+    "warn_at_user_line",
 ]

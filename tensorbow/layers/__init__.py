@@ -3,14 +3,17 @@
 A layer without a name gets a unique one in the current variable scope (`dense`, `dense_1`, ...).
 In a scope entered again with `reuse`, layers find their variables again, in the same order. A layer with its
 own `reuse` shares the variables of the layer of its name, by default the first (`dense`).
+A regularizer is a function of a variable's tensor that gives a scalar loss, such as `l2_regularizer(0.0005)`;
+the losses are in the collection REGULARIZATION_LOSSES, which `tb.losses.get_total_loss` adds.
 """
 
-from tensorbow.layers import attention, composition, convolution, core, normalization
+from tensorbow.layers import attention, composition, convolution, core, normalization, regularizers
 from tensorbow.layers.attention import *
 from tensorbow.layers.composition import *
 from tensorbow.layers.convolution import *
 from tensorbow.layers.core import *
 from tensorbow.layers.normalization import *
+from tensorbow.layers.regularizers import *
 
 __all__: list[str] = sorted(
     [
@@ -19,6 +22,7 @@ __all__: list[str] = sorted(
         *convolution.__all__,
         *core.__all__,
         *normalization.__all__,
+        *regularizers.__all__,
     ]
 )
 
