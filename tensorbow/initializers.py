@@ -30,6 +30,7 @@ from tensorbow.kinds import (
     sequence,
     whole,
 )
+from tensorbow.missing_names import no_attribute
 from tensorbow.ops import random as drawn
 from tensorbow.ops.arrays import reshape, transpose
 from tensorbow.ops.constant import filled, to_array
@@ -353,6 +354,10 @@ def _extents(shape: TensorShape) -> list[int]:
             f"initializer: expected a shape of at most {_LARGEST} along each axis, got {shape}"
         )
     return extents
+
+
+def __getattr__(name: str) -> Any:
+    raise no_attribute(name, __all__, __name__)
 
 
 def __dir__() -> list[str]:

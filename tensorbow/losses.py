@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeAlias
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import GraphKeys, Tensor, as_tensor, get_collection, name_scope
 from tensorbow.kinds import AxisNumber, Flag, Fraction, Name, PositiveNumber, Text, checked, instance, one_of
+from tensorbow.missing_names import no_attribute
 from tensorbow.ops.broadcasting import broadcast_to, ones_like, shape, size
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import stop_gradient
@@ -351,6 +352,10 @@ def get_total_loss(add_regularization_losses: Flag = True, name: Name = None, sc
             "get_total_loss: no loss is in the collection; build one by tb.losses, or give it to add_loss"
         )
     return add_n(losses, name=name or "total_loss")
+
+
+def __getattr__(name: str) -> Any:
+    raise no_attribute(name, __all__, __name__)
 
 
 def __dir__() -> list[str]:

@@ -15,6 +15,7 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import GraphKeys, Tensor, convert_to_tensor, name_scope
 from tensorbow.kinds import TEXT, Name, checked, optional, sequence
+from tensorbow.missing_names import no_attribute
 from tensorbow.ops.broadcasting import ones_like, size
 from tensorbow.ops.elementwise import divide, equal, maximum, multiply
 from tensorbow.ops.reductions import reduce_sum
@@ -98,6 +99,10 @@ def _ratio(total: Tensor, count: Tensor, name: str) -> Tensor:
     """total / count; 0 if nothing was counted."""
     with name_scope(name):
         return divide(total, maximum(count, float(np.finfo(np.float32).tiny)))
+
+
+def __getattr__(name: str) -> Any:
+    raise no_attribute(name, __all__, __name__)
 
 
 def __dir__() -> list[str]:

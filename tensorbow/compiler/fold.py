@@ -21,7 +21,7 @@ from tensorbow.ops.control import (
     StepScalar,
     StopGradient,
 )
-from tensorbow.ops.definition import evaluate
+from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.ops.selection import Cast
 from tensorbow.ops.state import VariableReference
 from tensorbow.program.nodes import Node, Program, Value, storage_of
@@ -223,7 +223,7 @@ def _try_fold(
         try:
             if kernel is not None and _scratch_nbytes(kernel, op, inputs, specs) > MOST_FOLDED:
                 return None
-            return evaluate(definition, arrays, op.attrs)
+            return run_reference_kernel(definition, arrays, op.attrs)
         except TensorBowError as error:
             raise type(error)(blame(op.type, op.name, error, op.source)) from None
         except Exception as error:  # a user's kernel may raise anything

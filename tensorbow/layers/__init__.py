@@ -7,6 +7,8 @@ A regularizer is a function of a variable's tensor that gives a scalar loss, suc
 the losses are in the collection REGULARIZATION_LOSSES, which `tb.losses.get_total_loss` adds.
 """
 
+from typing import Any
+
 from tensorbow.layers import attention, composition, convolution, core, normalization, regularizers
 from tensorbow.layers.attention import *
 from tensorbow.layers.composition import *
@@ -14,6 +16,7 @@ from tensorbow.layers.convolution import *
 from tensorbow.layers.core import *
 from tensorbow.layers.normalization import *
 from tensorbow.layers.regularizers import *
+from tensorbow.missing_names import no_attribute
 
 __all__: list[str] = sorted(
     [
@@ -25,6 +28,10 @@ __all__: list[str] = sorted(
         *regularizers.__all__,
     ]
 )
+
+
+def __getattr__(name: str) -> Any:
+    raise no_attribute(name, __all__, __name__)
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 from tensorbow.graph import warn_at_user_line
-from tensorbow.kinds import Flag, Mapped, check_fields, instance, refuse
+from tensorbow.kinds import Count, Flag, Fraction, Mapped, Text, check_fields, instance, refuse
 
 _DEVICES = "tb.configure_gpus sets memory, virtual devices and precision of GPUs"
 _THREADS = "the variable OMP_NUM_THREADS and the processor affinity limit threads"
@@ -30,9 +30,15 @@ _QUIET = {"allow_growth"}  # no warning: what it asks for is done
 class GPUOptions:
     """TensorFlow 1's options of GPUs; none has an effect, a warning names what has."""
 
-    per_process_gpu_memory_fraction: float = 0.0
+    per_process_gpu_memory_fraction: Fraction = 0.0
     allow_growth: Flag = False
-    visible_device_list: str = ""
+    visible_device_list: Text = ""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+AsGPUOptions: TypeAlias = Annotated[GPUOptions, instance(GPUOptions, expected="a tb.GPUOptions")]
 
 
 @dataclass(slots=True)
@@ -45,10 +51,10 @@ class ConfigProto:
 
     allow_soft_placement: Flag = False
     log_device_placement: Flag = False
-    intra_op_parallelism_threads: int = 0
-    inter_op_parallelism_threads: int = 0
+    intra_op_parallelism_threads: Count = 0
+    inter_op_parallelism_threads: Count = 0
     device_count: Mapped = field(default_factory=dict)
-    gpu_options: GPUOptions = field(default_factory=GPUOptions)
+    gpu_options: AsGPUOptions = field(default_factory=GPUOptions)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -63,9 +69,12 @@ class RunOptions:
     HARDWARE_TRACE: ClassVar[int] = 2
     FULL_TRACE: ClassVar[int] = 3
 
-    trace_level: int = 0
-    timeout_in_ms: int = 0
+    trace_level: Count = 0
+    timeout_in_ms: Count = 0
     report_tensor_allocations_upon_oom: Flag = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(slots=True)
