@@ -11,7 +11,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, name_scope
 from tensorbow.kinds import Flag, Kind, Name, Positive, RefusedError, Seed, checked, optional
 from tensorbow.ops.arrays import concat, expand_dims, reshape
-from tensorbow.ops.broadcasting import broadcast_to, ones_like, shape, zeros_like
+from tensorbow.ops.broadcasting import ones_like, shape, zeros_like
 from tensorbow.ops.control import stop_gradient
 from tensorbow.ops.elementwise import add, divide, equal, exp, log, minimum, multiply, subtract
 from tensorbow.ops.indexing import gather
@@ -191,7 +191,7 @@ def _sampled_logits(
         others = add(others, strided_slice(row_biases, np.s_[-num_sampled:]))
         if remove_accidental_hits:
             hits = reduce_any(equal(expand_dims(classes, 2), reshape(sampled, [1, 1, -1])), 1)
-            others = where(hits, broadcast_to(_HIT, shape(others)), others)
+            others = where(hits, _HIT, others)
         true_logits = subtract(true_logits, cast(log(true_expected), dtype))
         others = subtract(others, cast(log(sampled_expected), dtype))
         targets = [divide(ones_like(true_logits), float(num_true)), zeros_like(others)]

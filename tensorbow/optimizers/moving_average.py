@@ -75,7 +75,7 @@ class ExponentialMovingAverage:
                 "known one; use set_shape"
             )
         zeros = np.zeros([d or 0 for d in dims], dtype)
-        start = each.initialized_value() if isinstance(each, Variable) else zeros
+        start = each.initialized_value if isinstance(each, Variable) else zeros  # read without dependencies
         with each.graph.as_default(), name_scope(None):
             average = self._variable(start, f"{each.op.name}/{self.name}")
             if is_debiased:

@@ -363,6 +363,10 @@ class InteractiveSession(Session):
     Of several the newest open one is the default. A `with` statement is not needed.
     """
 
+    def __new__(cls, *args: Any, **options: Any) -> Any:
+        """Makes an instance of this class, whatever the target, which `__init__` checks."""
+        return object.__new__(cls)
+
     @checked
     def __init__(
         self, target: NoTarget = "", graph: AsGraph | None = None, config: AsConfig | None = None
