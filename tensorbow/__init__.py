@@ -15,7 +15,7 @@ _import_ours("allocators")
 
 # isort: split
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorbow import errors, initializers, layers, losses, metrics, nn, ops, profiler, train
 from tensorbow.devices import configure_gpus
@@ -55,7 +55,31 @@ from tensorbow.initializers import truncated_normal as truncated_normal_initiali
 from tensorbow.initializers import variance_scaling as variance_scaling_initializer
 from tensorbow.initializers import zeros as zeros_initializer
 from tensorbow.missing_names import no_attribute as _no_attribute
-from tensorbow.ops import *
+from tensorbow.ops import constant as constant
+from tensorbow.ops import einsum as einsum
+from tensorbow.ops import matmul as matmul
+from tensorbow.ops import tensordot as tensordot
+from tensorbow.ops import tuple as tuple
+
+# Module by module, as tensorbow.ops does: type checkers do not follow a star import of a star import.
+from tensorbow.ops.arrays import *
+from tensorbow.ops.broadcasting import *
+from tensorbow.ops.collectives import *
+from tensorbow.ops.control import *
+from tensorbow.ops.cumulative import *
+from tensorbow.ops.definition import *
+from tensorbow.ops.elementwise import *
+from tensorbow.ops.filling import *
+from tensorbow.ops.importing import *
+from tensorbow.ops.indexed_slices import *
+from tensorbow.ops.indexing import *
+from tensorbow.ops.linalg import *
+from tensorbow.ops.random import *
+from tensorbow.ops.reductions import *
+from tensorbow.ops.scatter import *
+from tensorbow.ops.selection import *
+from tensorbow.ops.shaping import *
+from tensorbow.ops.slicing import *
 from tensorbow.optimizers import clip_by_global_norm, clip_by_norm, global_norm
 from tensorbow.runtime import (
     ConfigProto,
@@ -111,6 +135,82 @@ try:
 except PackageNotFoundError:  # a checkout that is not installed
     __version__ = "0+unknown"
 
+if TYPE_CHECKING:  # for type checkers and editors, which do not see `_LATER`
+    from replicator import (
+        PER_REPLICA as PER_REPLICA,
+    )
+    from replicator import (
+        PER_WORKER as PER_WORKER,
+    )
+    from replicator import (
+        InputContext as InputContext,
+    )
+    from replicator import (
+        MultiGpuReplicator as MultiGpuReplicator,
+    )
+    from replicator import (
+        NonReplicator as NonReplicator,
+    )
+    from replicator import (
+        Replicator as Replicator,
+    )
+    from replicator import (
+        TpuReplicator as TpuReplicator,
+    )
+    from replicator import (
+        map_gather as map_gather,
+    )
+    from replicator import (
+        map_reduce as map_reduce,
+    )
+    from replicator import (
+        num_replicas as num_replicas,
+    )
+    from replicator import (
+        per_replica as per_replica,
+    )
+    from replicator import (
+        replica_id as replica_id,
+    )
+    from scheduler import (
+        Callback as Callback,
+    )
+    from scheduler import (
+        DatasetBatches as DatasetBatches,
+    )
+    from scheduler import (
+        EarlyStopping as EarlyStopping,
+    )
+    from scheduler import (
+        LearningEngine as LearningEngine,
+    )
+    from scheduler import (
+        StepProgram as StepProgram,
+    )
+    from scheduler import (
+        Synchronisation as Synchronisation,
+    )
+    from scheduler import (
+        TensorBoard as TensorBoard,
+    )
+    from scheduler import (
+        TensorBowSession as TensorBowSession,
+    )
+    from scheduler import (
+        Trainer as Trainer,
+    )
+    from scheduler import (
+        TrainingConfig as TrainingConfig,
+    )
+    from tensorbow import data as data
+    from tensorbow import models as models
+    from tensorbow.kernels.gpu.cuda_kernel import (
+        CudaKernel as CudaKernel,
+    )
+    from tensorbow.kernels.gpu.cupy_kernel import (
+        CupyKernel as CupyKernel,
+    )
+
 # Names of upper layers, imported on first use.
 _LATER = {
     "Callback": "scheduler",
@@ -146,16 +246,18 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise _no_attribute(name, __dir__())
-    module = _import_ours(_LATER[name])
-    value = module if _LATER[name].endswith(f".{name}") else getattr(module, name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # for which every name would be known
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LATER:
+            raise _no_attribute(name, __dir__())
+        module = _import_ours(_LATER[name])
+        value = module if _LATER[name].endswith(f".{name}") else getattr(module, name)
+        globals()[name] = value
+        return value
 
 
-_register_target("tensorbow", lambda: __getattr__("TensorBowSession"))
+_register_target("tensorbow", lambda: _import_ours("scheduler").TensorBowSession)
 
 
 def __dir__() -> list[str]:

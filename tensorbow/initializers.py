@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from tensorbow.array_likes import as_array
 from tensorbow.errors import InvalidArgumentError
@@ -356,8 +356,10 @@ def _extents(shape: TensorShape) -> list[int]:
     return extents
 
 
-def __getattr__(name: str) -> Any:
-    raise no_attribute(name, __all__, __name__)
+if not TYPE_CHECKING:  # for which every name would be known
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(name, __all__, __name__)
 
 
 def __dir__() -> list[str]:

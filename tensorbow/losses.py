@@ -7,7 +7,7 @@ Each function adds its loss to `loss_collection`, by default `GraphKeys.LOSSES`;
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import GraphKeys, Tensor, as_tensor, get_collection, name_scope
@@ -354,8 +354,10 @@ def get_total_loss(add_regularization_losses: Flag = True, name: Name = None, sc
     return add_n(losses, name=name or "total_loss")
 
 
-def __getattr__(name: str) -> Any:
-    raise no_attribute(name, __all__, __name__)
+if not TYPE_CHECKING:  # for which every name would be known
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(name, __all__, __name__)
 
 
 def __dir__() -> list[str]:

@@ -8,7 +8,7 @@ up when the metric is read: by a `TensorBowSession`, or by `read` of a Replicato
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 
@@ -101,8 +101,10 @@ def _ratio(total: Tensor, count: Tensor, name: str) -> Tensor:
         return divide(total, maximum(count, float(np.finfo(np.float32).tiny)))
 
 
-def __getattr__(name: str) -> Any:
-    raise no_attribute(name, __all__, __name__)
+if not TYPE_CHECKING:  # for which every name would be known
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(name, __all__, __name__)
 
 
 def __dir__() -> list[str]:

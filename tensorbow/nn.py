@@ -1,6 +1,6 @@
 """`tb.nn`: neural-network ops under TensorFlow's names."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorbow.layers import rnn
 from tensorbow.layers import rnn_cells as rnn_cell
@@ -48,8 +48,10 @@ __all__ += pooling.__all__
 __all__ += rnn.__all__
 
 
-def __getattr__(name: str) -> Any:
-    raise _no_attribute(name, __all__, __name__)
+if not TYPE_CHECKING:  # for which every name would be known
+
+    def __getattr__(name: str) -> Any:
+        raise _no_attribute(name, __all__, __name__)
 
 
 def __dir__() -> list[str]:

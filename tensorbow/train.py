@@ -69,13 +69,15 @@ _LATER = (
 )
 
 
-def __getattr__(name: str) -> Any:
-    """Savers and saved models, from an upper layer that is imported on first use."""
-    if name not in _LATER:
-        raise _no_attribute(name, __all__, __name__)
-    from tensorbow import training
+if not TYPE_CHECKING:  # for which every name would be known
 
-    return getattr(training, name)
+    def __getattr__(name: str) -> Any:
+        """Savers and saved models, from an upper layer that is imported on first use."""
+        if name not in _LATER:
+            raise _no_attribute(name, __all__, __name__)
+        from tensorbow import training
+
+        return getattr(training, name)
 
 
 def __dir__() -> list[str]:

@@ -179,10 +179,11 @@ def test_moving_averages_of_variables_and_tensors():
             assert np.array_equal(session.run(averages.average(w)), expected)
     with tb.Session() as session:
         session.run(tb.global_variables_initializer())
-        for _ in range(3):
+        for number in range(1, 4):
             session.run(update_of_tensor)
-            biased = 0.5 * biased + 0.5 * np.array([2.0, 4.0])
-        np.testing.assert_allclose(session.run(followed.average(doubled)), [2.0, 4.0])
+            biased = 0.5 * biased + 0.5 * (2.0 * number + np.array([0.0, 2.0]))  # before the step
+            found = session.run(followed.average(doubled))
+            np.testing.assert_allclose(found, biased / (1 - 0.5**number))
     names = averages.variables_to_restore()
     assert names["w/ExponentialMovingAverage"] is w
     assert averages.average(w) not in names.values()

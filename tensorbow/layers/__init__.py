@@ -7,7 +7,7 @@ A regularizer is a function of a variable's tensor that gives a scalar loss, suc
 the losses are in the collection REGULARIZATION_LOSSES, which `tb.losses.get_total_loss` adds.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorbow.layers import attention, composition, convolution, core, normalization, regularizers
 from tensorbow.layers.attention import *
@@ -30,8 +30,10 @@ __all__: list[str] = sorted(
 )
 
 
-def __getattr__(name: str) -> Any:
-    raise no_attribute(name, __all__, __name__)
+if not TYPE_CHECKING:  # for which every name would be known
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(name, __all__, __name__)
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar, overload
 
 from tensorbow.compiler import DeviceSet
 from tensorbow.compiler.prune import prune
@@ -57,7 +57,22 @@ class Session:
             require_options_of(chosen, options)
         return object.__new__(cls if issubclass(cls, chosen) else chosen)
 
-    @checked
+    @overload
+    def __init__(
+        self,
+        target: Text = "",
+        graph: AsGraph | None = None,
+        config: AsConfig | None = None,
+        *,
+        device: AsDevice = "/cpu:0",
+        devices: AsDevices | None = None,
+        allow_soft_placement: Flag = False,
+    ) -> None: ...
+
+    @overload
+    def __init__(self, target: Text, graph: Any = None, config: Any = None, **options: Any) -> None: ...
+
+    @checked  # type: ignore[misc] # the classes of targets take options of their own
     def __init__(
         self,
         target: Text = "",
