@@ -16,7 +16,7 @@ from tensorbow.layers.convolution import *
 from tensorbow.layers.core import *
 from tensorbow.layers.normalization import *
 from tensorbow.layers.regularizers import *
-from tensorbow.missing_names import no_attribute
+from tensorbow.missing_names import no_attribute as _no_attribute
 
 __all__: list[str] = sorted(
     [
@@ -33,7 +33,7 @@ __all__: list[str] = sorted(
 if not TYPE_CHECKING:  # for which every name would be known
 
     def __getattr__(name: str) -> Any:
-        raise no_attribute(name, __all__, __name__)
+        raise _no_attribute(name, __all__, __name__)
 
 
 def __dir__() -> list[str]:
