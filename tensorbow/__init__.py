@@ -136,80 +136,35 @@ except PackageNotFoundError:  # a checkout that is not installed
     __version__ = "0+unknown"
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not see `_LATER`
-    from replicator import (
-        PER_REPLICA as PER_REPLICA,
-    )
-    from replicator import (
-        PER_WORKER as PER_WORKER,
-    )
-    from replicator import (
-        InputContext as InputContext,
-    )
-    from replicator import (
-        MultiGpuReplicator as MultiGpuReplicator,
-    )
-    from replicator import (
-        NonReplicator as NonReplicator,
-    )
-    from replicator import (
-        Replicator as Replicator,
-    )
-    from replicator import (
-        TpuReplicator as TpuReplicator,
-    )
-    from replicator import (
-        map_gather as map_gather,
-    )
-    from replicator import (
-        map_reduce as map_reduce,
-    )
-    from replicator import (
-        num_replicas as num_replicas,
-    )
-    from replicator import (
-        per_replica as per_replica,
-    )
-    from replicator import (
-        replica_id as replica_id,
-    )
-    from scheduler import (
-        Callback as Callback,
-    )
-    from scheduler import (
-        DatasetBatches as DatasetBatches,
-    )
-    from scheduler import (
-        EarlyStopping as EarlyStopping,
-    )
-    from scheduler import (
-        LearningEngine as LearningEngine,
-    )
-    from scheduler import (
-        StepProgram as StepProgram,
-    )
-    from scheduler import (
-        Synchronisation as Synchronisation,
-    )
-    from scheduler import (
-        TensorBoard as TensorBoard,
-    )
-    from scheduler import (
-        TensorBowSession as TensorBowSession,
-    )
-    from scheduler import (
-        Trainer as Trainer,
-    )
-    from scheduler import (
-        TrainingConfig as TrainingConfig,
-    )
+    from replicator import PER_REPLICA as PER_REPLICA
+    from replicator import PER_WORKER as PER_WORKER
+    from replicator import InputContext as InputContext
+    from replicator import MultiGpuReplicator as MultiGpuReplicator
+    from replicator import NonReplicator as NonReplicator
+    from replicator import Replicator as Replicator
+    from replicator import TpuReplicator as TpuReplicator
+    from replicator import map_gather as map_gather
+    from replicator import map_reduce as map_reduce
+    from replicator import num_replicas as num_replicas
+    from replicator import per_replica as per_replica
+    from replicator import replica_id as replica_id
+    from scheduler import Callback as Callback
+    from scheduler import DatasetBatches as DatasetBatches
+    from scheduler import EarlyStopping as EarlyStopping
+    from scheduler import FittedModel as FittedModel
+    from scheduler import LearningEngine as LearningEngine
+    from scheduler import StepProgram as StepProgram
+    from scheduler import Synchronisation as Synchronisation
+    from scheduler import TensorBoard as TensorBoard
+    from scheduler import TensorBowSession as TensorBowSession
+    from scheduler import Trainer as Trainer
+    from scheduler import TrainingConfig as TrainingConfig
+    from scheduler import fit as fit
     from tensorbow import data as data
+    from tensorbow import interop as interop
     from tensorbow import models as models
-    from tensorbow.kernels.gpu.cuda_kernel import (
-        CudaKernel as CudaKernel,
-    )
-    from tensorbow.kernels.gpu.cupy_kernel import (
-        CupyKernel as CupyKernel,
-    )
+    from tensorbow.kernels.gpu.cuda_kernel import CudaKernel as CudaKernel
+    from tensorbow.kernels.gpu.cupy_kernel import CupyKernel as CupyKernel
 
 # Names of upper layers, imported on first use.
 _LATER = {

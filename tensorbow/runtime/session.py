@@ -55,7 +55,7 @@ class Session:
         chosen = cls if isinstance(target, str) and not target else session_class(target)
         if options:
             require_options_of(chosen, options)
-        return object.__new__(cls if issubclass(cls, chosen) else chosen)
+        return object.__new__(chosen if issubclass(chosen, cls) else cls)
 
     @overload
     def __init__(
@@ -377,10 +377,6 @@ class InteractiveSession(Session):
 
     Of several the newest open one is the default. A `with` statement is not needed.
     """
-
-    def __new__(cls, *args: Any, **options: Any) -> Any:
-        """Makes an instance of this class, whatever the target, which `__init__` checks."""
-        return object.__new__(cls)
 
     @checked
     def __init__(
