@@ -191,7 +191,7 @@ def _remedy_of_unknown(error: TypeError, given: Iterable[str], known: Iterable[s
     if unknown is None:
         return None
     names = [name for name in known if name != "self"]
-    near = get_close_matches(unknown, names, 1)
+    near = get_close_matches(unknown, names, 1) or [name for name in names if name.startswith(unknown)]
     return f"did you mean {near[0]}?" if near else f"it takes {', '.join(names)}"
 
 

@@ -31,8 +31,8 @@ def test_replicas_and_the_step_are_shown():
         assert "replicas" not in str(session.explain(loss, {x: X, y: Y}))
         with pytest.raises(tb.errors.InvalidArgumentError, match="a global batch of 3 does not split"):
             session.explain(train, {x: X[:3], y: Y[:3]})
-    with pytest.raises(TypeError, match=r"'replica'; did you mean replicas_per_device\?$"):
-        tb.Session("tensorbow", replica=2)
+    with pytest.raises(TypeError, match=r"'replicas'; did you mean replicas_per_device\?$"):
+        tb.Session("tensorbow", replicas=2)
 
 
 def test_a_batch_that_all_replicas_get_is_told():
