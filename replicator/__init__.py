@@ -3,6 +3,11 @@
 They trace a user's `step_fn` once and pass it to the scheduler, which manages streams and memory.
 """
 
+from tensorbow.shadowing import require_ours as _require_ours
+
+_require_ours("scheduler")
+
+# isort: split
 from replicator.base import Replicator
 from replicator.collectives import map_gather, map_reduce
 from replicator.input_functions import PER_REPLICA, PER_WORKER, InputContext

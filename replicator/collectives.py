@@ -11,11 +11,11 @@ from tensorbow.graph import Tensor, as_tensor
 from tensorbow.kinds import Function, Name, checked
 from tensorbow.nest import map_leaves
 from tensorbow.ops import gather, reshape
-from tensorbow.ops.collectives import Reduction, all_gather, all_reduce
+from tensorbow.ops.collectives import HowReduced, all_gather, all_reduce
 
 
 @checked
-def map_reduce(function: Function, value: Any, op: Reduction = "sum", name: Name = None) -> Any:
+def map_reduce(function: Function, value: Any, op: HowReduced = "sum", name: Name = None) -> Any:
     """Applies a function to a nest of rows, a part of them on each replica, and reduces the results.
 
     value: nest of tensors `[rows, ...]`, equal on all replicas; the rows must divide among the replicas.

@@ -21,8 +21,8 @@ from tensorbow.runtime import Session
 from tensorbow.specs import NUMERIC, Array, as_dtype
 from tensorbow.variables import Variable
 
-Reduction = Callable[..., Any]
-REDUCTIONS: Mapping[str, tuple[Reduction, Reduction]] = {
+ArrayReduction = Callable[..., Any]
+REDUCTIONS: Mapping[str, tuple[ArrayReduction, ArrayReduction]] = {
     "reduce_sum": (reduce_sum, np.sum),
     "reduce_mean": (reduce_mean, np.mean),
 }  # of tensors, of arrays

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -20,23 +20,27 @@ from scheduler.decisions.replica_tuner import Decision
 from scheduler.decisions.step_tuner import BatchSplitTuner
 from scheduler.engine.growing import grown, new_variables, started
 from scheduler.engine.stepper import Stepper
+from scheduler.replicas.device_plans import DevicePlans
 from scheduler.replicas.replica_counts import TunedCounts, device_list, replica_counts
 from scheduler.replicas.step_program import StepProgram, writes_weights
+from scheduler.replicas.step_summary import LearningExplanation, calls_of, mode_of, replicas_on
 from scheduler.replicas.values import of_model
 from tensorbow.compiler import VariableLayout
 from tensorbow.compiler.prune import prune
-from tensorbow.devices import AsDevices
+from tensorbow.devices import AsDevices, opened
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
-from tensorbow.graph import AsGraph, Graph, GraphKeys, Operation, Tensor
+from tensorbow.graph import AsGraph, Graph, GraphKeys, Operation, Tensor, warn_at_user_line
 from tensorbow.kinds import Count, Flag, Mapped, Text, checked
+from tensorbow.nest import flatten
 from tensorbow.ops.control import Placeholder
 from tensorbow.ops.state import VariableReference
-from tensorbow.runtime import Session
+from tensorbow.runtime import AsConfig, Explanation, Session
 from tensorbow.specs import Array, TensorSpec
 
 REMEMBERED = 256  # fetch lists whose `_update_among` result is cached
 
 GraphElements = Sequence["Tensor | Operation"]
+Extents: TypeAlias = "tuple[int, ...]"
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ class TensorBowSession(Session):
         self,
         target: Text = "tensorbow",
         graph: AsGraph | None = None,
+        config: AsConfig | None = None,
         *,
         devices: AsDevices = ("/cpu:0",),
         replicas_per_device: TunedCounts = 2,
@@ -112,7 +117,13 @@ class TensorBowSession(Session):
         self._learning: dict[Any, Operation | None] = {}  # (fetches, feeds) -> an optimiser's update, if any
         self._z_is_newer = False  # whether z changed since it was copied to the base session's variables
         self._turn = threading.RLock()  # guards all fields above
-        super().__init__("", graph, device=self._learner_devices[0])
+        super().__init__("", graph, config, device=self._learner_devices[0])
+
+    def __repr__(self) -> str:
+        names = (device if isinstance(device, str) else device.name.short for device in self._learner_devices)
+        counts = ", ".join(f"{n} on {name}" for n, name in zip(self._per_device, names, strict=True))
+        ending = " (closed)" if self.closed else ""
+        return f"<tb.TensorBowSession {self._name}: {self.num_replicas} replicas ({counts}){ending}>"
 
     @property
     def num_replicas(self) -> int:
@@ -137,7 +148,7 @@ class TensorBowSession(Session):
                 self._write_to_replicas(self._step(elements, shapes).executable.writes)
             return results
 
-    def _update_among(self, elements: GraphElements, feeds: Mapping[Tensor, Array]) -> Operation | None:
+    def _update_among(self, elements: GraphElements, feeds: Collection[Tensor]) -> Operation | None:
         """Returns an optimiser's update of a trainable variable that the run reaches, or None."""
         key = (tuple(elements), frozenset(feeds))
         if key not in self._learning:
@@ -148,6 +159,48 @@ class TensorBowSession(Session):
             )
             self._learning[key] = _update_in(operations, self.graph)
         return self._learning[key]
+
+    def explain(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
+        """Explains the step that `run` would run; of a learning run the step of the replicas, with its parts.
+
+        Arguments are those of `Session.explain`; feeds are global batches. Raises what `run` raises.
+        """
+        elements = [self._arguments.fetched(leaf, "explain") for leaf in flatten(fetches)]
+        shapes = {} if feed_dict is None else self._arguments.shapes(feed_dict)
+        with self._turn:
+            self._require_open()
+            update = self._update_among(elements, shapes)
+            if update is None:
+                return super().explain(fetches, feed_dict)
+            step = self._described(elements, shapes, update)
+            device = opened(self._learner_devices[0])
+            specs, options = step.shapes(self.num_replicas), self._synchronisation
+            plans = DevicePlans(step.program, specs, device, options, self.num_replicas, 1)
+            devices = [opened(each) for each in self._learner_devices]
+            summary = replicas_on(devices, self._per_device, options)
+            for tensor, fed, spec, is_split in zip(shapes, step.fed, specs, step.split, strict=True):
+                how = f"split into {spec} for each replica" if is_split else "copied to each replica"
+                summary.append(f"feed {tensor.name}: {fed} {how}")
+            summary += mode_of(plans.step, device, options, self.num_replicas)
+            summary += calls_of(plans.step, device)
+            shared = plans.step.for_device(0, self._per_device[0]) if plans.step.shares_memory else None
+            return LearningExplanation(
+                tuple(summary),
+                Explanation.of_device(plans.step.for_replica, device),
+                None if shared is None else Explanation.of_device(shared, device),
+            )
+
+    def _described(
+        self, elements: GraphElements, shapes: Mapping[Tensor, Extents], update: Operation
+    ) -> _LearningStep:
+        """A step, not yet compiled. Raises InvalidArgumentError for a batch that does not split."""
+        split = tuple(_is_batch(tensor, extents) for tensor, extents in shapes.items())
+        for (tensor, extents), is_split in zip(shapes.items(), split, strict=True):
+            if is_split:
+                self._require_parts(tensor, extents[0])
+        fed = tuple(TensorSpec(extents, tensor.dtype) for tensor, extents in shapes.items())
+        program = self._program(elements, list(shapes), update)
+        return _LearningStep(len(self._steps), program, fed, split)
 
     # Learning ---------------------------------------------------------------------------------
 
@@ -192,16 +245,26 @@ class TensorBowSession(Session):
         key = (tuple(elements), tuple((tensor, value.shape) for tensor, value in feeds.items()))
         step, stepper = self._steps.get(key), self._stepper
         if step is None or stepper is None:
-            for tensor, value in feeds.items():
-                if _leads_with_batch(tensor, value):
-                    self._require_parts(tensor, value.shape[0])
-            fed = tuple(TensorSpec(value.shape, tensor.dtype) for tensor, value in feeds.items())
-            split = tuple(_leads_with_batch(tensor, value) for tensor, value in feeds.items())
-            program = self._program(elements, list(feeds), update)
-            step = _LearningStep(len(self._steps), program, fed, split)
+            step = self._described(elements, dict(key[1]), update)
+            self._shape_counts.add(key[0], dict(key[1]))
+            if not any(step.split):
+                self._warn_of_copies(feeds)
             self._stepper = stepper = self._with_step_added(step)
             self._steps[key] = step
         return step, stepper
+
+    def _warn_of_copies(self, feeds: Mapping[Tensor, Array]) -> None:
+        """Warns that all replicas learn from the same examples, if no feed of a learning run is split."""
+        batch = next((tensor for tensor, value in feeds.items() if value.ndim and value.shape[0] > 1), None)
+        if batch is None or self.num_replicas == 1:
+            return
+        dims = batch.spec.dims
+        open_dims = ", ".join(map(str, (None, *dims[1:])))
+        warn_at_user_line(
+            f"TensorBowSession: feed {batch.name} has the fixed shape {batch.shape}, so that all "
+            f"{self.num_replicas} replicas get the same copy and learn from the same examples; give it the "
+            f"shape [{open_dims}] to split a global batch over the replicas (made at {batch.op.source})"
+        )
 
     def _require_parts(self, tensor: Tensor, rows: int) -> None:
         count = self.num_replicas
@@ -394,9 +457,13 @@ def _computed(elements: GraphElements, fed: Collection[Tensor]) -> list[Tensor]:
 
 
 def _leads_with_batch(tensor: Tensor, value: Array) -> bool:
-    """True if the value is not a scalar and its leading dimension is unknown in the graph."""
+    return _is_batch(tensor, value.shape)
+
+
+def _is_batch(tensor: Tensor, extents: Extents) -> bool:
+    """True for a value that is not a scalar and whose leading dimension is unknown in the graph."""
     dims = tensor.spec.shape
-    return value.ndim > 0 and (dims is None or dims[0] is None)
+    return len(extents) > 0 and (dims is None or dims[0] is None)
 
 
 def _joined(tensor: Tensor, of_replicas: Sequence[Any]) -> Any:

@@ -14,10 +14,9 @@ from tensorbow.shadowing import import_ours as _import_ours
 _import_ours("allocators")
 
 # isort: split
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tensorbow import errors, initializers, layers, metrics, nn, ops, profiler, train
+from tensorbow import errors, initializers, layers, losses, metrics, nn, ops, profiler, train
 from tensorbow.devices import configure_gpus
 from tensorbow.errors import TensorBowError
 from tensorbow.gradients import gradients
@@ -55,9 +54,41 @@ from tensorbow.initializers import truncated_normal as truncated_normal_initiali
 from tensorbow.initializers import variance_scaling as variance_scaling_initializer
 from tensorbow.initializers import zeros as zeros_initializer
 from tensorbow.missing_names import no_attribute as _no_attribute
-from tensorbow.ops import *
+from tensorbow.ops import constant as constant
+from tensorbow.ops import einsum as einsum
+from tensorbow.ops import matmul as matmul
+from tensorbow.ops import tensordot as tensordot
+from tensorbow.ops import tuple as tuple
+
+# Module by module, as tensorbow.ops does: type checkers do not follow a star import of a star import.
+from tensorbow.ops.arrays import *
+from tensorbow.ops.broadcasting import *
+from tensorbow.ops.collectives import *
+from tensorbow.ops.control import *
+from tensorbow.ops.cumulative import *
+from tensorbow.ops.definition import *
+from tensorbow.ops.elementwise import *
+from tensorbow.ops.filling import *
+from tensorbow.ops.importing import *
+from tensorbow.ops.indexed_slices import *
+from tensorbow.ops.indexing import *
+from tensorbow.ops.linalg import *
+from tensorbow.ops.random import *
+from tensorbow.ops.reductions import *
+from tensorbow.ops.scatter import *
+from tensorbow.ops.selection import *
+from tensorbow.ops.shaping import *
+from tensorbow.ops.slicing import *
 from tensorbow.optimizers import clip_by_global_norm, clip_by_norm, global_norm
-from tensorbow.runtime import Explanation, Session
+from tensorbow.runtime import (
+    ConfigProto,
+    Explanation,
+    GPUOptions,
+    InteractiveSession,
+    RunMetadata,
+    RunOptions,
+    Session,
+)
 from tensorbow.runtime import register_target as _register_target
 from tensorbow.specs import (
     DType,
@@ -98,10 +129,39 @@ from tensorbow.variables import (
 
 _install_operators()
 
-try:
-    __version__ = version("tensorbow")
-except PackageNotFoundError:  # a checkout that is not installed
-    __version__ = "0+unknown"
+if TYPE_CHECKING:  # for type checkers and editors, which do not see `_LATER`
+    from replicator import PER_REPLICA as PER_REPLICA
+    from replicator import PER_WORKER as PER_WORKER
+    from replicator import InputContext as InputContext
+    from replicator import MultiGpuReplicator as MultiGpuReplicator
+    from replicator import NonReplicator as NonReplicator
+    from replicator import Replicator as Replicator
+    from replicator import TpuReplicator as TpuReplicator
+    from replicator import map_gather as map_gather
+    from replicator import map_reduce as map_reduce
+    from replicator import num_replicas as num_replicas
+    from replicator import per_replica as per_replica
+    from replicator import replica_id as replica_id
+    from scheduler import Callback as Callback
+    from scheduler import DatasetBatches as DatasetBatches
+    from scheduler import EarlyStopping as EarlyStopping
+    from scheduler import FittedModel as FittedModel
+    from scheduler import LearningEngine as LearningEngine
+    from scheduler import StepProgram as StepProgram
+    from scheduler import Synchronisation as Synchronisation
+    from scheduler import TensorBoard as TensorBoard
+    from scheduler import TensorBowSession as TensorBowSession
+    from scheduler import Trainer as Trainer
+    from scheduler import TrainingConfig as TrainingConfig
+    from scheduler import fit as fit
+    from scheduler import sweep as sweep
+    from tensorbow import data as data
+    from tensorbow import interop as interop
+    from tensorbow import models as models
+    from tensorbow.kernels.gpu.cuda_kernel import CudaKernel as CudaKernel
+    from tensorbow.kernels.gpu.cupy_kernel import CupyKernel as CupyKernel
+
+    __version__: str
 
 # Names of upper layers, imported on first use.
 _LATER = {
@@ -138,16 +198,31 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise _no_attribute(name, __dir__())
-    module = _import_ours(_LATER[name])
-    value = module if _LATER[name].endswith(f".{name}") else getattr(module, name)
-    globals()[name] = value
-    return value
+def _version() -> str:
+    """The installed version, found on first use: finding it takes a tenth of the time of this import."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("tensorbow")
+    except PackageNotFoundError:  # a checkout that is not installed
+        return "0+unknown"
 
 
-_register_target("tensorbow", lambda: __getattr__("TensorBowSession"))
+if not TYPE_CHECKING:  # for which every name would be known
+
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            value = _version()
+        elif name not in _LATER:
+            raise _no_attribute(name, __dir__())
+        else:
+            module = _import_ours(_LATER[name])
+            value = module if _LATER[name].endswith(f".{name}") else getattr(module, name)
+        globals()[name] = value
+        return value
+
+
+_register_target("tensorbow", lambda: _import_ours("scheduler").TensorBowSession)
 
 
 def __dir__() -> list[str]:
@@ -158,15 +233,20 @@ def __dir__() -> list[str]:
 __all__ = [
     "AUTO_REUSE",
     "NOT_DIFFERENTIABLE",
+    "ConfigProto",
     "DType",
     "Explanation",
+    "GPUOptions",
     "Graph",
     "GraphDef",
     "GraphKeys",
+    "InteractiveSession",
     "Kernel",
     "KernelCall",
     "NodeSpec",
     "Operation",
+    "RunMetadata",
+    "RunOptions",
     "Session",
     "Tensor",
     "TensorBowError",
@@ -211,6 +291,7 @@ __all__ = [
     "layers",
     "local_variables",
     "local_variables_initializer",
+    "losses",
     "metrics",
     "name_scope",
     "nn",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from tensorbow.array_likes import as_array
 from tensorbow.errors import InvalidArgumentError
@@ -17,6 +17,7 @@ from tensorbow.graph import Tensor, convert_to_tensor, name_scope
 from tensorbow.kinds import (
     AsDType,
     AsShape,
+    Flag,
     Kind,
     Number,
     NumberOrTensor,
@@ -29,6 +30,7 @@ from tensorbow.kinds import (
     sequence,
     whole,
 )
+from tensorbow.missing_names import no_attribute
 from tensorbow.ops import random as drawn
 from tensorbow.ops.arrays import reshape, transpose
 from tensorbow.ops.constant import filled, to_array
@@ -74,12 +76,14 @@ _TRUNCATED_DEVIATION = 0.87962566103423978  # of a standard normal truncated at 
 
 
 class Initializer(ABC):
-    """Base of all initialisers."""
+    """Base of all initialisers. `dtype` is that of calls without one, such as `get_variable` never makes."""
+
+    dtype: DType = float32
 
     @checked
     def __call__(self, shape: AsShape, dtype: AsDType | None = None) -> Tensor:
         """An initial value of that shape. Raises InvalidArgumentError for a shape it does not support."""
-        return self._make(_extents(shape), dtype or float32)
+        return self._make(_extents(shape), dtype or self.dtype)
 
     @abstractmethod
     def _make(self, shape: list[int], dtype: DType) -> Tensor:
@@ -103,8 +107,9 @@ class ConstantInitializer(Initializer):
     """One constant everywhere, or an array (or list) with as many values as the variable has elements."""
 
     @checked
-    def __init__(self, value: Values = 0):
-        self.value = value
+    def __init__(self, value: Values = 0, dtype: AsDType = float32, verify_shape: Flag = False):
+        """verify_shape: TensorFlow's; an array must fill the shape in any case."""
+        self.value, self.dtype = value, dtype
 
     def _make(self, shape: list[int], dtype: DType) -> Tensor:
         values = as_array(self.value)
@@ -122,23 +127,29 @@ class ConstantInitializer(Initializer):
 class Zeros(ConstantInitializer):
     """All zeros."""
 
-    def __init__(self) -> None:
-        super().__init__(0)
+    def __init__(self, dtype: AsDType = float32) -> None:
+        super().__init__(0, dtype)
 
 
 class Ones(ConstantInitializer):
     """All ones."""
 
-    def __init__(self) -> None:
-        super().__init__(1)
+    def __init__(self, dtype: AsDType = float32) -> None:
+        super().__init__(1, dtype)
 
 
 class RandomUniform(Initializer):
     """Uniform distribution in [minval, maxval)."""
 
     @checked
-    def __init__(self, minval: NumberOrTensor = -0.05, maxval: NumberOrTensor = 0.05, seed: Seed = None):
-        self.minval, self.maxval, self.seed = minval, maxval, seed
+    def __init__(
+        self,
+        minval: NumberOrTensor = -0.05,
+        maxval: NumberOrTensor = 0.05,
+        seed: Seed = None,
+        dtype: AsDType = float32,
+    ):
+        self.minval, self.maxval, self.seed, self.dtype = minval, maxval, seed, dtype
 
     def _make(self, shape: list[int], dtype: DType) -> Tensor:
         return drawn.random_uniform(shape, self.minval, self.maxval, dtype, seed=self.seed)
@@ -148,8 +159,14 @@ class RandomNormal(Initializer):
     """Normal distribution."""
 
     @checked
-    def __init__(self, mean: NumberOrTensor = 0.0, stddev: NumberOrTensor = 0.05, seed: Seed = None):
-        self.mean, self.stddev, self.seed = mean, stddev, seed
+    def __init__(
+        self,
+        mean: NumberOrTensor = 0.0,
+        stddev: NumberOrTensor = 0.05,
+        seed: Seed = None,
+        dtype: AsDType = float32,
+    ):
+        self.mean, self.stddev, self.seed, self.dtype = mean, stddev, seed, dtype
 
     def _make(self, shape: list[int], dtype: DType) -> Tensor:
         return drawn.random_normal(shape, self.mean, self.stddev, dtype, seed=self.seed)
@@ -159,8 +176,14 @@ class TruncatedNormal(Initializer):
     """Normal distribution; values beyond two standard deviations are drawn again."""
 
     @checked
-    def __init__(self, mean: NumberOrTensor = 0.0, stddev: NumberOrTensor = 0.05, seed: Seed = None):
-        self.mean, self.stddev, self.seed = mean, stddev, seed
+    def __init__(
+        self,
+        mean: NumberOrTensor = 0.0,
+        stddev: NumberOrTensor = 0.05,
+        seed: Seed = None,
+        dtype: AsDType = float32,
+    ):
+        self.mean, self.stddev, self.seed, self.dtype = mean, stddev, seed, dtype
 
     def _make(self, shape: list[int], dtype: DType) -> Tensor:
         return drawn.truncated_normal(shape, self.mean, self.stddev, dtype, seed=self.seed)
@@ -180,8 +203,10 @@ class VarianceScaling(Initializer):
         mode: Annotated[str, one_of(*MODES)] = "fan_in",
         distribution: Annotated[str, one_of(*DISTRIBUTIONS)] = "truncated_normal",
         seed: Seed = None,
+        dtype: AsDType = float32,
     ):
-        self.scale, self.mode, self.distribution, self.seed = scale, mode, distribution, seed
+        self.scale, self.mode, self.distribution = scale, mode, distribution
+        self.seed, self.dtype = seed, dtype
 
     def _make(self, shape: list[int], dtype: DType) -> Tensor:
         fan_in, fan_out = fans(shape)
@@ -203,8 +228,8 @@ class Orthogonal(Initializer):
     """
 
     @checked
-    def __init__(self, gain: Number = 1.0, seed: Seed = None):
-        self.gain, self.seed = gain, seed
+    def __init__(self, gain: Number = 1.0, seed: Seed = None, dtype: AsDType = float32):
+        self.gain, self.seed, self.dtype = gain, seed, dtype
 
     def _make(self, shape: list[int], dtype: DType) -> Tensor:
         if len(shape) < 2:
@@ -224,39 +249,39 @@ class Orthogonal(Initializer):
 
 
 @checked
-def glorot_uniform(seed: Seed = None) -> VarianceScaling:
+def glorot_uniform(seed: Seed = None, dtype: AsDType = float32) -> VarianceScaling:
     """Uniform of variance 2 / (inputs + outputs) (Glorot and Bengio, 2010)."""
-    return VarianceScaling(1.0, "fan_avg", "uniform", seed)
+    return VarianceScaling(1.0, "fan_avg", "uniform", seed, dtype)
 
 
 @checked
-def glorot_normal(seed: Seed = None) -> VarianceScaling:
+def glorot_normal(seed: Seed = None, dtype: AsDType = float32) -> VarianceScaling:
     """Truncated normal of variance 2 / (inputs + outputs)."""
-    return VarianceScaling(1.0, "fan_avg", "truncated_normal", seed)
+    return VarianceScaling(1.0, "fan_avg", "truncated_normal", seed, dtype)
 
 
 @checked
-def he_uniform(seed: Seed = None) -> VarianceScaling:
+def he_uniform(seed: Seed = None, dtype: AsDType = float32) -> VarianceScaling:
     """Uniform of variance 2 / inputs (He et al., 2015)."""
-    return VarianceScaling(2.0, "fan_in", "uniform", seed)
+    return VarianceScaling(2.0, "fan_in", "uniform", seed, dtype)
 
 
 @checked
-def he_normal(seed: Seed = None) -> VarianceScaling:
+def he_normal(seed: Seed = None, dtype: AsDType = float32) -> VarianceScaling:
     """Truncated normal of variance 2 / inputs."""
-    return VarianceScaling(2.0, "fan_in", "truncated_normal", seed)
+    return VarianceScaling(2.0, "fan_in", "truncated_normal", seed, dtype)
 
 
 @checked
-def lecun_uniform(seed: Seed = None) -> VarianceScaling:
+def lecun_uniform(seed: Seed = None, dtype: AsDType = float32) -> VarianceScaling:
     """Uniform of variance 1 / inputs."""
-    return VarianceScaling(1.0, "fan_in", "uniform", seed)
+    return VarianceScaling(1.0, "fan_in", "uniform", seed, dtype)
 
 
 @checked
-def lecun_normal(seed: Seed = None) -> VarianceScaling:
+def lecun_normal(seed: Seed = None, dtype: AsDType = float32) -> VarianceScaling:
     """Truncated normal of variance 1 / inputs."""
-    return VarianceScaling(1.0, "fan_in", "truncated_normal", seed)
+    return VarianceScaling(1.0, "fan_in", "truncated_normal", seed, dtype)
 
 
 zeros, ones, constant = Zeros, Ones, ConstantInitializer
@@ -329,6 +354,12 @@ def _extents(shape: TensorShape) -> list[int]:
             f"initializer: expected a shape of at most {_LARGEST} along each axis, got {shape}"
         )
     return extents
+
+
+if not TYPE_CHECKING:  # for which every name would be known
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(name, __all__, __name__)
 
 
 def __dir__() -> list[str]:

@@ -19,7 +19,7 @@ import os
 import reprlib
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Collection, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any, ParamSpec, TypeAlias, TypeVar
@@ -35,6 +35,11 @@ R = TypeVar("R")
 INT64 = 1 << 63
 _JOINS = ("ConcatV2", "ExpandDims", "Reshape")  # what `stack` makes
 _ORDERED = (list, tuple, range, Iterator, KeysView, ValuesView)  # no sets: their order is arbitrary
+# TensorFlow 1's older names of parameters, read where a call has the newer one only.
+OLDER_NAMES = {
+    **dict.fromkeys(("concat_dim", "dim", "dimension", "reduction_indices", "squeeze_dims"), "axis"),
+    "keep_dims": "keepdims",
+}
 _LONGEST = 1 << 20  # items of a list of numbers: more than a tensor has axes, extents or sections
 
 
@@ -103,18 +108,21 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
     The annotations are evaluated on the first call. A call raises InvalidArgumentError for an argument
     not of its kind; defaults are not checked. For an argument without a kind that cannot become a tensor,
-    the error also names the argument, of the outermost checked call that got it.
+    the error also names the argument, of the outermost checked call that got it. A call by one of
+    `OLDER_NAMES` is one by the newer name.
     """
     named = function.__qualname__.removesuffix(".__call__")
     makes = function.__name__ == "__init__"  # a constructor: errors name its class
     positional: list[tuple[int, str, Kind, Any]] = []
     by_name: dict[str, tuple[Kind, Any]] = {}
+    known: frozenset[str] = frozenset()
     resolved = False
 
     def resolve() -> None:
-        nonlocal resolved
+        nonlocal known, resolved
         found = []
-        for index, (name, parameter) in enumerate(inspect.signature(function).parameters.items()):
+        parameters = inspect.signature(function).parameters
+        for index, (name, parameter) in enumerate(parameters.items()):
             kind = _kind_in(_evaluated(parameter.annotation, function))
             if kind is None:
                 continue
@@ -122,6 +130,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
                 found.append((index, name, kind, parameter.default))
         positional[:] = found  # in one step: another thread may be calling
+        known = frozenset(parameters)
         resolved = True
 
     @functools.wraps(function)
@@ -129,6 +138,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         if not resolved:
             resolve()
         label = type(args[0]).__name__ if makes else named
+        if kwargs and not known.issuperset(kwargs):
+            kwargs = _by_newer_names(label, kwargs, known)  # type: ignore[assignment]
         count, given = len(args), None
         for index, name, kind, default in positional:
             if index >= count:
@@ -154,18 +165,34 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                 raise
             raise UnfitError(error.reason, error.value, f"{label}: {argument}", error.made) from None
         except TypeError as error:
-            near = _name_like_unknown(error, kwargs, inspect.signature(function).parameters)
-            if near is None:
+            remedy = _remedy_of_unknown(error, kwargs, inspect.signature(function).parameters)
+            if remedy is None:
                 raise
-            raise TypeError(f"{str(error).partition('. Did')[0]}; did you mean {near}?") from None
+            raise TypeError(f"{str(error).partition('. Did')[0]}; {remedy}") from None
 
     return call
 
 
-def _name_like_unknown(error: TypeError, given: Iterable[str], known: Iterable[str]) -> str | None:
-    """A known argument's name that is like the unknown one that an error of a call is about."""
-    unknown = [name for name in given if name not in known and repr(name) in str(error)]
-    return next((near for name in unknown for near in get_close_matches(name, [*known], 1)), None)
+def _by_newer_names(label: str, given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """Arguments with older names replaced. Raises InvalidArgumentError for one given by both names."""
+    result: dict[str, Any] = {}
+    for name, value in given.items():
+        newer = OLDER_NAMES.get(name, name)
+        chosen = newer if name not in known and newer in known else name
+        if chosen != name and chosen in given:
+            raise InvalidArgumentError(f"{label}: {name} is the older name of {chosen}: give one of them")
+        result[chosen] = value
+    return result
+
+
+def _remedy_of_unknown(error: TypeError, given: Iterable[str], known: Iterable[str]) -> str | None:
+    """Remedy for the unknown argument that an error of a call is about: a name like it, or all names."""
+    unknown = next((name for name in given if name not in known and repr(name) in str(error)), None)
+    if unknown is None:
+        return None
+    names = [name for name in known if name != "self"]
+    near = get_close_matches(unknown, names, 1) or [name for name in names if name.startswith(unknown)]
+    return f"did you mean {near[0]}?" if near else f"it takes {', '.join(names)}"
 
 
 def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:

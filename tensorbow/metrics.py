@@ -8,13 +8,14 @@ up when the metric is read: by a `TensorBowSession`, or by `read` of a Replicato
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import GraphKeys, Tensor, convert_to_tensor, name_scope
 from tensorbow.kinds import TEXT, Name, checked, optional, sequence
+from tensorbow.missing_names import no_attribute
 from tensorbow.ops.broadcasting import ones_like, size
 from tensorbow.ops.elementwise import divide, equal, maximum, multiply
 from tensorbow.ops.reductions import reduce_sum
@@ -98,6 +99,12 @@ def _ratio(total: Tensor, count: Tensor, name: str) -> Tensor:
     """total / count; 0 if nothing was counted."""
     with name_scope(name):
         return divide(total, maximum(count, float(np.finfo(np.float32).tiny)))
+
+
+if not TYPE_CHECKING:  # for which every name would be known
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(name, __all__, __name__)
 
 
 def __dir__() -> list[str]:

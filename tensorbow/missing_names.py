@@ -10,7 +10,12 @@ ALIKE = 0.75  # difflib's ratio above which names are suggested
 _GRAPHS = "programs are graphs: build one of tb.placeholder and tb.Variable, and run it in a tb.Session"
 _LOOPS = "graphs have no loops: compute on whole tensors, unroll it in Python, or loop over session.run"
 _CHOICE = "tb.where(condition, x, y) chooses element by element, of two results that are both computed"
-_OPTIONS = "a tb.Session takes its options by name, see help(tb.Session)"
+_DTYPES = (
+    "dtypes are tb.float32, tb.float64, tb.int32, tb.int64, tb.uint8 and tb.bool; "
+    "tb.configure_gpus(compute='bf16') multiplies in bfloat16 on GPUs"
+)
+_ORDER = "tb.nn.top_k gives the greatest elements in order, all of them with k = the extent"
+_READY = "a session names the uninitialised variable that a run needs; run tb.global_variables_initializer()"
 _MODELS = "tb.layers, tb.nn and tb.train have layers, operations, optimisers; tb.Trainer trains whole models"
 _LOGS = "a Trainer's metrics.jsonl has its figures; session.run fetches any tensor"
 _OWN = "tb.define_op makes an operation of a NumPy function of yours"
@@ -22,20 +27,21 @@ INSTEAD = {
     "app": _ARGUMENTS,
     "check_numerics": _CHECKS,
     "compat": "the names of TensorFlow 1 are tensorbow's own: write tb.Session for tf.compat.v1.Session",
-    "contrib": "there is no collection of experiments",
+    "contrib": "tb.layers has regularizers, tb.initializers Xavier's; other experiments are not there",
+    "Dataset": "write tb.data.Dataset",
+    "evaluate": "session.run evaluates tensors, tb.run_reference_kernel one op",
     "flags": _ARGUMENTS,
-    "float16": "dtypes are tb.float32, tb.float64, tb.int32, tb.int64, tb.uint8 and tb.bool",
+    **dict.fromkeys(
+        ("float16", "bfloat16", "half", "int8", "int16", "uint16", "complex64", "string"), _DTYPES
+    ),
+    "double": "write tb.float64",
     "gfile": _ARGUMENTS,
     "logging": _ARGUMENTS,
-    "losses": "tb.nn has losses by example; take their mean by tb.reduce_mean",
     "queue": _QUEUES,
     "FIFOQueue": _QUEUES,
     "train.Supervisor": "write tb.train.MonitoredSession, or let a tb.Trainer train",
     "GradientTape": f"{_GRAPHS}; tb.gradients differentiates",
     "Print": _PRINT,
-    "InteractiveSession": "write `with tb.Session() as session:`",
-    "ConfigProto": _OPTIONS,
-    "GPUOptions": _OPTIONS,
     "case": _CHOICE,
     "cond": _CHOICE,
     "distribute": "a tb.MultiGpuReplicator or tb.TensorBowSession trains several replicas of one program",
@@ -49,13 +55,50 @@ INSTEAD = {
     "map_fn": _LOOPS,
     "mul": "write tb.multiply",
     "numpy_function": _OWN,
-    "placeholder_with_default": "feed_dict takes any tensor of the graph, not placeholders alone",
     "print": _PRINT,
     "py_func": _OWN,
     "py_function": _OWN,
     "scan": _LOOPS,
     "sub": "write tb.subtract",
+    "sort": _ORDER,
+    "argsort": f"{_ORDER}, and their positions",
+    "top_k": "write tb.nn.top_k",
+    "tan": "write tb.sin(x) / tb.cos(x)",
+    "sinh": "write (tb.exp(x) - tb.exp(-x)) / 2",
+    "cosh": "write (tb.exp(x) + tb.exp(-x)) / 2",
+    **dict.fromkeys(("acos", "asin", "atan", "atan2", "acosh", "asinh", "atanh", "lgamma", "digamma"), _OWN),
+    "boolean_mask": "its shape would depend on data: multiply by the mask, or choose by tb.where",
+    "gather_nd": "tb.gather takes slices along one axis",
+    "scatter_nd": "tb.scatter_add adds rows to a variable",
+    "identity_n": "write [tb.identity(x) for x in tensors]",
+    "scalar_mul": "write scalar * x",
+    "shape_n": "write [tb.shape(x) for x in tensors]",
+    "clip_by_average_norm": "write tb.clip_by_norm",
+    "is_variable_initialized": _READY,
+    "report_uninitialized_variables": _READY,
+    "all_variables": "write tb.global_variables()",
+    "model_variables": "write tb.trainable_variables()",
+    "initialize_variables": "write tb.variables_initializer(variables)",
+    "initialize_local_variables": "write tb.local_variables_initializer()",
+    "get_local_variable": "write tb.get_variable(..., collections=[tb.GraphKeys.LOCAL_VARIABLES])",
+    "variable_op_scope": "write tb.variable_scope",
+    "op_scope": "write tb.name_scope",
+    "image": "tb.data has resize_bilinear and CropAndFlip for arrays",
+    "Dimension": "tb.TensorShape has whole numbers and None; a known extent also has .value",
+    "AggregationMethod": "gradients are always added up; leave aggregation_method out",
+    "reduce_join": "tensors have no strings",
+    "truncatediv": "tb.floordiv rounds down",
+    "train.batch": _QUEUES,
+    "train.shuffle_batch": _QUEUES,
+    "train.Coordinator": _QUEUES,
+    "train.start_queue_runners": _QUEUES,
+    "train.slice_input_producer": _QUEUES,
+    "train.FtrlOptimizer": "tb.train has Adagrad, Adadelta, Adam, Momentum, RMSProp and plain descent",
+    "train.ProximalGradientDescentOptimizer": "add a regularizer of tb.layers, or give weight_decay=",
+    "train.global_step": "session.run(tb.train.get_global_step()) gives it",
     "summary": _LOGS,
+    "to_double": "write tb.cast(x, tb.float64)",
+    "to_int64": "write tb.cast(x, tb.int64)",
     "to_float": "write tb.cast(x, tb.float32)",
     "to_int32": "write tb.cast(x, tb.int32)",
     "while_loop": _LOOPS,

@@ -1,6 +1,6 @@
 """`tb.nn`: neural-network ops under TensorFlow's names."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorbow.layers import rnn
 from tensorbow.layers import rnn_cells as rnn_cell
@@ -10,6 +10,7 @@ from tensorbow.ops import (
     activations,
     attention,
     average_pooling,
+    candidate_sampling,
     conv,
     depthwise,
     losses,
@@ -21,6 +22,7 @@ from tensorbow.ops import (
 from tensorbow.ops.activations import *
 from tensorbow.ops.attention import *
 from tensorbow.ops.average_pooling import *
+from tensorbow.ops.candidate_sampling import *
 from tensorbow.ops.conv import *
 from tensorbow.ops.conv1d import conv1d
 from tensorbow.ops.depthwise import *
@@ -35,6 +37,7 @@ __all__ = ["conv1d", "relu", "rnn_cell", "sigmoid", "tanh"]
 __all__ += activations.__all__
 __all__ += attention.__all__
 __all__ += average_pooling.__all__
+__all__ += candidate_sampling.__all__
 __all__ += conv.__all__
 __all__ += depthwise.__all__
 __all__ += losses.__all__
@@ -45,8 +48,10 @@ __all__ += pooling.__all__
 __all__ += rnn.__all__
 
 
-def __getattr__(name: str) -> Any:
-    raise _no_attribute(name, __all__, __name__)
+if not TYPE_CHECKING:  # for which every name would be known
+
+    def __getattr__(name: str) -> Any:
+        raise _no_attribute(name, __all__, __name__)
 
 
 def __dir__() -> list[str]:

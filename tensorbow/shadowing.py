@@ -18,6 +18,12 @@ def import_ours(name: str) -> ModuleType:
 
     Raises NotFoundError, naming the file and the remedy, if a foreign file is found in the package's place.
     """
+    require_ours(name)
+    return import_module(name)
+
+
+def require_ours(name: str) -> None:
+    """Raises NotFoundError if an import of that package would load a foreign file, as `import_ours`."""
     ours = _ROOT.joinpath(*name.split("."), "__init__.py")
     found = _place(name)
     if ours.is_file() and found is not None and not (Path(found).is_file() and ours.samefile(found)):
@@ -25,7 +31,6 @@ def import_ours(name: str) -> ModuleType:
             f"package '{name}': {found} shadows {ours}; rename or move it, or start from another folder "
             "(a folder on PYTHONPATH counts, too)"
         )
-    return import_module(name)
 
 
 def _place(name: str) -> str | None:

@@ -99,6 +99,17 @@ class UnknownRankError(Exception):
     """Raised when a spec rule reads the dimensions of a tensor of unknown rank."""
 
 
+class Dimension(int):
+    """A known extent: an int that also has TensorFlow 1's `value`. An unknown extent is None."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> int:
+        """The extent."""
+        return int(self)
+
+
 class TensorShape(Sequence["int | None"]):
     """A public static shape: a sequence of int or None; `dims` is None if the rank is unknown."""
 
@@ -123,7 +134,7 @@ class TensorShape(Sequence["int | None"]):
 
     def as_list(self) -> list[int | None]:
         """The dimensions as a list. Raises InvalidArgumentError if the rank is unknown."""
-        return list(self._known())
+        return [*self._known()]
 
     def is_fully_defined(self) -> bool:
         """True if every dimension is known."""
@@ -144,10 +155,11 @@ class TensorShape(Sequence["int | None"]):
         return len(self._known())
 
     def __iter__(self) -> Iterator[int | None]:
-        return iter(self._known())
+        return iter([None if d is None else Dimension(d) for d in self._known()])
 
     def __getitem__(self, index: Any) -> Any:
-        return self._known()[index]
+        found = self._known()[index]
+        return Dimension(found) if isinstance(found, int) else found
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, TensorShape):

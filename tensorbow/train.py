@@ -11,6 +11,7 @@ from tensorbow.optimizers import (
     Constant,
     CosineDecay,
     ExponentialDecay,
+    ExponentialMovingAverage,
     GradientDescentOptimizer,
     MomentumOptimizer,
     OneCycle,
@@ -22,7 +23,10 @@ from tensorbow.optimizers import (
     WarmUp,
     cosine_decay,
     exponential_decay,
+    inverse_time_decay,
+    natural_exp_decay,
     piecewise_constant,
+    polynomial_decay,
     warm_up,
 )
 from tensorbow.runtime import (
@@ -68,15 +72,17 @@ _LATER = (
 )
 
 
-def __getattr__(name: str) -> Any:
-    """Savers and saved models, from an upper layer that is imported on first use."""
-    if name not in _LATER:
-        raise _no_attribute(name, __all__, __name__)
-    if name == "load_model":
-        return _import_ours("scheduler").load_model
-    from tensorbow import training
+if not TYPE_CHECKING:  # for which every name would be known
 
-    return getattr(training, name)
+    def __getattr__(name: str) -> Any:
+        """Savers and saved models, from an upper layer that is imported on first use."""
+        if name not in _LATER:
+            raise _no_attribute(name, __all__, __name__)
+        if name == "load_model":
+            return _import_ours("scheduler").load_model
+        from tensorbow import training
+
+        return getattr(training, name)
 
 
 def __dir__() -> list[str]:
@@ -93,6 +99,7 @@ __all__ = [
     "Constant",
     "CosineDecay",
     "ExponentialDecay",
+    "ExponentialMovingAverage",
     "GradientDescentOptimizer",
     "MomentumOptimizer",
     "MonitoredSession",
@@ -117,10 +124,13 @@ __all__ = [
     "exponential_decay",
     "get_global_step",
     "get_or_create_global_step",
+    "inverse_time_decay",
     "latest_checkpoint",
     "list_variables",
     "load_model",
+    "natural_exp_decay",
     "piecewise_constant",
+    "polynomial_decay",
     "read_graph",
     "save_model",
     "warm_up",

@@ -15,13 +15,22 @@ from typing import Annotated, Any, TypeAlias
 
 from tensorbow import initializers
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Graph, Tensor, convert_to_tensor, get_default_graph, name_scope
+from tensorbow.graph import (
+    Graph,
+    GraphKeys,
+    Tensor,
+    colocate_with,
+    convert_to_tensor,
+    get_default_graph,
+    name_scope,
+)
 from tensorbow.kinds import (
     FLAG,
     TEXT,
     AsDType,
     AsShape,
     Flag,
+    Function,
     Items,
     Kind,
     Name,
@@ -81,7 +90,7 @@ Start: TypeAlias = Annotated[
 ]
 
 
-@dataclass(frozen=True)
+@dataclass
 class VariableScope:
     """A prefix of names, with defaults for `get_variable`.
 
@@ -92,6 +101,7 @@ class VariableScope:
     reuse: Reuse = False
     initializer: Start | None = None
     dtype: AsDType = float32
+    regularizer: Function | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -100,6 +110,10 @@ class VariableScope:
     def original_name_scope(self) -> str:
         """The scope's name with a trailing slash, or ''."""
         return f"{self.name}/" if self.name else ""
+
+    def reuse_variables(self) -> None:
+        """Sets `reuse` to True, from here to the end of the scope."""
+        self.reuse = True
 
 
 @dataclass
@@ -149,6 +163,7 @@ def variable_scope(
     default_name: Name = None,
     values: Items | None = None,
     initializer: Start | None = None,
+    regularizer: Function | None = None,
     *,
     reuse: Reuse | None = None,
     dtype: AsDType | None = None,
@@ -167,7 +182,7 @@ def variable_scope(
     store = _store(graph)
     outer = store.scopes[-1]
     if isinstance(name_or_scope, VariableScope):
-        inner, label = name_or_scope, name_or_scope.name.rpartition("/")[2]
+        inner, label = replace(name_or_scope), name_or_scope.name.rpartition("/")[2]
     else:
         label = name_or_scope
         if label is None:
@@ -181,6 +196,8 @@ def variable_scope(
         inner = replace(outer, name=f"{outer.original_name_scope}{label}")
     if initializer is not None:
         inner = replace(inner, initializer=initializer)
+    if regularizer is not None:
+        inner = replace(inner, regularizer=regularizer)
     if dtype is not None:
         inner = replace(inner, dtype=dtype)
     if reuse:
@@ -205,6 +222,7 @@ def get_variable(
     shape: AsShape | None = None,
     dtype: AsDType | None = None,
     initializer: Start | None = None,
+    regularizer: Function | None = None,
     *,
     trainable: Flag | None = None,
     collections: Names | None = None,
@@ -217,6 +235,8 @@ def get_variable(
 
     initializer: a name, a function of shape and dtype, or a value; by default the scope's, else Glorot's
     uniform initialiser for floats and zeros for other dtypes. A value needs no shape.
+    regularizer: a function of the variable's tensor that gives a scalar loss, or None; by default the
+    scope's. When the variable is made, the loss is added to the collection REGULARIZATION_LOSSES.
 
     Raises InvalidArgumentError for an existing variable without reuse, a missing one with reuse, and
     one of another shape or dtype than requested.
@@ -248,7 +268,24 @@ def get_variable(
             aggregation=aggregation,
         )
     store.variables[full] = made
+    _regularize(made, full, scope.regularizer if regularizer is None else regularizer)
     return made
+
+
+def _regularize(variable: Variable, full: str, regularizer: Callable[..., Any] | None) -> None:
+    if regularizer is None:
+        return
+    with colocate_with(variable.op), name_scope(None), name_scope(f"{full}/Regularizer"):
+        argument, expected = (
+            f"regularizer of {full}",
+            "a function of a tensor that gives a scalar loss, or None",
+        )
+        loss = called(regularizer, variable.value(), op="get_variable", argument=argument, expected=expected)
+        if loss is None:
+            return
+        if not isinstance(loss, Tensor) or loss.shape.ndims not in (None, 0):
+            raise refuse("get_variable", f"result of the {argument}", "a scalar tensor or None", loss)
+        variable.graph.add_to_collection(GraphKeys.REGULARIZATION_LOSSES, loss)
 
 
 def _shared(

@@ -14,6 +14,7 @@ from tensorbow.graph import (
     GraphKeys,
     Operation,
     Tensor,
+    TensorOperators,
     control_dependencies,
     convert_to_tensor,
     get_default_graph,
@@ -91,7 +92,7 @@ AsAggregation: TypeAlias = Annotated[
 ]
 
 
-class Variable:
+class Variable(TensorOperators):
     """A tensor with state, as in TensorFlow 1.
 
     Reads and writes follow program order: an op sees the writes that were created before

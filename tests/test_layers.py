@@ -51,7 +51,7 @@ LAYERS = (
     ("tensorbow.kernels.merging", "tensorbow.kernels.scalars", "tensorbow.kernels.binary_cache"),
     ("tensorbow.program",),
     ("tensorbow.optimizers", "tensorbow.layers"),
-    ("tensorbow.variable_scope", "tensorbow.metrics", "tensorbow.user_code"),
+    ("tensorbow.variable_scope", "tensorbow.metrics", "tensorbow.losses", "tensorbow.user_code"),
     ("tensorbow.variables", "tensorbow.gradients", "tensorbow.initializers"),
     ("tensorbow.ops",),
     ("tensorbow.graph",),

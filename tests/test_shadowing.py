@@ -37,6 +37,32 @@ def test_a_foreign_package_of_our_name_in_the_current_folder(tmp_path, form, pac
     assert "rename or move it" in last
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import tensorbow as tb; tb.MultiGpuReplicator",
+        "import tensorbow as tb; tb.Session('tensorbow')",
+        pytest.param("import replicator", marks=pytest.mark.slow),
+        pytest.param("import tensorbow as tb, scheduler; tb.Trainer", marks=pytest.mark.slow),
+    ],
+)
+def test_a_script_beside_a_foreign_file_of_our_name(tmp_path, program):
+    file = tmp_path / "scheduler.py"
+    file.write_text("steps = 3\n")
+    (tmp_path / "main.py").write_text(program)
+    result = run(tmp_path, "main.py")
+    assert f"NotFoundError: package 'scheduler': {file} shadows" in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_pytest_beside_a_foreign_file_of_our_name(tmp_path):
+    file = tmp_path / "replicator.py"
+    file.write_text("")
+    (tmp_path / "test_mine.py").write_text("import tensorbow as tb\n\ndef test_it():\n    tb.NonReplicator\n")
+    result = run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    assert f"NotFoundError: package 'replicator': {file} shadows" in result.stdout
+
+
 def test_a_folder_of_our_name_without_an_init_gives_way(tmp_path):
     (tmp_path / "scheduler").mkdir()
     assert run(tmp_path, "-c", PYTHON_PROGRAM).returncode == 0

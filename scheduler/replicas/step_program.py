@@ -29,6 +29,7 @@ from tensorbow.ops.control import Placeholder
 from tensorbow.ops.state import VariableReference
 from tensorbow.program import Backend, Executable
 from tensorbow.runtime import initial_values
+from tensorbow.runtime.forgotten_updates import warn_of_forgotten_updates
 from tensorbow.specs import Array, TensorSpec, compatible
 
 _TENSOR = instance(Tensor, expected="a tensor")
@@ -100,7 +101,8 @@ class StepProgram:
             if element.graph is not self.graph:
                 raise InvalidArgumentError(f"{element.name} is not of the graph of {self.update.name}")
         operations = [*(tensor.op for tensor in self.fetches), self.update, *self.others]
-        for op in prune(operations, self.inputs):
+        reached = prune(operations, self.inputs)
+        for op in reached:
             if op.definition is VariableReference and op.attrs["container"]:
                 raise InvalidArgumentError(
                     f"variable {op.name} is in container '{op.attrs['container']}', but each replica has "
@@ -112,6 +114,7 @@ class StepProgram:
                     f"({', '.join(tensor.name for tensor in self.inputs) or 'there are none'}); "
                     f"add it to StepProgram(inputs=...) (made at {op.source})"
                 )
+        warn_of_forgotten_updates(reached)
 
     @checked
     def specs(self, batch_size: Positive) -> list[TensorSpec]:

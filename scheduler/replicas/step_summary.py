@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.synchronisers import Synchroniser
@@ -16,6 +17,34 @@ from tensorbow.devices import Device
 from tensorbow.kernels import backend_for
 from tensorbow.program import Executable, SegmentKind
 from tensorbow.runtime import Explanation
+
+
+@dataclass(frozen=True)
+class LearningExplanation:
+    """Summary of a step of all replicas, and the plans of a replica and of a device. `str()` gives the text.
+
+    averaging: None where replicas never meet.
+    """
+
+    summary: Sequence[str]
+    replica: Explanation
+    averaging: Explanation | None
+
+    @property
+    def peak_nbytes(self) -> int:
+        """Bytes of a replica's slab: intermediate tensors and scratch."""
+        return self.replica.peak_nbytes
+
+    @property
+    def lower_bound_nbytes(self) -> int:
+        """Lower bound of a replica's slab."""
+        return self.replica.lower_bound_nbytes
+
+    def __str__(self) -> str:
+        lines = [*self.summary, "", "the part of a replica:", str(self.replica)]
+        if self.averaging is not None:
+            lines += ["", "the part of a device:", str(self.averaging)]
+        return "\n".join(lines)
 
 
 def explained(learners: AnyLearners, executables: Sequence[Executable], results: int) -> str:

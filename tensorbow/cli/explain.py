@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,15 +20,22 @@ from tensorbow.cli.options import MODELS_HELP, ModelCommand, add_options, checke
 from tensorbow.data import TrainingData, make_synthetic
 from tensorbow.devices import Device, get_device
 from tensorbow.graph import Graph
+from tensorbow.models import ModelSummary, summarize
 from tensorbow.program import Executable
 from tensorbow.runtime import Explanation
 
 PICTURES = {"cifar10": (32, 32, 3)}  # picture shapes of data sets whose pictures are not 28x28x1
+MOST_KERNELS = 12  # kinds that are shown
 
 
 @dataclass(frozen=True)
 class Plans:
-    """Plans compiled for one device: the step, the synchronisation (None without), and their memory."""
+    """Plans compiled for one device: the step, the synchronisation (None without), and their memory.
+
+    layers: of the model, with what each computes.
+    """
+
+    layers: ModelSummary
 
     replicas: int
     step: Executable
@@ -57,15 +65,19 @@ class Plans:
     dataset="Only the size of its pictures is used; its files are not read.",
     devices="Shows the plan of the first.",
 )
+@click.option("--full", is_flag=True, help="Also show the plan: segments, order, addresses, reasons.")
 @click.pass_context
-def explain(context: click.Context, /, **_: Any) -> None:
-    """Show the compiled training step of MODEL: memory, segments, order, addresses, reasons."""
+def explain(context: click.Context, /, full: bool, **_: Any) -> None:
+    """Show the training step of MODEL: layers, memory, kernels, and with --full the compiled plan."""
     config = checked(given_options(context))
     device = get_device(config.devices[0])
     with Console(stderr=True).status(f"building the graph of {config.source.name}") as status:
         plans = _compiled(config, device, status)
-        parts = [
-            _summary(config, plans, device),
+        parts = [_summary(config, plans, device), "", str(plans.layers), "", *_kernels(plans.step, device)]
+        if not full:
+            parts.append("\nsegments, order, addresses and reasons: add --full")
+    if full:
+        parts += [
             f"\na learning task of {config.source.name}, batch {config.batch_size}",
             str(Explanation.of_device(plans.step.for_replica, device)),
         ]
@@ -102,13 +114,27 @@ def _compiled(config: TrainingConfig, device: Device, status: Status) -> Plans:
     shapes = data.batch_specs(batch)
     kept = config.results_kept
     plans = DevicePlans(program, shapes, device, config.synchronisation, config.replicas, kept)
+    with graph.as_default():
+        layers = summarize(program.fetches[:1])
     return Plans(
+        layers,
         replicas,
         plans.step,
         plans.step.for_device(0, replicas) if plans.step.shares_memory else None,
         planned_nbytes(plans.replica_blocks),
         planned_nbytes(plans.central_blocks(replicas)),
     )
+
+
+def _kernels(step: Executable, device: Device) -> list[str]:
+    """Lines on the kernels of a replica's step: the calls of each op, the most frequent first."""
+    explained = Explanation.of_device(step.for_replica, device).executable
+    calls = Counter(group.definition.name for segment in explained.segments for group in segment.groups)
+    shown, others = calls.most_common(MOST_KERNELS), len(calls) - MOST_KERNELS
+    width = max((len(op) for op, _ in shown), default=0)
+    lines = [f"kernel calls of a step of a replica: {calls.total():,}"]
+    lines += [f"  {op:<{width}} {number:>6,}" for op, number in shown]
+    return [*lines, f"  and {others} more kinds"] if others > 0 else lines
 
 
 def _summary(config: TrainingConfig, plans: Plans, device: Device) -> str:

@@ -25,6 +25,7 @@ from tensorbow.shadowing import import_ours
 if TYPE_CHECKING:
     import click
 
+NOT_READ = 128 + 13  # exit status when the reader of the output is gone, as by SIGPIPE
 BAD_OPTION = 2  # exit status for an invalid option; click uses the same
 DEBUG_VARIABLE = "TENSORBOW_DEBUG"
 COMPLETION_VARIABLE = "_TENSORBOW_COMPLETE"  # shells set it to ask click for completions
@@ -125,11 +126,11 @@ def _ending(error: BaseException, signals: StopSignals) -> tuple[int, str]:
     """Exit status and last message after an exception."""
     if isinstance(error, SystemExit):  # after completion, or from rich when the reader of the output is gone
         status = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
-        return status, "nobody reads the output any more" if status else ""
+        return NOT_READ if status == 1 else status, ""
     if isinstance(error, KeyboardInterrupt):
         return signals.status, LAST_WORDS
     if isinstance(error, BrokenPipeError):
-        return 1, "nobody reads the output any more"
+        return NOT_READ, ""
     if isinstance(error, MemoryError) and not isinstance(error, TensorBowError):
         return 1, f"out of memory: {error or 'an allocation failed'}; use fewer replicas or a smaller batch"
     if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
@@ -151,9 +152,10 @@ def _flushed(status: int) -> int:
     try:
         sys.stdout.flush()
     except (OSError, ValueError) as error:
-        if status == 0:
+        is_unread = isinstance(error, BrokenPipeError)
+        if status == 0 and not is_unread:
             say(f"cannot write to standard output: {getattr(error, 'strerror', None) or error}")
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return status or 1
+        return status or (NOT_READ if is_unread else 1)
     return status

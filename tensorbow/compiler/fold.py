@@ -13,8 +13,15 @@ from tensorbow.graph import Attrs, Kernel, NodeSpec, Operation, Tensor, blame
 from tensorbow.ops.arrays import Reshape
 from tensorbow.ops.broadcasting import BroadcastTo, SumTo
 from tensorbow.ops.constant import Const
-from tensorbow.ops.control import Identity, NoOp, Placeholder, StepScalar, StopGradient
-from tensorbow.ops.definition import evaluate
+from tensorbow.ops.control import (
+    Identity,
+    NoOp,
+    Placeholder,
+    PlaceholderWithDefault,
+    StepScalar,
+    StopGradient,
+)
+from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.ops.selection import Cast
 from tensorbow.ops.state import VariableReference
 from tensorbow.program.nodes import Node, Program, Value, storage_of
@@ -115,6 +122,9 @@ def _convert(
     if definition is VariableReference:
         values[op.outputs[0]] = Value(op.outputs[0].name, op.outputs[0].spec, variable=op)
         return
+    if definition is PlaceholderWithDefault:
+        values[op.outputs[0]] = values[op.inputs[0]]
+        return
     if definition is StepScalar:
         values[op.outputs[0]] = Value(op.outputs[0].name, op.outputs[0].spec, scalar=op)
         return
@@ -213,7 +223,7 @@ def _try_fold(
         try:
             if kernel is not None and _scratch_nbytes(kernel, op, inputs, specs) > MOST_FOLDED:
                 return None
-            return evaluate(definition, arrays, op.attrs)
+            return run_reference_kernel(definition, arrays, op.attrs)
         except TensorBowError as error:
             raise type(error)(blame(op.type, op.name, error, op.source)) from None
         except Exception as error:  # a user's kernel may raise anything

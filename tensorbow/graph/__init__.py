@@ -29,8 +29,8 @@ from tensorbow.graph.graph import (
 )
 from tensorbow.graph.graph_def import MAXIMUM_NODES, GraphDef, NodeDef
 from tensorbow.graph.graph_keys import GraphKeys, add_to_collection, get_collection
-from tensorbow.graph.operation import Operation, Tensor
-from tensorbow.graph.user_lines import UserLine, blame, raising_line, user_line
+from tensorbow.graph.operation import Operation, Tensor, TensorOperators
+from tensorbow.graph.user_lines import UserLine, blame, raising_line, user_line, warn_at_user_line
 
 __all__ = [
     "GLOBAL_VARIABLES",
@@ -51,6 +51,7 @@ __all__ = [
     "OpDef",
     "Operation",
     "Tensor",
+    "TensorOperators",
     "UserLine",
     "add_to_collection",
     "as_tensor",
@@ -74,4 +75,5 @@ __all__ = [
     "reset_default_graph",
     "set_random_seed",
     "user_line",
+    "warn_at_user_line",
 ]

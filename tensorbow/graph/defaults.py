@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from tensorbow.errors import FailedPreconditionError
@@ -17,6 +17,18 @@ class _Stack(threading.local):
     def __init__(self) -> None:
         self.stack: list[Any] = []
 
+    @contextmanager
+    def entered(self, item: Any) -> Iterator[None]:
+        """Context in which `item` is in the stack; contexts may end in any order."""
+        self.stack.append(item)
+        try:
+            yield
+        finally:
+            for index in reversed(range(len(self.stack))):
+                if self.stack[index] is item:
+                    del self.stack[index]
+                    break
+
 
 default_graphs = _Stack()
 _sessions = _Stack()
@@ -27,15 +39,9 @@ def get_default_session() -> Any:
     return _sessions.stack[-1] if _sessions.stack else None
 
 
-@contextmanager
-def default_session(session: Any) -> Iterator[None]:
+def default_session(session: Any) -> AbstractContextManager[None]:
     """Makes a session the default of `eval` and `run` in this thread."""
-    stack = _sessions.stack
-    stack.append(session)
-    try:
-        yield
-    finally:
-        stack.pop()
+    return _sessions.entered(session)
 
 
 def require_session(session: Any, what: str) -> Any:

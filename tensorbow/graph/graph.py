@@ -237,12 +237,8 @@ class Graph(Scopes):
     @contextmanager
     def as_default(self) -> Iterator[Graph]:
         """Context in which this is the default graph of the thread, to which ops are added."""
-        stack = default_graphs.stack
-        stack.append(self)
-        try:
+        with default_graphs.entered(self):
             yield self
-        finally:
-            stack.pop()
 
     @checked
     def to_dot(self, title: Text = "graph") -> str:

@@ -17,6 +17,8 @@ class GraphKeys:
     METRIC_VARIABLES = "metric_variables"
     UPDATE_OPS = "update_ops"  # to be run with each training step: updates of moving averages
     LOSSES = LOSSES
+    REGULARIZATION_LOSSES = "regularization_losses"
+    MOVING_AVERAGE_VARIABLES = "moving_average_variables"
     GLOBAL_STEP = "global_step"  # the variable that counts training steps
     TRAIN_OP = "train_op"  # operations from minimize and apply_gradients
     SCHEDULES = "schedules"  # learning-rate schedules, each with its step counter

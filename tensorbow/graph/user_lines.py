@@ -6,6 +6,7 @@ import linecache
 import os
 import re
 import sys
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,6 +18,7 @@ _LIBRARY = tuple(
     os.path.join(_ROOT, package) + os.sep
     for package in ("tensorbow", "scheduler", "replicator", "allocators")
 )
+_CHECKS = os.path.join(_ROOT, "tensorbow", "kinds.py")  # wraps public calls, the models' too
 _MODELS = os.path.join(_ROOT, "tensorbow", "models") + os.sep  # shipped models count as user code
 
 
@@ -45,12 +47,29 @@ class RecordedLine(UserLine):
 
 
 def user_line() -> UserLine:
-    """The innermost frame outside this library, recognised by file, not by module name."""
+    """The innermost frame outside this library, recognised by file, not by module name.
+
+    Within a shipped model it is the frame that calls the model, or where the library itself calls it, as a
+    Trainer does, the model's own.
+    """
     frame = sys._getframe(1)
     while _is_ours(frame.f_code.co_filename) and (outer := frame.f_back) is not None:
         frame = outer
-    code = frame.f_code
-    return _line(code.co_filename, frame.f_lineno, code.co_name)
+    made = caller = frame
+    while _is_of_model_call(caller.f_code.co_filename) and (outer := caller.f_back) is not None:
+        caller = outer
+    if not caller.f_code.co_filename.startswith(_LIBRARY):
+        made = caller
+    code = made.f_code
+    return _line(code.co_filename, made.f_lineno, code.co_name)
+
+
+def warn_at_user_line(message: str) -> None:
+    """Warns with a UserWarning of the innermost frame outside this library."""
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_LIBRARY) and (outer := frame.f_back) is not None:
+        depth, frame = depth + 1, outer
+    warnings.warn(message, UserWarning, stacklevel=depth + 1)
 
 
 def raising_line(error: BaseException) -> UserLine | None:
@@ -70,6 +89,10 @@ _line = lru_cache(maxsize=1024)(UserLine)  # one object for all ops of a line
 @lru_cache(maxsize=1024)
 def _is_ours(file: str) -> bool:
     return file.startswith(_LIBRARY) and not file.startswith(_MODELS)
+
+
+def _is_of_model_call(file: str) -> bool:
+    return file.startswith(_MODELS) or file == _CHECKS
 
 
 def blame(kind: str, name: str, error: BaseException, source: UserLine | None) -> str:

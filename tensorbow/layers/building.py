@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Tensor
+from tensorbow.graph import Tensor, convert_to_tensor
 from tensorbow.kinds import (
     FLAG,
     FUNCTION,
@@ -25,6 +25,7 @@ from tensorbow.kinds import (
     whole,
 )
 from tensorbow.ops.nn import bias_add
+from tensorbow.specs import bool_
 from tensorbow.variable_scope import VariableScope, get_variable, variable_scope
 
 FORMATS = {"channels_last": "NHWC", "channels_first": "NCHW"}
@@ -49,15 +50,13 @@ def _read_noise_shape(value: Any) -> Any:
     return value if is_tensor(value) else SHAPE.read(value).as_list()
 
 
-def at_building(remedy: str) -> Kind:
-    """True or False; a tensor is refused with the remedy."""
-
-    def read(value: Any) -> bool:
-        if is_tensor(value):
-            raise RefusedError(remedy)
+def _read_training(value: Any) -> Any:
+    if not is_tensor(value):
         return bool(FLAG.read(value))
-
-    return Kind("True or False when the graph is built", read)
+    tensor = convert_to_tensor(value)
+    if tensor.dtype != bool_ or tensor.shape.ndims not in (None, 0):
+        raise RefusedError
+    return tensor
 
 
 LAYER = Kind("a function such as tb.nn.relu", _read_activation)
@@ -69,6 +68,7 @@ Format: TypeAlias = Annotated[str, one_of(*FORMATS, any_case=True)]
 Rate: TypeAlias = Annotated[Any, or_tensor(number(0, 1, below=True))]
 NoiseShape: TypeAlias = Annotated[Any, Kind("a shape, which may be a tensor", _read_noise_shape)]
 Share: TypeAlias = Annotated[float, number(0, 1)]
+Training: TypeAlias = Annotated[Any, Kind("True, False or a scalar tensor of bools", _read_training)]
 
 
 def layer_scope(name: str | None, default: str, reuse: Any) -> AbstractContextManager[VariableScope]:
@@ -76,9 +76,17 @@ def layer_scope(name: str | None, default: str, reuse: Any) -> AbstractContextMa
     return variable_scope(name or (default if reuse else None), default, reuse=reuse)
 
 
-def biased(result: Tensor, units: int, initializer: Any, trainable: bool, layout: str = "NHWC") -> Tensor:
+def biased(
+    result: Tensor,
+    units: int,
+    initializer: Any,
+    trainable: bool,
+    layout: str = "NHWC",
+    *,
+    regularizer: Callable[[Tensor], Any] | None = None,
+) -> Tensor:
     """The result of a layer plus a bias, a new variable `[units]`."""
-    bias = get_variable("bias", [units], result.dtype, initializer, trainable=trainable)
+    bias = get_variable("bias", [units], result.dtype, initializer, regularizer, trainable=trainable)
     return bias_add(result, bias, layout)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import GraphKeys, Tensor, convert_to_tensor
-from tensorbow.kinds import AsDType, AxisNumber, Flag, Name, NonNegative, Positive, Seed, checked
+from tensorbow.kinds import AsDType, AxisNumber, Flag, Function, Name, NonNegative, Positive, Seed, checked
 from tensorbow.layers.building import (
     FORMATS,
     Activation,
@@ -19,7 +19,7 @@ from tensorbow.layers.building import (
     Pair,
     Rate,
     Share,
-    at_building,
+    Training,
     biased,
     known_extent,
     layer_scope,
@@ -27,7 +27,7 @@ from tensorbow.layers.building import (
 )
 from tensorbow.ops.arrays import reshape
 from tensorbow.ops.average_pooling import avg_pool2d
-from tensorbow.ops.broadcasting import shape
+from tensorbow.ops.broadcasting import shape, zeros_like
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import identity
 from tensorbow.ops.conv import conv2d as convolve
@@ -39,7 +39,7 @@ from tensorbow.ops.nn import embedding_lookup
 from tensorbow.ops.normalization import cross_replica_batch_norm, fused_batch_norm
 from tensorbow.ops.pooling import max_pool2d
 from tensorbow.ops.reductions import reduce_prod
-from tensorbow.ops.selection import cast
+from tensorbow.ops.selection import cast, where
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import float32, int32, uint8
 from tensorbow.variable_scope import Reuse, Start, get_variable
@@ -67,6 +67,8 @@ def dense(
     kernel_initializer: Start | None = None,
     bias_initializer: Start = "zeros",
     *,
+    kernel_regularizer: Function | None = None,
+    bias_regularizer: Function | None = None,
     trainable: Flag = True,
     name: Name = None,
     reuse: Reuse | None = None,
@@ -78,12 +80,13 @@ def dense(
     tensor = convert_to_tensor(inputs)
     features = known_extent("dense", tensor, -1)
     with tensor.graph.as_default(), layer_scope(name, "dense", reuse):
+        extents = [features, units]
         kernel = get_variable(
-            "kernel", [features, units], tensor.dtype, kernel_initializer, trainable=trainable
+            "kernel", extents, tensor.dtype, kernel_initializer, kernel_regularizer, trainable=trainable
         )
         result = matmul(tensor, kernel)
         if use_bias:
-            result = biased(result, units, bias_initializer, trainable)
+            result = biased(result, units, bias_initializer, trainable, regularizer=bias_regularizer)
         return result if activation is None else activation(result)
 
 
@@ -102,6 +105,8 @@ def conv2d(
     use_bias: Flag = True,
     kernel_initializer: Start | None = None,
     bias_initializer: Start = "zeros",
+    kernel_regularizer: Function | None = None,
+    bias_regularizer: Function | None = None,
     trainable: Flag = True,
     name: Name = None,
     reuse: Reuse | None = None,
@@ -125,10 +130,14 @@ def conv2d(
         steps, rates = [1, 1, *steps], [1, 1, *rates]
     with images.graph.as_default(), layer_scope(name, "conv2d", reuse):
         shape = [height, width, channels // groups, filters]
-        kernel = get_variable("kernel", shape, images.dtype, kernel_initializer, trainable=trainable)
+        kernel = get_variable(
+            "kernel", shape, images.dtype, kernel_initializer, kernel_regularizer, trainable=trainable
+        )
         result = convolve(images, kernel, steps, padding.upper(), data_format=layout, dilations=rates)
         if use_bias:
-            result = biased(result, filters, bias_initializer, trainable, layout)
+            result = biased(
+                result, filters, bias_initializer, trainable, layout, regularizer=bias_regularizer
+            )
         return result if activation is None else activation(result)
 
 
@@ -145,6 +154,8 @@ def conv2d_transpose(
     kernel_initializer: Start | None = None,
     bias_initializer: Start = "zeros",
     *,
+    kernel_regularizer: Function | None = None,
+    bias_regularizer: Function | None = None,
     trainable: Flag = True,
     name: Name = None,
     reuse: Reuse | None = None,
@@ -165,8 +176,9 @@ def conv2d_transpose(
         for axis, extent, step in zip((1, 2) if last else (2, 3), size, steps, strict=True)
     ]
     with images.graph.as_default(), layer_scope(name, "conv2d_transpose", reuse):
+        extents = [*size, filters, channels]
         kernel = get_variable(
-            "kernel", [*size, filters, channels], images.dtype, kernel_initializer, trainable=trainable
+            "kernel", extents, images.dtype, kernel_initializer, kernel_regularizer, trainable=trainable
         )
         batch = images.shape[0]
         rest = [*sides, filters] if last else [filters, *sides]
@@ -180,7 +192,9 @@ def conv2d_transpose(
         )
         result.set_shape([batch, *rest])
         if use_bias:
-            result = biased(result, filters, bias_initializer, trainable, layout)
+            result = biased(
+                result, filters, bias_initializer, trainable, layout, regularizer=bias_regularizer
+            )
         return result if activation is None else activation(result)
 
 
@@ -224,19 +238,17 @@ def dropout(
     rate: Rate = 0.5,
     noise_shape: NoiseShape | None = None,
     seed: Seed = None,
-    training: Annotated[
-        bool,
-        at_building("for both, give training=True and a placeholder as rate, and feed it 0 to evaluate"),
-    ] = False,
+    training: Training = False,
     name: Name = None,
 ) -> Tensor:
     """Dropout with probability `rate` in training, see `tb.nn.dropout`; otherwise the inputs.
 
-    `training` is a Python bool: raises InvalidArgumentError for a tensor. One graph serves both with a
-    placeholder as `rate`: `training=True`, and feed 0 to evaluate.
+    training: True, False or, for one graph that serves both, a scalar tensor of bools, such as a placeholder.
     """
     tensor = convert_to_tensor(inputs)
-    if not training:
+    if isinstance(training, Tensor):
+        rate = where(training, convert_to_tensor(rate, tensor.dtype), 0.0)
+    elif not training:
         return identity(tensor, name=name or "dropout")
     return drop(tensor, noise_shape=noise_shape, seed=seed, name=name, rate=rate)
 
@@ -266,9 +278,7 @@ def batch_normalization(
     moving_mean_initializer: Start = "zeros",
     moving_variance_initializer: Start = "ones",
     *,
-    training: Annotated[
-        bool, at_building("for both, build the layer twice, the second time with reuse=True")
-    ] = False,
+    training: Training = False,
     trainable: Flag = True,
     name: Name = None,
     reuse: Reuse | None = None,
@@ -285,8 +295,11 @@ def batch_normalization(
 
     gamma and beta are trained without weight decay. Each replica has its own statistics; the
     central model has their mean. With `cross_replica` the statistics in training are those of the batches of
-    all replicas together (`tb.nn.cross_replica_batch_norm`). `training` is a Python bool: build a separate
-    graph for evaluation, or the layer a second time with reuse=True.
+    all replicas together (`tb.nn.cross_replica_batch_norm`).
+
+    training: True, False or a scalar tensor of bools, such as a placeholder. With a tensor both ways are
+    computed and one is chosen, which takes longer; the moving averages change in training only. The layer
+    built a second time with reuse=True, and the other bool, does without.
     """
     tensor = convert_to_tensor(inputs)
     rank = tensor.shape.ndims
@@ -321,14 +334,19 @@ def batch_normalization(
             vector("moving_variance", moving_variance_initializer, False),
         )
         layout = "NHWC" if last else "NCHW"
-        if not training:
+        if training is False:
             return fused_batch_norm(tensor, gamma, beta, *moving, epsilon, layout, is_training=False)[0]
         normalise = cross_replica_batch_norm if cross_replica else fused_batch_norm
         result, *batch = normalise(tensor, gamma, beta, epsilon=epsilon, data_format=layout)
         for average, value in zip(moving, batch, strict=True):
             step = multiply(subtract(average.value(), value), 1.0 - momentum)
+            if training is not True:
+                step = where(training, step, zeros_like(step))
             tensor.graph.add_to_collection(GraphKeys.UPDATE_OPS, average.assign_sub(step))
-        return result
+        if training is True:
+            return result
+        evaluated = fused_batch_norm(tensor, gamma, beta, *moving, epsilon, layout, is_training=False)[0]
+        return where(training, result, evaluated)
 
 
 @checked

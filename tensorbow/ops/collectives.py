@@ -31,7 +31,7 @@ _replicas: ContextVar[int | None] = ContextVar("replicas", default=None)
 _around_steps: WeakSet[Graph] = WeakSet()  # graphs that run whole steps, and in which there is no replica
 _OF_GATHERED = {"max": reduce_max, "min": reduce_min, "prod": reduce_prod}
 
-Reduction = Annotated[str, one_of("sum", "mean", *_OF_GATHERED)]
+HowReduced = Annotated[str, one_of("sum", "mean", *_OF_GATHERED)]
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def refuse_around_steps(graph: Graph) -> None:
 
 
 @checked
-def all_reduce(value: Any, op: Reduction = "sum", name: Name = None) -> Any:
+def all_reduce(value: Any, op: HowReduced = "sum", name: Name = None) -> Any:
     """Reduces each tensor of a nest over all replicas, element by element; the result is equal on all.
 
     op: sum, mean (of floating tensors), max, min or prod. Sums are taken in a fixed order, so that the bits

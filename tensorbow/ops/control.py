@@ -25,9 +25,17 @@ from tensorbow.graph import (
 from tensorbow.kinds import AsDType, Items, Name, Number, Text, checked, refuse
 from tensorbow.ops.argument_kinds import StaticShape
 from tensorbow.ops.definition import define_op
-from tensorbow.specs import FLOATING, TensorSpec, bool_, float32
+from tensorbow.specs import FLOATING, TensorShape, TensorSpec, bool_, compatible, float32
 
-__all__ = ["group", "identity", "no_op", "placeholder", "step_scalar", "stop_gradient"]
+__all__ = [
+    "group",
+    "identity",
+    "no_op",
+    "placeholder",
+    "placeholder_with_default",
+    "step_scalar",
+    "stop_gradient",
+]
 
 STEP_SCALARS = "step_scalars"  # the collection
 # Keys of the STATE region that the library sets.
@@ -44,6 +52,26 @@ def _declared(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 Placeholder = define_op(
     "Placeholder", spec=_declared, gradient=NOT_DIFFERENTIABLE, attrs={"dtype": REQUIRED, "shape": None}
+)
+
+
+def _declared_default(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    (default,) = inputs
+    if not compatible(attrs["shape"], default.shape):
+        raise InvalidArgumentError(
+            f"placeholder_with_default: expected a value of shape {TensorShape(attrs['shape'])}, "
+            f"got {default}"
+        )
+    return TensorSpec(attrs["shape"], default.dtype)
+
+
+PlaceholderWithDefault = define_op(
+    "PlaceholderWithDefault",
+    spec=_declared_default,
+    gradient=lambda op, g: [g],
+    inputs=("input",),
+    attrs={"shape": None},
+    alias=((0, 0),),
 )
 Identity = define_op("Identity", spec=_same, gradient=lambda op, g: [g], inputs=("input",), alias=((0, 0),))
 StopGradient = define_op(
@@ -113,6 +141,16 @@ def placeholder(dtype: AsDType = float32, shape: StaticShape = None, name: Name 
     The dtype is float32 by default, as in the listing of TensorFlow's white paper (figure 1).
     """
     result: Tensor = Placeholder(dtype=dtype, shape=shape, name=name)
+    return result
+
+
+@checked
+def placeholder_with_default(input: Any, shape: StaticShape, name: Name = None) -> Tensor:
+    """A tensor that may be fed with values of `shape`, and is `input` otherwise.
+
+    Raises InvalidArgumentError if the shape of `input` is not compatible.
+    """
+    result: Tensor = PlaceholderWithDefault(input, shape=shape, name=name)
     return result
 
 

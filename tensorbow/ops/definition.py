@@ -16,7 +16,7 @@ from tensorbow.kinds import Flag, Function, Items, Mapped, Text, checked, instan
 from tensorbow.ops.argument_kinds import PAIR, Texts
 from tensorbow.specs import Array, DType, TensorSpec, as_dtype
 
-__all__ = ["define_op", "evaluate", "register_kernel"]
+__all__ = ["define_op", "register_kernel", "run_reference_kernel"]
 
 InputIndices: TypeAlias = Annotated[Any, sequence(whole(0), "a list of indices of inputs, counted from 0")]
 Pair: TypeAlias = Annotated[Any, PAIR]
@@ -117,7 +117,7 @@ def kernel_for(definition: OpDef, kind: str) -> Kernel:
 
 
 @checked
-def evaluate(
+def run_reference_kernel(
     definition: Definition,
     inputs: Items,
     attrs: Mapped | None = None,

@@ -28,7 +28,7 @@ from tensorbow.ops.elementwise import (
     subtract,
 )
 from tensorbow.ops.matmul import matmul
-from tensorbow.ops.slicing import strided_slice
+from tensorbow.ops.tensor_indices import item
 
 
 def _reflected(function: Any) -> Any:
@@ -60,4 +60,4 @@ Tensor.install_operator("__rmatmul__", _reflected(matmul))
 Tensor.install_operator("__neg__", negative)
 Tensor.install_operator("__abs__", abs)
 Tensor.install_operator("__invert__", logical_not)
-Tensor.install_operator("__getitem__", strided_slice)
+Tensor.install_operator("__getitem__", item)

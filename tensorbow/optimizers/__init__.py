@@ -16,6 +16,9 @@ from tensorbow.optimizers.decay import (
     WarmUp,
     cosine_decay,
     exponential_decay,
+    inverse_time_decay,
+    natural_exp_decay,
+    polynomial_decay,
     warm_up,
 )
 from tensorbow.optimizers.gradient_descent import (
@@ -24,6 +27,7 @@ from tensorbow.optimizers.gradient_descent import (
     MomentumOptimizer,
     slots_hold_rate,
 )
+from tensorbow.optimizers.moving_average import ExponentialMovingAverage
 from tensorbow.optimizers.optimizer import Optimizer, ScheduledBy
 from tensorbow.optimizers.schedules import (
     Constant,
@@ -42,6 +46,7 @@ __all__ = [
     "Constant",
     "CosineDecay",
     "ExponentialDecay",
+    "ExponentialMovingAverage",
     "GradientDescentOptimizer",
     "MomentumOptimizer",
     "OneCycle",
@@ -58,7 +63,10 @@ __all__ = [
     "cosine_decay",
     "exponential_decay",
     "global_norm",
+    "inverse_time_decay",
+    "natural_exp_decay",
     "piecewise_constant",
+    "polynomial_decay",
     "slots_hold_rate",
     "warm_up",
 ]

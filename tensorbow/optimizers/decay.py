@@ -7,7 +7,20 @@ from typing import Annotated, Any, TypeAlias
 
 from tensorbow.graph import Tensor, convert_to_tensor, name_scope
 from tensorbow.kinds import AsDType, Flag, Kind, Name, NonNegative, Positive, PositiveNumber, checked, number
-from tensorbow.ops.elementwise import add, cos, divide, floor, less, minimum, multiply, pow, subtract
+from tensorbow.ops.elementwise import (
+    add,
+    ceil,
+    cos,
+    divide,
+    exp,
+    floor,
+    less,
+    maximum,
+    minimum,
+    multiply,
+    pow,
+    subtract,
+)
 from tensorbow.ops.selection import cast, where
 from tensorbow.optimizers.schedules import Schedule, as_schedule, checked_step
 from tensorbow.specs import DType, float32
@@ -225,6 +238,61 @@ def cosine_decay(
 
 
 @checked
+def polynomial_decay(
+    learning_rate: Any,
+    global_step: Any,
+    decay_steps: PositiveNumber,
+    end_learning_rate: NonNegative = 0.0001,
+    power: PositiveNumber = 1.0,
+    cycle: Flag = False,
+    name: Name = None,
+) -> Tensor:
+    """(learning_rate - end) * (1 - step / decay_steps) ** power + end, a scalar float32, as in TensorFlow.
+
+    After `decay_steps` the rate stays at `end_learning_rate`; with `cycle`, decay_steps is multiplied by the
+    smallest whole number that makes it at least the step.
+    """
+    with name_scope(name, "PolynomialDecay"):
+        step = cast(convert_to_tensor(global_step), float32)
+        steps = convert_to_tensor(decay_steps, float32)
+        if cycle:
+            steps = multiply(steps, maximum(ceil(divide(step, decay_steps)), 1.0))
+        left = subtract(1.0, divide(minimum(step, steps), steps))
+        rate = convert_to_tensor(learning_rate, float32)
+        return add(multiply(subtract(rate, end_learning_rate), pow(left, power)), end_learning_rate)
+
+
+@checked
+def inverse_time_decay(
+    learning_rate: Any,
+    global_step: Any,
+    decay_steps: PositiveNumber,
+    decay_rate: PositiveNumber,
+    staircase: Flag = False,
+    name: Name = None,
+) -> Tensor:
+    """learning_rate / (1 + decay_rate * global_step / decay_steps), a scalar float32, as in TensorFlow."""
+    with name_scope(name, "InverseTimeDecay"):
+        periods = _periods(convert_to_tensor(global_step), decay_steps, staircase, float32)
+        return divide(convert_to_tensor(learning_rate, float32), add(multiply(periods, decay_rate), 1.0))
+
+
+@checked
+def natural_exp_decay(
+    learning_rate: Any,
+    global_step: Any,
+    decay_steps: PositiveNumber,
+    decay_rate: PositiveNumber,
+    staircase: Flag = False,
+    name: Name = None,
+) -> Tensor:
+    """learning_rate * exp(-decay_rate * global_step / decay_steps), a scalar float32, as in TensorFlow."""
+    with name_scope(name, "NaturalExpDecay"):
+        periods = _periods(convert_to_tensor(global_step), decay_steps, staircase, float32)
+        return multiply(convert_to_tensor(learning_rate, float32), exp(multiply(periods, -decay_rate)))
+
+
+@checked
 def warm_up(learning_rate: Any, global_step: Any, steps: Positive, name: Name = None) -> Tensor:
     """learning_rate (a number or a scalar tensor) times min(1, (global_step + 1) / steps); float32."""
     with name_scope(name, "WarmUp"):
@@ -235,10 +303,13 @@ def warm_up(learning_rate: Any, global_step: Any, steps: Positive, name: Name = 
 def _exponential(
     rate: Any, step: Tensor, decay_steps: float, decay_rate: float, staircase: bool, dtype: DType
 ) -> Tensor:
-    periods = divide(cast(step, dtype), decay_steps)
-    if staircase:
-        periods = floor(periods)
+    periods = _periods(step, decay_steps, staircase, dtype)
     return multiply(convert_to_tensor(rate, dtype), pow(convert_to_tensor(decay_rate, dtype), periods))
+
+
+def _periods(step: Tensor, decay_steps: float, staircase: bool, dtype: DType) -> Tensor:
+    periods = divide(cast(step, dtype), decay_steps)
+    return floor(periods) if staircase else periods
 
 
 def _cosine(rate: Any, step: Tensor, decay_steps: float, alpha: float, dtype: DType) -> Tensor:

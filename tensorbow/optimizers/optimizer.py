@@ -125,12 +125,15 @@ class Optimizer(ABC):
         loss: Loss,
         global_step: GlobalStep = None,
         var_list: Variables | None = None,
-        *,
+        gate_gradients: Any = None,
+        aggregation_method: Any = None,
+        colocate_gradients_with_ops: Flag = False,
         name: Name = None,
         grad_loss: Any = None,
     ) -> Operation:
         """The operation that does one training step: `apply_gradients(compute_gradients(loss))`.
 
+        gate_gradients, aggregation_method, colocate_gradients_with_ops: TensorFlow's; have no effect.
         Raises InvalidArgumentError if no gradient leads from the loss to any variable.
         """
         pairs = self.compute_gradients(loss, var_list, grad_loss=grad_loss)
@@ -143,9 +146,18 @@ class Optimizer(ABC):
 
     @checked
     def compute_gradients(
-        self, loss: Loss, var_list: Variables | None = None, *, grad_loss: Any = None
+        self,
+        loss: Loss,
+        var_list: Variables | None = None,
+        gate_gradients: Any = None,
+        aggregation_method: Any = None,
+        colocate_gradients_with_ops: Flag = False,
+        grad_loss: Any = None,
     ) -> GradientsAndVariables:
-        """(gradient, variable) pairs; the gradient is None if the loss does not depend on the variable."""
+        """(gradient, variable) pairs; the gradient is None if the loss does not depend on the variable.
+
+        gate_gradients, aggregation_method, colocate_gradients_with_ops: TensorFlow's; have no effect.
+        """
         with loss.graph.as_default():
             variables = trainable_variables() if var_list is None else var_list
             grads = gradients(loss, variables, grad_ys=None if grad_loss is None else [grad_loss])

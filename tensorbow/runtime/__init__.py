@@ -1,5 +1,6 @@
 """Sessions, which run graphs, and the containers that store their variables."""
 
+from tensorbow.runtime.config_proto import AsConfig, ConfigProto, GPUOptions, RunMetadata, RunOptions
 from tensorbow.runtime.container import Container
 from tensorbow.runtime.explain import Explanation
 from tensorbow.runtime.global_step import create_global_step, get_global_step, get_or_create_global_step
@@ -12,13 +13,19 @@ from tensorbow.runtime.monitored import (
     SessionRunValues,
     StopAtStepHook,
 )
-from tensorbow.runtime.session import Session
+from tensorbow.runtime.session import InteractiveSession, Session
 from tensorbow.runtime.session_targets import register_target
 
 __all__ = [
+    "AsConfig",
+    "ConfigProto",
     "Container",
     "Explanation",
+    "GPUOptions",
+    "InteractiveSession",
     "MonitoredSession",
+    "RunMetadata",
+    "RunOptions",
     "Session",
     "SessionRunArgs",
     "SessionRunContext",

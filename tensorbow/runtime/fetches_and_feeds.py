@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.graph import Graph, Operation, Tensor
 from tensorbow.kinds import refuse, shown
 from tensorbow.ops.constant import to_array
+from tensorbow.ops.control import Placeholder
 from tensorbow.specs import Array, TensorSpec, compatible, render_dims
+
+MOST_NAMES = 10  # placeholders named by an error
 
 
 class Arguments:
@@ -33,7 +36,19 @@ class Arguments:
     def _element(self, item: Any, call: str, argument: str) -> Tensor | Operation:
         if isinstance(item, (Tensor, Operation)) and item.graph is self._graph:
             return item
-        return self._graph._element_of(item, call, argument)
+        try:
+            return self._graph._element_of(item, call, argument)
+        except NotFoundError as error:
+            if argument != "feed_dict" or "did you mean" in str(error):
+                raise
+            raise NotFoundError(f"{error}; {self._placeholders()}") from None
+
+    def _placeholders(self) -> str:
+        """The names of the graph's placeholders, as text."""
+        names = [op.name for op in self._graph.get_operations() if op.definition is Placeholder]
+        shown_names = ", ".join(f"'{name}'" for name in names[:MOST_NAMES])
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        return f"placeholders are {shown_names}{more}" if names else "it has no placeholders"
 
     def feeds(self, feed_dict: Mapping[Any, Any]) -> dict[Tensor, Array]:
         """The fed arrays, by tensor. Raises InvalidArgumentError for values that do not fit."""
@@ -65,8 +80,8 @@ class Arguments:
             raise InvalidArgumentError(f"feed {tensor.name}: {error} (made at {tensor.op.source})") from None
         if not compatible(tensor.spec.shape, array.shape):
             raise InvalidArgumentError(
-                f"feed {tensor.name}: expected shape {tensor.shape}, got {render_dims(array.shape)}; reshape "
-                f"the value, or give the placeholder another shape (made at {tensor.op.source})"
+                f"feed {tensor.name}: expected shape {tensor.shape}, got {render_dims(array.shape)}; "
+                f"{_remedy_of_shape(tensor, array.shape)} (made at {tensor.op.source})"
             )
         return array
 
@@ -85,3 +100,12 @@ class Arguments:
         if not value.is_static:
             raise InvalidArgumentError(f"feed {tensor.name}: {value} must be fully known to plan a step")
         return value.extents
+
+
+def _remedy_of_shape(tensor: Tensor, extents: tuple[int, ...]) -> str:
+    """What to do about a fed value of another shape than the tensor's."""
+    dims = tensor.spec.shape or ()
+    if len(dims) == len(extents) > 0 and compatible(dims[1:], extents[1:]):
+        open_dims = ", ".join(map(str, (None, *dims[1:])))
+        return f"for batches of any size give the placeholder the shape [{open_dims}]"
+    return "reshape the value, or give the placeholder another shape"

@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
 from tensorbow.graph import AsGraph, get_default_graph
 from tensorbow.kinds import ITEMS, Function, Kind, Mapped, Positive, Text, checked, instance, shown
+from tensorbow.runtime.config_proto import RunMetadata, RunOptions
 from tensorbow.runtime.fetches_and_feeds import Arguments
 from tensorbow.runtime.global_step import get_global_step
 from tensorbow.runtime.session import Session
@@ -181,7 +182,13 @@ class MonitoredSession:
         """The session's hooks, in the order of their calls."""
         return tuple(self._hooks)
 
-    def run(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
+    def run(
+        self,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None = None,
+        options: RunOptions | None = None,
+        run_metadata: RunMetadata | None = None,
+    ) -> Any:
         """`tb.Session.run`, with the hooks called around it and their fetches and feeds added.
 
         Raises OutOfRangeError at the end of the input, InvalidArgumentError for a tensor that is fed twice,
@@ -193,7 +200,7 @@ class MonitoredSession:
         feeds = self._merged([("the caller", feed_dict), *((_name(h), args.feed_dict) for h, args in added)])
         asked = [args.fetches for _, args in added if args.fetches is not None]
         try:
-            values, *others = session.run([fetches, *asked], feeds)
+            values, *others = session.run([fetches, *asked], feeds, options, run_metadata)
         except OutOfRangeError:
             self._stopping = True
             raise

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar, overload
 
 from tensorbow.compiler import DeviceSet
+from tensorbow.compiler.prune import prune
 from tensorbow.devices import AsDevice, AsDevices, opened
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
-from tensorbow.graph import AsGraph, Operation, Tensor, default_session, get_default_graph
-from tensorbow.kinds import Flag, Items, Mapped, Names, Text, checked
+from tensorbow.graph import AsGraph, GraphKeys, Operation, Tensor, default_session, get_default_graph
+from tensorbow.kinds import Flag, Items, Mapped, Names, Text, checked, one_of
 from tensorbow.nest import flatten, pack
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime.compilation import compile_on_devices
+from tensorbow.runtime.config_proto import (
+    AsConfig,
+    RunMetadata,
+    RunOptions,
+    check_run_options,
+    warn_of_ignored,
+)
 from tensorbow.runtime.container import Container
 from tensorbow.runtime.device_variables import DeviceVariables
 from tensorbow.runtime.explain import Explanation, MultiDeviceExplanation, unbound
 from tensorbow.runtime.fetches_and_feeds import Arguments
+from tensorbow.runtime.forgotten_updates import warn_of_forgotten_updates
 from tensorbow.runtime.named_containers import SharedVariables, reset_containers
 from tensorbow.runtime.session_targets import require_options_of, session_class
+from tensorbow.runtime.shape_counts import ShapeCounts
 from tensorbow.runtime.shared_lock import SharedLock
 from tensorbow.runtime.step_cache import BoundStep, Run, Step, StepCache
 from tensorbow.specs import Array, TensorSpec
@@ -45,13 +55,29 @@ class Session:
         chosen = cls if isinstance(target, str) and not target else session_class(target)
         if options:
             require_options_of(chosen, options)
-        return object.__new__(cls if issubclass(cls, chosen) else chosen)
+        return object.__new__(chosen if issubclass(chosen, cls) else cls)
 
-    @checked
+    @overload
     def __init__(
         self,
         target: Text = "",
         graph: AsGraph | None = None,
+        config: AsConfig | None = None,
+        *,
+        device: AsDevice = "/cpu:0",
+        devices: AsDevices | None = None,
+        allow_soft_placement: Flag = False,
+    ) -> None: ...
+
+    @overload
+    def __init__(self, target: Text, graph: Any = None, config: Any = None, **options: Any) -> None: ...
+
+    @checked  # type: ignore[misc] # the classes of targets take options of their own
+    def __init__(
+        self,
+        target: Text = "",
+        graph: AsGraph | None = None,
+        config: AsConfig | None = None,
         *,
         device: AsDevice = "/cpu:0",
         devices: AsDevices | None = None,
@@ -62,6 +88,7 @@ class Session:
         device: the device of operations and variables that request no other.
         devices: further devices that device scopes may name; None for every device of this process.
         allow_soft_placement: an operation whose device is missing, or has no kernel for it, runs elsewhere.
+        config: TensorFlow 1's form of this option; warns of others, which have no effect.
         target: a name of `register_target`, such as "tensorbow": makes that kind of session.
 
         Raises InvalidArgumentError for an unknown target, NotFoundError for a missing device.
@@ -69,6 +96,9 @@ class Session:
         self.graph = graph if graph is not None else get_default_graph()
         self.device = opened(device)
         self._devices = DeviceSet(self.device, None if devices is None else [*map(opened, devices)])
+        if config is not None:
+            warn_of_ignored(config)
+            allow_soft_placement = allow_soft_placement or config.allow_soft_placement
         self._soft = allow_soft_placement
         self._name = f"session-{next(_numbers)}"
         self.random_stream = 0  # see `tensorbow.compiler.compile.state_scalars`
@@ -79,6 +109,7 @@ class Session:
         )
         self._shared = SharedVariables(self._device_variables)
         self._arguments = Arguments(self.graph)
+        self._shape_counts = ShapeCounts()
         self._layout_version = 0
         self._graph_version = -1  # graph version whose variables are allocated
         self._counters: dict[str, int] = {}  # random op -> draws so far; owned by _counters_lock
@@ -89,16 +120,25 @@ class Session:
 
     # Running ----------------------------------------------------------------------------------
 
-    def run(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
+    def run(
+        self,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None = None,
+        options: RunOptions | None = None,
+        run_metadata: RunMetadata | None = None,
+    ) -> Any:
         """Runs the operations that `fetches` need and returns their values in the same nest.
 
         fetches: a tensor, operation, variable, name, or any nest of them; operations give None.
         feed_dict: values that replace tensors of the graph, by tensor or name.
+        options, run_metadata: TensorFlow 1's; have no effect, with a warning that names what has.
 
         Returns NumPy arrays (NumPy scalars for rank 0) owned by the caller.
         Raises InvalidArgumentError for fetches, feeds, shapes or dtypes that do not fit, NotFoundError
         for unknown names, FailedPreconditionError for a closed session or variables without a value.
         """
+        if options is not None or run_metadata is not None:
+            check_run_options(options, run_metadata)
         elements = [self._arguments.fetched(leaf) for leaf in flatten(fetches)]
         feeds = {} if feed_dict is None else self._arguments.feeds(feed_dict)
         return pack(fetches, iter(self._execute(elements, feeds)))
@@ -241,6 +281,8 @@ class Session:
     def _step(self, elements: Sequence[Tensor | Operation], shapes: Mapping[Tensor, Extents]) -> Step:
         def compiled() -> Step:
             self._require_open()
+            self._shape_counts.add(tuple(elements), shapes)
+            self._warn_of_forgotten_updates(elements, shapes)
             feeds = {tensor: TensorSpec(shape, tensor.dtype) for tensor, shape in shapes.items()}
             executable = compile_on_devices(
                 elements, feeds, self._devices, self._device_variables, soft=self._soft
@@ -248,6 +290,13 @@ class Session:
             return Step(executable, self._layout_version)
 
         return self._cache.get((tuple(elements), frozenset(shapes.items())), compiled)
+
+    def _warn_of_forgotten_updates(
+        self, elements: Sequence[Tensor | Operation], fed: Collection[Tensor]
+    ) -> None:
+        if self.graph.get_collection(GraphKeys.UPDATE_OPS):
+            wanted = [e if isinstance(e, Operation) else e.op for e in elements if e not in fed]
+            warn_of_forgotten_updates(prune(wanted, fed))
 
     # Variables and life -----------------------------------------------------------------------
 
@@ -316,3 +365,30 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<tb.Session {self._name} on {self.device.name.short}{' (closed)' if self._closed else ''}>"
+
+
+NoTarget: TypeAlias = Annotated[
+    str, one_of("", remedy="for another target write tb.Session(target).as_default()")
+]
+
+
+class InteractiveSession(Session):
+    """A session that is the default one, with its graph, from its creation until `close`, for notebooks.
+
+    Of several the newest open one is the default. A `with` statement is not needed.
+    """
+
+    @checked
+    def __init__(
+        self, target: NoTarget = "", graph: AsGraph | None = None, config: AsConfig | None = None
+    ) -> None:
+        """graph: by default the default graph. Raises InvalidArgumentError for a target."""
+        super().__init__(target, graph, config)
+        self._default = self.as_default()
+        self._default.__enter__()
+
+    def close(self) -> None:
+        """Ends the session, which is then no longer the default one; idempotent."""
+        if not self.closed:
+            self._default.__exit__(None, None, None)
+        super().close()

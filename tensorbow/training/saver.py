@@ -31,6 +31,7 @@ from tensorbow.kinds import (
 from tensorbow.ops.sparse_updates import SparseApplyMomentum
 from tensorbow.ops.updates import ApplyMomentum
 from tensorbow.optimizers import SLOT_FORM, slots_hold_rate
+from tensorbow.runtime.forgotten_updates import warn_of_unsaved_averages
 from tensorbow.training.arrays_file import load_arrays, save_arrays
 from tensorbow.training.checkpoint_paths import (
     STATE,
@@ -181,6 +182,9 @@ class Saver:
         it, InvalidArgumentError for another shape or dtype or for momentum slots of an earlier version of
         this library, DataLossError for a damaged file.
         """
+        if save_path is None:
+            remedy = "latest_checkpoint gives None for a folder without a checkpoint: save one there first"
+            raise refuse("Saver.restore", "save_path", "a path", save_path, remedy)
         variables = self._elements(session)
         path, arrays, described = load_checkpoint(save_path)
         missing = [name for name in variables if name not in arrays]
@@ -251,6 +255,9 @@ def _by_name(var_list: Sequence[Variable] | Mapping[str, Variable] | None) -> di
             )
     if not found:
         raise InvalidArgumentError("Saver: no variables to save; make them first, or give var_list")
+    if var_list is not None:
+        graph = next(iter(found.values())).graph
+        warn_of_unsaved_averages(graph, {variable.op.name for variable in found.values()})
     return found
 
 

@@ -95,6 +95,9 @@ _DRAWN = {
 }
 _SCATTERED = {"ref": "variable", "updates": "tensor", "use_locking": "flag"}
 
+COUNTS = dict.fromkeys(("num_true", "num_sampled", "range_max", "num_classes"), "count")
+
+
 CALLS: Mapping[str, Call] = {
     **_ops(
         "reduce_max reduce_mean reduce_min reduce_prod reduce_sum",
@@ -229,6 +232,9 @@ CALLS: Mapping[str, Call] = {
     ),
     "random_shuffle": Call(lambda: {"value": x23()}, sorts={"seed": "seed or none"}),
     "placeholder": Call(sorts={"shape": "static shape"}),
+    "placeholder_with_default": Call(
+        lambda: {"input": x23(), "shape": [None, 3]}, sorts={"shape": "static shape"}
+    ),
     "convert_to_tensor": Call(lambda: {"value": 1.0}, sorts={"dtype": "dtype or none"}),
     # steering
     "identity": Call(lambda: {"input": x23()}),
@@ -310,6 +316,32 @@ CALLS: Mapping[str, Call] = {
         sorts={"params": "tensor", "ids": "tensor", "partition_strategy": "choice"},
         names=("gather",),
     ),
+    "nn.log_uniform_candidate_sampler": Call(
+        lambda: {"true_classes": [[1]], "num_true": 1, "num_sampled": 2, "unique": False, "range_max": 9},
+        sorts={"true_classes": "tensor", **COUNTS, "unique": "nothing"},
+        names=("random_uniform",),
+    ),
+    **{
+        f"nn.{name}": Call(
+            lambda: (
+                {"weights": x23(), "biases": [0.0, 1.0], "labels": [[1]], "inputs": [[1.0, 2.0, 3.0]]}
+                | {"num_sampled": 2, "num_classes": 2}
+            ),
+            sorts={
+                **dict.fromkeys(("weights", "biases", "labels", "inputs"), "tensor"),
+                **COUNTS,
+                "sampled_values": "nothing",
+                "remove_accidental_hits": "flag",
+                "partition_strategy": "choice",
+                "seed": "seed or none",
+            },
+            names=(
+                *("gather", "embedding_lookup", "log_uniform_candidate_sampler", "reshape", "slice"),
+                *("multiply", "mul", "matmul", "random_uniform", "strided_slice", "expand_dims"),
+            ),
+        )
+        for name in ("nce_loss", "sampled_softmax_loss")
+    },
     "nn.in_top_k": Call(
         lambda: {"predictions": x23(), "targets": [1, 2], "k": 1},
         sorts={"predictions": "tensor", "targets": "tensor", "k": "count"},
@@ -467,7 +499,7 @@ CALLS: Mapping[str, Call] = {
         target=lambda: _defined,
         names=("op",),
     ),
-    "evaluate": Call(
+    "run_reference_kernel": Call(
         lambda: {"definition": tb.reduce_sum(x23()).op.definition, "inputs": [np.ones(2)]},
         sorts={
             "definition": "object",

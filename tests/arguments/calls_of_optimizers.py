@@ -11,11 +11,20 @@ import tensorbow as tb
 from tests.arguments.public_calls import Call
 
 EMPTY = frozenset({"empty list"})
+IGNORED = {
+    **dict.fromkeys(("gate_gradients", "aggregation_method"), "anything"),
+    "colocate_gradients_with_ops": "flag",
+}
 OWN = {"use_locking": "flag", "decay_all": "flag", "weight_decay": "positive", "name": "name"}
 
 
 def weights() -> Any:
     return tb.Variable(np.ones(2, np.float32), name="weights")
+
+
+def averages() -> Any:
+    weights()
+    return tb.train.ExponentialMovingAverage(0.9)
 
 
 def loss(variable: Any = None) -> Any:
@@ -89,14 +98,20 @@ CALLS: Mapping[str, Call] = {
     ),
     "Optimizer.minimize": Call(
         lambda: {"loss": loss()},
-        {"loss": "object", "global_step": "nothing", "var_list": "nothing", "grad_loss": "tensor or none"},
+        {
+            "loss": "object",
+            "global_step": "nothing",
+            "var_list": "nothing",
+            "grad_loss": "tensor or none",
+            **IGNORED,
+        },
         {"loss": frozenset({"tensor"}), "var_list": EMPTY},
         target=lambda: tb.train.GradientDescentOptimizer(0.1).minimize,
         names=("gradients",),
     ),
     "Optimizer.compute_gradients": Call(
         lambda: {"loss": loss()},
-        {"loss": "object", "var_list": "nothing", "grad_loss": "tensor or none"},
+        {"loss": "object", "var_list": "nothing", "grad_loss": "tensor or none", **IGNORED},
         {"loss": frozenset({"tensor"}), "var_list": EMPTY},
         target=lambda: tb.train.GradientDescentOptimizer(0.1).compute_gradients,
         names=("gradients",),
@@ -142,6 +157,41 @@ CALLS: Mapping[str, Call] = {
     ),
     "train.WarmUp": Call(lambda: {"schedule": 0.1, "steps": 3}, {"schedule": "positive", "steps": "count"}),
     **of_schedules(),
+    **{
+        f"train.{name}": Call(
+            lambda more=more: {"learning_rate": 0.1, "global_step": tb.constant(3), "decay_steps": 10} | more,
+            {
+                **dict.fromkeys(("learning_rate", "global_step"), "tensor"),
+                "decay_steps": "count",
+                **dict.fromkeys(("decay_rate", "end_learning_rate", "power"), "positive"),
+                **dict.fromkeys(("cycle", "staircase"), "flag"),
+            },
+        )
+        for name, more in (
+            ("polynomial_decay", {}),
+            ("inverse_time_decay", {"decay_rate": 0.5}),
+            ("natural_exp_decay", {"decay_rate": 0.5}),
+        )
+    },
+    "train.ExponentialMovingAverage": Call(
+        lambda: {"decay": 0.9},
+        {"decay": "fraction", "num_updates": "anything", "zero_debias": "flag"},
+    ),
+    **{
+        f"ExponentialMovingAverage.{method}": Call(
+            arguments,
+            {"var_list": "nothing", "var": "variable", "moving_avg_variables": "nothing"},
+            {"var_list": EMPTY, "moving_avg_variables": EMPTY, "var": frozenset({"tensor"})},
+            target=lambda method=method: getattr(averages(), method),
+            names=("ExponentialMovingAverage",),
+        )
+        for method, arguments in (
+            ("apply", lambda: {"var_list": [weights()]}),
+            ("average", lambda: {"var": weights()}),
+            ("average_name", lambda: {"var": weights()}),
+            ("variables_to_restore", dict),
+        )
+    },
     "train.cosine_decay": Call(
         lambda: {"learning_rate": 0.1, "global_step": tb.constant(3), "decay_steps": 10},
         {"learning_rate": "tensor", "global_step": "tensor", "decay_steps": "count", "alpha": "fraction"},

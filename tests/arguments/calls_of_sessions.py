@@ -27,6 +27,11 @@ def monitored(method: str) -> Any:
     return getattr(tb.train.MonitoredSession(), method)
 
 
+def replicated(method: str) -> Any:
+    tb.constant(1.0, name="known")
+    return getattr(tb.TensorBowSession(), method)
+
+
 RUN: Mapping[str, Any] = {"fetches": "known:0"}
 
 CALLS: Mapping[str, Call] = {
@@ -35,6 +40,7 @@ CALLS: Mapping[str, Call] = {
         {
             "target": "text",
             "graph": "nothing",
+            "config": "nothing",
             "device": "object",
             "devices": "nothing",
             "allow_soft_placement": "flag",
@@ -42,10 +48,37 @@ CALLS: Mapping[str, Call] = {
         {"graph": GRAPH, "device": DEVICE, "devices": frozenset({"empty list"})},
         names=("device",),
     ),
+    "InteractiveSession": Call(
+        dict, {"target": "nothing", "graph": "nothing", "config": "nothing"}, {"graph": GRAPH}
+    ),
+    "ConfigProto": Call(
+        dict,
+        {
+            **dict.fromkeys(("allow_soft_placement", "log_device_placement"), "flag"),
+            **dict.fromkeys(("intra_op_parallelism_threads", "inter_op_parallelism_threads"), "count"),
+            "device_count": "mapping",
+            "gpu_options": "object",
+        },
+    ),
+    "GPUOptions": Call(
+        dict,
+        {
+            "per_process_gpu_memory_fraction": "fraction",
+            "allow_growth": "flag",
+            "visible_device_list": "text",
+        },
+    ),
+    "RunOptions": Call(
+        dict,
+        {"trace_level": "count", "timeout_in_ms": "count", "report_tensor_allocations_upon_oom": "flag"},
+    ),
     **{
         f"{kind}.{method}": Call(
             lambda: RUN,
-            {"fetches": "object", "feed_dict": "nothing", "feed_list": "nothing"},
+            {
+                **{"fetches": "object", "feed_dict": "nothing", "feed_list": "nothing"},
+                **{"options": "nothing", "run_metadata": "nothing"},
+            },
             {
                 "fetches": FETCHED,
                 "feed_dict": frozenset({"empty dict"}),
@@ -56,6 +89,7 @@ CALLS: Mapping[str, Call] = {
         for kind, make, methods in (
             ("Session", session, ("run", "explain", "make_callable")),
             ("MonitoredSession", monitored, ("run",)),
+            ("TensorBowSession", replicated, ("explain",)),
         )
         for method in methods
     },

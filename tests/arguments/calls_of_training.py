@@ -186,6 +186,7 @@ CALLS: Mapping[str, Call] = {
         {
             "target": "text",
             "graph": "nothing",
+            "config": "nothing",
             "devices": "object",
             "replicas_per_device": "extents",
             "synchronisation": "nothing",

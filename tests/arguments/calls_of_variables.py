@@ -26,6 +26,7 @@ LAYER = {
     "use_bias": "flag",
     "reuse": "flag or none",
     "activation": "nothing",
+    **{f"{part}_regularizer": "function or none" for part in ("kernel", "bias")},
     **{f"{part}_initializer": "start" for part in PARTS},
     **{f"moving_{part}_initializer": "start" for part in ("mean", "variance")},
 }
@@ -101,7 +102,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "VariableScope": Call(
         dict,
-        {"name": "text", "reuse": "flag", "initializer": "nothing"},
+        {"name": "text", "reuse": "flag", "initializer": "nothing", "regularizer": "function or none"},
         {"initializer": START},
     ),
     "variable_scope": Call(
@@ -111,6 +112,7 @@ CALLS: Mapping[str, Call] = {
             "default_name": "name",
             "values": "anything",
             "initializer": "nothing",
+            "regularizer": "function or none",
             "reuse": "flag or none",
             "dtype": "nothing",
         },
@@ -123,6 +125,7 @@ CALLS: Mapping[str, Call] = {
             "shape": "extents",
             "dtype": "nothing",
             "initializer": "nothing",
+            "regularizer": "function or none",
             "collections": "nothing",
             **SCALARS,
         },
@@ -136,7 +139,9 @@ CALLS: Mapping[str, Call] = {
         target=lambda: tb.initializers.he_normal(),
         names=("TruncatedNormal",),
     ),
-    "constant_initializer": Call(dict, {"value": "anything"}, names=("constant",)),
+    "constant_initializer": Call(dict, {"value": "anything", "verify_shape": "flag"}, names=("constant",)),
+    "initializers.Zeros": Call(),
+    "initializers.Ones": Call(),
     "initializers.RandomUniform": drawn("RandomUniform", "minval", "maxval"),
     "initializers.RandomNormal": drawn("RandomNormal", "mean", "stddev"),
     "initializers.TruncatedNormal": drawn("TruncatedNormal", "mean", "stddev"),
@@ -298,6 +303,10 @@ CALLS: Mapping[str, Call] = {
         names=("value of type int64",),
     ),
     "layers.flatten": Call(lambda: {"inputs": rows()}, names=("Reshape", "slice")),
+    **{
+        f"layers.{name}": Call(lambda: {"scale": 0.1}, {"scale": "positive", "scope": "name"})
+        for name in ("l1_regularizer", "l2_regularizer")
+    },
     "layers.batch_normalization": Call(
         lambda: {"inputs": rows()},
         {

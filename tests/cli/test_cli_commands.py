@@ -166,15 +166,23 @@ def test_devices(call: Call) -> None:
 
 @pytest.mark.parametrize("model", ["logreg", "lenet"])
 def test_explain(call: Call, model: str) -> None:
-    ended = call("explain", model, "--staleness", 1, "--batch-size", 4)
+    ended = call("explain", model, "--staleness", 1, "--batch-size", 4, "--full")
     assert ended.status == 0
     for part in ("segment gradient", "segment update", "bytes at peak", "the synchronisation of 2 replicas"):
         assert part in ended.out
 
 
+def test_explain_is_short_without_the_plan(call: Call) -> None:
+    ended = call("explain", "lenet")
+    assert len(ended.out.splitlines()) < 45
+    assert re.search(r"^conv2 +\?x4x4x64 +51,264 ", ended.out, re.MULTILINE)
+    assert re.search(r"^  Conv2DBackpropFilter +2$", ended.out, re.MULTILINE)
+    assert ended.out.endswith("add --full\n")
+
+
 def test_explain_without_averaging(call: Call) -> None:
-    assert "synchronisation" not in call("explain", "logreg", "--replicas-per-gpu", 1).out
-    assert "synchronisation" not in call("explain", "logreg", "--sync", "none").out
+    assert "synchronisation" not in call("explain", "logreg", "--full", "--replicas-per-gpu", 1).out
+    assert "synchronisation" not in call("explain", "logreg", "--full", "--sync", "none").out
 
 
 def test_explain_begins_with_what_it_takes(call: Call) -> None:
@@ -216,5 +224,5 @@ def test_explain_follows_its_options(call: Call) -> None:
     name = "update, mean gradient"
     for part in (f"segment {name}:", f"segment {name}: exchange:", f"'{name}'"):
         assert part in ssgd
-    assert "[16, 32, 32, 3]" in call("explain", "logreg", "--dataset", "cifar10").out
-    assert "as 1 to 2 of segment update" in call("explain", "logreg").out
+    assert "[16, 32, 32, 3]" in call("explain", "logreg", "--full", "--dataset", "cifar10").out
+    assert "as 1 to 2 of segment update" in call("explain", "logreg", "--full").out

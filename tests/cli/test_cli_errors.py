@@ -198,7 +198,6 @@ def test_debug_shows_the_traceback_and_keeps_the_line(call: Call, monkeypatch: p
         (KeyError("x"), "internal error: KeyError: 'x'; please report it", 1),
         (OSError(28, "No space left on device", "file"), "No space left on device: file", 1),
         (KeyboardInterrupt(), "interrupted", 130),
-        (BrokenPipeError(), "nobody reads the output", 1),
         (ValueError("two\nlines \x1b[31m"), "two lines \\x1b[31m", 1),
     ],
 )
@@ -212,6 +211,17 @@ def test_every_other_error_is_a_line_too(
     ended = call("train")
     assert said in ended.line
     assert ended.status == status
+
+
+def test_output_that_nobody_reads_ends_the_program_without_a_word(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(program, "_run", fails)
+    ended = call("explain", "logreg")
+    assert (ended.status, ended.err) == (141, "")
 
 
 def test_a_long_message_keeps_its_beginning_and_its_end(call: Call) -> None:

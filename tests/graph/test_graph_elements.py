@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
+from scheduler import build_program
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from tensorbow.graph.user_lines import blame
 from tensorbow.models import get_model
@@ -179,10 +180,17 @@ def test_a_users_module_with_a_packages_name_is_still_the_users():
     assert module["make"]().op.source.file == "/somewhere/scheduler/mine.py"
 
 
-def test_a_shipped_model_counts_as_a_program():
+def test_ops_of_a_shipped_model_are_made_where_the_program_calls_it():
     images = tb.placeholder(tb.float32, [None, 28, 28, 1])
     logits = get_model("lenet").logits(images, 10)
-    assert logits.op.source.file.endswith("lenet.py")
+    assert logits.op.source.file == __file__
+
+
+def test_ops_of_a_shipped_model_that_the_library_calls_are_made_in_the_model():
+    data, _ = tb.data.make_synthetic(10, 10)
+    program = build_program(get_model("lenet"), data, 0.9, 0.01, 0.0)
+    logits = next(op for op in program.graph.get_operations() if op.name.startswith("fc2"))
+    assert logits.source.file.endswith("lenet.py")
 
 
 def test_blame_is_one_line_and_names_the_op_once():

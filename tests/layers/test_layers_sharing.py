@@ -64,7 +64,8 @@ def test_both_applications_of_a_discriminator_share_its_variables(reuses):
     own = [v for v in tb.trainable_variables() if v.op.name.startswith("discriminator")]
     parts = [tb.gradients(loss, own) for loss in (of_real, of_made, of_real + of_made)]
     others = [v for v in tb.trainable_variables() if v not in own]
-    train = tb.train.AdamOptimizer(0.01).minimize(of_real + of_made, var_list=own)
+    with tb.control_dependencies(tb.get_collection(tb.GraphKeys.UPDATE_OPS)):
+        train = tb.train.AdamOptimizer(0.01).minimize(of_real + of_made, var_list=own)
     fool = tb.train.AdamOptimizer(0.01).minimize(-of_made, var_list=others)
     with tb.Session() as session:
         session.run(tb.global_variables_initializer())

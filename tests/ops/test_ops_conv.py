@@ -13,7 +13,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Graph
 from tensorbow.ops.control import placeholder
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput, conv2d
-from tensorbow.ops.definition import evaluate
+from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.ops.depthwise import (
     DepthwiseConv2dNativeBackpropFilter,
     DepthwiseConv2dNativeBackpropInput,
@@ -52,14 +52,14 @@ def check(images: Array, filters: Array, strides: tuple[int, int], padding: str,
     expected = naive_conv2d(images, filters, strides, padding)
     tolerance = {"rtol": 1e-4, "atol": 1e-4} if images.dtype == np.float32 else {"rtol": 1e-11, "atol": 1e-11}
     x, w = scrambled(images, how), scrambled(filters, how)
-    (result,) = evaluate(Conv2D, [x, w], attrs)
+    (result,) = run_reference_kernel(Conv2D, [x, w], attrs)
     np.testing.assert_allclose(result, expected, **tolerance)
     output = np.random.default_rng(1).standard_normal(expected.shape).astype(images.dtype)
     to_images, to_filters = naive_gradients(images, filters, output, strides, padding)
     dy = scrambled(output, how)
-    (result,) = evaluate(Conv2DBackpropInput, [np.array(images.shape, np.int32), w, dy], attrs)
+    (result,) = run_reference_kernel(Conv2DBackpropInput, [np.array(images.shape, np.int32), w, dy], attrs)
     np.testing.assert_allclose(result, to_images, **tolerance)
-    (result,) = evaluate(Conv2DBackpropFilter, [x, np.array(filters.shape, np.int32), dy], attrs)
+    (result,) = run_reference_kernel(Conv2DBackpropFilter, [x, np.array(filters.shape, np.int32), dy], attrs)
     np.testing.assert_allclose(result, to_filters, **tolerance)
 
 
@@ -166,7 +166,7 @@ def test_errors(arguments: dict[str, Any], words: str) -> None:
 def test_backprop_of_another_shape() -> None:
     dy = np.zeros((2, 23, 24, 8), np.float32)
     with pytest.raises(InvalidArgumentError, match=r"\[2, 23, 24, 8\], expected \[2, 24, 24, 8\]"):
-        evaluate(
+        run_reference_kernel(
             Conv2DBackpropInput, [np.array([2, 28, 28, 3], np.int32), np.zeros((5, 5, 3, 8), np.float32), dy]
         )
 
@@ -189,11 +189,11 @@ def test_sizes_that_no_tensor_has(name: str, index: int) -> None:
         arrays[1] = np.zeros((5, 4, 3, 2), np.float32)
     inputs = [*arrays, np.zeros((2, 9, 8, outputs), np.float32)]
     inputs[sized] = np.array(arrays[sized].shape, np.int32)
-    (result,) = evaluate(op, inputs, {"padding": "SAME"})
+    (result,) = run_reference_kernel(op, inputs, {"padding": "SAME"})
     assert result.shape == arrays[sized].shape
     inputs[sized][index] = -1
     with pytest.raises(InvalidArgumentError, match=r"sizes is \[.*-1.*\], expected 4 extents of at least 0"):
-        evaluate(op, inputs, {"padding": "SAME"})
+        run_reference_kernel(op, inputs, {"padding": "SAME"})
     inputs[sized] = inputs[sized][:3]
     with pytest.raises(InvalidArgumentError, match=r"sizes is int32\[3\], expected a vector of 4"):
-        evaluate(op, inputs, {"padding": "SAME"})
+        run_reference_kernel(op, inputs, {"padding": "SAME"})

@@ -9,7 +9,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.gradients import gradients
 from tensorbow.graph import Graph
 from tensorbow.ops.control import placeholder
-from tensorbow.ops.definition import evaluate
+from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.ops.losses import (
     SoftmaxCrossEntropyWithLogits,
     SparseSoftmaxCrossEntropyWithLogits,
@@ -27,23 +27,29 @@ from tests.ops_contract.interpreter import run_graph
 def test_a_label_out_of_range_is_named(bad, dtype):
     labels = np.array([0, 4, bad, 1], dtype)
     with pytest.raises(InvalidArgumentError, match=rf"label {bad} of example 2 .* 5 classes .* 0 to 4"):
-        evaluate(SparseSoftmaxCrossEntropyWithLogits, [np.zeros((4, 5), np.float32), labels])
+        run_reference_kernel(SparseSoftmaxCrossEntropyWithLogits, [np.zeros((4, 5), np.float32), labels])
 
 
 def test_extreme_logits_stay_finite():
     logits = np.array([[1e4, 0, -1e4], [-1e38, 1e38, 0]], np.float32)
-    loss, backprop = evaluate(SparseSoftmaxCrossEntropyWithLogits, [logits, np.array([0, 1], np.int32)])
+    loss, backprop = run_reference_kernel(
+        SparseSoftmaxCrossEntropyWithLogits, [logits, np.array([0, 1], np.int32)]
+    )
     assert loss.tolist() == [0, 0]
     assert np.array_equal(backprop, np.zeros_like(logits))
     with np.errstate(over="ignore"):
-        loss, _ = evaluate(SoftmaxCrossEntropyWithLogits, [logits, np.eye(3, dtype=np.float32)[:2]])
+        loss, _ = run_reference_kernel(
+            SoftmaxCrossEntropyWithLogits, [logits, np.eye(3, dtype=np.float32)[:2]]
+        )
     assert loss.tolist() == [0, 0]
 
 
 def test_nan_passes():
     logits = np.array([[np.nan, 0, 1], [0, 1, 2]], np.float32)
     with np.errstate(invalid="ignore"):
-        loss, backprop = evaluate(SparseSoftmaxCrossEntropyWithLogits, [logits, np.array([1, 1], np.int32)])
+        loss, backprop = run_reference_kernel(
+            SparseSoftmaxCrossEntropyWithLogits, [logits, np.array([1, 1], np.int32)]
+        )
     assert np.isnan(loss).tolist() == [True, False]
     assert np.isnan(backprop).all(1).tolist() == [True, False]
 

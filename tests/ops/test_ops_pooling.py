@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Graph
 from tensorbow.ops.control import placeholder
-from tensorbow.ops.definition import evaluate
+from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.ops.pooling import MASK_BYTES, MaxPool, MaxPoolGrad, MaxPoolGradGrad, max_pool, max_pool2d
 from tensorbow.specs import float32
 from tests.ops_contract.naive_windows import (
@@ -25,13 +25,13 @@ PAIR = st.tuples(st.integers(1, 4), st.integers(1, 4))
 def check(x, window, strides, padding):
     how = window, strides, padding
     attrs = {"ksize": (1, *window, 1), "strides": (1, *strides, 1), "padding": padding}
-    (y,) = evaluate(MaxPool, [x], attrs)
+    (y,) = run_reference_kernel(MaxPool, [x], attrs)
     assert np.array_equal(y, naive_max_pool(x, *how))
     generator = np.random.default_rng(1)
     dy, dx = (generator.integers(-9, 10, a.shape).astype(x.dtype) for a in (y, x))
-    (result,) = evaluate(MaxPoolGrad, [x, y, dy], attrs)
+    (result,) = run_reference_kernel(MaxPoolGrad, [x, y, dy], attrs)
     assert np.array_equal(result, naive_max_pool_gradient(x, dy, *how))
-    (result,) = evaluate(MaxPoolGradGrad, [x, y, dx], attrs)
+    (result,) = run_reference_kernel(MaxPoolGradGrad, [x, y, dx], attrs)
     assert np.array_equal(result, naive_max_pool_gradient_gradient(x, dx, *how))
 
 
@@ -61,10 +61,12 @@ def test_masks_for_some_images_at_a_time():
     x = np.random.default_rng(0).integers(-2, 3, (5, 62, 61, 100)).astype(np.float32)
     assert x.size // 4 * 6 > 2 * MASK_BYTES
     attrs = {"ksize": (1, 2, 2, 1), "strides": (1, 2, 2, 1), "padding": "SAME"}
-    (y,) = evaluate(MaxPool, [x], attrs)
-    (result,) = evaluate(MaxPoolGrad, [x, y, np.ones_like(y)], attrs)
+    (y,) = run_reference_kernel(MaxPool, [x], attrs)
+    (result,) = run_reference_kernel(MaxPoolGrad, [x, y, np.ones_like(y)], attrs)
     for image in (0, 4):
-        alone = evaluate(MaxPoolGrad, [x[[image]], y[[image]], np.ones_like(y[[image]])], attrs)[0]
+        alone = run_reference_kernel(MaxPoolGrad, [x[[image]], y[[image]], np.ones_like(y[[image]])], attrs)[
+            0
+        ]
         assert np.array_equal(result[[image]], alone)
     assert result.sum() == y.size
 
@@ -72,17 +74,17 @@ def test_masks_for_some_images_at_a_time():
 def test_infinite_gradients_stay_where_they_belong():
     x = np.array([[1, 5], [7, 3]], np.float32).reshape(1, 2, 2, 1)
     attrs = {"ksize": (1, 2, 2, 1), "strides": (1, 1, 1, 1), "padding": "VALID"}
-    (y,) = evaluate(MaxPool, [x], attrs)
-    (result,) = evaluate(MaxPoolGrad, [x, y, np.full_like(y, np.inf)], attrs)
+    (y,) = run_reference_kernel(MaxPool, [x], attrs)
+    (result,) = run_reference_kernel(MaxPoolGrad, [x, y, np.full_like(y, np.inf)], attrs)
     assert result.reshape(-1).tolist() == [0, 0, np.inf, 0]
 
 
 def test_nan_is_the_maximum():
     x = np.array([[1, 5], [np.nan, 3]], np.float32).reshape(1, 2, 2, 1)
     attrs = {"ksize": (1, 2, 2, 1), "strides": (1, 1, 1, 1), "padding": "VALID"}
-    (y,) = evaluate(MaxPool, [x], attrs)
+    (y,) = run_reference_kernel(MaxPool, [x], attrs)
     assert np.isnan(y).all()
-    (result,) = evaluate(MaxPoolGrad, [x, y, np.ones_like(y)], attrs)
+    (result,) = run_reference_kernel(MaxPoolGrad, [x, y, np.ones_like(y)], attrs)
     assert result.sum() == 1  # one element has it
 
 

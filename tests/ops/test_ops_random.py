@@ -13,7 +13,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.gradients import gradients
 from tensorbow.graph import Graph, set_random_seed
 from tensorbow.ops.control import placeholder
-from tensorbow.ops.definition import evaluate
+from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.ops.nn import dropout
 from tensorbow.ops.philox import WORD, PhiloxBlocks, philox, stream_key
 from tensorbow.ops.random import (
@@ -38,7 +38,7 @@ MORE_INPUTS = {RandomUniformInt: (np.int64(-5), np.int64(10**12)), DropoutMask: 
 def draw(op, shape, seed=1, op_seed=2, counter=0, replica=0, more=None, **attrs):
     inputs = [np.array(shape, np.int32), *(MORE_INPUTS.get(op, ()) if more is None else more)]
     state = {"counter": np.int64(counter), "random_stream": np.int64(replica)}
-    return evaluate(op, inputs, {"seed": seed, "seed2": op_seed, **attrs}, state)[0]
+    return run_reference_kernel(op, inputs, {"seed": seed, "seed2": op_seed, **attrs}, state)[0]
 
 
 # Philox -------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def test_inputs_cannot_be_written_unless_declared():
     with pytest.raises(InvalidArgumentError, match=rf"TestUserKernel mine: .*read-only.*{THIS}"):
         run(op(kernel))
     with pytest.raises(ValueError, match="read-only"):
-        tb.evaluate(op(kernel), [np.ones(3, np.float32)])
+        tb.run_reference_kernel(op(kernel), [np.ones(3, np.float32)])
     definition = op(kernel, writes=(0,), alias=((0, 0),))
     v = tb.Variable(np.ones(3, np.float32))
     with tb.Session() as session:

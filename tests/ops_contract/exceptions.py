@@ -6,6 +6,7 @@ from __future__ import annotations
 STRUCTURAL = {
     "Const": "its kernel-less value is part of the plan; tested with the graph",
     "Placeholder": "fed by the caller: computes nothing",
+    "PlaceholderWithDefault": "is the fed value or its input: computes nothing",
     "NoOp": "has neither inputs nor outputs",
     "Variable": "stands for its storage: computes nothing",
     "StepScalar": "read from the STATE region: computes nothing",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tensorbow.graph import Operation, Tensor
-from tensorbow.ops.definition import evaluate
+from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.specs import Array
 
 
@@ -23,7 +23,7 @@ def run_graph(
             values[op.outputs[0]] = np.array(op.attrs["default"], op.outputs[0].dtype.as_numpy_dtype)
         elif op.outputs:
             with np.errstate(all="ignore"):
-                results = evaluate(op.definition, [values[t] for t in op.inputs], op.attrs, state)
+                results = run_reference_kernel(op.definition, [values[t] for t in op.inputs], op.attrs, state)
             values.update(zip(op.outputs, results, strict=True))
     return [values[t] for t in fetches]
 

@@ -19,7 +19,7 @@ from tensorbow.interop.onnx.held_values import AxisOrder, known_in_order
 from tensorbow.interop.onnx.model_file import import_onnx
 from tensorbow.ops.constant import Const
 from tensorbow.ops.control import Identity, Placeholder, StopGradient
-from tensorbow.ops.definition import evaluate
+from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.ops.state import ReadVariable, VariableReference
 from tensorbow.specs import Array, Dims
 
@@ -124,7 +124,7 @@ class GraphWriter:
         elif op.definition.random or op.definition.stateful or any(array is None for array in arrays):
             return False
         else:
-            results = list(evaluate(op.definition, arrays, op.attrs))
+            results = list(run_reference_kernel(op.definition, arrays, op.attrs))
         self._known.update(zip(op.outputs, results, strict=True))
         return True
 

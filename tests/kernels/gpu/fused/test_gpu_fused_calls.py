@@ -7,7 +7,7 @@ import pytest
 
 from tensorbow.errors import UnimplementedError
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
-from tensorbow.ops.definition import evaluate
+from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.ops.matmul import BatchMatMulV2, MatMul
 from tests.gpu_rig.counted import OpenedGpu
 from tests.gpu_rig.fused_calls import fused_bench, run_fused
@@ -127,7 +127,7 @@ def test_convolutions_of_replicas_in_every_precision(
             if is_emulated(runtime):
                 assert runtime.counts["launch"] + runtime.counts["gemm"] == launches
         for own, result in zip(inputs, results, strict=True):
-            (expected,) = evaluate(
+            (expected,) = run_reference_kernel(
                 op, [a.astype(np.float64) if a.dtype.kind == "f" else a for a in own], attrs
             )
             largest = np.abs(expected).max()

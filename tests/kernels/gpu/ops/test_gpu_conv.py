@@ -13,7 +13,7 @@ from tensorbow.kernels.gpu.runtime.call import DeviceArray
 from tensorbow.kernels.gpu.runtime.context import GpuContext, GpuOptions
 from tensorbow.kernels.gpu.source.direct_convolution import Convolution
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
-from tensorbow.ops.definition import evaluate
+from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.ops.depthwise import (
     DepthwiseConv2dNative,
     DepthwiseConv2dNativeBackpropFilter,
@@ -51,7 +51,7 @@ def three(images, filters, attrs, dtype="float32", depthwise=False):
         else (Conv2D, Conv2DBackpropInput, Conv2DBackpropFilter)
     )
     x, w = draw.standard_normal(images).astype(dtype), draw.standard_normal(filters).astype(dtype)
-    flow = draw.standard_normal(evaluate(forward, [x, w], attrs)[0].shape).astype(dtype)
+    flow = draw.standard_normal(run_reference_kernel(forward, [x, w], attrs)[0].shape).astype(dtype)
     sizes = [np.array(shape, np.int32) for shape in (images, filters)]
     return [(forward, [x, w]), (to_input, [sizes[0], w, flow]), (to_filter, [x, sizes[1], flow])]
 
@@ -61,7 +61,9 @@ def way(bench: GpuBench, op, inputs, attrs, rtol=1e-5) -> list[str]:
 
     The error is compared with the result's largest element, since sums may cancel.
     """
-    (expected,) = evaluate(op, [a.astype(np.float64) if a.dtype.kind == "f" else a for a in inputs], attrs)
+    (expected,) = run_reference_kernel(
+        op, [a.astype(np.float64) if a.dtype.kind == "f" else a for a in inputs], attrs
+    )
     call = BoundGpuCall(bench, op, inputs, attrs)
     call.reset()
     bench.runtime.synchronize_stream(bench.stream)

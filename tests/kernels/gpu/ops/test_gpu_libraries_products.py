@@ -9,7 +9,7 @@ import pytest
 
 import tensorbow.kernels.gpu.ops.matmul  # noqa: F401 - registers the kernels
 from tensorbow.kernels.gpu.runtime import cublas
-from tensorbow.ops.definition import evaluate
+from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.ops.matmul import BatchMatMulV2, MatMul
 from tests.gpu_rig.gpu_kernels import BoundGpuCall, GpuBench
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
@@ -32,7 +32,7 @@ def values(*shape: int, dtype: str = "float32", seed: int = 0) -> np.ndarray:
 
 def calls_of(bench: GpuBench, op, inputs, attrs=None) -> list[str]:
     """Work enqueued by one step; asserts the CPU's result."""
-    (expected,) = evaluate(op, inputs, attrs)
+    (expected,) = run_reference_kernel(op, inputs, attrs)
     call = BoundGpuCall(bench, op, inputs, attrs)
     call.reset()
     bench.runtime.synchronize_stream(bench.stream)

@@ -15,7 +15,7 @@ import tensorbow.kernels.gpu.ops.slicing  # noqa: F401 - these register the kern
 from tensorbow.kernels.gpu.runtime.call import DeviceArray
 from tensorbow.kernels.gpu.source import index_types, padded_copy, strided_copy, words
 from tensorbow.ops.arrays import ConcatV2, Transpose
-from tensorbow.ops.definition import evaluate
+from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.ops.indexing import GatherGrad, GatherV2, OneHot
 from tensorbow.ops.shaping import ReverseV2, Split, Tile
 from tensorbow.ops.slicing import Pad, Slice, SliceGrad, StridedSlice, StridedSliceGrad
@@ -42,7 +42,7 @@ def numbered(*shape: int, dtype: str = "float32") -> np.ndarray:
 
 def launches(bench: GpuBench, op, inputs, attrs=None) -> list[str]:
     """The kernels of one step, which gives the bits of the CPU's kernel."""
-    expected = evaluate(op, inputs, attrs)
+    expected = run_reference_kernel(op, inputs, attrs)
     call = BoundGpuCall(bench, op, inputs, attrs)
     call.reset()
     bench.runtime.synchronize_stream(bench.stream)
@@ -175,7 +175,7 @@ def test_strided_slice_and_its_gradient(bench, index, shape, at):
     for dtype in ("float32", "uint8"):
         x = numbered(*shape, dtype=dtype)
         launches(bench, StridedSlice, [x], {"index": at})
-        (gradient,) = evaluate(StridedSlice, [x], {"index": at})
+        (gradient,) = run_reference_kernel(StridedSlice, [x], {"index": at})
         launches(bench, StridedSliceGrad, [gradient, np.array(shape, np.int32)], {"index": at})
 
 
@@ -198,7 +198,7 @@ def test_gather_and_its_gradient(bench, index, dtype, axis):
     extent = params.shape[axis]
     indices = np.random.default_rng(2).integers(0, extent, (4, 7)).astype(dtype)
     launches(bench, GatherV2, [params, indices], {"axis": axis})
-    (taken,) = evaluate(GatherV2, [params, indices], {"axis": axis})
+    (taken,) = run_reference_kernel(GatherV2, [params, indices], {"axis": axis})
     launches(bench, GatherGrad, [taken, indices, np.array(params.shape, np.int32)], {"axis": axis})
 
 

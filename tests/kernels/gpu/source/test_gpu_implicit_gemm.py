@@ -15,7 +15,7 @@ from tensorbow.kernels.gpu.source.implicit_gemm import (
     implicit_gemm,
 )
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
-from tensorbow.ops.definition import evaluate
+from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.specs import TensorSpec, float32
 from tests.gpu_rig.counted import OpenedGpu
 from tests.gpu_rig.gpu_kernels import GpuBench
@@ -47,16 +47,16 @@ def operands(images, filters, attrs):
     """By pass: left and right operand in float32, and the result in float64."""
     draw = np.random.default_rng([*images, *filters])
     x, w = (draw.standard_normal(shape).astype(np.float32) for shape in (images, filters))
-    flow = draw.standard_normal(evaluate(Conv2D, [x, w], attrs)[0].shape).astype(np.float32)
+    flow = draw.standard_normal(run_reference_kernel(Conv2D, [x, w], attrs)[0].shape).astype(np.float32)
     wide = [a.astype(np.float64) for a in (x, w, flow)]
     sizes = [np.array(shape, np.int32) for shape in (images, filters)]
     return {
-        Pass.FORWARD: (x, w, evaluate(Conv2D, wide[:2], attrs)[0]),
-        Pass.TO_IMAGES: (flow, w, evaluate(Conv2DBackpropInput, [sizes[0], *wide[1:]], attrs)[0]),
+        Pass.FORWARD: (x, w, run_reference_kernel(Conv2D, wide[:2], attrs)[0]),
+        Pass.TO_IMAGES: (flow, w, run_reference_kernel(Conv2DBackpropInput, [sizes[0], *wide[1:]], attrs)[0]),
         Pass.TO_FILTERS: (
             x,
             flow,
-            evaluate(Conv2DBackpropFilter, [wide[0], sizes[1], wide[2]], attrs)[0],
+            run_reference_kernel(Conv2DBackpropFilter, [wide[0], sizes[1], wide[2]], attrs)[0],
         ),
     }
 
@@ -151,7 +151,7 @@ def test_infinities_and_nan_stay(opened: OpenedGpu, compute) -> None:
     images, filters, attrs = (1, 4, 4, 2), (1, 2, 2, 3), attrs_of(padding="VALID")
     left, right, _ = operands(images, filters, attrs)[Pass.FORWARD]
     left[0, 0, 0, 0], left[0, 1, 1, 1] = np.inf, np.nan
-    expected = evaluate(Conv2D, [left, right], attrs)[0]
+    expected = run_reference_kernel(Conv2D, [left, right], attrs)[0]
     with opened() as runtime, GpuBench(runtime, compute) as bench:
         what = Convolution.of(images, filters, attrs)
         actual = convolved(bench, Pass.FORWARD, what, left, right, expected.shape)

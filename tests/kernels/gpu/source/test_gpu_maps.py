@@ -16,7 +16,7 @@ from tensorbow.kernels.scalars.expression import maximum, select
 from tensorbow.ops import elementwise_table as table
 from tensorbow.ops.averaging import GradientCheck, SmaClear, SmaDifference
 from tensorbow.ops.control import CheckFinite
-from tensorbow.ops.definition import evaluate
+from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.ops.integer_power import IntegerPow
 from tensorbow.ops.selection import Cast, Select
 from tensorbow.ops.state import AssignAdd
@@ -264,7 +264,7 @@ def test_every_pair_of_edges(bench, name):
     x, y = (a.copy() for a in np.broadcast_arrays(EDGES[:, None], EDGES))
     (result,) = on_gpu(bench, op, x, y).outputs
     with np.errstate(all="ignore"):
-        (expected,) = evaluate(op, [x, y])
+        (expected,) = run_reference_kernel(op, [x, y])
     np.testing.assert_array_equal(result, expected)
 
 

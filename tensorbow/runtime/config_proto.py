@@ -1,0 +1,107 @@
+"""`ConfigProto`, `GPUOptions`, `RunOptions`: options of TensorFlow 1's sessions, as programs give them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, ClassVar, TypeAlias
+
+from tensorbow.graph import warn_at_user_line
+from tensorbow.kinds import Count, Flag, Fraction, Mapped, Text, check_fields, instance, refuse
+
+_DEVICES = "tb.configure_gpus sets memory, virtual devices and precision of GPUs"
+_THREADS = "the variable OMP_NUM_THREADS and the processor affinity limit threads"
+_TRACE = "tb.profiler.trace writes the timeline of a block, session.explain shows the step"
+# What to use instead of options that are read, but have no effect.
+_INSTEAD = {
+    "allow_growth": "memory always grows as it is needed",
+    "per_process_gpu_memory_fraction": _DEVICES,
+    "visible_device_list": "set CUDA_VISIBLE_DEVICES",
+    "device_count": "any number of CPU devices is there; set CUDA_VISIBLE_DEVICES for GPUs",
+    "inter_op_parallelism_threads": _THREADS,
+    "intra_op_parallelism_threads": _THREADS,
+    "log_device_placement": "session.explain shows the devices of a step",
+    "timeout_in_ms": "a run ends when it ends",
+    "trace_level": _TRACE,
+}
+_QUIET = {"allow_growth"}  # no warning: what it asks for is done
+
+
+@dataclass(slots=True)
+class GPUOptions:
+    """TensorFlow 1's options of GPUs; none has an effect, a warning names what has."""
+
+    per_process_gpu_memory_fraction: Fraction = 0.0
+    allow_growth: Flag = False
+    visible_device_list: Text = ""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+AsGPUOptions: TypeAlias = Annotated[GPUOptions, instance(GPUOptions, expected="a tb.GPUOptions")]
+
+
+@dataclass(slots=True)
+class ConfigProto:
+    """TensorFlow 1's options of a session.
+
+    `allow_soft_placement` is that of `tb.Session`. The others have no effect: a session that gets one with
+    another value than its default warns, and names what to use instead.
+    """
+
+    allow_soft_placement: Flag = False
+    log_device_placement: Flag = False
+    intra_op_parallelism_threads: Count = 0
+    inter_op_parallelism_threads: Count = 0
+    device_count: Mapped = field(default_factory=dict)
+    gpu_options: AsGPUOptions = field(default_factory=GPUOptions)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(slots=True)
+class RunOptions:
+    """TensorFlow 1's options of a run; none has an effect, a warning names what has."""
+
+    NO_TRACE: ClassVar[int] = 0
+    SOFTWARE_TRACE: ClassVar[int] = 1
+    HARDWARE_TRACE: ClassVar[int] = 2
+    FULL_TRACE: ClassVar[int] = 3
+
+    trace_level: Count = 0
+    timeout_in_ms: Count = 0
+    report_tensor_allocations_upon_oom: Flag = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(slots=True)
+class RunMetadata:
+    """TensorFlow 1's container of a run's trace; stays empty, see `tb.profiler`."""
+
+
+AsConfig: TypeAlias = Annotated[ConfigProto, instance(ConfigProto, expected="a tb.ConfigProto")]
+
+
+def check_run_options(options: RunOptions | None, run_metadata: RunMetadata | None) -> None:
+    """Warns of options of a run without effect. Raises InvalidArgumentError for other objects."""
+    if options is not None:
+        if not isinstance(options, RunOptions):
+            raise refuse("run", "options", "a tb.RunOptions or None", options)
+        warn_of_ignored(options)
+    if run_metadata is not None and not isinstance(run_metadata, RunMetadata):
+        raise refuse("run", "run_metadata", "a tb.RunMetadata or None", run_metadata)
+
+
+def warn_of_ignored(options: Any) -> None:
+    """Warns of each option with another value than its default that has no effect."""
+    for option in fields(options):
+        value, name = getattr(options, option.name), option.name
+        if isinstance(value, GPUOptions):
+            warn_of_ignored(value)
+        elif name in _INSTEAD and value and name not in _QUIET:
+            warn_at_user_line(
+                f"{type(options).__name__}: {name}={value!r:.60} has no effect; {_INSTEAD[name]}"
+            )

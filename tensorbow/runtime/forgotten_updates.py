@@ -1,0 +1,68 @@
+"""Warnings of moving averages that a training step does not update, or a checkpoint leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from tensorbow.graph import Graph, GraphKeys, Operation, Tensor, warn_at_user_line
+from tensorbow.ops.state import VariableReference
+
+_REMEDY = (
+    "build the update of the weights under "
+    "tb.control_dependencies(tb.get_collection(tb.GraphKeys.UPDATE_OPS)), or run these ops with it"
+)
+
+
+def warn_of_forgotten_updates(operations: Sequence[Operation]) -> None:
+    """Warns if a step trains a layer without running the layer's ops in the collection UPDATE_OPS.
+
+    operations: all that the step runs.
+    """
+    if not operations:
+        return
+    graph = operations[0].graph
+    updates = _updates_of(graph)
+    reached, train_ops = set(operations), set(graph.get_collection(GraphKeys.TRAIN_OP))
+    if not updates or not any(op in train_ops or op.definition.update is not None for op in operations):
+        return
+    written = {variable.name for op in operations for variable in _written(op)}
+    trainable = {variable.op.name for variable in graph.get_collection(GraphKeys.TRAINABLE_VARIABLES)}
+    trained = {_layer(name) for name in written & trainable}
+    kept = {variable.name for op in updates if op in reached for variable in _written(op)}
+    for op in updates:
+        for variable in _written(op):
+            if variable.name not in kept and _layer(variable.name) in trained:
+                warn_at_user_line(
+                    f"the step trains {_layer(variable.name)}, but does not update {variable.name}, which "
+                    f"evaluation uses: {_REMEDY} (made at {op.source})"
+                )
+                return
+
+
+def warn_of_unsaved_averages(graph: Graph, saved: Collection[str]) -> None:
+    """Warns if variables of a layer are saved without its moving averages. saved: names of variables."""
+    layers = {_layer(name) for name in saved}
+    averages = [variable.name for op in _updates_of(graph) for variable in _written(op)]
+    missing = [name for name in dict.fromkeys(averages) if name not in saved and _layer(name) in layers]
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        warn_at_user_line(
+            f"Saver: var_list has variables of {_layer(missing[0])}, but not {', '.join(missing[:3])}{more}, "
+            "which evaluation uses: a restored model would compute something else; give "
+            "tb.global_variables(), or no var_list"
+        )
+
+
+def _updates_of(graph: Graph) -> list[Operation]:
+    elements: Iterable[Tensor | Operation] = graph.get_collection(GraphKeys.UPDATE_OPS)
+    return [element.op if isinstance(element, Tensor) else element for element in elements]
+
+
+def _written(op: Operation) -> list[Operation]:
+    """The variables that an operation writes."""
+    owners = [op.inputs[index].op for index in op.definition.writes]
+    return [owner for owner in owners if owner.definition is VariableReference]
+
+
+def _layer(name: str) -> str:
+    return name.rpartition("/")[0]

@@ -1,0 +1,230 @@
+"""Names and arguments of TensorFlow 1: sessions' options, moving averages, tensors as positions."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from tensorbow.errors import InvalidArgumentError, NotFoundError
+
+X = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tb.Graph().as_default() as graph:
+        yield graph
+
+
+def test_older_names_of_arguments():
+    x = tb.placeholder(tb.float32, [None, 3])
+    assert tb.reduce_sum(x, reduction_indices=[1], keep_dims=True).shape == [None, 1]
+    assert tb.argmax(x, dimension=1).shape == [None]
+    assert tb.expand_dims(x, dim=0).shape == [1, None, 3]
+    assert tb.squeeze(tb.zeros([1, 2]), squeeze_dims=[0]).shape == [2]
+    with pytest.raises(InvalidArgumentError, match=r"reduce_sum: keep_dims is the older name of keepdims"):
+        tb.reduce_sum(x, 1, keep_dims=True, keepdims=True)
+    with pytest.raises(TypeError, match=r"'dim'; it takes input, name$"):
+        tb.identity(x, dim=1)
+
+
+def test_a_known_extent_has_a_value():
+    shape = tb.placeholder(tb.float32, [None, 3]).get_shape()
+    assert (shape[1].value, shape[0], list(shape), shape.as_list()) == (3, None, [None, 3], [None, 3])
+    assert tb.zeros([shape[1], 2]).shape == [3, 2]
+    assert tb.Variable(tb.zeros(shape[1:])).shape == [3]
+
+
+def test_initializers_take_a_dtype():
+    assert tb.zeros_initializer(dtype=tb.float64)([2]).dtype == tb.float64
+    assert tb.random_normal_initializer(0.0, 1.0, None, tb.float64)([2]).dtype == tb.float64
+    assert tb.constant_initializer(3, dtype=tb.int32)([2]).dtype == tb.int32
+
+
+def test_reuse_variables():
+    with tb.variable_scope("d") as scope:
+        made = tb.get_variable("w", [2])
+        scope.reuse_variables()
+        assert tb.get_variable("w") is made
+    with tb.variable_scope("d") as again:
+        assert again.reuse is False
+    with tb.variable_scope(scope) as entered:
+        assert tb.get_variable("w") is made
+        assert entered is not scope
+
+
+def test_a_placeholder_with_a_default():
+    x = tb.placeholder_with_default(tb.constant([[1.0, 2.0]]), [None, 2])
+    total = tb.reduce_sum(x * x)
+    gradient = tb.gradients(total, x.op.inputs[0])[0]
+    with tb.Session() as session:
+        assert session.run([total, gradient])[0] == 5
+        assert session.run(gradient).tolist() == [[2, 4]]
+        assert session.run(total, {x: np.ones((3, 2))}) == 6
+    with pytest.raises(InvalidArgumentError, match=r"expected a value of shape \[3\], got float32\[2\]"):
+        tb.placeholder_with_default(tb.zeros([2]), [3])
+
+
+def test_tensors_as_positions_and_bounds():
+    x = tb.placeholder(tb.float32, [None, 4, 5])
+    i, v = tb.placeholder(tb.int32, []), tb.placeholder(tb.int64, [None])
+    n, rows = tb.shape(v)[0], np.array([1, -1, 0])
+    cases = [
+        (x[i], X[-2]),
+        (x[..., i], X[..., -2]),
+        (x[:, i, 1:3], X[:, -2, 1:3]),
+        (x[:, v], X[:, rows]),
+        (x[:, rows], X[:, rows]),
+        (x[1, v, ::2], X[1][rows][:, ::2]),
+        (x[i, i], X[-2, -2]),
+        (x[:, :n], X[:, :3]),
+        (x[:, -n:], X[:, -3:]),
+        (x[None, :, 1:n, i], X[None, :, 1:3, -2]),
+        (x[tb.constant(1)], X[1]),
+        (x[n:], X[3:]),
+    ]
+    picked = x[:, v, 1:n]
+    with tb.Session() as session:
+        feeds = {x: X, i: -2, v: rows}
+        tensors = [tensor for tensor, _ in cases]
+        for result, (_, expected) in zip(session.run(tensors, feeds), cases, strict=True):
+            assert np.array_equal(result, expected)
+        expected = np.zeros_like(X)
+        expected[:, rows, 1:3] = 2 * X[:, rows, 1:3]
+        found = session.run(tb.gradients(tb.reduce_sum(tb.square(picked)), x)[0], feeds)
+        assert np.array_equal(found, expected)
+    for index, words in (
+        (x > 0, "a mask gives a shape that depends on data"),
+        ((v, v), "at most one tensor of positions"),
+        (slice(None, None, n), "expected the step of a slice with tensors to be 1"),
+        (tb.constant(1.5), "whole numbers of known rank"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=words):
+            x[index]
+
+
+def test_options_of_tensorflows_sessions():
+    config = tb.ConfigProto(allow_soft_placement=True, gpu_options=tb.GPUOptions(allow_growth=True))
+    with tb.device("/gpu:99"):
+        y = tb.constant(2.0) * 3.0
+    with tb.Session(config=config) as session:
+        assert session.run(y, options=tb.RunOptions(), run_metadata=tb.RunMetadata()) == 6
+        with pytest.warns(UserWarning, match=r"trace_level=3 has no effect; tb\.profiler\.trace") as told:
+            session.run(y, options=tb.RunOptions(trace_level=tb.RunOptions.FULL_TRACE))
+        assert told[0].filename == __file__
+    config.gpu_options.per_process_gpu_memory_fraction = 0.5
+    with pytest.warns(UserWarning, match=r"memory_fraction=0\.5 has no effect; tb\.configure_gpus"):
+        tb.Session(config=config).close()
+
+
+def test_an_interactive_session_is_the_default_until_it_is_closed():
+    outer = tb.InteractiveSession()
+    inner = tb.InteractiveSession(graph=tb.Graph())
+    assert tb.get_default_session() is inner
+    outer.close()  # not the newest
+    assert tb.get_default_session() is inner
+    assert tb.get_default_graph() is inner.graph
+    assert (tb.constant(2.0) + 1.0).eval() == 3
+    inner.close()
+    assert tb.get_default_session() is None
+    with pytest.raises(InvalidArgumentError, match=r"for another target write tb\.Session\(target\)"):
+        tb.InteractiveSession("tensorbow")
+
+
+def test_feeds_that_do_not_fit_name_the_remedy():
+    x = tb.placeholder(tb.float32, [16, 4], name="images")
+    with tb.Session() as session:
+        with pytest.raises(InvalidArgumentError, match=r"give the placeholder the shape \[None, 4\]"):
+            session.run(x, {x: np.zeros((64, 4))})
+        with pytest.raises(NotFoundError, match=r"no operation 'x'; placeholders are 'images'$"):
+            session.run(x, {"x": 1})
+
+
+def test_a_session_tells_once_that_every_new_shape_is_compiled():
+    x = tb.placeholder(tb.float32, [None])
+    y = tb.reduce_sum(x)
+    with tb.Session() as session:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for length in range(15):
+                session.run(y, {x: np.zeros(length)})
+        with pytest.warns(UserWarning, match=r"compiled for 16 different shapes .*pad the batches") as told:
+            session.run(y, {x: np.zeros(15)})
+        assert len(told) == 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            session.run(y, {x: np.zeros(16)})
+
+
+def test_moving_averages_of_variables_and_tensors():
+    w = tb.Variable(np.array([1.0, 2.0]), name="w")
+    doubled = w * 2.0
+    averages = tb.train.ExponentialMovingAverage(0.5)
+    step = w.assign_add([1.0, 1.0])
+    with tb.control_dependencies([step]):
+        update = averages.apply([w])
+    followed = tb.train.ExponentialMovingAverage(0.5, name="of_tensors")
+    with tb.control_dependencies([step]):
+        update_of_tensor = followed.apply([doubled])
+    assert averages.average(w).op.name == averages.average_name(w) == "w/ExponentialMovingAverage"
+    assert averages.average(doubled) is None
+    with tb.Session() as session:
+        session.run(tb.global_variables_initializer())
+        expected, biased = np.array([1.0, 2.0]), np.zeros(2)
+        for number in range(1, 4):
+            session.run([update, update_of_tensor])
+            value = np.array([1.0, 2.0]) + number
+            expected = 0.5 * expected + 0.5 * value
+            assert np.array_equal(session.run(averages.average(w)), expected)
+    with tb.Session() as session:
+        session.run(tb.global_variables_initializer())
+        for number in range(1, 4):
+            session.run(update_of_tensor)
+            biased = 0.5 * biased + 0.5 * (2.0 * number + np.array([0.0, 2.0]))  # before the step
+            found = session.run(followed.average(doubled))
+            np.testing.assert_allclose(found, biased / (1 - 0.5**number))
+    names = averages.variables_to_restore()
+    assert names["w/ExponentialMovingAverage"] is w
+    assert averages.average(w) not in names.values()
+
+
+@pytest.mark.parametrize("step", [0, 3, 10, 14])
+def test_decays(step):
+    rates = {
+        tb.train.polynomial_decay(0.5, step, 10, 0.1, 2.0): 0.4 * (1 - min(step, 10) / 10) ** 2 + 0.1,
+        tb.train.polynomial_decay(0.5, step, 10, 0.1, cycle=True): (
+            0.4 * (1 - step / (10 * max(1, -(-step // 10)))) + 0.1
+        ),
+        tb.train.inverse_time_decay(0.5, step, 4, 0.3): 0.5 / (1 + 0.3 * step / 4),
+        tb.train.natural_exp_decay(0.5, step, 4, 0.3, staircase=True): 0.5 * np.exp(-0.3 * (step // 4)),
+    }
+    with tb.Session() as session:
+        np.testing.assert_allclose(session.run([*rates]), [*rates.values()], rtol=1e-5)
+
+
+def test_sampled_losses_learn_and_agree_with_the_full_ones_where_all_classes_are_sampled():
+    rng = np.random.default_rng(0)
+    weights, biases = rng.normal(size=(5, 3)), rng.normal(size=5)
+    inputs, labels = rng.normal(size=(4, 3)), np.array([[1], [0], [4], [1]])
+    ones = np.ones(5, np.float32)
+    sampled = (np.arange(5), np.ones((4, 1), np.float32), ones)  # expected once each: logits stay as they are
+    arguments = tb.constant(weights), tb.constant(biases), labels, tb.constant(inputs), 5, 5
+    softmax = tb.nn.sampled_softmax_loss(*arguments, sampled_values=sampled)
+    logits = inputs @ weights.T + biases
+    full = np.log(np.exp(logits).sum(1)) - logits[np.arange(4), labels[:, 0]]
+    nce = tb.nn.nce_loss(*arguments, sampled_values=sampled)
+    of_true = logits[np.arange(4), labels[:, 0]]
+    estimated = np.log1p(np.exp(-of_true)) + np.log1p(np.exp(logits)).sum(1)
+    with tb.Session() as session:
+        np.testing.assert_allclose(session.run(softmax), full, rtol=1e-5)
+        np.testing.assert_allclose(session.run(nce), estimated, rtol=1e-5)
+        classes, of_labels, expected = session.run(
+            tb.nn.log_uniform_candidate_sampler(labels, 1, 40_000, False, 5, seed=1)
+        )
+    share = np.log((np.arange(5) + 2) / (np.arange(5) + 1)) / np.log(6)
+    np.testing.assert_allclose(np.bincount(classes, minlength=5) / 40_000, share, atol=0.02)
+    np.testing.assert_allclose(expected, 40_000 * share[classes], rtol=1e-5)
+    np.testing.assert_allclose(of_labels, 40_000 * share[labels], rtol=1e-5)
+    with pytest.raises(InvalidArgumentError, match=r"class numbers \[batch, 1\].*got int64\[4\]"):
+        tb.nn.nce_loss(*arguments[:2], labels[:, 0], *arguments[3:])
