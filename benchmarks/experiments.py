@@ -63,6 +63,13 @@ EXPERIMENTS = (
         cpu_only="its contestants share the cores",
     ),
     Experiment(
+        "sweep_cost",
+        "Cost of a member of a sweep beside a PyTorch script",
+        "milliseconds per member of `tensorbow sweep` with networks of 784-128-10 units (digits, 10 epochs, "
+        "b=16), whole process, beside one PyTorch script per member, in turn in one run.",
+        cpu_only="its scripts use the cores",
+    ),
+    Experiment(
         "ablation",
         "Gain of each mechanism of the native backend",
         "time of a round without a mechanism over the time with all of them, two replicas averaged every "

@@ -1,4 +1,5 @@
 """The classifier application: trainer, run folder, auto-tuner, prediction.
 
-Imports all other rooms of the scheduler; none of them imports it.
+Imports `scheduler.averaging`, `scheduler.batches`, `scheduler.decisions`, `scheduler.engine`,
+`scheduler.options` and `scheduler.replicas`.
 """

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PENDULUM, SWEEP, RESNET50 = (
-    [f"examples/{path}.py"] for path in ("pendulum/train_pendulum", "sweep/sweep", "resnet50/resnet50")
-)
+PENDULUM, RESNET50 = ([f"examples/{path}.py"] for path in ("pendulum/train_pendulum", "resnet50/resnet50"))
 GAN = ["-m", "examples.conditional_gan"]
 WITHOUT_MATPLOTLIB = "import runpy, sys; sys.modules['matplotlib'] = None; runpy.run_module(sys.argv.pop(1))"
 
@@ -31,14 +29,6 @@ def called(*words: str) -> subprocess.CompletedProcess[str]:
         (
             (*PENDULUM, "--output", "README.md/runs"),
             "cannot write README.md/runs: Not a directory; give another folder by --output",
-        ),
-        (
-            (*SWEEP, "--output", "README.md/runs"),
-            "cannot write README.md/runs: Not a directory; give another folder by --output",
-        ),
-        (
-            (*SWEEP, "--data-dir", "nowhere", "--output", "TEMPORARY"),
-            "data set 'mnist': the folder 'nowhere' ",
         ),
         (
             (*RESNET50, "--devices", "foo"),

@@ -23,6 +23,7 @@ LEARNT = {
     "one_to_eight_devices": ("loss of eight devices with two replicas each: ", "<", 0.4),
     "resume": ("the same bits: ", "=", "True"),
     "saved_model": ("accuracy of the saved model: ", ">", 0.9),
+    "sweep": ("the same bits alone: ", "=", "True"),
     "tabular_regression": ("share of variance explained: ", ">", 0.2),
 }
 
