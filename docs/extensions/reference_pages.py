@@ -21,6 +21,7 @@ MODULES = (
     "tensorbow",
     "tensorbow.nn",
     "tensorbow.layers",
+    "tensorbow.layers.rnn_cells",
     "tensorbow.train",
     "tensorbow.losses",
     "tensorbow.metrics",

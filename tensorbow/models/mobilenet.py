@@ -43,7 +43,7 @@ class MobileNet(Model):
     """MobileNetV2, by default at half width."""
 
     name = "mobilenet"
-    defaults = Defaults(learning_rate=0.03, weight_decay=4e-5, epochs=15, schedule="cosine")
+    defaults = Defaults(learning_rate=0.03, weight_decay=4e-5, epochs=6, schedule="cosine")
 
     @checked
     def __init__(self, width: PositiveNumber = 0.5, dropout: Fraction = 0.2):

@@ -1,0 +1,42 @@
+"""Models of sequences learn the data set text beyond its commonest character, through the trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler import Trainer, TrainingConfig
+from tensorbow.data import ArrayDataset, load
+
+SMALL: dict[str, dict[str, Any]] = {
+    "char-rnn": {"units": 64, "depth": 1, "cell": "gru", "embedding": 24},
+    "transformer-tiny": {"width": 32, "depth": 1, "num_heads": 2},
+}
+
+
+def beginnings(data: Any, count: int) -> ArrayDataset:
+    """The first steps of the first sequences."""
+    return ArrayDataset(data.inputs[:count, :16], data.labels[:count, :16], classes=data.classes)
+
+
+@pytest.mark.parametrize(
+    ("model", "epochs"), [("char-rnn", 3), pytest.param("transformer-tiny", 8, marks=pytest.mark.slow)]
+)
+def test_small_models_predict_the_next_character(model: str, epochs: int, tmp_path: Path) -> None:
+    train, test = load("text")
+    data = beginnings(train, 2400), beginnings(test, 256)
+    config = TrainingConfig(
+        model=model,
+        model_options=SMALL[model],
+        learning_rate=0.02,
+        epochs=epochs,
+        output=str(tmp_path / "run"),
+    )
+    with Trainer(config, data=data) as trainer:
+        result = trainer.train()
+    commonest = np.bincount(data[1].labels.ravel()).max() / data[1].labels.size
+    assert result.test_accuracy is not None
+    assert result.test_accuracy > commonest + 0.1
