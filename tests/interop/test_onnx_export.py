@@ -74,6 +74,8 @@ BY_INPUT = {
         "running": lambda x: tb.cumsum(x, 1, exclusive=True, reverse=True),
         "sizes": lambda x: tb.reshape(x, [tb.shape(x)[0], tb.size(x) // (tb.shape(x)[0] * 5), 5]),
         "broadcast": lambda x: tb.broadcast_to(x[:, :1], tb.shape(x)) + tb.zeros_like(x),
+        "filled": lambda x: tb.fill([tb.shape(x)[0], 2], 0.5),
+        "counted": lambda x: x[..., 0] * tb.cast(tb.range(tb.shape(x)[0]), tb.float32)[:, None],
         "norm": lambda x: tb.nn.log_softmax(tb.nn.layer_norm(x, weight(5))),
     },
     "i": {

@@ -164,6 +164,22 @@ def test_bad_files_and_inputs_are_refused(tmp_path):
         model(image=1.0)
 
 
+def test_a_file_of_another_batch_says_how_to_export_it(tmp_path):
+    helper = onnx.helper
+    ends = [
+        [helper.make_tensor_value_info(name, 1, dims)] for name, dims in (("x", [4, 3]), ("y", [4, 1, 3]))
+    ]
+    shape = onnx.numpy_helper.from_array(np.array([4, 1, 3]), "shape")
+    graph = helper.make_graph([helper.make_node("Reshape", ["x", "shape"], ["y"])], "fixed", *ends, [shape])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "m.onnx")
+    model = tb.interop.onnx.load(tmp_path / "m.onnx")
+    assert model(tb.zeros([4, 3])).shape.as_list() == [4, 1, 3]
+    with pytest.raises(
+        tb.errors.InvalidArgumentError, match=r"Reshape node.*exported for a batch of 4; export it"
+    ):
+        model(tb.placeholder(tb.float32, [None, 3]))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 @pytest.mark.skipif(

@@ -19,6 +19,7 @@ from tensorbow.ops.cumulative import cumsum
 from tensorbow.ops.einsum import einsum
 from tensorbow.ops.elementwise import abs as absolute
 from tensorbow.ops.elementwise import add, log, multiply, sqrt, square
+from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import gather, one_hot
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import bias_add, log_softmax, softmax
@@ -167,8 +168,8 @@ def _tile(b: GraphBuilder, node: OnnxNode, x: Held, repeats: Held) -> Held:
 
 
 @rule("Range")
-def _range(b: GraphBuilder, node: OnnxNode, *limits: Held) -> Held:
-    raise UnimplementedError("the limits depend on the batch or on data, expected constants")
+def _range(b: GraphBuilder, node: OnnxNode, start: Held, limit: Held, delta: Held) -> Held:
+    return Held(None, number_range(b.tensor(start), b.tensor(limit), b.tensor(delta)))
 
 
 # Parts ------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -11,7 +12,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 # The modules of rules register what they build.
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.graph import GraphKeys, Tensor, convert_to_tensor, get_default_graph
 from tensorbow.interop.onnx import (  # noqa: F401
     array_rules,
@@ -25,6 +26,7 @@ from tensorbow.interop.onnx.model_file import ModelFile, Weight, read_model_file
 from tensorbow.kinds import AsPath, Flag, Name, Names, checked, one_of
 from tensorbow.ops.control import identity
 from tensorbow.ops.elementwise import multiply, subtract
+from tensorbow.ops.selection import cast
 from tensorbow.specs import Array, TensorSpec, compatible
 from tensorbow.variable_scope import AUTO_REUSE, get_variable, variable_scope
 from tensorbow.variables import Variable, global_variables
@@ -83,8 +85,8 @@ class OnnxModel:
         """
         given = self._given(inputs, named)
         held = {name: self._held(name, value) for name, value in given.items()}
-        facts = self._probed(held, training)
-        with variable_scope(self.name, reuse=AUTO_REUSE):
+        with self._naming_fixed_batch(given), variable_scope(self.name, reuse=AUTO_REUSE):
+            facts = self._probed(held, training)
             made: dict[str, Variable] = {}
 
             def weight(item: Weight) -> Tensor:
@@ -113,7 +115,10 @@ class OnnxModel:
         tensors = {}
         for name in names:
             spec = self.inputs[name]
-            tensor = tensors[name] = convert_to_tensor(given[name])
+            tensor = convert_to_tensor(given[name])
+            if tensor.dtype.is_integer and spec.dtype.is_integer:
+                tensor = cast(tensor, spec.dtype)
+            tensors[name] = tensor
             rest = None if spec.shape is None else spec.shape[1:]
             own = tensor.spec.shape
             if tensor.dtype != spec.dtype or own is None or not compatible(rest, own[1:]) or None in own[1:]:
@@ -122,6 +127,21 @@ class OnnxModel:
                     f"{tensor.spec}; use tb.cast, set_shape, or the layout {self._layout} of images"
                 )
         return tensors
+
+    @contextmanager
+    def _naming_fixed_batch(self, given: Mapping[str, Tensor]) -> Iterator[None]:
+        """Adds the remedy to an error of a file that was exported for another batch than is given."""
+        batches = {name: spec.shape[0] for name, spec in self.inputs.items() if spec.shape}
+        other = [name for name, b in batches.items() if b is not None and b != given[name].spec.dims[0]]
+        try:
+            yield
+        except TensorBowError as error:
+            if not other:
+                raise
+            raise type(error)(
+                f"{error}. The file was exported for a batch of {batches[other[0]]}; export it with an open "
+                "one (dynamic_shapes, or dynamic_axes of the older exporter)"
+            ) from None
 
     def _held(self, name: str, tensor: Tensor) -> Held:
         images = self._layout == "NHWC" and len(tensor.spec.dims) == 4

@@ -402,6 +402,17 @@ def _broadcast(w: GraphWriter, op: Operation) -> None:
     )
 
 
+@writes("Fill")
+def _fill(w: GraphWriter, op: Operation) -> None:
+    dims, value = op.inputs
+    w.place(op.outputs[0], w.node("Expand", [w.name(value), w.vector(dims)]))
+
+
+@writes("Range")
+def _range(w: GraphWriter, op: Operation) -> None:
+    w.place(op.outputs[0], w.node("Range", [w.name(tensor) for tensor in op.inputs]))
+
+
 @writes("ReverseV2")
 def _reverse(w: GraphWriter, op: Operation) -> None:
     (x,) = op.inputs
