@@ -40,8 +40,8 @@ def is_object_name(text: str) -> bool:
 def find_object(name: str, what: str) -> UserObject:
     """Loads an object by its name, FILE.py:NAME or PACKAGE.MODULE:NAME, and runs the file if it is new.
 
-    what: noun for messages, as "model". Raises NotFoundError for a file, module or name that is not there, InvalidArgumentError with the user's
-    line for an error in the file.
+    what: noun for messages, as "model". Raises NotFoundError for a file, module or name that is not there,
+    InvalidArgumentError with the user's line for an error in the file.
     """
     place, _, attribute = name.rpartition(":")
     if place.endswith(".py") or os.sep in place:

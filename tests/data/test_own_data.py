@@ -128,11 +128,11 @@ def test_a_folder_of_pictures_by_class(tmp_path: Path) -> None:
 
 
 def test_a_function_that_makes_the_data(tmp_path: Path) -> None:
-    code = "import numpy as np\ndef make():\n    x = np.ones((6, 2))\n    return (x, x), (x, x), (x[:2], x[:2])\n"
+    code = "import numpy as np\ndef make():\n    x = np.ones((6, 2))\n    return (x, x), (x, x), (x, x)\n"
     path = written(tmp_path / "made.py", f"{code}def bad():\n    return 1 / 0\ndef none(): pass\n")
     found = splits(f"{path}:make")
     assert found.validation is not None
-    assert (len(found.train), len(found.validation), len(found.test)) == (6, 6, 2)
+    assert (len(found.train), len(found.validation), len(found.test)) == (6, 6, 6)
     with pytest.raises(InvalidArgumentError, match=r"made\.py:6 in bad: ZeroDivisionError"):
         load_own(f"{path}:bad")
     with pytest.raises(InvalidArgumentError, match="expected the function to return"):
