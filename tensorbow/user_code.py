@@ -37,16 +37,15 @@ def is_object_name(text: str) -> bool:
     return bool(colon and place and all(part.isidentifier() for part in name.split(".")))
 
 
-def find_object(name: str, what: str, beside: Path | None = None) -> UserObject:
+def find_object(name: str, what: str) -> UserObject:
     """Loads an object by its name, FILE.py:NAME or PACKAGE.MODULE:NAME, and runs the file if it is new.
 
-    what: noun for messages, as "model". beside: folder of further modules that the file imports.
-    Raises NotFoundError for a file, module or name that is not there, InvalidArgumentError with the user's
-    line for an error in the file.
+    what: noun for messages, as "model". Raises NotFoundError for a file, module or name that is not there,
+    InvalidArgumentError with the user's line for an error in the file.
     """
     place, _, attribute = name.rpartition(":")
     if place.endswith(".py") or os.sep in place:
-        module = _from_file(Path(os.path.expanduser(place)), name, what, beside)
+        module = _from_file(Path(os.path.expanduser(place)), name, what)
     else:
         module = _from_path(place, name, what)
     value: Any = module
@@ -75,13 +74,14 @@ def name_of_object(value: Any) -> str:
 
 @contextmanager
 def errors_of_user(label: str, file: Path | None = None) -> Iterator[None]:
-    """Context that turns an error of a user's code into InvalidArgumentError, with the line that raised it.
+    """Context of a user's code: its errors become InvalidArgumentError, with the line that raised them.
 
-    Errors of this library keep their class. file: whose innermost line is named; else the outermost one that
-    is not the library's.
+    Errors of this library keep their class. file: whose innermost line is named, and beside which modules are
+    found; else the outermost line that is not the library's.
     """
     try:
-        yield
+        with _importing_from(None if file is None else file.parent):
+            yield
     except Exception as error:
         line = _line_in(error, file)
         text = " ".join(str(error).split()) or type(error).__name__
@@ -101,7 +101,7 @@ def called_by_name(function: Callable[..., Result], *arguments: Any, **further: 
     return function(*arguments, **{name: v for name, v in further.items() if takes_all or name in parameters})
 
 
-def _from_file(path: Path, name: str, what: str, beside: Path | None) -> ModuleType:
+def _from_file(path: Path, name: str, what: str) -> ModuleType:
     try:
         path = path.resolve()
         about = path.stat()
@@ -118,7 +118,7 @@ def _from_file(path: Path, name: str, what: str, beside: Path | None) -> ModuleT
     module = module_from_spec(found)
     sys.modules[module.__name__] = module  # data classes look their module up
     try:
-        with errors_of_user(f"{what} {name}", path), _importing_from(path.parent, beside):
+        with errors_of_user(f"{what} {name}", path):
             found.loader.exec_module(module)
     except BaseException:
         del sys.modules[module.__name__]
@@ -128,7 +128,7 @@ def _from_file(path: Path, name: str, what: str, beside: Path | None) -> ModuleT
 
 
 def _from_path(place: str, name: str, what: str) -> ModuleType:
-    with _importing_from(Path.cwd(), None):
+    with _importing_from(Path.cwd()):
         try:
             return import_module(place)
         except ModuleNotFoundError as error:
@@ -144,16 +144,16 @@ def _from_path(place: str, name: str, what: str) -> ModuleType:
 
 
 @contextmanager
-def _importing_from(*folders: Path | None) -> Iterator[None]:
-    """Context in which modules are also found in these folders; afterwards only where nowhere else."""
-    new = [str(folder) for folder in folders if folder is not None and str(folder) not in sys.path]
-    sys.path[:0] = new
+def _importing_from(folder: Path | None) -> Iterator[None]:
+    """Context in which modules are first looked for in a folder."""
+    if folder is None:
+        yield
+        return
+    sys.path.insert(0, str(folder))
     try:
         yield
     finally:
-        for folder in new:
-            sys.path.remove(folder)
-            sys.path.append(folder)  # for imports inside functions
+        sys.path.remove(str(folder))
 
 
 def _line_in(error: BaseException, file: Path | None) -> str:

@@ -159,7 +159,7 @@ def _read(text: bytes, about: Mapping[str, Any]) -> GraphDef:
 
 def _specs_in(nest: Any) -> Any:
     """Specs of a description's texts; lists become tuples."""
-    if isinstance(nest, list):
+    if isinstance(nest, (list, tuple)):
         return tuple(_specs_in(each) for each in nest)
     if isinstance(nest, dict):
         return {name: _specs_in(each) for name, each in nest.items()}

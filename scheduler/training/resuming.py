@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -15,6 +16,7 @@ from tensorbow.data import TrainingData
 from tensorbow.devices import Device
 from tensorbow.errors import DataLossError, InvalidArgumentError
 from tensorbow.kernels import backend_for
+from tensorbow.models import ModelSource
 from tensorbow.optimizers import Schedule, slots_hold_rate
 from tensorbow.specs import Array
 from tensorbow.training import Checkpoint
@@ -46,6 +48,21 @@ def changed_since(checkpoint: Checkpoint, now: Mapping[str, str]) -> str | None:
         f"the checkpoint was made with other kernels or libraries: {'; '.join(changes)}; the run goes on, "
         "and its bits may differ from those of an uninterrupted one"
     )
+
+
+def code_facts(source: ModelSource) -> dict[str, int]:
+    """Name and checksum of a user's model file; empty for a model of the zoo."""
+    code = source.code
+    return {} if source.file is None or code is None else {source.file.name: zlib.crc32(code)}
+
+
+def changed_code(checkpoint: Checkpoint, source: ModelSource) -> str | None:
+    """Warning if the file of a user's model has changed since the checkpoint."""
+    before, now = checkpoint.metadata.get("code"), code_facts(source)
+    if not isinstance(before, dict) or before == now:
+        return None
+    name = ", ".join(now) or source.name
+    return f"{name} has changed since the checkpoint; the run goes on with the model as it is now"
 
 
 def restored(

@@ -23,6 +23,7 @@ from tensorbow.errors import (
     TensorBowError,
 )
 from tensorbow.files import NewFile, disk_is_full, remove_unfinished, shown, write_file
+from tensorbow.models import ModelSource
 from tensorbow.pictures import has_matplotlib
 from tensorbow.specs import Array
 from tensorbow.training import (
@@ -329,11 +330,17 @@ class RunFolder:
             path, text = self.path / TUNING, json.dumps(facts, indent=1) + "\n"
             self._write(lambda: write_file(path, text.encode()))
 
-    def save_graph(self, text: bytes) -> None:
-        """Writes the inference graph of a user's model, so that the model is used without its code."""
-        if self.path is not None:
-            path = self.path / GRAPH_FILE
-            self._write(lambda: write_file(path, text))
+    def save_graph(self, text: bytes, source: ModelSource) -> None:
+        """Writes the inference graph of a user's model, with which it is used without its code, and, for
+        people, a copy of its file.
+        """
+        if self.path is None:
+            return
+        path, code = self.path / GRAPH_FILE, source.code
+        self._write(lambda: write_file(path, text))
+        if source.file is not None and code is not None:
+            copy, content = self.path / source.file.name, code
+            self._write(lambda: write_file(copy, content))
 
     def save_confusion(self, report: ClassificationReport, title: str) -> None:
         """Writes the confusion matrix as a table, and where matplotlib is installed as a picture."""

@@ -41,7 +41,7 @@ from scheduler.training.outcome import (
     save_models,
 )
 from scheduler.training.precision import PrecisionSetting
-from scheduler.training.resuming import changed_since, made_with, restored
+from scheduler.training.resuming import changed_code, changed_since, code_facts, made_with, restored
 from scheduler.training.run_data import load_data
 from scheduler.training.run_folder import RunFolder
 from scheduler.training.run_trace import RunTrace
@@ -182,13 +182,15 @@ class Trainer:
 
     def _begin(self, checkpoint: Checkpoint | None) -> None:
         """Restores the checkpoint, opens the folder, and prints the first lines of the run."""
+        code = code_facts(self.config.source)
+        self._facts = {"data": self._train_set.facts(), "made_with": self._made_with, "code": code}
         batches = self._batches  # a lambda that captured self would make a reference cycle
         self._watch = LossWatch(self._train_set.classes, lambda round: batches.positions.at(round).epoch)
         self._tally = tally = self._restore(checkpoint)
         done = None if checkpoint is None else nothing_left(self.config, tally, self._epoch)
         self.folder.begin(tally.evaluated_at, keep_config=done is not None)
         if self._graph_text is not None:
-            self.folder.save_graph(self._graph_text)
+            self.folder.save_graph(self._graph_text, self.config.source)
         self.run.history = self.folder.records()
         self.run.folder = self.folder.path
         self._trace.begin(tally.round)
@@ -198,8 +200,12 @@ class Trainer:
             self._progress.line(f"resumed from {checkpoint.path} at round {tally.round}")
             for name in self._callbacks.load_states(checkpoint.metadata.get("callbacks", {})):
                 self._progress.line(f"the checkpoint has a state of callback {name}, which this run has not")
-            if done is None and (change := changed_since(checkpoint, self._made_with)):
-                self._progress.line(change)
+            for change in (
+                changed_since(checkpoint, self._made_with),
+                changed_code(checkpoint, self.config.source),
+            ):
+                if done is None and change is not None:
+                    self._progress.line(change)
             if self._tuning is not None and done is None:
                 self._tuning.say_where(tally.round, self._batches.positions)
         if done is not None:
@@ -513,8 +519,7 @@ class Trainer:
             elif self._test_loss is not None:
                 tally.mark_best(self._test_loss, is_there=self.folder.holds(tally.best))
         self._trained = self._test_loss = None
-        facts = {"data": self._train_set.facts(), "made_with": self._made_with}
-        metadata = {**asdict(tally), **SLOT_FORM, **facts}
+        metadata = {**asdict(tally), **SLOT_FORM, **self._facts}
         if self._tuning is not None:
             metadata["tuning"] = self._tuning.checkpoint()
         if states := self._callbacks.states():

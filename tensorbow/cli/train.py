@@ -35,6 +35,7 @@ FIXED = ", ".join(name.replace("_", " ") for name, option in RUN_OPTIONS.items()
 EXAMPLES = (
     ("train lenet", "Two averaged replicas, on the data set that needs no download."),
     ("train lenet --replicas-per-gpu 4 --batch-size 8", "More replicas, with smaller batches."),
+    ("train my_model.py:MyModel --data my_data.npz --model.width 64", "A model and data of your own."),
     ("train logreg --optimizer adam --schedule cosine", "Another optimiser and schedule."),
     ("train lenet --early-stopping test_loss:3", "Stop when the test loss falls no more."),
     ("train --resume auto --output runs/lenet-digits", "Go on where a run was interrupted."),

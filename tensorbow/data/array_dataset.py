@@ -28,7 +28,7 @@ class ArrayDataset(ArrayRows):
     """One split of a data set: nests of arrays `[examples, ...]`, the inputs of a model and its labels.
 
     Floating arrays of another precision become float32, as models compute in it; integers of dtypes that
-    tensors do not have become int64.
+    tensors do not have, and integer labels [examples], become int64.
     """
 
     @checked
@@ -53,6 +53,8 @@ class ArrayDataset(ArrayRows):
         """
         nest = {"inputs": inputs} if labels is None else {"inputs": inputs, "labels": labels}
         arrays = map_leaves(_number_array, nest, name)
+        if isinstance(arrays.get("labels"), np.ndarray) and arrays["labels"].ndim == 1:
+            arrays["labels"] = _class_numbers(arrays["labels"])
         self.inputs, self.labels = arrays["inputs"], arrays.get("labels")
         self.standardisation = standardisation
         self.class_names, self.feature_names = tuple(class_names), tuple(feature_names)
@@ -147,6 +149,11 @@ def standardised(inputs: Any, standardisation: tuple[Array, Array] | None) -> An
         return inputs
     mean, std = standardisation
     return multiply(subtract(inputs, mean.astype(np.float32)), (1 / std).astype(np.float32))
+
+
+def _class_numbers(labels: Array) -> Array:
+    """Labels [examples] that are integers, of any dtype, as int64; others as they are."""
+    return labels.astype(np.int64, copy=False) if labels.dtype.kind in "iu" else labels
 
 
 def _number_array(path: str, leaf: Any) -> Array:

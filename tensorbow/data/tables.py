@@ -147,7 +147,7 @@ def _require_values(key: str, column: Array, name: str, may_be_text: bool) -> No
     )
     if bad is None:
         return
-    what = f"{column[bad]!r}, no number" if column[bad] else "no value"
+    what = f"{str(column[bad])!r:.60}, no number" if column[bad] else "no value"
     raise InvalidArgumentError(
         f"{name}, row {bad + 2}: column {key} has {what}; expected numbers: encode or drop it"
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.errors import InvalidArgumentError, TensorBowError
+from tensorbow.files import read_file
 from tensorbow.graph import Graph
 from tensorbow.kinds import shown
 from tensorbow.models.model import Defaults, Model
@@ -18,6 +20,7 @@ from tensorbow.models.registry import MODELS, factory_of
 from tensorbow.user_code import errors_of_user, find_object, is_object_name, name_of_object
 
 ONNX_MODEL = "tensorbow.interop.onnx:OnnxClassifier"  # of an upper layer
+_LARGEST_FILE = 1 << 24  # bytes of a user's Python file
 OWN_DEFAULTS = Defaults(learning_rate=0.01)  # of models that have none
 
 
@@ -97,6 +100,13 @@ class ModelSource:
         with Graph().as_default():  # a constructor may create variables
             own = getattr(self.make(options), "default_learning_rate", None)
         return float(own(replicas) if callable(own) else self.defaults.learning_rate * replicas**0.5)
+
+    @property
+    def code(self) -> bytes | None:
+        """Content of the user's file; None for a model of the zoo, and if there is no file."""
+        with suppress(TensorBowError):
+            return None if self.file is None else read_file(self.file, _LARGEST_FILE)
+        return None
 
     @property
     def is_ours(self) -> bool:

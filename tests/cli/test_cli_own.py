@@ -1,0 +1,114 @@
+"""Models and data of users on the command line, and the project that `tensorbow init` writes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+Call = Callable[..., Any]
+MODEL = """
+import tensorbow as tb
+
+
+class Net:
+    def __init__(self, width: int = 4):
+        self.width = width
+
+    def __call__(self, inputs, labels, training):
+        outputs = tb.layers.dense(tb.layers.dense(inputs, self.width, tb.nn.relu), 1)
+        return tb.reduce_mean(tb.square(outputs - labels)), outputs, {"bias": tb.reduce_mean(labels)}
+"""
+QUICK = ("--epochs", 1, "--learning-rate", 0.01)
+
+
+@pytest.fixture
+def project(tmp_path: Path, call: Call) -> Path:
+    """The folder of the calls, with a model, and a table of numbers."""
+    (tmp_path / "my_model.py").write_text(MODEL)
+    rng = np.random.default_rng(0)
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["a", "b", "price"])
+        rows.writerows([*row, row.sum()] for row in rng.normal(5, 2, (60, 2)))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("reference_kernels")
+def test_the_project_of_init_trains_by_the_command_that_it_prints(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = call("init", "my project")
+    assert {path.name for path in (tmp_path / "my project").iterdir()} == {
+        "README.md",
+        "config.yaml",
+        "data.py",
+        "model.py",
+    }
+    command = ended.out.splitlines()[-1].strip()
+    cd, folder, then, program, *words = shlex.split(command)
+    assert (cd, folder, then, program) == ("cd", "my project", "&&", "tensorbow")
+    assert "'my project/model.py' is there already" in call("init", "my project").line
+    monkeypatch.chdir(tmp_path / "my project")
+    ended = call(*words, "--epochs", 2, "--json")
+    assert (ended.status, ended.err) == (0, "")
+    result = json.loads(ended.out.splitlines()[-1])
+    assert (result["model"], result["dataset"], result["replicas"]) == ("model.py:Network", "make_data", 2)
+    assert result["test_accuracy"] > 0.6
+    evaluated = call("evaluate", "runs/Network-make_data")
+    assert f"accuracy  {result['test_accuracy']:.2%}" in evaluated.out
+
+
+@pytest.mark.usefixtures("reference_kernels")
+def test_a_model_and_a_table_from_train_to_predict(call: Call, project: Path) -> None:
+    words = ("my_model.py:Net", "--data", "t.csv", "--target", "price")
+    assert call("train", *words, *QUICK, "--model.width", 8, "--output", "run").status == 0
+    assert "width: 8" in (project / "run" / "config.yaml").read_text()
+    evaluated = json.loads(call("evaluate", "run", "--json").out)
+    assert {"loss", "bias"} < evaluated.keys()
+    assert (evaluated["dataset"], evaluated["examples"]) == ("t", 12)
+    lines = call("predict", "run", "t.csv", "--output", "p.npy").out.splitlines()
+    assert [float(line.split("\t")[1]) for line in lines] == pytest.approx(
+        np.load(project / "p.npy").reshape(-1), rel=1e-4
+    )
+    assert json.loads(call("predict", "run", "t.csv", "--json").out.splitlines()[0]).keys() == {
+        "input",
+        "outputs",
+    }
+    exported = call("export", "run").out.strip()
+    again = call("evaluate", exported, "--data", "t.csv", "--target", "price", "--json")
+    assert json.loads(again.out)["loss"] == pytest.approx(evaluated["loss"], rel=1e-6)
+    resumed = call("train", *words, "--model.width=8", "--output", "run", "--resume", "auto", "--epochs", 2)
+    assert "resumed from" in resumed.out
+    assert "a learning task of my_model.py:Net" in call("explain", *words).out
+
+
+REFUSED = [
+    (
+        ("train", "my_model.py:Net", "--model.widht", 3),
+        2,
+        "--model.widht: my_model.py:Net has no such option",
+    ),
+    (("train", "my_model.py:Net", "--model.width", "x"), 2, "--model.width: expected a whole number"),
+    (("train", "my_model.py:Net", "--model.width"), 2, "--model.width: expected a value"),
+    (("train", "my_model.py:Net", "--data", "none.npz"), 1, "data: there is no file or folder"),
+    (("train", "my_model.py:Net", "--data", "t.csv"), 1, "expected a column of"),
+    (("train", "my_model.py:Nett"), 1, "did you mean my_model.py:Net?"),
+    (("explain", "lenet", "--model.width", 3), 2, "--model.width: lenet has no such option, it has none"),
+    (("train", "lenet", "--dataset", "digits", "--data", "t.csv"), 2, "--data: expected without"),
+]
+
+
+@pytest.mark.parametrize(("words", "status", "text"), REFUSED)
+def test_what_is_refused_in_one_line(
+    call: Call, project: Path, words: tuple[object, ...], status: int, text: str
+) -> None:
+    ended = call(*words)
+    assert text in ended.line
+    assert ended.status == status

@@ -1,0 +1,208 @@
+"""Data of a user's own: archives, tables, folders of pictures, functions; splits of any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from tensorbow.data.augmentation import augmentation_of
+from tensorbow.data.own_data import load_own, read_inputs
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(20, 3)), np.arange(20) % 3
+
+
+def splits(path: Path | str, **options: Any) -> tb.data.DataSplits:
+    return tb.data.splits_of(load_own(str(path), **options), "own")
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_an_archive_with_splits_and_named_inputs(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x_train=X, y_train=Y, x_test=X[:5], y_test=Y[:5])
+    found = splits(tmp_path / "a.npz")
+    assert (len(found.train), len(found.test), found.train.classes) == (20, 5, 3)
+    assert found.train.specs[0] == tb.TensorSpec([None, 3], tb.float32)  # not float64
+    np.savez_compressed(tmp_path / "b.npz", age=X[:, :1], size=X[:, 1:], target=X[:, :1])
+    found = splits(tmp_path / "b.npz")
+    assert {*found.train.specs[0]} == {"age", "size"}
+    assert (len(found.train), len(found.test), found.train.classes) == (16, 4, None)
+    np.savez(tmp_path / "c.npz", y=Y)
+    with pytest.raises(InvalidArgumentError, match="expected inputs, as x"):
+        splits(tmp_path / "c.npz")
+
+
+def test_pictures_of_bytes_are_normalised_as_those_of_data_sets(tmp_path: Path) -> None:
+    images = RNG.integers(0, 256, (20, 4, 5), np.uint8)
+    np.savez(tmp_path / "p.npz", x=images, y=Y.astype(np.int32))
+    train = splits(tmp_path / "p.npz").train
+    assert isinstance(train, tb.data.ImageDataset)
+    assert (train.image_shape, train.classes) == ((4, 5, 1), 3)
+    assert train.labels.dtype == np.int64
+
+
+def test_a_table_is_standardised_by_its_training_rows(tmp_path: Path) -> None:
+    rows = "\n".join(f"{100 + n},{n % 2},{'yes' if n % 2 else 'no'}" for n in range(10))
+    found = splits(written(tmp_path / "t.csv", f"a,b,label\n{rows}\n"))
+    train = found.train
+    assert isinstance(train, tb.data.ArrayDataset)
+    assert (train.class_names, train.feature_names, train.classes) == (("no", "yes"), ("a", "b"), 2)
+    assert train.standardisation is not None
+    assert train.standardisation[0] == pytest.approx(train.inputs.mean(0))
+    x = tb.placeholder(tb.float32, [None, 2])
+    with tb.Session() as session:
+        values = session.run(train.prepared(x), {x: train.inputs})
+    assert values.mean(0) == pytest.approx([0, 0], abs=1e-5)
+    assert values.std(0) == pytest.approx([1, 1], rel=1e-5)
+
+
+def test_targets_of_a_table(tmp_path: Path) -> None:
+    table = written(tmp_path / "t.csv", "a,price,n\n1,2.5,0\n2,3.5,1\n3,1.25,2\n4,0,1\n5,1,0\n")
+    regression = splits(table, target="price").train
+    assert regression.classes is None
+    assert regression.specs[1] == tb.TensorSpec([None, 1], tb.float32)
+    assert splits(table, target="n").train.classes == 3
+
+
+TABLES: list[tuple[str, str | None, str]] = [
+    ("a,b\n1,2\n", None, "expected a column of .*one of a, b; give --target COLUMN"),
+    ("a,b\n1,2\n", "c", "got 'c'"),
+    ("a,y\nred,2\n3,4\n", None, "row 2: column a has 'red', no number"),
+    ("a,y\n1,2\n,4\n", None, "row 3: column a has no value"),
+    ("a,y\n1,2\n3\n", None, "row 3: expected 2 values, as the header, got 1"),
+    ("1,2\n3,4\n", "y", "expected a header of different names, got 1, 2"),
+    ("a,y\n", None, "expected a header and rows"),
+]
+
+
+@pytest.mark.parametrize(("text", "target", "words"), TABLES)
+def test_tables_that_are_refused(tmp_path: Path, text: str, target: str | None, words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        load_own(str(written(tmp_path / "t.csv", text)), target=target)
+
+
+def test_parquet_needs_pyarrow_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    with pytest.raises(FailedPreconditionError, match="needs pyarrow; pip install"):
+        load_own(str(written(tmp_path / "t.parquet", "")))
+
+
+def test_a_table_in_parquet(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = {"a": [1.0, 2.0, 3.0, 4.0, 5.0], "kind": ["x", "y", "x", "y", "x"]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    assert splits(tmp_path / "t.parquet", target="kind").train.classes == 2
+
+
+def test_a_folder_of_pictures_by_class(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for split, count in (("train", 3), ("test", 1)):
+        for number, name in enumerate(("cat", "dog")):
+            (tmp_path / split / name).mkdir(parents=True)
+            for index in range(count):
+                picture = image.new("RGB", (6, 5), (90 * number, index, 0))
+                picture.save(tmp_path / split / name / f"{index}.png")
+    found = splits(tmp_path)
+    train = found.train
+    assert isinstance(train, tb.data.ImageDataset)
+    assert (train.image_shape, train.class_names) == ((5, 6, 3), ("cat", "dog"))
+    assert (train.labels.tolist(), found.test.arrays[1].tolist()) == ([0, 0, 0, 1, 1, 1], [0, 1])
+    assert splits(tmp_path, image_size=(4, 4)).train.specs[0].dims == (None, 4, 4, 3)
+    image.new("RGB", (9, 9)).save(tmp_path / "train" / "dog" / "big.png")
+    with pytest.raises(InvalidArgumentError, match="the first picture has 6x5; give --image-size 5x6"):
+        load_own(str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotFoundError, match="no folders of pictures, one for each class"):
+        load_own(str(tmp_path / "empty"))
+
+
+def test_a_function_that_makes_the_data(tmp_path: Path) -> None:
+    code = "import numpy as np\ndef make():\n    x = np.ones((6, 2))\n    return (x, x), (x, x), (x, x)\n"
+    path = written(tmp_path / "made.py", f"{code}def bad():\n    return 1 / 0\ndef none(): pass\n")
+    found = splits(f"{path}:make")
+    assert found.validation is not None
+    assert (len(found.train), len(found.validation), len(found.test)) == (6, 6, 6)
+    with pytest.raises(InvalidArgumentError, match=r"made\.py:6 in bad: ZeroDivisionError"):
+        load_own(f"{path}:bad")
+    with pytest.raises(InvalidArgumentError, match="expected the function to return"):
+        load_own(f"{path}:none")
+
+
+SPLITS: list[tuple[Any, tuple[int, int | None, int]]] = [
+    ((X, Y), (16, None, 4)),
+    (((X, Y), (X[:6], Y[:6])), (20, None, 6)),
+    (((X, Y), None, (X[:6], Y[:6])), (20, None, 6)),
+    ({"train": (X, Y), "test": (X[:5], Y[:5])}, (20, None, 5)),
+    (tb.data.Dataset.from_tensor_slices((X, Y)), (16, None, 4)),
+    (({"a": X, "b": X}, Y), (16, None, 4)),
+    (X, (16, None, 4)),
+]
+
+
+@pytest.mark.parametrize(("data", "sizes"), SPLITS)
+def test_forms_of_data(data: Any, sizes: tuple[int, int | None, int]) -> None:
+    found = tb.data.splits_of(data)
+    validation = None if found.validation is None else len(found.validation)
+    assert (len(found.train), validation, len(found.test)) == sizes
+
+
+def test_held_out_examples_are_drawn_by_the_seed_and_said() -> None:
+    said: list[str] = []
+    first, same, other = (
+        tb.data.splits_of((X, Y), validation_split=0.25, seed=seed, say=said.append) for seed in (1, 1, 2)
+    )
+    assert said[:2] == [
+        "data/test: 4 of 20 examples, drawn by split seed 1",
+        "data/validation: 4 of 16 examples, drawn by split seed 1",
+    ]
+    parts = [first.train, first.validation, first.test]
+    rows = np.concatenate([part.arrays[0] for part in parts if part is not None])
+    assert sorted(rows[:, 0]) == pytest.approx(sorted(X[:, 0]))
+    assert (first.test.arrays[0] == same.test.arrays[0]).all()
+    assert not (first.test.arrays[0] == other.test.arrays[0]).all()
+
+
+REFUSED: list[tuple[Callable[[], Any], str]] = [
+    (lambda: tb.data.splits_of("x"), r"expected \(train, test\) or"),
+    (lambda: tb.data.splits_of(((X, Y), (X[:, :2], Y))), "expected examples like those to train with"),
+    (lambda: tb.data.splits_of((X, Y[:4])), "with the same number of examples"),
+    (lambda: tb.data.splits_of((np.array(["a", "b"]), Y[:2])), "expected an array of numbers"),
+    (lambda: tb.data.splits_of((X[:1], Y[:1])), "test_split: .*leaves none to train with"),
+    (lambda: tb.data.ArrayDataset(X, Y, classes=2), r"expected labels in 0\.\.1, got 2"),
+    (lambda: augmentation_of("flop"), "expected flip, crop, crop:N or both"),
+]
+
+
+@pytest.mark.parametrize(("make", "words"), REFUSED)
+def test_data_that_are_refused(make: Callable[[], Any], words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        make()
+
+
+def test_augmentations_by_name() -> None:
+    assert augmentation_of("flip, crop:2") == tb.data.CropAndFlip(2, flip=True)
+    assert augmentation_of("none") is None
+
+
+def test_inputs_to_predict_from(tmp_path: Path) -> None:
+    spec = tb.TensorSpec([None, 2], tb.float32)
+    table = written(tmp_path / "t.csv", "b,other,a\n1,x,2\n3,y,4\n")
+    names, inputs = read_inputs(table, spec, ("a", "b"))
+    assert (names, inputs.tolist()) == (["0", "1"], [[2, 1], [4, 3]])
+    np.savez(tmp_path / "n.npz", a=X, b=X, y=Y)
+    assert {*read_inputs(tmp_path / "n.npz", {"a": spec, "b": spec})[1]} == {"a", "b"}
+    with pytest.raises(InvalidArgumentError, match="expected arrays x, got a, b, y"):
+        read_inputs(tmp_path / "n.npz", spec)
+    with pytest.raises(InvalidArgumentError, match=r"expected the columns of the training data \(a, c\)"):
+        read_inputs(table, spec, ("a", "c"))
