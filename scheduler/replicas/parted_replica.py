@@ -66,6 +66,11 @@ class PartedReplica:
         self._now = self._steps[number]
 
     @property
+    def held_nbytes(self) -> int:
+        """Bytes of devices' memory that the parts hold."""
+        return sum(part.held_nbytes for part in self.parts)
+
+    @property
     def own_step(self) -> PartedExecutable:
         """The selected step."""
         return self._now.executable

@@ -67,6 +67,11 @@ class Replica:
         self.own_step = executable.for_replica
 
     @property
+    def held_nbytes(self) -> int:
+        """Bytes of the device's memory that the replica holds."""
+        return self.group.partition.held_nbytes
+
+    @property
     def steps(self) -> int:
         """Number of steps that are bound."""
         return len(self._bound)

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tensorbow.data import ImageDataset, TrainingData
-from tensorbow.graph import Tensor
-from tensorbow.models import ModelOutputs, ModelSource
+from tensorbow.graph import Graph, Tensor
+from tensorbow.models import ModelOutputs, ModelSource, ModelSummary, summarize
 from tensorbow.nest import flatten, map_leaves
 from tensorbow.ops.control import placeholder
+from tensorbow.specs import TensorSpec
 
 
 class ModelInputs(NamedTuple):
@@ -55,3 +56,18 @@ def build_model(
     """Builds a model on a batch of a data set. more: see `outputs_of`."""
     inputs = data.prepared(given.inputs)
     return source.build(options, inputs, given.labels, training, classes=data.classes, **more)
+
+
+def summary_of(source: ModelSource, options: Mapping[str, Any], data: TrainingData) -> ModelSummary:
+    """Layers of a model, with shapes and operations for one example of a data set."""
+
+    def single(spec: TensorSpec) -> TensorSpec:
+        return TensorSpec((1, *(spec.shape or ())[1:]), spec.dtype)
+
+    inputs, labels = data.specs
+    graph = Graph()
+    with graph.as_default():
+        one = map_leaves(lambda _, spec: single(spec), inputs, "inputs")
+        target = None if labels is None else map_leaves(lambda _, spec: single(spec), labels, "labels")
+        given = inputs_of_specs(one, target, pictures=isinstance(data, ImageDataset))
+        return summarize([build_model(source, options, data, given, training=False).loss])

@@ -22,6 +22,7 @@ from scheduler.training.config import DEFAULT_REPLICAS, TrainingConfig
 from scheduler.training.evaluation import ACCURACY, Evaluation, Evaluator
 from scheduler.training.inference_graph import description_of, stored_inference
 from scheduler.training.launch_pace import LaunchPace
+from scheduler.training.model_inputs import summary_of
 from scheduler.training.notices import (
     LossWatch,
     dispatch_notice,
@@ -54,6 +55,7 @@ from tensorbow.devices import GpuMonitor, get_device
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import NumericsError, ResourceExhaustedError, UnimplementedError
 from tensorbow.kinds import Flag, checked, instance
+from tensorbow.models import ModelSummary
 from tensorbow.optimizers import SLOT_FORM, Schedule
 from tensorbow.training import Checkpoint, TrainingProgress
 
@@ -212,6 +214,10 @@ class Trainer:
             self._progress.line(done)
         elif notice := dispatch_notice(self.config):
             self._progress.line(notice)
+
+    def summary(self) -> ModelSummary:
+        """Layers of the model: shapes, parameters, and operations of the forward pass of one example."""
+        return summary_of(self.config.source, self.config.model_options, self._train_set)
 
     @property
     def engine(self) -> LearningEngine:

@@ -15,12 +15,13 @@ from scheduler import TrainingConfig, build_program
 from scheduler.replicas.device_plans import DevicePlans
 from scheduler.replicas.memory import planned_nbytes
 from scheduler.replicas.step_summary import calls_of, mode_of
+from scheduler.training.model_inputs import summary_of
 from scheduler.training.run_data import load_data
 from tensorbow.cli.options import MODELS_HELP, ModelCommand, add_options, checked, given_options
 from tensorbow.data import TrainingData, make_synthetic
 from tensorbow.devices import Device, get_device
 from tensorbow.graph import Graph
-from tensorbow.models import ModelSummary, summarize
+from tensorbow.models import ModelSummary
 from tensorbow.program import Executable
 from tensorbow.runtime import Explanation
 
@@ -32,11 +33,10 @@ MOST_KERNELS = 12  # kinds that are shown
 class Plans:
     """Plans compiled for one device: the step, the synchronisation (None without), and their memory.
 
-    layers: of the model, with what each computes.
+    layers: of the model, with what each computes for an example.
     """
 
     layers: ModelSummary
-
     replicas: int
     step: Executable
     central: Executable | None
@@ -114,10 +114,8 @@ def _compiled(config: TrainingConfig, device: Device, status: Status) -> Plans:
     shapes = data.batch_specs(batch)
     kept = config.results_kept
     plans = DevicePlans(program, shapes, device, config.synchronisation, config.replicas, kept)
-    with graph.as_default():
-        layers = summarize(program.fetches[:1])
     return Plans(
-        layers,
+        summary_of(config.source, config.model_options, data),
         replicas,
         plans.step,
         plans.step.for_device(0, replicas) if plans.step.shares_memory else None,

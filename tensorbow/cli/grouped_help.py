@@ -73,6 +73,7 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "tensorboard",
         "trace",
         "trace_rounds",
+        "with_summary",
         "as_json",
         "debug",
     ),

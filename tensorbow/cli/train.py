@@ -9,6 +9,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from allocators import format_nbytes
 from scheduler import Trainer, TrainingConfig, TrainingResult
 from scheduler.training import run_curves
 from scheduler.training.notices import epoch_text, ignored_options, metric_text
@@ -27,6 +28,7 @@ from tensorbow.cli.options import (
 from tensorbow.cli.signals import StopSignals
 from tensorbow.cli.tune_picture import ThroughputPicture
 from tensorbow.errors import AbortedError, FailedPreconditionError
+from tensorbow.models.summary import count
 from tensorbow.training import TrainingProgress
 
 FIXED = ", ".join(name.replace("_", " ") for name, option in RUN_OPTIONS.items() if option.fixed)
@@ -60,14 +62,21 @@ EXAMPLES = (
     show_default="off",
     help="Print the result as one line of JSON at the end.",
 )
+@click.option(
+    "--summary",
+    "with_summary",
+    is_flag=True,
+    show_default="off",
+    help="Print the model's layers before training: shapes, parameters, operations of one example.",
+)
 @click.pass_context
-def train(context: click.Context, /, config: Path | None, as_json: bool, **_: Any) -> int:
+def train(context: click.Context, /, config: Path | None, as_json: bool, with_summary: bool, **_: Any) -> int:
     """Train a model with several replicas that are averaged.
 
     Writes config.yaml, metrics.jsonl, rolling checkpoints, model.safetensors and, with tensorbow[plot],
-    curves.png to the output folder. Ctrl-C
-    ends the run within a step and saves a checkpoint and the current model; --resume auto continues from the
-    checkpoint, with the options of the original run and those given now.
+    curves.png to the output folder. Ctrl-C ends the run within a step and saves a checkpoint and the current
+    model; --resume auto continues from the checkpoint, with the options of the original run and those given
+    now.
     """
     given = given_options(context)
     resolved = resolve_options(given, config)
@@ -78,6 +87,7 @@ def train(context: click.Context, /, config: Path | None, as_json: bool, **_: An
     progress = TrainingProgress(console)
     numbered = "output" not in given and resolved.resume in (None, "auto")
     with names_as_typed(), Trainer(resolved, progress, numbered=numbered) as trainer:
+        _introduce(console, trainer, with_summary)
         with signals.calling(trainer.request_stop):
             result = trainer.train()
         folder = trainer.folder.path
@@ -93,6 +103,17 @@ def train(context: click.Context, /, config: Path | None, as_json: bool, **_: An
     if as_json:
         print(json.dumps(result.to_dict(), allow_nan=False), flush=True)
     return signals.status if result.interrupted else 0
+
+
+def _introduce(console: Console, trainer: Trainer, with_summary: bool) -> None:
+    """Prints the size of the model and of a replica, and the layers if asked for."""
+    summary = trainer.summary()
+    if with_summary:
+        console.print(str(summary), highlight=False, markup=False, emoji=False, soft_wrap=True)
+    replica = format_nbytes(trainer.engine.learners.replicas[0].held_nbytes)
+    sizes = f"{summary.parameters:,} parameters, {count(summary.flops)} flop forward per example"
+    text = f"{trainer.config.source.name}: {sizes}, {replica} per replica"
+    console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def _show(console: Console, config: TrainingConfig, result: TrainingResult, folder: Path | None) -> None:
