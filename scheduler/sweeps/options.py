@@ -59,12 +59,12 @@ class SweepOptions:
         30.0,
         "Seconds of training between two checkpoints; 0 writes one after each epoch. Each holds all members "
         "that are training.",
-        Kind("a number of at least 0", number(0).read),
+        Kind("a number from 0 to 1e9", number(0, 1e9).read),
     )
 
     def __post_init__(self) -> None:
         read_options(self)
         if not self.halving and (self.halving_factor, self.halving_epochs) != (3, 1):
             raise InvalidArgumentError(
-                "halving_factor, halving_epochs: expected with halving; add it, or leave them out"
+                "halving_factor: expected with halving, as halving_epochs; add it, or leave them out"
             )

@@ -7,8 +7,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from scheduler.sweeps.folder import BEST, ENSEMBLE
 from scheduler.sweeps.members import Member
 from scheduler.sweeps.options import SweepOptions
@@ -118,7 +116,7 @@ def sweep(
         arrays = data
     drawn = {name: _range_of(name, given) for name, given in (ranges or {}).items()}
     chosen = SweepOptions(random=random, seeds=seeds, **own)
-    shown = TrainingProgress(Console() if progress else None)
+    shown = TrainingProgress.on_standard_output() if progress else TrainingProgress()
     folder: str | PathLike[str] = default_folder(base) if output is None else output
     made = Sweep(base, grid or {}, drawn, chosen, Path(folder), resume=resume, data=arrays, say=shown.line)
     with made as running, stopped_by_interrupt(running.request_stop):

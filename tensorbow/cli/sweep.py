@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,11 @@ from tensorbow.training import TrainingProgress
 
 SWEEP_OPTIONS = options_of(SweepOptions)
 MEMBER_OPTIONS = [name for name in RUN_OPTIONS if name not in (*OF_RUNS, "model", "model_options")]
+_FLAGS = {name: option.flag for name, option in SWEEP_OPTIONS.items()} | {
+    "grid": "--grid",
+    "range": "--range",
+}
+_NAMES = re.compile(rf"^({'|'.join(_FLAGS)})\b")  # of options, where an error begins
 MOST_ROWS = 20
 
 
@@ -123,7 +129,7 @@ def sweep(
             raise OptionValueError("MODEL is missing: give it, or a --config file with 'model:' in it")
         options = SweepOptions(**own)
     except InvalidArgumentError as error:
-        raise OptionValueError(f"--{error}") from error
+        raise OptionValueError(_NAMES.sub(lambda match: _FLAGS[match.group()], str(error))) from error
     signals = context.find_object(StopSignals) or StopSignals()
     with naming_origin(given, from_file, config_file):
         folder = default_folder(base) if output is None else output
