@@ -215,6 +215,12 @@ def _hard(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
     return apply(b, hard, x)
 
 
+@rule("Swish")
+def _swish(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
+    alpha = node.attrs.get("alpha", 1.0)
+    return apply(b, lambda t: multiply(t, elementwise.sigmoid(multiply(t, alpha))), x)
+
+
 @rule("Mish")
 def _mish(b: GraphBuilder, node: OnnxNode, x: Held) -> Held:
     return apply(b, lambda t: multiply(t, elementwise.tanh(activations.softplus(t))), x)

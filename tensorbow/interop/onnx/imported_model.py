@@ -16,6 +16,7 @@ from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.graph import GraphKeys, Tensor, convert_to_tensor, get_default_graph
 from tensorbow.interop.onnx import (  # noqa: F401
     array_rules,
+    attention_rules,
     elementwise_rules,
     recurrent_rules,
     window_rules,

@@ -38,6 +38,7 @@ _WEIGHTS: dict[str, tuple[int, ...]] = {
     "LayerNormalization": (1, 2),
     "MatMul": (0, 1),
     "PRelu": (1,),
+    "RMSNormalization": (1,),
     "RNN": (1, 2, 3),
 }
 

@@ -16,7 +16,7 @@ from tensorbow.ops.arrays import expand_dims, reshape, squeeze
 from tensorbow.ops.average_pooling import avg_pool
 from tensorbow.ops.conv import conv2d
 from tensorbow.ops.depthwise import depthwise_conv2d
-from tensorbow.ops.elementwise import add, multiply, rsqrt, subtract
+from tensorbow.ops.elementwise import add, multiply, rsqrt, square, subtract
 from tensorbow.ops.nn import bias_add
 from tensorbow.ops.normalization import fused_batch_norm, layer_norm, moments
 from tensorbow.ops.pooling import max_pool
@@ -219,6 +219,15 @@ def _layer_norm(b: GraphBuilder, node: OnnxNode, x: Held, scale: Held, offset: H
         node.attrs.get("axis", -1),
     )
     return Held(None, result)
+
+
+@rule("RMSNormalization")
+def _rms_norm(b: GraphBuilder, node: OnnxNode, x: Held, scale: Held) -> Held:
+    tensor = b.tensor(x)
+    first = node.attrs.get("axis", -1) % x.rank
+    squares = reduce_mean(square(tensor), list(range(first, x.rank)), keepdims=True)
+    normal = multiply(tensor, rsqrt(add(squares, node.attrs.get("epsilon", 1e-5))))
+    return Held(None, multiply(normal, b.tensor(scale)))
 
 
 @rule("InstanceNormalization", "GroupNormalization")

@@ -122,6 +122,7 @@ MODELS = {"mlp": mlp, "lenet": lenet, "resnet": ResNet, "transformer": Transform
 WAYS = {
     "dynamo": {"dynamo": True},
     "dynamo-plain": {"dynamo": True, "optimize": False},
+    "dynamo-opset23": {"dynamo": True, "opset_version": 23},
     "script": {"dynamo": False},
     "script-training": {
         "dynamo": False,
@@ -139,6 +140,7 @@ FILES = [
     ("resnet", "script"),
     ("resnet", "script-training"),
     ("transformer", "dynamo-plain"),
+    ("transformer", "dynamo-opset23"),
     ("transformer", "script"),
     ("lstm", "dynamo"),
     ("lstm", "dynamo-plain"),
