@@ -163,6 +163,7 @@ CALLS: Mapping[str, Call] = {
             "name": "text",
             "classes": "count or none",
             "class_names": "object",
+            "feature_names": "object",
             "standardisation": "object",
         },
     ),
@@ -260,6 +261,8 @@ CALLS: Mapping[str, Call] = {
             "learning_rate_drops": "extents",
             "weight_decay": "positive",
             "epochs": "count",
+            "optimizer": "text",
+            "schedule": "text",
         },
     ),
     "Model.default_learning_rate": Call(

@@ -183,6 +183,7 @@ WITHOUT_ROW = frozenset(
         "train.SessionRunContext",
         "train.SessionRunValues",
         "train.list_variables",
+        "train.load_model",
         "train.read_graph",
     }
 )

@@ -148,7 +148,11 @@ def test_every_option_of_a_run(call: Call, tmp_path: Path, name: str) -> None:
             assert call("train", "--config", "c.yaml").line == f"tensorbow: --config c.yaml: {caught.value}\n"
 
 
-def test_the_help_of_train_has_every_option_under_its_subject_and_sound_examples(call: Call) -> None:
+def test_the_help_of_train_has_every_option_under_its_subject_and_sound_examples(
+    call: Call, tmp_path: Path
+) -> None:
+    code = "class MyModel:\n    def __init__(self, width: int):\n        self.width = width\n"
+    (tmp_path / "my_model.py").write_text(code)
     subjects = [name for names in SUBJECTS.values() for name in names]
     assert len(set(subjects)) == len(subjects)
     assert {str(parameter.name) for parameter in train.params} - {*subjects} == {"model"}
