@@ -161,6 +161,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not see `_LATER`
     from tensorbow.kernels.gpu.cuda_kernel import CudaKernel as CudaKernel
     from tensorbow.kernels.gpu.cupy_kernel import CupyKernel as CupyKernel
 
+    __version__: str
+
 # Names of upper layers, imported on first use.
 _LATER = {
     "Callback": "scheduler",
