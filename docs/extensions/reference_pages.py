@@ -29,6 +29,8 @@ MODULES = (
     "tensorbow.data",
     "tensorbow.models",
     "tensorbow.interop",
+    "tensorbow.interop.onnx",
+    "tensorbow.interop.torch",
     "tensorbow.profiler",
     "tensorbow.errors",
     "scheduler",
