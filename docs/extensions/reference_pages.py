@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,6 +30,8 @@ MODULES = (
     "tensorbow.data",
     "tensorbow.models",
     "tensorbow.interop",
+    "tensorbow.interop.onnx",
+    "tensorbow.interop.torch",
     "tensorbow.profiler",
     "tensorbow.errors",
     "scheduler",
@@ -117,31 +120,50 @@ def _module_page(module: ModuleType, seen: dict[Any, str]) -> str:
     return "\n".join(lines)
 
 
+class PageFormatter(click.HelpFormatter):
+    """Receives the help of a command as a terminal would, and keeps it as lines of reStructuredText."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        """Writes the usage as code."""
+        self.lines += ["::", "", f"    {prog} {args}", ""]
+
+    def write_heading(self, heading: str) -> None:
+        """Writes the title of a group of options."""
+        self.lines += _titled(heading, "~")
+
+    def write_paragraph(self) -> None:
+        """Ends a paragraph; `write_text` and the others do so themselves."""
+
+    def write_text(self, text: str) -> None:
+        """Writes paragraphs; those that click does not wrap, or that are indented, as code."""
+        for paragraph in inspect.cleandoc(text).split("\n\n"):
+            given = [line.rstrip() for line in paragraph.split("\n") if line.strip()]
+            if given and (given[0].strip() == "\b" or any(line.startswith("  ") for line in given)):
+                self.lines += ["::", "", *(f"    {line}" for line in given if line.strip() != "\b"), ""]
+            else:
+                self.lines += [markup(" ".join(given)), ""]
+
+    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Writes options, or examples, with their texts."""
+        for name, text in rows:
+            if text:
+                self.lines += [f"``{' '.join(name.split())}``", f"    {markup(' '.join(text.split()))}", ""]
+
+
 def _command_page() -> str:
-    """The page of the command line: each command's usage, help and options, as click has them."""
+    """The page of the command line: the help of each command."""
     lines = _titled("Command line", "=")
     lines += ["Each command has a page of help in the terminal too: ``tensorbow COMMAND --help``.", ""]
     for name, command in program.commands.items():
+        formatter = PageFormatter()
         with click.Context(command, info_name=f"tensorbow {name}") as context:
-            usage = " ".join(context.get_usage().split()).removeprefix("Usage: ")
-            lines += [*_titled(f"tensorbow {name}", "-"), "::", "", f"    {usage}", ""]
-            for paragraph in inspect.cleandoc(command.help or "").replace("\b", "").split("\n\n"):
-                text = [line.rstrip() for line in paragraph.split("\n") if line.strip()]
-                if any(line.startswith("  ") for line in text):
-                    lines += ["::", "", *(f"    {line}" for line in text), ""]
-                else:
-                    lines += [markup(" ".join(text)), ""]
-            for parameter in command.get_params(context):
-                lines += _option(parameter, context)
+            command.format_help(context, formatter)
+        lines += [*_titled(f"tensorbow {name}", "-"), *formatter.lines]
     return "\n".join(lines)
-
-
-def _option(parameter: click.Parameter, context: click.Context) -> list[str]:
-    record = parameter.get_help_record(context)
-    if record is None or not record[1]:
-        return []
-    names, text = record
-    return [f"``{' '.join(names.split())}``", f"    {markup(' '.join(text.split()))}", ""]
 
 
 def write_pages(app: Sphinx) -> None:

@@ -87,7 +87,8 @@ def main() -> None:
         "rounds": {"replicas_per_device": 2, "steps_per_launch": 1},
         "tasks": {"replicas_per_device": 3, "dispatch": "fcfs", "tau": 4},
     }.items():
-        shown = traced(**options)
+        # Of five runs the shortest, which other programs have disturbed least.
+        shown = min((traced(**options) for _ in range(5)), key=lambda found: found[-1].begin - found[0].begin)
         print(name, len(shown), "spans")
         draw(f"trace-{name}", (9.0, 1.9), 1, lambda axis, colours, shown=shown: lanes(axis, shown, colours))
 
