@@ -268,6 +268,16 @@ def lower_is_better(metric: str) -> bool:
     return metric.rpartition("_")[2] in _LOWER
 
 
+def require_figure(option: str, metric: str, known: Sequence[str]) -> None:
+    """Raises InvalidArgumentError if the metric of an option is not among the figures of evaluations."""
+    if metric not in known:
+        split, _, figure = metric.partition("_")  # val_loss is like test_loss
+        alike = [name for name in known if split and figure and name.endswith(f"_{figure}")]
+        near = alike or get_close_matches(metric, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InvalidArgumentError(f"{option}: expected one of {', '.join(known)}, got {metric!r}{hint}")
+
+
 @dataclass
 class _Watched:
     """A metric of evaluations, and its best value so far."""
@@ -282,13 +292,8 @@ class _Watched:
 
         Raises InvalidArgumentError for a metric that the record has not.
         """
-        if self.metric not in record:
-            names = [name for name, value in record.items() if isinstance(value, (int, float))]
-            near = get_close_matches(self.metric, names, 1)
-            raise InvalidArgumentError(
-                f"{self.option}: expected one of {', '.join(names)}, got {self.metric!r}"
-                + (f"; did you mean {near[0]}?" if near else "")
-            )
+        numbers = [name for name, value in record.items() if value is None or isinstance(value, (int, float))]
+        require_figure(self.option, self.metric, numbers)
         value = record[self.metric]
         if value is None or not math.isfinite(value):
             return False

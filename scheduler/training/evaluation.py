@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.training.classification_metrics import ClassificationReport, report_of
+from scheduler.training.classification_metrics import CONFUSION, ClassificationReport, report_of
 from scheduler.training.model_inputs import build_model, inputs_for
 from tensorbow.data import TrainingData
 from tensorbow.devices import Device, usable_cores
@@ -138,6 +138,12 @@ class Evaluator:
         arrays = self._dataset.made(np.arange(start, stop))
         feeds = dict(zip(self._inputs.placeholders, arrays, strict=True))
         return stop - start, self._session.run(self._fetches, feeds)
+
+    @property
+    def figures(self) -> list[str]:
+        """Names of the loss and the metrics, the further ones included."""
+        further = [name for name in self._further if name != CONFUSION]
+        return list(dict.fromkeys(["loss", *self._names, *further]))
 
     def close(self) -> None:
         """Closes the session."""

@@ -15,7 +15,14 @@ from scheduler.engine.results import RoundResults
 from scheduler.replicas.resizing import most_that_fit
 from scheduler.replicas.round_launcher import why_not_fused
 from scheduler.training.auto import FUSED, OnlineTuning, tuning_of
-from scheduler.training.callbacks import BestMetric, CallbackCaller, Callbacks, EarlyStopping, TrainingRun
+from scheduler.training.callbacks import (
+    BestMetric,
+    CallbackCaller,
+    Callbacks,
+    EarlyStopping,
+    TrainingRun,
+    require_figure,
+)
 from scheduler.training.classification_metrics import CONFUSION, ClassificationReport
 from scheduler.training.classifier_step import build_engine
 from scheduler.training.config import DEFAULT_REPLICAS, TrainingConfig
@@ -161,6 +168,7 @@ class Trainer:
             self._pace.before_run = tuning.begin_run
         threads = len(devices) * DEFAULT_REPLICAS if config.tunes else config.replicas
         self._evaluator = self._evaluator_of(self._evaluated_set, threads)
+        self._require_watched()
         self.described = description_of(config, self._train_set, self._data_name)
         self._graph_text: bytes | None = None
         if not config.source.is_ours:
@@ -177,6 +185,17 @@ class Trainer:
         self.engine.initialize()
         self._begin(self.folder.checkpoint)
         self.folder.checkpoint = None  # its arrays are copied
+
+    def _require_watched(self) -> None:
+        """Raises InvalidArgumentError for an option that watches a figure which evaluations will not have."""
+        assert self._evaluator is not None
+        config, evaluated = self.config, self._evaluator.figures
+        known = ["loss", *self.engine.program.metrics, *(f"{self._split}_{name}" for name in evaluated)]
+        known += [f"ema_{name}" for name in evaluated] if config.ema is not None else []
+        stopping = None if config.early_stopping is None else config.early_stopping[0]
+        for option, metric in (("early_stopping", stopping), ("best_metric", config.best_metric)):
+            if metric is not None:
+                require_figure(option, metric, known)
 
     def _evaluator_of(self, data: TrainingData, threads: int) -> Evaluator:
         device, options = get_device(self.config.devices[0]), self.config.model_options

@@ -11,6 +11,7 @@ import pytest
 
 from scheduler import (
     Callback,
+    EarlyStopping,
     RoundReport,
     Trainer,
     TrainingConfig,
@@ -73,6 +74,7 @@ def train(config: TrainingConfig, *callbacks: Callback) -> TrainingResult:
         return trainer.train()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("more", [{}, {"devices": ("cpu:0", "cpu:1"), "replicas_per_device": 1}], ids=str)
 def test_what_a_callback_sees(tmp_path: Path, options: Options, run: Run, more: dict[str, Any]) -> None:
     """Rounds come in order, each once; values are those of the launch's end. Training does not change."""
@@ -135,6 +137,7 @@ class Failing(Callback):
             raise ZeroDivisionError("no luck")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_failure_ends_the_run_with_a_checkpoint(
     method: str, tmp_path: Path, options: Options, run: Run
@@ -191,6 +194,7 @@ def test_states_are_in_checkpoints(tmp_path: Path, options: Options) -> None:
     assert "the checkpoint has a state of callback Watching 2, which this run has not" in lines
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stop", [8, 15])
 def test_early_stopping_and_the_best_model(
     stop: int, tmp_path: Path, options: Options, metrics: Metrics
@@ -222,6 +226,7 @@ def test_early_stopping_and_the_best_model(
     assert (again.steps, again.stop_reason) == (result.steps, whole.stop_reason)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("method", ["on_round", "on_epoch", "on_checkpoint"])
 def test_a_killed_run_goes_on_with_the_same_bits(
     method: str, tmp_path: Path, options: Options, metrics: Metrics
@@ -294,8 +299,14 @@ def test_callbacks_see_a_change_of_the_number_of_replicas(
 
 
 def test_an_unknown_metric_and_an_odd_state(tmp_path: Path, options: Options) -> None:
-    with pytest.raises(AbortedError, match=r"early_stopping: expected one of .*; did you mean test_accuracy"):
-        train(options(early_stopping="test_acuracy:3"))
+    known = "expected one of loss, accuracy, test_loss, test_accuracy, got 'test_acuracy'; did you mean"
+    with pytest.raises(InvalidArgumentError, match="got 'val_loss'; did you mean test_loss"):
+        Trainer(options(early_stopping="val_loss:3"))
+    for option, value in (("early_stopping", "test_acuracy:3"), ("best_metric", "test_acuracy")):
+        with pytest.raises(InvalidArgumentError, match=f"^{option}: {known} test_accuracy"):
+            Trainer(options(**{option: value}))
+    with pytest.raises(AbortedError, match="early_stopping: expected one of round, epoch"):
+        train(options(), EarlyStopping("test_acuracy", 3))
     for wrong in ("test_loss", "test_loss:0", "test_loss:1:2:3", "1x:2", ["test_loss"], 7):
         with pytest.raises(InvalidArgumentError, match=r"^early_stopping: expected METRIC:PATIENCE"):
             options(early_stopping=wrong)

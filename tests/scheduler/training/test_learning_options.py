@@ -24,7 +24,7 @@ Metrics = Callable[[Path], list[dict[str, Any]]]
 BATCHES = 12
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimiser_learns_at_its_default_rate(
     name: str, tmp_path: Path, run: Run, metrics: Metrics
@@ -109,6 +109,7 @@ def test_gradients_are_clipped_by_element_and_then_together() -> None:
             np.testing.assert_allclose(session.run(b), 2 * scale, rtol=1e-6)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("every", "epochs"),
     [(0.5, [0.5714, 1, 1.5714, 2, 2.5714, 3]), (2, [2, 3]), (0.75, [0.8571, 1.5714, 2.2857, 3])],
