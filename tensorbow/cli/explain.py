@@ -18,7 +18,7 @@ from scheduler.replicas.step_summary import calls_of, mode_of
 from scheduler.training.model_inputs import summary_of
 from scheduler.training.run_data import load_data
 from tensorbow.cli.options import MODELS_HELP, ModelCommand, add_options, checked, given_options
-from tensorbow.data import TrainingData, make_synthetic
+from tensorbow.data import SEQUENCES, TrainingData, make_synthetic
 from tensorbow.devices import Device, get_device
 from tensorbow.graph import Graph
 from tensorbow.models import ModelSummary
@@ -93,7 +93,7 @@ def explain(context: click.Context, /, full: bool, **_: Any) -> None:
 def _compiled(config: TrainingConfig, device: Device, status: Status) -> Plans:
     """Compiles the plans of one device, and computes their memory as the check before training does."""
     data: TrainingData
-    if config.data is not None:
+    if config.data is not None or config.dataset in SEQUENCES:
         data = load_data(config).train
     else:
         height, width, channels = PICTURES.get(str(config.dataset), (28, 28, 1))

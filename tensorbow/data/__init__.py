@@ -31,7 +31,14 @@ from tensorbow.data.pipeline import Dataset
 from tensorbow.data.prediction_inputs import read_pictures
 from tensorbow.data.prefetch import Batch, Prefetcher
 from tensorbow.data.prefetch_slots import Claim, SlotRing
-from tensorbow.data.registry import DATASETS, DEFAULT_DATASET, WITHOUT_FILES, load, register_dataset
+from tensorbow.data.registry import (
+    DATASETS,
+    DEFAULT_DATASET,
+    SEQUENCES,
+    WITHOUT_FILES,
+    load,
+    register_dataset,
+)
 from tensorbow.data.resize import resize_bilinear
 from tensorbow.data.splits import DataSplits, splits_of
 from tensorbow.data.synthetic import load_synthetic, make_synthetic
@@ -40,6 +47,7 @@ __all__ = [
     "DATASETS",
     "DATA_DIR_VARIABLE",
     "DEFAULT_DATASET",
+    "SEQUENCES",
     "WITHOUT_FILES",
     "ArrayDataset",
     "ArrayRows",

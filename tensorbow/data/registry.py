@@ -30,6 +30,9 @@ DATASETS: dict[str, Loader] = {
 WITHOUT_FILES = frozenset({"digits", "synthetic", "text"})
 """Data sets that read no files of a data folder."""
 
+SEQUENCES = frozenset({"text"})
+"""Data sets of sequences of symbols; all others have pictures."""
+
 
 @checked
 def register_dataset(name: Text, loader: Function) -> None:

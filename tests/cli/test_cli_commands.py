@@ -165,9 +165,12 @@ def test_devices(call: Call) -> None:
     assert rows[0]["kind"] == "cpu"
 
 
-@pytest.mark.parametrize("model", ["logreg", "lenet"])
-def test_explain(call: Call, model: str) -> None:
-    ended = call("explain", model, "--staleness", 1, "--batch-size", 4, "--full")
+OF_SYMBOLS = ("transformer-tiny", "--model.width", 8, "--model.depth", 1)
+
+
+@pytest.mark.parametrize("model", [("logreg",), ("lenet",), OF_SYMBOLS], ids=lambda model: model[0])
+def test_explain(call: Call, model: tuple[object, ...]) -> None:
+    ended = call("explain", *model, "--staleness", 1, "--batch-size", 4, "--full")
     assert ended.status == 0
     for part in ("segment gradient", "segment update", "bytes at peak", "the synchronisation of 2 replicas"):
         assert part in ended.out
