@@ -41,6 +41,14 @@ _WEIGHTS: dict[str, tuple[int, ...]] = {
     "RMSNormalization": (1,),
     "RNN": (1, 2, 3),
 }
+# Inputs of nodes that are settings of the op, by position.
+_SETTINGS: dict[str, tuple[int, ...]] = {
+    "Clip": (1, 2),
+    "Dropout": (1,),
+    "OneHot": (2,),
+    "Pad": (2,),
+    "Range": (0, 1, 2),
+}
 
 
 @dataclass(frozen=True)
@@ -262,6 +270,7 @@ def _weights(
     factors: set[str] = set()
     statistics: set[str] = set()
     used = {name for node in nodes for name in node.inputs}
+    used -= {node.inputs[i] for node in nodes for i in _SETTINGS.get(node.op, ()) if i < len(node.inputs)}
     for node in nodes:
         own = [node.inputs[i] for i in _WEIGHTS.get(node.op, ()) if i < len(node.inputs)]
         weighty.update(own)
