@@ -231,7 +231,7 @@ class Replicator:
             array, which each step gets again. Or a `DatasetBatches`, for all replicas or, with PER_REPLICA
             and an order of its own for each, for one; the step gets images and labels. A `tb.data.Dataset` of
             `from_tensor_slices` that is batched, with any of shuffle, shard, take, skip, repeat, is kept on
-            devices too: up to three arrays, the same ones for all replicas.
+            devices too: up to eight arrays, the same ones for all replicas.
         input_split_fn: (nest, num_replicas) -> a nest per replica; default: splits the leading axis.
         smaller_batch: for a batch of fewer examples than the first, as the last one of an epoch: `error`,
             `drop` it with those of the other replicas, `pad` it with its own examples from the first on, or

@@ -57,14 +57,13 @@ def metric_text(name: str, value: float) -> str:
     return f"{value:7.2%}" if name.endswith(ACCURACY) else loss_text(value)
 
 
-def epoch_line(config: TrainingConfig, tally: Tally, epoch: float, test_loss: float, split: str) -> str:
+def epoch_line(config: TrainingConfig, tally: Tally, epoch: float, split: str) -> str:
     """Line with the figures of an epoch; images/s are those of this epoch alone. split: the evaluated one."""
     mean = " (mean)" if config.sync == "none" and config.replicas > 1 else ""
     ema = "" if tally.ema_accuracy is None else f"  ema accuracy {tally.ema_accuracy:7.2%}"
     figures = {
         "loss": tally.loss,
         **tally.metrics,
-        f"{split} loss": test_loss,
         **{f"{split} {name}": value for name, value in tally.test_metrics.items()},
     }
     texts = [f"{name} {metric_text(name, value)}" for name, value in figures.items()]

@@ -71,7 +71,7 @@ class Tally:
     epoch_sums: of each metric over the examples of the epoch, by name.
     test_accuracy: of z on the evaluated split; without averaging the mean of test_accuracies, one per
         replica; None for a model without accuracy.
-    test_metrics: all metrics on the evaluated split, by name.
+    test_metrics: loss and metrics on the evaluated split, by name.
     best: round with the best test accuracy so far, among equals with the lowest test loss; best_accuracy and
         best_loss are its values. None before the first evaluation, and in checkpoints of older versions.
     sound: last round with a checkpoint from which training continued well: up to the next checkpoint all
@@ -162,6 +162,13 @@ class Tally:
         """Images per second of training, over the current epoch so far."""
         return self.epoch_images / self.epoch_seconds if self.epoch_seconds else 0.0
 
+    def to_metadata(self) -> dict[str, Any]:
+        """The tally as JSON values, with None for metrics that are not finite."""
+        values = asdict(self)
+        for name in ("epoch_sums", "test_metrics"):
+            values[name] = {key: finite_or_none(value) for key, value in values[name].items()}
+        return values
+
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> Tally:
         """Reads the tally from a checkpoint's metadata. Raises DataLossError for an invalid value."""
@@ -171,8 +178,11 @@ class Tally:
             if annotation.startswith("dict"):
                 value = _of_older_version(each.name, metadata) if value is None else value
                 sound = isinstance(value, dict) and all(
-                    isinstance(name, str) and type(item) in (int, float) for name, item in value.items()
+                    isinstance(name, str) and (item is None or type(item) in (int, float))
+                    for name, item in value.items()
                 )
+                if sound:
+                    value = {name: math.nan if item is None else item for name, item in value.items()}
             elif annotation.startswith("list"):
                 sound = isinstance(value, list) and all(_can_be(item, annotation) for item in value)
             else:

@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from bisect import bisect_right
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, Any, TypeAlias
 
 from scheduler.batches.sources import DatasetBatches
@@ -502,7 +502,7 @@ class Trainer:
                 f"learning rate ({self.schedule(max(0, tally.round - 1)):g}), mu or staleness"
             )
         tally.test_accuracy, tally.evaluated_at = accuracy, tally.round
-        tally.test_metrics = dict(found.metrics)
+        tally.test_metrics = {"loss": loss, **found.metrics}
         self._test_loss = loss
         if config.sync == "none" and accuracy is not None:
             tally.test_accuracies = [result.metrics[ACCURACY] for result in results]
@@ -510,18 +510,18 @@ class Trainer:
         reached = target is not None and accuracy is not None and accuracy >= target
         if reached and tally.seconds_to_target is None:
             tally.seconds_to_target = tally.seconds
-        self._record(loss, average)
+        self._record(average)
 
-    def _record(self, test_loss: float, ema: Evaluation | None) -> None:
+    def _record(self, ema: Evaluation | None) -> None:
         tally, epoch = self._tally, self._epoch
         rate = self.schedule(max(0, tally.round - 1))
-        record = metrics_record(self.engine, tally, epoch, test_loss, ema, rate, self._split)
+        record = metrics_record(self.engine, tally, epoch, ema, rate, self._split)
         if self._monitor is not None and (figures := self._monitor.take()):
             record["devices"] = figures
         for warning in self.folder.record(record):
             self._progress.line(warning)
         self.run.history.append(record)
-        self._progress.line(epoch_line(self.config, tally, epoch, test_loss, self._split))
+        self._progress.line(epoch_line(self.config, tally, epoch, self._split))
         self._follow_run()
         with self._callbacks.reading(self.engine):
             self._callbacks.epoch(record)
@@ -544,7 +544,7 @@ class Trainer:
             elif self._test_loss is not None:
                 tally.mark_best(self._test_loss, is_there=self.folder.holds(tally.best))
         self._trained = self._test_loss = None
-        metadata = {**asdict(tally), **SLOT_FORM, **self._facts}
+        metadata = {**tally.to_metadata(), **SLOT_FORM, **self._facts}
         if self._tuning is not None:
             metadata["tuning"] = self._tuning.checkpoint()
         if states := self._callbacks.states():

@@ -85,7 +85,7 @@ def _read_parquet(path: Path) -> dict[str, Array]:
 
 
 def table_dataset(columns: Mapping[str, Array], target: str | None, name: str) -> ArrayDataset:
-    """Features float32 [rows, columns], and the target: classes int64 [rows], or float32 [rows, 1].
+    """Features float32 [rows, columns], and the target: classes int64 [rows], or float32 [rows].
 
     A target of texts, or of a few whole numbers from 0, has classes; any other is to be regressed. Mean and
     standard deviation are set by `standardised_by`. Raises InvalidArgumentError for a target that is not
@@ -160,7 +160,7 @@ def _target_of(column: Array) -> tuple[Array, Sequence[str]]:
         return labels.astype(np.int64).reshape(-1), [str(name) for name in names]
     if (column == np.floor(column)).all() and column.min() >= 0 and column.max() < _MOST_CLASSES:
         return column.astype(np.int64), ()
-    return column.astype(np.float32)[:, np.newaxis], ()
+    return column.astype(np.float32), ()
 
 
 def standardisation_of(inputs: Array) -> tuple[Array, Array]:

@@ -69,7 +69,7 @@ def test_targets_of_a_table(tmp_path: Path) -> None:
     table = written(tmp_path / "t.csv", "a,price,n\n1,2.5,0\n2,3.5,1\n3,1.25,2\n4,0,1\n5,1,0\n")
     regression = splits(table, target="price").train
     assert regression.classes is None
-    assert regression.specs[1] == tb.TensorSpec([None, 1], tb.float32)
+    assert regression.specs[1] == tb.TensorSpec([None], tb.float32)
     assert splits(table, target="n").train.classes == 3
 
 

@@ -137,7 +137,7 @@ def test_a_file_has_the_position_in_the_pipelines(tmp_path):
 
 def test_what_devices_do_not_keep():
     """More arrays than there are places for, others for each replica, and smaller batches with own steps."""
-    many = tb.data.Dataset.from_tensor_slices((X, Y, X, X))
+    many = tb.data.Dataset.from_tensor_slices((X, Y, *[X] * 7))
     copies = [tb.data.Dataset.from_tensor_slices((X.copy(), Y)) for _ in range(2)]
     swapped = X[:, ::-1].astype(">f4")
     for input_fn, options in (

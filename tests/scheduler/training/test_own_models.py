@@ -116,7 +116,7 @@ def test_arrays_give_the_same_native_bits_on_the_host_and_on_devices(
 def test_several_inputs_and_a_nest_of_outputs(tmp_path: Path) -> None:
     inputs = {"x": X.astype(np.float16), "code": RNG.integers(0, 4, 120).astype(np.int16)}
     result = trained(mixture, (inputs, (X[:, 0] > 0).astype(np.uint8)), output=str(tmp_path))
-    assert result.metrics == {}
+    assert result.metrics.keys() == {"test_loss"}
     with TrainedModel(tmp_path) as model:
         found = model.predict({"code": inputs["code"][:5], "x": X[:5]})
         assert (found["logits"].shape, found["best"].shape) == ((5, 2), (5,))
@@ -144,7 +144,7 @@ def test_more_inputs_than_devices_keep_and_no_labels(tmp_path: Path) -> None:
 
 def test_a_validation_split_is_evaluated_and_the_test_split_at_the_end(tmp_path: Path) -> None:
     result = trained(Regression(4), (X, Y), validation_split=0.25, output=str(tmp_path))
-    assert {"validation_r2", "test_loss", "test_r2"} == result.metrics.keys()
+    assert {"validation_loss", "validation_r2", "test_loss", "test_r2"} == result.metrics.keys()
     record = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
     assert "validation_loss" in record
     assert "test_loss" not in record
@@ -207,7 +207,7 @@ def made(tmp_path: Path) -> Callable[..., TrainingConfig]:
 
 def test_independent_replicas_are_evaluated_by_their_means(tmp_path: Path) -> None:
     result = trained(Regression, REGRESSION, sync="none", output=str(tmp_path))
-    assert result.metrics.keys() == {"test_r2"}
+    assert result.metrics.keys() == {"test_loss", "test_r2"}
     with Ensemble(tmp_path) as ensemble:
         members = [TrainedModel(tmp_path, replica=index) for index in (0, 1)]
         mean = sum(member.predict(X[:5]) for member in members) / 2
@@ -216,6 +216,18 @@ def test_independent_replicas_are_evaluated_by_their_means(tmp_path: Path) -> No
         assert ensemble.predict(X[:5]) == pytest.approx(mean, rel=1e-6)
         with pytest.raises(UnimplementedError, match="predicts no classes"):
             ensemble.evaluate(tb.data.ArrayDataset(X, Y))
+
+
+def test_a_metric_that_is_not_finite_ends_no_run(tmp_path: Path) -> None:
+    def model(inputs: Any, labels: Any, training: bool) -> Any:
+        loss = tb.reduce_mean(tb.square(tb.layers.dense(inputs, 1) - labels))
+        return loss, None, {"odd": loss / tb.constant(0.0)}
+
+    trained(model, REGRESSION, output=str(tmp_path), epochs=1)
+    result = trained(model, REGRESSION, output=str(tmp_path), epochs=2, resume="auto")
+    assert result.epochs == 2
+    assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])["odd"] is None
+    assert result.to_dict()["metrics"]["test_odd"] is None
 
 
 def test_the_zoo_on_features_with_weights_of_classes(tmp_path: Path) -> None:
