@@ -29,6 +29,7 @@ from tensorbow.specs import Array
 
 LOSS = "loss"
 LAUNCH_S = 1.0  # seconds of a launch, after which a request to stop is heard
+KEPT_SEEDS = 32  # whose initial values are kept for further members
 TIMED_ROUNDS = 3  # the first ones prepare what later ones use
 Values = dict[str, Array]
 OwnState = dict[str, list[list[Any]]]
@@ -164,6 +165,8 @@ class MemberPool:
     def _initial_values(self, config: TrainingConfig) -> Values:
         values = self._initial.get(config.seed)
         if values is None:
+            while len(self._initial) >= KEPT_SEEDS:
+                del self._initial[next(iter(self._initial))]
             program, _ = build_step(config, self._dataset, 1.0)
             values = self._initial[config.seed] = program.initial_values()
         return values
