@@ -47,6 +47,7 @@ class Model:
         np.testing.assert_allclose(y, (expected * rows(count)).sum(1), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:session. one step has been compiled for:UserWarning")
 def test_many_batch_sizes_take_the_memory_of_the_largest(device: CpuDevice, reference_kernels: None) -> None:
     model = Model()
     with tb.Session(device=device) as session:
