@@ -25,12 +25,10 @@ from tensorbow.kinds import (
     shown,
     whole,
 )
-from tensorbow.models.model_outputs import ModelOutputs
+from tensorbow.models.model_outputs import ModelOutputs, outputs_of_logits
 from tensorbow.ops.arrays import reshape
 from tensorbow.ops.elementwise import equal, multiply
-from tensorbow.ops.indexing import gather, one_hot
 from tensorbow.ops.losses import (
-    softmax_cross_entropy_with_logits,
     sparse_softmax_cross_entropy_with_logits,
 )
 from tensorbow.ops.reductions import argmax, reduce_mean, reduce_sum
@@ -135,19 +133,8 @@ class Model(ABC):
                 f"model {self.name} is a classifier: expected data of one input, and labels int64 [batch] in "
                 f"0..classes-1, got inputs {shown(inputs)} and labels {shown(labels)}"
             )
-        logits, labels = self.logits(inputs, classes, training), cast(labels, int64)
-        if label_smoothing:
-            spread = label_smoothing / classes
-            targets = one_hot(labels, classes, 1 - label_smoothing + spread, spread)
-            losses = softmax_cross_entropy_with_logits(labels=targets, logits=logits)
-        else:
-            losses = sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-        if class_weights is not None:
-            losses = multiply(losses, gather(class_weights, labels))
-        right = equal(argmax(logits, -1, output_type=int64), labels)
-        return ModelOutputs(
-            reduce_mean(losses), logits, {"accuracy": reduce_mean(cast(right, float32), name="accuracy")}
-        )
+        logits = self.logits(inputs, classes, training)
+        return outputs_of_logits(logits, labels, classes, class_weights, label_smoothing)
 
     @checked
     def heads(self, images: AsTensor, labels: AsTensor, classes: Classes, training: Flag = False) -> Heads:

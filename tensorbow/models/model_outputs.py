@@ -11,8 +11,12 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor
 from tensorbow.kinds import shown
 from tensorbow.nest import flatten
+from tensorbow.ops.elementwise import equal, multiply
+from tensorbow.ops.indexing import gather, one_hot
+from tensorbow.ops.losses import softmax_cross_entropy_with_logits, sparse_softmax_cross_entropy_with_logits
+from tensorbow.ops.reductions import argmax, reduce_mean
 from tensorbow.ops.selection import cast
-from tensorbow.specs import float32
+from tensorbow.specs import float32, int64
 from tensorbow.user_code import called_by_name
 
 _FORMS = "(loss, outputs, metrics), where metrics may be missing, or a dictionary with these keys"
@@ -70,6 +74,31 @@ def outputs_of(
         if leaf is not None and not isinstance(leaf, Tensor):
             raise InvalidArgumentError(f"{name}: expected outputs to be tensors, got {shown(leaf)}")
     return ModelOutputs(found.loss, found.outputs, _checked_metrics(found.metrics, name))
+
+
+def outputs_of_logits(
+    logits: Tensor,
+    labels: Tensor,
+    classes: int,
+    class_weights: Tensor | None = None,
+    label_smoothing: float = 0.0,
+) -> ModelOutputs:
+    """Outputs of a classifier: the mean cross-entropy as loss, and the metric accuracy.
+
+    logits: [..., classes]; labels: integers [...]. class_weights and label_smoothing as in `Model.__call__`.
+    """
+    labels = cast(labels, int64)
+    if label_smoothing:
+        spread = label_smoothing / classes
+        targets = one_hot(labels, classes, 1 - label_smoothing + spread, spread)
+        losses = softmax_cross_entropy_with_logits(labels=targets, logits=logits)
+    else:
+        losses = sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    if class_weights is not None:
+        losses = multiply(losses, gather(class_weights, labels))
+    right = equal(argmax(logits, -1, output_type=int64), labels)
+    accuracy = reduce_mean(cast(right, float32), name="accuracy")
+    return ModelOutputs(reduce_mean(losses), logits, {"accuracy": accuracy})
 
 
 def _outputs_in(result: Any, name: str) -> ModelOutputs:

@@ -9,12 +9,11 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor
 from tensorbow.interop.onnx.imported_model import load
 from tensorbow.kinds import AsPath, Names, checked
-from tensorbow.models import ModelOutputs
-from tensorbow.ops.elementwise import equal, square, subtract
-from tensorbow.ops.losses import sparse_softmax_cross_entropy_with_logits
-from tensorbow.ops.reductions import argmax, reduce_mean
-from tensorbow.ops.selection import cast
-from tensorbow.specs import compatible, float32
+from tensorbow.models.model_outputs import ModelOutputs, outputs_of_logits
+from tensorbow.ops.arrays import squeeze
+from tensorbow.ops.elementwise import square, subtract
+from tensorbow.ops.reductions import reduce_mean
+from tensorbow.specs import compatible
 
 
 class OnnxClassifier:
@@ -29,16 +28,21 @@ class OnnxClassifier:
         self.model = load(file, frozen=frozen)
         self._channels_first = load(file, data_format="NHWC", frozen=frozen)
 
-    def __call__(self, inputs: Any, labels: Any, training: bool) -> ModelOutputs:
-        """Cross-entropy and accuracy of logits `[batch, classes]`, or the mean squared error of float labels.
+    def __call__(
+        self,
+        inputs: Any,
+        labels: Any,
+        training: bool,
+        class_weights: Tensor | None = None,
+        label_smoothing: float = 0.0,
+    ) -> ModelOutputs:
+        """Cross-entropy and accuracy of logits `[..., classes]`, or the mean squared error of float labels.
 
-        inputs: a tensor, or several in a tuple or by name. Raises InvalidArgumentError for an output that
-        does not fit the labels, and the errors of `OnnxModel`.
+        inputs: a tensor, or several in a tuple or by name. class_weights, label_smoothing: of cross-entropy.
+        Raises InvalidArgumentError for an output that does not fit the labels, and the errors of `OnnxModel`.
         """
-        parts = (
-            inputs if isinstance(inputs, (list, tuple)) else () if isinstance(inputs, Mapping) else [inputs]
-        )
         named = inputs if isinstance(inputs, Mapping) else {}
+        parts = inputs if isinstance(inputs, (list, tuple)) else [] if named else [inputs]
         given = {**dict(zip(self.model.inputs, parts, strict=False)), **named}
         as_in_file = all(
             compatible(tensor.spec.shape, self.model.inputs[name].shape)
@@ -49,16 +53,16 @@ class OnnxClassifier:
         outputs = model(*parts, training=training, **named)
         first = next(iter(outputs.values())) if isinstance(outputs, Mapping) else outputs
         if not isinstance(labels, Tensor):
-            raise InvalidArgumentError(
-                f"{self.model.name}: expected labels to be one tensor, got {labels!r:.60}"
-            )
+            raise InvalidArgumentError(f"{model.name}: expected labels to be one tensor, got {labels!r:.60}")
+        rank, dims = labels.shape.ndims, first.shape.as_list()
         if labels.dtype.is_floating:
+            if rank == len(dims) - 1 and dims[-1] == 1:
+                first = squeeze(first, [-1])
             return ModelOutputs(reduce_mean(square(subtract(first, labels))), first)
-        if first.shape.ndims != 2:
+        classes = dims[-1] if dims else None
+        if classes is None or rank != len(dims) - 1:
             raise InvalidArgumentError(
-                f"{self.model.name}: expected the output {self.model.outputs[0]} to be [batch, classes] for "
-                f"integer labels, got {first.spec}"
+                f"{model.name}: expected the output {model.outputs[0]} to be [..., classes] for integer "
+                f"labels {labels.spec}, got {first.spec}"
             )
-        loss = reduce_mean(sparse_softmax_cross_entropy_with_logits(labels=labels, logits=first))
-        right = equal(argmax(first, 1, output_type=labels.dtype), labels)
-        return ModelOutputs(loss, first, {"accuracy": reduce_mean(cast(right, float32))})
+        return outputs_of_logits(first, labels, classes, class_weights, label_smoothing)
