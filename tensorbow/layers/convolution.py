@@ -1,11 +1,12 @@
-"""Convolutions of sequences, and of each channel of images alone."""
+"""Convolutions of images and sequences, and pooling."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor
-from tensorbow.kinds import Flag, Name, Positive, checked, one_of
+from tensorbow.kinds import Flag, Function, Name, Positive, checked, one_of
 from tensorbow.layers.building import (
     FORMATS,
     Activation,
@@ -19,20 +20,134 @@ from tensorbow.layers.building import (
 )
 from tensorbow.ops.arrays import expand_dims, squeeze
 from tensorbow.ops.average_pooling import avg_pool2d
-from tensorbow.ops.conv import conv2d
-from tensorbow.ops.conv1d import conv1d as convolve
+from tensorbow.ops.broadcasting import shape
+from tensorbow.ops.conv import conv2d as convolve
+from tensorbow.ops.conv import conv2d_transpose as transposed_convolve
+from tensorbow.ops.conv1d import conv1d as convolve_steps
 from tensorbow.ops.depthwise import depthwise_conv2d as convolve_channels
 from tensorbow.ops.pooling import max_pool2d
-from tensorbow.ops.slicing import pad
+from tensorbow.ops.slicing import pad, strided_slice
 from tensorbow.variable_scope import Reuse, Start, get_variable
 
 __all__ = [
     "average_pooling1d",
+    "average_pooling2d",
     "conv1d",
+    "conv2d",
+    "conv2d_transpose",
     "depthwise_conv2d",
     "max_pooling1d",
+    "max_pooling2d",
     "separable_conv2d",
 ]
+
+
+@checked
+def conv2d(
+    inputs: Any,
+    filters: Positive,
+    kernel_size: Pair,
+    strides: Pair = 1,
+    padding: Padding = "valid",
+    data_format: Format = "channels_last",
+    dilation_rate: Pair = 1,
+    *,
+    groups: Positive = 1,
+    activation: Activation = None,
+    use_bias: Flag = True,
+    kernel_initializer: Start | None = None,
+    bias_initializer: Start = "zeros",
+    kernel_regularizer: Function | None = None,
+    bias_regularizer: Function | None = None,
+    trainable: Flag = True,
+    name: Name = None,
+    reuse: Reuse | None = None,
+) -> Tensor:
+    """Convolution of images `[batch, height, width, channels]`, or channels_first, plus a bias.
+
+    dilation_rate: distance of a window's elements (Yu and Koltun, 2016). groups: channels and filters are cut
+    into as many parts, each convolved alone (Krizhevsky et al., 2012).
+    Raises InvalidArgumentError if the number of channels is unknown, or groups do not divide it or filters.
+    """
+    images = convert_to_tensor(inputs)
+    layout = FORMATS[data_format]
+    channels = known_extent("conv2d", images, -1 if layout == "NHWC" else 1)
+    if channels % groups or filters % groups:
+        raise InvalidArgumentError(
+            f"conv2d: expected groups that divide {channels} channels and {filters} filters, got {groups}"
+        )
+    height, width = read_pair(kernel_size)
+    steps, rates = [*read_pair(strides)], [*read_pair(dilation_rate)]
+    if layout == "NCHW":
+        steps, rates = [1, 1, *steps], [1, 1, *rates]
+    with images.graph.as_default(), layer_scope(name, "conv2d", reuse):
+        shape = [height, width, channels // groups, filters]
+        kernel = get_variable(
+            "kernel", shape, images.dtype, kernel_initializer, kernel_regularizer, trainable=trainable
+        )
+        result = convolve(images, kernel, steps, padding.upper(), data_format=layout, dilations=rates)
+        if use_bias:
+            result = biased(
+                result, filters, bias_initializer, trainable, layout, regularizer=bias_regularizer
+            )
+        return result if activation is None else activation(result)
+
+
+@checked
+def conv2d_transpose(
+    inputs: Any,
+    filters: Positive,
+    kernel_size: Pair,
+    strides: Pair = 1,
+    padding: Padding = "valid",
+    data_format: Format = "channels_last",
+    activation: Activation = None,
+    use_bias: Flag = True,
+    kernel_initializer: Start | None = None,
+    bias_initializer: Start = "zeros",
+    *,
+    kernel_regularizer: Function | None = None,
+    bias_regularizer: Function | None = None,
+    trainable: Flag = True,
+    name: Name = None,
+    reuse: Reuse | None = None,
+) -> Tensor:
+    """Transposed convolution of images `[batch, height, width, channels]`, or channels_first, plus a bias.
+
+    Height and width are multiplied by the strides; with padding `valid` the kernel's size minus the stride is
+    added, if positive. The kernel is `[height, width, filters, channels]`.
+    Raises InvalidArgumentError if the height, the width or the number of channels is unknown.
+    """
+    images = convert_to_tensor(inputs)
+    layout = FORMATS[data_format]
+    last = layout == "NHWC"
+    channels = known_extent("conv2d_transpose", images, -1 if last else 1)
+    size, steps = read_pair(kernel_size), read_pair(strides)
+    sides = [
+        known_extent("conv2d_transpose", images, axis) * step + (padding == "valid") * max(extent - step, 0)
+        for axis, extent, step in zip((1, 2) if last else (2, 3), size, steps, strict=True)
+    ]
+    with images.graph.as_default(), layer_scope(name, "conv2d_transpose", reuse):
+        extents = [*size, filters, channels]
+        kernel = get_variable(
+            "kernel", extents, images.dtype, kernel_initializer, kernel_regularizer, trainable=trainable
+        )
+        batch = images.shape[0]
+        rest = [*sides, filters] if last else [filters, *sides]
+        result = transposed_convolve(
+            images,
+            kernel,
+            [strided_slice(shape(images), 0) if batch is None else batch, *rest],
+            [*steps] if last else [1, 1, *steps],
+            padding.upper(),
+            layout,
+        )
+        result.set_shape([batch, *rest])
+        if use_bias:
+            result = biased(
+                result, filters, bias_initializer, trainable, layout, regularizer=bias_regularizer
+            )
+        return result if activation is None else activation(result)
 
 
 @checked
@@ -69,7 +184,7 @@ def conv1d(
             sequences = pad(sequences, [[0, 0], before, [0, 0]] if last else [[0, 0], [0, 0], before])
         how = "SAME" if padding == "same" else "VALID"
         format_of_op = "NWC" if last else "NCW"
-        result = convolve(sequences, kernel, strides, how, format_of_op, dilation_rate)
+        result = convolve_steps(sequences, kernel, strides, how, format_of_op, dilation_rate)
         if use_bias:
             rows = expand_dims(result, 1 if last else 2)
             result = squeeze(biased(rows, filters, bias_initializer, trainable, layout), 1 if last else 2)
@@ -149,7 +264,7 @@ def separable_conv2d(
         mixing = get_variable(
             "pointwise_kernel", shape, images.dtype, pointwise_initializer, trainable=trainable
         )
-        result = conv2d(hidden, mixing, 1, "VALID", data_format=layout)
+        result = convolve(hidden, mixing, 1, "VALID", data_format=layout)
         if use_bias:
             result = biased(result, filters, bias_initializer, trainable, layout)
         return result if activation is None else activation(result)
@@ -210,3 +325,37 @@ def _pooled(
     images = expand_dims(inputs, axis)
     pooled = pool(images, (1, size), (1, strides), padding.upper(), FORMATS[data_format], name)
     return squeeze(pooled, axis)
+
+
+@checked
+def max_pooling2d(
+    inputs: Any,
+    pool_size: Pair,
+    strides: Pair,
+    padding: Padding = "valid",
+    data_format: Format = "channels_last",
+    name: Name = None,
+) -> Tensor:
+    """The maximum of each window of images `[batch, height, width, channels]`, or channels_first.
+
+    pool_size and strides: an integer, or (height, width). Raises the errors of `tb.nn.max_pool2d`.
+    """
+    layout = FORMATS[data_format]
+    return max_pool2d(inputs, pool_size, strides, padding.upper(), layout, name)
+
+
+@checked
+def average_pooling2d(
+    inputs: Any,
+    pool_size: Pair,
+    strides: Pair,
+    padding: Padding = "valid",
+    data_format: Format = "channels_last",
+    name: Name = None,
+) -> Tensor:
+    """The mean of each window of images `[batch, height, width, channels]`, or channels_first.
+
+    pool_size and strides: an integer, or (height, width). Raises the errors of `tb.nn.avg_pool2d`.
+    """
+    layout = FORMATS[data_format]
+    return avg_pool2d(inputs, pool_size, strides, padding.upper(), layout, name)

@@ -24,7 +24,7 @@ class VisionTransformer(Model):
     """Transformer over the patches of a picture, and a class token that sees all."""
 
     name = "vit-tiny"
-    defaults = Defaults(learning_rate=4e-4, epochs=15, optimizer="adam", schedule="cosine")
+    defaults = Defaults(learning_rate=2e-4, epochs=15, optimizer="adam", schedule="cosine")
 
     @checked
     def __init__(

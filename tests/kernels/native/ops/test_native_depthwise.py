@@ -43,6 +43,7 @@ def test_native_depthwise_samples(sample):
     assert_sample(sample)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("images", "filters", "stride", "rate", "padding"), CASES, ids=str)
 @pytest.mark.parametrize("target", [*TARGETS])
 def test_native_depthwise(images, filters, stride, rate, padding, target):
