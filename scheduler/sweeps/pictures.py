@@ -117,9 +117,9 @@ def _draw_curves(
             axes.set_yscale("log")
         axes.set_xlabel("epoch")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        bands = "; bands: range of the seeds" if len(members) > len(ordered) else ""
-        axes.set_ylabel(f"{measure} on validation data (median{bands})")
-        axes.set_title(title)
+        bands = ", bands: range of the seeds" if len(members) > len(ordered) else ""
+        axes.set_ylabel(f"{measure} on validation data")
+        axes.set_title(f"{title}\nlines: median of each configuration{bands}")
         figure.legend(loc="outside lower center", ncols=1)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from tensorbow.devices import Access, StreamGroup
 from tensorbow.devices.cuda_runtime import CopyKind, CudaError
 from tensorbow.devices.gpu import PeerArray
-from tensorbow.errors import InternalError, InvalidArgumentError, ResourceExhaustedError, TensorBowError
+from tensorbow.errors import InternalError, ResourceExhaustedError, TensorBowError
 from tensorbow.graph import KernelCall, blame
 from tensorbow.kernels.gpu.launches import launches_of
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall
@@ -141,9 +141,8 @@ class GpuPlan(BoundPlan):
             scalars = {key: value for key, value in state.items() if key != "status"}
             self._state.send(scalars, self.bases, only_changes=True)
             if "status" in state:
-                if state["status"]:
-                    raise InvalidArgumentError(f"status: the host can only clear it, got {state['status']!r}")
-                self._runtime.fill(self._status, 0, 8, self.stream)
+                byte = int(bool(state["status"]))  # of each of its eight: any other than 0 sets it
+                self._runtime.fill(self._status, byte, 8, self.stream)
 
     def copy_out(self, ref: Ref, target: Array) -> None:
         """Enqueues a copy to pinned memory, or to the other GPU that a mailbox is on."""
