@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tensorbow.data.registry as registry
+from tensorbow.data import make_synthetic
+
 Call = Callable[..., Any]
 MODEL = """
 import tensorbow as tb
@@ -112,3 +115,25 @@ def test_what_is_refused_in_one_line(
     ended = call(*words)
     assert text in ended.line
     assert ended.status == status
+
+
+@pytest.mark.usefixtures("reference_kernels")
+def test_evaluate_finds_the_folder_and_the_splits_of_the_run(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders: list[Any] = []
+    data = make_synthetic(64, 32)
+
+    def loader(data_dir: Any) -> Any:
+        folders.append(data_dir)
+        return data
+
+    monkeypatch.setitem(registry.DATASETS, "mnist", loader)
+    words = ("--dataset", "mnist", "--data-dir", "there", "--validation-split", 0.25, "--split-seed", 3)
+    ended = call("train", "logreg", *words, "--augmentation", "flip", "--epochs", 1, "--output", "run")
+    assert ended.status == 0
+    assert "validation accuracy" in ended.out
+    facts = json.loads(call("evaluate", "run", "--split", "validation", "--json").out)
+    assert facts["examples"] == 16
+    assert f"{facts['accuracy']:.2%}" in ended.out.partition("validation accuracy  ")[2]
+    assert folders == ["there", "there"]
