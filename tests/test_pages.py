@@ -215,6 +215,12 @@ def test_names_in_the_text_are_there(page):
             assert functools.reduce(getattr, name.split("."), tb) is not None
 
 
+def test_nothing_is_left_to_fill_in():
+    for page in PAGES:
+        text = re.sub(r"`[^`\n]+`", "", re.sub(BLOCK, "", (ROOT / page).read_text(encoding="utf-8")))
+        assert not re.findall(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b|\bT[O]DO\b|\bTBD\b", text), page
+
+
 @pytest.mark.parametrize("mark", COMMANDS)
 def test_install_commands_run_in_ci(mark):
     (block,) = marked(mark, "bash")
