@@ -101,11 +101,16 @@ def command(arguments: list[str], folder: Path, tmp_path: Path) -> str:
     return done.stdout + done.stderr
 
 
+def masked(printed: str) -> str:
+    """Text with 0 for each number, without the spaces by which NumPy aligns arrays in brackets."""
+    return re.sub(r"(?<=\[)\s+|\s+(?=\])", "", NUMBER.sub("0", printed))
+
+
 def pattern(shown: str) -> re.Pattern[str]:
     """Matches an output with other numbers, and any lines in place of `...`."""
     lines = []
     for line in shown.splitlines():
-        words = [re.escape(word) for word in NUMBER.sub("0", line).split()]
+        words = [re.escape(word) for word in masked(line).split()]
         lines.append(".*?" if line.strip() == "..." else r"\s+".join(words))
     return re.compile(r"\s*".join(lines), re.DOTALL)
 
@@ -124,7 +129,7 @@ def run_page(page: str, tmp_path: Path) -> str:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(block.code)
             elif block.language == "text" and (not block.mark or runs(block)):
-                assert pattern(block.code).search(NUMBER.sub("0", printed)), f"{block.code}\n---\n{printed}"
+                assert pattern(block.code).search(masked(printed)), f"{block.code}\n---\n{printed}"
             elif runs(block) and block.language == "bash":
                 printed += command(["sh", "-ec", block.code], folder, tmp_path)
             elif runs(block):
@@ -213,6 +218,12 @@ def test_names_in_the_text_are_there(page):
     for span in re.findall(r"`([^`\n]+)`", re.sub(BLOCK, "", (ROOT / page).read_text(encoding="utf-8"))):
         for name in re.findall(r"\btb\.([a-zA-Z_][\w.]*\w)", span):
             assert functools.reduce(getattr, name.split("."), tb) is not None
+
+
+def test_nothing_is_left_to_fill_in():
+    for page in PAGES:
+        text = re.sub(r"`[^`\n]+`", "", re.sub(BLOCK, "", (ROOT / page).read_text(encoding="utf-8")))
+        assert not re.findall(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b|\bT[O]DO\b|\bTBD\b", text), page
 
 
 @pytest.mark.parametrize("mark", COMMANDS)

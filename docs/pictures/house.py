@@ -23,9 +23,11 @@ class Room(NamedTuple):
 
 FLOORS = {
     "replicas of your program": [
-        Room("replicator", "Replicators: a step_fn on many replicas", 3, "replicator"),
-        Room("scheduler.session", "sessions that train replicas", 2.2, "scheduler"),
-        Room("scheduler.training", "Trainer, run folders, tuner", 2.4, "scheduler"),
+        Room("replicator", "one step_fn, many replicas", 2.1, "replicator"),
+        Room("scheduler.session", "a session that trains", 1.8, "scheduler"),
+        Room("scheduler.training", "Trainer, run folders", 1.9, "scheduler"),
+        Room("scheduler.sweeps", "members, halving", 1.8, "scheduler"),
+        Room("interop", "ONNX, PyTorch", 1.3),
     ],
     "replicas kept together": [
         Room("engine", "rounds and tasks", package="scheduler"),
