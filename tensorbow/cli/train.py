@@ -87,7 +87,8 @@ def train(context: click.Context, /, config: Path | None, as_json: bool, with_su
     progress = TrainingProgress(console)
     numbered = "output" not in given and resolved.resume in (None, "auto")
     with names_as_typed(), Trainer(resolved, progress, numbered=numbered) as trainer:
-        _introduce(console, trainer, with_summary)
+        for line in _introduction(trainer, with_summary):
+            progress.line(line)
         with signals.calling(trainer.request_stop):
             result = trainer.train()
         folder = trainer.folder.path
@@ -105,15 +106,13 @@ def train(context: click.Context, /, config: Path | None, as_json: bool, with_su
     return signals.status if result.interrupted else 0
 
 
-def _introduce(console: Console, trainer: Trainer, with_summary: bool) -> None:
-    """Prints the size of the model and of a replica, and the layers if asked for."""
+def _introduction(trainer: Trainer, with_summary: bool) -> list[str]:
+    """Lines on the model's layers, if asked for, on its size, and on that of a replica."""
     summary = trainer.summary()
-    if with_summary:
-        console.print(str(summary), highlight=False, markup=False, emoji=False, soft_wrap=True)
     replica = format_nbytes(trainer.engine.learners.replicas[0].held_nbytes)
     sizes = f"{summary.parameters:,} parameters, {count(summary.flops)} flop forward per example"
-    text = f"{trainer.config.source.name}: {sizes}, {replica} per replica"
-    console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    layers = str(summary).splitlines() if with_summary else []
+    return [*layers, f"{trainer.config.source.name}: {sizes}, {replica} per replica"]
 
 
 def _show(console: Console, config: TrainingConfig, result: TrainingResult, folder: Path | None) -> None:

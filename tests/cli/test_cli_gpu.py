@@ -27,7 +27,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
 
 
 def test_explain_shows_graphs_and_merged_updates(found: EmulatedCuda, call: Call) -> None:
-    text = call("explain", "lenet", "--devices", "gpu:0", "--batch-size", 4).out
+    text = call("explain", "lenet", "--full", "--devices", "gpu:0", "--batch-size", 4).out
     assert "on /device:GPU:0" in text
     assert "segment gradient: " in text
     lines = text.splitlines()
@@ -43,7 +43,8 @@ def test_explain_shows_graphs_and_merged_updates(found: EmulatedCuda, call: Call
 def test_explain_says_whether_replicas_are_fused(found: EmulatedCuda, call: Call) -> None:
     words = ("explain", "logreg", "--devices", "gpu:0", "--replica-mode", "fused")
     assert "  replica mode: fused, all replicas of a GPU in each kernel\n" in call(*words).out
-    assert "  replica mode: cannot be fused: dispatch is 'fcfs'\n" in call(*words, "--dispatch", "fcfs").out
+    alone = "  replica mode: each replica takes the next batch when it is free, and launches alone\n"
+    assert alone in call(*words, "--dispatch", "fcfs").out
     assert "replica mode: " not in call("explain", "logreg").out
 
 

@@ -119,6 +119,7 @@ def test_lenet_is_killed_often_and_ends_with_the_same_bits(program: Program, tmp
 
 def test_a_reader_that_goes_away_stops_the_run_with_a_checkpoint(program: Program, tmp_path: Path) -> None:
     process = program.start(*LONG)
+    assert process.stdout.readline().startswith("logreg: ")
     assert process.stdout.readline().startswith("epoch")
     process.stdout.close()
     process.stdout = None
