@@ -23,6 +23,8 @@ from tests.scheduler_rig.first_come_training import SIZE, Training, input_fn, sp
 from tests.scheduler_rig.programs import FUSE
 from tests.scheduler_rig.running import cpu_devices, within
 
+pytestmark = pytest.mark.filterwarnings("ignore:central_values")  # of independent replicas, replica 0's
+
 # Files --------------------------------------------------------------------------------------------
 
 

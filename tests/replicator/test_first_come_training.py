@@ -18,6 +18,8 @@ from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 from tests.scheduler_rig.first_come_training import MODEL, Training, input_fn
 from tests.scheduler_rig.running import complete_while, cpu_devices, gpu_devices, null_devices, within
 
+pytestmark = pytest.mark.filterwarnings("ignore:central_values")  # of independent replicas, replica 0's
+
 SYNCS = [
     {"sync": "sma"},
     {"tau": 3, "mu": 0.5},

@@ -9,6 +9,8 @@ import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NumericsError
 from tests.scheduler_rig.running import same_bits
 
+pytestmark = pytest.mark.filterwarnings("ignore:central_values")  # of independent replicas, replica 0's
+
 CPUS = [f"/cpu:{index}" for index in range(8)]
 ROWS = np.random.default_rng(5).normal(size=(64, 6)).astype(np.float32)
 WORDS = np.random.default_rng(6).integers(0, 9, (64, 3))

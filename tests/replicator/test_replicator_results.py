@@ -8,6 +8,8 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 
+pytestmark = pytest.mark.filterwarnings("ignore:central_values")  # of independent replicas, replica 0's
+
 ON_READ = tb.VariableSynchronization.ON_READ
 REPLICAS, DEVICES = 3, ["/cpu:0", "/cpu:1"]
 SYNCS = ["sma", "ssgd", "none"]

@@ -9,6 +9,8 @@ import tensorbow as tb
 from tensorbow.devices import CpuDevice
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 
+pytestmark = pytest.mark.filterwarnings("ignore:central_values")  # of independent replicas, replica 0's
+
 SYNCS = [{}, {"tau": 3, "mu": 0.2}, {"staleness": 1}, {"sync": "ssgd"}, {"sync": "none"}]
 
 
