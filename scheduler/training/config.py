@@ -327,11 +327,12 @@ class TrainingConfig:
         ignored=lambda run: "" if run.weight_decay else "the weight decay is 0",
     )
     epochs: int = option(None, "Passes over the training data.", EPOCHS, of_model=True)
-    evaluate_every: float = option(
-        1.0,
+    evaluate_every: float | None = option(
+        None,
         "Epochs from one evaluation, with its line of metrics and checkpoint, to the next, as 0.25; the last "
         "is at the end. The figures of training in a line are means since the line before.",
         EVALUATE_EVERY,
+        shown="1; with --target-accuracy 0.25",
     )
     max_seconds: float | None = option(
         None,
@@ -509,6 +510,11 @@ class TrainingConfig:
     def data_name(self) -> str:
         """Short name of the data, for folders and tables."""
         return str(self.dataset) if self.data is None else name_of_data(self.data)
+
+    @property
+    def evaluation_epochs(self) -> float:
+        """Epochs from one evaluation to the next: `evaluate_every`, or its default."""
+        return self.evaluate_every or (1.0 if self.target_accuracy is None else 0.25)
 
     @property
     def tunes(self) -> bool:

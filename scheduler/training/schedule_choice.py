@@ -60,7 +60,7 @@ class BatchSchedule(Schedule):
 
 def build_schedule(config: TrainingConfig, replicas: int, positions: RoundPositions) -> Schedule:
     """Learning rate by round: the configured one, or the default for this number of replicas."""
-    of_model = config.source.default_learning_rate(config.model_options, replicas)
+    of_model = config.source.default_learning_rate(config.model_options, replicas, config.dataset)
     rate = config.learning_rate or default_rate(
         config.optimizer, of_model, config.source.defaults.optimizer, replicas
     )

@@ -361,10 +361,10 @@ class Trainer:
         return self._finished() and self._tally.evaluated_at == self._tally.round
 
     def _period(self, round: int) -> int:
-        """Number of the stretch of `evaluate_every` epochs in which a round is."""
+        """Number of the stretch of `evaluation_epochs` in which a round is."""
         epoch, number = self._batches.positions.at(round)
         share = number / self._batches.positions.order.batches_per_epoch
-        return int((epoch + share) / self.config.evaluate_every + LEAST)
+        return int((epoch + share) / self.config.evaluation_epochs + LEAST)
 
     def _evaluation_is_due(self) -> bool:
         tally = self._tally
@@ -429,7 +429,7 @@ class Trainer:
         """Trains until a checkpoint or an evaluation is due."""
         config, tally, progress, tuning = self.config, self._tally, self._progress, self._tuning
         begins = self._batches.positions.begins_epoch(tally.round)
-        if begins if config.evaluate_every == 1 else tally.evaluated_at == tally.round:
+        if begins if config.evaluation_epochs == 1 else tally.evaluated_at == tally.round:
             tally.begin_epoch()
         skipped = self.engine.skipped_updates
         started = self._began = time.perf_counter()

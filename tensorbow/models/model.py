@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeAlias
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor
 from tensorbow.kinds import (
+    TEXT,
     Flag,
     Kind,
     NonNegative,
@@ -53,6 +54,17 @@ Drops: TypeAlias = Annotated[
 ]
 
 
+def _read_rates(value: Any) -> tuple[tuple[str, float], ...]:
+    if not isinstance(value, (list, tuple)) or any(len(pair) != 2 for pair in value):
+        raise RefusedError
+    return tuple((TEXT.read(dataset), _FACTOR.read(rate)) for dataset, rate in value)
+
+
+Rates: TypeAlias = Annotated[
+    tuple[tuple[str, float], ...], Kind("pairs of a data set and a rate, as [('mnist', 0.01)]", _read_rates)
+]
+
+
 @dataclass(frozen=True)
 class Heads:
     """Outputs of a classifier's step."""
@@ -65,7 +77,8 @@ class Heads:
 class Defaults:
     """Default options of a training run for a model.
 
-    learning_rate: for a single replica; see `Model.default_learning_rate`.
+    learning_rate: for a single replica; see `Model.default_learning_rate`. learning_rates: pairs of a data
+    set and a rate: those of data sets with which another one is known to be better.
     learning_rate_drops: (epoch, factor) pairs, as in `TrainingConfig`. optimizer, schedule: by name.
     """
 
@@ -77,6 +90,7 @@ class Defaults:
     epochs: Positive = 15
     optimizer: Text = "momentum"
     schedule: Text = "piecewise"
+    learning_rates: Rates = ()
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -105,13 +119,16 @@ class Model(ABC):
         """
 
     @checked
-    def default_learning_rate(self, replicas: Positive) -> float:
+    def default_learning_rate(self, replicas: Positive, dataset: Text | None = None) -> float:
         """Default learning rate of each averaged replica: that of a single one, times sqrt(replicas).
 
-        z moves only once per k = `replicas` batches, in the steady state by learning_rate * k / (k + 1), so
-        the rate must rise with k; the square root worked best over batch sizes and models.
+        dataset: its name; for some there are rates of their own, see `Defaults`. z moves only once per
+        k = `replicas` batches, in the steady state by learning_rate * k / (k + 1), so the rate must rise with
+        k; the square root worked best over batch sizes and models.
         """
-        return float(self.learning_rate * replicas**0.5)
+        return float(
+            dict(self.defaults.learning_rates).get(dataset or "", self.learning_rate) * replicas**0.5
+        )
 
     def __call__(
         self,

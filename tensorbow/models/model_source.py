@@ -17,7 +17,7 @@ from tensorbow.models.model import Defaults, Model
 from tensorbow.models.model_options import ModelOption, options_of_call, read_model_options
 from tensorbow.models.model_outputs import ModelOutputs, outputs_of
 from tensorbow.models.registry import MODELS, factory_of
-from tensorbow.user_code import errors_of_user, find_object, is_object_name, name_of_object
+from tensorbow.user_code import called_by_name, errors_of_user, find_object, is_object_name, name_of_object
 
 ONNX_MODEL = "tensorbow.interop.onnx:OnnxClassifier"  # of an upper layer
 _LARGEST_FILE = 1 << 24  # bytes of a user's Python file
@@ -92,14 +92,18 @@ class ModelSource:
         found = getattr(target, "defaults", OWN_DEFAULTS)
         return found if isinstance(found, Defaults) else OWN_DEFAULTS
 
-    def default_learning_rate(self, options: Mapping[str, Any], replicas: int) -> float:
-        """Default learning rate of each of so many averaged replicas.
+    def default_learning_rate(
+        self, options: Mapping[str, Any], replicas: int, dataset: str | None = None
+    ) -> float:
+        """Default learning rate of each of so many averaged replicas, on a data set.
 
-        The model's own `default_learning_rate(replicas)`, or `defaults.learning_rate * sqrt(replicas)`.
+        The model's own `default_learning_rate(replicas)`, which may also have an argument `dataset`, or else
+        `defaults.learning_rate * sqrt(replicas)`.
         """
         with Graph().as_default():  # a constructor may create variables
             own = getattr(self.make(options), "default_learning_rate", None)
-        return float(own(replicas) if callable(own) else self.defaults.learning_rate * replicas**0.5)
+        own_rate = called_by_name(own, replicas, dataset=dataset) if callable(own) else None
+        return float(self.defaults.learning_rate * replicas**0.5 if own_rate is None else own_rate)
 
     @property
     def code(self) -> bytes | None:

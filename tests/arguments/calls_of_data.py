@@ -263,10 +263,13 @@ CALLS: Mapping[str, Call] = {
             "epochs": "count",
             "optimizer": "text",
             "schedule": "text",
+            "learning_rates": "extents",
         },
     ),
     "Model.default_learning_rate": Call(
-        lambda: {"replicas": 4}, {"replicas": "count"}, target=lambda: tb.models.LeNet().default_learning_rate
+        lambda: {"replicas": 4},
+        {"replicas": "count", "dataset": "text or none"},
+        target=lambda: tb.models.LeNet().default_learning_rate,
     ),
     "Model.heads": model(tb.models.LogisticRegression, "heads"),
     "LeNet.logits": model(tb.models.LeNet, "logits"),

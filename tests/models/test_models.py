@@ -140,3 +140,7 @@ def test_rates_rise_with_the_replicas():
     rates = [model.default_learning_rate(k) for k in (1, 2, 4)]
     assert rates == sorted(rates)
     assert rates[0] == model.learning_rate
+    assert model.default_learning_rate(1, "digits") == rates[0]
+    assert model.default_learning_rate(4, "mnist") == 2 * dict(model.defaults.learning_rates)["mnist"]
+    with pytest.raises(InvalidArgumentError, match="learning_rates to be pairs of a data set and a rate"):
+        tb.models.Defaults(0.1, learning_rates=(("mnist", 0.0),))

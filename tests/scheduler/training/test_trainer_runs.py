@@ -106,8 +106,9 @@ def test_without_a_folder_nothing_is_written(
     assert not list(tmp_path.iterdir())
 
 
-def test_the_target_stops_the_run(tmp_path: Path, run: Run) -> None:
+def test_the_target_stops_the_run(tmp_path: Path, run: Run, metrics: Metrics) -> None:
     result = run(output=tmp_path, epochs=50, target_accuracy=0.9)
+    assert [record["round"] for record in metrics(tmp_path)][:2] == [2, 4]  # quarters of an epoch
     assert result.test_accuracy is not None
     assert result.test_accuracy >= 0.9
     assert result.epochs < 50
