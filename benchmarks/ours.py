@@ -37,7 +37,7 @@ class Training:
 
     def __init__(self, engine: tb.LearningEngine, batches: tb.DatasetBatches, batch_size: int):
         self.engine, self.batches, self._batch_size = engine, batches, batch_size
-        self.tally = Tally()  # of the losses and right answers of all tasks, as a training run keeps it
+        self.tally = Tally()  # of the losses and metrics of all tasks, as a training run keeps it
         self._window = paced(self.run_rounds, engine.learners.count * batch_size)
 
     def __call__(self, seconds: float) -> float:
@@ -48,7 +48,8 @@ class Training:
         self.engine.run(self.batches.open, self.engine.round, self.engine.round + rounds, self._count)
 
     def _count(self, results: RoundResults) -> None:
-        self.tally.add(results.losses, results.metrics[0], self._batch_size)
+        metrics = dict(zip(self.engine.program.metrics, results.metrics, strict=True))
+        self.tally.add(results.losses, metrics, self._batch_size)
 
     def close(self) -> None:
         """Ends the engine's threads and releases its memory."""

@@ -253,7 +253,7 @@ def test_a_target_is_reached_by_the_median_of_the_last_accuracies(
             pass
 
         def evaluate(self, values: Any) -> Evaluation:
-            return Evaluation(1.0, next(accuracies))
+            return Evaluation(1.0, {"accuracy": next(accuracies)})
 
         def close(self) -> None:
             pass

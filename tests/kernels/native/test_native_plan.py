@@ -156,7 +156,8 @@ def trained(model, backend, steps, replicas=0):
         tb.set_random_seed(1)
         x, y = tb.placeholder(tb.float32, [None, *shape]), tb.placeholder(tb.int64, [None])
         loss = network.heads(x, y, 10, training=True).loss
-        train = tb.train.MomentumOptimizer(rate, 0.9).minimize(loss)
+        with tb.control_dependencies(tb.get_collection(tb.GraphKeys.UPDATE_OPS)):
+            train = tb.train.MomentumOptimizer(rate, 0.9).minimize(loss)
         initializer = tb.global_variables_initializer()
         session = (
             tb.TensorBowSession(graph=graph, replicas_per_device=replicas)
@@ -220,7 +221,8 @@ def test_the_step_of_a_model_is_native_as_a_whole(model, native):
     network, shape, rate = MODELS[model]
     x, y = tb.placeholder(tb.float32, [4, *shape]), tb.placeholder(tb.int64, [4])
     loss = network.heads(x, y, 10, training=True).loss
-    train = tb.train.MomentumOptimizer(rate, 0.9).minimize(loss)
+    with tb.control_dependencies(tb.get_collection(tb.GraphKeys.UPDATE_OPS)):
+        train = tb.train.MomentumOptimizer(rate, 0.9).minimize(loss)
     feeds = {x: np.zeros((4, *shape), np.float32), y: np.zeros(4, np.int64)}
     with tb.Session() as session:
         text = str(session.explain([loss, train], feeds))
