@@ -1,7 +1,7 @@
 """Conversion of docstrings (plain text, `code` in single backticks) to reStructuredText.
 
-A paragraph stays one, a line `name: text` becomes a field of a list, deeper indented text is kept as it is
-written. Signatures show plain types: of `Annotated[int, ...]` the `int`.
+A paragraph stays one, `name: text` of an argument becomes an item of a list, deeper indented text stays as
+it is. Signatures show plain types: of `Annotated[int, ...]` the `int`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 from sphinx.application import Sphinx
 from sphinx.util.typing import stringify_annotation
 
-_FIELD = re.compile(r"(\*{0,2}[A-Za-z_][\w.]*(?:, \*{0,2}[A-Za-z_][\w.]*)*): (\S.*)")
+_FIELD = re.compile(r"(?:^|(?<=[.;)] ))(\*{0,2}[A-Za-z_]\w*(?:, \*{0,2}[A-Za-z_]\w*)*): (?=\S)")
+_SINCE = re.compile(r"(?<=[.)]) (?=(?:Raises|Returns) )")  # where descriptions of names end
 _CODE = re.compile(r"``?([^`]+)``?")
 _SPECIAL = re.compile(r"([\\*_|`<>])")
 
@@ -55,26 +56,24 @@ def _block(lines: list[str], names: set[str]) -> Iterator[str]:
 
 
 def _paragraph(lines: list[str], names: set[str]) -> Iterator[str]:
-    """Text, in which a line `name: text` begins the description of an argument or field."""
-    plain: list[str] = []
-    fields: list[list[str]] = []
-    for number, line in enumerate(lines):
-        match = _FIELD.match(line)
-        if match and names.issuperset(re.findall(r"\w[\w.]*", match[1])):
-            fields.append([match[1], match[2]])
-        elif line.startswith("    ") and not fields:
-            yield markup(" ".join(plain))
-            yield from ("", "::", "", *lines[number:])
-            return
-        elif fields and (line.startswith("    ") or not fields[-1][1].endswith(".")):
-            fields[-1].append(line.strip())
-        else:
-            (fields[-1] if fields else plain).append(line.strip())
-    if plain:
-        yield markup(" ".join(plain))
-        yield ""
-    for name, *text in fields:
-        yield f"- ``{name}``: {markup(' '.join(text))}"
+    """Text, in which `name: ` at the beginning of a sentence begins the description of a name."""
+    text = " ".join(line.strip() for line in lines)
+    fields = [match for match in _FIELD.finditer(text) if names.issuperset(re.findall(r"\w[\w.]*", match[1]))]
+    deeper = next((number for number, line in enumerate(lines) if line.startswith("    ")), None)
+    if deeper is not None and not fields:  # code behind its introduction
+        yield markup(" ".join(lines[:deeper]))
+        yield from ("", "::", "", *lines[deeper:])
+        return
+    starts = [match.start() for match in fields] + [len(text)]
+    if text[: starts[0]]:
+        yield from (markup(text[: starts[0]]), "")
+    rest = ""
+    for match, end in zip(fields, starts[1:], strict=True):
+        described, *others = _SINCE.split(text[match.end() : end], maxsplit=1)
+        rest = f"{rest} {''.join(others)}".strip()
+        yield f"- ``{match[1]}``: {markup(described)}"
+    if rest:
+        yield from ("", markup(rest))
 
 
 def _docstring(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
