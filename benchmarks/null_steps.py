@@ -196,7 +196,7 @@ def engine_rounds(
     tally = Tally()  # as a training run keeps it; these steps count no right answers
 
     def count(results: RoundResults) -> None:
-        tally.add(results.losses, (), BATCH)
+        tally.add(results.losses, {}, BATCH)
 
     def run_rounds(rounds: int) -> None:
         engine.run(batches.open, engine.round, engine.round + rounds, count)

@@ -48,7 +48,8 @@ class Training:
         self.engine.run(self.batches.open, self.engine.round, self.engine.round + rounds, self._count)
 
     def _count(self, results: RoundResults) -> None:
-        self.tally.add(results.losses, results.metrics[0], self._batch_size)
+        metrics = dict(zip(self.engine.program.metrics, results.metrics, strict=True))
+        self.tally.add(results.losses, metrics, self._batch_size)
 
     def close(self) -> None:
         """Ends the engine's threads and releases its memory."""
