@@ -155,27 +155,36 @@ def table(details: dict[str, Any]) -> Table:
     return Table(["without", *map(case_of, cases)], rows, remarks)
 
 
-def draw(figure: Figure, cases: list[dict[str, Any]]) -> None:
-    """Draws a line for each mechanism with a dot for each case."""
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    """Draws a line for each mechanism with a mark for each case."""
+    from drawing import MODELS, WIDTH, grouped, shades
+
+    cases = result["details"]["rows"]
     names = names_of(cases)
-    figure.set_size_inches(9, 1.8 + 0.3 * len(names))
+    figure.set_size_inches(WIDTH, 1.6 + 0.5 * len(names))
     axes = figure.subplots()
     axes.axvspan(1 / WORTH, WORTH, color="#e3e3e3", label=f"within {WORTH - 1:.0%}")
-    for number, case in enumerate(cases):
-        shown = [name for name in names if name in case["ratios"]]
-        places = [names.index(name) for name in shown]
-        ratios = [case["ratios"][name][0] for name in shown]
-        axes.plot(ratios, places, "o", color=f"C{number}", markersize=5, label=case_of(case))
+    number = 0
+    for model, marker in zip(grouped(cases, "model"), "osD^", strict=False):
+        colours = shades(MODELS[model[0]["model"]], len(model))
+        for case, colour in zip(model, colours, strict=True):
+            shift = 0.6 * (number / max(1, len(cases) - 1) - 0.5)  # so that equal ratios stay apart
+            shown = [name for name in names if name in case["ratios"]]
+            ratios = [case["ratios"][name][0] for name in shown]
+            places = [names.index(name) + shift for name in shown]
+            axes.plot(ratios, places, marker, color=colour, markersize=6, label=case_of(case))
+            number += 1
     axes.set_xscale("log")
     ticks = (0.9, 1, 1.1, 1.25, 1.5, 2, 3)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.grid(axis="y", color="#e3e3e3", linewidth=0.8)
-    axes.set_xlabel("time of a round without the mechanism over that with all")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    axes.grid(visible=False, axis="y")
+    for line in range(1, len(names)):
+        axes.axhline(line - 0.5, color="#e3e3e3", linewidth=0.8)
+    axes.set_xlabel("time of a round without the mechanism over that with all: medians")
+    figure.legend(loc="outside lower center", ncols=4)
 
 
 def main() -> None:
@@ -202,7 +211,7 @@ def main() -> None:
             print(cases[-1]["ratios"], flush=True)
     cases = with_earlier(cases, output_path(options, f"{NAME}.json"))
     details = {"windows": options.windows, "seconds_per_window": options.seconds, "rows": cases}
-    save(options, NAME, details, table(details), lambda figure: draw(figure, cases))
+    save(options, NAME, details, table(details), draw)
 
 
 if __name__ == "__main__":

@@ -17,15 +17,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from drawing import Row, Series, draw_limit, draw_lines, finish_axes, finish_figure, grid_of
 from experiments import TITLES, case_of
 from harness import CPU, LEARNING_RATE, in_turn, interleave, parser, positive_int, save
 from ours import CLASSES, image_shape
 from paused_training import PATIENCE_S, Gate, PausedTraining
 from results_page import MISSED, Table
-from sweep import COLOURS, Row, draw_lines, finish_axes, finish_figure
 
 from scheduler import TrainingConfig
 from tensorbow.data import DATASETS, ImageDataset, make_synthetic, register_dataset
+from tensorbow.pictures import BLUE, GOLD, GREY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -163,44 +164,35 @@ def judged(
     }
 
 
-def series_of(row: Row) -> str:
-    return "fixed numbers, in turn: median and range"
-
-
-def draw(figure: Figure, cases: list[dict[str, Any]]) -> None:
-    columns = min(2, len(cases))
-    lines = -(-len(cases) // columns)
-    for place, case in enumerate(cases, start=1):
-        axes = figure.add_subplot(lines, columns, place)
-
-        draw_lines(axes, case["rows"], "replicas", series_of)
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    cases = result["details"]["cases"]
+    fixed = Series("fixed numbers, in turn: median and range", BLUE)
+    for axes, case in zip(grid_of(figure, len(cases), 2), cases, strict=True):
+        draw_lines(axes, case["rows"], "replicas", lambda row: fixed)
         chosen = case["decision"]["replicas_per_device"]
         rates = {row["replicas"]: row["images_per_second"]["median"] for row in case["rows"]}
         ring = {"markersize": 13, "markerfacecolor": "none", "markeredgewidth": 2, "linestyle": "none"}
         sure = case["decision"]["complete"]
         label = "what the tuner chose" if sure else "what the tuner chose, not sure"
-        axes.plot([chosen], [rates[chosen]], "o", color=COLOURS[1], label=label, **ring)
+        axes.plot([chosen], [rates[chosen]], "o", color=GOLD, label=label, **ring)
         own = case["tuned"]["images_per_second"]["median"]
-        axes.plot([chosen], [own], "D", color=COLOURS[1], markersize=5, linestyle="none", label=TUNED)
+        axes.plot([chosen], [own], "D", color=GOLD, markersize=5, linestyle="none", label=TUNED)
         seen = case["decision"]["measurements"]
         axes.plot(
             [known["replicas_per_device"] for known in seen],
             [known["images_per_second"] for known in seen],
             linestyle="none",
             marker="x",
-            color=COLOURS[4],
+            color=GREY,
             label="the tuner's measurements: medians",
         )
-        best = rates[case["best"]]
-        axes.axhline(FLOOR * best, color="#b03030", linestyle="--", linewidth=1, label="5 % under the best")
-        name = f"{TITLES[case['model']]}, batch size {case['batch_size']}"
-        title = f"{name}: {least_ratio(case):.1%} of the best"
+        draw_limit(axes, FLOOR * rates[case["best"]], f"{1 - FLOOR:.0%} under the best")
         counts = sorted({*rates, *(known["replicas_per_device"] for known in seen)})
+        title = f"{case_of(case)}: {least_ratio(case):.1%} of the best"
         finish_axes(axes, title, "replicas", "images per second", counts)
         axes.set_ylim(top=1.08 * max(axes.get_ylim()[1], *(known["images_per_second"] for known in seen)))
-    finish_figure(
-        figure, "The auto-tuner against fixed numbers of replicas", 5.2 * columns, 3.5 * lines + 0.7
-    )
+    lines = -(-len(cases) // 2)
+    finish_figure(figure, "The auto-tuner against fixed numbers of replicas", 2.9 * lines + 1.2)
 
 
 def least_ratio(case: dict[str, Any]) -> float:
@@ -234,7 +226,7 @@ def main() -> None:
     decisions = 1 if options.small else DECISIONS
     cases = [judged(*case, longest, seconds, windows, decisions, options.devices) for case in chosen_cases]
     details = {"windows": windows, "seconds_per_window": seconds, "floor": FLOOR, "cases": cases}
-    save(options, NAME, details, table(details), lambda figure: draw(figure, cases))
+    save(options, NAME, details, table(details), draw)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import harness
 from results_page import as_json
 
 Cell = dict[str, Any]
+
+
+def cells_of(cells: Sequence[Cell], **setting: Any) -> list[Cell]:
+    """Cells whose setting has these values."""
+    return [cell for cell in cells if setting.items() <= cell["setting"].items()]
 
 
 class Cells:

@@ -42,7 +42,6 @@ PHASES = {
     "initial_values_s": "initial values",
     "first_round_s": "first round",
 }
-COLOURS = ("#8a8a8a", "#1f5fa8", "#d9a62b", "#3a8f4d")
 REPLICAS = 2
 
 
@@ -117,27 +116,30 @@ def measure(cases: Sequence[tuple[str, int]], repeats: int, folder: Path) -> lis
     ]
 
 
-def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
-    from sweep import finish_axes, finish_figure
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    from drawing import draw_limit, finish_axes, finish_figure
+
+    from tensorbow.pictures import BLUE, GOLD, GREY, TEAL
 
     for place, (state, limit) in enumerate(LIMITS.items(), start=1):
         axes = figure.add_subplot(1, len(LIMITS), place)
-        shown = [row for row in rows if row["cache"] == state]
+        shown = [row for row in result["details"]["rows"] if row["cache"] == state]
         names = [f"{TITLES[row['model']]}\nb={row['batch_size']}".replace(" ", "\n") for row in shown]
         bottoms = [0.0] * len(shown)
-        for (phase, label), colour in zip(PHASES.items(), COLOURS, strict=True):
+        for (phase, label), colour in zip(PHASES.items(), (GREY, BLUE, GOLD, TEAL), strict=True):
             heights = [row[phase] for row in shown]
             axes.bar(names, heights, bottom=bottoms, color=colour, label=label)
             bottoms = [a + b for a, b in zip(bottoms, heights, strict=True)]
+        draw_limit(axes, limit, "limit")
         for spot, row in enumerate(shown):
-            text = f"{row['total_s']:.2f} s"
             top = max(bottoms[spot], limit if 0.85 * limit < bottoms[spot] <= limit else 0.0)  # off the line
-            axes.annotate(text, (spot, top), (0, 3), textcoords="offset points", ha="center")
-        axes.axhline(limit, color="#b03030", linestyle="--", linewidth=1.2, label="limit")
+            text = f"{row['total_s']:.2f} s"
+            axes.annotate(text, (spot, top), (0, 4), textcoords="offset points", ha="center", fontsize=9)
         title = "empty cache" if state == "cold" else "object code in the cache"
         finish_axes(axes, title, "", "seconds to the first step")
+        axes.tick_params(axis="x", labelsize=8)
         axes.set_ylim(top=1.15 * max(limit, *bottoms))
-    finish_figure(figure, "From the ready process to the first step", 9.5, 4.6)
+    finish_figure(figure, "From the ready process to the first step", 4.6, "medians of fresh processes")
 
 
 def table(details: dict[str, Any]) -> Table:
@@ -172,7 +174,7 @@ def main() -> None:
         cases, repeats = (SMALL, 1) if options.small else (CASES, 7)
         rows = measure(cases, repeats, Path(folder))
     details = {"replicas": REPLICAS, "rows": rows}
-    save(options, NAME, details, table(details), lambda figure: draw(figure, rows))
+    save(options, NAME, details, table(details), draw)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments import TITLES, case_of
+from experiments import case_of
 from harness import (
     Measured,
     Window,
@@ -42,7 +42,6 @@ from peers import SCANNED_STEPS, PeerError, PeerProcesses, PeerSetting, open_pee
 from results_page import MISSED, Table
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 NAME = "cpu_floors"
@@ -198,41 +197,34 @@ def other_runs(rows: list[dict[str, Any]]) -> list[str]:
 
 
 COLUMNS = ["model", "ours", "images/s", "best peer", "images/s", "ratio", "to reach", "reached"]
-COLOURS = {"TensorBow": "C0", "PyTorch": "C1", "JAX": "C2"}
 
 
-def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
+def draw(figure: Figure, result: dict[str, Any]) -> None:
     """Draws a panel for each case, with a bar for each contestant, the fastest at the top."""
-    columns = min(3, len(rows))
-    lines = -(-len(rows) // columns)
-    figure.set_size_inches(6 * columns, 1.0 + 3.2 * lines)
-    panels = figure.subplots(lines, columns, squeeze=False).flatten()
-    for panel, row in zip(panels, rows, strict=False):
-        draw_case(panel, row)
-    for unused in panels[len(rows) :]:
-        unused.set_visible(False)
+    from drawing import draw_contestants, finish_figure, grid_of
+
+    from tensorbow.pictures import GREY, LIMIT
+
+    rows = result["details"]["rows"]
+    labels = {"floor": "floor", "stretch": "stretch goal"}
+    height = 0.0
+    for number, (axes, row) in enumerate(zip(grid_of(figure, len(rows), 2), rows, strict=True)):
+        rates = row["images_per_second"]
+        draw_contestants(axes, rates, lambda name: name.partition(" ")[2])
+        names = sorted(rates, key=lambda name: -rates[name]["median"])
+        for kind, colour in (("stretch", GREY), ("floor", LIMIT)):
+            marked = [target for target in row["targets"] if kind in target and target["best_peer"]]
+            at = [names.index(target["ours"]) for target in marked]
+            goals = [target[kind] * rates[target["best_peer"]]["median"] for target in marked]
+            style = {"markersize": 11, "markeredgewidth": 2.5, "color": colour, "zorder": 3}
+            axes.plot(goals, at, "|", label=labels[kind], **style)
+        axes.set_title(f"{case_of(row)}, images per second", loc="right")
+        height += 0.7 + 0.17 * len(rates) if number % 2 == 0 else 0.0
     replicas = rows[0]["replicas"]
-    figure.suptitle(
-        f"Images per second on {replicas} cores, {replicas} replicas: medians, slowest and fastest window"
+    note = "medians; thin lines: from the slowest to the fastest window; goals are multiples of the best peer"
+    finish_figure(
+        figure, f"Training on {replicas} cores; TensorBow with {replicas} replicas", height + 0.9, note
     )
-
-
-def draw_case(panel: Axes, row: dict[str, Any]) -> None:
-    """Draws the bars of one case."""
-    rates = sorted(row["images_per_second"].items(), key=lambda item: item[1]["median"])
-    names = [name for name, _ in rates]
-    medians = [rate["median"] for _, rate in rates]
-    whiskers = [
-        [rate["median"] - min(rate["samples"]) for _, rate in rates],
-        [max(rate["samples"]) - rate["median"] for _, rate in rates],
-    ]
-    colours = [COLOURS[name.split()[0]] for name in names]
-    panel.barh(names, medians, color=colours, xerr=whiskers, error_kw={"linewidth": 0.8, "ecolor": "0.3"})
-    panel.set_title(f"{TITLES[row['model']]}, batch size {row['batch_size']}", fontsize=10)
-    panel.tick_params(labelsize=7)
-    panel.set_xlabel("images/s", fontsize=8)
-    panel.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    panel.margins(x=0.08)
 
 
 def main() -> int:
@@ -251,7 +243,7 @@ def main() -> int:
         rows = with_earlier(rows, output_path(options, f"{NAME}.json"))
         windows = {"windows": options.windows, "seconds_per_window": options.seconds}
         details = {**windows, "rows": rows, "failed": failed}
-        save(options, NAME, details, table(details), lambda figure: draw(figure, rows))
+        save(options, NAME, details, table(details), draw)
     return 1 if failed else 0
 
 

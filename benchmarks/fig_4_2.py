@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from drawing import MODELS, draw_baseline, finish_axes, finish_figure
 from experiments import TITLES, case_of
 from harness import CPU, Window, interleave, on_gpus, paced, parser, save
 from learning_rates import chosen_rate
@@ -42,6 +43,7 @@ from tensorbow.devices import GpuDevice, gpu_status
 from tensorbow.devices.cuda_runtime import CudaRuntime
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.models import get_model
+from tensorbow.pictures import BLUE, GOLD
 from tensorbow.program import Executable, Ref, Region
 
 if TYPE_CHECKING:
@@ -256,33 +258,34 @@ def draw_thesis_panels(
     figure: Figure, rows: list[dict[str, Any]], courses: dict[str, list[list[float]]]
 ) -> None:
     """Draws panels (a) and (b). rows: of `on_gpu`."""
-    from sweep import COLOURS, finish_axes, finish_figure
-
     learning, speed = figure.subplots(1, 2)
-    for (name, checks), colour, style in zip(courses.items(), COLOURS, ("-", "--"), strict=False):
+    colours = dict(zip(ON_GPU, (BLUE, GOLD), strict=True))
+    for (name, checks), style in zip(courses.items(), ("-", "--"), strict=True):
         epochs, accuracy = zip(*checks, strict=True)
         percent = [100 * value for value in accuracy]
-        learning.plot(epochs, percent, style, color=colour, marker="o", markersize=4, label=name)
+        learning.plot(epochs, percent, style, color=colours[name], marker="o", markersize=4, label=name)
     learning.set_xlim(left=0)
     finish_axes(learning, "(a) LeNet, b=16", "epochs", "test accuracy [%]")
     width = 0.4
-    for number, (name, colour) in enumerate(zip(ON_GPU, COLOURS, strict=False)):
+    for number, (name, colour) in enumerate(colours.items()):
         at = [place + width * (number - 0.5) for place in range(len(rows))]
         rates = [row["images_per_second"][name] for row in rows]
         speed.bar(at, rates, 0.92 * width, color=colour, label=name)
     speed.set_xticks(range(len(rows)), [TITLES[row["model"]] for row in rows])
     speed.set_yscale("log")
     finish_axes(speed, "(b) steps that allocate op by op", "", "images per second")
-    finish_figure(figure, f"The thesis's figure 4.2 on {rows[0]['gpu']}", 9.5, 4.4)
+    finish_figure(figure, f"The thesis's figure 4.2 on {rows[0]['gpu']}", 4.2)
 
 
-def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
-    from sweep import COLOURS, finish_axes
-
-    figure.set_size_inches(10.5, 4.4)
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    details = result["details"]
+    if "accuracies" in details:
+        draw_thesis_panels(figure, details["on_gpu"], details["accuracies"])
+        return
     memory, factors = figure.subplots(1, 2)
-    for row, colour in zip(rows, COLOURS, strict=False):
-        title = f"{TITLES[row['model']]} b={row['batch_size']}"
+    for row in details["rows"]:
+        colour = MODELS[row["model"]]
+        title = case_of(row)
         costs = [point["driver_us"] for point in row["by_driver_cost"]]
         for name, style in zip(ALLOCATORS, ("-", "--"), strict=True):
             spent = [point["memory_us_per_step"][name] / 1e3 for point in row["by_driver_cost"]]
@@ -290,16 +293,18 @@ def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
         ratios = [point["step_factor"] for point in row["by_driver_cost"]]
         computing = f"{row['computing_us_per_step'] / 1e3:.2g} ms of computing"
         factors.plot(costs, ratios, color=colour, marker="o", markersize=4, label=f"{title}, {computing}")
-    factors.axhline(IN_THE_THESIS, color="#b03030", linestyle=":", label="the thesis, on a GPU: 4")
+    draw_baseline(factors, details["thesis_factor"], f"the thesis, on a GPU: {IN_THE_THESIS:g}", "thesis")
     for axes in (memory, factors):
         axes.set_xscale("log")
         axes.set_yscale("log")
     cost = "microseconds per driver call, simulated"
-    finish_axes(memory, "Time for memory in a step", cost, "milliseconds per step", DRIVER_US)
-    finish_axes(factors, "A step with driver calls against best fit", cost, "times as long", DRIVER_US)
+    finish_axes(memory, "time for memory in a step", cost, "milliseconds per step", DRIVER_US)
+    finish_axes(factors, "a step with driver calls against best fit", cost, "times as long", DRIVER_US)
     factors.set_ylim(bottom=0.9)
-    memory.legend(frameon=False, fontsize=8)
-    factors.legend(frameon=False, fontsize=8)
+    for axes in (memory, factors):
+        axes.tick_params(axis="x", labelsize=8)
+        axes.legend(fontsize=8)
+    figure.suptitle("Best fit with coalescing against one driver call per tensor")
 
 
 def table(details: dict[str, Any]) -> Table:
@@ -352,14 +357,7 @@ def main() -> None:
     if on_gpus(options):
         goal = goal_of(options, SMALL_EPOCHS if options.small else EPOCHS).to_the_end()
         details["accuracies"] = accuracies(gpus.runtimes[0], replace(goal, checks=1))
-
-    def picture(figure: Figure) -> None:
-        if on_gpus(options):
-            draw_thesis_panels(figure, details["on_gpu"], details["accuracies"])
-        else:
-            draw(figure, rows)
-
-    save(options, NAME, details, table(details), picture)
+    save(options, NAME, details, table(details), draw)
 
 
 if __name__ == "__main__":

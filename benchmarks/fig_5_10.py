@@ -21,14 +21,14 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from experiments import TITLES, case_of
-from harness import by_the_thesis, cores, in_turn, interleave, on_gpus, parser, save
+from harness import by_the_thesis, cores, in_turn, interleave, parser, save
 from peers import PeerError, PeerProcesses, PeerSetting, open_peers, peer_settings
 from results_page import RESULTS, Table
 from thesis import Fact, beside, ratio
 
 if TYPE_CHECKING:
+    from drawing import Row, Series
     from matplotlib.figure import Figure
-    from sweep import Row
 
 NAME = "fig_5_10"
 MODELS = ("logreg", "lenet", "resnet32")
@@ -40,10 +40,16 @@ LIBRARIES = {"torch": "PyTorch", "jax": "JAX"}
 SEARCH = (0.5, 3)  # seconds of a window, and how many
 
 
-def series_of(row: Row) -> str:
+def series_of(row: Row) -> Series:
+    from drawing import Series, contestant_colour, lighter
+
     if "peer" in row:
-        return row["peer"] if "eager" in row["peer"] else f"{row['peer']}, its best setting"
-    return "1 replica" if row["replicas"] == 1 else f"{row['replicas']} replicas, averaged every round"
+        label = row["peer"] if "eager" in row["peer"] else f"{row['peer']}, its best setting"
+        return Series(label, contestant_colour(label))
+    ours = contestant_colour("TensorBow")
+    if row["replicas"] == 1:
+        return Series("1 replica", lighter(ours, 0.5))
+    return Series(f"{row['replicas']} replicas, averaged every round", ours)
 
 
 def best_by_floors(
@@ -145,12 +151,11 @@ def ms_per_round(row: Row, rate: float) -> float:
     return 1e3 * float(row["batch_size"]) * float(row["replicas"]) / rate
 
 
-def draw(figure: Figure, rows: list[Row], place: str) -> None:
-    from sweep import draw_lines, finish_axes, finish_figure
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    from drawing import RANGES, draw_lines, finish_axes, finish_figure, grouped
 
-    models = list(dict.fromkeys(row["model"] for row in rows))
-    for column, model in enumerate(models):
-        of_model = [row for row in rows if row["model"] == model]
+    models = grouped(result["details"]["rows"], "model")
+    for column, of_model in enumerate(models):
         sizes = sorted({row["batch_size"] for row in of_model})
         rates, times = (figure.add_subplot(2, len(models), 1 + column + down) for down in (0, len(models)))
         draw_lines(rates, of_model, "batch_size", series_of)
@@ -158,10 +163,17 @@ def draw(figure: Figure, rows: list[Row], place: str) -> None:
         for axes in (rates, times):
             axes.set_xscale("log", base=2)
         times.set_yscale("log")
-        finish_axes(rates, TITLES[model], "batch size of a replica", "images per second", sizes)
-        finish_axes(times, "", "batch size of a replica", "milliseconds per round", sizes)
+        finish_axes(rates, TITLES[of_model[0]["model"]], "", "images per second" if not column else "", sizes)
+        unit = "milliseconds per round" if not column else ""
+        finish_axes(times, "", "batch size of a replica", unit, sizes)
+        for axes in (rates, times):
+            axes.tick_params(labelsize=8)
+    devices = result["details"]["settings"].get("devices")
+    place = (
+        ", ".join(name.strip("/") for name in devices) if devices else f"{result['machine']['cores']} cores"
+    )
     title = f"Throughput and time of a round or step against the batch size; all on {place}"
-    finish_figure(figure, title, max(4.2 * len(models), 6.4), 6.6)
+    finish_figure(figure, title, 6.4, RANGES)
 
 
 def table(details: dict[str, Any]) -> Table:
@@ -193,8 +205,7 @@ def main() -> None:
     details: dict[str, Any] = {"seconds_per_window": seconds, "windows": windows, "rows": rows}
     if by_the_thesis(options):
         details["beside_the_thesis"] = beside(FACTS, rows)
-    place = ", ".join(name.strip("/") for name in options.devices) if on_gpus(options) else f"{cores()} cores"
-    save(options, NAME, details, table(details), lambda figure: draw(figure, rows, place))
+    save(options, NAME, details, table(details), draw)
 
 
 if __name__ == "__main__":

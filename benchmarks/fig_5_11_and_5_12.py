@@ -14,23 +14,26 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from experiments import TITLES, case_of
-from harness import by_the_thesis, in_turn, parser
-from results_page import Table
-from sweep import (
+from drawing import (
+    PHASES,
+    RANGES,
+    SYNCHRONISERS,
     Row,
-    Setting,
+    Series,
     draw_bars,
     draw_baseline,
     finish_axes,
     finish_figure,
-    measure,
-    save_panels,
-    where,
+    grid_of,
+    grouped,
+    lighter,
 )
+from experiments import TITLES, case_of
+from harness import by_the_thesis, in_turn, parser
+from results_page import Table
+from sweep import Setting, measure, save_panels, where
 from thesis import Fact, beside, rate, ratio
 from thesis_throughput import EAGER, eager_torch
 
@@ -90,20 +93,20 @@ def measure_by_the_thesis(options: argparse.Namespace, seconds: float, windows: 
     return panels
 
 
-def draw_by_the_thesis(figure: Figure, panels: list[list[Row]]) -> None:
-    for place, panel in enumerate(panels, start=1):
-        axes = figure.add_subplot(1, len(panels), place)
+def draw_by_the_thesis(figure: Figure, rows: list[Row]) -> None:
+    panels = grouped(rows, "figure")
+    for axes, panel in zip(grid_of(figure, len(panels), 2), panels, strict=True):
         ours = [row for row in panel if row["method"] != EAGER]
         both = [*ours, *({**row, "sync": "none"} for row in ours if row["replicas"] == 1)]
         both.sort(key=lambda row: (row["sync"], row["replicas"]))
-        draw_bars(axes, both, "replicas", lambda row: NAMES[row["sync"]])
+        draw_bars(axes, both, "replicas", lambda row: Series(NAMES[row["sync"]], SYNCHRONISERS[row["sync"]]))
         for row in panel:
             if row["method"] == EAGER:
-                draw_baseline(axes, row["images_per_second"]["median"], EAGER)
+                draw_baseline(axes, row["images_per_second"]["median"], EAGER, "PyTorch")
         model, size = THESIS_CASES[panel[0]["figure"]]
         title = f"{panel[0]['figure']}: {TITLES[model]}, b={size}"
         finish_axes(axes, title, "replicas on the device", "images per second")
-    finish_figure(figure, "Throughput with and without averaging in every round", 5.0 * len(panels), 4.2)
+    finish_figure(figure, "Throughput with and without averaging in every round", 4.4, RANGES)
 
 
 def table_by_the_thesis(details: dict[str, Any]) -> Table:
@@ -131,26 +134,32 @@ def share_of(row: Row) -> str:
     return f"{row['synchronisation_share']:.0%}" if row["synchronisation_share"] > 0.005 else "in noise"
 
 
-def draw(figure: Figure, panels: list[list[Row]]) -> None:
-    columns = min(2, len(panels))
-    lines = -(-len(panels) // columns)
-    for place, panel in enumerate(panels, start=1):
-        axes = figure.add_subplot(lines, columns, place)
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    details = result["details"]
+    if "figure" in details["rows"][0]:
+        draw_by_the_thesis(figure, details["rows"])
+        return
+    panels = grouped(details["rows"], "model", "batch_size")
+    for axes, panel in zip(grid_of(figure, len(panels), 2), panels, strict=True):
         free = panel[0]["ms_per_round"]
-        names = [row["method"] for row in panel]
-        axes.bar(names, [min(row["ms_per_round"], free) for row in panel], color="#b9cbe0", label="the step")
+        names = [row["method"].replace(", ", "\n") for row in panel]
+        steps = [min(row["ms_per_round"], free) for row in panel]
+        axes.bar(names, steps, color=lighter(PHASES["step"], 0.55), label="the step")
         costs = [max(row["synchronisation_ms"], 0.0) for row in panel]
-        axes.bar(names, costs, bottom=free, color="#d9622b", label="synchronisation")
+        axes.bar(names, costs, bottom=free, color=PHASES["averaging"], label="synchronisation, and its share")
         for spot, row in enumerate(panel[1:], start=1):
-            text = share_of(row)
             height = max(row["ms_per_round"], free)
-            axes.annotate(text, (spot, height), (0, 3), textcoords="offset points", ha="center", fontsize=8)
-        case = f"{TITLES[panel[0]['model']]}, batch size {panel[0]['batch_size']}"
-        finish_axes(axes, f"{case}, {panel[0]['replicas']} replicas", "", "milliseconds per round")
+            place = {"textcoords": "offset points", "ha": "center", "fontsize": 8}
+            axes.annotate(share_of(row), (spot, height), (0, 3), **place)
+        title = f"{case_of(panel[0])}, {panel[0]['replicas']} replicas"
+        finish_axes(axes, title, "", "milliseconds per round")
         axes.set_ylim(top=1.15 * max(row["ms_per_round"] for row in panel))
-        axes.tick_params(axis="x", labelrotation=20, labelsize=8)
-    title = "Time of a round, and the share that synchronisation has in it"
-    finish_figure(figure, title, 5.2 * columns, 3.5 * lines + 0.6)
+        axes.tick_params(axis="x", labelsize=8)
+    lines = -(-len(panels) // 2)
+    note = f"medians of {details['windows']} windows; in noise: not above 0.5 %"
+    finish_figure(
+        figure, "Time of a round, and the share that synchronisation has in it", 2.9 * lines + 1, note
+    )
 
 
 def table(details: dict[str, Any]) -> Table:
@@ -175,8 +184,7 @@ def main() -> None:
     seconds, windows = (0.25, 3) if options.small else (2.0, 7)
     if by_the_thesis(options):
         found = measure_by_the_thesis(options, seconds, windows)
-        picture = partial(draw_by_the_thesis, panels=found)
-        save_panels(options, NAME, found, (seconds, windows), table_by_the_thesis, picture)
+        save_panels(options, NAME, found, (seconds, windows), table_by_the_thesis, draw)
         return
     cases = CASES[:1] if options.small else CASES
     methods = tuple(method for method in METHODS if not options.small or method[1] in (1, 4))
@@ -184,7 +192,7 @@ def main() -> None:
         with_shares(measure([Setting(model, size, 2, sync, tau) for sync, tau in methods], seconds, windows))
         for model, size in cases
     ]
-    save_panels(options, NAME, panels, (seconds, windows), table, lambda figure: draw(figure, panels))
+    save_panels(options, NAME, panels, (seconds, windows), table, draw)
 
 
 if __name__ == "__main__":

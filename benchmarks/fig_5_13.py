@@ -14,25 +14,24 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from experiments import case_of
-from harness import by_the_thesis, cores, device_noun, in_turn, on_gpus, parser
-from results_page import Table
-from sweep import (
-    TITLES,
-    VIRTUAL,
+from drawing import (
+    RANGES,
+    SYNCHRONISERS,
     Row,
-    Setting,
+    Series,
     draw_bars,
-    draw_lines,
     finish_axes,
     finish_figure,
-    measure,
-    save_panels,
-    where,
+    grid_of,
+    grouped,
+    shades,
 )
+from experiments import TITLES, case_of
+from harness import by_the_thesis, device_noun, in_turn, on_gpus, parser
+from results_page import Table
+from sweep import VIRTUAL, Setting, measure, save_panels, where
 from thesis import Fact, beside, ratio
 from thesis_throughput import series_of_devices, with_ideal_of_one
 
@@ -85,32 +84,36 @@ def measure_by_the_thesis(options: argparse.Namespace, seconds: float, windows: 
     return [measure(settings, seconds, windows, **where(options))]
 
 
-def draw_by_the_thesis(figure: Figure, panels: list[list[Row]], noun: str) -> None:
+def draw_by_the_thesis(figure: Figure, result: dict[str, Any]) -> None:
     axes = figure.add_subplot()
-    draw_bars(axes, with_ideal_of_one(panels[0]), "devices", series_of_devices)
+    draw_bars(axes, with_ideal_of_one(result["details"]["rows"]), "devices", series_of_devices)
     title = f"{TITLES[THESIS_CASE[0]]}, b={THESIS_CASE[1]}"
-    finish_axes(axes, title, f"{noun}s", "images per second")
-    finish_figure(figure, "Averaged replicas over devices, beside independent models", 7.0, 4.6)
+    finish_axes(axes, title, f"{device_noun(result)}s", "images per second")
+    finish_figure(figure, "Averaged replicas over devices, beside independent models", 4.6, RANGES)
 
 
 def all_replicas(row: Row) -> int:
     return int(row["replicas"]) * int(row["devices"])
 
 
-def series_of(row: Row) -> str:
+def series_of(row: Row) -> Series:
     total = all_replicas(row)
-    return "1 replica" if total == 1 else f"{total} replicas in all"
+    colour = shades(SYNCHRONISERS["sma"], 4)[total.bit_length() - 1]
+    return Series("1 replica" if total == 1 else f"{total} replicas in all", colour)
 
 
-def draw(figure: Figure, panels: list[list[Row]]) -> None:
-    for place, panel in enumerate(panels, start=1):
-        axes = figure.add_subplot(1, len(panels), place)
-        draw_lines(axes, panel, "devices", series_of)
-        title = f"{TITLES[panel[0]['model']]}, batch size {panel[0]['batch_size']}"
-        finish_axes(axes, title, "virtual CPU devices", "images per second", DEVICES)
-        axes.set_xlim(0.7, DEVICES[-1] + 0.3)
-    title = f"Averaged replicas over virtual CPU devices that share the same {cores()} cores"
-    finish_figure(figure, title, 4.4 * len(panels), 4.4)
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    if result["details"]["rows"][0]["batch_size"] == THESIS_CASE[1]:
+        draw_by_the_thesis(figure, result)
+        return
+    panels = grouped(result["details"]["rows"], "model", "batch_size")
+    for axes, panel in zip(grid_of(figure, len(panels), 3), panels, strict=True):
+        draw_bars(axes, panel, "devices", series_of)
+        unit = "images per second" if panel is panels[0] else ""
+        finish_axes(axes, case_of(panel[0]), "virtual CPU devices", unit)
+    cores = result["machine"]["cores"]
+    title = f"Averaged replicas over virtual CPU devices that share the same {cores} cores"
+    finish_figure(figure, title, 4.2, RANGES)
 
 
 def table(details: dict[str, Any]) -> Table:
@@ -148,8 +151,7 @@ def main() -> None:
     seconds, windows = (0.25, 3) if options.small else (2.0, 7)
     if by_the_thesis(options):
         found = measure_by_the_thesis(options, seconds, windows)
-        picture = partial(draw_by_the_thesis, panels=found, noun=device_noun(options))
-        save_panels(options, NAME, found, (seconds, windows), table_by_the_thesis, picture)
+        save_panels(options, NAME, found, (seconds, windows), table_by_the_thesis, draw)
         return
     cases = CASES[:1] if options.small else CASES
     totals = (1, 2, 4) if options.small else (1, 2, 4, 8)
@@ -162,7 +164,7 @@ def main() -> None:
             if devices <= total
         ]
         panels.append(measure(settings, seconds, windows))
-    save_panels(options, NAME, panels, (seconds, windows), table, lambda figure: draw(figure, panels))
+    save_panels(options, NAME, panels, (seconds, windows), table, draw)
 
 
 if __name__ == "__main__":

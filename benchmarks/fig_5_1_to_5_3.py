@@ -17,22 +17,20 @@ accuracies counts. Its files are named fig_5_1_and_5_2.
 from __future__ import annotations
 
 import argparse
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import harness
-from cells import Cells
+from cells import Cells, cells_of
+from drawing import SIZES, Result, Row, contestant_colour, draw_limit, draw_seeds, finish_axes, finish_figure
 from experiments import TITLES
 from learning_rates import chosen_rate
-from medians import over as over_text
-from medians import ranged, seeds_of
+from medians import OF_CELL, ranged, seeds_of
 from results_page import Table
 from seeds import over_seeds
-from sweep import COLOURS, draw_baseline, finish_axes, finish_figure
 from thesis import Fact, beside
-from time_to_accuracy import CHECK, Goal, RunSetting, add_goal_options, described, goal_of
+from time_to_accuracy import CHECK, Goal, RunSetting, add_goal_options, goal_of
 
 import tensorbow as tb
 from tensorbow.errors import TensorBowError
@@ -47,7 +45,6 @@ RESNET_SIZES, RESNET_SMALL_SIZES = (64, 128, 256, 512, 1024), (32, 128)
 RESNET_RATE, RESNET_RATE_SIZE = 0.1, 128  # He et al. (2015)
 RESNET_TARGET, RESNET_EPOCHS, MEDIAN_OF = 0.8, 80.0, 5
 RESNET_NAME = "fig_5_1_and_5_2"
-Row = dict[str, Any]
 
 
 def median_of(batch_size: int, key: str) -> Callable[[Sequence[Row]], float | None]:
@@ -87,56 +84,62 @@ PANELS = (
 )
 
 
-def draw(figure: Figure, rows: list[dict[str, Any]], goal: Goal, seeds: int) -> None:
-    """Median and range over the seeds against the batch size: seconds, epochs, examples per second."""
-    figure.set_size_inches(11, 4)
-    for axes, (key, unit) in zip(figure.subplots(1, len(PANELS)), PANELS, strict=True):
-        known = [row for row in rows if math.isfinite(row[key].median)]
-        middle = [row[key].median for row in known]
-        below = [row[key].median - row[key].least for row in known]
-        above = [row[key].greatest - row[key].median for row in known]
-        above = [value if math.isfinite(value) else 0.0 for value in above]
-        sizes = [row["setting"].batch_size for row in known]
-        axes.errorbar(sizes, middle, (below, above), marker="o", capsize=3)
-        for row in rows:
-            if not math.isfinite(row[key].median):
-                at = (row["setting"].batch_size, 0.02)
-                axes.annotate("not\nreached", at, xycoords=("data", "axes fraction"), ha="center", fontsize=8)
+def draw(figure: Figure, result: Result) -> None:
+    """Draws LeNet's medians over the batch size, or ResNets' courses of accuracy."""
+    if result["details"]["goal"]["model"] == "lenet":
+        draw_medians(figure, result["details"])
+    else:
+        draw_courses(figure, result["details"])
+
+
+def draw_medians(figure: Figure, details: Row) -> None:
+    """Median and seeds against the batch size: seconds, epochs, examples per second."""
+    goal, summed = details["goal"], details["summary"]
+    runs = [
+        cells_of(details["cells"], batch_size=row["batch_size"], learning_rate=row["learning_rate"])
+        for row in summed
+    ]
+    colour = contestant_colour("TensorBow")
+    titles = (f"time to {goal['target']:.4g}", f"epochs to {goal['target']:.4g}", "throughput")
+    sizes = [row["batch_size"] for row in summed]
+    for axes, (key, unit), title in zip(figure.subplots(1, len(PANELS)), PANELS, titles, strict=True):
+        known = [row for row in summed if row[key]["median"] is not None]
+        middles = [row[key]["median"] for row in known]
+        axes.plot([row["batch_size"] for row in known], middles, color=colour, label="median")
+        for size, own in zip(sizes, runs, strict=True):
+            values = [cell[OF_CELL[key]] for cell in own]
+            draw_seeds(axes, size, values, colour, "seed" if size == sizes[0] else "")
         axes.set_xscale("log", base=2)
-        every = [row["setting"].batch_size for row in rows]
-        axes.set_xticks(every, [str(size) for size in every])
-        axes.set_xlim(every[0] / 1.4, every[-1] * 1.4)
-        axes.set_ylim(bottom=0)
-        axes.set(xlabel="batch size", ylabel=unit)
-    figure.axes[0].set_title(f"time to {goal.target:.4g}")
-    figure.axes[1].set_title(f"epochs to {goal.target:.4g}")
-    figure.axes[2].set_title("throughput")
-    name = goal.train.name.partition("/")[0]
-    figure.suptitle(f"{TITLES[goal.model]} on {name}, one replica: {over_text(seeds)}")
+        axes.set_xlim(sizes[0] / 1.4, sizes[-1] * 1.4)
+        finish_axes(axes, title, "batch size", unit, sizes)
+        axes.set_ylim(top=1.15 * axes.get_ylim()[1])
+        axes.tick_params(axis="x", labelsize=8)
+    what = f"{TITLES[goal['model']]} on {goal['dataset']}, one replica"
+    finish_figure(figure, f"{what}: median and seeds", 3.8)
 
 
-def draw_courses(figure: Figure, rows: list[Row], cells: Cells, goal: Goal) -> None:
+def draw_courses(figure: Figure, details: Row) -> None:
     """Draws test accuracy against time (5.1) and epochs (5.2): the median of the last epochs, first seed."""
-    figure.set_size_inches(11, 4.4)
+    goal = details["goal"]
     left, right = figure.subplots(1, 2, sharey=True)
-    for row, colour in zip(rows, COLOURS, strict=False):
-        checks = cells.of(described(row["setting"]))[0]["checks"]
+    for row, colour in zip(details["summary"], SIZES, strict=False):
+        size, rate = row["batch_size"], row["learning_rate"]
+        checks = cells_of(details["cells"], batch_size=size, learning_rate=rate)[0]["checks"]
         accuracies = [check[CHECK.index("test_accuracy")] for check in checks]
-        last = [accuracies[max(0, at - goal.median_of + 1) : at + 1] for at in range(len(accuracies))]
+        last = [accuracies[max(0, at - goal["median_of"] + 1) : at + 1] for at in range(len(accuracies))]
         y = [100 * statistics.median(values) for values in last]
         for axes, key in ((left, "seconds"), (right, "epochs")):
             x = [check[CHECK.index(key)] for check in checks]
-            axes.plot(x, y, color=colour, marker=".", label=f"b={row['setting'].batch_size}")
+            axes.plot(x, y, color=colour, marker=".", label=f"b={size}")
     for axes, title, x_name in (
         (left, "5.1: against time", "training time [s]"),
         (right, "5.2: against epochs", "epochs"),
     ):
-        draw_baseline(axes, 100 * (goal.target or 0.0), f"{goal.target:.0%}")
+        draw_limit(axes, 100 * goal["target"], f"{goal['target']:.0%}")
         axes.set_xlim(left=0)
         finish_axes(axes, title, x_name, "test accuracy [%]")
-    name = goal.train.name.partition("/")[0]
-    what = f"median of {goal.median_of} epochs" if goal.median_of > 1 else "every epoch"
-    finish_figure(figure, f"{TITLES[goal.model]} on {name}: test accuracy, {what}", 11, 4.4)
+    what = f"median of {goal['median_of']} epochs" if goal["median_of"] > 1 else "every epoch"
+    finish_figure(figure, f"{TITLES[goal['model']]} on {goal['dataset']}: test accuracy, {what}", 4.4)
 
 
 def table(details: dict[str, Any]) -> Table:
@@ -197,14 +200,7 @@ def main() -> None:
     details = {**cells.result(), "summary": summed}
     if goal.is_of_the_thesis():
         details["beside_the_thesis"] = beside(FACTS if lenet else RESNET_FACTS, summed)
-
-    def picture(figure: Figure) -> None:
-        if lenet:
-            draw(figure, rows, goal, seeds)
-        else:
-            draw_courses(figure, rows, cells, goal)
-
-    harness.save(options, options.experiment, details, table(details), picture)
+    harness.save(options, options.experiment, details, table(details), draw)
 
 
 if __name__ == "__main__":

@@ -26,13 +26,16 @@ from typing import TYPE_CHECKING, Any
 
 import harness
 from cells import Cell, Cells
+from drawing import CONTESTANTS, Row, draw_seeds, finish_axes, finish_figure, lighter
 from learning_rates import chosen_rate
-from medians import MedianRange, median_range, ranged, seeds_of, summary
+from medians import median_range, ranged, seeds_of, summary
 from peers import PeerError
 from results_page import MISSED, Table, shown
 from thesis import Fact, beside
 from time_to_accuracy import Goal, Replicas, RunSetting, add_goal_options, course, described, goal_of
 from time_to_accuracy_peers import EAGER, LIBRARIES, VARIANTS, PeerLearner, tuned
+
+from tensorbow.pictures import GREY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,8 +46,6 @@ PEER_BATCH_SIZES = {"PyTorch": (16, 32, 64, 128, 256), "JAX": (32, 64, 128)}
 SMALL_PEER_BATCH_SIZES = {"PyTorch": (16,), "JAX": (16,)}
 TRIAL_SEEDS, SLOW = 2, 2.0  # drops a peer's setting so many times slower than the best after so many seeds
 FLOOR = 1.5  # times the best peer
-COLOURS = {"TensorBow": "C0", "PyTorch": "C1", "JAX": "C2"}
-Row = dict[str, Any]
 Choices = dict[tuple[str, int], dict[str, Any]]
 """Result of `tuned` for each side and batch size."""
 
@@ -185,40 +186,46 @@ def times_the_best_peer(row: Row, rows: list[Row]) -> float | None:
     return times_as_fast([row, *(other for other in rows if other["side"] in LIBRARIES)], LIBRARIES)
 
 
-def draw(figure: Figure, rows: list[Row], cells: Cells, goal: Goal) -> None:
+def draw(figure: Figure, result: dict[str, Any]) -> None:
     """Draws a bar at the median and a dot for each seed, in seconds and in epochs."""
-    figure.set_size_inches(10, 8)
-    runs = [row for row in rows if row["side"] != "bound"]
+    details = result["details"]
+    runs = [row for row in details["summary"] if row["side"] != "bound"]
+    trained = [cell for cell in details["cells"] if "epochs_to_target" in cell]
+    labels = [(label(RunSetting(**cell["setting"])), cell["setting"]["learning_rate"]) for cell in trained]
     upper, lower = figure.subplots(2, 1)
     for axes, key in ((upper, "seconds"), (lower, "epochs")):
+        few = f"stopped after {details['dropped']['after_seeds']} seeds, too slow"
         for x, row in enumerate(runs):
-            colour = COLOURS[row["side"]]
-            values: MedianRange = row[key]
-            reached = math.isfinite(values.median)
-            if reached:
-                axes.bar(x, values.median, color=colour, alpha=0.45)
-            found = [cell[f"{key}_to_target"] for cell in cells.of(described(row["setting"]))]
-            known = [value for value in found if value is not None]
-            axes.plot([x] * len(known), known, "o", color=colour, markersize=4)
-            text = shown(values.median) if reached else "not\nreached"
-            top = max([value for value in (*known, values.median) if math.isfinite(value)], default=0.0)
-            axes.annotate(text, (x, top), (0, 5), textcoords="offset points", ha="center", fontsize=9)
+            colour, median = CONTESTANTS[row["side"]], row[key]["median"]
+            own = row["label"], row["learning_rate"]
+            pairs = zip(trained, labels, strict=True)
+            values = [cell[f"{key}_to_target"] for cell, found in pairs if found == own]
+            if median is not None:
+                stopped = row["label"] in details["dropped"]["settings"]
+                style = {"hatch": "//", "edgecolor": colour, "linewidth": 0} if stopped else {}
+                axes.bar(x, median, color=lighter(colour, 0.5), **style)
+                top = max(value for value in (*values, median) if value is not None)
+                place = {"textcoords": "offset points", "ha": "center", "fontsize": 9}
+                axes.annotate(shown(median), (x, top), (0, 4), **place)
+            draw_seeds(axes, x, values, colour)
         axes.set_xticks(range(len(runs)), [row["label"] for row in runs], rotation=35, ha="right")
-        axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
-    bound = min((row["seconds"].median for row in rows if row["side"] == "bound"), default=math.inf)
-    if math.isfinite(bound):
-        name = "the best peer's data parallelism, if it never waited"
-        upper.axhline(bound, color="#8a8a8a", linestyle="--", linewidth=1, label=name)
-    upper.set_ylabel("training time [s]")
-    lower.set_ylabel("epochs")
+    finish_axes(upper, "", "", "training time [s]")
+    finish_axes(lower, "", "", "epochs")
+    for axes in (upper, lower):
+        axes.set_ylim(top=1.1 * axes.get_ylim()[1])
+        axes.set_xlim(-0.6, len(runs) - 0.4)
+    bounds = [row["seconds"]["median"] for row in details["summary"] if row["side"] == "bound"]
+    if any(bounds):
+        name = "best peer's data parallelism without waiting"
+        upper.axhline(min(filter(None, bounds)), color=GREY, linestyle="--", linewidth=1.2, label=name)
     for side in dict.fromkeys(row["side"] for row in runs):
         what = "replicas x batch size" if side == "TensorBow" else "all cores"
-        upper.bar(0, 0, color=COLOURS[side], alpha=0.45, label=f"{side}, {what}")
-    upper.legend(fontsize="small")
-    figure.suptitle(
-        f"LeNet on {goal.train.name.partition('/')[0]}, to {goal.target:.4g} test accuracy: "
-        "median (bar) and seeds (dots)"
-    )
+        upper.bar(0, 0, color=lighter(CONTESTANTS[side], 0.5), label=f"{side}, {what}")
+    if details["dropped"]["settings"]:
+        upper.bar(0, 0, color="white", hatch="//", edgecolor=GREY, linewidth=0, label=few)
+    goal = details["goal"]
+    title = f"LeNet on {goal['dataset']}, to {goal['target']:.4g} test accuracy"
+    finish_figure(figure, title, 8.0, "bars and numbers: medians; dots: seeds")
 
 
 def table(details: dict[str, Any]) -> Table:
@@ -275,7 +282,7 @@ def main() -> None:
     if goal.is_of_the_thesis():
         details["beside_the_thesis"] = beside(FACTS, summed)
     details["dropped"] = {"after_seeds": TRIAL_SEEDS, "times_best_peer": SLOW, "settings": dropped}
-    harness.save(options, NAME, details, table(details), lambda figure: draw(figure, rows, cells, goal))
+    harness.save(options, NAME, details, table(details), draw)
 
 
 if __name__ == "__main__":

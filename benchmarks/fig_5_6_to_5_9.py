@@ -13,24 +13,24 @@ With `--thesis`, and on GPUs, the experiment has the thesis's models and axes: s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import thesis_throughput
-from experiments import case_of
-from harness import by_the_thesis, cores, device_noun, in_turn, parser, save
-from results_page import Table
-from sweep import (
-    TITLES,
-    VIRTUAL,
+from drawing import (
+    RANGES,
+    SYNCHRONISERS,
     Row,
-    Setting,
+    Series,
     draw_lines,
     finish_axes,
     finish_figure,
-    measure,
-    save_panels,
+    grid_of,
+    grouped,
 )
+from experiments import case_of
+from harness import by_the_thesis, in_turn, parser, save
+from results_page import Table
+from sweep import VIRTUAL, Setting, measure, save_panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,11 +51,12 @@ def settings_of_panel(model: str, batch_size: int, devices: int, counts: Sequenc
 
 def title_of(row: Row) -> str:
     where = "one device" if row["devices"] == 1 else f"{row['devices']} virtual devices"
-    return f"{TITLES[row['model']]}, batch size {row['batch_size']}, {where}"
+    return f"{case_of(row)}, {where}"
 
 
-def series_of(row: Row) -> str:
-    return "independent" if row["sync"] == "none" else "averaged every round (sma)"
+def series_of(row: Row) -> Series:
+    label = "independent" if row["sync"] == "none" else "averaged every round (sma)"
+    return Series(label, SYNCHRONISERS[row["sync"]])
 
 
 def with_one_replica_in_both(panel: list[Row]) -> list[Row]:
@@ -64,17 +65,21 @@ def with_one_replica_in_both(panel: list[Row]) -> list[Row]:
     return [*panel[: len(alone)], *({**row, "sync": "none"} for row in alone), *panel[len(alone) :]]
 
 
-def draw(figure: Figure, panels: list[list[Row]]) -> None:
-    columns = min(3, len(panels))
-    lines = -(-len(panels) // columns)
-    for place, panel in enumerate(panels, start=1):
-        axes = figure.add_subplot(lines, columns, place)
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    if "figure" in result["details"]["rows"][0]:
+        thesis_throughput.draw(figure, result)
+        return
+    panels = grouped(result["details"]["rows"], "model", "batch_size", "devices")
+    for number, (axes, panel) in enumerate(zip(grid_of(figure, len(panels), 3), panels, strict=True)):
         draw_lines(axes, with_one_replica_in_both(panel), "replicas", series_of)
         counts = sorted({row["replicas"] for row in panel})
-        per_device = "replicas" if panel[0]["devices"] == 1 else "replicas on each virtual device"
-        finish_axes(axes, title_of(panel[0]), per_device, "images per second", counts)
-    title = f"Throughput against replicas, one thread each, on {cores()} cores"
-    finish_figure(figure, title, 4.2 * columns, 3.4 * lines + 0.4)
+        per_device = "replicas" if panel[0]["devices"] == 1 else "replicas on each device"
+        unit = "images per second" if number % 3 == 0 else ""
+        finish_axes(axes, title_of(panel[0]), per_device, unit, counts)
+        axes.set_title(axes.get_title(), fontsize=9)
+    lines = -(-len(panels) // 3)
+    title = f"Throughput against replicas, one thread each, on {result['machine']['cores']} cores"
+    finish_figure(figure, title, 2.6 * lines + 0.9, RANGES)
 
 
 def table(details: dict[str, Any]) -> Table:
@@ -93,8 +98,7 @@ def main() -> None:
     seconds, windows = (0.25, 3) if options.small else (2.0, 7)
     if by_the_thesis(options):
         details = thesis_throughput.details_of(options, seconds, windows)
-        picture = partial(thesis_throughput.draw, rows=details["rows"], device=device_noun(options))
-        save(options, NAME, details, thesis_throughput.table(details), picture)
+        save(options, NAME, details, thesis_throughput.table(details), draw)
         return
     counts = (1, 2, 4) if options.small else (1, 2, 3, 4)
     one = ONE_DEVICE[:3:2] if options.small else ONE_DEVICE
@@ -104,7 +108,7 @@ def main() -> None:
         for cases, devices in ((one, 1), (two, 2))
         for model, batch_size in cases
     ]
-    save_panels(options, NAME, panels, (seconds, windows), table, lambda figure: draw(figure, panels))
+    save_panels(options, NAME, panels, (seconds, windows), table, draw)
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ def main() -> None:
         print(*found.remarks, sep="\n")
         print("emulated GPU: these figures mean nothing for a real one, and no file was written")
         return
-    save(options, NAME, details, found, lambda figure: draw(figure, details), ("case",))
+    save(options, NAME, details, found, draw, ("case",))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import statistics
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from drawing import SYNCHRONISERS, contestant_colour, finish_axes, finish_figure, grid_of
 from experiments import case_of
 from gpu_replicas_contestant import Case, Settings
 from harness import driver
@@ -19,12 +20,12 @@ SYNC_GOAL, LAUNCH_GOAL_US = 0.10, 10.0
 PACKAGES = ("cupy-cuda12x", "cupy-cuda13x", "jaxlib", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
 PACKAGES += ("nvidia-cublas-cu12", "nvidia-cublas")
 
-ONE_MODEL = {  # drawn as horizontal lines
-    "PyTorch eager": "gray",
-    "PyTorch graph": "black",
-    "PyTorch compile + graph": "purple",
-    "JAX jit": "tan",
-    "JAX jit + scan": "saddlebrown",
+ONE_MODEL = {  # drawn as horizontal lines, in these styles
+    "PyTorch eager": ":",
+    "PyTorch graph": "--",
+    "PyTorch compile + graph": "-.",
+    "JAX jit": ":",
+    "JAX jit + scan": "--",
 }
 
 Row = dict[str, Any]
@@ -134,31 +135,20 @@ def findings(case: dict[str, Any]) -> list[str]:
     return [*lines, *(f"left out: {line}" for line in case["absent"])]
 
 
-def draw(figure: Figure, details: dict[str, Any]) -> None:
+def draw(figure: Figure, result: dict[str, Any]) -> None:
     """Draws images per second over replicas, with a panel for each case."""
-    results = details["cases"]
-    columns = min(3, len(results))
-    rows = -(-len(results) // columns)
-    figure.set_size_inches(4.4 * columns, 3.4 * rows)
-    panels = figure.subplots(rows, columns, squeeze=False).reshape(-1)
-    for panel in panels[len(results) :]:
-        panel.set_visible(False)
-    for panel, result in zip(panels, results, strict=False):
-        for name in dict.fromkeys(row["name"] for row in result["rows"]):
-            rates = _by_count(result["rows"], name)
-            own = name.startswith("TensorBow")
+    details = result["details"]
+    for axes, case in zip(grid_of(figure, len(details["cases"]), 2), details["cases"], strict=True):
+        for name in dict.fromkeys(row["name"] for row in case["rows"]):
+            rates = _by_count(case["rows"], name)
             if name in ONE_MODEL:
-                rate = next(iter(rates.values()))
-                panel.axhline(rate, linestyle=":", linewidth=1.5, color=ONE_MODEL[name], label=name)
+                style = {"linestyle": ONE_MODEL[name], "linewidth": 1.3, "color": contestant_colour(name)}
+                axes.axhline(next(iter(rates.values())), label=name, **style)
             else:
-                style = {"linewidth": 2.0} if own else {"linestyle": "--", "linewidth": 1.2}
-                panel.plot(list(rates), list(rates.values()), marker="o", label=name, **style)
-        panel.set_xscale("log", base=2)
-        panel.set_xticks(sorted({row["replicas"] for row in result["rows"]}))
-        panel.xaxis.set_major_formatter("{x:g}")
-        panel.set_ylim(bottom=0)
-        panel.set_title(case_of(result), size=10)
-        panel.set_xlabel("replicas")
-        panel.set_ylabel("images/s")
-    panels[0].legend(fontsize=7)
-    figure.suptitle(f"{details['gpu']['device']}, {details['gpu']['compute']}")
+                colour = SYNCHRONISERS["none"] if name == "TensorBow none" else contestant_colour(name)
+                axes.plot(list(rates), list(rates.values()), marker="o", color=colour, label=name)
+        axes.set_xscale("log", base=2)
+        counts = sorted({row["replicas"] for row in case["rows"]})
+        finish_axes(axes, case_of(case), "replicas", "images per second", counts)
+    lines = -(-len(details["cases"]) // 2)
+    finish_figure(figure, f"{details['gpu']['device']}, {details['gpu']['compute']}", 3.0 * lines + 1.1)

@@ -7,6 +7,7 @@ write `<name>.json` and `<name>.png`.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import platform
@@ -39,7 +40,6 @@ LEARNING_RATE, MOMENTUM = 0.001, 0.9  # of all contestants, where only rates are
 REPLICA_MODES = ("captured", "fused")
 CPU = ("/cpu:0",)  # default of `--devices`
 LEAST_STEPS = 4  # of a window
-DOTS_PER_INCH = 120
 
 Name = TypeVar("Name", bound=Hashable)  # of a contestant
 Window = Callable[[float], float]
@@ -156,9 +156,9 @@ def on_gpus(options: argparse.Namespace) -> bool:
     return is_gpu(options.devices[0])
 
 
-def device_noun(options: argparse.Namespace) -> str:
-    """Name of what `--devices` lists, for axes."""
-    return "GPU" if on_gpus(options) else "virtual CPU device"
+def device_noun(result: Mapping[str, Any]) -> str:
+    """Name of what `--devices` lists in a result, for axes."""
+    return "GPU" if is_gpu(result["details"]["settings"].get("devices", CPU)[0]) else "virtual CPU device"
 
 
 def by_the_thesis(options: argparse.Namespace) -> bool:
@@ -352,13 +352,13 @@ def save(
     name: str,
     details: Mapping[str, Any],
     table: Table,
-    draw: Callable[[Figure], None],
+    draw: Callable[[Figure, dict[str, Any]], None],
     unsaved: Collection[str] = (),
 ) -> None:
     """Prints the table; writes `<name>.json`, in the form that `results_page.py` describes, and `<name>.png`.
 
-    draw: fills an empty figure with constrained layout. Without matplotlib no picture is written, and a
-    message says so. unsaved: options that are not stored, since the details have them.
+    draw: fills an empty figure from the result, as the file has it. Without matplotlib no picture is written,
+    and a message says so. unsaved: options that are not stored, since the details have them.
     """
     print_table(table.columns, table.as_text())
     print(*table.remarks, sep="\n")
@@ -366,19 +366,18 @@ def save(
     shown = {"columns": table.columns, "rows": table.rows, "remarks": table.remarks}
     settings = {name: value for name, value in settings_of(options).items() if name not in unsaved}
     result = {**described(options, name), **shown, "details": {"settings": settings, **details}}
-    written.write_text(as_json(result) + "\n")
+    text = as_json(result)
+    written.write_text(text + "\n")
     print(f"{name}: wrote {written}")
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
+    from drawing import write_picture  # here: importing TensorBow takes time, which some scripts measure
+
+    from tensorbow.pictures import has_matplotlib
+
+    if not has_matplotlib():
         print(f"{name}: no picture, matplotlib is not installed; pip install 'tensorbow[plot]'")
         return
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    draw(figure)
     picture = output_path(options, f"{name}.png")
-    figure.savefig(picture, dpi=DOTS_PER_INCH)
+    write_picture(draw, json.loads(text), picture)
     print(f"{name}: wrote {picture}")
 
 

@@ -28,9 +28,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import harness
-from cells import Cells
+from cells import Cells, cells_of
+from drawing import SIZES, draw_limit, draw_seeds, finish_axes, finish_figure, grouped
 from results_page import Table
 from time_to_accuracy import CHECK, Goal, Replicas, RunSetting, add_goal_options, course, described, goal_of
+
+from tensorbow.pictures import GREY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -142,28 +145,42 @@ def search(goal: Goal, cells: Cells, seeds: int, settings: list[tuple[int, int]]
     return rows
 
 
-def draw(figure: Figure, rows: list[dict[str, Any]], goal: Goal) -> None:
-    """Draws mean epochs to the target against the learning rate, a curve for each setting."""
-    axes = figure.subplots()
-    colours = {size: f"C{n}" for n, size in enumerate(sorted({row["batch_size"] for row in rows}))}
-    styles = {1: "-", 2: "--", 3: "-.", 4: ":"}
-    for row in sorted(rows, key=lambda row: (row["replicas"], row["batch_size"])):
-        rates = [float(rate) for rate in row["mean_epochs"]]
-        axes.plot(
-            rates, row["mean_epochs"].values(), styles[row["replicas"]], marker="o", markersize=4,
-            color=colours[row["batch_size"]], label=f"{row['replicas']} x {row['batch_size']}",
-        )  # fmt: skip
-    axes.axhline(goal.epochs, color="#b03030", linestyle=":", linewidth=1)
-    axes.annotate("not reached", (GRID[0], goal.epochs), (0, 3), textcoords="offset points", fontsize=8)
-    axes.set_xscale("log")
-    axes.set_xticks(GRID, [f"{rate:g}" for rate in GRID])
-    axes.minorticks_off()
-    axes.set(
-        xlabel="learning rate",
-        ylabel=f"epochs to {goal.target:.0%} (mean over seeds)",
-        title=f"LeNet on {goal.facts()['dataset']}, at most {goal.epochs:g} epochs",
-    )
-    axes.legend(title="replicas x b", fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    """Draws epochs to the target against the rate: a panel for each number of replicas, a line for a size."""
+    details = result["details"]
+    goal, sizes = details["goal"], sorted({row["batch_size"] for row in details["chosen"]})
+    colours = dict(zip(sizes, SIZES, strict=False))
+    panels = sorted(grouped(details["chosen"], "replicas"), key=lambda panel: panel[0]["replicas"])
+    never, seeds = goal["most_epochs"], max(row["seeds"] for row in details["chosen"])
+    lines = -(-len(panels) // 2)
+    grid = figure.subplots(lines, min(2, len(panels)), sharex=True, sharey=True, squeeze=False)
+    for axes, panel in zip(grid.flat, panels, strict=False):
+        for row in sorted(panel, key=lambda row: row["batch_size"]):
+            size, replicas, colour = row["batch_size"], row["replicas"], colours[row["batch_size"]]
+            rates = [float(rate) for rate in row["mean_epochs"]]
+            axes.plot(rates, row["mean_epochs"].values(), color=colour, label=f"b={size}, mean")
+            for rate in rates:
+                runs = cells_of(details["cells"], batch_size=size, replicas=replicas, learning_rate=rate)
+                epochs = [run["epochs_to_target"] or never for run in runs]
+                draw_seeds(axes, rate, epochs, colour)
+            best = row["mean_epochs"][f"{row['learning_rate']:g}"]
+            ring = {"markersize": 11, "markerfacecolor": "none", "markeredgecolor": colour}
+            axes.plot([row["learning_rate"]], [best], "o", color=GREY, **ring)
+        draw_limit(axes, never, f"not reached in {never:g} epochs")
+        axes.set_xscale("log")
+        title = f"{panel[0]['replicas']} replica{'s' if panel[0]['replicas'] > 1 else ''}"
+        finish_axes(axes, title, "", "")
+        axes.set_xticks(details["grid"], [f"{rate:g}" for rate in details["grid"]], fontsize=8)
+        axes.minorticks_off()
+    for axes in grid[-1]:
+        axes.set_xlabel("learning rate")
+    for axes in grid[:, 0]:
+        axes.set_ylabel(f"epochs to {goal['target']:.0%}")
+    for unused in grid.flat[len(panels) :]:
+        unused.remove()
+    dots = "dot: the seed's run" if seeds == 1 else f"dots: {seeds} seeds"
+    title = f"LeNet on {goal['dataset']}: epochs to {goal['target']:.0%} by learning rate"
+    finish_figure(figure, title, 2.7 * lines + 1.0, f"{dots}; ring: the rate chosen")
 
 
 def settings_named(names: str) -> list[tuple[int, int]]:
@@ -202,7 +219,7 @@ def main() -> None:
     kept = [row for row in before if (row["replicas"], row["batch_size"]) not in settings]
     rows = kept + search(goal, cells, seeds, settings)
     details = {**cells.result(), "grid": GRID, "first_seed": FIRST_SEED, "chosen": rows}
-    harness.save(options, NAME, details, table(details), lambda figure: draw(figure, rows, goal))
+    harness.save(options, NAME, details, table(details), draw)
 
 
 if __name__ == "__main__":

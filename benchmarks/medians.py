@@ -10,6 +10,8 @@ from typing import Any
 
 from results_page import shown
 
+OF_CELL = {"seconds": "seconds_to_target", "epochs": "epochs_to_target", "rate": "examples_per_second"}
+
 
 @dataclass(frozen=True)
 class MedianRange:
@@ -48,8 +50,4 @@ def over(seeds: int) -> str:
 
 def summary(cells: Sequence[Mapping[str, Any]]) -> dict[str, MedianRange]:
     """Medians of a setting's runs: `seconds` and `epochs` to the target, `rate` in examples per second."""
-    return {
-        "seconds": median_range([cell["seconds_to_target"] for cell in cells]),
-        "epochs": median_range([cell["epochs_to_target"] for cell in cells]),
-        "rate": median_range([cell["examples_per_second"] for cell in cells]),
-    }
+    return {name: median_range([cell[key] for cell in cells]) for name, key in OF_CELL.items()}

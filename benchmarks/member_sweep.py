@@ -44,7 +44,6 @@ NAME = "member_sweep"
 TARGET = 5.0  # times the best peer
 REPLICATOR, ENGINE = (f"TensorBow {by}, {SCANNED_STEPS} steps a call" for by in ("Replicator", "engine"))
 TORCH_STEPS = {"sequential": 16, "vmap": 2}  # of members before the turn of the next ones
-COLOURS = {"TensorBow": "C0", "PyTorch": "C1", "JAX": "C2"}
 
 
 def settings(processors: int, small: bool) -> list[MemberSetting]:
@@ -128,24 +127,18 @@ def table(details: dict[str, Any], options: argparse.Namespace) -> Table:
     return Table(columns, rows, remarks)
 
 
-def draw(figure: Figure, rates: dict[str, Any], options: argparse.Namespace) -> None:
+def draw(figure: Figure, result: dict[str, Any]) -> None:
     """Draws a bar for each contestant, the fastest at the top."""
-    shown = sorted(rates.items(), key=lambda item: item[1]["median"])
-    names, medians = [name for name, _ in shown], [rate["median"] for _, rate in shown]
-    whiskers = [
-        [rate["median"] - min(rate["samples"]) for _, rate in shown],
-        [max(rate["samples"]) - rate["median"] for _, rate in shown],
-    ]
+    from drawing import draw_contestants, finish_figure
+
     axes = figure.add_subplot()
-    colours = [COLOURS[name.split()[0]] for name in names]
-    axes.barh(names, medians, color=colours, xerr=whiskers, error_kw={"linewidth": 0.8, "ecolor": "0.3"})
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.set_xlabel("steps of members per second: medians, slowest and fastest window", fontsize=9)
-    axes.set_title(
-        f"{options.members} networks of 784-128-10 units, b={BATCH_SIZE}, {cores()} cores", fontsize=10
-    )
-    axes.tick_params(labelsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
+    rates = result["details"]["member_steps_per_second"]
+    draw_contestants(axes, rates, lambda name: name.partition(" ")[2])
+    axes.set_xlabel("steps of members per second")
+    members, cores = result["details"]["settings"]["members"], result["machine"]["cores"]
+    title = f"{members} networks of 784-128-10 units, b={result['details']['batch_size']}, {cores} cores"
+    note = "medians; thin lines: from the slowest to the fastest window"
+    finish_figure(figure, title, 1.6 + 0.22 * len(rates), note)
 
 
 def parse() -> argparse.Namespace:
@@ -166,8 +159,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     options = parse()
     details = measure(options)
-    rates = details["member_steps_per_second"]
-    save(options, NAME, details, table(details, options), lambda figure: draw(figure, rates, options))
+    save(options, NAME, details, table(details, options), draw)
 
 
 if __name__ == "__main__":

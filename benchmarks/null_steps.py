@@ -34,6 +34,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from drawing import SYNCHRONISERS, draw_limit, finish_axes, grouped
 from harness import Measured, Window, in_turn, interleave, paced, parser, save
 from results_page import MISSED, Table
 from stub_cuda import StubCuda
@@ -53,6 +54,7 @@ from tensorbow.data import BatchRun
 from tensorbow.devices import Device, GpuDevice, LaunchLog, NullDevice
 from tensorbow.kernels import NullBackend, register_backend
 from tensorbow.kernels.gpu.rounds.source import Outcome
+from tensorbow.pictures import BLUE, TEAL
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -278,28 +280,27 @@ def tasks_per_learning_task(devices: int, per_device: int, sync: str) -> float:
     return 1.0 if sync == "none" or replicas == 1 else (replicas + devices) / replicas
 
 
-def draw(figure: Figure, steps: list[dict[str, Any]], tasks: list[dict[str, Any]]) -> None:
-    from sweep import COLOURS, finish_axes
-
-    figure.set_size_inches(10.5, 4.2)
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    steps, tasks = result["details"]["sessions"], result["details"]["tasks"]
     left, right = figure.subplots(1, 2)
-    for call, colour in zip(dict.fromkeys(row["call"] for row in steps), COLOURS, strict=False):
-        line = [row for row in steps if row["call"] == call]
-        places = [row["fetches"] for row in line]
-        left.plot(places, [row["us"] for row in line], color=colour, marker="o", markersize=4, label=call)
-    finish_axes(left, "A session's null step on a CPU device", "scalars fetched", "microseconds per step")
+    for line, colour in zip(grouped(steps, "call"), (BLUE, TEAL), strict=True):
+        places, us = [row["fetches"] for row in line], [row["us"] for row in line]
+        left.plot(places, us, color=colour, marker="o", markersize=4, label=line[0]["call"])
+    finish_axes(left, "a session's null step on a CPU device", "scalars fetched", "microseconds per step")
     one_device = [row for row in tasks if row["devices"] == 1]
-    for sync, colour in zip(SYNCS, COLOURS, strict=False):
+    for sync in SYNCS:
         line = [row for row in one_device if row["sync"] == sync]
-        places = [row["replicas_per_device"] for row in line]
-        right.plot(places, [row["us"] for row in line], color=colour, marker="o", markersize=4, label=sync)
-    right.axhline(LIMIT_US, color="#b03030", linestyle="--", linewidth=1.2, label=f"limit, {LIMIT_US:g} us")
+        places, us = [row["replicas_per_device"] for row in line], [row["us"] for row in line]
+        right.plot(places, us, color=SYNCHRONISERS[sync], marker="o", markersize=4, label=sync)
+    limit = result["details"]["limit_us"]
+    draw_limit(right, limit, f"limit, {limit:g} us")
     right.set_xscale("log", base=2)
     ticks = sorted({row["replicas_per_device"] for row in one_device})
-    finish_axes(right, "The scheduler on a null device", "replicas", "processor us per learning task", ticks)
-    right.set_ylim(top=1.25 * max(LIMIT_US, *(row["us"] for row in one_device)))
-    left.legend(frameon=False, fontsize=9)
-    right.legend(frameon=False, fontsize=9, ncols=2, loc="lower right")
+    finish_axes(right, "the scheduler on a null device", "replicas", "processor us per learning task", ticks)
+    right.set_ylim(top=1.25 * max(limit, *(row["us"] for row in one_device)))
+    left.legend()
+    right.legend(ncols=2, loc="lower right")
+    figure.suptitle(f"Steps that compute nothing: medians of {result['details']['windows']} windows")
 
 
 def table(details: dict[str, Any]) -> Table:
@@ -379,7 +380,7 @@ def main() -> None:
         "limit_on_gpu_us": LIMIT_ON_GPU_US,
         "rounds_on_gpu": of_gpu,
     }
-    save(options, NAME, details, table(details), lambda figure: draw(figure, steps, tasks))
+    save(options, NAME, details, table(details), draw)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,14 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from drawing import CONTESTANTS, WIDTH, grid_of, grouped
+from experiments import case_of
 from harness import LEARNING_RATE, MOMENTUM, Window, in_turn, interleave, paced, parser, save
 from ours import CLASSES, made_up_data, training_window
 from results_page import MISSED, Table
 
 import tensorbow as tb
+from tensorbow.pictures import GREY, LIMIT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -95,18 +98,28 @@ def measured(
     ]
 
 
-def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
-    figure.set_size_inches(8, 3.5)
-    models = list(dict.fromkeys(row["model"] for row in rows))
-    for place, model in enumerate(models, 1):
-        axes = figure.add_subplot(1, len(models), place)
-        own = [row for row in rows if row["model"] == model]
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    models = grouped(result["details"]["rows"], "model")
+    figure.set_size_inches(WIDTH, 3.4)
+    for axes, own in zip(grid_of(figure, len(models), 2), models, strict=True):
         names = [f"{row['inputs']}, {row['steps_per_launch']}" for row in own]
-        axes.barh(names, [row["over_engine"] for row in own], color="#7fb2e5")
+        ratios = [row["over_engine"] for row in own]
+        colours = [GREY if row["inputs"] == ENGINE else CONTESTANTS["TensorBow"] for row in own]
+        axes.barh(names, ratios, color=colours)
+        for place, ratio in enumerate(ratios):
+            beside = {"textcoords": "offset points", "va": "center", "fontsize": 8}
+            axes.annotate(f"{ratio:.2f}", (ratio, place), (3, 0), **beside)
+        at = INPUTS.index("data set") * 2 + 2
+        axes.plot(
+            [TARGET], [at], "|", color=LIMIT, markersize=15, markeredgewidth=2, label=f"to reach: {TARGET:g}"
+        )
         axes.invert_yaxis()
+        axes.set_xlim(0, 1.18 * max(ratios))
+        axes.grid(visible=False, axis="y")
         axes.set_xlabel("times the engine's images/s")
-        axes.set_title(f"{model} b={own[0]['batch_size']}, {REPLICAS} replicas", fontsize=10)
-        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_title(f"{case_of(own[0])}, {REPLICAS} replicas")
+    figure.axes[0].set_ylabel("inputs, rounds a launch")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center")
 
 
 def table(details: dict[str, Any]) -> Table:
@@ -127,7 +140,7 @@ def main() -> None:
     seconds, windows = (0.2, 3) if options.small else (1.0, 15)
     rows = [row for case in CASES for row in measured(*case, seconds, windows, options.devices)]
     details = {"rows": rows, "windows": in_turn(windows, seconds)}
-    save(options, NAME, details, table(details), lambda figure: draw(figure, rows))
+    save(options, NAME, details, table(details), draw)
 
 
 if __name__ == "__main__":

@@ -19,12 +19,14 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from drawing import WIDTH, lighter
 from harness import parser, save
 from results_page import MISSED, Table
 
 import tensorbow as tb
 from scheduler import BatchSource, ReadyBatch, Stepper
 from tensorbow.devices import CpuDevice, Device, LaunchLog, NullDevice
+from tensorbow.pictures import BLUE, LIMIT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -215,19 +217,23 @@ def measured(steps: int, windows: int) -> list[dict[str, Any]]:
     return rows
 
 
-def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
-    figure.set_size_inches(7, 3)
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    details = result["details"]
+    figure.set_size_inches(WIDTH, 3)
     axes = figure.add_subplot()
-    for line, row in enumerate(rows):
-        axes.plot(row["ratios"], [line] * len(row["ratios"]), "o", color="#7fb2e5", markersize=4)
-        axes.plot([row["ratio"]] * 2, [line - 0.3, line + 0.3], color="#1f5fa8", linewidth=2)
-    axes.axvline(TARGET, color="#b03030", linestyle="--", linewidth=1.2, label=f"to stay below: {TARGET:g}")
-    axes.set_yticks(range(len(rows)), [row["way"] for row in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlabel("times the plain session's step, by window and median")
-    axes.set_title(f"LeNet b={BATCH}, one replica", fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=9)
+    for line, row in enumerate(details["rows"]):
+        window, median = ("a window", "median") if line == 0 else (None, None)
+        places = [line] * len(row["ratios"])
+        axes.plot(row["ratios"], places, "o", color=lighter(BLUE, 0.5), markersize=4, label=window)
+        axes.plot([row["ratio"]] * 2, [line - 0.3, line + 0.3], color=BLUE, linewidth=2, label=median)
+    target = details["target"]
+    axes.axvline(target, color=LIMIT, linestyle="--", linewidth=1.2, label=f"to stay below: {target:g}")
+    axes.set_yticks(range(len(details["rows"])), [row["way"] for row in details["rows"]])
+    axes.set_ylim(len(details["rows"]) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel("times the plain session's step in the same turn")
+    axes.set_title(f"LeNet b={details['batch_size']}, one replica, {details['windows']} windows")
+    figure.legend(loc="outside lower center", ncols=3)
 
 
 def table(details: dict[str, Any]) -> Table:
@@ -277,7 +283,7 @@ def main() -> None:
         },
         "drawn_ahead_s": [round(seconds, 4) for seconds in drawn_ahead(steps)],
     }
-    save(options, NAME, details, table(details), lambda figure: draw(figure, rows))
+    save(options, NAME, details, table(details), draw)
 
 
 if __name__ == "__main__":

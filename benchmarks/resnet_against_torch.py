@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.nn.functional as functional
+from drawing import CONTESTANTS, NotDrawableError, finish_axes, finish_figure, lighter
 from experiments import TITLES
 from harness import parser, positive_int, save
 from results_page import MISSED, Table
@@ -169,16 +170,15 @@ def average(
             z.add_(sum(corrections))
 
 
-def smoothed(losses: Any) -> Any:
-    """Moving average over WINDOW rounds of the mean over replicas."""
-    curve = losses.mean(1)
+def smoothed(curve: Any) -> Any:
+    """Moving average over WINDOW rounds of the means over replicas."""
     width = min(WINDOW, len(curve))
     return np.convolve(curve, np.full(width, 1 / width), mode="valid")
 
 
 def compare(mine: Any, torchs: Any) -> dict[str, Any]:
     """mine: [rounds, replicas]; torchs: [runs, rounds, replicas], the first from the same initial values."""
-    ours, runs = smoothed(mine), np.stack([smoothed(run) for run in torchs])
+    ours, runs = smoothed(mine.mean(1)), np.stack([smoothed(run.mean(1)) for run in torchs])
     first = np.abs(mine - torchs[0])[: len(FIRST_TOLERANCE)].max(1)
     distance = np.abs(ours - runs.mean(0))
     others = [np.delete(runs, index, 0).mean(0) for index in range(len(runs))]
@@ -197,21 +197,28 @@ def compare(mine: Any, torchs: Any) -> dict[str, Any]:
     }
 
 
-def draw(figure: Figure, mine: Any, torchs: Any, title: str) -> None:
-    figure.set_size_inches(7, 4.2)
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    """Draws the losses; PyTorch's other runs start from values moved by 1e-6."""
+    details = result["details"]
+    if "curves" not in details:
+        raise NotDrawableError("its result holds no curves; --from-curves stores them")
     axes = figure.subplots()
-    labels = ["PyTorch", "PyTorch, start moved by 1e-6"] + [None] * (len(torchs) - 2)
-    runs: list[tuple[str | None, Any, str]] = [
-        (label, losses, "C2" if index else "C1")
-        for index, (label, losses) in enumerate(zip(labels, torchs, strict=True))
+    theirs, mine = details["curves"]["torch"], details["curves"]["tensorbow"]
+    moved = lighter(CONTESTANTS["PyTorch"], 0.45)
+    runs = [
+        (None if number else f"PyTorch, start moved by {MOVED:g}", moved, run)
+        for number, run in enumerate(theirs[1:])
     ]
-    for label, losses, colour in [*runs, ("TensorBow", mine, "C0")]:
-        axes.plot(losses.mean(1), color=colour, alpha=0.2, linewidth=0.6)
-        curve = smoothed(losses)
+    runs += [("PyTorch", CONTESTANTS["PyTorch"], theirs[0]), ("TensorBow", CONTESTANTS["TensorBow"], mine)]
+    for label, colour, losses in runs:
+        axes.plot(losses, color=colour, alpha=0.2, linewidth=0.6)
+        curve = smoothed(np.array(losses))
         axes.plot(np.arange(len(curve)) + len(losses) - len(curve), curve, color=colour, label=label)
-    title = f"{title}; thick: means of {WINDOW} rounds"
-    axes.set(xlabel="round", ylabel="training loss, mean of the replicas", title=title)
-    axes.legend()
+    setting = f"{details['replicas']} replicas, b={details['batch_size']}"
+    finish_axes(axes, "", "round", "training loss, mean of the replicas")
+    axes.set_ylim(bottom=None)
+    title = f"{TITLES[details['model']]} on CIFAR-10, {setting}"
+    finish_figure(figure, title, 4.4, f"thick: means of {WINDOW} rounds")
 
 
 def table(details: dict[str, Any]) -> Table:
@@ -266,9 +273,12 @@ def main() -> None:
         **{key: getattr(options, key) for key in (*SETTINGS, "rounds", "replicas")},
         **{name: round(value, 1) for name, value in seconds.items()},
         **compare(mine, torchs),
+        "curves": {
+            "tensorbow": mine.mean(1).round(4).tolist(),
+            "torch": [run.mean(1).round(4).tolist() for run in torchs],
+        },
     }
-    title = f"{options.model} on CIFAR-10, {options.replicas} replicas, batch {options.batch_size}"
-    save(options, NAME, details, table(details), lambda figure: draw(figure, mine, torchs, title))
+    save(options, NAME, details, table(details), draw)
 
 
 if __name__ == "__main__":

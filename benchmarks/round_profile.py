@@ -29,6 +29,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from drawing import PHASES, finish_figure
 from experiments import case_of
 from harness import cores, in_turn, parser, save
 from ours import Training, training_window
@@ -51,7 +52,6 @@ CASES = (("logreg", 16), ("lenet", 4), ("lenet", 16), ("lenet", 32))
 STEPS_PER_LAUNCH = (1, 64)
 SYNCS = ("none", "sma")
 STEPS_BETWEEN_LOOKS = 8  # at the clock, of native steps
-COLOURS = ("#1f5fa8", "#7fb2e5", "#d9a62b", "#d9622b", "#d0d0d0")
 Threads = dict[str, tuple[int, int]]
 """Nanoseconds on a core, and ready without one, since each thread began; by thread."""
 
@@ -214,27 +214,31 @@ def named(row: dict[str, Any]) -> str:
     return f"{case_of(row)}, {row['sync']}, K={row['steps_per_launch']}"
 
 
-def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
+def draw(figure: Figure, result: dict[str, Any]) -> None:
     """Draws a bar for each row, with its parts as shares of the cores' time of a round."""
-    figure.set_size_inches(10, 1.6 + 0.36 * len(rows))
+    rows = result["details"]["rows"]
     axes = figure.subplots()
-    names = [named(row) for row in rows]
+    case = [case_of(row) for row in rows]
+    gaps = [sum(a != b for a, b in zip(case[1 : n + 1], case[:n], strict=True)) for n in range(len(rows))]
+    places = [number + 0.5 * gap for number, gap in enumerate(gaps)]  # with a gap between two cases
     totals = [row["cores"] * row["round_us"] for row in rows]
     lefts = [0.0] * len(rows)
-    for (part, label), colour in zip(PARTS.items(), COLOURS, strict=True):
+    for (part, label), colour in zip(PARTS.items(), PHASES.values(), strict=True):
         widths = [100 * row["parts"][part] / total for row, total in zip(rows, totals, strict=True)]
-        axes.barh(names, widths, left=lefts, color=colour, label=label)
+        axes.barh(places, widths, left=lefts, color=colour, label=label)
         lefts = [left + width for left, width in zip(lefts, widths, strict=True)]
-    for place, (row, left) in enumerate(zip(rows, lefts, strict=True)):
-        text = f"{row['round_us']:,.0f} us a round"
-        axes.annotate(text, (left, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
-    axes.invert_yaxis()
-    axes.set_xlim(0, 122)
+    for place, row in zip(places, rows, strict=True):
+        axes.annotate(f"{row['round_us']:,.0f} us a round", (101, place), va="center", fontsize=8)
+    axes.set_yticks(places, list(map(named, rows)), fontsize=8)
+    axes.set_ylim(places[-1] + 0.6, -0.6)
+    axes.set_xlim(0, 120)
     axes.set_xticks(range(0, 101, 20))
+    axes.spines["bottom"].set_bounds(0, 100)
+    axes.grid(visible=False)
+    axes.tick_params(axis="y", length=0)
     axes.set_xlabel(f"percent of the time of {rows[0]['cores']} cores")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(f"Where a round of {REPLICAS} replicas goes; K steps a call")
-    figure.legend(loc="outside lower center", ncols=len(PARTS), frameon=False, fontsize=9)
+    title = f"Where a round of {rows[0]['replicas']} replicas goes; K: rounds a launch"
+    finish_figure(figure, title, 1.7 + 0.32 * len(rows))
 
 
 def by_one_thread(row: dict[str, Any]) -> bool:
@@ -269,7 +273,7 @@ def main() -> None:
     threads_of_process()
     rows = [row for case in cases for row in measure(*case, seconds, windows)]
     details = {"seconds_per_window": seconds, "windows": windows, "rows": rows}
-    save(options, NAME, details, table(details), lambda figure: draw(figure, rows))
+    save(options, NAME, details, table(details), draw)
 
 
 if __name__ == "__main__":

@@ -126,19 +126,23 @@ def table(details: dict[str, Any], options: argparse.Namespace) -> Table:
     )
 
 
-def draw(figure: Figure, details: dict[str, Any], options: argparse.Namespace) -> None:
+def draw(figure: Figure, result: dict[str, Any]) -> None:
     """Draws a bar for each, on a logarithmic axis."""
-    windows = details["windows"]
+    from drawing import CONTESTANTS, WIDTH, lighter
+
+    details = result["details"]
+    figure.set_size_inches(WIDTH, 2.6)
     axes = figure.add_subplot()
-    names = [OURS, SCRIPTS]
-    medians = [1e3 * statistics.median(window[name] for window in windows) for name in names]
-    axes.barh(names, medians, color=["C0", "C1"])
-    for number, name in enumerate(names):
-        axes.plot([1e3 * window[name] for window in windows], [number] * len(windows), "k.", markersize=5)
+    for number, (name, side) in enumerate(((OURS, "TensorBow"), (SCRIPTS, "PyTorch"))):
+        values = [1e3 * window[name] for window in details["windows"]]
+        axes.barh([number], [statistics.median(values)], color=lighter(CONTESTANTS[side], 0.4))
+        axes.plot(values, [number] * len(values), "o", color=CONTESTANTS[side], markersize=5)
+    axes.set_yticks([0, 1], [OURS, SCRIPTS])
     axes.set_xscale("log")
-    axes.set_xlabel("milliseconds per member: median and windows", fontsize=9)
-    axes.set_title(f"784-128-10 units, digits, {options.epochs} epochs, {cores()} cores", fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel(f"milliseconds per member: median (bar) and {len(details['windows'])} windows (dots)")
+    cores = result["machine"]["cores"]
+    axes.set_title(f"784-128-10 units, digits, {details['epochs']} epochs, {cores} cores")
 
 
 def parse() -> argparse.Namespace:
@@ -161,7 +165,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     options = parse()
     details = measure(options)
-    save(options, NAME, details, table(details, options), lambda figure: draw(figure, details, options))
+    save(options, NAME, details, table(details, options), draw)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import harness
-from cells import Cell, Cells
+from cells import Cell, Cells, cells_of
+from drawing import SYNCHRONISERS, draw_limit, finish_axes, finish_figure
 from learning_rates import chosen_rate
 from medians import MedianRange, median_range, over, ranged, seeds_of
 from results_page import Table
@@ -64,34 +65,36 @@ def reached(cells: list[Cell], accuracy: float, figure: str) -> MedianRange:
     return median_range([first[0] if first else None for first in firsts])
 
 
-def draw(figure: Figure, runs: dict[str, list[Cell]], goal: Goal, target: float) -> None:
+def draw(figure: Figure, result: dict[str, Any]) -> None:
     """Draws the median over the seeds, with the range as a band."""
-    figure.set_size_inches(10, 9)
+    details = result["details"]
+    target = details["target"]
     grid = figure.subplots(len(FIGURES), len(AXES), sharey="row", sharex="col")
     for row, (key, name) in zip(grid, FIGURES, strict=True):
-        for axes, (across, _) in zip(row, AXES, strict=True):
-            for colour, (sync, cells) in enumerate(runs.items()):
+        for axes, (across, unit) in zip(row, AXES, strict=True):
+            for own in details["summary"]:
+                sync = own["sync"]
+                cells = cells_of(details["cells"], sync=sync, learning_rate=own["learning_rate"])
                 x = [statistics.median(values) for values in column(cells, across)]
                 values = column(cells, key)
                 middle = [statistics.median(found) for found in values]
-                axes.plot(x, middle, STYLES[sync], color=f"C{colour}", label=LABELS[sync])
+                colour = SYNCHRONISERS[sync]
+                axes.plot(x, middle, STYLES[sync], color=colour, label=LABELS[sync])
                 axes.fill_between(
-                    x, list(map(min, values)), list(map(max, values)), color=f"C{colour}", alpha=0.15
+                    x, list(map(min, values)), list(map(max, values)), color=colour, alpha=0.15, linewidth=0
                 )
             if key == "test_accuracy":
-                axes.axhline(target, color="grey", linewidth=0.8)
-                axes.set_ylim(top=1.0, bottom=1 - 8 * (1 - target))
+                draw_limit(axes, target, f"target: {target:.4g}")
             else:
                 axes.set_yscale("log")
-        row[0].set_ylabel(name)
-    for axes, (_, unit) in zip(grid[-1], AXES, strict=True):
-        axes.set_xlabel(unit)
-    grid[0][0].legend()
-    seeds = max(len(cells) for cells in runs.values())
-    figure.suptitle(
-        f"LeNet on {goal.train.name.partition('/')[0]}, {REPLICAS} replicas of b={BATCH_SIZE}: "
-        f"{over(seeds)}; grey line: {target:.4g}"
-    )
+            last, first = key == FIGURES[-1][0], across == AXES[0][0]
+            finish_axes(axes, "", unit if last else "", name if first else "")
+            if key == "test_accuracy":
+                axes.set_ylim(top=1.0, bottom=1 - 8 * (1 - target))
+            axes.set_xlim(left=0)
+    seeds = len(cells)
+    what = f"LeNet on {details['goal']['dataset']}, {REPLICAS} replicas of b={BATCH_SIZE}"
+    finish_figure(figure, f"{what}: {over(seeds)}", 8.0)
 
 
 def table(details: dict[str, Any]) -> Table:
@@ -141,9 +144,7 @@ def main() -> None:
         for row in summed
     ]
     details = {**cells.result(), "target": wanted.target, "summary": written}
-    harness.save(
-        options, NAME, details, table(details), lambda figure: draw(figure, runs, goal, wanted.target or 0.0)
-    )
+    harness.save(options, NAME, details, table(details), draw)
 
 
 if __name__ == "__main__":

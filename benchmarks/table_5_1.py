@@ -19,7 +19,8 @@ import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from experiments import TITLES, case_of
+from drawing import CONTESTANTS, SIZES, finish_axes, finish_figure, lighter
+from experiments import case_of
 from harness import CPU, parser, save
 from ours import LEARNING_RATE, MOMENTUM, image_shape, made_up_data
 from results_page import Table
@@ -36,6 +37,7 @@ from tensorbow.devices import Device, get_device
 from tensorbow.errors import NotFoundError
 from tensorbow.kernels import backend_for
 from tensorbow.models import MODELS, get_model
+from tensorbow.pictures import GREY
 from tensorbow.program import Region, SegmentKind
 from tensorbow.runtime import Container
 
@@ -54,6 +56,7 @@ PARTS = {  # of a replica's memory, by region
     "statistics": Region.STATISTICS,
     "intermediate tensors": Region.SLAB,
 }
+REGIONS = (*SIZES[:4], lighter(GREY, 0.4), SIZES[4])  # colours of the parts, and of the rest
 
 
 def described(model: str, device_name: str = CPU[0]) -> dict[str, Any]:
@@ -151,38 +154,38 @@ def counted_examples(model: str, data_dir: str | None) -> dict[str, Any]:
     }
 
 
-def draw(figure: Figure, rows: list[dict[str, Any]]) -> None:
-    from sweep import COLOURS, finish_axes
-
-    figure.set_size_inches(11, 0.42 * len(rows) + 2.4)
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    rows = result["details"]["rows"]
     sizes, memory = figure.subplots(1, 2, sharey=True)
-    names = [f"{TITLES[row['model']]}, b={row['batch_size']}" for row in rows]
+    names = list(map(case_of, rows))
     in_mb = [row["model_nbytes"] / 1e6 for row in rows]
-    sizes.plot(in_mb, names, "o", color=COLOURS[0], markersize=7)
+    thesis = [row["thesis_mb"] for row in rows]
+    sizes.plot(in_mb, names, "o", color=CONTESTANTS["TensorBow"], markersize=7, label="TensorBow")
+    style = {"markersize": 10, "markerfacecolor": "none", "color": CONTESTANTS["thesis"]}
+    known = [(value, name) for value, name in zip(thesis, names, strict=True) if value is not None]
+    sizes.plot(*zip(*known, strict=True), "s", label="the thesis", **style)
+    beside = {"textcoords": "offset points", "va": "center", "fontsize": 8}
     for place, megabytes in enumerate(in_mb):
-        text = f"{megabytes:.3g} MB"
-        sizes.annotate(text, (megabytes, place), (8, 0), textcoords="offset points", va="center", fontsize=8)
+        sizes.annotate(f"{megabytes:.3g} MB", (megabytes, place), (9, 0), **beside)
     sizes.set_xscale("log")
     left = [0.0] * len(rows)
-    for label, colour in zip(rows[0]["replica_parts_nbytes"], (*COLOURS, "#c9b458"), strict=True):
+    for label, colour in zip(rows[0]["replica_parts_nbytes"], REGIONS, strict=True):
         widths = [row["replica_parts_nbytes"][label] / 2**20 for row in rows]
         memory.barh(names, widths, left=left, color=colour, label=label)
         left = [a + b for a, b in zip(left, widths, strict=True)]
     for place, mebibytes in enumerate(left):
-        text = f"{mebibytes:.3g} MiB"
-        memory.annotate(text, (mebibytes, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
-    finish_axes(sizes, "Weights and moving averages", "MB (10^6 bytes), logarithmic", "")
-    finish_axes(memory, "Planned memory of a replica", "MiB", "")
-    sizes.set_xlim(0.4 * min(in_mb), 8 * max(in_mb))
+        memory.annotate(f"{mebibytes:.3g} MiB", (mebibytes, place), (4, 0), **beside)
+    finish_axes(sizes, "weights and moving averages", "MB (10^6 bytes), logarithmic", "")
+    finish_axes(memory, "planned memory of a replica", "MiB", "")
+    sizes.set_xlim(0.4 * min(in_mb), 12 * max(in_mb))
     sizes.xaxis.set_major_formatter(lambda number, _: f"{number:g}")
-    memory.set_xlim(right=1.15 * max(left))
+    memory.set_xlim(right=1.3 * max(left))
     for axes in (sizes, memory):
+        axes.grid(visible=True, axis="x")
         axes.grid(visible=False, axis="y")
         axes.set_yticks(range(len(rows)), names)
         axes.set_ylim(len(rows) - 0.4, -0.6)
-    figure.legend(
-        *memory.get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False, fontsize=8
-    )
+    finish_figure(figure, "Models' size and memory", 0.4 * len(rows) + 1.8)
 
 
 def table(details: dict[str, Any]) -> Table:
@@ -219,7 +222,7 @@ def main() -> None:
         print(f"{model}: compiled", flush=True)
     del options.data_dir  # a path on this machine
     details = {"rows": rows}
-    save(options, NAME, details, table(details), lambda figure: draw(figure, rows))
+    save(options, NAME, details, table(details), draw)
 
 
 if __name__ == "__main__":

@@ -10,16 +10,16 @@ and for all tau the learning rate that `learning_rates.py` chose for tau = 1. Ru
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import harness
-from cells import Cells
+from cells import Cells, cells_of
+from drawing import SYNCHRONISERS, WIDTH, draw_seeds, finish_axes, lighter
 from learning_rates import chosen_rate
-from medians import MedianRange, over, ranged, seeds_of
+from medians import OF_CELL, ranged, seeds_of
 from results_page import Table
 from seeds import over_seeds
-from time_to_accuracy import Goal, RunSetting, add_goal_options, goal_of
+from time_to_accuracy import RunSetting, add_goal_options, goal_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,26 +30,24 @@ REPLICAS, BATCH_SIZE = 4, 16
 PANELS = (("epochs", "epochs"), ("rate", "examples per second"), ("seconds", "training time [s]"))
 
 
-def draw(figure: Figure, rows: list[dict[str, Any]], goal: Goal, seeds: int) -> None:
-    """Draws bars at the median against tau, with the range over the seeds."""
-    figure.set_size_inches(10, 3.8)
-    ticks = range(len(rows))
-    for axes, (key, unit) in zip(figure.subplots(1, len(PANELS)), PANELS, strict=True):
-        for x, row in enumerate(rows):
-            values: MedianRange = row[key]
-            if not math.isfinite(values.median):
-                axes.annotate("not\nreached", (x, 0), (0, 3), textcoords="offset points", ha="center")
-                continue
-            axes.bar(x, values.median, color="C0", alpha=0.6)
-            top = values.greatest if math.isfinite(values.greatest) else values.median
-            axes.plot([x, x], [values.least, top], color="black", marker="_")
-        axes.set_xticks(ticks, [str(row["setting"].tau) for row in rows])
-        axes.set_ylim(bottom=0)
-        axes.set(xlabel="tau [rounds]", ylabel=unit)
-    for axes, title in zip(figure.axes, ("epochs to {}", "throughput", "time to {}"), strict=True):
-        axes.set_title(title.format(f"{goal.target:.4g}"))
-    name = goal.train.name.partition("/")[0]
-    figure.suptitle(f"LeNet on {name}, {REPLICAS} replicas of b={BATCH_SIZE}: {over(seeds)}")
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    """Draws bars at the median against tau, and a dot for each seed."""
+    details = result["details"]
+    target, colour = details["goal"]["target"], SYNCHRONISERS["sma"]
+    titles = (f"epochs to {target:.4g}", "throughput", f"time to {target:.4g}")
+    for axes, (key, unit), title in zip(figure.subplots(1, len(PANELS)), PANELS, titles, strict=True):
+        for x, row in enumerate(details["summary"]):
+            runs = cells_of(details["cells"], tau=row["tau"], learning_rate=row["learning_rate"])
+            if row[key]["median"] is not None:
+                axes.bar(x, row[key]["median"], color=lighter(colour, 0.5))
+            draw_seeds(axes, x, [run[OF_CELL[key]] for run in runs], colour)
+        finish_axes(axes, title, "tau [rounds]", unit)
+        axes.set_xticks(range(len(details["summary"])), [str(row["tau"]) for row in details["summary"]])
+        axes.set_ylim(top=1.1 * axes.get_ylim()[1])
+    seeds = "one seed" if len(runs) == 1 else f"median (bar) and {len(runs)} seeds (dots)"
+    what = f"LeNet on {details['goal']['dataset']}, {REPLICAS} replicas of b={BATCH_SIZE}"
+    figure.set_size_inches(WIDTH, 3.4)
+    figure.suptitle(f"{what}: {seeds}")
 
 
 def table(details: dict[str, Any]) -> Table:
@@ -75,7 +73,7 @@ def main() -> None:
         for row in rows
     ]
     details = {**cells.result(), "summary": summed}
-    harness.save(options, NAME, details, table(details), lambda figure: draw(figure, rows, goal, seeds))
+    harness.save(options, NAME, details, table(details), draw)
 
 
 if __name__ == "__main__":

@@ -13,24 +13,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from experiments import TITLES
-from harness import Window, on_gpus
-from results_page import Table
-from spread_model import SpreadModel
-from sweep import (
+from drawing import (
+    RANGES,
+    SYNCHRONISERS,
     Row,
-    Setting,
+    Series,
     draw_bars,
     draw_baseline,
     draw_boxes,
     draw_lines,
     finish_axes,
     finish_figure,
-    measure,
-    measure_runs,
-    where,
+    lighter,
 )
+from experiments import TITLES
+from harness import Window, device_noun, on_gpus
+from results_page import Table
+from spread_model import SpreadModel
+from sweep import Setting, measure, measure_runs, where
 from thesis import Fact, beside, rate, ratio
+
+from tensorbow.pictures import GOLD
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -155,13 +158,16 @@ def rows_of(options: argparse.Namespace, seconds: float, windows: int) -> list[R
     return rows + over_devices(options, seconds, windows)
 
 
-def series_of_groups(row: Row) -> str:
-    return SPREAD if row["method"] == SPREAD else "a replica in each stream group"
+def series_of_groups(row: Row) -> Series:
+    if row["method"] == SPREAD:
+        return Series(SPREAD, GOLD)
+    return Series("a replica in each stream group", SYNCHRONISERS["none"])
 
 
-def series_of_devices(row: Row) -> str:
+def series_of_devices(row: Row) -> Series:
     how = "independent (the ideal)" if row["sync"] == "none" else "averaged"
-    return f"{row['replicas']} replica{'s' if row['replicas'] > 1 else ''} on each, {how}"
+    label = f"{row['replicas']} replica{'s' if row['replicas'] > 1 else ''} on each, {how}"
+    return Series(label, lighter(SYNCHRONISERS[row["sync"]], 0.5 if row["replicas"] == 1 else 0.0))
 
 
 def with_ideal_of_one(rows: Sequence[Row]) -> list[Row]:
@@ -175,10 +181,10 @@ def with_ideal_of_one(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def draw(figure: Figure, rows: Sequence[Row], device: str) -> None:
+def draw(figure: Figure, result: dict[str, Any]) -> None:
     """Draws the four figures as panels."""
-    axes = figure.subplots(2, 2)
-    panels: dict[str, Axes] = dict(zip(CASES, axes.reshape(-1), strict=True))
+    rows = result["details"]["rows"]
+    panels: dict[str, Axes] = dict(zip(CASES, figure.subplots(2, 2).flat, strict=True))
     for number, panel in panels.items():
         own = [row for row in rows if row["figure"] == number]
         ours = [row for row in own if row["method"] != EAGER]
@@ -189,15 +195,16 @@ def draw(figure: Figure, rows: Sequence[Row], device: str) -> None:
             finish_axes(panel, title, "stream groups", "images per second", ticks)
         elif number == "5.9":
             draw_bars(panel, with_ideal_of_one(ours), "devices", series_of_devices)
-            finish_axes(panel, title, f"{device}s", "images per second")
+            finish_axes(panel, title, f"{device_noun(result)}s", "images per second")
         else:
             draw_boxes(panel, ours, "replicas")
             ticks = sorted({row["replicas"] for row in ours})
             finish_axes(panel, title, "replicas, independent", "images per second", ticks)
         for row in own:
             if row["method"] == EAGER:
-                draw_baseline(panel, row["images_per_second"]["median"], EAGER)
-    finish_figure(figure, "The thesis's figures 5.6 to 5.9: throughput by replicas and devices", 10.0, 8.0)
+                draw_baseline(panel, row["images_per_second"]["median"], EAGER, "PyTorch")
+    title = "The thesis's figures 5.6 to 5.9: throughput by replicas and devices"
+    finish_figure(figure, title, 7.6, f"{RANGES}; boxes: quartiles of runs")
 
 
 def table(details: dict[str, Any]) -> Table:

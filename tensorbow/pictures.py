@@ -36,16 +36,11 @@ def require_matplotlib(who: str) -> None:
 
 
 @contextmanager
-def new_picture(
-    path: Path, width: float = 7.0, height: float = 4.2, dots_per_inch: int = 150
-) -> Iterator[Any]:
-    """Gives an empty matplotlib Figure to draw in, of so many inches; then writes it to a file.
+def styled_figure(width: float, height: float) -> Iterator[Any]:
+    """Gives an empty matplotlib Figure of so many inches, and draws in the house style as long as it is open.
 
-    path: a file that ends in one of FORMATS. Axes have no upper and right border and a light grid; use
-    `COLORS`, which lines and bars also take by themselves.
-    Raises FailedPreconditionError without matplotlib, ResourceExhaustedError for a full disk.
+    Axes have no upper and right border and a light grid; lines and bars take `COLORS` by themselves.
     """
-    require_matplotlib(str(path))
     from matplotlib import rc_context, rcsetup
     from matplotlib.figure import Figure
 
@@ -57,6 +52,11 @@ def new_picture(
         "axes.axisbelow": True,
         "axes.titlesize": 10,
         "axes.labelsize": 10,
+        "xtick.labelsize": 9,
+        "ytick.labelsize": 9,
+        "figure.titlesize": 11,
+        "figure.constrained_layout.w_pad": 0.06,
+        "figure.constrained_layout.h_pad": 0.06,
         "grid.color": GRID,
         "grid.linewidth": 0.8,
         "legend.frameon": False,
@@ -67,7 +67,20 @@ def new_picture(
         "svg.hashsalt": "tensorbow",
     }
     with rc_context(style):
-        figure = Figure(figsize=(width, height), layout="constrained")
+        yield Figure(figsize=(width, height), layout="constrained")
+
+
+@contextmanager
+def new_picture(
+    path: Path, width: float = 7.0, height: float = 4.2, dots_per_inch: int = 150
+) -> Iterator[Any]:
+    """Gives an empty Figure as of `styled_figure` to draw in; then writes it to a file.
+
+    path: a file that ends in one of FORMATS.
+    Raises FailedPreconditionError without matplotlib, ResourceExhaustedError for a full disk.
+    """
+    require_matplotlib(str(path))
+    with styled_figure(width, height) as figure:
         yield figure
         blob = io.BytesIO()
         figure.savefig(blob, format=path.suffix.lower().removeprefix("."), dpi=dots_per_inch)

@@ -102,7 +102,7 @@ def test_its_summary_holds_the_best_averaged_count_against_the_best_peer(
     if find_spec("matplotlib") is not None:
         from matplotlib.figure import Figure
 
-        draw(Figure(), {"gpu": gpu, "cases": [case]})
+        draw(Figure(), {"details": {"gpu": gpu, "cases": [case]}})
 
 
 def test_a_contestant_that_fails_is_closed_at_once_and_the_others_go_on(
