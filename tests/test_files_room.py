@@ -40,7 +40,8 @@ ROOMS = {
 # Of open files and memory, of the system's own files, and of the library's own source.
 OTHERS = {
     ("tensorbow/cli/inference.py", "np.save"),
-    ("tensorbow/cli/tune_picture.py", "figure.savefig"),
+    ("tensorbow/cli/inference.py", "savez"),
+    ("tensorbow/pictures.py", "figure.savefig"),
     ("tensorbow/cli/program.py", "os.open"),  # /dev/null, for what nobody reads
     ("tensorbow/launcher.py", "os.open"),  # the same
     ("tensorbow/data/digits.py", "gzip.open"),  # of an installed package
@@ -50,6 +51,9 @@ OTHERS = {
     ("tensorbow/devices/host_memory.py", "read_text"),
     ("tensorbow/kernels/native/codegen/plan_key.py", "read_bytes"),
     ("scheduler/training/run_folder.py", "os.open"),  # a folder, for its lock
+    ("scheduler/training/callbacks.py", "json.loads"),  # its own text: values as a file would give them
+    ("scheduler/training/trained_model.py", "json.loads"),  # the same
+    ("scheduler/sweeps/folder.py", "json.loads"),  # the same
 }
 
 

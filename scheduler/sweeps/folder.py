@@ -15,7 +15,7 @@ from scheduler.sweeps.members import Member
 from scheduler.training.config_file import config_text
 from scheduler.training.run_folder import CONFIG, GRAPH_FILE, METRICS, MODEL, lock_folder
 from tensorbow.errors import DataLossError, FailedPreconditionError, NotFoundError
-from tensorbow.files import read_file, remove_unfinished, write_file
+from tensorbow.files import append_to_file, read_file, remove_unfinished, write_file
 from tensorbow.specs import Array
 from tensorbow.strict_json import parse_json
 from tensorbow.training import finite_or_none, load_arrays, save_arrays
@@ -23,6 +23,7 @@ from tensorbow.training.checkpoints import make_folder
 
 OPTIONS, RESULTS, CURVES, STATE = "sweep.json", "results.csv", "curves.jsonl", "state.safetensors"
 MOST_BYTES, MOST_VALUES = 1 << 24, 1 << 20  # of the file of options
+MOST_CURVES = 1 << 30  # bytes of the curves
 BEST, MEMBERS, ENSEMBLE = "best", "members", "ensemble"
 
 
@@ -86,24 +87,23 @@ class SweepFolder:
         """Keeps the lines that the state counts."""
         lines = 0 if self.state is None else int(self.state[1]["lines"])
         path = self.path / CURVES
-        kept = path.read_bytes().splitlines(keepends=True)[:lines] if path.exists() else []
+        kept = read_file(path, MOST_CURVES).splitlines(keepends=True)[:lines] if path.exists() else []
         if len(kept) < lines:
             raise DataLossError(f"{path} has {len(kept)} lines of {lines}; begin the sweep anew")
         write_file(path, b"".join(kept))
         self.lines = lines
-        self._curves = open(path, "ab")  # noqa: SIM115 - it is closed with the folder
 
     def add_curves(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Appends a line for each member and epoch."""
-        for record in records:
-            plain = {name: finite_or_none(value) for name, value in record.items()}
-            self._curves.write(json.dumps(plain, allow_nan=False).encode() + b"\n")
-            self.lines += 1
+        lines = [
+            json.dumps({name: finite_or_none(value) for name, value in record.items()}, allow_nan=False)
+            for record in records
+        ]
+        append_to_file(self.path / CURVES, "".join(f"{line}\n" for line in lines).encode())
+        self.lines += len(lines)
 
     def save_state(self, arrays: Mapping[str, Array], metadata: Mapping[str, Any]) -> None:
         """Writes the state, with the curves' lines that belong to it."""
-        self._curves.flush()
-        os.fsync(self._curves.fileno())
         save_arrays(self.path / STATE, arrays, {**metadata, "lines": self.lines})
 
     def save_results(self, members: Iterable[Member], names: Iterable[str]) -> None:
@@ -154,15 +154,11 @@ class SweepFolder:
 
     def curves(self) -> list[dict[str, Any]]:
         """All records of the curves."""
-        self._curves.flush()
-        with open(self.path / CURVES, encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
+        lines = read_file(self.path / CURVES, MOST_CURVES).decode().splitlines()
+        return [parse_json(line, MOST_VALUES) for line in lines]
 
     def close(self) -> None:
-        """Closes and unlocks; idempotent."""
-        curves = getattr(self, "_curves", None)
-        if curves is not None:
-            curves.close()
+        """Unlocks; idempotent."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

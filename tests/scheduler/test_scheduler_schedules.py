@@ -94,8 +94,10 @@ def in_a_replicator(rate: Any, replicas: int = 1, **options: Any) -> dict[str, A
     def step(x: Any) -> Any:
         return optimizer.minimize(tb.reduce_mean(tb.square(w - x)))
 
-    list(replicator.train(step, input_fn, STEPS))
-    return replicator.central_values()
+    values: dict[str, Any] = {}
+    for _ in replicator.train(step, input_fn, STEPS):
+        values = replicator.replica_values(0, slots=True)
+    return {**values, **replicator.central_values()}
 
 
 def same(one: dict[str, Any], other: dict[str, Any], names: tuple[str, ...]) -> None:
