@@ -166,6 +166,7 @@ def draw_boxes(axes: Axes, rows: Sequence[Row], x: str) -> None:
         capprops={"color": BLUE},
         flierprops={"marker": "o", "markersize": 3, "markeredgecolor": BLUE},
     )
+    axes.set_ylim(top=1.06 * axes.get_ylim()[1])
 
 
 def draw_seeds(axes: Axes, x: float, values: Sequence[float | None], colour: str, label: str = "") -> None:

@@ -137,7 +137,7 @@ def draw_courses(figure: Figure, details: Row) -> None:
     ):
         draw_limit(axes, 100 * goal["target"], f"{goal['target']:.0%}")
         axes.set_xlim(left=0)
-        finish_axes(axes, title, x_name, "test accuracy [%]")
+        finish_axes(axes, title, x_name, "test accuracy [%]" if axes is left else "")
     what = f"median of {goal['median_of']} epochs" if goal["median_of"] > 1 else "every epoch"
     finish_figure(figure, f"{TITLES[goal['model']]} on {goal['dataset']}: test accuracy, {what}", 4.4)
 

@@ -13,11 +13,12 @@ from scheduler.sweeps.summary import ConfigurationSummary, headline, summaries, 
 from tensorbow.pictures import BLUE, COLORS, GREY, LIMIT, has_matplotlib, new_picture
 
 OPTIONS_PICTURE, CURVES_PICTURE = "options.png", "curves.png"
-WIDTH, HEIGHT = 4.6, 3.6  # inches of a panel
+WIDTH, HEIGHT = 4.0, 3.2  # inches of a panel
 MOST_PANELS = 6
 MOST_LINES = 6  # configurations with a colour of their own
 MOST_VALUES = 24  # of an option that is shown with a median and a band
-WIDE = 20.0  # ratio of two values from which on an axis is logarithmic
+MOST_TICKS = 7  # of an axis that has a tick for each value
+WIDE = 10.0  # ratio of two values from which on an axis is logarithmic
 
 
 def draw_sweep(
@@ -46,7 +47,7 @@ def _draw_options(members: Sequence[Member], swept: Sequence[str], file: Path, t
     measure = headline(members)
     shown = [member for member in members if _value(member, measure) is not None]
     names = [*swept][:MOST_PANELS]
-    columns = min(3, len(names))
+    columns = min(2, len(names))
     rows = -(-len(names) // columns)
     with new_picture(file, WIDTH * columns, HEIGHT * rows + 0.5) as figure:
         panels = [*figure.subplots(rows, columns, squeeze=False, sharey=True).flat]
@@ -82,8 +83,9 @@ def _draw_option(axes: Any, members: Sequence[Member], name: str, measure: str) 
         axes.plot(x, [*map(median, every)], "-", color=BLUE, label="median")
     if numeric and values and values[0] > 0 and values[-1] / values[0] >= WIDE:
         axes.set_xscale("log")
-    elif not numeric:
+    if not numeric or len(values) <= MOST_TICKS:
         axes.set_xticks([*places.values()], [value_text(value) for value in places])
+        axes.minorticks_off()
     axes.set_xlabel(name.replace("_", " "))
     if axes.get_subplotspec().is_first_col():
         axes.set_ylabel(f"{measure} on validation data")
@@ -105,8 +107,9 @@ def _draw_curves(
             axes.plot(x, [median(line) for line in lines], "-", color=GREY, alpha=0.3, linewidth=0.8)
         for summary, color in zip(ordered[:MOST_LINES], COLORS, strict=False):
             x, lines = _joined(summary, by_member)
-            label = ", ".join(f"{name} {value_text(value)}" for name, value in summary.choices.items())
-            axes.plot(x, [median(line) for line in lines], ".-", color=color, label=label or "all members")
+            choices = [f"{name.replace('_', ' ')} {value_text(v)}" for name, v in summary.choices.items()]
+            label = ", ".join(choices) or "all members"
+            axes.plot(x, [median(line) for line in lines], ".-", color=color, label=label)
             if len(summary.members) > 1:
                 axes.fill_between(x, [*map(min, lines)], [*map(max, lines)], color=color, alpha=0.15)
         diverged = sum(member.status == DIVERGED for member in members)

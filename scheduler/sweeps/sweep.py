@@ -338,7 +338,8 @@ class Sweep:
         """Draws the pictures, if matplotlib is installed; their files."""
         config = self.members[0].config
         what = f"{config.source.name} on {self.data_name}"
-        title = f"{what}, {len(self.members):,} members, batch {config.batch_size}"
+        batch = "" if "batch_size" in self.swept else f", batch {config.batch_size}"
+        title = f"{what}, {len(self.members):,} members{batch}"
         return draw_sweep(self.members, self.folder.curves(), self.swept, self.folder.path, title)
 
     def _export_ensemble(self) -> None:

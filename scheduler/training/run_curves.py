@@ -23,7 +23,7 @@ OTHERS = {
 }
 TEST = ("test_", "validation_", "ema_")  # prefixes of what an evaluation measures
 LABELS = ("training", "test", "validation", "ema")
-WIDTH, HEIGHT = 4.6, 3.4  # inches of a panel
+WIDTH, HEIGHT = 4.0, 3.0  # inches of a panel
 MOST_PANELS = 6
 
 
@@ -114,7 +114,7 @@ def draw_run(path: str | Path) -> Path | None:
     panels: list[tuple[str, list[str]]] = [*families.items()][:MOST_PANELS]
     if len(set(run.curve("epoch", "learning_rate")[1])) > 1:
         panels = [*panels[: MOST_PANELS - 1], ("learning_rate", ["learning_rate"])]
-    columns = min(3, len(panels))
+    columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     with new_picture(run.path / PICTURE, WIDTH * columns, HEIGHT * rows + 0.3) as figure:
         every = [*figure.subplots(rows, columns, squeeze=False).flat]
@@ -122,8 +122,9 @@ def draw_run(path: str | Path) -> Path | None:
             for name in names:
                 prefix = next((each.rstrip("_") for each in TEST if name.startswith(each)), "training")
                 label = "moving average of z" if prefix == "ema" else prefix
-                color = COLORS[LABELS.index(prefix)] if len(names) > 1 else GREY
-                axes.plot(*run.curve("epoch", name), ".-", label=label, color=color)
+                rate = name == "learning_rate"
+                color = GREY if rate else COLORS[LABELS.index(prefix)]
+                axes.plot(*run.curve("epoch", name), ".-", label=None if rate else label, color=color)
             _finish(axes, "epoch", family.replace("_", " "))
         for unused in every[len(panels) :]:
             unused.set_visible(False)
@@ -137,7 +138,7 @@ def draw_runs(runs: Sequence[RunRecord], labels: Sequence[str], measure: str, fi
     Raises FailedPreconditionError without matplotlib, ResourceExhaustedError for a full disk.
     """
     styles = [style for style in ("-", "--", ":", "-.") for _ in COLORS]
-    with new_picture(file, 2 * WIDTH + 0.6, HEIGHT + 0.25 * len(runs)) as figure:
+    with new_picture(file, 2 * WIDTH, HEIGHT + 0.25 * len(runs)) as figure:
         panels = figure.subplots(1, 2, sharey=True)
         for axes, x, title in zip(
             panels, ("epoch", "seconds"), ("epoch", "seconds of training"), strict=True
@@ -164,7 +165,7 @@ def _finish(axes: Any, x: str, y: str, legend: bool = True) -> None:
     if x == "epoch" and axes.get_xlim()[1] > 2:
         axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel(y)
-    if legend and len(axes.get_lines()) > 1:
+    if legend and axes.get_legend_handles_labels()[0]:
         axes.legend()
 
 

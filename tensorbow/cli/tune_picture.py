@@ -30,7 +30,7 @@ class ThroughputPicture:
 
         measurements, chosen = result.measurements, result.decision.replicas
         counts = [measurement.replicas for measurement in measurements]
-        fastest = f"{chosen}{mode_text(result.decision.mode)}, {result.decision.images_per_second:,.0f}"
+        fastest = f"{chosen}{mode_text(result.decision.mode)} with {result.decision.images_per_second:,.0f}"
         choice = "chosen" if result.decision.complete else "best so far, not sure"
         with new_picture(self.path) as figure:
             axes = figure.add_subplot()

@@ -83,7 +83,7 @@ def test_wrong_devices(
 
 
 def test_every_script_that_measures_takes_devices() -> None:
-    library = ("run_all", "results_page")
+    library = ("run_all", "results_page", "redraw")
     for path in FOLDER.glob("*.py"):
         text = path.read_text()
         if "argparse.ArgumentParser(" in text and path.stem not in (*library, "gpu_first_hour", "harness"):

@@ -71,7 +71,7 @@ def test_results_have_machine_settings_and_a_command_without_folders(
     made = parser("Something.", "some")
     made.add_argument("--data", type=Path)
     table = Table(["n", "who"], [[1, "ours"]], ["All of it."])
-    save(made.parse_args(), "some", {"all": [1]}, table, lambda figure: figure.subplots().plot([1, 2]))
+    save(made.parse_args(), "some", {"all": [1]}, table, lambda figure, _: figure.subplots().plot([1, 2]))
     text = (tmp_path / "made" / "some.json").read_text()
     found = json.loads(text)
     assert (found["name"], found["columns"], found["rows"]) == ("some", ["n", "who"], [[1, "ours"]])
@@ -92,7 +92,7 @@ def test_without_matplotlib_the_json_is_written_and_a_line_says_what_is_missing(
 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     options = parser("Something.", "some").parse_args(["--output", str(tmp_path)])
-    save(options, "some", {}, Table([], []), lambda figure: pytest.fail("there is no figure"))
+    save(options, "some", {}, Table([], []), lambda figure, _: pytest.fail("there is no figure"))
     assert [path.name for path in tmp_path.iterdir()] == ["some.json"]
     assert "matplotlib is not installed" in capsys.readouterr().out
 

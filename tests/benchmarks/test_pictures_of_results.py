@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tensorbow.pictures import styled_figure
+from tests.picture_faults import faults
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 STORED = sorted(path.stem for path in (FOLDER / "results").glob("*.json"))
 WITHOUT_DATA = "resnet_against_torch"  # imports PyTorch, and its stored result has no curves
 WIDTH = 8.0  # inches
-PAGE_WIDTH, LEAST_HEIGHT = 800, 11  # pixels of a picture on a page, and of a text's em there
 
 
 @pytest.fixture(autouse=True)
@@ -24,41 +22,6 @@ def siblings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scripts import one another by plain name; drawing needs matplotlib."""
     pytest.importorskip("matplotlib")
     monkeypatch.syspath_prepend(str(FOLDER))
-
-
-def texts_of_ticks_not_drawn(figure: Any) -> set[Any]:
-    """Texts of left-over ticks, and of those whose places are beyond the ends of an axis."""
-    found = set()
-    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
-        low, high = sorted(axis.get_view_interval())
-        ticks = {*axis.get_major_ticks(), *axis.get_minor_ticks()}
-        drawn = {tick for tick in ticks if low <= tick.get_loc() <= high}
-        for tick in {*axis.majorTicks, *axis.minorTicks} - drawn:
-            found |= {tick.label1, tick.label2}
-    return found
-
-
-def faults(figure: Any) -> list[str]:
-    """Texts of a drawn figure that are too small, cut off, or cover one another."""
-    from matplotlib.text import Text
-
-    figure.draw_without_rendering()
-    scale = PAGE_WIDTH / figure.bbox.width
-    boxes, found, hidden = [], [], texts_of_ticks_not_drawn(figure)
-    for text in figure.findobj(Text):
-        if not text.get_visible() or not text.get_text().strip() or text in hidden:
-            continue
-        box = text.get_window_extent()
-        if text.get_fontsize() * figure.dpi / 72 * scale < LEAST_HEIGHT:
-            found.append(f"{text.get_text()!r} is too small")
-        if min(box.x0, box.y0) < -2 or box.x1 > figure.bbox.width + 2 or box.y1 > figure.bbox.height + 2:
-            found.append(f"{text.get_text()!r} is cut off")
-        if text.get_rotation() in (0, 90):  # a slanted text does not fill its box
-            boxes.append((text.get_text(), box.padded(-1)))
-    for (one, first), (other, second) in combinations(boxes, 2):
-        if first.overlaps(second):
-            found.append(f"{one!r} covers {other!r}")
-    return found
 
 
 @pytest.mark.sampled(5)
@@ -75,19 +38,6 @@ def test_a_stored_result_is_drawn_from_its_json_and_can_be_read(name: str) -> No
         assert figure.axes
         assert all(axes.has_data() for axes in figure.axes)
         assert figure.get_figwidth() == WIDTH
-
-
-def test_faults_of_a_picture_are_found() -> None:
-    with styled_figure(WIDTH, 4.5) as figure:
-        axes = figure.add_subplot()
-        axes.set_xticks([0, 0.1, 1], ["a long text", "another long text", "1"])
-        axes.text(0.5, 0.5, "tiny", fontsize=6)
-        axes.text(0.98, 0.3, "a text that leaves the picture", in_layout=False)
-        assert faults(figure) == [
-            "'tiny' is too small",
-            "'a text that leaves the picture' is cut off",
-            "'a long text' covers 'another long text'",
-        ]
 
 
 def test_redrawing_writes_pictures_and_leaves_results_alone(

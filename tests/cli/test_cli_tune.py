@@ -177,7 +177,7 @@ def test_the_picture_is_drawn(tmp_path: Path, suffix: str, begins: bytes) -> Non
 
 
 @pytest.mark.parametrize(
-    ("complete", "said"), [(True, "chosen: 2, 200"), (False, "best so far, not sure: 2, 200")]
+    ("complete", "said"), [(True, "chosen: 2 with 200"), (False, "best so far, not sure: 2 with 200")]
 )
 def test_the_picture_says_whether_it_is_sure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complete: bool, said: str
@@ -221,7 +221,7 @@ def test_the_picture_has_a_line_for_each_mode(tmp_path: Path, monkeypatch: pytes
     ThroughputPicture(tmp_path / "x.svg").draw(TrainingConfig(model="logreg"), result)
     assert lines["captured: median and range of the windows"] == [[1, 2], [100, 200]]
     assert lines["fused: median and range of the windows"] == [[1, 2], [150, 300]]
-    assert lines["chosen: 2 fused, 300 images/s"] == [[2], [300]]
+    assert lines["chosen: 2 fused with 300 images/s"] == [[2], [300]]
 
 
 def test_windows_that_disagree_are_told(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

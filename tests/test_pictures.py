@@ -1,0 +1,71 @@
+"""Pictures of the product: what they say, and that they can be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tensorbow import pictures
+from tests.picture_faults import faults
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Figures that the test draws, which must be without faults."""
+    drawn: list[Any] = []
+    styled_figure = pictures.styled_figure
+
+    @contextmanager
+    def noted(width: float, height: float) -> Iterator[Any]:
+        with styled_figure(width, height) as figure:
+            yield figure
+            assert faults(figure) == []
+            drawn.append(figure)
+
+    monkeypatch.setattr(pictures, "styled_figure", noted)
+    return drawn
+
+
+def test_faults_of_a_picture_are_found() -> None:
+    with pictures.styled_figure(8.0, 4.5) as figure:
+        axes = figure.add_subplot()
+        axes.set_xticks([0, 0.1, 1], ["a long text", "another long text", "1"])
+        axes.text(0.5, 0.5, "tiny", fontsize=6)
+        axes.text(0.98, 0.3, "a text that leaves the picture", in_layout=False)
+        assert faults(figure) == [
+            "'tiny' is too small",
+            "'a text that leaves the picture' is cut off",
+            "'a long text' covers 'another long text'",
+        ]
+
+
+def test_a_runs_curves_have_one_colour_for_each_data_set(tmp_path: Path, figures: list[Any]) -> None:
+    from scheduler.training.run_curves import draw_run
+
+    (tmp_path / "config.yaml").write_text("model: mlp\n")
+    names = ("loss", "validation_loss", "validation_f1", "validation_top5", "validation_auc", "learning_rate")
+    records = [{"round": n, "epoch": n, "seconds": n, **dict.fromkeys(names, 0.5**n)} for n in range(1, 30)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert draw_run(tmp_path) == tmp_path / "curves.png"
+    lines = [(line.get_label(), line.get_color()) for axes in figures[0].axes for line in axes.get_lines()]
+    assert lines[:2] == [("training", pictures.BLUE), ("validation", pictures.GREEN)]
+    assert lines[2:5] == [("validation", pictures.GREEN)] * 3
+    assert lines[5][1] == pictures.GREY
+
+
+@pytest.mark.parametrize("classes", [10, 24])
+def test_a_confusion_matrix_can_be_read(tmp_path: Path, figures: list[Any], classes: int) -> None:
+    from scheduler.training.classification_metrics import report_of
+
+    labels = np.arange(4 * classes) % classes
+    scores = np.random.default_rng(0).random((4 * classes, classes))
+    report_of(scores, labels).draw(tmp_path / "confusion.png", "mlp on digits")
+    assert len(figures) == 1
