@@ -86,9 +86,9 @@ def errors_of_user(label: str, file: Path | None = None) -> Iterator[None]:
         line = _line_in(error, file)
         text = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, TensorBowError):
-            if not line or line in text or inspect.isfunction(type(error).__init__):
+            if (line and line in text) or label in text or inspect.isfunction(type(error).__init__):
                 raise
-            raise type(error)(f"{label}: {text} ({line})") from error
+            raise type(error)(f"{label}: {text}{f' ({line})' if line else ''}") from error
         kind = type(error).__name__
         what = text if text.startswith(kind) else f"{kind}: {text}"
         raise InvalidArgumentError(f"{label}: {f'{line}: ' if line else ''}{what}") from error

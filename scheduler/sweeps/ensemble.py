@@ -22,6 +22,19 @@ from tensorbow.training import save_model
 PROBABILITIES, LEAST = "probabilities", 1.2e-38  # the smallest normal float32, as log(0) is no number
 
 
+def require_ensemble(about: Mapping[str, Any], members: int) -> None:
+    """Raises InvalidArgumentError for fewer than two members, UnimplementedError for a model without classes.
+
+    about: of a member, the description with its inference graph.
+    """
+    if members < 2:
+        raise InvalidArgumentError(
+            f"ensemble: expected at least two members that trained to their end, got {members}"
+        )
+    if PROBABILITIES not in about["graph"]["outputs"]:
+        raise UnimplementedError(f"ensemble: {about['model']} predicts no classes; leave it out")
+
+
 def export_ensemble(
     folder: Path,
     stored: Sequence[tuple[Mapping[str, Any], bytes]],
@@ -31,16 +44,10 @@ def export_ensemble(
 
     stored: of each member the description with its inference graph, and that graph. The logits are the
     logarithms of the mean probabilities.
-    Raises InvalidArgumentError for fewer than two members, UnimplementedError for models that predict no
-    classes.
+    Raises as `require_ensemble`.
     """
-    if len(stored) < 2:
-        raise InvalidArgumentError(
-            f"ensemble: expected at least two members that trained to their end, got {len(stored)}"
-        )
     about, described = stored[0][0], stored[0][0]["graph"]
-    if PROBABILITIES not in described["outputs"]:
-        raise UnimplementedError(f"ensemble: {about['model']} predicts no classes; leave it out")
+    require_ensemble(about, len(stored))
     variables: dict[str, Array] = {}
     with Graph().as_default():
         inputs = _inputs_like(GraphDef.from_json(stored[0][1]), described["inputs"])

@@ -93,6 +93,10 @@ class SweepFolder:
         write_file(path, b"".join(kept))
         self.lines = lines
 
+    def forget(self) -> None:
+        """Makes the folder of a sweep that has not begun free for another one."""
+        (self.path / OPTIONS).unlink(missing_ok=True)
+
     def add_curves(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Appends a line for each member and epoch."""
         lines = [

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scheduler.decisions.halving import Score, SuccessiveHalving
-from scheduler.sweeps.ensemble import export_ensemble
+from scheduler.sweeps.ensemble import export_ensemble, require_ensemble
 from scheduler.sweeps.folder import ENSEMBLE, SweepFolder, read_options_file
 from scheduler.sweeps.member_data import MemberEvaluators, SweepData
 from scheduler.sweeps.members import (
@@ -138,7 +138,11 @@ class Sweep:
         try:
             self._data = SweepData(config, data, self.data_name, say)
             self._groups = self._grouped()
+            if options.ensemble:
+                require_ensemble(self.data.stored(self.members[0])[0], len(self.members))
         except BaseException:
+            if not resume:
+                self.folder.forget()
             self.close()
             raise
 
@@ -331,8 +335,10 @@ class Sweep:
         self.folder.save_results(self.members, self.swept)
         if self.best is not None:
             self.folder.save_best(self.best, *self.data.described(self.best))
-            if self.options.ensemble:
+            if self.options.ensemble and len(self.kept) > 1:
                 self._export_ensemble()
+            elif self.options.ensemble:
+                self._say("no ensemble: fewer than two members have trained to their end")
 
     def draw(self) -> list[Path]:
         """Draws the pictures, if matplotlib is installed; their files."""

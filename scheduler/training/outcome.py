@@ -129,7 +129,7 @@ def result_of(
         steps=tally.round,
         images_per_second=round(tally.images_per_second, 1),
         seconds=round(tally.seconds, 3),
-        test_accuracy=tally.test_accuracy,
+        test_accuracy=tally.test_accuracy if split == "test" else final_metrics.get("test_accuracy"),
         seconds_to_target=None if tally.seconds_to_target is None else round(tally.seconds_to_target, 3),
         interrupted=interrupted,
         skipped_updates=tally.skipped_updates,

@@ -29,6 +29,8 @@ def central_model(path: Path) -> StoredModel:
         return StoredModel(file, *load_arrays(file, remedy=REMEDY))
     except NotFoundError:
         hint = "; if the run was killed, go on with --resume auto" if path.is_dir() else ""
+        if (path / "best" / MODEL).exists():
+            hint = f"; it is the folder of a sweep, whose best member is {path / 'best'}"
         raise NotFoundError(f"{path} holds no trained model: there is no {file}{hint}") from None
 
 

@@ -21,7 +21,8 @@ SOUND = 2.0  # times the loss of a guess, log(classes): a model with more is wor
 class TrainingResult:
     """Result of a run. seconds: of training alone, without evaluation and checkpoints.
 
-    test_accuracy: of the split that is evaluated after each epoch, the validation split if there is one.
+    test_accuracy: on the test split; None without accuracy, or if a run with a validation split is
+        interrupted.
     metrics: the last ones by name, with the split before it, as `test_accuracy` or `validation_r2`.
     """
 

@@ -16,7 +16,7 @@ from scheduler import TrainingConfig
 from scheduler.options import options_of
 from scheduler.sweeps.folder import BEST, RESULTS
 from scheduler.sweeps.members import DIVERGED, FINISHED, STOPPED
-from scheduler.sweeps.options import SweepOptions
+from scheduler.sweeps.options import HELD_OUT, SweepOptions
 from scheduler.sweeps.search_space import OF_RUNS, read_range, read_values
 from scheduler.sweeps.summary import value_text
 from scheduler.sweeps.sweep import Sweep, default_folder, saved_sweep
@@ -78,7 +78,13 @@ MOST_ROWS = 20
     show_default="off",
     help="Go on with the sweep of --output and its options; the results are those without an interruption.",
 )
-@add_options(TrainingConfig, *MEMBER_OPTIONS)
+@add_options(TrainingConfig, *[name for name in MEMBER_OPTIONS if name != "validation_split"])
+@click.option(
+    "--validation-split",
+    type=float,
+    show_default=f"{HELD_OUT}",
+    help="Fraction of the training examples to hold out: members are compared on them.",
+)
 @click.option(
     "--config",
     "config_file",

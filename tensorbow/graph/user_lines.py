@@ -9,6 +9,7 @@ import sys
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
+from types import FrameType
 
 from tensorbow.errors import TensorBowError
 
@@ -53,7 +54,7 @@ def user_line() -> UserLine:
     Trainer does, the model's own.
     """
     frame = sys._getframe(1)
-    while _is_ours(frame.f_code.co_filename) and (outer := frame.f_back) is not None:
+    while _is_ours(_file_of(frame)) and (outer := frame.f_back) is not None:
         frame = outer
     made = caller = frame
     while _is_of_model_call(caller.f_code.co_filename) and (outer := caller.f_back) is not None:
@@ -67,9 +68,15 @@ def user_line() -> UserLine:
 def warn_at_user_line(message: str) -> None:
     """Warns with a UserWarning of the innermost frame outside this library."""
     depth, frame = 1, sys._getframe(1)
-    while frame.f_code.co_filename.startswith(_LIBRARY) and (outer := frame.f_back) is not None:
+    while _file_of(frame).startswith(_LIBRARY) and (outer := frame.f_back) is not None:
         depth, frame = depth + 1, outer
     warnings.warn(message, UserWarning, stacklevel=depth + 1)
+
+
+def _file_of(frame: FrameType) -> str:
+    """File of a frame's code; of generated code, as a data class's `__init__`, that of its module."""
+    name = frame.f_code.co_filename
+    return str(frame.f_globals.get("__file__", name)) if name == "<string>" else name
 
 
 def raising_line(error: BaseException) -> UserLine | None:
@@ -77,7 +84,7 @@ def raising_line(error: BaseException) -> UserLine | None:
     trace = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
-        if not _is_ours(code.co_filename):
+        if not code.co_filename.startswith(_LIBRARY):
             return _line(code.co_filename, trace.tb_lineno, code.co_name)
         trace = trace.tb_next
     return None

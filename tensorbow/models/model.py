@@ -148,7 +148,8 @@ class Model(ABC):
         if classes is None or not isinstance(labels, Tensor) or not isinstance(inputs, Tensor):
             raise InvalidArgumentError(
                 f"model {self.name} is a classifier: expected data of one input, and labels int64 [batch] in "
-                f"0..classes-1, got inputs {shown(inputs)} and labels {shown(labels)}"
+                f"0..classes-1, got inputs {shown(inputs)} and labels {shown(labels)}; number the classes "
+                "from 0, as np.unique(labels, return_inverse=True)[1], or write a model for other labels"
             )
         logits = self.logits(inputs, classes, training)
         return outputs_of_logits(logits, labels, classes, class_weights, label_smoothing)

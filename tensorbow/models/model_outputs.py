@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
@@ -52,7 +53,8 @@ def outputs_of(
     the model, for messages. options_of_step: further arguments that the model must have, such as
     `class_weights`, float32 [classes], by which it multiplies each example's loss. A training step must also
     run the operations in the collection UPDATE_OPS. Raises InvalidArgumentError for a model that has not
-    these arguments, or returns something else than a loss, outputs and metrics.
+    these arguments, returns something else than a loss, outputs and metrics, or broadcasts outputs [batch, 1]
+    and labels [batch] to [batch, batch].
     """
     for option in options_of_step:
         if option not in inspect.signature(model).parameters:
@@ -73,6 +75,7 @@ def outputs_of(
     for leaf in flatten(found.outputs):
         if leaf is not None and not isinstance(leaf, Tensor):
             raise InvalidArgumentError(f"{name}: expected outputs to be tensors, got {shown(leaf)}")
+    _require_no_outer_products(found.outputs, labels, name)
     return ModelOutputs(found.loss, found.outputs, _checked_metrics(found.metrics, name))
 
 
@@ -99,6 +102,23 @@ def outputs_of_logits(
     right = equal(argmax(logits, -1, output_type=int64), labels)
     accuracy = reduce_mean(cast(right, float32), name="accuracy")
     return ModelOutputs(reduce_mean(losses), logits, {"accuracy": accuracy})
+
+
+def _require_no_outer_products(outputs: Any, labels: Any, name: str) -> None:
+    """Raises InvalidArgumentError if an op broadcasts outputs and labels to [batch, batch].
+
+    The loss would compare each output with the labels of all examples.
+    """
+    both = ([leaf for leaf in flatten(nest) if isinstance(leaf, Tensor)] for nest in (outputs, labels))
+    for output, label in product(*both):
+        if {output.spec.shape, label.spec.shape} != {(None, 1), (None,)}:
+            continue
+        for op in output.consumers():
+            if any(each is label for each in op.inputs) and op.outputs[0].spec.shape == (None, None):
+                raise InvalidArgumentError(
+                    f"{name}: {op.type} broadcasts outputs {output.spec} and labels {label.spec} to "
+                    f"{op.outputs[0].spec}; give both one shape, as outputs[:, 0] (made at {op.source})"
+                )
 
 
 def _outputs_in(result: Any, name: str) -> ModelOutputs:

@@ -38,6 +38,7 @@ def test_a_sweep_ends_with_a_table_its_files_and_one_json_object(call: Call, tmp
         f"test           accuracy {float(best['test_accuracy']):.4f}, of examples that chose nothing" in lines
     )
     assert len((tmp_path / "out" / "curves.jsonl").read_text().splitlines()) == 4
+    assert "it is the folder of a sweep, whose best member is out/best" in call("evaluate", "out").line
     evaluated = call("evaluate", "out/best", "--json")
     assert json.loads(evaluated.out)["accuracy"] == pytest.approx(float(best["test_accuracy"]))
     together = json.loads(call("evaluate", "out/ensemble", "--json").out)

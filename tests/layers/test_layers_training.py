@@ -75,6 +75,17 @@ def test_a_step_without_its_moving_averages_is_told():
             tb.StepProgram((x,), loss, forgets)
 
 
+def test_replicas_without_their_moving_averages_are_told_at_the_users_line():
+    with tb.Graph().as_default(), tb.Session("tensorbow", replicas_per_device=2) as session:
+        x = tb.placeholder(tb.float32, [None, 5])
+        loss = tb.reduce_mean(tb.square(tb.layers.batch_normalization(x, training=True) - 1.0))
+        forgets = tb.train.GradientDescentOptimizer(0.1).minimize(loss)
+        session.run(tb.global_variables_initializer())
+        with pytest.warns(UserWarning, match="does not update batch_normalization/moving_mean") as told:
+            session.run(forgets, {x: np.ones((4, 5), np.float32)})
+        assert {each.filename for each in told} == {__file__}
+
+
 def test_a_checkpoint_without_moving_averages_is_told():
     with tb.Graph().as_default():
         tb.layers.batch_normalization(tb.placeholder(tb.float32, [None, 5]), training=True)

@@ -186,3 +186,25 @@ def test_weights_of_classes_are_for_models_that_take_them() -> None:
     assert found == pytest.approx(np.log(2) * 2, rel=1e-5)  # the mean of log 2 and 3 log 2
     with pytest.raises(InvalidArgumentError, match="class_weights: model has no argument class_weights"):
         outputs_of(lambda inputs, labels, training: x, x, labels, True, class_weights=weights)
+
+
+def test_an_error_of_the_zoo_names_no_line_of_the_library() -> None:
+    x, labels = tb.placeholder(tb.float32, [None, 3]), tb.placeholder(tb.int64, [None])
+    with pytest.raises(InvalidArgumentError, match=r"^model lenet: images must be .*float32\[\?, 3\]$"):
+        find_model("lenet").build({}, x, labels, True, classes=2)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_outputs_and_labels_that_broadcast_to_all_pairs_are_refused(many: bool) -> None:
+    x, labels = tb.placeholder(tb.float32, [None, 3]), tb.placeholder(tb.float32, [None])
+
+    def network(inputs: Any, labels: Any, training: bool) -> Any:
+        outputs = tb.layers.dense(inputs, 1)
+        alike = outputs if many else outputs[:, 0]
+        return tb.reduce_mean(tb.square(labels - alike)), {"price": alike}
+
+    if many:
+        with pytest.raises(InvalidArgumentError, match=r"Sub broadcasts .* as outputs\[:, 0\] \(made at "):
+            outputs_of(network, x, labels, True)
+    else:
+        assert outputs_of(network, x, labels, True).loss.shape == ()

@@ -12,7 +12,12 @@ import tensorbow as tb
 from scheduler import Trainer
 from scheduler.sweeps.folder import SweepFolder
 from scheduler.sweeps.pool import MemberPool
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from tensorbow.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnimplementedError,
+)
 from tensorbow.training import load_arrays
 from tests.scheduler.sweeps.conftest import content
 
@@ -189,3 +194,25 @@ def test_another_sweep_in_the_folder_is_kept(sweep):
 def test_options_of_single_runs_are_refused(sweep):
     with pytest.raises(InvalidArgumentError, match="sync: expected none in a sweep"):
         sweep(base={"sync": "sma"})
+
+
+def test_an_ensemble_that_cannot_be_is_refused_before_training(sweep):
+    def regression(inputs, labels, training):
+        outputs = tb.layers.dense(tb.layers.flatten(inputs), 1)[:, 0]
+        return tb.reduce_mean(tb.square(outputs - tb.cast(labels, tb.float32))), outputs
+
+    with pytest.raises(InvalidArgumentError, match="at least two members that trained to their end, got 1"):
+        sweep(ensemble=True)
+    with pytest.raises(UnimplementedError, match="regression predicts no classes; leave it out"):
+        sweep(base={"model": regression}, seeds=2, ensemble=True)
+    with sweep() as running:  # the folder is free
+        assert running.run()
+
+
+def test_a_sweep_with_one_member_left_ends_without_its_ensemble(sweep, tmp_path):
+    """The other member diverges."""
+    with sweep(grid={"learning_rate": [0.01, 3e38]}, ensemble=True) as running:
+        assert running.run()
+        assert [member.status for member in running.members] == ["finished", "diverged"]
+    assert (tmp_path / "sweep" / "best").exists()
+    assert not (tmp_path / "sweep" / "ensemble").exists()
