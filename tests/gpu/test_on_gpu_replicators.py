@@ -16,6 +16,7 @@ from tests.gpu_rig.runtimes import real_runtime
 from tests.scheduler_rig.running import gpu_devices, same_bits
 
 RUNTIME = real_runtime()
+pytestmark = pytest.mark.filterwarnings("ignore:central_values")  # of independent replicas, replica 0's
 ROWS = np.random.default_rng(5).normal(size=(64, 6)).astype(np.float32)
 WORDS = np.random.default_rng(6).integers(0, 9, (64, 3))
 
