@@ -115,7 +115,7 @@ def draw_medians(figure: Figure, details: Row) -> None:
         axes.set_ylim(top=1.15 * axes.get_ylim()[1])
         axes.tick_params(axis="x", labelsize=8)
     what = f"{TITLES[goal['model']]} on {goal['dataset']}, one replica"
-    finish_figure(figure, f"{what}: median and seeds", 3.8)
+    finish_figure(figure, f"{what}: median and seeds ({max(map(len, runs))})", 3.8)
 
 
 def draw_courses(figure: Figure, details: Row) -> None:

@@ -216,7 +216,6 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
         axes.plot(np.arange(len(curve)) + len(losses) - len(curve), curve, color=colour, label=label)
     setting = f"{details['replicas']} replicas, b={details['batch_size']}"
     finish_axes(axes, "", "round", "training loss, mean of the replicas")
-    axes.set_ylim(bottom=None)
     title = f"{TITLES[details['model']]} on CIFAR-10, {setting}"
     finish_figure(figure, title, 4.4, f"thick: means of {WINDOW} rounds")
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from harness import cores, parser, positive_int, save
-from results_page import MISSED, Table
+from results_page import MISSED, Table, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -127,7 +127,7 @@ def table(details: dict[str, Any], options: argparse.Namespace) -> Table:
 
 
 def draw(figure: Figure, result: dict[str, Any]) -> None:
-    """Draws a bar for each, on a logarithmic axis."""
+    """Draws a bar for each, and a dot for each window."""
     from drawing import CONTESTANTS, WIDTH, lighter
 
     details = result["details"]
@@ -135,12 +135,15 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
     axes = figure.add_subplot()
     for number, (name, side) in enumerate(((OURS, "TensorBow"), (SCRIPTS, "PyTorch"))):
         values = [1e3 * window[name] for window in details["windows"]]
-        axes.barh([number], [statistics.median(values)], color=lighter(CONTESTANTS[side], 0.4))
+        median = statistics.median(values)
+        axes.barh([number], [median], color=lighter(CONTESTANTS[side], 0.4))
+        place = {"textcoords": "offset points", "va": "center", "fontsize": 9}
+        axes.annotate(f"{shown(median)} ms", (max(values), number), (8, 0), **place)
         axes.plot(values, [number] * len(values), "o", color=CONTESTANTS[side], markersize=5)
     axes.set_yticks([0, 1], [OURS, SCRIPTS])
-    axes.set_xscale("log")
+    axes.set_xlim(0, 1.15 * axes.get_xlim()[1])
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel(f"milliseconds per member: median (bar) and {len(details['windows'])} windows (dots)")
+    axes.set_xlabel("milliseconds per member: median (bar) and windows (dots)")
     cores = result["machine"]["cores"]
     axes.set_title(f"784-128-10 units, digits, {details['epochs']} epochs, {cores} cores")
 
