@@ -48,6 +48,7 @@ from tensorbow.kernels.native.codegen.plan_key import plan_key
 from tensorbow.kernels.native.codegen.switches import ALL, Switches
 from tensorbow.kernels.native.codegen.target import host_target
 from tensorbow.kernels.native.plan import NativePlan
+from tensorbow.pictures import GRID
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -163,7 +164,7 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
     names = names_of(cases)
     figure.set_size_inches(WIDTH, 1.6 + 0.5 * len(names))
     axes = figure.subplots()
-    axes.axvspan(1 / WORTH, WORTH, color="#e3e3e3", label=f"within {WORTH - 1:.0%}")
+    axes.axvspan(1 / WORTH, WORTH, color=GRID, label=f"within {WORTH - 1:.0%}")
     number = 0
     for model, marker in zip(grouped(cases, "model"), "osD^", strict=False):
         colours = shades(MODELS[model[0]["model"]], len(model))
@@ -182,7 +183,7 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     for line in range(1, len(names)):
-        axes.axhline(line - 0.5, color="#e3e3e3", linewidth=0.8)
+        axes.axhline(line - 0.5, color=GRID, linewidth=0.8)
     axes.set_xlabel("time of a round without the mechanism over that with all: medians")
     figure.legend(loc="outside lower center", ncols=4)
 
