@@ -91,9 +91,9 @@ class RunRecord:
 
 
 def headline(runs: Sequence[RunRecord]) -> str | None:
-    """The measure to compare runs by: test_accuracy if all have it, else one of evaluations that all have."""
+    """The measure to compare runs by: an accuracy if all have it, else one of evaluations that all have."""
     common = [name for name in runs[0].measures if all(name in run.measures for run in runs)]
-    wanted = [name for name in ("test_accuracy", "test_loss") if name in common]
+    wanted = [name for name in ("test_accuracy", "validation_accuracy", "test_loss") if name in common]
     return next(iter([*wanted, *(name for name in common if name.startswith(TEST)), *common]), None)
 
 
