@@ -122,7 +122,7 @@ class Callback:
         """Called once at the end, where `on_begin` was. result: None if an error ends the run."""
 
     def state(self) -> Mapping[str, Any] | None:
-        """What checkpoints keep, as JSON values; None for nothing."""
+        """State for checkpoints, as JSON values; None for nothing."""
         return None
 
     def load_state(self, state: Mapping[str, Any]) -> None:

@@ -29,7 +29,7 @@ MOST_PANELS = 6
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run's folder says of it: options by name, and a record for each evaluation, in order."""
+    """Record of a run, read from its folder: options by name, and a record for each evaluation, in order."""
 
     path: Path
     options: dict[str, Any]
