@@ -214,7 +214,7 @@ if not TYPE_CHECKING:  # for which every name would be known
         if name == "__version__":
             value = _version()
         elif name not in _LATER:
-            raise _no_attribute(name, __dir__())
+            raise _no_attribute(name, {*__dir__(), *(f"nn.{each}" for each in nn.__all__)})
         else:
             module = _import_ours(_LATER[name])
             value = module if _LATER[name].endswith(f".{name}") else getattr(module, name)

@@ -22,6 +22,7 @@ _OWN = "tb.define_op makes an operation of a NumPy function of yours"
 _PRINT = "fetch the tensor by session.run and print it"
 _QUEUES = "tb.DatasetBatches fills batches ahead of use, a Replicator's input_fn gives them"
 _CHECKS = "tb.LearningEngine and tb.Trainer stop at NaN and infinity, and name the operation"
+_CELLS = "tb.nn.dynamic_rnn builds a layer of cells"
 _ARGUMENTS = "Python's own argparse, logging and pathlib do that"
 INSTEAD = {
     "app": _ARGUMENTS,
@@ -88,6 +89,8 @@ INSTEAD = {
     "AggregationMethod": "gradients are always added up; leave aggregation_method out",
     "reduce_join": "tensors have no strings",
     "truncatediv": "tb.floordiv rounds down",
+    **dict.fromkeys(("nn.lstm", "layers.lstm", "layers.LSTM"), f"{_CELLS}, of tb.nn.rnn_cell.LSTMCell"),
+    **dict.fromkeys(("nn.gru", "layers.gru", "layers.GRU"), f"{_CELLS}, of tb.nn.rnn_cell.GRUCell"),
     "train.batch": _QUEUES,
     "train.shuffle_batch": _QUEUES,
     "train.Coordinator": _QUEUES,
@@ -111,6 +114,15 @@ def no_attribute(name: str, names: Collection[str], module: str = "tensorbow") -
     path = f"{module}.{name}".removeprefix("tensorbow.")
     if path in INSTEAD:
         text = f"{text}: {INSTEAD[path]}"
-    elif not name.startswith("_") and (close := get_close_matches(name, names, 1, ALIKE)):
+    elif f"nn.{name}" in names:
+        text = f"{text}: write tb.nn.{name}"
+    elif not name.startswith("_") and (
+        close := get_close_matches(name, names, 1, ALIKE) or _longer(name, names)
+    ):
         text = f"{text}; did you mean {f'{module}.{close[0]}'.replace('tensorbow', 'tb', 1)}?"
     return AttributeError(text)
+
+
+def _longer(name: str, names: Collection[str]) -> list[str]:
+    """The names that begin with a long one, as layer_normalization with layer_norm."""
+    return sorted(each for each in names if len(name) > 5 and each.startswith(name))

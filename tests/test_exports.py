@@ -117,6 +117,8 @@ def test_what_is_misspelt_has_a_hint_only_where_something_is_alike():
         (tensorbow, "reduce_maen", "did you mean tb.reduce_mean?"),
         (tensorbow.train, "AdamOptimiser", "did you mean tb.train.AdamOptimizer?"),
         (tensorbow.nn, "relus", "did you mean tb.nn.relu?"),
+        (tensorbow, "sigmoid_cross_entropy_with_logits", "write tb.nn.sigmoid_cross_entropy_with_logits"),
+        (tensorbow.layers, "layer_norm", "did you mean tb.layers.layer_normalization?"),
     ):
         with pytest.raises(AttributeError, match=re.escape(hint)):
             getattr(module, name)

@@ -35,7 +35,7 @@ class SweepData:
         return MemberEvaluators(config, self._splits)
 
     def about(self, member: Member) -> dict[str, Any]:
-        """What a trained model must know about a member's weights, beside its inference graph."""
+        """Facts that a trained model must know about a member's weights, beside its inference graph."""
         return {
             **description_of(member.config, self.train, self._name),
             "round": member.rounds,

@@ -71,7 +71,7 @@ class Member:
         }
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
+        """State for checkpoints."""
         figures = {name: finite_or_none(value) for name, value in self.figures.items()}
         return {"status": self.status, "epochs": self.epochs, "rounds": self.rounds, "figures": figures}
 

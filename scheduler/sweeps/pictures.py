@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,6 +18,7 @@ WIDTH, HEIGHT = 4.0, 3.2  # inches of a panel
 MOST_PANELS = 6
 MOST_LINES = 6  # configurations with a colour of their own
 MOST_VALUES = 24  # of an option that is shown with a median and a band
+LEAST_GAP = 0.18  # between labelled values, as a fraction of the axis
 MOST_TICKS = 7  # of an axis that has a tick for each value
 WIDE = 10.0  # ratio of two values from which on an axis is logarithmic
 
@@ -56,7 +58,7 @@ def _draw_options(members: Sequence[Member], swept: Sequence[str], file: Path, t
         for unused in panels[len(names) :]:
             unused.set_visible(False)
         handles = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
-        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2)
         figure.suptitle(title, fontsize=10)
 
 
@@ -83,12 +85,19 @@ def _draw_option(axes: Any, members: Sequence[Member], name: str, measure: str) 
         axes.plot(x, [*map(median, every)], "-", color=BLUE, label="median")
     if numeric and values and values[0] > 0 and values[-1] / values[0] >= WIDE:
         axes.set_xscale("log")
-    if not numeric or len(values) <= MOST_TICKS:
+    if not numeric or (len(values) <= MOST_TICKS and _are_apart(values, axes.get_xscale() == "log")):
         axes.set_xticks([*places.values()], [value_text(value) for value in places])
         axes.minorticks_off()
     axes.set_xlabel(name.replace("_", " "))
     if axes.get_subplotspec().is_first_col():
         axes.set_ylabel(f"{measure} on validation data")
+
+
+def _are_apart(values: Sequence[float], in_log: bool) -> bool:
+    """True if the labels of rising values do not overlap on an axis."""
+    places = [*map(math.log, values)] if in_log else [*values]
+    least = LEAST_GAP * (places[-1] - places[0])
+    return all(after - before >= least for before, after in pairwise(places))
 
 
 def _draw_curves(

@@ -356,7 +356,7 @@ class Sweep:
         export_ensemble(self.folder.path / ENSEMBLE, stored, values)
 
     def best_lines(self) -> list[str]:
-        """What there is to say of the best member: its choices, and its figures on each split."""
+        """Lines about the best member: its choices, and its figures on each split."""
         best = self.best
         if best is None:
             return []

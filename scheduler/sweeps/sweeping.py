@@ -23,7 +23,7 @@ from tensorbow.training import TrainingProgress
 
 
 class SweepResult:
-    """What `tb.sweep` has trained.
+    """Members trained by `tb.sweep`.
 
     folder: with results.csv, curves.jsonl, pictures and models. members: all, in order, with their choices,
     seed, status and figures. summaries: a summary of each configuration over its seeds, the best first.

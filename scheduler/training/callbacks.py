@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from scheduler.engine.learning_engine import LearningEngine
 
 Record: TypeAlias = Mapping[str, Any]
-_LOWER = ("loss", "error", "mse", "mae", "rmse", "perplexity")  # endings of metrics that are better if lower
+# Last words of metrics that are better if lower.
+_LOWER = {"loss", "losses", "error", "errors", "mse", "mae", "rmse", "mape", "perplexity", "nll", "cost"}
+_LOWER |= {"distance", "divergence", "deviation", "wer", "cer", "brier"}
 
 
 class RoundReport(NamedTuple):
@@ -120,7 +122,7 @@ class Callback:
         """Called once at the end, where `on_begin` was. result: None if an error ends the run."""
 
     def state(self) -> Mapping[str, Any] | None:
-        """What checkpoints keep, as JSON values; None for nothing."""
+        """State for checkpoints, as JSON values; None for nothing."""
         return None
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -264,7 +266,7 @@ def _failure(name: str, method: str, error: Exception, where: str = "") -> Abort
 
 
 def lower_is_better(metric: str) -> bool:
-    """True for losses and errors, by name."""
+    """True for losses, errors and the like, by the last word of the metric's name."""
     return metric.rpartition("_")[2] in _LOWER
 
 

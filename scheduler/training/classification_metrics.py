@@ -65,14 +65,25 @@ class ClassificationReport:
         return _ratio(self.confusion.diagonal() * 2, self.confusion.sum(0) + self.confusion.sum(1))
 
     @cached_property
+    def probabilities(self) -> Array:
+        """Probabilities [examples, classes]: the scores themselves, or of logits their softmax in float64."""
+        scores: Array = self.scores.astype(np.float64)
+        if (scores >= 0).all() and np.allclose(scores.sum(1), 1, atol=1e-3):
+            return scores
+        with np.errstate(invalid="ignore"):  # of scores that are not finite
+            powers: Array = np.exp(scores - scores.max(1, keepdims=True))
+            shares: Array = powers / powers.sum(1, keepdims=True)
+        return shares
+
+    @cached_property
     def auc_by_class(self) -> Array:
         """Area under the ROC curve of each class against the rest; NaN for classes of all examples or none.
 
-        The probability that an example of the class has a greater score of it than another; ties count half.
+        The chance that an example of the class has a greater probability of it than another; ties count half.
         """
         count = len(self.labels)
         areas = np.full(self.scores.shape[1], np.nan)
-        for index, column in enumerate(self.scores.T):
+        for index, column in enumerate(self.probabilities.T):
             own = self.labels == index
             positives = int(own.sum())
             if 0 < positives < count and not np.isnan(column).any():

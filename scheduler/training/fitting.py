@@ -23,7 +23,7 @@ from tensorbow.training import TrainingProgress
 
 
 class FittedModel:
-    """What `tb.fit` has trained. Close it, or use it with `with`, if many are made.
+    """Model trained by `tb.fit`. Close it, or use it with `with`, if many are made.
 
     config: all options of the run. result: its figures, a `TrainingResult`. history: a dictionary for each
     evaluation, as in metrics.jsonl, with those of a run that was resumed. values: variables of the central

@@ -29,7 +29,7 @@ MOST_PANELS = 6
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run's folder says of it: options by name, and a record for each evaluation, in order."""
+    """Record of a run, read from its folder: options by name, and a record for each evaluation, in order."""
 
     path: Path
     options: dict[str, Any]
@@ -91,9 +91,9 @@ class RunRecord:
 
 
 def headline(runs: Sequence[RunRecord]) -> str | None:
-    """The measure to compare runs by: test_accuracy if all have it, else one of evaluations that all have."""
+    """The measure to compare runs by: an accuracy if all have it, else one of evaluations that all have."""
     common = [name for name in runs[0].measures if all(name in run.measures for run in runs)]
-    wanted = [name for name in ("test_accuracy", "test_loss") if name in common]
+    wanted = [name for name in ("test_accuracy", "validation_accuracy", "test_loss") if name in common]
     return next(iter([*wanted, *(name for name in common if name.startswith(TEST)), *common]), None)
 
 

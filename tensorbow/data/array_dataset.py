@@ -131,7 +131,7 @@ class ArrayDataset(ArrayRows):
         return {"examples": len(self), "crc32": checksum}
 
     def about(self) -> dict[str, Any]:
-        """What a trained model must know to compute with other examples, as JSON values."""
+        """Facts that a trained model must know to compute with other examples, as JSON values."""
         inputs, labels = (map_leaves(lambda _, spec: _spec_text(spec), nest, "") for nest in self.specs)
         found: dict[str, Any] = {"inputs": inputs, "labels": labels, "classes": self.classes}
         for name in ("class_names", "feature_names"):

@@ -164,7 +164,7 @@ class ImageDataset:
         return {"examples": len(self), "mean": self.mean, "std": self.std}
 
     def about(self) -> dict[str, Any]:
-        """What a trained model must know to compute with other pictures, as JSON values."""
+        """Facts that a trained model must know to compute with other pictures, as JSON values."""
         return {
             "classes": self.classes,
             "image_shape": list(self.image_shape),

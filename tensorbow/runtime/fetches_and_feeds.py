@@ -103,7 +103,7 @@ class Arguments:
 
 
 def _remedy_of_shape(tensor: Tensor, extents: tuple[int, ...]) -> str:
-    """What to do about a fed value of another shape than the tensor's."""
+    """Remedy for a fed value of another shape than the tensor's."""
     dims = tensor.spec.shape or ()
     if len(dims) == len(extents) > 0 and compatible(dims[1:], extents[1:]):
         open_dims = ", ".join(map(str, (None, *dims[1:])))

@@ -57,6 +57,15 @@ def test_runs_are_ordered_by_their_best_and_show_the_options_that_differ(call: C
     assert [(row["best"], row["epochs_to_target"]) for row in rows] == [(2 / 3, 3), (2 / 3, 3)]
 
 
+def test_runs_with_a_validation_split_are_ordered_by_their_accuracy_on_it(call: Call, tmp_path: Path) -> None:
+    for name, accuracies in (("a", [0.5, 0.75]), ("b", [0.5, 0.875, 0.625])):
+        file = recorded(tmp_path, name, accuracies) / "metrics.jsonl"
+        file.write_text(file.read_text().replace("test_", "validation_"))
+    lines = call("compare", "a", "b").out.splitlines()
+    assert "validation_accuracy" in lines[0]
+    assert [line.split()[0] for line in lines[1:]] == ["b", "a"]
+
+
 def test_what_cannot_be_compared_is_said(call: Call, tmp_path: Path) -> None:
     recorded(tmp_path, "a", [0.5])
     recorded(tmp_path, "begun", [])

@@ -49,7 +49,7 @@ def rule(*ops: str) -> Callable[[Rule], Rule]:
 
 @dataclass(frozen=True)
 class Fact:
-    """What is known of a value for any batch: its value if it depends on shapes only, and its shape."""
+    """Facts about a value that hold for any batch: its value if it depends on shapes only, and its shape."""
 
     known: Array | None
     dims: tuple[int | None, ...]
@@ -120,7 +120,7 @@ class GraphBuilder:
             held.tensor.set_shape([fact.dims[axis] for axis in held.order])
 
     def fact(self, node: OnnxNode) -> Fact | None:
-        """What is known of the node's first output, for an unknown batch."""
+        """Facts about the node's first output, for an unknown batch."""
         return self._facts.get(node.outputs[0])
 
     # What rules take from their inputs ------------------------------------------------------------
@@ -221,7 +221,7 @@ def _constant(node: OnnxNode) -> Array:
 
 
 def probe(file: ModelFile, inputs: Mapping[str, Held], training: bool) -> dict[str, Fact]:
-    """What is known of each value for any batch, from graphs for three batches.
+    """Facts about each value that hold for any batch, from graphs for three batches.
 
     inputs: tensors, whose only unknown extents are that of axis 0, the batch.
     """

@@ -216,3 +216,24 @@ def test_a_sweep_with_one_member_left_ends_without_its_ensemble(sweep, tmp_path)
         assert [member.status for member in running.members] == ["finished", "diverged"]
     assert (tmp_path / "sweep" / "best").exists()
     assert not (tmp_path / "sweep" / "ensemble").exists()
+
+
+def test_labels_of_a_sweeps_pictures_do_not_overlap(sweep, tmp_path, monkeypatch):
+    figures = []
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    save = figure.savefig
+    monkeypatch.setattr(figure, "savefig", lambda own, *a, **k: (save(own, *a, **k), figures.append(own)))
+    rates = [0.001102, 0.00188, 0.005933, 0.02598]
+    with sweep(grid={"learning_rate": rates}, base={"epochs": 2}, halving=True, seeds=2) as running:
+        assert running.run()
+        assert [file.name for file in running.draw()] == ["options.png", "curves.png"]
+    for drawn in figures:
+        legend = drawn.legends[0].get_window_extent()
+        assert legend.x0 >= 0
+        assert legend.x1 <= drawn.bbox.x1
+        left = 0.0
+        for label in drawn.axes[0].get_xticklabels():
+            place = label.get_window_extent()
+            if label.get_text() and place.x0 >= drawn.axes[0].bbox.x0 - place.width:
+                assert place.x0 >= left, label.get_text()
+                left = place.x1

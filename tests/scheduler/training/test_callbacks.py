@@ -18,7 +18,7 @@ from scheduler import (
     TrainingResult,
     TrainingRun,
 )
-from scheduler.training.callbacks import CallbackCaller
+from scheduler.training.callbacks import CallbackCaller, lower_is_better
 from tensorbow.errors import AbortedError, DataLossError, InvalidArgumentError
 from tensorbow.specs import Array
 from tensorbow.training import load_arrays
@@ -296,6 +296,12 @@ def test_callbacks_see_a_change_of_the_number_of_replicas(
     assert result.steps == len(counts.replicas)
     assert counts.replicas[0] == 1
     assert {1, 2, 3} <= set(counts.replicas)
+
+
+def test_which_metrics_are_better_if_lower() -> None:
+    lower = ("loss", "test_loss", "test_mean_error", "validation_nll", "test_rmse", "test_word_errors")
+    assert all(map(lower_is_better, lower))
+    assert not any(map(lower_is_better, ("accuracy", "test_auc", "test_f1", "test_r2", "loss_scale")))
 
 
 def test_an_unknown_metric_and_an_odd_state(tmp_path: Path, options: Options) -> None:

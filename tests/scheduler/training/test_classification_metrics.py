@@ -38,8 +38,10 @@ def test_against_scikit_learn(ties: bool) -> None:
     ):
         expected = reference(labels, predicted, average="macro", zero_division=0)
         assert report.value(name) == pytest.approx(expected), name
+    powers = np.exp(given.astype(np.float64))
+    np.testing.assert_allclose(report.probabilities, powers / powers.sum(1, keepdims=True), rtol=1e-12)
     for index in range(4):
-        expected = sklearn.roc_auc_score(labels == index, given[:, index])
+        expected = sklearn.roc_auc_score(labels == index, report.probabilities[:, index])
         assert report.auc_by_class[index] == pytest.approx(expected)
     assert np.isnan(report.auc_by_class[4])
     assert report.value("auc") == pytest.approx(report.auc_by_class[:4].mean())
@@ -50,6 +52,17 @@ def test_against_scikit_learn(ties: bool) -> None:
     if not ties:
         expected = sklearn.top_k_accuracy_score(labels, given, k=2, labels=range(5))
         assert report.value("top2") == pytest.approx(expected)
+
+
+def test_logits_and_their_probabilities_have_one_area() -> None:
+    """Of two classes, it is that of the difference of their logits."""
+    given, labels = scores(False)
+    logits, two = given[:, :2], labels % 2
+    report = report_of(logits, two)
+    expected = sklearn.roc_auc_score(two, logits[:, 1] - logits[:, 0])
+    assert report.auc_by_class == pytest.approx([expected] * 2)
+    again = report_of(report.probabilities.astype(np.float32), two)
+    assert again.value("auc") == pytest.approx(expected, abs=1e-3)
 
 
 def test_degenerate_cases() -> None:

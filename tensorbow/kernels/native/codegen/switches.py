@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Switches:
-    """Which mechanisms native code is made with."""
+    """Mechanisms that native code is made with."""
 
     winograd: bool = True  # convolutions by minimal filtering
     merged_updates: bool = True  # updates of neighbouring variables as one pass

@@ -56,7 +56,7 @@ class Depthwise:
 
     @classmethod
     def of(cls, emitter: Emitter, group: Group, images: Ref, filters: Ref) -> Depthwise:
-        """Those of an op over images, with filters of these shapes."""
+        """Shapes of an op over images, with filters of these shapes."""
         attrs = group.attrs
         windows = Windows.of(
             images.shape, filters.shape, attrs["strides"], attrs["padding"], attrs["dilations"]
