@@ -105,8 +105,10 @@ def test_names_that_lead_nowhere(file: Path, monkeypatch: pytest.MonkeyPatch) ->
     ):
         with pytest.raises(NotFoundError, match=words):
             find_model(name)
-    with pytest.raises(InvalidArgumentError, match=r"expected one of .* or your own as my_model.py:MyModel"):
-        find_model("nett")
+    with pytest.raises(
+        InvalidArgumentError, match=r"expected one of .* as my_model.py:MyModel.* mean lenet\?"
+    ):
+        find_model("lent")
     (file.parent / "syntax.py").write_text("x = 1\ndef f(:\n")
     with pytest.raises(InvalidArgumentError, match=r"syntax\.py:2: SyntaxError"):
         find_model(f"{file.parent}/syntax.py:f")

@@ -19,6 +19,7 @@ from tensorbow.errors import (
     UnimplementedError,
 )
 from tensorbow.training import load_arrays
+from tests.picture_faults import faults
 from tests.scheduler.sweeps.conftest import content
 
 
@@ -227,13 +228,4 @@ def test_labels_of_a_sweeps_pictures_do_not_overlap(sweep, tmp_path, monkeypatch
     with sweep(grid={"learning_rate": rates}, base={"epochs": 2}, halving=True, seeds=2) as running:
         assert running.run()
         assert [file.name for file in running.draw()] == ["options.png", "curves.png"]
-    for drawn in figures:
-        legend = drawn.legends[0].get_window_extent()
-        assert legend.x0 >= 0
-        assert legend.x1 <= drawn.bbox.x1
-        left = 0.0
-        for label in drawn.axes[0].get_xticklabels():
-            place = label.get_window_extent()
-            if label.get_text() and place.x0 >= drawn.axes[0].bbox.x0 - place.width:
-                assert place.x0 >= left, label.get_text()
-                left = place.x1
+    assert [fault for drawn in figures for fault in faults(drawn)] == []
