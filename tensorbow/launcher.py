@@ -133,7 +133,9 @@ def _shadowing_files(error: BaseException) -> list[tuple[str, str]]:
     for file in filter(None, files):
         module = os.path.dirname(file) if os.path.basename(file) == "__init__.py" else file
         folder, name = os.path.split(os.path.splitext(module)[0])
-        if folder in sys.path and not folder.endswith("-packages"):  # not among the installed packages
+        is_script = module == file and not os.path.splitext(file)[1]  # as bin/pytest, which no import finds
+        is_installed = folder.endswith("-packages")
+        if folder in sys.path and not is_installed and not is_script:
             other = PathFinder.find_spec(name, sys.path[sys.path.index(folder) + 1 :])
             if other is not None and other.origin not in (None, file):
                 found[file] = str(other.origin)

@@ -94,6 +94,16 @@ def test_a_foreign_module_on_the_path_is_named_in_one_line(tmp_path, name, text)
     assert "rename or move it" in result.stderr
 
 
+def test_a_script_named_like_a_package_shadows_nothing(tmp_path):
+    script = tmp_path / "numpy"
+    script.write_text(
+        "from tensorbow.launcher import foreign_modules\nprint([foreign_modules(ValueError())])\n"
+    )
+    result = run(tmp_path, str(script))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert str(script) not in result.stdout
+
+
 def test_dir_shows_what_is_public():
     names = dir(tb)
     assert {*tb.__all__, *tb._LATER} <= set(names)
