@@ -60,7 +60,9 @@ class ArrayDataset(ArrayRows):
         self.class_names, self.feature_names = tuple(class_names), tuple(feature_names)
         counts = {path: array.shape[:1] for path, array in named_leaves(arrays, name)}
         if not flatten(self.inputs) or len(set(counts.values())) != 1 or set(counts.values()) <= {(), (0,)}:
-            got = ", ".join(f"{path} {list(shape)}" for path, shape in counts.items()) or "none"
+            got = ", ".join(f"{path} {list(shape)}" for path, shape in [*counts.items()][:4]) or "none"
+            if len(counts) > 4:
+                got += f" and {len(counts) - 4} more; a list is taken as several inputs; use numpy.array"
             raise InvalidArgumentError(
                 f"{name}: expected arrays [examples, ...] with the same number of examples, got {got}"
             )

@@ -177,6 +177,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: tb.data.splits_of("x"), r"expected \(train, test\) or"),
     (lambda: tb.data.splits_of(((X, Y), (X[:, :2], Y))), "expected examples like those to train with"),
     (lambda: tb.data.splits_of((X, Y[:4])), "with the same number of examples"),
+    (lambda: tb.data.ArrayDataset(X.tolist(), Y), r"^.{,400}more; a list is taken as several inputs"),
     (lambda: tb.data.splits_of((np.array(["a", "b"]), Y[:2])), "expected an array of numbers"),
     (lambda: tb.data.splits_of((X[:1], Y[:1])), "test_split: .*leaves none to train with"),
     (lambda: tb.data.ArrayDataset(X, Y, classes=2), r"expected labels in 0\.\.1, got 2"),
