@@ -50,11 +50,12 @@ def test_faults_of_a_picture_are_found() -> None:
 def test_a_runs_curves_have_one_colour_for_each_data_set(tmp_path: Path, figures: list[Any]) -> None:
     from scheduler.training.run_curves import draw_run
 
-    (tmp_path / "config.yaml").write_text("model: mlp\n")
+    (tmp_path / "config.yaml").write_text("model: mlp\ndata: my table.csv\n")
     names = ("loss", "validation_loss", "validation_f1", "validation_top5", "validation_auc", "learning_rate")
     records = [{"round": n, "epoch": n, "seconds": n, **dict.fromkeys(names, 0.5**n)} for n in range(1, 30)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     assert draw_run(tmp_path) == tmp_path / "curves.png"
+    assert figures[0].get_suptitle().startswith("mlp on my table.csv, ")
     lines = [(line.get_label(), line.get_color()) for axes in figures[0].axes for line in axes.get_lines()]
     assert lines[:2] == [("training", pictures.BLUE), ("validation", pictures.GREEN)]
     assert lines[2:5] == [("validation", pictures.GREEN)] * 3

@@ -154,8 +154,9 @@ def describe(run: RunRecord) -> str:
     options = run.options
     replicas = options.get("replicas_per_device")
     devices = options.get("devices") or []
+    data = options.get("data") or options.get("dataset")
     return (
-        f"{options.get('model')} on {options.get('dataset')}, {options.get('sync')}, {replicas} replicas on "
+        f"{options.get('model')} on {data}, {options.get('sync')}, {replicas} replicas on "
         f"{', '.join(devices)}, batch {options.get('batch_size')}"
     )
 
