@@ -95,6 +95,16 @@ class Model(ABC):
     name: str
     defaults: Defaults
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets an attribute. Raises InvalidArgumentError for one that would hide a method of this class."""
+        hidden = getattr(type(self), name, None) if hasattr(Model, name) else None
+        if callable(hidden) or isinstance(hidden, property):
+            raise InvalidArgumentError(
+                f"{type(self).__name__}: expected attributes that hide no method of tb.models.Model, got "
+                f"self.{name} = {shown(value)}; keep it by another name, as self.own_{name}"
+            )
+        super().__setattr__(name, value)
+
     @property
     def learning_rate(self) -> float:
         """Default learning rate of a single replica."""

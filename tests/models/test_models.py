@@ -147,6 +147,18 @@ def test_rates_rise_with_the_replicas():
         tb.models.Defaults(0.1, learning_rates=(("mnist", 0.0),))
 
 
+class Hiding(tb.models.LeNet):
+    def __init__(self, name, value):
+        setattr(self, name, value)
+
+
+@pytest.mark.parametrize("name", ["logits", "default_learning_rate", "learning_rate"])
+def test_an_attribute_that_hides_a_method_is_refused(name):
+    with pytest.raises(InvalidArgumentError, match=f"Hiding: expected .* got self.{name} = float 0.5"):
+        Hiding(name, 0.5)
+    assert Hiding("heads", 4).heads == 4
+
+
 def test_a_call_needs_the_number_of_classes():
     with pytest.raises(InvalidArgumentError, match=r"model lenet .* and classes None; .* as classes=10"):
         get_model("lenet")(*inputs())
