@@ -73,8 +73,8 @@ def plan_of_step(model: str, batch_size: int, folder: Path | None) -> tuple[tb.S
     register_backend("cpu", backend)
     images = tb.placeholder(tb.float32, [batch_size, *shape])
     labels = tb.placeholder(tb.int64, [batch_size])
-    heads = network.heads(images, labels, 10, True)
-    train = tb.train.MomentumOptimizer(0.01, 0.9).minimize(heads.loss)
+    outputs = network(images, labels, training=True, classes=10)
+    train = tb.train.MomentumOptimizer(0.01, 0.9).minimize(outputs.loss)
     session = tb.Session()
     session.run(tb.global_variables_initializer())
     generator = np.random.default_rng(0)
@@ -83,7 +83,7 @@ def plan_of_step(model: str, batch_size: int, folder: Path | None) -> tuple[tb.S
         labels: generator.integers(0, 10, batch_size),
     }
     for _ in range(3):
-        session.run([heads.loss, train], feeds)
+        session.run([outputs.loss, train], feeds)
     return session, backend.plans[-1]
 
 

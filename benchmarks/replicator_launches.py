@@ -51,7 +51,7 @@ def replicated(
                 yield data.batch(rng.integers(0, len(data), batch_size))
 
         def step(images: Any, labels: Any) -> Any:
-            loss = tb.models.get_model(model).heads(images, labels, CLASSES, training=True).loss
+            loss = tb.models.get_model(model)(images, labels, training=True, classes=CLASSES).loss
             with tb.control_dependencies([optimizer.minimize(loss)]):
                 return tb.identity(loss)
 

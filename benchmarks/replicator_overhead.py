@@ -45,7 +45,7 @@ def batch(size: int) -> tuple[Any, Any]:
 
 
 def loss_of(images: Any, labels: Any) -> Any:
-    return tb.models.LeNet().heads(images, labels, 10).loss
+    return tb.models.LeNet()(images, labels, classes=10).loss
 
 
 def plain(stack: ExitStack, kind: type[Any], size: int, **options: Any) -> Callable[[], Any]:

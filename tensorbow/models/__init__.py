@@ -6,7 +6,7 @@ from tensorbow.models.lenet import LeNet
 from tensorbow.models.logistic_regression import LogisticRegression
 from tensorbow.models.mlp import MLP
 from tensorbow.models.mobilenet import MobileNet
-from tensorbow.models.model import Defaults, Heads, Model
+from tensorbow.models.model import Defaults, Model
 from tensorbow.models.model_outputs import ModelOutputs
 from tensorbow.models.model_source import ModelSource, find_model
 from tensorbow.models.registry import MODEL_NAMES, MODELS, get_model
@@ -23,7 +23,6 @@ __all__ = [
     "VGG",
     "CharacterRNN",
     "Defaults",
-    "Heads",
     "ImageNetResNet",
     "LayerSummary",
     "LeNet",

@@ -12,6 +12,7 @@ from tensorbow.graph import Tensor
 from tensorbow.kinds import (
     TEXT,
     Flag,
+    Fraction,
     Kind,
     NonNegative,
     Positive,
@@ -28,11 +29,7 @@ from tensorbow.kinds import (
 )
 from tensorbow.models.model_outputs import ModelOutputs, outputs_of_logits
 from tensorbow.ops.arrays import reshape
-from tensorbow.ops.elementwise import equal, multiply
-from tensorbow.ops.losses import (
-    sparse_softmax_cross_entropy_with_logits,
-)
-from tensorbow.ops.reductions import argmax, reduce_mean, reduce_sum
+from tensorbow.ops.elementwise import multiply
 from tensorbow.ops.selection import cast
 from tensorbow.specs import float32, int32, int64, uint8
 
@@ -63,14 +60,6 @@ def _read_rates(value: Any) -> tuple[tuple[str, float], ...]:
 Rates: TypeAlias = Annotated[
     tuple[tuple[str, float], ...], Kind("pairs of a data set and a rate, as [('mnist', 0.01)]", _read_rates)
 ]
-
-
-@dataclass(frozen=True)
-class Heads:
-    """Outputs of a classifier's step."""
-
-    loss: Tensor  # float32 scalar: mean cross-entropy of the batch
-    correct: Tensor  # float32 scalar: number of correct predictions in the batch
 
 
 @dataclass(frozen=True)
@@ -106,6 +95,16 @@ class Model(ABC):
     name: str
     defaults: Defaults
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets an attribute. Raises InvalidArgumentError for one that would hide a method of this class."""
+        hidden = getattr(type(self), name, None) if hasattr(Model, name) else None
+        if callable(hidden) or isinstance(hidden, property):
+            raise InvalidArgumentError(
+                f"{type(self).__name__}: expected attributes that hide no method of tb.models.Model, got "
+                f"self.{name} = {shown(value)}; keep it by another name, as self.own_{name}"
+            )
+        super().__setattr__(name, value)
+
     @property
     def learning_rate(self) -> float:
         """Default learning rate of a single replica."""
@@ -130,42 +129,33 @@ class Model(ABC):
             dict(self.defaults.learning_rates).get(dataset or "", self.learning_rate) * replicas**0.5
         )
 
+    @checked
     def __call__(
         self,
         inputs: Any,
         labels: Any,
-        training: bool = False,
-        classes: int | None = None,
-        class_weights: Tensor | None = None,
-        label_smoothing: float = 0.0,
+        training: Flag = False,
+        classes: Classes | None = None,
+        class_weights: Any = None,
+        label_smoothing: Fraction = 0.0,
     ) -> ModelOutputs:
         """Builds the classifier: the mean cross-entropy as loss, logits as outputs, and the metric accuracy.
 
-        inputs: of `logits`; labels: integers [batch], or [batch, steps] of sequences. class_weights: float32
-        [classes], by which the loss of each label is multiplied. label_smoothing: share of the target that is
-        spread over all classes (Szegedy et al., 2016). Raises InvalidArgumentError for data without classes.
+        inputs, training: of `logits`; labels: integers [batch], or [batch, steps] of sequences. classes:
+        number of classes; must be given. class_weights: float32 [classes], by which the loss of each label is
+        multiplied. label_smoothing: share of the target that is spread over all classes (Szegedy et al.,
+        2016). A training step must also run the operations in the collection UPDATE_OPS. Raises
+        InvalidArgumentError for data without classes.
         """
         if classes is None or not isinstance(labels, Tensor) or not isinstance(inputs, Tensor):
             raise InvalidArgumentError(
                 f"model {self.name} is a classifier: expected data of one input, and labels int64 [batch] in "
-                f"0..classes-1, got inputs {shown(inputs)} and labels {shown(labels)}; number the classes "
-                "from 0, as np.unique(labels, return_inverse=True)[1], or write a model for other labels"
+                f"0..classes-1, got inputs {shown(inputs)}, labels {shown(labels)} and classes {classes}; "
+                "number the classes from 0, as np.unique(labels, return_inverse=True)[1], and give their "
+                "number, as classes=10, or write a model for other labels"
             )
         logits = self.logits(inputs, classes, training)
         return outputs_of_logits(logits, labels, classes, class_weights, label_smoothing)
-
-    @checked
-    def heads(self, images: AsTensor, labels: AsTensor, classes: Classes, training: Flag = False) -> Heads:
-        """Builds loss and number of correct predictions; images [batch, height, width, channels], labels
-        int64 [batch].
-
-        A training step must also run the operations in the collection UPDATE_OPS.
-        """
-        logits = self.logits(images, classes, training)
-        labels = cast(labels, int64)
-        losses = sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-        right = equal(argmax(logits, -1, output_type=int64), labels)
-        return Heads(reduce_mean(losses), reduce_sum(cast(right, float32)))
 
 
 def image_extents(images: Tensor) -> tuple[int, int, int]:

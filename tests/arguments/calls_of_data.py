@@ -67,18 +67,16 @@ def images() -> Any:
     return tb.placeholder(tb.float32, [None, 16, 16, 1], name="images")
 
 
-MODEL = {"images": "object", "labels": "object", "classes": "object", "training": "flag"}
 TENSOR = frozenset({"tensor"})
 BUILT = ("variable", "placeholder", "ResourceExhausted", "constant", "initializer", "images", "MatMul")
 
 
-def model(make: Callable[[], tb.models.Model], method: str) -> Call:
-    more = {"labels": lambda: tb.placeholder(tb.int64, [None], name="labels")} if method == "heads" else {}
+def logits_of(make: Callable[[], tb.models.Model]) -> Call:
     return Call(
-        lambda: {"images": images(), "classes": 10, **{name: made() for name, made in more.items()}},
-        MODEL,
-        {"images": TENSOR, "labels": TENSOR},
-        target=lambda: getattr(make(), method),
+        lambda: {"images": images(), "classes": 10},
+        {"images": "object", "classes": "object", "training": "flag"},
+        {"images": TENSOR},
+        target=lambda: make().logits,
         names=BUILT,
     )
 
@@ -271,12 +269,25 @@ CALLS: Mapping[str, Call] = {
         {"replicas": "count", "dataset": "text or none"},
         target=lambda: tb.models.LeNet().default_learning_rate,
     ),
-    "Model.heads": model(tb.models.LogisticRegression, "heads"),
-    "LeNet.logits": model(tb.models.LeNet, "logits"),
-    "LogisticRegression.logits": model(tb.models.LogisticRegression, "logits"),
-    "ResNet.logits": model(lambda: tb.models.ResNet(1), "logits"),
+    "Model.__call__": Call(
+        lambda: {"inputs": images(), "labels": tb.placeholder(tb.int64, [None]), "classes": 10},
+        {
+            "inputs": "object",
+            "labels": "object",
+            "classes": "object",
+            "training": "flag",
+            "class_weights": "tensor or none",
+            "label_smoothing": "fraction",
+        },
+        {"inputs": TENSOR, "labels": TENSOR},
+        target=tb.models.LogisticRegression,
+        names=BUILT,
+    ),
+    "LeNet.logits": logits_of(tb.models.LeNet),
+    "LogisticRegression.logits": logits_of(tb.models.LogisticRegression),
+    "ResNet.logits": logits_of(lambda: tb.models.ResNet(1)),
     **{
-        f"{make.__name__}.logits": model(make, "logits")
+        f"{make.__name__}.logits": logits_of(make)
         for make in (
             tb.models.ImageNetResNet,
             tb.models.MLP,

@@ -81,14 +81,14 @@ def test_live_values_do_not_overlap(program):
 def lenet(batch_size, model="lenet"):
     images = tb.placeholder(tb.float32, [None, 28, 28, 1])
     labels = tb.placeholder(tb.int64, [None])
-    heads = get_model(model).heads(images, labels, 10)
-    update = tb.train.MomentumOptimizer(0.01, 0.9, weight_decay=1e-4).minimize(heads.loss)
+    outputs = get_model(model)(images, labels, classes=10)
+    update = tb.train.MomentumOptimizer(0.01, 0.9, weight_decay=1e-4).minimize(outputs.loss)
     random = np.random.default_rng(0)
     feeds = {
         images: random.random((batch_size, 28, 28, 1), np.float32),
         labels: random.integers(0, 10, batch_size),
     }
-    return [heads.loss, heads.correct, update], feeds
+    return [outputs.loss, outputs.metrics["accuracy"], update], feeds
 
 
 @pytest.mark.parametrize("batch_size", [4, 16, 32])

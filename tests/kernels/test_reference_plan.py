@@ -25,14 +25,14 @@ def graph():
 def training_step(batch_size):
     images = tb.placeholder(tb.float32, [None, 28, 28, 1])
     labels = tb.placeholder(tb.int64, [None])
-    heads = get_model("lenet").heads(images, labels, 10)
-    update = tb.train.MomentumOptimizer(0.01, 0.9, weight_decay=1e-4).minimize(heads.loss)
+    outputs = get_model("lenet")(images, labels, classes=10)
+    update = tb.train.MomentumOptimizer(0.01, 0.9, weight_decay=1e-4).minimize(outputs.loss)
     random = np.random.default_rng(0)
     feeds = {
         images: random.random((batch_size, 28, 28, 1), np.float32),
         labels: random.integers(0, 10, batch_size),
     }
-    return [heads.loss, heads.correct, update], feeds
+    return [outputs.loss, outputs.metrics["accuracy"], update], feeds
 
 
 def test_a_step_allocates_no_tensor_memory():

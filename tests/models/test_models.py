@@ -28,7 +28,7 @@ def inputs(*extents):
 )
 def test_parameters_and_sizes_of_table_5_1(graph, name, parameters, size, unit):
     images, labels = inputs()
-    get_model(name).heads(images, labels, 10)
+    get_model(name)(images, labels, classes=10)
     count = sum(math.prod(v.shape) for v in tb.trainable_variables())
     assert count == parameters
     digits = len(size.partition(".")[2])
@@ -39,7 +39,7 @@ def test_parameters_and_sizes_of_table_5_1(graph, name, parameters, size, unit):
 
 def test_the_layers_of_lenet():
     images, labels = inputs()
-    get_model("lenet").heads(images, labels, 10)
+    get_model("lenet")(images, labels, classes=10)
     assert {v.op.name: v.shape.as_list() for v in tb.trainable_variables()} == {
         "conv1/weights": [5, 5, 1, 32],
         "conv1/biases": [32],
@@ -56,11 +56,13 @@ SMALL = ("logreg", "lenet", pytest.param("resnet8", marks=pytest.mark.slow))  # 
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_heads(name):
+def test_outputs(name):
     tb.set_random_seed(1)
     images, labels = inputs()
-    heads = get_model(name).heads(images, labels, 10)
-    assert (heads.loss.shape, heads.correct.shape, heads.correct.dtype) == ([], [], tb.float32)
+    outputs = get_model(name)(images, labels, classes=10)
+    accuracy = outputs.metrics["accuracy"]
+    assert (outputs.loss.shape, outputs.outputs.shape.as_list()) == ([], [None, 10])
+    assert (accuracy.shape, accuracy.dtype) == ([], tb.float32)
     random = np.random.default_rng(0)
     with tb.Session() as session:
         session.run(tb.global_variables_initializer())
@@ -69,35 +71,34 @@ def test_heads(name):
                 images: random.random((batch_size, 28, 28, 1)),
                 labels: random.integers(0, 10, batch_size),
             }
-            loss, correct = session.run([heads.loss, heads.correct], feeds)
+            loss, logits, share = session.run([outputs.loss, outputs.outputs, accuracy], feeds)
             assert 0.5 < loss < 10
-            assert 0 <= correct <= batch_size
-            assert correct == int(correct)
+            assert share == pytest.approx(np.mean(logits.argmax(1) == feeds[labels]))
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_training_learns_a_batch_by_heart(name):
     tb.set_random_seed(3)
     images, labels = inputs()
-    heads = get_model(name).heads(images, labels, 10, training=True)
-    update = tb.train.MomentumOptimizer(0.01, 0.9).minimize(heads.loss)
+    outputs = get_model(name)(images, labels, training=True, classes=10)
+    update = tb.train.MomentumOptimizer(0.01, 0.9).minimize(outputs.loss)
     random = np.random.default_rng(0)
     feeds = {images: random.random((8, 28, 28, 1)), labels: random.integers(0, 10, 8)}
     with tb.Session() as session:
         session.run(tb.global_variables_initializer())
-        first = session.run(heads.loss, feeds)
+        first = session.run(outputs.loss, feeds)
         for _ in range(80):
             session.run(update, feeds)
-        assert session.run(heads.loss, feeds) < 0.2 * first
-        assert session.run(heads.correct, feeds) == 8
+        assert session.run(outputs.loss, feeds) < 0.2 * first
+        assert session.run(outputs.metrics["accuracy"], feeds) == 1
 
 
 def test_logistic_regression_starts_at_even_odds():
     images, labels = inputs()
-    heads = get_model("logreg").heads(images, labels, 10)
+    outputs = get_model("logreg")(images, labels, classes=10)
     with tb.Session() as session:
         session.run(tb.global_variables_initializer())
-        loss = session.run(heads.loss, {images: np.ones((3, 28, 28, 1)), labels: [1, 2, 3]})
+        loss = session.run(outputs.loss, {images: np.ones((3, 28, 28, 1)), labels: [1, 2, 3]})
         assert loss == pytest.approx(math.log(10))
 
 
@@ -107,7 +108,7 @@ def test_initial_values_follow_the_seed_and_the_layers_width():
         with tb.Graph().as_default():
             tb.set_random_seed(seed)
             images, labels = inputs()
-            get_model("lenet").heads(images, labels, 10)
+            get_model("lenet")(images, labels, classes=10)
             with tb.Session() as session:
                 session.run(tb.global_variables_initializer())
                 values.append({v.op.name: session.run(v) for v in tb.global_variables()})
@@ -144,3 +145,20 @@ def test_rates_rise_with_the_replicas():
     assert model.default_learning_rate(4, "mnist") == 2 * dict(model.defaults.learning_rates)["mnist"]
     with pytest.raises(InvalidArgumentError, match="learning_rates to be pairs of a data set and a rate"):
         tb.models.Defaults(0.1, learning_rates=(("mnist", 0.0),))
+
+
+class Hiding(tb.models.LeNet):
+    def __init__(self, name, value):
+        setattr(self, name, value)
+
+
+@pytest.mark.parametrize("name", ["logits", "default_learning_rate", "learning_rate"])
+def test_an_attribute_that_hides_a_method_is_refused(name):
+    with pytest.raises(InvalidArgumentError, match=f"Hiding: expected .* got self.{name} = float 0.5"):
+        Hiding(name, 0.5)
+    assert Hiding("heads", 4).heads == 4
+
+
+def test_a_call_needs_the_number_of_classes():
+    with pytest.raises(InvalidArgumentError, match=r"model lenet .* and classes None; .* as classes=10"):
+        get_model("lenet")(*inputs())

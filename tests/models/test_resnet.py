@@ -110,7 +110,7 @@ def test_only_kernels_are_decayed():
 @pytest.mark.usefixtures("reference_kernels")
 def test_a_gradient_reaches_every_variable():
     images, labels = inputs()
-    loss = ResNet(2).heads(images, labels, 10, training=True).loss
+    loss = ResNet(2)(images, labels, training=True, classes=10).loss
     grads = tb.gradients(loss, tb.trainable_variables())
     random = np.random.default_rng(0)
     with tb.Session() as session:
@@ -122,11 +122,11 @@ def test_a_gradient_reaches_every_variable():
 
 def test_training_and_evaluation_have_the_same_variables(graph):
     images, labels = inputs()
-    ResNet(1).heads(images, labels, 10, training=True)
+    ResNet(1)(images, labels, training=True, classes=10)
     trained = {v.op.name: v.op.attrs for v in tb.global_variables()}
     assert len(tb.get_collection(tb.GraphKeys.UPDATE_OPS)) == 2 * 9
     with tb.Graph().as_default():
-        ResNet(1).heads(*inputs(), 10)
+        ResNet(1)(*inputs(), classes=10)
         assert {v.op.name: v.op.attrs for v in tb.global_variables()} == trained
         assert tb.get_collection(tb.GraphKeys.UPDATE_OPS) == []
 
@@ -161,7 +161,7 @@ def test_evaluation_uses_moving_averages_and_is_blind_to_the_batch():
     images, labels = test.batch()
     with tb.Graph().as_default(), tb.Session() as session:
         x, y = tb.placeholder(tb.float32, [None, 16, 16, 3]), tb.placeholder(tb.int64, [None])
-        loss = model.heads(x, y, 10).loss
+        loss = model(x, y, classes=10).loss
         session.run(tb.global_variables_initializer())
         for v in tb.global_variables():
             v.load(moved[v.op.name])

@@ -134,21 +134,21 @@ def test_a_batch_of_bytes_is_learned_by_heart(name, monkeypatch, reference_kerne
     model, inputs, labels = small(monkeypatch)[name]
     x = tb.placeholder(tb.uint8, [None, *inputs.shape[1:]])
     y = tb.placeholder(tb.uint8, [None, *labels.shape[1:]])
-    heads = model.heads(x, y, 7, training=True)
+    outputs = model(x, y, training=True, classes=7)
     variables = [v.op.name for v in tb.global_variables()]
     with tb.control_dependencies(tb.get_collection(tb.GraphKeys.UPDATE_OPS)):
-        update = tb.train.AdamOptimizer(0.02).minimize(heads.loss)
+        update = tb.train.AdamOptimizer(0.02).minimize(outputs.loss)
     feeds = {x: inputs, y: labels}
     with tb.Session() as session:
         session.run(tb.global_variables_initializer())
-        first = session.run(heads.loss, feeds)
+        first = session.run(outputs.loss, feeds)
         assert first == pytest.approx(math.log(7), rel=0.6)
         for _ in range(20):
             session.run(update, feeds)
-        assert session.run(heads.loss, feeds) < 0.8 * first
+        assert session.run(outputs.loss, feeds) < 0.8 * first
     with tb.Graph().as_default():
         of_evaluation = [tb.placeholder(t.dtype, t.shape) for t in (x, y)]
-        model.heads(*of_evaluation, 7)
+        model(*of_evaluation, classes=7)
         assert [v.op.name for v in tb.global_variables()] == variables
 
 

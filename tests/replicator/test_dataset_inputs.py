@@ -39,7 +39,7 @@ def trained(input_fn, steps=STEPS, replicas=3, saves=None, restores=None, **opti
             optimizer = repl.wrap_optimizer(tb.train.MomentumOptimizer(0.02, 0.9))
 
         def step_fn(images, labels):
-            loss = tb.models.get_model("logreg").heads(images, labels, 10, training=True).loss
+            loss = tb.models.get_model("logreg")(images, labels, training=True, classes=10).loss
             with tb.control_dependencies([optimizer.minimize(loss)]):
                 return tb.identity(loss)
 

@@ -118,7 +118,7 @@ def test_batches_of_a_data_set(kernels, takers, data_on_device):
     source = tb.DatasetBatches(digits, 8, 4, seed=1)
 
     def step_fn(images, labels):
-        loss = tb.models.get_model("logreg").heads(images, labels, 10, training=True).loss
+        loss = tb.models.get_model("logreg")(images, labels, training=True, classes=10).loss
         optimizer = repl.wrap_optimizer(tb.train.MomentumOptimizer(0.01, 0.9))
         with tb.control_dependencies([optimizer.minimize(loss)]):
             return tb.identity(labels), tb.identity(loss)

@@ -58,7 +58,7 @@ def lenet(size: int) -> tuple[tb.Graph, list[tb.Tensor], tb.Tensor, tb.Operation
         tb.set_random_seed(4)
         images = tb.placeholder(tb.float32, [size, 28, 28, 1])
         labels = tb.placeholder(tb.int64, [size])
-        loss = tb.models.LeNet().heads(images, labels, 10).loss
+        loss = tb.models.LeNet()(images, labels, classes=10).loss
         update = tb.train.MomentumOptimizer(0.01, 0.9).minimize(loss)
         return graph, [images, labels], loss, update, tb.global_variables_initializer()
 

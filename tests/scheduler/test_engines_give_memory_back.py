@@ -153,7 +153,7 @@ def evaluator(devices: list[Device]) -> Evaluator:
     made = Evaluator(model, data, devices[0], threads=2)
     with tb.Graph().as_default():
         x, y = tb.placeholder(tb.float32, [None, *data.image_shape]), tb.placeholder(tb.int64, [None])
-        loss = model.heads(x, y, data.classes).loss
+        loss = model(x, y, classes=data.classes).loss
         values = tb.StepProgram((x, y), loss, tb.no_op()).initial_values()
     assert made.evaluate(values) is not None
     return made

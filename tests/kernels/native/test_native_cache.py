@@ -261,7 +261,7 @@ from tensorbow.kernels import backend_for
 from tensorbow.kernels.native.codegen.plan_key import plan_key
 from tensorbow.models import LeNet
 x, y = tb.placeholder(tb.float32, [4, 28, 28, 1]), tb.placeholder(tb.int64, [4])
-loss = LeNet().heads(x, y, 10, training=True).loss
+loss = LeNet()(x, y, training=True, classes=10).loss
 train = tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
 with tb.Session() as session:
     step = session.explain([loss, train], {x: [[[[0.0]] * 28] * 28] * 4, y: [0] * 4}).executable
@@ -291,7 +291,7 @@ def initial_values_by(backend):
     with used(backend), tb.Graph().as_default():
         tb.set_random_seed(3)
         x, y = tb.placeholder(tb.float32, [None, 28, 28, 1]), tb.placeholder(tb.int64, [None])
-        loss = LeNet().heads(x, y, 10, training=True).loss
+        loss = LeNet()(x, y, training=True, classes=10).loss
         for name, made in (("uniform", tb.initializers.glorot_uniform()), ("ones", tb.initializers.ones())):
             loss = loss + tb.reduce_sum(tb.get_variable(name, [7, 5], initializer=made))
         update = tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss)

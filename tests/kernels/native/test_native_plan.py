@@ -155,7 +155,7 @@ def trained(model, backend, steps, replicas=0):
     with used(backend), tb.Graph().as_default() as graph:
         tb.set_random_seed(1)
         x, y = tb.placeholder(tb.float32, [None, *shape]), tb.placeholder(tb.int64, [None])
-        loss = network.heads(x, y, 10, training=True).loss
+        loss = network(x, y, training=True, classes=10).loss
         with tb.control_dependencies(tb.get_collection(tb.GraphKeys.UPDATE_OPS)):
             train = tb.train.MomentumOptimizer(rate, 0.9).minimize(loss)
         initializer = tb.global_variables_initializer()
@@ -220,7 +220,7 @@ def test_averaged_replicas_lie_close_to_the_reference(model):
 def test_the_step_of_a_model_is_native_as_a_whole(model, native):
     network, shape, rate = MODELS[model]
     x, y = tb.placeholder(tb.float32, [4, *shape]), tb.placeholder(tb.int64, [4])
-    loss = network.heads(x, y, 10, training=True).loss
+    loss = network(x, y, training=True, classes=10).loss
     with tb.control_dependencies(tb.get_collection(tb.GraphKeys.UPDATE_OPS)):
         train = tb.train.MomentumOptimizer(rate, 0.9).minimize(loss)
     feeds = {x: np.zeros((4, *shape), np.float32), y: np.zeros(4, np.int64)}

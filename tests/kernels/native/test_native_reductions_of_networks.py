@@ -25,7 +25,7 @@ def train(model, target=None):
     tb.set_random_seed(3)
     shape = MODELS[model]
     images, labels = tb.placeholder(tb.float32, [None, *shape]), tb.placeholder(tb.int64, [None])
-    loss = tb.models.get_model(model).heads(images, labels, 10, training=True).loss
+    loss = tb.models.get_model(model)(images, labels, training=True, classes=10).loss
     update = tb.train.MomentumOptimizer(0.002, 0.9).minimize(loss)
     rng = np.random.default_rng(1)
     losses = []

@@ -220,7 +220,7 @@ def trained(model, shape, steps):
         tb.set_random_seed(5)
         images = tb.placeholder(tb.float32, [4, *shape])
         labels = tb.placeholder(tb.int64, [4])
-        loss = model.heads(images, labels, 10, training=True).loss
+        loss = model(images, labels, training=True, classes=10).loss
         with tb.control_dependencies(tb.get_collection(tb.GraphKeys.UPDATE_OPS)):
             train = tb.train.MomentumOptimizer(0.05, 0.9).minimize(loss)
         feeds = {images: rng.standard_normal((4, *shape)).astype(np.float32), labels: np.arange(4)}

@@ -18,9 +18,9 @@ def engine_of(replicas, steps, on_nan="freeze", device="/cpu:0", sync="none"):
         tb.set_random_seed(3)
         images = tb.placeholder(tb.float32, [None, *data.image_shape])
         labels = tb.placeholder(tb.int64, [None])
-        heads = tb.models.get_model("logreg").heads(images, labels, data.classes, training=True)
-        update = tb.train.MomentumOptimizer(0.05, 0.9).minimize(heads.loss)
-        program = StepProgram((images, labels), heads.loss, update)
+        outputs = tb.models.get_model("logreg")(images, labels, training=True, classes=data.classes)
+        update = tb.train.MomentumOptimizer(0.05, 0.9).minimize(outputs.loss)
+        program = StepProgram((images, labels), outputs.loss, update)
     options = {"steps_per_launch": steps, "on_nan": on_nan}
     engine = LearningEngine(program, 8, [device], replicas, Synchronisation(sync), **options)
     source = DatasetBatches(data, 8, replicas, 0, steps_per_launch=steps)
