@@ -248,7 +248,7 @@ def main() -> int:
 
 
 def with_earlier(rows: list[dict[str, Any]], result: Path) -> list[dict[str, Any]]:
-    """These rows and an earlier run's rows of the cases left out here, in the order of CASES."""
+    """The rows, and an earlier run's rows of the cases left out here, in the order of CASES."""
     known = json.loads(result.read_text())["details"]["rows"] if result.exists() else []
     by_case = {(row["model"], row["batch_size"]): row for row in [*known, *rows]}
     names = [case.name for case in CASES]

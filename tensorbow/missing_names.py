@@ -1,11 +1,11 @@
-"""Names of TensorFlow 1 that TensorBow lacks, with what to use instead, for error messages."""
+"""Names that are missing: near ones, and what to use instead of TensorFlow 1's, for error messages."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
-ALIKE = 0.75  # difflib's ratio above which names are suggested
+ALIKE = 0.75  # difflib's ratio above which names of a module are suggested
 
 _GRAPHS = "programs are graphs: build one of tb.placeholder and tb.Variable, and run it in a tb.Session"
 _LOOPS = "graphs have no loops: compute on whole tensors, unroll it in Python, or loop over session.run"
@@ -106,6 +106,15 @@ INSTEAD = {
     "to_int32": "write tb.cast(x, tb.int32)",
     "while_loop": _LOOPS,
 }
+
+
+def did_you_mean(name: str, names: Iterable[str], most: int = 1, before: str = "") -> str:
+    """`; did you mean X?` for the names most similar to a missing one, or "" if none is.
+
+    most: number of names. before: put in front of each.
+    """
+    near = get_close_matches(name, [*names], most)
+    return f"; did you mean {', '.join(f'{before}{each}' for each in near)}?" if near else ""
 
 
 def no_attribute(name: str, names: Collection[str], module: str = "tensorbow") -> AttributeError:

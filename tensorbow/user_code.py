@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from tensorbow.errors import InvalidArgumentError, NotFoundError, TensorBowError
 from tensorbow.files import shown
 from tensorbow.graph import raising_line
+from tensorbow.missing_names import did_you_mean
 
 Result = TypeVar("Result")
 _PREFIX = "tensorbow_user_code"  # of the names of modules loaded from files
@@ -179,6 +179,5 @@ def _no_object(value: Any, part: str, place: str, name: str, what: str) -> NotFo
         for each, found in vars(value).items()
         if not each.startswith("_") and callable(found) and getattr(found, "__module__", None) == module
     ]
-    close = get_close_matches(part, names, 1)
-    near = f"; did you mean {place}:{close[0]}?" if close else ""
+    near = did_you_mean(part, names, before=f"{place}:")
     return NotFoundError(f"{what} {name}: {place} has no {part!r}, it has {', '.join(names) or 'none'}{near}")

@@ -173,6 +173,7 @@ def test_page(page, tmp_path):
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_gpu_programs_on_an_emulated_gpu(tmp_path):
     """With fewer steps, since an emulated GPU takes seconds for each."""
     (block,) = marked("gpu", "python")

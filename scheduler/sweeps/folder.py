@@ -18,7 +18,7 @@ from tensorbow.errors import DataLossError, FailedPreconditionError, NotFoundErr
 from tensorbow.files import append_to_file, read_file, remove_unfinished, write_file
 from tensorbow.specs import Array
 from tensorbow.strict_json import parse_json
-from tensorbow.training import finite_or_none, load_arrays, save_arrays
+from tensorbow.training import load_arrays, record_line, save_arrays
 from tensorbow.training.checkpoints import make_folder
 
 OPTIONS, RESULTS, CURVES, STATE = "sweep.json", "results.csv", "curves.jsonl", "state.safetensors"
@@ -99,11 +99,8 @@ class SweepFolder:
 
     def add_curves(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Appends a line for each member and epoch."""
-        lines = [
-            json.dumps({name: finite_or_none(value) for name, value in record.items()}, allow_nan=False)
-            for record in records
-        ]
-        append_to_file(self.path / CURVES, "".join(f"{line}\n" for line in lines).encode())
+        lines = [record_line(record) for record in records]
+        append_to_file(self.path / CURVES, b"".join(lines))
         self.lines += len(lines)
 
     def save_state(self, arrays: Mapping[str, Array], metadata: Mapping[str, Any]) -> None:
@@ -153,7 +150,7 @@ class SweepFolder:
             write_file(path / GRAPH_FILE, graph)
         write_file(path / CONFIG, config_text({**member.config.to_dict(), "output": str(path)}).encode())
         own = [record for record in self.curves() if record["member"] == member.number]
-        write_file(path / METRICS, b"".join(json.dumps(record).encode() + b"\n" for record in own))
+        write_file(path / METRICS, b"".join(map(record_line, own)))
         return path
 
     def curves(self) -> list[dict[str, Any]]:

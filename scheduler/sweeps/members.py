@@ -11,7 +11,7 @@ from scheduler.decisions.halving import Score
 from scheduler.sweeps.search_space import Choices, with_choices
 from scheduler.training.config import TrainingConfig
 from scheduler.training.optimizer_choice import WITH_MOMENTUM
-from tensorbow.training import finite_or_none
+from tensorbow.training import finite_values
 
 WAITING, TRAINING = "waiting", "training"
 FINISHED, STOPPED, DIVERGED = "finished", "stopped", "diverged"
@@ -60,20 +60,13 @@ class Member:
 
     def row(self) -> dict[str, Any]:
         """Row of `results.csv`."""
-        figures = {name: finite_or_none(value) for name, value in self.figures.items()}
-        return {
-            "member": self.number,
-            **self.choices,
-            "seed": self.seed,
-            "status": self.status,
-            "epochs": self.epochs,
-            **figures,
-        }
+        told = {"seed": self.seed, "status": self.status, "epochs": self.epochs}
+        return {"member": self.number, **self.choices, **told, **finite_values(self.figures)}
 
     def state(self) -> dict[str, Any]:
         """State for checkpoints."""
-        figures = {name: finite_or_none(value) for name, value in self.figures.items()}
-        return {"status": self.status, "epochs": self.epochs, "rounds": self.rounds, "figures": figures}
+        told = {"status": self.status, "epochs": self.epochs, "rounds": self.rounds}
+        return {**told, "figures": finite_values(self.figures)}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Takes what a checkpoint keeps."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,8 @@ import numpy as np
 from scheduler.options import options_of, shortened
 from scheduler.training.config import TrainingConfig
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.missing_names import did_you_mean
+from tensorbow.models.model_options import value_of_text
 
 Choices = dict[str, Any]
 """Values of the swept options, by name."""
@@ -131,9 +132,8 @@ def require_option(name: str) -> None:
         raise InvalidArgumentError(
             f"{name}: expected one value for all members, got a list; sweep each alone"
         )
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-    raise InvalidArgumentError(f"{name}: expected an option in which members can differ; {hint}")
+    hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+    raise InvalidArgumentError(f"{name}: expected an option in which members can differ{hint}")
 
 
 def with_choices(base: Mapping[str, Any], choices: Mapping[str, Any]) -> TrainingConfig:
@@ -151,7 +151,7 @@ def with_choices(base: Mapping[str, Any], choices: Mapping[str, Any]) -> Trainin
 def read_values(text: str) -> tuple[str, list[Any]]:
     """(option, values) of a text such as `learning_rate=0.01,0.03`. Raises InvalidArgumentError."""
     name, values = _split(text, "grid", "learning_rate=0.01,0.03")
-    return name, [_value(part) for part in values.split(",")]
+    return name, [value_of_text(part.strip()) for part in values.split(",")]
 
 
 def read_range(text: str) -> tuple[str, Range | list[Any]]:
@@ -161,10 +161,10 @@ def read_range(text: str) -> tuple[str, Range | list[Any]]:
     """
     name, values = _split(text, "range", "learning_rate=log:1e-4:1e-1")
     if ":" not in values:
-        return name, [_value(part) for part in values.split(",")]
+        return name, [value_of_text(part.strip()) for part in values.split(",")]
     parts = values.split(":")
     log = parts[0] == "log"
-    ends = [_value(part) for part in (parts[1:] if log else parts)]
+    ends = [value_of_text(part.strip()) for part in (parts[1:] if log else parts)]
     if len(ends) != 2 or not all(type(end) in (int, float) for end in ends):
         raise InvalidArgumentError(
             f"range {name}: expected LOW:HIGH or log:LOW:HIGH, as log:1e-4:1e-1, got {shortened(values)}"
@@ -178,13 +178,3 @@ def _split(text: str, option: str, example: str) -> tuple[str, str]:
         raise InvalidArgumentError(f"{option}: expected NAME=VALUES, as {example}, got {shortened(text)}")
     group, dot, inner = name.strip().partition(".")
     return group.replace("-", "_") + dot + inner, values.strip()
-
-
-def _value(text: str) -> Any:
-    """A number or a boolean if the text is one."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return {"true": True, "false": False, "none": None}.get(text.strip().lower(), text.strip())

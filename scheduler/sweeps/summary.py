@@ -11,6 +11,7 @@ from typing import Any
 from scheduler.sweeps.members import FINISHED, Member
 from scheduler.sweeps.pool import LOSS
 from scheduler.sweeps.search_space import Choices
+from scheduler.training.callbacks import lower_is_better
 
 
 def headline(members: Sequence[Member]) -> str:
@@ -54,7 +55,7 @@ class ConfigurationSummary:
 
     @property
     def _order(self) -> tuple[bool, float, int]:
-        value = self.mean if self.measure == LOSS else -self.mean
+        value = self.mean if lower_is_better(self.measure) else -self.mean
         return math.isnan(value), 0.0 if math.isnan(value) else value, self.members[0].number
 
 

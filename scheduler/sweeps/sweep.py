@@ -37,7 +37,7 @@ from scheduler.sweeps.search_space import (
     read_range,
     with_choices,
 )
-from scheduler.sweeps.summary import ConfigurationSummary, headline, summaries
+from scheduler.sweeps.summary import ConfigurationSummary, headline, summaries, value_text
 from scheduler.training.classifier_step import build_step
 from scheduler.training.evaluation import Evaluation
 from scheduler.training.output_folders import first_output, numbered_folders
@@ -45,6 +45,7 @@ from scheduler.training.precision import PrecisionSetting
 from scheduler.training.trainer import GIVEN
 from tensorbow.devices import get_device
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.specs import Array
 
 # Options of which no result depends, so that a sweep may go on with others.
 NOT_COMPARED = ("devices", "data_dir", "launch_ahead", "steps_per_launch", "data_on_device")
@@ -312,26 +313,22 @@ class Sweep:
     # Saving ---------------------------------------------------------------------------------------
 
     def _save(self, group: int, pool: MemberPool) -> None:
-        """Writes a checkpoint, and then deletes the weights that it does not need."""
+        """Writes a checkpoint."""
         arrays, places = pool.state()
-        state = {
-            "members": [member.state() for member in self.members],
-            "rungs": {str(epoch): scores for epoch, scores in self._halving.rungs.items()},
-            "group": group,
-            "pool": places,
-        }
-        self.folder.save_state(arrays, state)
-        self.folder.keep_only({member.number for member in self.kept})
+        rungs = {str(epoch): scores for epoch, scores in self._halving.rungs.items()}
+        self._save_state(arrays, rungs=rungs, group=group, pool=places)
         self.folder.save_results(self.members, self.swept)
         self._saved = time.perf_counter()
+
+    def _save_state(self, arrays: Mapping[str, Array], **state: Any) -> None:
+        """Writes the state, and then deletes the weights that it does not need."""
+        self.folder.save_state(arrays, {"members": [member.state() for member in self.members], **state})
+        self.folder.keep_only({member.number for member in self.kept})
 
     def _finish(self) -> None:
         """Writes results, the best member and the ensemble."""
         if not self._stopping:
-            members = [member.state() for member in self.members]
-            done = {"members": members, "rungs": {}, "group": len(self._groups), "pool": {}}
-            self.folder.save_state({}, done)
-            self.folder.keep_only({member.number for member in self.kept})
+            self._save_state({}, rungs={}, group=len(self._groups), pool={})
         self.folder.save_results(self.members, self.swept)
         if self.best is not None:
             self.folder.save_best(self.best, *self.data.described(self.best))
@@ -398,8 +395,5 @@ def figures_of(split: str, evaluation: Evaluation) -> dict[str, float]:
 
 def text_of(member: Member) -> str:
     """The choices of a member, in words."""
-    parts = [
-        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in member.choices.items()
-    ]
+    parts = [f"{name} {value_text(value)}" for name, value in member.choices.items()]
     return ", ".join([*parts, f"seed {member.seed}"])

@@ -13,9 +13,8 @@ from scheduler.sweeps.options import SweepOptions
 from scheduler.sweeps.search_space import Range, read_range
 from scheduler.sweeps.summary import ConfigurationSummary
 from scheduler.sweeps.sweep import Sweep, default_folder
-from scheduler.training.fitting import stopped_by_interrupt
+from scheduler.training.fitting import named_data, stopped_by_interrupt
 from scheduler.training.trained_model import TrainedModel
-from tensorbow.data import DATASETS
 from tensorbow.errors import FailedPreconditionError
 from tensorbow.kinds import AsPath, Count, Flag, Mapped, checked
 from tensorbow.specs import Array
@@ -108,12 +107,8 @@ def sweep(
     """
     known = SweepOptions.__dataclass_fields__
     own = {name: options.pop(name) for name in [*options] if name in known}
-    base = {"model": model, **options}
-    arrays = None
-    if isinstance(data, str):
-        base["dataset" if data in DATASETS else "data"] = data
-    else:
-        arrays = data
+    named, arrays = named_data(data)
+    base = {"model": model, **options, **named}
     drawn = {name: _range_of(name, given) for name, given in (ranges or {}).items()}
     chosen = SweepOptions(random=random, seeds=seeds, **own)
     shown = TrainingProgress.on_standard_output() if progress else TrainingProgress()

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
@@ -22,6 +21,7 @@ from tensorbow.errors import (
     InvalidArgumentError,
 )
 from tensorbow.kinds import NonNegative, Positive, Text, checked, instance, sequence
+from tensorbow.missing_names import did_you_mean
 from tensorbow.optimizers import Schedule
 from tensorbow.specs import Array
 
@@ -275,8 +275,7 @@ def require_figure(option: str, metric: str, known: Sequence[str]) -> None:
     if metric not in known:
         split, _, figure = metric.partition("_")  # val_loss is like test_loss
         alike = [name for name in known if split and figure and name.endswith(f"_{figure}")]
-        near = alike or get_close_matches(metric, known, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = f"; did you mean {alike[0]}?" if alike else did_you_mean(metric, known)
         raise InvalidArgumentError(f"{option}: expected one of {', '.join(known)}, got {metric!r}{hint}")
 
 

@@ -119,17 +119,20 @@ def fit(
     `Trainer` and `Trainer.train` raise.
     """
     given = {"model": model, "replicas_per_device": replicas, **options}
-    arrays = None
-    if isinstance(data, str):
-        given["dataset" if data in DATASETS else "data"] = data
-    else:
-        arrays = data
-    config = TrainingConfig.from_dict(given)
+    named, arrays = named_data(data)
+    config = TrainingConfig.from_dict({**given, **named})
     shown = TrainingProgress.on_standard_output() if progress else TrainingProgress()
     with Trainer(config, shown, data=arrays, callbacks=callbacks) as trainer:
         with stopped_by_interrupt(trainer.request_stop):
             result = trainer.train()
         return FittedModel(trainer, result)
+
+
+def named_data(data: Any) -> tuple[dict[str, str], Any]:
+    """Options for data that are given by name, and data that are given as arrays, or None."""
+    if isinstance(data, str):
+        return {"dataset" if data in DATASETS else "data": data}, None
+    return {}, data
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -12,6 +11,7 @@ from scheduler.options import shortened
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor, convert_to_tensor
 from tensorbow.kinds import TEXT, Kind, RefusedError
+from tensorbow.missing_names import did_you_mean
 from tensorbow.ops.elementwise import clip_by_value
 from tensorbow.optimizers import (
     AdadeltaOptimizer,
@@ -75,10 +75,9 @@ def make_optimizer(
     known = options_of_optimizer(name)
     for option in options:
         if option not in known:
-            near = get_close_matches(option, known, 1)
             raise InvalidArgumentError(
                 f"optimizer_options: expected options of {name} ({', '.join(known) or 'it has none'}), got "
-                f"{shortened(option)}{f'; did you mean {near[0]}?' if near else ''}"
+                f"{shortened(option)}{did_you_mean(option, known)}"
             )
     own = {**options, "momentum": momentum} if name in WITH_MOMENTUM else options
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 from scheduler.training.tuning_result import TuningResult
 from tensorbow.errors import DataLossError
-from tensorbow.training import finite_or_none
+from tensorbow.training import finite_or_none, finite_values
 from tensorbow.training.checkpoints import MAXIMUM_ROUND
 
 SOUND = 2.0  # times the loss of a guess, log(classes): a model with more is worse than an untrained one
@@ -51,9 +51,9 @@ class TrainingResult:
         If the number of replicas was tuned, includes the measurements and the reason of the choice;
         `ema_accuracy` and `stop_reason`, of a callback, where there is one.
         """
-        values = {name: finite_or_none(value) for name, value in asdict(self).items()}
+        values = finite_values(asdict(self))
         del values["interrupted"], values["skipped_updates"], values["tuning"]
-        values["metrics"] = {name: finite_or_none(value) for name, value in self.metrics.items()}
+        values["metrics"] = finite_values(self.metrics)
         for name in ("ema_accuracy", "stop_reason"):
             if values[name] is None:
                 del values[name]
@@ -167,7 +167,7 @@ class Tally:
         """The tally as JSON values, with None for metrics that are not finite."""
         values = asdict(self)
         for name in ("epoch_sums", "test_metrics"):
-            values[name] = {key: finite_or_none(value) for key, value in values[name].items()}
+            values[name] = finite_values(values[name])
         return values
 
     @classmethod

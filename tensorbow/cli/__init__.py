@@ -1,4 +1,4 @@
-"""Command line: `tensorbow train`, `tune`, `predict`, `evaluate`, `export`, `devices` and `explain`."""
+"""Command line `tensorbow`: a file for each command, such as `train`, and what several of them share."""
 
 from tensorbow.cli.program import main
 

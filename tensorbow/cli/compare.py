@@ -17,8 +17,7 @@ from scheduler.training.callbacks import lower_is_better
 from scheduler.training.config import TrainingConfig
 from scheduler.training.run_curves import RunRecord, draw_runs, headline
 from tensorbow.cli.messages import OptionValueError
-from tensorbow.cli.options import PathOption, require_writable
-from tensorbow.pictures import FORMATS, require_matplotlib
+from tensorbow.cli.options import PathOption, json_option, picture_option, require_picture
 
 NOT_COMPARED = {name for name, option in options_of(TrainingConfig).items() if option.of_one_run}
 
@@ -45,16 +44,10 @@ def _finite(context: click.Context, option: click.Parameter, value: float | None
     show_default="none",
     help="Also show the epochs and seconds after which each run reached this value of the metric.",
 )
-@click.option(
-    "--picture",
-    type=PathOption(path_type=Path),
-    metavar="FILE",
-    show_default="none",
-    help="Draw the metric over epochs and seconds to a .png, .svg or .pdf file; needs tensorbow[plot].",
+@picture_option(
+    "Draw the metric over epochs and seconds to a .png, .svg or .pdf file; needs tensorbow[plot]."
 )
-@click.option(
-    "--json", "as_json", is_flag=True, show_default="off", help="Print a line of JSON for each run."
-)
+@json_option("Print a line of JSON for each run.")
 def compare(
     runs: tuple[Path, ...], metric: str | None, target: float | None, picture: Path | None, as_json: bool
 ) -> None:
@@ -63,11 +56,7 @@ def compare(
     RUN: the folder of a run, also of one that is still going on.
     """
     if picture is not None:
-        if picture.suffix.lower().removeprefix(".") not in FORMATS:
-            kinds = ", ".join(f".{name}" for name in FORMATS)
-            raise OptionValueError(f"--picture: expected a file that ends in one of {kinds}, got '{picture}'")
-        require_matplotlib("--picture")
-        require_writable("--picture", picture)
+        require_picture("--picture", picture)
     records = [RunRecord.read(run) for run in dict.fromkeys(runs)]
     name = _metric(records, metric)
     worst = float("inf") if lower_is_better(name) else float("-inf")

@@ -9,14 +9,13 @@ from rich.console import Console
 from rich.table import Table
 
 from tensorbow.cli.messages import say
+from tensorbow.cli.options import json_option
 from tensorbow.devices import available_devices, gpu_status
 from tensorbow.kernels.backends import backend_of_kind
 
 
 @click.command()
-@click.option(
-    "--json", "as_json", is_flag=True, show_default="off", help="Print a JSON array instead of a table."
-)
+@json_option("Print a JSON array instead of a table.")
 def devices(as_json: bool) -> None:
     """List the devices of this machine, and the reason if no GPU is usable."""
     by = backend_of_kind("cpu").title

@@ -23,7 +23,9 @@ from tensorbow.cli.options import (
     RUN_OPTIONS,
     PathOption,
     add_options,
+    json_option,
     naming_origin,
+    picture_option,
     require_picture,
     require_writable,
 )
@@ -115,13 +117,7 @@ MODEL_HELP = "MODEL: the folder of a run, its model.safetensors, or a folder tha
     help="Also write the probabilities, float32 [examples, classes], or the model's outputs, to a .npy file "
     "(.npz for several); its folder must exist.",
 )
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    show_default="off",
-    help="Print a JSON object per line instead of columns.",
-)
+@json_option("Print a JSON object per line instead of columns.")
 @replica_option
 @ema_option
 @ensemble_option
@@ -217,16 +213,8 @@ def _json_line(name: str, row: Any, class_names: list[str] | None) -> str:
     help="Also compute, on the whole split: topK (such as top5), precision, recall, f1 and auc (means over "
     "the classes, auc of each against the rest), and confusion, a table of labels and predictions.",
 )
-@click.option(
-    "--picture",
-    type=PathOption(path_type=Path),
-    metavar="FILE",
-    show_default="none",
-    help="Draw the confusion matrix (.png, .svg or .pdf); needs matplotlib.",
-)
-@click.option(
-    "--json", "as_json", is_flag=True, show_default="off", help="Print the result as one line of JSON."
-)
+@picture_option("Draw the confusion matrix (.png, .svg or .pdf); needs matplotlib.")
+@json_option("Print the result as one line of JSON.")
 @replica_option
 @ema_option
 @ensemble_option

@@ -144,6 +144,31 @@ def _family(names: list[str]) -> str:
     return ", ".join(names)
 
 
+def config_option(name: str = "config_file", more_help: str = "") -> Callable[[Command], Command]:
+    """The option --config, as argument `name` of a command."""
+    return click.option(
+        "--config",
+        name,
+        type=PathOption(path_type=Path),
+        metavar="FILE",
+        show_default="none",
+        help="YAML file of options, such as a run's config.yaml; options on the command line override it."
+        f" {more_help}".rstrip(),
+    )
+
+
+def json_option(help: str) -> Callable[[Command], Command]:
+    """The flag --json, as argument `as_json` of a command."""
+    return click.option("--json", "as_json", is_flag=True, show_default="off", help=help)
+
+
+def picture_option(help: str) -> Callable[[Command], Command]:
+    """The option --picture; for `require_picture`."""
+    return click.option(
+        "--picture", type=PathOption(path_type=Path), metavar="FILE", show_default="none", help=help
+    )
+
+
 def given_options(context: click.Context, names: Collection[str] = RUN_OPTIONS) -> dict[str, Any]:
     """Options that are given on the command line, without defaults."""
     return {

@@ -27,7 +27,9 @@ from tensorbow.cli.options import (
     ModelCommand,
     PathOption,
     add_options,
+    config_option,
     given_options,
+    json_option,
     names_as_typed,
     naming_origin,
     read_config,
@@ -85,21 +87,8 @@ MOST_ROWS = 20
     show_default=f"{HELD_OUT}",
     help="Fraction of the training examples to hold out: members are compared on them.",
 )
-@click.option(
-    "--config",
-    "config_file",
-    type=PathOption(path_type=Path),
-    metavar="FILE",
-    show_default="none",
-    help="YAML file of options, such as a run's config.yaml; options on the command line override it.",
-)
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    show_default="off",
-    help="Print the result as one line of JSON at the end.",
-)
+@config_option()
+@json_option("Print the result as one line of JSON at the end.")
 @click.pass_context
 def sweep(
     context: click.Context,

@@ -19,9 +19,10 @@ from tensorbow.cli.messages import say
 from tensorbow.cli.options import (
     MODELS_HELP,
     RUN_OPTIONS,
-    PathOption,
     add_options,
+    config_option,
     given_options,
+    json_option,
     names_as_typed,
     resolve_options,
 )
@@ -47,21 +48,8 @@ EXAMPLES = (
 @click.command(cls=grouped(EXAMPLES), epilog=MODELS_HELP)
 @click.argument("model", required=False, metavar="[MODEL]")
 @add_options(TrainingConfig, resume=f"These options cannot change: {FIXED}.")
-@click.option(
-    "--config",
-    type=PathOption(path_type=Path),
-    metavar="FILE",
-    show_default="none",
-    help="YAML file of options, such as a run's config.yaml; options on the command line override it. Its "
-    "model is used if MODEL is not given; its output, resume and trace are ignored.",
-)
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    show_default="off",
-    help="Print the result as one line of JSON at the end.",
-)
+@config_option("config", "Its model is used if MODEL is not given; its output, resume and trace are ignored.")
+@json_option("Print the result as one line of JSON at the end.")
 @click.option(
     "--summary",
     "with_summary",

@@ -24,11 +24,13 @@ from tensorbow.cli.options import (
     OF_MODEL,
     RUN_OPTIONS,
     ModelCommand,
-    PathOption,
     add_options,
     checked,
+    config_option,
     given_options,
+    json_option,
     names_as_typed,
+    picture_option,
 )
 from tensorbow.cli.signals import StopSignals
 from tensorbow.cli.tune_picture import ThroughputPicture
@@ -59,29 +61,12 @@ _NAMES = re.compile(rf"\b({'|'.join(name for name in TUNING_OPTIONS if '_' in na
     "seed",
     devices="All get the same number of replicas.",
 )
-@click.option(
-    "--config",
-    "config_file",
-    type=PathOption(path_type=Path),
-    metavar="FILE",
-    show_default="none",
-    help="YAML file of options, such as a run's config.yaml; options on the command line override it.",
-)
+@config_option()
 @add_options(TuningOptions)
-@click.option(
-    "--picture",
-    type=PathOption(path_type=Path),
-    metavar="FILE",
-    show_default="none",
-    help="Draw images/s over the number of replicas to a .png, .svg or .pdf file; needs tensorbow[plot].",
+@picture_option(
+    "Draw images/s over the number of replicas to a .png, .svg or .pdf file; needs tensorbow[plot]."
 )
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    show_default="off",
-    help="Print the result as one line of JSON at the end.",
-)
+@json_option("Print the result as one line of JSON at the end.")
 @click.pass_context
 def tune(
     context: click.Context, /, config_file: Path | None, picture: Path | None, as_json: bool, **_: Any

@@ -83,5 +83,5 @@ def _group(unit: Unit) -> Group:
 
 
 def _refs_of(values: Sequence[Value]) -> tuple[Ref, ...]:
-    """Where values lie."""
+    """Places of values."""
     return tuple(value.ref for value in values if value.ref is not None)

@@ -68,7 +68,7 @@ class Dataset:
         return Dataset(items, length, self._source, self._batched)
 
     def row_batches(self) -> tuple[Any, Iterator[NDArray[np.int64]]] | None:
-        """For the library: arrays `[rows, ...]` in a nest, and the batches of their rows in an iteration.
+        """Gives arrays `[rows, ...]` in a nest, and the batches of their rows in an iteration; not for users.
 
         An element has the rows of a batch's numbers, int64 [batch]. None if elements are made in another way.
         """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +17,7 @@ from tensorbow.graph.operation import Operation, Tensor
 from tensorbow.graph.scopes import Scopes
 from tensorbow.graph.user_lines import blame, user_line
 from tensorbow.kinds import ITEMS, TEXT, Seed, Text, checked, instance, optional, read_as, refuse
+from tensorbow.missing_names import did_you_mean
 
 if TYPE_CHECKING:
     from tensorbow.graph.definition import Attrs, OpDef
@@ -162,9 +162,8 @@ class Graph(Scopes):
         """The operation of that name. Raises NotFoundError, suggesting similar names."""
         op = self._by_name.get(name)
         if op is None:
-            near = difflib.get_close_matches(name, list(self._by_name), 3)
-            hint = f"; did you mean {', '.join(near)}?" if near else ""
-            raise NotFoundError(f"the graph has no operation '{name:.200}'{hint}")
+            near = did_you_mean(name, self._by_name, 3)
+            raise NotFoundError(f"the graph has no operation '{name:.200}'{near}")
         return op
 
     @checked

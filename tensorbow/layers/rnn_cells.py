@@ -344,7 +344,28 @@ class MultiRNNCell(RNNCell):
         return current, tuple(states)
 
 
-class DropoutWrapper(RNNCell):
+class _CellAroundOne(RNNCell):
+    """A cell that changes what another one takes or gives; its sizes are that one's."""
+
+    def __init__(self, cell: RNNCell):
+        """Raises InvalidArgumentError unless it is a cell."""
+        if not isinstance(cell, RNNCell):
+            expected = "a cell such as tb.nn.rnn_cell.GRUCell(128)"
+            raise refuse(type(self).__name__, "cell", expected, cell)
+        self._cell = cell
+
+    @property
+    def state_size(self) -> Any:
+        """The cell's."""
+        return self._cell.state_size
+
+    @property
+    def output_size(self) -> int:
+        """The cell's."""
+        return self._cell.output_size
+
+
+class DropoutWrapper(_CellAroundOne):
     """A cell with dropout of its inputs, outputs and state, drawn anew in each step."""
 
     @checked
@@ -358,18 +379,8 @@ class DropoutWrapper(RNNCell):
         seed: Seed = None,
     ):
         """keep_prob: probability of keeping an element, a number or a scalar tensor; feed 1 to evaluate."""
-        self._cell, self._seed = _cell_of("DropoutWrapper", cell), seed
-        self._keep = input_keep_prob, output_keep_prob, state_keep_prob
-
-    @property
-    def state_size(self) -> Any:
-        """The cell's."""
-        return self._cell.state_size
-
-    @property
-    def output_size(self) -> int:
-        """The cell's."""
-        return self._cell.output_size
+        super().__init__(cell)
+        self._keep, self._seed = (input_keep_prob, output_keep_prob, state_keep_prob), seed
 
     def __call__(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
         """One step of the cell."""
@@ -384,33 +395,13 @@ class DropoutWrapper(RNNCell):
         return dropout(value, keep_prob=keep, seed=self._seed)
 
 
-class ResidualWrapper(RNNCell):
+class ResidualWrapper(_CellAroundOne):
     """A cell whose inputs are added to its outputs; both have one width (Wu et al., 2016)."""
-
-    def __init__(self, cell: RNNCell):
-        """Raises InvalidArgumentError unless it is a cell."""
-        self._cell = _cell_of("ResidualWrapper", cell)
-
-    @property
-    def state_size(self) -> Any:
-        """The cell's."""
-        return self._cell.state_size
-
-    @property
-    def output_size(self) -> int:
-        """The cell's."""
-        return self._cell.output_size
 
     def __call__(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
         """One step of the cell."""
         output, after = self._cell(inputs, state)
         return add(output, inputs), after
-
-
-def _cell_of(wrapper: str, cell: Any) -> RNNCell:
-    if not isinstance(cell, RNNCell):
-        raise refuse(wrapper, "cell", "a cell such as tb.nn.rnn_cell.GRUCell(128)", cell)
-    return cell
 
 
 def __dir__() -> list[str]:

@@ -8,11 +8,11 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import shown
+from tensorbow.missing_names import did_you_mean
 
 GIVEN = ("inputs", "labels", "training", "classes", "class_weights")  # arguments that the trainer gives
 _NONE, _TRUE, _FALSE = ("none", "null", "~"), ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -79,8 +79,7 @@ def read_model_options(
     """
     for name in given:
         if name not in options:
-            close = get_close_matches(str(name), [*options], 1)
-            near = f"; did you mean model.{close[0]}?" if close else ""
+            near = did_you_mean(str(name), options, before="model.")
             raise InvalidArgumentError(
                 f"model.{name}: {model} has no such option, it has {', '.join(options) or 'none'}{near}"
             )
@@ -115,7 +114,7 @@ def _read(kind: Any, value: Any) -> Any:
         if not isinstance(value, str):
             raise _UnreadableError
         return value
-    return _guessed(value) if isinstance(value, str) else value
+    return value_of_text(value) if isinstance(value, str) else value
 
 
 def _read_union(members: tuple[Any, ...], value: Any) -> Any:
@@ -173,8 +172,8 @@ def _read_number(kind: type[int] | type[float], value: Any) -> int | float:
     return number
 
 
-def _guessed(text: str) -> Any:
-    """The value of an option without a type: a number, flag or None where the text is one."""
+def value_of_text(text: str) -> Any:
+    """The value of an option without a type: a finite number, flag or None where the text is one."""
     for kind in (types.NoneType, int, float):
         try:
             return _read(kind, text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
@@ -26,6 +25,7 @@ from tensorbow.graph.names import check_op_name
 from tensorbow.graph.program_order import program_order
 from tensorbow.graph.user_lines import RecordedLine
 from tensorbow.kinds import Kind, Name, RefusedError, checked
+from tensorbow.missing_names import did_you_mean
 from tensorbow.ops.argument_kinds import Texts
 from tensorbow.ops.attribute_kinds import check_attributes
 from tensorbow.ops.control import STEP_SCALARS, StepScalar, find_step_scalar
@@ -284,10 +284,9 @@ _ITEMS = {
 def _definition(op: str) -> OpDef:
     definition = OPS.get(op)
     if definition is None:
-        near = difflib.get_close_matches(op[:80], OPS, 3)
-        hint = f"; did you mean {', '.join(near)}?" if near else ""
         raise NotFoundError(
-            f"Op type not registered {op[:80]!r}; define it (tb.define_op) before importing{hint}"
+            f"Op type not registered {op[:80]!r}; define it (tb.define_op) before importing"
+            f"{did_you_mean(op[:80], OPS, 3)}"
         )
     return definition
 

@@ -4,7 +4,13 @@ from tensorbow.training.arrays_file import load_arrays, load_metadata, save_arra
 from tensorbow.training.checkpoint_paths import best_checkpoint, latest_checkpoint, list_variables
 from tensorbow.training.checkpoints import Checkpoint, RollingCheckpoints, make_folder
 from tensorbow.training.graph_files import SavedModel, read_graph, save_model, write_graph
-from tensorbow.training.metrics_log import MetricsLog, finite_or_none, read_metrics
+from tensorbow.training.metrics_log import (
+    MetricsLog,
+    finite_or_none,
+    finite_values,
+    read_metrics,
+    record_line,
+)
 from tensorbow.training.monitored_checkpoints import CheckpointSaverHook, MonitoredTrainingSession
 from tensorbow.training.progress import TrainingProgress
 from tensorbow.training.saver import Saver
@@ -20,6 +26,7 @@ __all__ = [
     "TrainingProgress",
     "best_checkpoint",
     "finite_or_none",
+    "finite_values",
     "latest_checkpoint",
     "list_variables",
     "load_arrays",
@@ -27,6 +34,7 @@ __all__ = [
     "make_folder",
     "read_graph",
     "read_metrics",
+    "record_line",
     "save_arrays",
     "save_model",
     "write_graph",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,7 @@ class MetricsLog:
 
         Raises ResourceExhaustedError, InvalidArgumentError; earlier records stay intact.
         """
-        line = json.dumps({name: finite_or_none(value) for name, value in record.items()}) + "\n"
-        append_to_file(self.path, line.encode())
+        append_to_file(self.path, record_line(record))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -47,6 +47,16 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """
     lines = read_file(path, LIMIT).decode("utf-8", errors="replace").splitlines()
     return [parse_json(line, MOST_VALUES) for line in lines if math.isfinite(_round_of(line))]
+
+
+def record_line(record: Mapping[str, Any]) -> bytes:
+    """A record as a line of JSON, with null for values that are not finite."""
+    return json.dumps(finite_values(record)).encode() + b"\n"
+
+
+def finite_values(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with None for NaN and infinity."""
+    return {name: finite_or_none(value) for name, value in record.items()}
 
 
 def finite_or_none(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How ONNX ops on shapes, axes, sums and matrices are built."""
+"""Rules for ONNX ops on shapes, axes, sums and matrices."""
 
 from __future__ import annotations
 

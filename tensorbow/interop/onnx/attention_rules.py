@@ -1,4 +1,4 @@
-"""How ONNX's Attention (opset 23) is built, of two products and a softmax."""
+"""Rule for ONNX's Attention (opset 23), of two products and a softmax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How element-wise ONNX ops are built: the order of axes of their inputs stays."""
+"""Rules for element-wise ONNX ops: the order of axes of their inputs stays."""
 
 from __future__ import annotations
 

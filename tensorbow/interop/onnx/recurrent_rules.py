@@ -1,4 +1,4 @@
-"""How ONNX's LSTM, GRU and RNN are built: unrolled over the steps of sequences of a known length."""
+"""Rules for ONNX's LSTM, GRU and RNN, unrolled over the steps of sequences of a known length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How ONNX's convolutions, pools and normalisations are built, with channels last."""
+"""Rules for ONNX's convolutions, pools and normalisations, with channels last."""
 
 from __future__ import annotations
 
