@@ -82,6 +82,12 @@ def new_picture(
     require_matplotlib(str(path))
     with styled_figure(width, height) as figure:
         yield figure
-        blob = io.BytesIO()
-        figure.savefig(blob, format=path.suffix.lower().removeprefix("."), dpi=dots_per_inch)
-    write_file(path, blob.getvalue())
+        blob = encoded(figure, path.suffix.lower().removeprefix("."), dots_per_inch)
+    write_file(path, blob)
+
+
+def encoded(figure: Any, format: str, dots_per_inch: int) -> bytes:
+    """Content of a picture file; within `styled_figure`. format: one of FORMATS."""
+    blob = io.BytesIO()
+    figure.savefig(blob, format=format, dpi=dots_per_inch)
+    return blob.getvalue()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 from scheduler.batches.positions import RoundPositions
 from scheduler.engine.results import RoundResults
+from scheduler.training.classification_metrics import ClassificationReport
 from scheduler.training.config import TrainingConfig
 from scheduler.training.tally import TrainingResult
 from tensorbow.errors import (
@@ -53,6 +54,8 @@ class TrainingRun:
     config: its options. round: rounds trained so far; in `on_round`, up to the end of the launch. epoch: the
     epochs that these are, with the fraction of the current one. replicas: their number, on all devices.
     folder: output folder, or None. history: the records of its evaluations, as in metrics.jsonl.
+    split: the data that these are of, "test" or "validation". report: predictions of the last one, by z or by
+    the first independent replica; None unless the options name metrics.
     """
 
     def __init__(self, config: TrainingConfig):
@@ -64,6 +67,8 @@ class TrainingRun:
         self.stop_reason: str | None = None
         self.engine: LearningEngine | None = None  # while its state may be read
         self.replicas = config.replicas
+        self.split = "test"
+        self.report: ClassificationReport | None = None
 
     def stop(self, reason: str) -> None:
         """Ends training after the current launch; it is evaluated and saved as at its usual end."""

@@ -15,11 +15,12 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import TEXT, Kind, RefusedError
-from tensorbow.pictures import new_picture
+from tensorbow.pictures import encoded, new_picture, styled_figure
 from tensorbow.specs import Array
 
 CONFUSION = "confusion"
 _MEANS = ("precision", "recall", "f1", "auc")  # over classes
+_SIZE = (6.0, 5.4)  # of the picture, in inches
 _LABELLED = 12  # classes up to which a picture has the counts as numbers
 
 
@@ -137,23 +138,30 @@ class ClassificationReport:
 
         Raises as `new_picture`.
         """
+        with new_picture(path, *_SIZE) as figure:
+            self._draw_in(figure, title)
+
+    def png(self, title: str, dots_per_inch: int = 100) -> bytes:
+        """The picture of the confusion matrix as the content of a PNG file. Needs matplotlib."""
+        with styled_figure(*_SIZE) as figure:
+            self._draw_in(figure, title)
+            return encoded(figure, "png", dots_per_inch)
+
+    def _draw_in(self, figure: Any, title: str) -> None:
         classes = len(self.confusion)
         shares = self.confusion / np.maximum(self.confusion.sum(1, keepdims=True), 1)
-        with new_picture(path, 6.0, 5.4) as figure:
-            axes = figure.add_subplot()
-            shown = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-            axes.grid(visible=False)
-            axes.set(xlabel="predicted class", ylabel="label", title=title)
-            if classes <= 2 * _LABELLED:
-                axes.set_xticks(range(classes))
-                axes.set_yticks(range(classes))
-            for (label, predicted), count in np.ndenumerate(self.confusion):
-                if classes <= _LABELLED and count:
-                    color = "white" if shares[label, predicted] > 0.5 else "black"
-                    axes.text(
-                        predicted, label, f"{count:,}", ha="center", va="center", color=color, fontsize=8
-                    )
-            figure.colorbar(shown, label="share of the label's examples", shrink=0.85)
+        axes = figure.add_subplot()
+        shown = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        axes.grid(visible=False)
+        axes.set(xlabel="predicted class", ylabel="label", title=title)
+        if classes <= 2 * _LABELLED:
+            axes.set_xticks(range(classes))
+            axes.set_yticks(range(classes))
+        for (label, predicted), count in np.ndenumerate(self.confusion):
+            if classes <= _LABELLED and count:
+                color = "white" if shares[label, predicted] > 0.5 else "black"
+                axes.text(predicted, label, f"{count:,}", ha="center", va="center", color=color, fontsize=8)
+        figure.colorbar(shown, label="share of the label's examples", shrink=0.85)
 
 
 def report_of(scores: Array, labels: Array) -> ClassificationReport:

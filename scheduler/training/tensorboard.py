@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 from scheduler.training.callbacks import Callback, Record, RoundReport, TrainingRun
+from scheduler.training.classification_metrics import CONFUSION
 from scheduler.training.tally import TrainingResult
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.graph import Graph
 from tensorbow.kinds import PATH, Positive, checked, optional
+from tensorbow.pictures import has_matplotlib
 
 FOLDER = "tensorboard"
 OFFLINE = ("round", "epoch", "images")  # figures of a record that need no curve
@@ -22,7 +24,8 @@ class TensorBoard(Callback):
     """Writes a run for TensorBoard: `tensorboard --logdir runs` shows all runs below a folder.
 
     Mean loss and metrics of training, and the learning rate; the figures of each evaluation; a histogram of
-    each variable of z; the graph of one replica's step. A resumed run goes on where it was.
+    each variable of z; the graph of one replica's step; with the metric `confusion` and matplotlib, the
+    confusion matrix of each evaluation as an image. A resumed run goes on where it was.
     """
 
     @checked
@@ -75,13 +78,22 @@ class TensorBoard(Callback):
             self._sums, self._rounds = {}, 0
 
     def on_epoch(self, run: TrainingRun, record: Record) -> None:
-        """Writes the figures of an evaluation, and histograms of the weights."""
+        """Writes the figures of an evaluation, histograms of the weights, and the confusion matrix."""
         for name, value in record.items():
             if isinstance(value, int | float) and name not in OFFLINE:
                 self._writer.add_scalar(f"evaluation/{name}", value, run.round)
         for name, value in run.central_values().items():
             self._writer.add_histogram(name, value, run.round)
+        if run.report is not None and CONFUSION in run.config.metrics and has_matplotlib():
+            png = run.report.png(f"{run.config.source.name}, {run.split}, round {run.round:,}")
+            self._add_image(f"evaluation/{run.split}_{CONFUSION}", png, run.round)
         self._writer.flush()
+
+    def _add_image(self, name: str, png: bytes, round: int) -> None:
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        value = Summary.Value(tag=name, image=Summary.Image(encoded_image_string=png))
+        self._writer.file_writer.add_summary(Summary(value=[value]), round)
 
     def on_end(self, run: TrainingRun, result: TrainingResult | None) -> None:
         """Closes the file."""

@@ -23,7 +23,7 @@ from scheduler.training.callbacks import (
     TrainingRun,
     require_figure,
 )
-from scheduler.training.classification_metrics import CONFUSION, ClassificationReport
+from scheduler.training.classification_metrics import CONFUSION
 from scheduler.training.classifier_step import build_engine
 from scheduler.training.config import DEFAULT_REPLICAS, TrainingConfig
 from scheduler.training.evaluation import ACCURACY, Evaluation, Evaluator
@@ -112,7 +112,6 @@ class Trainer:
         # Since the last checkpoint: (its round, mean loss since then), and the test loss.
         self._trained: tuple[int, float] | None = None
         self._test_loss: float | None = None
-        self._report: ClassificationReport | None = None  # of z, or of the first independent replica
         self._trace = RunTrace(config.trace, config.trace_rounds, config.batch_size)
         self.run = TrainingRun(config)
         self._best = None if config.best_metric is None else BestMetric(config.best_metric)
@@ -138,7 +137,7 @@ class Trainer:
         self.data = load_data(config, self._given_data, say)
         self._train_set, self._evaluated_set = self.data.train, self.data.evaluated
         self._data_name = config.data_name if self._given_data is None else GIVEN
-        self._split = "test" if self.data.validation is None else "validation"
+        self.run.split = "test" if self.data.validation is None else "validation"
         batches = len(self._train_set) // config.batch_size
         self._tuning = tuning = tuning_of(
             config, batches, self.folder.checkpoint, say, self.folder.save_tuning, self._share_done
@@ -190,7 +189,7 @@ class Trainer:
         """Raises InvalidArgumentError for an option that watches a figure which evaluations will not have."""
         assert self._evaluator is not None
         config, evaluated = self.config, self._evaluator.figures
-        known = ["loss", *self.engine.program.metrics, *(f"{self._split}_{name}" for name in evaluated)]
+        known = ["loss", *self.engine.program.metrics, *(f"{self.run.split}_{name}" for name in evaluated)]
         known += [f"ema_{name}" for name in evaluated] if config.ema is not None else []
         stopping = None if config.early_stopping is None else config.early_stopping[0]
         for option, metric in (("early_stopping", stopping), ("best_metric", config.best_metric)):
@@ -487,7 +486,8 @@ class Trainer:
             if result is None:
                 return
             results.append(result)
-            self._report = self._report if results[1:] else self._evaluator.report
+            if not results[1:]:
+                self.run.report = self._evaluator.report
         average: Evaluation | None = None
         if config.ema is not None:
             average = self._evaluator.evaluate(self.engine.ema_values(tally.round), lambda: self._stopping)
@@ -498,8 +498,8 @@ class Trainer:
         loss, accuracy = found.loss, found.accuracy
         if not math.isfinite(loss) and config.on_nan == "stop":
             raise NumericsError(
-                f"the {self._split} loss of the central model is {loss} after step {tally.round}; lower the "
-                f"learning rate ({self.schedule(max(0, tally.round - 1)):g}), mu or staleness"
+                f"the {self.run.split} loss of the central model is {loss} after step {tally.round}; lower "
+                f"the learning rate ({self.schedule(max(0, tally.round - 1)):g}), mu or staleness"
             )
         tally.test_accuracy, tally.evaluated_at = accuracy, tally.round
         tally.test_metrics = {"loss": loss, **found.metrics}
@@ -515,13 +515,13 @@ class Trainer:
     def _record(self, ema: Evaluation | None) -> None:
         tally, epoch = self._tally, self._epoch
         rate = self.schedule(max(0, tally.round - 1))
-        record = metrics_record(self.engine, tally, epoch, ema, rate, self._split)
+        record = metrics_record(self.engine, tally, epoch, ema, rate, self.run.split)
         if self._monitor is not None and (figures := self._monitor.take()):
             record["devices"] = figures
         for warning in self.folder.record(record):
             self._progress.line(warning)
         self.run.history.append(record)
-        self._progress.line(epoch_line(self.config, tally, epoch, self._split))
+        self._progress.line(epoch_line(self.config, tally, epoch, self.run.split))
         self._follow_run()
         with self._callbacks.reading(self.engine):
             self._callbacks.epoch(record)
@@ -558,10 +558,10 @@ class Trainer:
     def _result(self) -> TrainingResult:
         tally, interrupted = self._tally, self._stopping and not self._complete()
         replicas, final = self._batches.replicas, {} if interrupted else self._tested()
-        if CONFUSION in self.config.metrics and self._report is not None:
-            split = "test" if final else self._split
+        if CONFUSION in self.config.metrics and self.run.report is not None:
+            split = "test" if final else self.run.split
             self.folder.save_confusion(
-                self._report, f"{self.config.source.name} on {self._data_name}, {split}"
+                self.run.report, f"{self.config.source.name} on {self._data_name}, {split}"
             )
         return result_of(
             self.config,
@@ -572,7 +572,7 @@ class Trainer:
             self.tuning,
             self.run.stop_reason,
             self._data_name,
-            self._split,
+            self.run.split,
             final,
         )
 
@@ -586,7 +586,7 @@ class Trainer:
             found = [evaluator.evaluate(values) for values in reversed(models)]  # the report is of the first
         finally:
             evaluator.close()
-        self._report = evaluator.report
+        self.run.report = evaluator.report
         result = Evaluation.mean([each for each in reversed(found) if each is not None])
         figures = {"test_loss": result.loss, **{f"test_{name}": v for name, v in result.metrics.items()}}
         texts = [f"{name.replace('_', ' ')} {metric_text(name, value)}" for name, value in figures.items()]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from scheduler import TensorBoard, Trainer, TrainingConfig
@@ -75,6 +77,32 @@ def test_training_is_averaged_over_so_many_rounds(options: Options, tmp_path: Pa
     found = points(tmp_path, "training/loss")
     assert [step for step, _ in found] == [step for step, _ in expected]
     assert [value for _, value in found] == pytest.approx([value for _, value in expected], rel=1e-6)
+
+
+def test_further_metrics_are_curves_and_the_confusion_matrix_of_each_evaluation_is_an_image(
+    options: Options, metrics: Callable[[Path], list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    image = pytest.importorskip("matplotlib.image")
+    asked = ("f1", "top3", "confusion")
+    given = options(output=tmp_path, tensorboard=True, metrics=asked, validation_split=0.25)
+    with Trainer(given) as trainer:
+        trainer.train()
+    folder, records = tmp_path / "tensorboard", metrics(tmp_path)
+    for tag in ("validation_loss", "validation_f1", "validation_top3"):
+        found = dict(points(folder, f"evaluation/{tag}"))
+        assert found == pytest.approx({record["round"]: record[tag] for record in records}, rel=1e-6)
+    images = [
+        (event.step, value.image.encoded_image_string)
+        for event in events(folder)
+        for value in event.summary.value
+        if value.tag == "evaluation/validation_confusion"
+    ]
+    assert [step for step, _ in images] == [record["round"] for record in records]
+    for _, blob in images:
+        pixels = image.imread(io.BytesIO(blob), "png")
+        assert pixels.shape[0] > 400
+        assert len(np.unique(pixels[..., 0])) > 20  # of shades: not an empty page
+    assert images[0][1] != images[1][1]
 
 
 def test_what_is_missing_is_said(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
