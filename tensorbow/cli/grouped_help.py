@@ -75,6 +75,7 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "trace_rounds",
         "with_summary",
         "as_json",
+        "json_lines",
         "debug",
     ),
 }

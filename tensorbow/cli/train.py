@@ -10,8 +10,9 @@ import click
 from rich.console import Console
 
 from allocators import format_nbytes
-from scheduler import Trainer, TrainingConfig, TrainingResult
+from scheduler import Callback, Trainer, TrainingConfig, TrainingResult
 from scheduler.training import run_curves
+from scheduler.training.callbacks import Record, TrainingRun
 from scheduler.training.notices import epoch_text, ignored_options, metric_text
 from scheduler.training.tuning_result import mode_text
 from tensorbow.cli.grouped_help import grouped
@@ -31,6 +32,7 @@ from tensorbow.cli.tune_picture import ThroughputPicture
 from tensorbow.errors import AbortedError, FailedPreconditionError
 from tensorbow.models.summary import count
 from tensorbow.training import TrainingProgress
+from tensorbow.training.metrics_log import finite_or_none
 
 FIXED = ", ".join(name.replace("_", " ") for name, option in RUN_OPTIONS.items() if option.fixed)
 
@@ -51,6 +53,13 @@ EXAMPLES = (
 @config_option("config", "Its model is used if MODEL is not given; its output, resume and trace are ignored.")
 @json_option("Print the result as one line of JSON at the end.")
 @click.option(
+    "--json-lines",
+    is_flag=True,
+    show_default="off",
+    help='As --json, and also a line {"event": "evaluation", ...} after each evaluation; all other lines go '
+    "to standard error.",
+)
+@click.option(
     "--summary",
     "with_summary",
     is_flag=True,
@@ -58,7 +67,15 @@ EXAMPLES = (
     help="Print the model's layers before training: shapes, parameters, operations of one example.",
 )
 @click.pass_context
-def train(context: click.Context, /, config: Path | None, as_json: bool, with_summary: bool, **_: Any) -> int:
+def train(
+    context: click.Context,
+    /,
+    config: Path | None,
+    as_json: bool,
+    json_lines: bool,
+    with_summary: bool,
+    **_: Any,
+) -> int:
     """Train a model with several replicas that are averaged.
 
     Writes config.yaml, metrics.jsonl, rolling checkpoints, model.safetensors and, with tensorbow[plot],
@@ -71,10 +88,11 @@ def train(context: click.Context, /, config: Path | None, as_json: bool, with_su
     for warning in ignored_options(resolved):
         say(warning)
     signals = context.find_object(StopSignals) or StopSignals()
-    console = Console()
+    console = Console(stderr=json_lines)
     progress = TrainingProgress(console)
+    lines = [EvaluationLines(progress)] if json_lines else []
     numbered = "output" not in given and resolved.resume in (None, "auto")
-    with names_as_typed(), Trainer(resolved, progress, numbered=numbered) as trainer:
+    with names_as_typed(), Trainer(resolved, progress, callbacks=lines, numbered=numbered) as trainer:
         for line in _introduction(trainer, with_summary):
             progress.line(line)
         with signals.calling(trainer.request_stop):
@@ -89,9 +107,25 @@ def train(context: click.Context, /, config: Path | None, as_json: bool, with_su
     _draw_tuning(console, resolved, result, folder)
     if folder is not None and (curves := run_curves.draw_run(folder)) is not None:
         _say_picture(console, "curves", curves)
-    if as_json:
+    if as_json or json_lines:
         print(json.dumps(result.to_dict(), allow_nan=False), flush=True)
     return signals.status if result.interrupted else 0
+
+
+class EvaluationLines(Callback):
+    """Prints the figures of each evaluation as a line of JSON on standard output."""
+
+    def __init__(self, progress: TrainingProgress):
+        """progress: told if the line cannot be written, which ends the run with a checkpoint."""
+        self._progress = progress
+
+    def on_epoch(self, run: TrainingRun, record: Record) -> None:
+        """Prints the line."""
+        try:
+            figures = {name: finite_or_none(value) for name, value in record.items()}
+            print(json.dumps({"event": "evaluation", **figures}), flush=True)
+        except OSError as error:
+            self._progress.failure = error
 
 
 def _introduction(trainer: Trainer, with_summary: bool) -> list[str]:

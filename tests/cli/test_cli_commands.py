@@ -48,6 +48,18 @@ def test_train_ends_with_a_table_and_one_json_object(call: Call, tmp_path: Path)
     assert not any(line != line.rstrip() for line in lines)
 
 
+def test_json_lines_are_those_of_the_evaluations_and_the_result(call: Call, tmp_path: Path) -> None:
+    ended = call(*QUICK, "--evaluate-every", 0.5, "--output", "run", "--json-lines")
+    assert ended.status == 0
+    *events, result = map(json.loads, ended.out.splitlines())
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert events == [{"event": "evaluation", **record} for record in records]
+    assert [event["epoch"] for event in events] == [0.5, 1]
+    assert list(result) == KEYS.split()
+    assert "epoch   1/1  loss " in ended.err
+    assert "saved in " in ended.err
+
+
 def test_both_names_of_replicas_per_device(call: Call) -> None:
     for name in ("--replicas-per-gpu", "--replicas-per-device"):
         ended = call(*QUICK, name, 3, "--json", "--output", name.strip("-"))

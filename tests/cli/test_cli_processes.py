@@ -134,6 +134,9 @@ def test_a_full_disk_under_standard_output(program: Program, tmp_path: Path) -> 
         ended = program.run(*QUICK, "--json", stdout=full)
         assert "No space left on device" in ended.line
         assert rounds(tmp_path / "run")
+        ended = program.run(*LONG, "--output", "lines", "--json-lines", stdout=full)
+        assert "No space left on device; stopped at step " in ended.err.splitlines()[-1]
+        assert len(rounds(tmp_path / "lines")) == 1
         line = program.run("explain", "logreg", stdout=full).line
         assert line == "tensorbow: cannot write to standard output: No space left on device\n"
 
