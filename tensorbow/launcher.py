@@ -11,6 +11,8 @@ import sys
 
 _SCRIPTS = ("tensorbow", "tensorbow.exe", "tensorbow-script.py", "tensorbow-script.pyw")
 _MODULES = ("tensorbow", "tensorbow.__main__")
+_HOME = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+_PACKAGES = ("tensorbow", "allocators", "replicator", "scheduler")
 
 
 def _is_program(arguments: list[str], typed: list[str]) -> bool:
@@ -98,15 +100,23 @@ def end_at_once(number: int, frame: object = None) -> None:
 
 
 def why_not_started(error: BaseException) -> str:
-    """One line for an error while importing the program, with its likely cause."""
+    """One line for an error while importing the program, with its likely cause, or else its place."""
     reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    return f"cannot start: {reason}{foreign_modules(error)}"
+    return f"cannot start: {reason}{foreign_modules(error) or _place_of(error)}"
 
 
 def foreign_modules(error: BaseException) -> str:
     """End of an error's line: foreign modules that shadow others, which may be its cause."""
     found = _shadowing_files(error)
     return "".join(f"; {file} shadows {original}: rename or move it" for file, original in found)
+
+
+def _place_of(error: BaseException) -> str:
+    trace, place = error.__traceback__, ""
+    while trace is not None:
+        place = f", in {trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return f"{place}; --debug shows the traceback"
 
 
 def _cannot_start(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -120,11 +130,18 @@ def _cannot_start(kind: type[BaseException], error: BaseException, trace: Traceb
 
 
 def _shadowing_files(error: BaseException) -> list[tuple[str, str]]:
-    """(file, shadowed file) of imported modules that shadow modules of the same name later on the path."""
+    """(file, shadowed file) of modules that shadow modules of the same name later on the path.
+
+    They are all that are imported if the error is that a module or a name of one is missing; for another
+    error those whose code it passed. A second copy of this distribution on the path is not shadowed.
+    """
     from importlib.machinery import PathFinder
 
-    files = [getattr(module, "__file__", None) for name, module in sys.modules.items() if "." not in name]
-    files.append(error.filename if isinstance(error, SyntaxError) else None)
+    files = [error.filename if isinstance(error, SyntaxError) else None]
+    if isinstance(error, (ImportError, AttributeError)):
+        files += [
+            getattr(module, "__file__", None) for name, module in sys.modules.items() if "." not in name
+        ]
     trace = error.__traceback__
     while trace is not None:  # a module that failed to import is not in sys.modules
         files.append(trace.tb_frame.f_code.co_filename)
@@ -135,7 +152,8 @@ def _shadowing_files(error: BaseException) -> list[tuple[str, str]]:
         folder, name = os.path.split(os.path.splitext(module)[0])
         is_script = module == file and not os.path.splitext(file)[1]  # as bin/pytest, which no import finds
         is_installed = folder.endswith("-packages")
-        if folder in sys.path and not is_installed and not is_script:
+        is_ours = os.path.realpath(module) in (os.path.join(_HOME, package) for package in _PACKAGES)
+        if folder in sys.path and not (is_installed or is_script or is_ours):
             other = PathFinder.find_spec(name, sys.path[sys.path.index(folder) + 1 :])
             if other is not None and other.origin not in (None, file):
                 found[file] = str(other.origin)

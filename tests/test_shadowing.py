@@ -97,11 +97,29 @@ def test_a_foreign_module_on_the_path_is_named_in_one_line(tmp_path, name, text)
 def test_a_script_named_like_a_package_shadows_nothing(tmp_path):
     script = tmp_path / "numpy"
     script.write_text(
-        "from tensorbow.launcher import foreign_modules\nprint([foreign_modules(ValueError())])\n"
+        "from tensorbow.launcher import foreign_modules\nprint([foreign_modules(ImportError())])\n"
     )
     result = run(tmp_path, str(script))
     assert (result.returncode, result.stderr) == (0, "")
     assert str(script) not in result.stdout
+
+
+def test_an_error_of_the_program_itself_is_told_also_beside_a_second_copy_of_it(tmp_path):
+    copy = tmp_path / "copy"
+    for package in ("tensorbow", "scheduler", "allocators", "replicator"):
+        (copy / package).mkdir(parents=True)
+        (copy / package / "__init__.py").write_text("")
+    (copy / "sitecustomize.py").write_text(
+        "import click\ndef broken(*words, **named): raise KeyError('model')\nclick.group = broken\n"
+    )
+    path = os.pathsep.join([str(ROOT), str(copy)])
+    result = run(tmp_path, "-m", "tensorbow", "devices", path=path)
+    assert result.stderr == (
+        f"tensorbow: cannot start: KeyError: 'model', in {copy / 'sitecustomize.py'}, line 2; "
+        "--debug shows the traceback\n"
+    )
+    debugged = run(tmp_path, "-m", "tensorbow", "devices", "--debug", path=path)
+    assert "tensorbow/cli/app.py" in debugged.stderr
 
 
 def test_dir_shows_what_is_public():
