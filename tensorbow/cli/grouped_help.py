@@ -9,6 +9,8 @@ import click
 from tensorbow.cli.options import ModelCommand
 
 SUBJECTS: Mapping[str, Sequence[str]] = {
+    "Configurations": ("grid", "ranges", "random", "seeds"),
+    "Successive halving": ("halving", "halving_factor", "halving_epochs"),
     "Model and data": (
         "model_options",
         "dataset",
@@ -24,6 +26,7 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "data_on_device",
         "seed",
         "config",
+        "config_file",
     ),
     "Length and evaluation": (
         "epochs",
@@ -64,12 +67,15 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "clear_velocity",
         "dispatch",
     ),
-    "Speed": ("replica_mode", "steps_per_launch", "launch_ahead", "compute"),
+    "Speed": ("at_once", "replica_mode", "steps_per_launch", "launch_ahead", "compute"),
     "Output and resuming": (
         "output",
         "resume",
         "checkpoint_rounds",
         "keep_checkpoints",
+        "keep",
+        "ensemble",
+        "checkpoint_seconds",
         "tensorboard",
         "trace",
         "trace_rounds",
@@ -79,6 +85,7 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "debug",
     ),
 }
+"""Names of options by subject, of all commands; a command shows the subjects of its own."""
 OTHER_SUBJECT = "Other options"
 
 

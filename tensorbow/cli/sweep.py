@@ -20,11 +20,11 @@ from scheduler.sweeps.options import HELD_OUT, SweepOptions
 from scheduler.sweeps.search_space import OF_RUNS, read_range, read_values
 from scheduler.sweeps.summary import value_text
 from scheduler.sweeps.sweep import Sweep, default_folder, saved_sweep
+from tensorbow.cli.grouped_help import grouped
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import (
     MODELS_HELP,
     RUN_OPTIONS,
-    ModelCommand,
     PathOption,
     add_options,
     config_option,
@@ -48,7 +48,17 @@ _NAMES = re.compile(rf"^({'|'.join(_FLAGS)})\b")  # of options, where an error b
 MOST_ROWS = 20
 
 
-@click.command(cls=ModelCommand, epilog=MODELS_HELP)
+EXAMPLES = (
+    ("sweep logreg --grid learning_rate=1e-3,3e-3,1e-2 --seeds 8", "Three rates, eight seeds each."),
+    ("sweep mlp --grid batch_size=8,16 --grid momentum=0.5,0.9", "All four combinations."),
+    ("sweep mlp --random 64 --range learning_rate=log:1e-4:1e-1 --halving", "Drawn; the worst end early."),
+    ("sweep my_model.py:MyModel --data my_data.npz --grid model.width=32,64", "Your own model and data."),
+    ("sweep mlp --seeds 8 --keep 8 --ensemble", "Eight seeds, exported as one model."),
+    ("sweep --resume --output runs/sweep-mlp-digits", "Go on where a sweep was interrupted."),
+)
+
+
+@click.command(cls=grouped(EXAMPLES), epilog=MODELS_HELP)
 @click.argument("model", required=False, metavar="[MODEL]")
 @click.option(
     "--grid",

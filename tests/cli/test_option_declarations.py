@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ from click.testing import CliRunner
 import tensorbow as tb
 from scheduler import Synchronisation, TrainingConfig
 from scheduler.options import documents_options, option, options_of, read_options, same_option
+from scheduler.sweeps.search_space import read_range, read_values
 from scheduler.training.synonyms import nearest_option
 from tensorbow.cli.grouped_help import OTHER_SUBJECT, SUBJECTS
-from tensorbow.cli.options import add_options, checked, given_options, read_config
+from tensorbow.cli.options import RUN_OPTIONS, add_options, checked, given_options, read_config
+from tensorbow.cli.sweep import EXAMPLES as SWEEP_EXAMPLES
+from tensorbow.cli.sweep import MEMBER_OPTIONS, sweep
 from tensorbow.cli.train import EXAMPLES, train
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import FLAG, whole
@@ -148,26 +152,49 @@ def test_every_option_of_a_run(call: Call, tmp_path: Path, name: str) -> None:
             assert call("train", "--config", "c.yaml").line == f"tensorbow: --config c.yaml: {caught.value}\n"
 
 
-def test_the_help_of_train_has_every_option_under_its_subject_and_sound_examples(
-    call: Call, tmp_path: Path
+@pytest.mark.parametrize(
+    ("command", "examples", "of_config"),
+    [
+        (train, EXAMPLES, [*RUN_OPTIONS]),
+        (sweep, SWEEP_EXAMPLES, [*MEMBER_OPTIONS, "model", "model_options"]),
+    ],
+)
+def test_the_help_has_every_option_under_its_subject_and_sound_examples(
+    call: Call,
+    tmp_path: Path,
+    command: click.Command,
+    examples: tuple[tuple[str, str], ...],
+    of_config: list[str],
 ) -> None:
-    code = "class MyModel:\n    def __init__(self, width: int):\n        self.width = width\n"
+    name = str(command.name)
+    code = "class MyModel:\n    def __init__(self, width: int = 8):\n        self.width = width\n"
     (tmp_path / "my_model.py").write_text(code)
     subjects = [name for names in SUBJECTS.values() for name in names]
     assert len(set(subjects)) == len(subjects)
-    assert {str(parameter.name) for parameter in train.params} - {*subjects} == {"model"}
-    told = call("train", "--help").out
+    own = {str(parameter.name) for parameter in command.params}
+    assert own - {*subjects} == {"model"}
+    told = call(name, "--help").out
     assert [line[:-1] for line in told.splitlines() if re.fullmatch(r"[A-Z][a-z ]+:", line)] == [
         "Examples",
-        *SUBJECTS,
+        *(subject for subject, names in SUBJECTS.items() if own & {*names}),
         OTHER_SUBJECT,
     ]
     left = told.partition(f"{OTHER_SUBJECT}:")[2].partition("MODEL:")[0]
     assert left.split()[:2] == ["-h,", "--help"]
     assert left.count("--") == 1
-    for words, _ in EXAMPLES:
-        given = given_options(train.make_context("train", words.split()[1:]))
-        assert TrainingConfig(**{"model": "lenet", **given}).epochs
+    for words, _ in examples:
+        context = command.make_context(name, words.split()[1:])
+        assert words.split()[0] == name
+        given = {"model": "lenet", **given_options(context, of_config)}
+        axes = [read_values(text) for text in context.params.get("grid", ())]
+        axes += [
+            (swept, [axis.low, axis.high])
+            for swept, axis in map(read_range, context.params.get("ranges", ()))
+        ]
+        for choices in product(*([(swept, value) for value in values] for swept, values in axes)):
+            chosen = {k: v for k, v in choices if not k.startswith("model.")}
+            of_model = {k.removeprefix("model."): v for k, v in choices if k not in chosen}
+            assert TrainingConfig(**{**given, **chosen, **({"model_options": of_model} if of_model else {})})
 
 
 def test_every_synonym_is_of_an_option() -> None:
