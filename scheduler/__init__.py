@@ -15,12 +15,13 @@ from scheduler.sweeps.sweeping import SweepResult, sweep
 from scheduler.training.callbacks import Callback, EarlyStopping, RoundReport, TrainingRun
 from scheduler.training.classifier_step import build_program
 from scheduler.training.config import TrainingConfig
+from scheduler.training.ensemble import Ensemble
 from scheduler.training.evaluation import Evaluation, Evaluator
 from scheduler.training.fitting import FittedModel, fit
 from scheduler.training.tally import TrainingResult
 from scheduler.training.tensorboard import TensorBoard
 from scheduler.training.throughput_tuning import ThroughputTuning, TuningOptions
-from scheduler.training.trained_model import Ensemble, TrainedModel, load_model
+from scheduler.training.trained_model import TrainedModel, load_model
 from scheduler.training.trainer import Trainer
 from scheduler.training.tuning_result import TuningResult
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 from scheduler.training.config import TrainingConfig
 from scheduler.training.model_inputs import inputs_of_specs, name_of_path
 from scheduler.training.run_data import data_options
-from scheduler.training.run_folder import GRAPH_FILE
+from scheduler.training.run_folder import GRAPH_FILE, MODEL
 from tensorbow.data import TrainingData
 from tensorbow.data.array_dataset import spec_of_text, standardised
 from tensorbow.errors import DataLossError, NotFoundError, TensorBowError
@@ -30,6 +31,9 @@ from tensorbow.ops.selection import cast
 from tensorbow.specs import TensorSpec, float32, int64, uint8
 
 _LIMIT = 1 << 30
+LARGEST_SCALE = 1e6  # largest plausible mean, standard deviation, and inverse of it, of pixels
+# Signature of exports of older versions: classifiers of pictures.
+OLD_SIGNATURE = {"inputs": "images", "labels": "labels", "outputs": "logits", "metrics": None}
 
 
 @dataclass(frozen=True)
@@ -164,3 +168,57 @@ def _specs_in(nest: Any) -> Any:
     if isinstance(nest, dict):
         return {name: _specs_in(each) for name, each in nest.items()}
     return spec_of_text(nest)
+
+
+def names_in(nest: Any) -> Iterator[str]:
+    """Names in a nest of a signature, in order."""
+    if isinstance(nest, str):
+        yield nest
+    elif nest is not None:
+        for each in nest.values() if isinstance(nest, dict) else nest:
+            yield from names_in(each)
+
+
+def nest_of(nest: Any, values: Mapping[str, Any] | None) -> Any:
+    """A signature's nest with values for its names, or None for each; lists become tuples."""
+    if isinstance(nest, str):
+        return None if values is None else values[nest]
+    if isinstance(nest, dict):
+        return {name: nest_of(each, values) for name, each in nest.items()}
+    return tuple(nest_of(each, values) for each in nest)
+
+
+def require_description(path: Path, about: Mapping[str, Any]) -> None:
+    """Raises DataLossError for an intact file that does not describe a trained model."""
+    if isinstance(about.get("config"), dict):
+        raise DataLossError(
+            f"{path} is a checkpoint to go on from, no trained model; give {path.with_name(MODEL)}, "
+            "which a run writes when it ends"
+        )
+    if not isinstance(about.get("model"), str) or not (_is_of_pictures(about) or _is_of_arrays(about)):
+        raise DataLossError(f"{path} is no trained model: it does not say model, classes and examples")
+
+
+def _is_of_pictures(about: Mapping[str, Any]) -> bool:
+    shape, classes = about.get("image_shape"), about.get("classes")
+    return (
+        isinstance(shape, list)
+        and len(shape) == 3
+        and all(type(extent) is int and 1 <= extent <= 1 << 16 for extent in shape)
+        and math.prod(shape) < 1 << 31
+        and type(classes) is int
+        and 1 <= classes <= 1 << 20
+        and _is_scale(about.get("mean"))
+        and _is_scale(about.get("std"))
+        and float(about["std"]) >= 1 / LARGEST_SCALE
+    )
+
+
+def _is_of_arrays(about: Mapping[str, Any]) -> bool:
+    classes = about.get("classes")
+    nests = isinstance(about.get("inputs"), (str, list, dict)) and "labels" in about
+    return nests and (classes is None or (type(classes) is int and 1 <= classes <= 1 << 20))
+
+
+def _is_scale(value: Any) -> bool:
+    return isinstance(value, (int, float)) and abs(value) <= LARGEST_SCALE  # False for NaN

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.training.evaluation import ACCURACY, BATCH, Evaluation
-from scheduler.training.inference_graph import InferenceGraph, build_inference, load_inference
-from scheduler.training.run_folder import MODEL
+from scheduler.training.inference_graph import (
+    OLD_SIGNATURE,
+    InferenceGraph,
+    build_inference,
+    load_inference,
+    names_in,
+    nest_of,
+    require_description,
+)
 from scheduler.training.run_models import (
     StoredModel,
     average_model,
@@ -26,18 +32,17 @@ from scheduler.training.run_models import (
 from tensorbow.array_likes import as_array
 from tensorbow.data import ArrayDataset, TrainingData
 from tensorbow.devices import get_device, usable_cores
-from tensorbow.errors import DataLossError, InvalidArgumentError, TensorBowError, UnimplementedError
+from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.graph import Graph
 from tensorbow.kinds import AsPath, Count, Flag, checked
 from tensorbow.models import ModelSource
-from tensorbow.nest import leaves_like, pack
+from tensorbow.nest import leaves_like
 from tensorbow.runtime import Session
 from tensorbow.specs import Array, TensorSpec, float32, int64, uint8
 from tensorbow.training import SavedModel, save_model
 from tensorbow.training.graph_files import GRAPH, require_fitting
 
 THREADS = 4  # most batches computed in parallel
-LARGEST_SCALE = 1e6  # largest plausible mean, standard deviation, and inverse of it, of pixels
 OLD_METRIC = "correct"  # output of exports of older versions: the number of correct predictions
 
 
@@ -80,8 +85,8 @@ class TrainedModel:
             self._session = saved.session
             self.about = saved.about
             try:
-                _check_about(path, self.about)
-                signature = saved.about.get("signature") or _PICTURES
+                require_description(path, self.about)
+                signature = saved.about.get("signature") or OLD_SIGNATURE
                 self._graph = InferenceGraph(dict(saved.inputs), dict(saved.outputs), signature)
                 self._check_signature(path)
             except BaseException:
@@ -121,7 +126,7 @@ class TrainedModel:
         """Opens a session with the model's inference graph. source: the model, if no file holds its graph."""
         file, self.about = stored.file, stored.about
         self._values = stored.values
-        _check_about(file, self.about)
+        require_description(file, self.about)
         graph = Graph()
         try:
             with graph.as_default():
@@ -164,7 +169,7 @@ class TrainedModel:
     def input_specs(self) -> Any:
         """Specs of the inputs, `[None, ...]`, in the nest of the training data."""
         names = self._graph.signature["inputs"]
-        return _nest_of(names, {name: self._graph.inputs[name].spec for name in _names_in(names)})
+        return nest_of(names, {name: self._graph.inputs[name].spec for name in names_in(names)})
 
     def predict(self, inputs: Any) -> Any:
         """Outputs of the model, arrays `[examples, ...]` in the nest that it returns, for raw inputs.
@@ -173,10 +178,10 @@ class TrainedModel:
         InvalidArgumentError for inputs of another shape, dtype or structure, and for a model without outputs.
         """
         names = self._graph.signature["outputs"]
-        wanted = [*_names_in(names)]
+        wanted = [*names_in(names)]
         if not wanted:
             raise InvalidArgumentError(f"{self.path} has no outputs: its model returned a loss alone")
-        return _nest_of(names, dict(zip(wanted, self._computed(wanted, inputs), strict=True)))
+        return nest_of(names, dict(zip(wanted, self._computed(wanted, inputs), strict=True)))
 
     def probabilities(self, images: Any) -> NDArray[np.float32]:
         """Class probabilities, float32 [n, classes], of raw inputs, such as pictures uint8 [n, ...].
@@ -209,10 +214,10 @@ class TrainedModel:
         expected = f"expected {self._shown_inputs()}"
         names, found = self._graph.signature["inputs"], {}
         try:
-            leaves = [as_array(leaf) for _, leaf in leaves_like(_nest_of(names, None), inputs, "inputs")]
+            leaves = [as_array(leaf) for _, leaf in leaves_like(nest_of(names, None), inputs, "inputs")]
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{expected}: {error}") from None
-        for name, array in zip(_names_in(names), leaves, strict=True):
+        for name, array in zip(names_in(names), leaves, strict=True):
             spec = self._graph.inputs[name].spec
             dtype = np.dtype(spec.dtype.as_numpy_dtype)
             is_number = array.dtype.kind in "biuf" and dtype.kind == "f"
@@ -225,7 +230,7 @@ class TrainedModel:
         return found
 
     def _shown_inputs(self) -> str:
-        names = [*_names_in(self._graph.signature["inputs"])]
+        names = [*names_in(self._graph.signature["inputs"])]
         if "image_shape" in self.about:
             return f"pictures uint8 [n, {', '.join(map(str, self.about['image_shape']))}]"
         specs = [f"{name} {self._graph.inputs[name].spec}" for name in names]
@@ -238,7 +243,7 @@ class TrainedModel:
         """
         require_examples_of(self, dataset)
         signature, metrics = self._graph.signature, self._metrics
-        names = [*_names_in(signature["inputs"]), *_names_in(signature["labels"])]
+        names = [*names_in(signature["inputs"]), *names_in(signature["labels"])]
 
         def batch(start: int) -> tuple[int, list[float]]:
             rows = slice(start, start + BATCH)
@@ -267,8 +272,8 @@ class TrainedModel:
     def _check_signature(self, path: Path) -> None:
         """Raises InvalidArgumentError unless an export has the inputs and outputs that it describes."""
         signature, graph = self._graph.signature, self._graph
-        names = [*_names_in(signature["inputs"]), *_names_in(signature["labels"])]
-        wanted = ["loss", *self._metrics.values(), *_names_in(signature["outputs"])]
+        names = [*names_in(signature["inputs"]), *names_in(signature["labels"])]
+        wanted = ["loss", *self._metrics.values(), *names_in(signature["outputs"])]
         missing = [name for name in names if name not in graph.inputs]
         missing += [name for name in wanted if name not in graph.outputs]
         if missing:
@@ -326,94 +331,6 @@ def load_model(
     return TrainedModel(path, device=device, replica=replica, ema=ema)
 
 
-class Ensemble:
-    """All replicas of a run as one model, whose probabilities, or other outputs, are the mean of theirs.
-
-    Use it with `with`, or close it.
-    """
-
-    @checked
-    def __init__(self, path: AsPath, *, device: str = "/cpu:0"):
-        """Loads each replica's own model from the folder of a run, with any synchronisation.
-
-        Raises as `TrainedModel`, and InvalidArgumentError for a run with one replica.
-        """
-        self.path = Path(path)
-        self._members = TrainedModel.members(self.path, device)
-        self.about: dict[str, Any] = {**self._members[0].about, "test_accuracy": None}
-        if len(self._members) < 2:
-            self.close()
-            raise InvalidArgumentError(f"ensemble: expected several replicas, {path} has one")
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """(height, width, channels) of the model's pictures."""
-        return self._members[0].image_shape
-
-    @property
-    def classes(self) -> int | None:
-        """Number of classes; None if the model predicts something else."""
-        return self._members[0].classes
-
-    @property
-    def class_names(self) -> list[str]:
-        """Names of the classes; empty if they have none."""
-        return self._members[0].class_names
-
-    @property
-    def input_specs(self) -> Any:
-        """Specs of the inputs; see `TrainedModel.input_specs`."""
-        return self._members[0].input_specs
-
-    def probabilities(self, images: Any) -> NDArray[np.float32]:
-        """Mean of the members' class probabilities, in their order; see `TrainedModel.probabilities`."""
-        return self._mean([member.probabilities(images) for member in self._members])
-
-    def predict(self, inputs: Any) -> Any:
-        """Mean of the members' outputs, in their order; see `TrainedModel.predict`."""
-        first, *others = (member.predict(inputs) for member in self._members)
-        leaves = [[leaf for _, leaf in leaves_like(first, each, "outputs")] for each in (first, *others)]
-        return pack(first, iter([self._mean(column) for column in zip(*leaves, strict=True)]))
-
-    def _mean(self, arrays: Sequence[Array]) -> Array:
-        total, *others = arrays
-        for other in others:
-            total = total + other
-        mean: Array = total / total.dtype.type(len(self))
-        return mean
-
-    def evaluate(self, dataset: TrainingData) -> Evaluation:
-        """Loss (of the mean probabilities) and accuracy on a data set.
-
-        Raises as `TrainedModel.evaluate`, and UnimplementedError for a model that predicts no classes.
-        """
-        require_examples_of(self._members[0], dataset)
-        if self.classes is None:
-            raise UnimplementedError(
-                f"ensemble: {self.path} predicts no classes, and the loss of a mean of outputs is not known; "
-                "evaluate each replica, or compute it from predict"
-            )
-        labels = dataset.arrays[-1]
-        probabilities = self.probabilities(raw_inputs(dataset))
-        own = np.maximum(probabilities[np.arange(len(dataset)), labels], np.finfo(np.float32).tiny)
-        right = probabilities.argmax(1) == labels
-        return Evaluation(float(-np.log(own.astype(np.float64)).mean()), {ACCURACY: float(right.mean())})
-
-    def close(self) -> None:
-        """Closes the members' sessions; idempotent."""
-        for member in self._members:
-            member.close()
-
-    def __enter__(self) -> Ensemble:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-
 def raw_inputs(dataset: TrainingData) -> Any:
     """Inputs of a data set as they were given, for `TrainedModel.predict`."""
     return dataset.inputs if isinstance(dataset, ArrayDataset) else dataset.images
@@ -444,64 +361,6 @@ def _as_json(nest: Any) -> Any:
     if isinstance(nest, (list, tuple)):
         return [_as_json(each) for each in nest]
     return {name: _as_json(each) for name, each in nest.items()} if isinstance(nest, dict) else nest
-
-
-# Signature of exports of older versions: classifiers of pictures.
-_PICTURES = {"inputs": "images", "labels": "labels", "outputs": "logits", "metrics": None}
-
-
-def _names_in(nest: Any) -> Iterator[str]:
-    """Names in a nest of a signature, in order."""
-    if isinstance(nest, str):
-        yield nest
-    elif nest is not None:
-        for each in nest.values() if isinstance(nest, dict) else nest:
-            yield from _names_in(each)
-
-
-def _nest_of(nest: Any, values: Mapping[str, Any] | None) -> Any:
-    """A signature's nest with values for its names, or None for each; lists become tuples."""
-    if isinstance(nest, str):
-        return None if values is None else values[nest]
-    if isinstance(nest, dict):
-        return {name: _nest_of(each, values) for name, each in nest.items()}
-    return tuple(_nest_of(each, values) for each in nest)
-
-
-def _check_about(path: Path, about: Mapping[str, Any]) -> None:
-    """Raises DataLossError for an intact file that does not describe a trained model."""
-    if isinstance(about.get("config"), dict):
-        raise DataLossError(
-            f"{path} is a checkpoint to go on from, no trained model; give {path.with_name(MODEL)}, "
-            "which a run writes when it ends"
-        )
-    if not isinstance(about.get("model"), str) or not (_is_of_pictures(about) or _is_of_arrays(about)):
-        raise DataLossError(f"{path} is no trained model: it does not say model, classes and examples")
-
-
-def _is_of_pictures(about: Mapping[str, Any]) -> bool:
-    shape, classes = about.get("image_shape"), about.get("classes")
-    return (
-        isinstance(shape, list)
-        and len(shape) == 3
-        and all(type(extent) is int and 1 <= extent <= 1 << 16 for extent in shape)
-        and math.prod(shape) < 1 << 31
-        and type(classes) is int
-        and 1 <= classes <= 1 << 20
-        and _is_scale(about.get("mean"))
-        and _is_scale(about.get("std"))
-        and float(about["std"]) >= 1 / LARGEST_SCALE
-    )
-
-
-def _is_of_arrays(about: Mapping[str, Any]) -> bool:
-    classes = about.get("classes")
-    nests = all(isinstance(about.get(name), (str, list, dict)) for name in ("inputs",)) and "labels" in about
-    return nests and (classes is None or (type(classes) is int and 1 <= classes <= 1 << 20))
-
-
-def _is_scale(value: Any) -> bool:
-    return isinstance(value, (int, float)) and abs(value) <= LARGEST_SCALE  # False for NaN
 
 
 def _threads() -> int:

@@ -22,9 +22,8 @@ def beginnings(data: Any, count: int) -> ArrayDataset:
     return ArrayDataset(data.inputs[:count, :16], data.labels[:count, :16], classes=data.classes)
 
 
-@pytest.mark.parametrize(
-    ("model", "epochs"), [("char-rnn", 3), pytest.param("transformer-tiny", 8, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "epochs"), [("char-rnn", 3), ("transformer-tiny", 8)])
 def test_small_models_predict_the_next_character(model: str, epochs: int, tmp_path: Path) -> None:
     train, test = load("text")
     data = beginnings(train, 2400), beginnings(test, 256)
