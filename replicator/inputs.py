@@ -23,18 +23,19 @@ from replicator.input_functions import (
     no_batch,
 )
 from replicator.step_inputs import StepInputs
-from tensorbow.array_likes import ArrayLike
+from tensorbow.array_likes import ArrayLike, as_array
 from tensorbow.data import BatchInputs, BatchRun, Dataset, ImageDataset
 from tensorbow.data.drawing_ahead import DrawingAhead
 from tensorbow.errors import InvalidArgumentError, OutOfRangeError, TensorBowError
 from tensorbow.graph import Tensor
 from tensorbow.nest import flatten, leaves_like, map_leaves, named_leaves, pack
 from tensorbow.ops.constant import to_array
-from tensorbow.specs import Array, Dims, TensorSpec, as_dtype, render_dims
+from tensorbow.specs import DTYPES, Array, Dims, TensorSpec, as_dtype, float32, int64, render_dims
 
 MOST_DROPPED = 1000  # smaller batches in a row
 FEW_ARRAYS = 8  # a list of at most so many may have been meant as the parts of one batch
 SLOW_S = 2e-4  # draws that take longer, twice in a row, make the next ones come from a thread of their own
+_WIDER = {"i": int64, "u": int64, "f": float32}  # by NumPy's kind, of dtypes that tensors lack
 
 RoundInputs: TypeAlias = "list[tuple[Array, ...]]"
 """Arrays of one round, by replica."""
@@ -268,7 +269,7 @@ class ReplicaInputs(StepInputs):
                 return None
             else:
                 counts.add(given[0])
-                leaves.append(np.take(to_array(leaf, None), np.arange(shape[0]) % given[0], 0))
+                leaves.append(np.take(_read(leaf), np.arange(shape[0]) % given[0], 0))
         if len(counts) > 1:
             raise InvalidArgumentError(
                 f"smaller_batch='pad': expected the same number of examples in all parts of batch "
@@ -346,10 +347,9 @@ class ReplicaInputs(StepInputs):
                 return nest  # fast path: a flat tuple of arrays, as in the first batch
         arrays = []
         for spec, (name, leaf) in zip(self.specs, leaves_like(self.structure, nest, "inputs"), strict=True):
-            array = leaf if isinstance(leaf, np.ndarray) else to_array(leaf, None)
-            if not array.dtype.isnative:
-                array = array.astype(array.dtype.newbyteorder("="))
-            same_dtype = array.dtype == spec.dtype.as_numpy_dtype
+            dtype = spec.dtype.as_numpy_dtype
+            array = leaf if isinstance(leaf, np.ndarray) and leaf.dtype == dtype else _read(leaf)
+            same_dtype = array.dtype == dtype
             if not (array.shape == spec.extents or self._is_smaller(array, spec)) or not same_dtype:
                 remedy = f"give all batches one {'shape' if same_dtype else 'dtype'}"
                 if same_dtype and array.shape[1:] == spec.extents[1:] and array.shape < spec.extents:
@@ -366,6 +366,15 @@ class ReplicaInputs(StepInputs):
         """True for a part of a smaller batch, for which the step is compiled."""
         is_part = self._may_be_smaller(spec) and array.ndim and array.shape[1:] == spec.extents[1:]
         return bool(is_part and 0 < len(array) < spec.extents[0])
+
+
+def _read(leaf: Any) -> Array:
+    """Array of a leaf. As in data sets, integers of dtypes that tensors lack become int64, floats float32."""
+    if not isinstance(leaf, ArrayLike):
+        return to_array(leaf, None)
+    array = as_array(leaf)
+    wider = None if array.dtype.name in DTYPES else _WIDER.get(array.dtype.kind)
+    return to_array(array, wider)
 
 
 def _copied(batch: RoundInputs) -> RoundInputs:
@@ -393,7 +402,7 @@ def _may_be_one_batch(given: Any) -> bool:
 
 def _spec_of(replica: int, name: str, leaf: Any) -> TensorSpec:
     try:
-        array = to_array(leaf, None)
+        array = _read(leaf)
         spec = TensorSpec(array.shape, as_dtype(array.dtype))
     except (InvalidArgumentError, TypeError) as error:
         raise InvalidArgumentError(f"{name}: {error}") from None
@@ -436,7 +445,7 @@ def split_leading_axis(nest: Any, replicas: int) -> list[Any]:
     """
     arrays: dict[str, Any] = {}
     for name, leaf in named_leaves(nest, "inputs"):
-        arrays[name] = leaf if isinstance(leaf, Tensor) else to_array(leaf, None)
+        arrays[name] = leaf if isinstance(leaf, Tensor) else _read(leaf)
         shape = leaf.spec.shape if isinstance(leaf, Tensor) else arrays[name].shape
         if not shape or shape[0] is None or shape[0] % replicas:
             count = "an unknown number of" if not shape or shape[0] is None else shape[0]

@@ -16,12 +16,12 @@ from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tens
 from tensorbow.kinds import AxisNumber, Name, checked
 from tensorbow.ops.activations import softplus
 from tensorbow.ops.array_views import as_vector
-from tensorbow.ops.arrays import expand_dims, reshape
+from tensorbow.ops.arrays import expand_dims, reshape, transpose
 from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.control import stop_gradient
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
 from tensorbow.ops.elementwise import add, maximum, minimum, multiply, negative, pair, subtract
-from tensorbow.ops.nn import log_softmax, require_last_axis, softmax
+from tensorbow.ops.nn import log_softmax, order_with_last, softmax
 from tensorbow.ops.reductions import reduce_sum
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING, Array, Dims, DType, TensorSpec, compatible, int32, int64
@@ -70,14 +70,17 @@ def softmax_cross_entropy_with_logits_v2(
 ) -> Tensor:
     """-sum(labels * log(softmax(logits))) of each example: both [..., classes], each row of labels sums to 1.
 
-    Returns [...], float32 or float64. Gradients flow to the logits and to the labels.
+    axis: the one of the classes, by default the last. Returns the shape without it, float32 or float64.
+    Gradients flow to the logits and to the labels.
 
-    Raises InvalidArgumentError if the shapes differ, or for any axis but the last.
+    Raises InvalidArgumentError if the shapes differ, or for an axis that they lack.
     """
     op = "softmax_cross_entropy_with_logits"
     logits = as_tensor(logits)
     labels = as_tensor(labels) if hasattr(labels, "graph") else as_tensor(labels, logits.dtype)
-    require_last_axis(op, logits, axis)
+    order = order_with_last(op, logits, axis)
+    if order is not None and labels.shape.ndims in (None, len(order)):
+        logits, labels = transpose(logits, order), transpose(labels, order)
     dims = logits.spec.shape
     if dims is not None and len(dims) == 2:
         loss: Tensor = SoftmaxCrossEntropyWithLogits(logits, labels, name=name)[0]

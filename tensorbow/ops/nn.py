@@ -22,8 +22,8 @@ from tensorbow.graph import (
 from tensorbow.kinds import AxisNumber, Name, Seed, checked, is_tensor, one_of
 from tensorbow.ops.argument_kinds import DataFormat, Extents, Rate
 from tensorbow.ops.array_views import Copy, after, as_matrix, packed
-from tensorbow.ops.arrays import concat, reshape
-from tensorbow.ops.broadcasting import as_shape_vector, broadcast_to, ones_like, shape
+from tensorbow.ops.arrays import concat, reshape, transpose
+from tensorbow.ops.broadcasting import as_shape_vector, broadcast_to, checked_axis, ones_like, shape
 from tensorbow.ops.control import identity
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
 from tensorbow.ops.elementwise import add, equal, exp, multiply, pair, subtract
@@ -158,34 +158,49 @@ BiasAddGrad = define_op(
 
 @checked
 def softmax(logits: Any, axis: AxisNumber | None = None, name: Name = None) -> Tensor:
-    """exp(logits) / sum(exp(logits)) along the last axis, [..., classes]; float32 or float64.
+    """exp(logits) / sum(exp(logits)) along an axis, by default the last one; float32 or float64.
 
-    Raises InvalidArgumentError for another axis, or a scalar.
+    Raises InvalidArgumentError for an axis that `logits` lacks, or a scalar.
     """
-    logits = as_tensor(logits)
-    require_last_axis("softmax", logits, axis)
-    result: Tensor = Softmax(logits, name=name)
-    return result
+    return _along("softmax", Softmax, as_tensor(logits), axis, name)
 
 
 @checked
 def log_softmax(logits: Any, axis: AxisNumber | None = None, name: Name = None) -> Tensor:
-    """logits - log(sum(exp(logits))) along the last axis, [..., classes], without overflow.
+    """logits - log(sum(exp(logits))) along an axis, by default the last one, without overflow.
 
-    Raises InvalidArgumentError for another axis, or a scalar.
+    Raises InvalidArgumentError for an axis that `logits` lacks, or a scalar.
     """
-    logits = as_tensor(logits)
-    require_last_axis("log_softmax", logits, axis)
-    result: Tensor = LogSoftmax(logits, name=name)
-    return result
+    return _along("log_softmax", LogSoftmax, as_tensor(logits), axis, name)
 
 
-def require_last_axis(op: str, logits: Tensor, axis: int | None) -> None:
-    """Raises InvalidArgumentError unless `axis` is the last one of `logits`."""
-    rank = logits.shape.ndims
-    if axis in (None, -1) or (rank is not None and axis == rank - 1):
-        return
-    raise InvalidArgumentError(f"{op}: axis {axis} of {logits.name} is not its last; use tb.transpose first")
+def _along(
+    op: str, of_last: Callable[..., Any], logits: Tensor, axis: int | None, name: str | None
+) -> Tensor:
+    """Result of an op of the last axis, computed along another one."""
+    order = order_with_last(op, logits, axis)
+    if order is None:
+        result: Tensor = of_last(logits, name=name)
+        return result
+    with logits.graph.as_default(), name_scope(name or op):
+        return transpose(of_last(transpose(logits, order)), [order.index(old) for old in range(len(order))])
+
+
+def order_with_last(op: str, x: Tensor, axis: int | None) -> list[int] | None:
+    """Order of the axes of `x` that puts `axis` last; None if it is there already.
+
+    Raises InvalidArgumentError for an axis that `x` lacks, and for any but the last if its rank is not known.
+    """
+    rank = x.shape.ndims
+    if axis in (None, -1):
+        return None
+    if rank is None:
+        raise InvalidArgumentError(
+            f"{op}: axis {axis} of {x.name}, whose rank is not known: expected -1, the last; "
+            "give it a shape by set_shape"
+        )
+    number = checked_axis(op, axis, rank)
+    return None if number == rank - 1 else [*range(number), *range(number + 1, rank), number]
 
 
 def _softmax_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:

@@ -203,6 +203,19 @@ def test_matrices_of_ones():
     assert value(tb.linspace(2.0, 10.0, 1)).tolist() == [2]
 
 
+@pytest.mark.parametrize("axis", [0, 1, -2])
+def test_softmax_along_another_axis(axis):
+    x = tb.placeholder(tb.float32, X.shape)
+    powers = np.exp(X.astype(np.float64))
+    expected = powers / powers.sum(axis, keepdims=True)
+    labels = (LABELS / LABELS.sum(axis, keepdims=True)).astype(np.float32)
+    loss = tb.nn.softmax_cross_entropy_with_logits_v2(labels, x, axis)
+    got = run_graph([tb.nn.softmax(x, axis), tb.nn.log_softmax(x, dim=axis), loss], {x: X})
+    values = [expected, np.log(expected), -(labels * np.log(expected)).sum(axis)]
+    for found, wanted in zip(got, values, strict=True):
+        np.testing.assert_allclose(found, wanted, 1e-5, 1e-6)
+
+
 def test_refusals():
     with pytest.raises(InvalidArgumentError, match="norm: expected ord to be 'euclidean' or a positive"):
         tb.norm(X, "fro")

@@ -577,6 +577,25 @@ def test_big_endian_arrays(repl):
     assert [value[0] for value in repl.train(tb.reduce_sum, lambda: iter([given, given]))] == [6, 6]
 
 
+@pytest.mark.parametrize("replication", [tb.PER_REPLICA, tb.PER_WORKER])
+def test_dtypes_that_tensors_lack_are_widened(repl, replication):
+    """As in data sets: integers become int64 and float16 becomes float32, in later batches too."""
+
+    def batches():
+        for labels in (np.int8, np.uint16, np.int64):
+            yield np.array([[1.5], [2.5]], np.float16), np.array([3, 100], labels)
+
+    def step(x, labels):
+        assert (x.dtype, labels.dtype) == (tb.float32, tb.int64)
+        return tb.reduce_sum(x), tb.reduce_sum(labels)
+
+    seen = [*repl.train(step, batches, input_replication=replication)]
+    expected = [4.0, 103] if replication == tb.PER_REPLICA else [1.5, 3]
+    assert [[total[0] for total in totals] for totals in seen] == [expected] * 3
+    with pytest.raises(InvalidArgumentError, match="uint64 cannot become int64 without loss"):
+        next(repl.train(lambda x: x, lambda: iter([np.array([2**63], np.uint64)])))
+
+
 def test_shuffles_of_several_replicas_differ_without_a_seed(repl):
     def order(replica_id):
         return tb.data.Dataset.from_tensor_slices(np.arange(64)).shuffle(64).batch(64)
