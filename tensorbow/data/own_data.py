@@ -152,8 +152,8 @@ def _roles(arrays: Mapping[str, Array], name: str, target: str | None) -> ArrayD
     others = {key: array for key, array in arrays.items() if key not in labels}
     if len(labels) > 1 or not others or (not labels and len(others) > 1):
         raise InvalidArgumentError(
-            f"{name}: expected inputs, by the name {', '.join(_INPUTS)} or several arrays, and labels, by the "
-            f"name {', '.join(_LABELS)}; got {', '.join(arrays)}; choose the labels by --target NAME (inputs "
+            f"{name}: expected inputs, by the name {', '.join(_INPUTS)} or several arrays, and labels, by "
+            f"the name {', '.join(_LABELS)}; got {', '.join(arrays)}; choose the labels by --target NAME (inputs "
             "without labels: one array, or a function that returns them)"
         )
     only = next(iter(others))
