@@ -76,7 +76,7 @@ def as_dtype(value: Any) -> DType:
         return _OF_NUMPY[value]
     if value is int:  # Python's int is int32 here, as in TensorFlow
         return int32
-    if value is float:
+    if value is float or (isinstance(value, str) and value == "float"):  # NumPy takes the name as float64
         return float32
     try:
         name = "None" if value is None else np.dtype(value).name

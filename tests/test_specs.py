@@ -21,7 +21,15 @@ def test_dtypes_compare_with_numpys():
 
 @pytest.mark.parametrize(
     ("value", "dtype"),
-    [(int, tb.int32), (float, tb.float32), (bool, tb.bool), (np.uint8, tb.uint8), ("int64", tb.int64)],
+    [
+        (int, tb.int32),
+        (float, tb.float32),
+        ("float", tb.float32),
+        ("double", tb.float64),
+        (bool, tb.bool),
+        (np.uint8, tb.uint8),
+        ("int64", tb.int64),
+    ],
 )
 def test_as_dtype(value, dtype):
     assert tb.as_dtype(value) is dtype

@@ -63,8 +63,9 @@ def _draw_options(members: Sequence[Member], swept: Sequence[str], file: Path, t
 
 
 def _draw_option(axes: Any, members: Sequence[Member], name: str, measure: str) -> None:
-    values = sorted({member.choices[name] for member in members}, key=lambda v: (str(type(v)), v))
-    numeric = all(type(value) in (int, float) for value in values)
+    different = {member.choices[name] for member in members}
+    numeric = all(type(value) in (int, float) for value in different)
+    values = sorted(different, key=None if numeric else lambda v: (str(type(v)), v))
     places = {value: value if numeric else index for index, value in enumerate(values)}
     for status, color, label in (
         (STOPPED, GREY, "stopped early"),

@@ -129,7 +129,7 @@ class TrainingProgress:
             return
         text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
         try:
-            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+            self._console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
         except OSError as error:
             self._fail(error)
         except SystemExit:  # rich raises it for a broken pipe

@@ -17,14 +17,14 @@ def work(progress: TrainingProgress) -> None:
     for round in range(20):
         progress.tasks([0.25, float("nan")], {"accuracy": [0.5, 0.0]}, 16)
         progress.rounds(round + 1)
-    progress.line("epoch 1 [bold]as it is[/bold] \x1b[31m\n")
+    progress.line("model.py:two: epoch 1 [bold]as it is[/bold] \x1b[31m\n")
     progress.stop()
 
 
 def test_plain_lines_elsewhere_than_in_a_terminal() -> None:
     out = io.StringIO()
     work(TrainingProgress(Console(file=out)))
-    assert out.getvalue() == "epoch 1 [bold]as it is[/bold] \\x1b[31m\\n\n"
+    assert out.getvalue() == "model.py:two: epoch 1 [bold]as it is[/bold] \\x1b[31m\\n\n"
 
 
 def test_a_long_line_is_not_broken() -> None:
@@ -47,7 +47,7 @@ def test_a_live_bar_in_a_terminal() -> None:
 def test_a_dumb_terminal_gets_plain_lines() -> None:
     out = io.StringIO()
     work(TrainingProgress(Console(file=out, force_terminal=True, width=200, _environ={"TERM": "dumb"})))
-    assert out.getvalue() == "epoch 1 [bold]as it is[/bold] \\x1b[31m\\n\n"
+    assert out.getvalue() == "model.py:two: epoch 1 [bold]as it is[/bold] \\x1b[31m\\n\n"
 
 
 def test_long_epochs_are_told_by_lines_where_there_is_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:

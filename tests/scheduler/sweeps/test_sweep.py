@@ -229,3 +229,15 @@ def test_labels_of_a_sweeps_pictures_do_not_overlap(sweep, tmp_path, monkeypatch
         assert running.run()
         assert [file.name for file in running.draw()] == ["options.png", "curves.png"]
     assert [fault for drawn in figures for fault in faults(drawn)] == []
+
+
+def test_whole_and_other_numbers_are_drawn_in_their_order(sweep, monkeypatch):
+    figures = []
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    monkeypatch.setattr(figure, "savefig", lambda own, *_, **__: figures.append(own))
+    with sweep(grid={"momentum": [0, 0.5, 0.9, 0.25]}, base={"epochs": 1}) as running:
+        assert running.run()
+        running.draw()
+    _, options = figures
+    (median,) = [line for line in options.axes[0].lines if line.get_label() == "median"]
+    assert [*median.get_xdata()] == [0, 0.25, 0.5, 0.9]
