@@ -153,8 +153,8 @@ def _roles(arrays: Mapping[str, Array], name: str, target: str | None) -> ArrayD
     if len(labels) > 1 or not others or (not labels and len(others) > 1):
         raise InvalidArgumentError(
             f"{name}: expected inputs, by the name {', '.join(_INPUTS)} or several arrays, and labels, by "
-            f"the name {', '.join(_LABELS)}; got {', '.join(arrays)}; choose the labels by --target NAME (inputs "
-            "without labels: one array, or a function that returns them)"
+            f"the name {', '.join(_LABELS)}; got {', '.join(arrays)}; choose the labels by --target NAME "
+            "(inputs without labels: one array, or a function that returns them)"
         )
     only = next(iter(others))
     inputs: Any = others[only] if len(others) == 1 and only.lower() in _INPUTS else others
