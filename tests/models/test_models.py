@@ -81,7 +81,8 @@ def test_training_learns_a_batch_by_heart(name):
     tb.set_random_seed(3)
     images, labels = inputs()
     outputs = get_model(name)(images, labels, training=True, classes=10)
-    update = tb.train.MomentumOptimizer(0.01, 0.9).minimize(outputs.loss)
+    with tb.control_dependencies(tb.get_collection(tb.GraphKeys.UPDATE_OPS)):
+        update = tb.train.MomentumOptimizer(0.01, 0.9).minimize(outputs.loss)
     random = np.random.default_rng(0)
     feeds = {images: random.random((8, 28, 28, 1)), labels: random.integers(0, 10, 8)}
     with tb.Session() as session:
