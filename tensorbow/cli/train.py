@@ -31,8 +31,7 @@ from tensorbow.cli.signals import StopSignals
 from tensorbow.cli.tune_picture import ThroughputPicture
 from tensorbow.errors import AbortedError, FailedPreconditionError
 from tensorbow.models.summary import count
-from tensorbow.training import TrainingProgress
-from tensorbow.training.metrics_log import finite_or_none
+from tensorbow.training import TrainingProgress, finite_values
 
 FIXED = ", ".join(name.replace("_", " ") for name, option in RUN_OPTIONS.items() if option.fixed)
 
@@ -122,8 +121,7 @@ class EvaluationLines(Callback):
     def on_epoch(self, run: TrainingRun, record: Record) -> None:
         """Prints the line."""
         try:
-            figures = {name: finite_or_none(value) for name, value in record.items()}
-            print(json.dumps({"event": "evaluation", **figures}), flush=True)
+            print(json.dumps({"event": "evaluation", **finite_values(record)}), flush=True)
         except OSError as error:
             self._progress.failure = error
 
