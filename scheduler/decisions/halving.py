@@ -1,4 +1,4 @@
-"""Asynchronous successive halving by stopping: the worst end early (Li et al., MLSys 2020, section 3)."""
+"""Asynchronous successive halving: the worst members are stopped early (Li et al., MLSys 2020, section 3)."""
 
 from __future__ import annotations
 

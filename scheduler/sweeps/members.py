@@ -69,7 +69,7 @@ class Member:
         return {**told, "figures": finite_values(self.figures)}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Takes what a checkpoint keeps."""
+        """Takes the state of a checkpoint."""
         self.status, self.epochs, self.rounds = state["status"], state["epochs"], state["rounds"]
         figures = state["figures"].items()
         self.figures = {name: math.nan if value is None else value for name, value in figures}
@@ -103,7 +103,7 @@ def bound_options(config: TrainingConfig) -> tuple[str, ...]:
 
 
 def grouped(members: Sequence[Member]) -> list[list[Member]]:
-    """Members by compiled step: those share one that differ in what is bound to it, or outside of it."""
+    """Members by compiled step: one serves all that differ only in step scalars or options outside of it."""
     groups: dict[str, list[Member]] = {}
     for member in members:
         options, bound = member.config.to_dict(), bound_options(member.config)

@@ -133,7 +133,7 @@ class MemberPool:
 
     @property
     def members(self) -> list[Member]:
-        """The members that are there."""
+        """The members in the places."""
         return [place.member for place in self.places if place is not None]
 
     @property
@@ -234,7 +234,7 @@ class MemberPool:
         self._timed = True
 
     def end_epoch(self) -> list[EpochResult]:
-        """Counts a whole epoch as done, and clears its sums; what they are for each member."""
+        """Ends an epoch: returns the means of each member, by number, and clears the sums."""
         self.offset, results = 0, []
         for place in self.places:
             if place is None:

@@ -1,4 +1,4 @@
-"""Callbacks: a user's own code in a training run, and early stopping and the best metric, made of it."""
+"""Callbacks of a training run: their base class, early stopping, the best metric, and what calls them."""
 
 from __future__ import annotations
 

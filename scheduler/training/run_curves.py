@@ -150,7 +150,7 @@ def draw_runs(runs: Sequence[RunRecord], labels: Sequence[str], measure: str, fi
 
 
 def describe(run: RunRecord) -> str:
-    """One line on what was trained, how."""
+    """One line about a run: model, data, synchronisation, replicas, devices and batch size."""
     options = run.options
     replicas = options.get("replicas_per_device")
     devices = options.get("devices") or []

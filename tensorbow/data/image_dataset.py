@@ -23,7 +23,6 @@ from tensorbow.kinds import (
     Text,
     check_fields,
     checked,
-    instance,
     refuse,
 )
 from tensorbow.specs import Array, TensorSpec, float32, int64
@@ -269,6 +268,3 @@ class ImageDataset:
                 f"got {indices.min()}..{indices.max()}"
             )
         return indices.astype(np.intp, copy=False)
-
-
-AsImageDataset: TypeAlias = Annotated[ImageDataset, instance(ImageDataset, expected="a tb.data.ImageDataset")]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import partial
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import Text, checked
+from tensorbow.missing_names import did_you_mean
 from tensorbow.models.character_rnn import CharacterRNN
 from tensorbow.models.imagenet_resnet import BLOCKS, ImageNetResNet
 from tensorbow.models.lenet import LeNet
@@ -56,10 +56,9 @@ def factory_of(name: str) -> Callable[..., Model]:
         return MODELS[name]
     match = _RESNET.fullmatch(name)
     if match is None:
-        near = get_close_matches(name.lower(), MODELS, 1)
         raise InvalidArgumentError(
             f"model: expected one of {MODEL_NAMES}, or your own as my_model.py:MyModel, got {name!r:.80}"
-            + (f"; did you mean {near[0]}?" if near else "")
+            f"{did_you_mean(name.lower(), MODELS)}"
         )
     layers = int(match.group(1))
     blocks = min(max((layers + 1) // 6, 1), MOST_BLOCKS)

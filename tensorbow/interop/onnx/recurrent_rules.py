@@ -17,7 +17,6 @@ from tensorbow.ops.nn import bias_add
 from tensorbow.ops.shaping import split, unstack
 from tensorbow.ops.slicing import strided_slice
 
-GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"Sigmoid": sigmoid, "Tanh": tanh, "Relu": relu}
 State: TypeAlias = "list[Tensor | None]"  # None: zeros

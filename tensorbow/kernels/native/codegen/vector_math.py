@@ -19,7 +19,7 @@ from llvmlite import ir
 from tensorbow.errors import InternalError
 from tensorbow.kernels.native.codegen.emitter import Emitter, constant, lanes_of
 
-FLOAT, DOUBLE, WORD = ir.FloatType(), ir.DoubleType(), ir.IntType(32)
+FLOAT, WORD = ir.FloatType(), ir.IntType(32)
 LIBRARY = ("sin", "cos", "exp", "expm1", "log", "log1p", "tanh", "erf", "pow", "fmod")  # all that are called
 
 MANTISSA = 23  # bits of a float32's fraction
