@@ -137,7 +137,7 @@ class TrainingConfig:
     )
     target: str | None = option(
         None,
-        "Column of a table that is to be predicted.",
+        "Column of a table, or array of a .npz file, that is to be predicted.",
         COLUMN,
         shown="target, label, class or y, whichever there is",
         metavar="COLUMN",

@@ -47,8 +47,9 @@ def name_of_data(data: str) -> str:
 def load_own(data: str, *, target: str | None = None, image_size: tuple[int, int] | None = None) -> Any:
     """Data as `splits_of` takes it: of a .npz, .csv or .parquet file, a folder of pictures, or a function.
 
-    target: the column of a table to predict. image_size: (height, width) of a folder's pictures. Raises
-    NotFoundError, InvalidArgumentError with the line for a user's function, DataLossError for damaged files.
+    target: the column of a table, or the array of an archive, to predict. image_size: (height, width) of a
+    folder's pictures. Raises NotFoundError, InvalidArgumentError with the line for a user's function,
+    DataLossError for damaged files.
     """
     if is_object_name(data):
         return _made_by_user(data)
@@ -62,7 +63,7 @@ def load_own(data: str, *, target: str | None = None, image_size: tuple[int, int
         return _from_folder(path, image_size)
     suffix = path.suffix.lower()
     if suffix == ".npz":
-        return _from_archive(path)
+        return _from_archive(path, target)
     if suffix in TABLES:
         columns = read_table(path)
         return table_dataset(columns, target, shown(path))
@@ -118,30 +119,42 @@ def _made_by_user(data: str) -> Any:
     return made
 
 
-def _from_archive(path: Path) -> Any:
+def _from_archive(path: Path, target: str | None) -> Any:
     """Splits of the arrays in a .npz file, which their names assign."""
     arrays = read_numpy_archive(path)
     parts: dict[str, dict[str, Array]] = {}
     for name, array in arrays.items():
-        words = re.split(r"[_./-]", name.lower())
-        part = next((_PARTS[word] for word in words if word in _PARTS), "train")
-        kept = [word for word in re.split(r"[_./-]", name) if word.lower() not in _PARTS]
-        parts.setdefault(part, {})["_".join(kept)] = array
+        part, role = _part_and_role(name)
+        parts.setdefault(part, {})[role] = array
     if "train" not in parts:
         raise InvalidArgumentError(
             f"{shown(path)}: expected arrays as x and y, or x_train, y_train, x_test, y_test; it has "
             f"{', '.join(arrays) or 'none'}"
         )
-    return {part: _roles(found, f"{shown(path)}/{part}") for part, found in parts.items()}
+    wanted = None if target is None else _part_and_role(target)[1] or target
+    return {part: _roles(found, f"{shown(path)}/{part}", wanted) for part, found in parts.items()}
 
 
-def _roles(arrays: Mapping[str, Array], name: str) -> ArrayDataset:
-    """Inputs and labels among the arrays of one split."""
-    labels = [key for key in arrays if key.lower() in _LABELS]
-    others = {key: array for key, array in arrays.items() if key not in labels}
-    if len(labels) > 1 or not others:
+def _part_and_role(name: str) -> tuple[str, str]:
+    """Split and role of an array: of x_train `train` and `x`."""
+    words = re.split(r"[_./-]", name)
+    part = next((_PARTS[word.lower()] for word in words if word.lower() in _PARTS), "train")
+    return part, "_".join(word for word in words if word.lower() not in _PARTS)
+
+
+def _roles(arrays: Mapping[str, Array], name: str, target: str | None) -> ArrayDataset:
+    """Inputs and labels among the arrays of one split. target: name of the labels, if it was given."""
+    if target is not None and target not in arrays:
         raise InvalidArgumentError(
-            f"{name}: expected inputs, as x, and at most one array of labels, as y; got {', '.join(arrays)}"
+            f"target: expected an array of {name}, one of {', '.join(arrays)}; got {target!r:.60}"
+        )
+    labels = [key for key in arrays if key.lower() in _LABELS] if target is None else [target]
+    others = {key: array for key, array in arrays.items() if key not in labels}
+    if len(labels) > 1 or not others or (not labels and len(others) > 1):
+        raise InvalidArgumentError(
+            f"{name}: expected inputs, by the name {', '.join(_INPUTS)} or several arrays, and labels, by "
+            f"the name {', '.join(_LABELS)}; got {', '.join(arrays)}; choose the labels by --target NAME "
+            "(inputs without labels: one array, or a function that returns them)"
         )
     only = next(iter(others))
     inputs: Any = others[only] if len(others) == 1 and only.lower() in _INPUTS else others

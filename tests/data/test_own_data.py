@@ -37,8 +37,21 @@ def test_an_archive_with_splits_and_named_inputs(tmp_path: Path) -> None:
     assert {*found.train.specs[0]} == {"age", "size"}
     assert (len(found.train), len(found.test), found.train.classes) == (16, 4, None)
     np.savez(tmp_path / "c.npz", y=Y)
-    with pytest.raises(InvalidArgumentError, match="expected inputs, as x"):
+    with pytest.raises(InvalidArgumentError, match=r"expected inputs, by the name x, .*; got y; choose"):
         splits(tmp_path / "c.npz")
+
+
+def test_an_archive_with_names_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, pixels=X, digit=Y, test_pixels=X[:5], test_digit=Y[:5])
+    with pytest.raises(InvalidArgumentError, match=r"name y, labels.*; got pixels, digit; .* --target NAME"):
+        splits(path)
+    with pytest.raises(InvalidArgumentError, match=r"expected an array .*one of pixels, digit; got 'digits'"):
+        splits(path, target="digits")
+    for target in ("digit", "test_digit"):
+        found = splits(path, target=target)
+        assert (found.train.classes, len(found.test)) == (3, 5)
+        assert found.train.specs[0] == tb.TensorSpec([None, 3], tb.float32)
 
 
 def test_pictures_of_bytes_are_normalised_as_those_of_data_sets(tmp_path: Path) -> None:

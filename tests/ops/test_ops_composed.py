@@ -211,9 +211,8 @@ def test_softmax_along_another_axis(axis):
     labels = (LABELS / LABELS.sum(axis, keepdims=True)).astype(np.float32)
     loss = tb.nn.softmax_cross_entropy_with_logits_v2(labels, x, axis)
     got = run_graph([tb.nn.softmax(x, axis), tb.nn.log_softmax(x, dim=axis), loss], {x: X})
-    for found, wanted in zip(
-        got, [expected, np.log(expected), -(labels * np.log(expected)).sum(axis)], strict=True
-    ):
+    values = [expected, np.log(expected), -(labels * np.log(expected)).sum(axis)]
+    for found, wanted in zip(got, values, strict=True):
         np.testing.assert_allclose(found, wanted, 1e-5, 1e-6)
 
 
