@@ -145,6 +145,7 @@ class CallbackCaller:
         self.failure: AbortedError | None = None
         names: dict[str, Callback] = {}
         for callback in callbacks:
+            _require_known_methods(type(callback))
             name, number = type(callback).__name__, 2
             while name in names:
                 name, number = f"{type(callback).__name__} {number}", number + 1
@@ -255,6 +256,17 @@ class CallbackCaller:
                 except Exception as error:
                     raise _failure(name, "load_state", error) from error
         return [name for name in states if name not in self._named]
+
+
+def _require_known_methods(cls: type[Callback]) -> None:
+    """Raises InvalidArgumentError for a method on_..., as on_ronud, that would never be called."""
+    known = [name for name in dir(Callback) if name.startswith("on_")]
+    for name in dir(cls):
+        if name.startswith("on_") and name not in known and callable(getattr(cls, name)):
+            raise InvalidArgumentError(
+                f"callback {cls.__name__}: expected methods {', '.join(known)}, got {name}, never called"
+                f"{did_you_mean(name, known)}"
+            )
 
 
 def _failure(name: str, method: str, error: Exception, where: str = "") -> AbortedError:

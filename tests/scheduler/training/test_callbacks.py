@@ -319,6 +319,15 @@ def test_a_metric_whose_direction_is_given(tmp_path: Path, options: Options, met
         EarlyStopping("test_loss", 2, mode="least")
 
 
+def test_a_method_that_is_misspelt(options: Options) -> None:
+    class Misspelt(Callback):
+        def on_ronud(self, run: TrainingRun, report: RoundReport) -> None: ...
+
+    words = r"^callback Misspelt: expected methods on_begin, .*, got on_ronud, never called; did you mean on_round\?"
+    with pytest.raises(InvalidArgumentError, match=words):
+        Trainer(options(), callbacks=[Misspelt()])
+
+
 def test_an_unknown_metric_and_an_odd_state(tmp_path: Path, options: Options) -> None:
     known = "expected one of loss, accuracy, test_loss, test_accuracy, got 'test_acuracy'; did you mean"
     with pytest.raises(InvalidArgumentError, match="got 'val_loss'; did you mean test_loss"):
