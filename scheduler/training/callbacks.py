@@ -14,6 +14,7 @@ from scheduler.batches.positions import RoundPositions
 from scheduler.engine.results import RoundResults
 from scheduler.training.classification_metrics import ClassificationReport
 from scheduler.training.config import TrainingConfig
+from scheduler.training.option_kinds import MODES, metric_and_mode
 from scheduler.training.tally import TrainingResult
 from tensorbow.errors import (
     AbortedError,
@@ -21,7 +22,7 @@ from tensorbow.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
 )
-from tensorbow.kinds import NonNegative, Positive, Text, checked, instance, sequence
+from tensorbow.kinds import NonNegative, Positive, Text, checked, instance, one_of, sequence
 from tensorbow.missing_names import did_you_mean
 from tensorbow.optimizers import Schedule
 from tensorbow.specs import Array
@@ -29,6 +30,7 @@ from tensorbow.specs import Array
 if TYPE_CHECKING:
     from scheduler.engine.learning_engine import LearningEngine
 
+Mode: TypeAlias = Annotated[str, one_of(*MODES)]
 Record: TypeAlias = Mapping[str, Any]
 # Last words of metrics that are better if lower.
 _LOWER = {"loss", "losses", "error", "errors", "mse", "mae", "rmse", "mape", "perplexity", "nll", "cost"}
@@ -148,6 +150,7 @@ class CallbackCaller:
         self.failure: AbortedError | None = None
         names: dict[str, Callback] = {}
         for callback in callbacks:
+            _require_known_methods(type(callback))
             name, number = type(callback).__name__, 2
             while name in names:
                 name, number = f"{type(callback).__name__} {number}", number + 1
@@ -260,6 +263,17 @@ class CallbackCaller:
         return [name for name in states if name not in self._named]
 
 
+def _require_known_methods(cls: type[Callback]) -> None:
+    """Raises InvalidArgumentError for a method on_..., as on_ronud, that would never be called."""
+    known = [name for name in dir(Callback) if name.startswith("on_")]
+    for name in dir(cls):
+        if name.startswith("on_") and name not in known and callable(getattr(cls, name)):
+            raise InvalidArgumentError(
+                f"callback {cls.__name__}: expected methods {', '.join(known)}, got {name}, never called"
+                f"{did_you_mean(name, known)}"
+            )
+
+
 def _failure(name: str, method: str, error: Exception, where: str = "") -> AbortedError:
     reason = f"{type(error).__name__}: {error}".rstrip(": ")
     failure = AbortedError(f"callback {name}.{method} failed{where}: {reason}")
@@ -291,7 +305,19 @@ class _Watched:
     metric: str
     option: str
     min_delta: float = 0.0
+    mode: str | None = None
     best: float | None = None
+
+    @property
+    def is_lower_better(self) -> bool:
+        """True for mode `min`, and without a mode as `lower_is_better` says."""
+        return lower_is_better(self.metric) if self.mode is None else self.mode == "min"
+
+    @property
+    def key(self) -> str:
+        """Key of its state: the metric, with the direction where that is not the usual one."""
+        turned = self.is_lower_better != lower_is_better(self.metric)
+        return f"{self.metric}:{self.mode}" if turned else self.metric
 
     def improves(self, record: Record) -> bool:
         """Takes a record; returns whether its value is the best so far. NaN never is, nor is None.
@@ -304,7 +330,7 @@ class _Watched:
         if value is None or not math.isfinite(value):
             return False
         gain = math.inf if self.best is None else value - self.best
-        if (-gain if lower_is_better(self.metric) and self.best is not None else gain) > self.min_delta:
+        if (-gain if self.is_lower_better and self.best is not None else gain) > self.min_delta:
             self.best = float(value)
             return True
         return False
@@ -314,12 +340,13 @@ class EarlyStopping(Callback):
     """Stops training after `patience` evaluations in a row in which a metric did not get better."""
 
     @checked
-    def __init__(self, metric: Text, patience: Positive, min_delta: NonNegative = 0.0):
-        """metric: a number of the records; lower is better for losses and errors, else higher.
-
-        min_delta: an improvement is by more than this.
+    def __init__(
+        self, metric: Text, patience: Positive, min_delta: NonNegative = 0.0, mode: Mode | None = None
+    ):
+        """metric: a number of the records. mode: `min` if lower is better, `max` if higher; by default lower
+        for losses and errors, else higher. min_delta: an improvement is by more than this.
         """
-        self._watched = _Watched(metric, "early_stopping", min_delta)
+        self._watched = _Watched(metric, "early_stopping", min_delta, mode)
         self.patience, self.waited = patience, 0
 
     def on_begin(self, run: TrainingRun) -> None:
@@ -340,11 +367,11 @@ class EarlyStopping(Callback):
 
     def state(self) -> Mapping[str, Any]:
         """The best value, and the evaluations since."""
-        return {"metric": self._watched.metric, "best": self._watched.best, "waited": self.waited}
+        return {"metric": self._watched.key, "best": self._watched.best, "waited": self.waited}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Goes on with a state of the same metric; with another one begins anew."""
-        if state["metric"] == self._watched.metric:
+        if state["metric"] == self._watched.key:
             self._watched.best, self.waited = state["best"], state["waited"]
 
 
@@ -352,8 +379,9 @@ class BestMetric(Callback):
     """Finds the evaluation with the best value of a metric. is_best: whether it was the last one."""
 
     def __init__(self, metric: str):
-        """metric: as for EarlyStopping."""
-        self._watched = _Watched(metric, "best_metric")
+        """metric: as for EarlyStopping, with its mode as `score:min`."""
+        name, mode = metric_and_mode(metric)
+        self._watched = _Watched(name, "best_metric", mode=mode)
         self.is_best = False
 
     def on_epoch(self, run: TrainingRun, record: Record) -> None:
@@ -362,9 +390,9 @@ class BestMetric(Callback):
 
     def state(self) -> Mapping[str, Any]:
         """The best value."""
-        return {"metric": self._watched.metric, "best": self._watched.best}
+        return {"metric": self._watched.key, "best": self._watched.best}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Goes on with the best value of the same metric."""
-        if state["metric"] == self._watched.metric:
+        if state["metric"] == self._watched.key:
             self._watched.best = state["best"]

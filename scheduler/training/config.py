@@ -370,11 +370,12 @@ class TrainingConfig:
         shown="none",
         metavar="NAME[,...]",
     )
-    early_stopping: tuple[str, int, float] | None = option(
+    early_stopping: tuple[Any, ...] | None = option(
         None,
         "METRIC:PATIENCE, as test_loss:3: stop after so many evaluations in a row without a better METRIC, "
         "one of the numbers of metrics.jsonl. Lower is better for losses and errors, else higher; "
-        "METRIC:PATIENCE:MIN_DELTA asks for an improvement by more than MIN_DELTA.",
+        "METRIC:PATIENCE:MIN_DELTA asks for an improvement by more than MIN_DELTA; :min or :max at the end "
+        "gives the direction.",
         EARLY_STOPPING,
         shown="never",
         metavar="METRIC:PATIENCE",
@@ -382,7 +383,8 @@ class TrainingConfig:
     best_metric: str | None = option(
         None,
         "Number of metrics.jsonl, as test_loss, by which the best checkpoint is chosen; the central model of "
-        "that time is model-best.safetensors.",
+        "that time is model-best.safetensors. Lower is better for losses and errors, else higher; METRIC:min "
+        "or METRIC:max gives the direction.",
         METRIC,
         shown="test accuracy",
         metavar="METRIC",

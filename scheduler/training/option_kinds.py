@@ -93,26 +93,53 @@ def _read_drops(value: Any) -> tuple[tuple[int, float], ...]:
     return drops
 
 
-def _read_early_stopping(value: Any) -> tuple[str, int, float]:
+def _read_early_stopping(value: Any) -> tuple[Any, ...]:
+    """Arguments of `EarlyStopping`; its mode only if it is given."""
+    mode: list[str] = []
     if isinstance(value, str):
-        metric, patience, *delta = value.split(":")
+        text, mode = _metric_parts(value)
+        metric, patience, *delta = text.split(":")
         value = [metric, int(patience), *map(float, delta)]
-    metric, patience, *delta = value
-    if len(delta) > 1:
+    metric, patience, *rest = value
+    delta, mode = rest[:1], mode + rest[1:]
+    if len(mode) > 1 or not set(mode) <= {*MODES}:
         raise RefusedError
-    return METRIC.read(metric), EPOCHS.read(patience), _DELTA.read(delta[0] if delta else 0.0)
+    return _read_name(metric), EPOCHS.read(patience), _DELTA.read(delta[0] if delta else 0.0), *mode
 
 
-def _read_metric(value: Any) -> str:
+def _read_name(value: Any) -> str:
     name: str = TEXT.read(value)
     if not name.isidentifier() or len(name) > 100:
         raise RefusedError
     return name
 
 
+def _read_metric(value: Any) -> str:
+    name, mode = _metric_parts(TEXT.read(value))
+    return ":".join([_read_name(name), *mode])
+
+
+def _metric_parts(text: str) -> tuple[str, list[str]]:
+    metric, _, mode = text.rpartition(":")
+    return (metric, [mode]) if mode in MODES else (text, [])
+
+
+def metric_and_mode(text: str) -> tuple[str, str | None]:
+    """Name and mode of a `best_metric`: of `test_score:min` these two parts; None if it names no mode."""
+    name, mode = _metric_parts(text)
+    return name, mode[0] if mode else None
+
+
 _DELTA = number(0)
-METRIC = Kind("the name of a number of metrics.jsonl, as test_loss", _read_metric)
-EARLY_STOPPING = Kind("METRIC:PATIENCE, as test_loss:3, or METRIC:PATIENCE:MIN_DELTA", _read_early_stopping)
+MODES = ("min", "max")  # which values of a metric are better
+METRIC = Kind(
+    "the name of a number of metrics.jsonl, as test_loss, with :min or :max if its direction is to be given",
+    _read_metric,
+)
+EARLY_STOPPING = Kind(
+    "METRIC:PATIENCE, as test_loss:3, METRIC:PATIENCE:MIN_DELTA, or one of them with :min or :max",
+    _read_early_stopping,
+)
 
 
 def _read_model(value: Any) -> Any:

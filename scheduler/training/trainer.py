@@ -39,7 +39,7 @@ from scheduler.training.notices import (
     with_last_checkpoint,
     with_way_on,
 )
-from scheduler.training.option_kinds import MODEL
+from scheduler.training.option_kinds import MODEL, metric_and_mode
 from scheduler.training.outcome import (
     has_exploded,
     metrics_record,
@@ -192,7 +192,8 @@ class Trainer:
         known = ["loss", *self.engine.program.metrics, *(f"{self.run.split}_{name}" for name in evaluated)]
         known += [f"ema_{name}" for name in evaluated] if config.ema is not None else []
         stopping = None if config.early_stopping is None else config.early_stopping[0]
-        for option, metric in (("early_stopping", stopping), ("best_metric", config.best_metric)):
+        best = None if config.best_metric is None else metric_and_mode(config.best_metric)[0]
+        for option, metric in (("early_stopping", stopping), ("best_metric", best)):
             if metric is not None:
                 require_figure(option, metric, known)
 

@@ -308,7 +308,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "EarlyStopping": Call(
         lambda: {"metric": "test_loss", "patience": 3},
-        {"metric": "text", "patience": "count", "min_delta": "positive"},
+        {"metric": "text", "patience": "count", "min_delta": "positive", "mode": "choice"},
     ),
     "TensorBoard": Call(lambda: {"folder": folder()}, {"folder": "text or none", "every": "count"}),
     "fit": Call(

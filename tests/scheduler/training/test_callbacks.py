@@ -304,6 +304,30 @@ def test_which_metrics_are_better_if_lower() -> None:
     assert not any(map(lower_is_better, ("accuracy", "test_auc", "test_f1", "test_r2", "loss_scale")))
 
 
+def test_a_metric_whose_direction_is_given(tmp_path: Path, options: Options, metrics: Metrics) -> None:
+    """Upside down: a falling loss ends the run, and the first model is the best."""
+    chosen = options(output=tmp_path, epochs=6, early_stopping="test_loss:2:max", best_metric="test_loss:max")
+    assert TrainingConfig.from_dict(chosen.to_dict()) == chosen
+    result = train(chosen)
+    first, *others = metrics(tmp_path)
+    assert result.stop_reason == (
+        f"early stopping: test_loss was not better than {first['test_loss']:.6g} in 2 evaluations"
+    )
+    assert len(others) == 2
+    assert load_arrays(tmp_path / "model-best.safetensors")[1]["round"] == first["round"]
+    with pytest.raises(InvalidArgumentError, match="expected mode to be 'min' or 'max'"):
+        EarlyStopping("test_loss", 2, mode="least")
+
+
+def test_a_method_that_is_misspelt(options: Options) -> None:
+    class Misspelt(Callback):
+        def on_ronud(self, run: TrainingRun, report: RoundReport) -> None: ...
+
+    words = r"^callback Misspelt: expected methods on_begin, .*, got on_ronud, never called; did you mean on_round\?"
+    with pytest.raises(InvalidArgumentError, match=words):
+        Trainer(options(), callbacks=[Misspelt()])
+
+
 def test_an_unknown_metric_and_an_odd_state(tmp_path: Path, options: Options) -> None:
     known = "expected one of loss, accuracy, test_loss, test_accuracy, got 'test_acuracy'; did you mean"
     with pytest.raises(InvalidArgumentError, match="got 'val_loss'; did you mean test_loss"):
@@ -313,7 +337,15 @@ def test_an_unknown_metric_and_an_odd_state(tmp_path: Path, options: Options) ->
             Trainer(options(**{option: value}))
     with pytest.raises(AbortedError, match="early_stopping: expected one of round, epoch"):
         train(options(), EarlyStopping("test_acuracy", 3))
-    for wrong in ("test_loss", "test_loss:0", "test_loss:1:2:3", "1x:2", ["test_loss"], 7):
+    for wrong in (
+        "test_loss",
+        "test_loss:0",
+        "test_loss:1:2:3",
+        "test_loss:1:least",
+        "1x:2",
+        ["test_loss"],
+        7,
+    ):
         with pytest.raises(InvalidArgumentError, match=r"^early_stopping: expected METRIC:PATIENCE"):
             options(early_stopping=wrong)
 
