@@ -20,6 +20,7 @@ from tensorbow.array_likes import as_array
 from tensorbow.errors import DataLossError, InvalidArgumentError
 from tensorbow.files import read_file, write_file
 from tensorbow.graph import Operation, Tensor
+from tensorbow.interop.flattened_images import UnclearOrderError, images_of
 from tensorbow.kinds import PATH, TEXT, AsPath, Flag, Kind, RefusedError, checked, instance, sequence, whole
 from tensorbow.ops.depthwise import DepthwiseConv2dNative
 from tensorbow.ops.matmul import BatchMatMulV2, MatMul
@@ -90,13 +91,17 @@ class _Layouts:
             raise InvalidArgumentError(
                 f"flattened: there is no variable {min(unknown)!r}; give its full name"
             )
-        readers: dict[Tensor, list[Operation]] = {}
+        readers: dict[Tensor, list[tuple[Operation, Tensor]]] = {}
         for op in variables[0].graph.get_operations() if variables else ():
             for tensor in op.inputs:
                 source = tensor.op.inputs[0] if tensor.op.definition is ReadVariable else tensor
-                readers.setdefault(source, []).append(op)
+                readers.setdefault(source, []).append((op, tensor))
+        reads = {v: readers.get(v.op.outputs[0], []) for v in variables}
+        images = {v: flattened.get(v.op.name) or _images(v, reads[v]) for v in variables}
+        vectors = {_scope_and_size(v): found for v, found in images.items() if found and v.shape.ndims == 1}
         self.of = {
-            v: _layout(v, readers.get(v.op.outputs[0], []), flattened.get(v.op.name)) for v in variables
+            v: _layout(v, [op for op, _ in reads[v]], images[v] or vectors.get(_scope_and_size(v)))
+            for v in variables
         }
 
     def fit(self, variable: Variable, array: Array) -> bool:
@@ -105,6 +110,27 @@ class _Layouts:
             return bool(self.of[variable].to_here(array).shape == tuple(variable.shape.as_list()))
         except ValueError:
             return False
+
+
+def _scope_and_size(variable: Variable) -> tuple[str, str]:
+    """Equal for the vectors of one batch normalisation, of which a training step reads only some."""
+    return variable.op.name.rpartition("/")[0], str(variable.shape)
+
+
+def _images(variable: Variable, reads: Sequence[tuple[Operation, Tensor]]) -> tuple[int, int, int] | None:
+    """Images of which the variable multiplies the flattened elements. Raises InvalidArgumentError."""
+    dims = [int(d or 0) for d in variable.shape.as_list()]
+    if len(dims) == 2:
+        reads = [(op, tensor) for op, tensor in reads if _is_dense(op, variable)]
+    try:
+        return images_of(dims, reads)
+    except UnclearOrderError as error:
+        name = variable.op.name
+        raise InvalidArgumentError(
+            f"variable {name} {variable.shape}: {error}, so its order in PyTorch, which flattens images with "
+            f"their channels first, is not known; give flattened={{{name!r}: (height, width, channels)}}, or "
+            f"(1, 1, {dims[0]}) for the order of PyTorch"
+        ) from None
 
 
 def _layout(variable: Variable, readers: Sequence[Operation], images: tuple[int, int, int] | None) -> _Layout:
@@ -162,7 +188,8 @@ def load_weights(
     names: PyTorch's names by variables' names, for those that are not found. Others are found by their names,
         if these are alike (`fc1/kernel` and `fc1.weight`), else by shape and, in a state dict, order.
     flattened: (height, width, channels) of the images that the input of a dense kernel is made of, by the
-        kernel's name: PyTorch flattens images with their channels first.
+        kernel's name: PyTorch flattens images with their channels first. By default as in the graph, where
+        tensors of rank 4 are images [batch, height, width, channels] unless a transpose says otherwise.
     strict: whether entries that no variable takes are an error.
 
     Raises InvalidArgumentError that lists everything that does not fit, and the errors of `read_state`.

@@ -49,7 +49,6 @@ def in_order_of_layers(state):
 def test_a_state_dict_comes_in_and_goes_out(model, tmp_path):
     """Outputs are PyTorch's; what is written is what was read, but for counters."""
     name = model.__name__
-    flattened = {"fc1/kernel": (3, 2, 4)} if model is lenet else None
     facts = load_file(DATA / f"{name}.safetensors")
     images = facts["x"].transpose(0, 2, 3, 1)
     with tb.Graph().as_default():
@@ -58,16 +57,72 @@ def test_a_state_dict_comes_in_and_goes_out(model, tmp_path):
         with tb.Session() as session:
             file = DATA / f"{name}-state.safetensors"
             source = file if model is lenet else in_order_of_layers(load_file(file))
-            names = tb.interop.torch.load_weights(source, session, flattened=flattened)
+            names = tb.interop.torch.load_weights(source, session)
             np.testing.assert_allclose(session.run(y, {x: images}), facts["eval/output"], 1e-5, 1e-5)
-            written = tb.interop.torch.save_weights(
-                tmp_path / "state.safetensors", session, names=names, flattened=flattened
-            )
+            written = tb.interop.torch.save_weights(tmp_path / "state.safetensors", session, names=names)
     state = load_file(file)
     kept = {name for name in state if not name.endswith("num_batches_tracked")}
     assert set(names.values()) == kept
     for entry, array in load_file(written).items():
         np.testing.assert_array_equal(array, state[entry], err_msg=entry)
+
+
+def normalised(images):
+    return tb.layers.batch_normalization(tb.layers.dropout(tb.layers.flatten(images), training=True))
+
+
+def behind_sequence(images):
+    rows = tb.reshape(images, [-1, 6, 4])
+    return tb.layers.flatten(tb.layers.max_pooling1d(tb.layers.conv1d(rows, 4, 1), 1, 1))
+
+
+def channels_second(images):
+    return tb.layers.flatten(tb.nn.relu(tb.transpose(images, [0, 3, 1, 2])))
+
+
+@pytest.mark.parametrize(
+    ("features", "images", "given"),
+    [
+        (normalised, (2, 3, 4), None),
+        (behind_sequence, (1, 6, 4), None),
+        (channels_second, None, None),
+        (lambda x: tb.reshape(tb.reshape(tb.reshape(x, [-1, 6, 4]), [-1, 24]), [-1, 24]), (2, 3, 4), None),
+        (lambda x: tb.concat([tb.layers.flatten(x), tb.zeros([1, 2])], 1), None, (1, 1, 26)),
+        (lambda x: tb.layers.flatten(tb.transpose(x, [0, 2, 1, 3])), (3, 2, 4), (3, 2, 4)),
+    ],
+    ids=["normalised", "sequence", "channels second", "reshaped", "joined", "turned"],
+)
+def test_order_of_flattened_features_is_found_in_the_graph_or_refused(features, images, given):
+    """Rows of a dense kernel, and vectors of a normalisation before it, of images [2, 3, 4]."""
+    with tb.Graph().as_default(), tb.Session() as session:
+        rows = features(tb.ones([1, 2, 3, 4]))
+        size = rows.shape.as_list()[-1]
+        tb.layers.dense(rows, 5, name="fc", use_bias=False)
+        height, width, channels = images or (1, 1, size)
+        order = np.arange(size).reshape(channels, height, width).transpose(1, 2, 0).reshape(-1)
+        theirs = np.random.default_rng(0).normal(size=(5, size)).astype(np.float32)
+        state, options = {"fc.weight": theirs}, {"strict": False}
+        variables = [v for v in tb.global_variables() if v.shape.as_list()[0] == size]
+        for vector in variables[:-1]:
+            last = vector.op.name.rpartition("/")[2]
+            entry = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean"}.get(
+                last, "running_var"
+            )
+            state[f"batch_normalization.{entry}"] = np.arange(size, dtype=np.float32)
+        if given:
+            with pytest.raises(tb.errors.InvalidArgumentError, match=r"flattened=\{'fc/kernel': \(height"):
+                tb.interop.torch.load_weights(state, session, variables=variables)
+            options["flattened"] = {"fc/kernel": given}
+        names = tb.interop.torch.load_weights(state, session, variables=variables, **options)
+        *vectors, kernel = session.run([v.value() for v in variables])
+        np.testing.assert_array_equal(kernel, theirs.T[order])
+        for vector in vectors:
+            np.testing.assert_array_equal(vector, order)
+        options.pop("strict")
+        back = tb.interop.torch.state_of(session, variables=variables, names=names, **options)
+        assert len(back) == len(variables)
+        for entry, array in back.items():
+            np.testing.assert_array_equal(array, state[entry])
 
 
 def test_entries_are_found_by_name_before_order_and_by_what_reads_them():
