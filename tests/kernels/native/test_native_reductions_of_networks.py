@@ -26,7 +26,8 @@ def train(model, target=None):
     shape = MODELS[model]
     images, labels = tb.placeholder(tb.float32, [None, *shape]), tb.placeholder(tb.int64, [None])
     loss = tb.models.get_model(model)(images, labels, training=True, classes=10).loss
-    update = tb.train.MomentumOptimizer(0.002, 0.9).minimize(loss)
+    with tb.control_dependencies(tb.get_collection(tb.GraphKeys.UPDATE_OPS)):
+        update = tb.train.MomentumOptimizer(0.002, 0.9).minimize(loss)
     rng = np.random.default_rng(1)
     losses = []
     initial = {v: rng.normal(0, 0.05, v.shape.as_list()).astype(np.float32) for v in tb.trainable_variables()}
