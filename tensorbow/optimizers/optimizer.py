@@ -41,6 +41,7 @@ from tensorbow.ops.control import find_step_scalar, group, step_scalar
 from tensorbow.ops.elementwise import add, multiply
 from tensorbow.ops.indexed_slices import IndexedSlices
 from tensorbow.ops.selection import cast
+from tensorbow.optimizers.outer_products import warn_of_outer_products
 from tensorbow.optimizers.schedules import Constant, Schedule
 from tensorbow.specs import DType, float64
 from tensorbow.variables import AsVariable, Variable, Variables, trainable_variables
@@ -156,8 +157,10 @@ class Optimizer(ABC):
     ) -> GradientsAndVariables:
         """(gradient, variable) pairs; the gradient is None if the loss does not depend on the variable.
 
+        Warns of a loss that subtracts [batch] and [batch, 1], which gives [batch, batch].
         gate_gradients, aggregation_method, colocate_gradients_with_ops: TensorFlow's; have no effect.
         """
+        warn_of_outer_products(loss)
         with loss.graph.as_default():
             variables = trainable_variables() if var_list is None else var_list
             grads = gradients(loss, variables, grad_ys=None if grad_loss is None else [grad_loss])
