@@ -18,6 +18,7 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import TEXT, Kind, RefusedError, number, one_of
+from tensorbow.missing_names import did_you_mean
 
 T = TypeVar("T")
 
@@ -67,9 +68,12 @@ class Option:
             return kind.read(value)
         except InvalidArgumentError:  # the kind has its own, more specific message
             raise
-        except (RefusedError, TypeError, ValueError, OverflowError):
+        except (RefusedError, TypeError, ValueError, OverflowError) as error:
+            hint = did_you_mean(value, self.choices) if isinstance(value, str) else ""
+            if isinstance(error, RefusedError) and str(error):
+                hint = f"; {error}"
             raise InvalidArgumentError(
-                f"{self.name}: expected {kind.expected}, got {shortened(value)}"
+                f"{self.name}: expected {kind.expected}, got {shortened(value)}{hint}"
             ) from None
 
 
@@ -142,4 +146,17 @@ _FLOAT32 = np.finfo(np.float32)
 POSITIVE = Kind(
     "a positive number, from 1.2e-38 to 3.4e+38", number(float(_FLOAT32.tiny), float(_FLOAT32.max)).read
 )
+
+
+def _read_rate(value: Any) -> float:
+    if isinstance(value, (list, tuple)):
+        raise RefusedError(
+            "tb.sweep trains with several, as grid={'learning_rate': [0.1, 0.2]}; in a program of your own "
+            "tb.per_replica gives each replica its own"
+        )
+    rate: float = POSITIVE.read(value)
+    return rate
+
+
+RATE = Kind(POSITIVE.expected, _read_rate)
 NOT_NEGATIVE = Kind("a number of at least 0, up to 3.4e+38", (number(0, 0) | POSITIVE).read)

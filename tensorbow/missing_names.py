@@ -108,12 +108,12 @@ INSTEAD = {
 }
 
 
-def did_you_mean(name: str, names: Iterable[str], most: int = 1, before: str = "") -> str:
+def did_you_mean(name: str, names: Iterable[str], most: int = 1, before: str = "", alike: float = 0.6) -> str:
     """`; did you mean X?` for the names most similar to a missing one, or "" if none is.
 
-    most: number of names. before: put in front of each.
+    most: number of names. before: put in front of each. alike: difflib's least ratio.
     """
-    near = get_close_matches(name, [*names], most)
+    near = get_close_matches(name, [*names], most, alike)
     return f"; did you mean {', '.join(f'{before}{each}' for each in near)}?" if near else ""
 
 

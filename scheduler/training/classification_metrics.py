@@ -15,6 +15,7 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import TEXT, Kind, RefusedError
+from tensorbow.missing_names import did_you_mean
 from tensorbow.pictures import encoded, new_picture, styled_figure
 from tensorbow.specs import Array
 
@@ -193,7 +194,8 @@ def _read_metrics(value: Any) -> tuple[str, ...]:
         number = name.removeprefix("top")
         is_top = name != number and number.isascii() and number.isdecimal() and 0 < len(number) < 7
         if not (is_top and int(number)) and name not in ("accuracy", CONFUSION, *_MEANS):
-            raise RefusedError
+            near = did_you_mean(name, ("accuracy", CONFUSION, *_MEANS), alike=0.5)  # f2 is half f1
+            raise RefusedError(near.removeprefix("; "))
     return tuple(dict.fromkeys(names))
 
 

@@ -13,6 +13,7 @@ from scheduler.options import (
     NOT_NEGATIVE,
     PATH,
     POSITIVE,
+    RATE,
     documents_options,
     option,
     options_of,
@@ -268,9 +269,7 @@ class TrainingConfig:
             "" if run.optimizer in WITH_MOMENTUM else f"{run.optimizer} has none, or as an optimizer option"
         ),
     )
-    learning_rate: float | None = option(
-        None, "Learning rate of each replica.", POSITIVE, shown=DEFAULT_RATES
-    )
+    learning_rate: float | None = option(None, "Learning rate of each replica.", RATE, shown=DEFAULT_RATES)
     schedule: str = option(
         None,
         "Course of the learning rate over all epochs: piecewise follows --learning-rate-drops; cosine, "

@@ -84,8 +84,11 @@ ensemble_option = click.option(
 def _metrics(context: click.Context, option: click.Parameter, names: str | None) -> tuple[str, ...]:
     try:
         return () if names is None else METRICS.read(names)
-    except RefusedError:
-        raise OptionValueError(f"--metrics: expected {METRICS.expected}, got {shortened(names)}") from None
+    except RefusedError as refused:
+        hint = f"; {refused}" if str(refused) else ""
+        raise OptionValueError(
+            f"--metrics: expected {METRICS.expected}, got {shortened(names)}{hint}"
+        ) from None
 
 
 def _opened(

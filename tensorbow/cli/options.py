@@ -15,7 +15,8 @@ import click
 from click.core import ParameterSource
 
 from scheduler import TrainingConfig
-from scheduler.options import Option, options_of
+from scheduler.options import Option, options_of, shortened
+from scheduler.sweeps.search_space import OF_RUNS, SHARED
 from scheduler.training.config_file import read_config_file
 from scheduler.training.output_folders import default_output, find_checkpoint
 from scheduler.training.synonyms import nearest_option
@@ -55,7 +56,23 @@ _NAMES = re.compile(
 _FIRST = re.compile(rf"^({'|'.join(RUN_OPTIONS)})(?=: )")
 _DIFFERENCE = re.compile(rf"(?<=[:;] )({'|'.join(RUN_OPTIONS)})(?= was )")  # in `TrainingConfig.differences`
 _YES_OR_NO = {"yes": True, "no": False, "on": True, "off": False}  # booleans of YAML 1.1
-_CLICK_TYPES = {"bool": bool, "int": int, "float": float}  # all other options are parsed from text later
+
+
+class Decimal(click.types.FloatParamType):
+    """A number. The error for a list of them points to sweeps."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns the number. Raises OptionValueError for a list."""
+        if isinstance(value, str) and "," in value and param is not None and param.name is not None:
+            remedy = f"; tensorbow sweep MODEL --grid {param.name}={value} trains with each"
+            is_swept = param.name not in (*SHARED, *OF_RUNS)
+            raise OptionValueError(
+                f"{param.opts[0]}: expected one number, got {shortened(value)}{remedy if is_swept else ''}"
+            )
+        return super().convert(value, param, ctx)
+
+
+_CLICK_TYPES = {"bool": bool, "int": int, "float": Decimal()}  # all other options are parsed from text later
 
 
 def add_options(cls: Any, *names: str, **more_help: str) -> Callable[[Command], Command]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from tensorbow.graph import (
     register_tensor_conversion,
 )
 from tensorbow.graph.build import DEEPEST
-from tensorbow.kinds import AxisNumber, AxisNumbers, Items, Name, checked
+from tensorbow.kinds import ITEMS, AxisNumber, AxisNumbers, Items, Kind, Name, RefusedError, checked
 from tensorbow.ops.argument_kinds import Extents
 from tensorbow.ops.broadcasting import (
     as_shape_vector,
@@ -272,8 +272,17 @@ ConcatV2 = define_op(
 )
 
 
+def _read_joined(value: Any) -> Any:
+    if isinstance(value, int):
+        raise RefusedError("the arguments are swapped: write tb.concat(values, axis)")
+    return ITEMS.read(value)
+
+
+Joined: TypeAlias = Annotated[Any, Kind(ITEMS.expected, _read_joined)]
+
+
 @checked
-def concat(values: Items, axis: AxisNumber, name: Name = None) -> Tensor:
+def concat(values: Joined, axis: AxisNumber, name: Name = None) -> Tensor:
     """Joins the tensors along `axis`; all other extents and the dtypes must be equal.
 
     Raises InvalidArgumentError if they are not, or if the list is empty.

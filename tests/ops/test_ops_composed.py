@@ -233,6 +233,8 @@ def test_refusals():
         tb.nn.sigmoid_cross_entropy_with_logits(X, X)
     with pytest.raises(InvalidArgumentError, match="expected matrices"):
         tb.matrix_transpose([1.0])
+    with pytest.raises(InvalidArgumentError, match=r"swapped: write tb.concat\(values, axis\)"):
+        tb.concat(0, [X, X])
 
 
 def test_initializers_under_their_old_names(graph):
