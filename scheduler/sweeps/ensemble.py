@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from scheduler.training.evaluation import ACCURACY
+from scheduler.training.run_models import without_accuracy
 from tensorbow.errors import InvalidArgumentError, UnimplementedError
 from tensorbow.graph import Graph, GraphDef, Tensor
 from tensorbow.ops.control import identity, placeholder
@@ -64,8 +65,8 @@ def export_ensemble(
             variables |= {f"{scope}/{name}": value for name, value in weights.items()}
         outputs = _outputs_of(each, inputs[described["signature"]["labels"]])
         signature = {**described["signature"], "outputs": "logits", "metrics": [ACCURACY]}
-        kept = {name: value for name, value in about.items() if name != "graph"}
-        about = {**kept, "test_accuracy": None, "members": len(stored), "signature": signature}
+        kept = {name: value for name, value in without_accuracy(about).items() if name != "graph"}
+        about = {**kept, "members": len(stored), "signature": signature}
         return save_model(folder, inputs, outputs, variables, about)
 
 

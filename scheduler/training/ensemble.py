@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.training.evaluation import ACCURACY, Evaluation
+from scheduler.training.run_models import without_accuracy
 from scheduler.training.trained_model import TrainedModel, raw_inputs, require_examples_of
 from tensorbow.data import TrainingData
 from tensorbow.errors import InvalidArgumentError, UnimplementedError
@@ -32,7 +33,7 @@ class Ensemble:
         """
         self.path = Path(path)
         self._members = TrainedModel.members(self.path, device)
-        self.about: dict[str, Any] = {**self._members[0].about, "test_accuracy": None}
+        self.about: dict[str, Any] = without_accuracy(self._members[0].about)
         if len(self._members) < 2:
             self.close()
             raise InvalidArgumentError(f"ensemble: expected several replicas, {path} has one")

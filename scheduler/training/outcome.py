@@ -42,14 +42,14 @@ def save_models(
     described: Mapping[str, Any],
     tally: Tally,
     engine: LearningEngine,
+    split: str,
 ) -> None:
     """Writes each model, and the moving average of z, with the metadata that `TrainedModel` needs.
 
-    described: the model and its data, see `description_of`.
+    described: the model and its data, see `description_of`. split: the evaluated one, `test` or `validation`,
+    whose accuracy is kept: None of a model that was not evaluated, because the run was interrupted.
 
     The same run gives the same bytes.
-
-    A model that was not evaluated, because the run was interrupted, has test accuracy None.
     """
     metadata = {**described, "round": tally.round}
     models = models_of(engine, tally.round)
@@ -57,19 +57,19 @@ def save_models(
     if tally.evaluated_at != tally.round or len(accuracies) != len(models):
         accuracies = [None] * len(models)
     if engine.options.ema is not None:
-        metadata["test_accuracy"] = tally.ema_accuracy if tally.evaluated_at == tally.round else None
+        metadata[f"{split}_accuracy"] = tally.ema_accuracy if tally.evaluated_at == tally.round else None
         folder.save_model(engine.ema_values(tally.round), metadata, kind=EMA_MODEL)
     for index, (values, accuracy) in enumerate(zip(models, accuracies, strict=True)):
-        metadata["test_accuracy"] = accuracy
+        metadata[f"{split}_accuracy"] = accuracy
         folder.save_model(values, metadata, replica=index)
     folder.remove_models(len(models))
 
 
 def save_best_model(
-    folder: RunFolder, described: Mapping[str, Any], tally: Tally, engine: LearningEngine
+    folder: RunFolder, described: Mapping[str, Any], tally: Tally, engine: LearningEngine, split: str
 ) -> None:
-    """Writes z, just evaluated, as the best model so far."""
-    metadata = {**described, "round": tally.round, "test_accuracy": tally.test_accuracy}
+    """Writes z, just evaluated on a split, as the best model so far."""
+    metadata = {**described, "round": tally.round, f"{split}_accuracy": tally.test_accuracy}
     folder.save_model(engine.central_values(tally.round), metadata, kind=BEST_MODEL)
 
 

@@ -59,12 +59,17 @@ def replica_models(path: Path, what: str) -> list[StoredModel]:
     checkpoint, _ = RollingCheckpoints(path).newest()
     if checkpoint is None:
         raise NotFoundError(f"{what}: {path} has no checkpoint, which would have the replicas' own values")
-    about = {**first.about, "round": checkpoint.metadata["round"], "test_accuracy": None}
+    about = {**without_accuracy(first.about), "round": checkpoint.metadata["round"]}
     count = len({name.partition("/")[0] for name in checkpoint.arrays if name.startswith("replica")})
     return [
         StoredModel(checkpoint.path, _of_replica(checkpoint.arrays, number, first.values), about)
         for number in range(count)
     ]
+
+
+def without_accuracy(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Description of a model without its accuracy, for another model of the same run."""
+    return {name: value for name, value in about.items() if not name.endswith("_accuracy")}
 
 
 def replica_model(path: Path, replica: int) -> StoredModel:

@@ -118,7 +118,7 @@ class TrainedModel:
         """A model that no file holds. about: of `description_of`. source: the model."""
         model = cls.__new__(cls)
         model.path = Path("the trained model")
-        described = json.loads(json.dumps({**about, "test_accuracy": None}))
+        described = json.loads(json.dumps(dict(about)))
         model._begin(StoredModel(model.path, dict(values), described), device, source)
         return model
 

@@ -319,7 +319,7 @@ class Trainer:
                 self._evaluate_and_record()
                 self._checkpoint()
             if tally.round:
-                save_models(self.folder, config, self.described, tally, self.engine)
+                save_models(self.folder, config, self.described, tally, self.engine, self.run.split)
             return self._result()
         except CudaError as error:
             raise with_last_checkpoint(error, self.folder.last_checkpoint) from error
@@ -527,7 +527,7 @@ class Trainer:
         with self._callbacks.reading(self.engine):
             self._callbacks.epoch(record)
         if self._best is not None and self._best.is_best and self.config.sync != "none":
-            save_best_model(self.folder, self.described, tally, self.engine)
+            save_best_model(self.folder, self.described, tally, self.engine, self.run.split)
         if self._progress.failure is not None:
             self.request_stop()
 

@@ -149,8 +149,13 @@ def test_a_validation_split_is_evaluated_and_the_test_split_at_the_end(tmp_path:
     record = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
     assert "validation_loss" in record
     assert "test_loss" not in record
-    result = trained("logreg", None, dataset="digits", validation_split=0.1, epochs=1, learning_rate=0.01)
+    chosen = {"dataset": "digits", "validation_split": 0.1, "epochs": 1, "learning_rate": 0.01}
+    result = trained("logreg", None, output=str(tmp_path / "digits"), best_metric="loss", **chosen)
     assert result.test_accuracy == result.metrics["test_accuracy"] != result.metrics["validation_accuracy"]
+    for name in ("model.safetensors", "model-best.safetensors"):
+        about = load_arrays(tmp_path / "digits" / name)[1]
+        assert about["validation_accuracy"] == result.metrics["validation_accuracy"]
+        assert "test_accuracy" not in about
 
 
 def test_a_run_goes_on_bit_for_bit_and_refuses_other_options(
