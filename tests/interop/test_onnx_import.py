@@ -182,6 +182,21 @@ def test_a_file_of_another_batch_says_how_to_export_it(tmp_path):
         model(tb.placeholder(tb.float32, [None, 3]))
 
 
+def test_normalised_pictures_for_a_file_that_normalises_them_itself(tmp_path):
+    helper = onnx.helper
+    ends = (
+        [helper.make_tensor_value_info("x", 2, [None, 8])],
+        [helper.make_tensor_value_info("y", 1, [None, 8])],
+    )
+    graph = helper.make_graph([helper.make_node("Cast", ["x"], ["y"], to=1)], "raw", *ends)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "raw.onnx")
+    model = tb.interop.onnx.OnnxClassifier(tmp_path / "raw.onnx")
+    labels = tb.placeholder(tb.int64, [None])
+    assert model(tb.placeholder(tb.uint8, [None, 8]), labels, False).outputs.dtype == tb.float32
+    with pytest.raises(tb.errors.InvalidArgumentError, match=r"input x to be raw .* by --resume"):
+        model(tb.placeholder(tb.float32, [None, 8]), labels, False)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 @pytest.mark.skipif(

@@ -13,7 +13,7 @@ from tensorbow.models.model_outputs import ModelOutputs, outputs_of_logits
 from tensorbow.ops.arrays import squeeze
 from tensorbow.ops.elementwise import square, subtract
 from tensorbow.ops.reductions import reduce_mean
-from tensorbow.specs import compatible
+from tensorbow.specs import compatible, uint8
 
 
 class OnnxClassifier:
@@ -44,6 +44,13 @@ class OnnxClassifier:
         named = inputs if isinstance(inputs, Mapping) else {}
         parts = inputs if isinstance(inputs, (list, tuple)) else [] if named else [inputs]
         given = {**dict(zip(self.model.inputs, parts, strict=False)), **named}
+        for name, tensor in given.items():
+            if name in self.model.inputs and self.model.inputs[name].dtype == uint8 != tensor.dtype:
+                raise InvalidArgumentError(
+                    f"{self.model.name}: expected input {name} to be raw pictures uint8, which the file "
+                    f"normalises itself, as an export of a run does, got {tensor.spec}, normalised; go "
+                    "on with that run by --resume and more epochs, or call onnx.load(file) on uint8 tensors"
+                )
         as_in_file = all(
             compatible(tensor.spec.shape, self.model.inputs[name].shape)
             for name, tensor in given.items()
