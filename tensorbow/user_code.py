@@ -101,6 +101,12 @@ def called_by_name(function: Callable[..., Result], *arguments: Any, **further: 
     return function(*arguments, **{name: v for name, v in further.items() if takes_all or name in parameters})
 
 
+def is_of_torch(value: Any) -> bool:
+    """True for a class of PyTorch, a class derived from one, and an object of such."""
+    classes = value.__mro__ if inspect.isclass(value) else type(value).__mro__
+    return any(each.__module__.partition(".")[0] == "torch" for each in classes)
+
+
 def _from_file(path: Path, name: str, what: str) -> ModuleType:
     try:
         path = path.resolve()

@@ -19,9 +19,14 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import shown
 from tensorbow.nest import map_leaves, named_leaves
 from tensorbow.specs import Array
+from tensorbow.user_code import is_of_torch
 
 NAMES = ("train", "validation", "test")
 TEST_SPLIT = 0.2  # of data without test examples
+TORCH_HINT = (
+    "; of a data set of PyTorch give the arrays, inputs, labels = map(np.stack, zip(*dataset)), with "
+    "channels last; a DataLoader goes into the input_fn of a Replicator"
+)
 
 
 @dataclass(frozen=True)
@@ -86,9 +91,10 @@ def _parts_of(data: Any, name: str) -> dict[str, Any]:
     if isinstance(data, Mapping) and "train" in data and set(data) <= set(NAMES):
         return {part: data.get(part) for part in NAMES}
     if not _is_split(data) and not isinstance(data, ArrayLike) and not isinstance(data, Mapping):
+        of_torch = any(map(is_of_torch, data if isinstance(data, (tuple, list)) else [data]))
         raise InvalidArgumentError(
             f"{name}: expected (train, test) or (train, validation, test), each (inputs, labels) or a data "
-            f"set, got {shown(data)}"
+            f"set, got {shown(data)}{TORCH_HINT if of_torch else ''}"
         )
     return {"train": data, "validation": None, "test": None}
 

@@ -3,6 +3,7 @@
 Layouts differ: a dense kernel is `[in, out]` here and `[out, in]` in PyTorch, a convolution's
 `[height, width, in, out]` here and `[out, in, height, width]` there, a depthwise one's
 `[height, width, channels, multiplier]` here and `[channels * multiplier, 1, height, width]` there.
+A cell's kernel and bias are four entries of an LSTM there.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tensorbow.errors import DataLossError, InvalidArgumentError
 from tensorbow.files import read_file, write_file
 from tensorbow.graph import Operation, Tensor
 from tensorbow.interop.flattened_images import UnclearOrderError, images_of
+from tensorbow.interop.torch_lstm import PARTS, layer_named, layers_of_cells, lstm_cells, require_convertible
 from tensorbow.kinds import PATH, TEXT, AsPath, Flag, Kind, RefusedError, checked, instance, sequence, whole
 from tensorbow.ops.depthwise import DepthwiseConv2dNative
 from tensorbow.ops.matmul import BatchMatMulV2, MatMul
@@ -201,16 +203,32 @@ def load_weights(
         if name.rpartition(".")[2] not in IGNORED
     }
     chosen = _weights_of(session) if variables is None else list(variables)
-    layouts = _Layouts(chosen, flattened or {})
-    fits = _fitted(layouts, arrays, names or {}, strict, ordered=isinstance(source, Mapping))
-    values = {
+    ordered = isinstance(source, Mapping)
+    values: dict[str, Array] = {}
+    found: dict[str, str] = {}
+    cells = lstm_cells(chosen)
+    if strict and (cells or any(v.op.name.endswith("/gates/kernel") for v in chosen)):
+        require_convertible(arrays)
+    for number, layer in layers_of_cells(cells, arrays, names or {}, ordered).items():
+        cell = cells[number]
+        for variable, part, array in zip(
+            (cell.kernel, cell.bias), ("weight_ih", "bias_ih"), cell.to_here(arrays, *layer), strict=True
+        ):
+            values[variable.op.name] = np.ascontiguousarray(array, variable.dtype.as_numpy_dtype)
+            found[variable.op.name] = f"{layer[0]}{part}_l{layer[1]}"
+        for part in PARTS:
+            arrays.pop(f"{layer[0]}{part}_l{layer[1]}", None)
+    layouts = _Layouts([v for v in chosen if v.op.name not in found], flattened or {})
+    others = {name: entry for name, entry in (names or {}).items() if name not in found}
+    fits = _fitted(layouts, arrays, others, strict, ordered)
+    values |= {
         variable.op.name: np.ascontiguousarray(
             layouts.of[variable].to_here(arrays[entry]), variable.dtype.as_numpy_dtype
         )
         for variable, entry in fits.items()
     }
     session.load_variables(values)
-    return {variable.op.name: entry for variable, entry in fits.items()}
+    return found | {variable.op.name: entry for variable, entry in fits.items()}
 
 
 @checked
@@ -247,13 +265,17 @@ def state_of(
     """
     chosen = _weights_of(session) if variables is None else list(variables)
     given, layouts = names or {}, _Layouts(chosen, flattened or {})
-    values = session.run([variable.op.outputs[0] for variable in chosen]) if chosen else []
-    state: dict[str, Array] = {}
-    for variable, value in zip(chosen, values, strict=True):
-        to_torch = layouts.of[variable].to_torch
+    fetched = session.run([variable.op.outputs[0] for variable in chosen]) if chosen else []
+    values = {variable: np.asarray(value) for variable, value in zip(chosen, fetched, strict=True)}
+    parts: list[tuple[str, Array]] = []
+    for cell in lstm_cells(chosen):
+        layer = layer_named(given.get(cell.kernel.op.name, "")) or cell.path
+        parts += cell.to_torch(values.pop(cell.kernel), values.pop(cell.bias), *layer).items()
+    for variable, value in values.items():
         entry = given.get(variable.op.name) or _torch_name(variable.op.name)
-        state[entry] = np.ascontiguousarray(to_torch(np.asarray(value)))
-    if len(state) < len(chosen):
+        parts.append((entry, np.ascontiguousarray(layouts.of[variable].to_torch(value))))
+    state = dict(parts)
+    if len(state) < len(parts):
         raise InvalidArgumentError("state_of: two variables would have one name; give names={variable: name}")
     return state
 

@@ -56,6 +56,12 @@ def outputs_of(
     these arguments, returns something else than a loss, outputs and metrics, or broadcasts outputs [batch, 1]
     and labels [batch] to [batch, batch].
     """
+    try:
+        inspect.signature(model).bind_partial(inputs, labels, training)
+    except TypeError:
+        raise InvalidArgumentError(
+            f"{name}: expected model(inputs, labels, training), got arguments {inspect.signature(model)}"
+        ) from None
     for option in options_of_step:
         if option not in inspect.signature(model).parameters:
             raise InvalidArgumentError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,7 +18,14 @@ from tensorbow.models.model import Defaults, Model
 from tensorbow.models.model_options import ModelOption, options_of_call, read_model_options
 from tensorbow.models.model_outputs import ModelOutputs, outputs_of
 from tensorbow.models.registry import MODELS, factory_of
-from tensorbow.user_code import called_by_name, errors_of_user, find_object, is_object_name, name_of_object
+from tensorbow.user_code import (
+    called_by_name,
+    errors_of_user,
+    find_object,
+    is_object_name,
+    is_of_torch,
+    name_of_object,
+)
 
 ONNX_MODEL = "tensorbow.interop.onnx:OnnxClassifier"  # of an upper layer
 _LARGEST_FILE = 1 << 24  # bytes of a user's Python file
@@ -33,6 +41,12 @@ class ModelSource:
 
     def __init__(self, name: str, target: Any, file: Path | None, *, is_ours: bool = False):
         """target: class, function or instance."""
+        if is_of_torch(target):
+            raise InvalidArgumentError(
+                f"model {name} is a module of PyTorch; export it (torch.onnx.export) and give the .onnx "
+                "file, or write it as model(inputs, labels, training) with tb.layers (docs/how_to/onnx.md, "
+                "docs/tutorials/from_pytorch.md)"
+            )
         if not callable(target):
             raise InvalidArgumentError(
                 f"model {name}: expected a class or function (inputs, labels, training), got {shown(target)}"
@@ -139,7 +153,22 @@ def find_model(model: str | Callable[..., Any] | ModelSource) -> ModelSource:
     if is_object_name(model):
         found = find_object(model, "model")
         return ModelSource(model, found.value, found.file)
+    if model.endswith(".py"):
+        raise InvalidArgumentError(
+            f"model: expected FILE.py:NAME, {_names_in(Path(model))}, got {model!r:.200}"
+        )
     return ModelSource(model, factory_of(model), None, is_ours=True)
+
+
+def _names_in(file: Path) -> str:
+    """Classes and functions of a Python file, as names of models. The file is not run."""
+    try:
+        parts = ast.parse(read_file(file, _LARGEST_FILE)).body
+    except (TensorBowError, SyntaxError, ValueError):
+        return f"as {file}:MyModel"
+    names = [part.name for part in parts if isinstance(part, (ast.ClassDef, ast.FunctionDef))]
+    public = [f"{file}:{name}" for name in names if not name.startswith("_")]
+    return f"such as {' or '.join(public[:4])}" if public else "which defines a class or a function"
 
 
 def _of_object(model: Any) -> ModelSource:

@@ -220,3 +220,10 @@ def test_inputs_to_predict_from(tmp_path: Path) -> None:
         read_inputs(tmp_path / "n.npz", spec)
     with pytest.raises(InvalidArgumentError, match=r"expected the columns of the training data \(a, c\)"):
         read_inputs(table, spec, ("a", "c"))
+
+
+def test_loaders_of_pytorch_get_a_hint() -> None:
+    loader = type("DataLoader", (), {"__module__": "torch.utils.data.dataloader"})()
+    for data in (loader, (loader, loader)):
+        with pytest.raises(InvalidArgumentError, match="a DataLoader goes into the input_fn"):
+            tb.data.splits_of(data)

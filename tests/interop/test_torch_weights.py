@@ -67,6 +67,52 @@ def test_a_state_dict_comes_in_and_goes_out(model, tmp_path):
         np.testing.assert_array_equal(array, state[entry], err_msg=entry)
 
 
+def test_an_lstm_of_two_layers_comes_in_and_goes_out(tmp_path):
+    """Outputs are PyTorch's; the two biases come back as their sum."""
+    facts, file = load_file(DATA / "lstm.safetensors"), DATA / "lstm-state.safetensors"
+    with tb.Graph().as_default(), tb.Session() as session:
+        cells = [tb.nn.rnn_cell.LSTMCell(5), tb.nn.rnn_cell.BasicLSTMCell(5, forget_bias=0.5)]
+        y = tb.layers.embedding(facts["x"], 11, 6)
+        y, _ = tb.nn.dynamic_rnn(tb.nn.rnn_cell.MultiRNNCell(cells), y)
+        y = tb.layers.dense(y[:, -1], 4, name="head")
+        names = tb.interop.torch.load_weights(file, session)
+        assert names["rnn/multi_rnn_cell/cell_1/basic_lstm_cell/kernel"] == "lstm.weight_ih_l1"
+        np.testing.assert_allclose(session.run(y), facts["eval/output"], 1e-5, 1e-6)
+        written = tb.interop.torch.save_weights(tmp_path / "state.safetensors", session, names=names)
+        assert "rnn.multi_rnn_cell.weight_hh_l1" in tb.interop.torch.state_of(session)
+        state, back = load_file(file), load_file(written)
+        assert back.keys() == state.keys()
+        for entry, array in state.items():
+            other = entry.replace("bias_ih", "bias_hh")
+            wanted = array + state[other] if other != entry else 0 * array if "bias_hh" in entry else array
+            np.testing.assert_allclose(back[entry], wanted, 1e-6, 1e-6, err_msg=entry)
+        for more, message in [
+            ("lstm.weight_ih_l0_reverse", "bidirectional"),
+            ("lstm.weight_hr_l0", "projection"),
+            ("gru.weight_hh_l0", r"torch\.nn\.GRU, which resets"),
+        ]:
+            with pytest.raises(tb.errors.InvalidArgumentError, match=message):
+                tb.interop.torch.load_weights({**state, more: np.zeros((15, 5), np.float32)}, session)
+
+
+def test_lstms_that_pytorch_lacks_or_that_could_be_either_are_refused(tmp_path):
+    sizes = {"weight_ih": (12, 2), "weight_hh": (12, 3), "bias_ih": (12,), "bias_hh": (12,)}
+    state = {f"{of}.{part}_l0": np.ones(size, np.float32) for of in "ab" for part, size in sizes.items()}
+    save_file(state, tmp_path / "file")
+    with tb.Graph().as_default(), tb.Session() as session:
+        tb.nn.dynamic_rnn(tb.nn.rnn_cell.LSTMCell(3), tb.ones([1, 2, 2]))
+        with pytest.raises(tb.errors.InvalidArgumentError, match=r"a\.weight_ih_l0, b\.weight_ih_l0 fit"):
+            tb.interop.torch.load_weights(tmp_path / "file", session, strict=False)
+        chosen = {"rnn/lstm_cell/kernel": "b.weight_ih_l0"}
+        names = tb.interop.torch.load_weights(tmp_path / "file", session, names=chosen, strict=False)
+        assert names == {**chosen, "rnn/lstm_cell/bias": "b.bias_ih_l0"}
+    with tb.Graph().as_default(), tb.Session() as session:
+        tb.nn.dynamic_rnn(tb.nn.rnn_cell.LSTMCell(3, use_peepholes=True), tb.ones([1, 2, 2]))
+        session.run(tb.global_variables_initializer())
+        with pytest.raises(tb.errors.InvalidArgumentError, match="has no peepholes"):
+            tb.interop.torch.state_of(session)
+
+
 def normalised(images):
     return tb.layers.batch_normalization(tb.layers.dropout(tb.layers.flatten(images), training=True))
 

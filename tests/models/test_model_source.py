@@ -210,3 +210,24 @@ def test_outputs_and_labels_that_broadcast_to_all_pairs_are_refused(many: bool) 
             outputs_of(network, x, labels, True)
     else:
         assert outputs_of(network, x, labels, True).loss.shape == ()
+
+
+def test_modules_of_pytorch_files_without_a_name_and_other_arguments_are_refused(file: Path) -> None:
+    module = type("Module", (), {"__module__": "torch.nn.modules.module", "__call__": lambda self, x: x})
+    net = type("MyNet", (module,), {})
+    for model in (net, net()):
+        with pytest.raises(
+            InvalidArgumentError, match=r"MyNet is a module of PyTorch; export it \(torch\.onnx"
+        ):
+            find_model(model)
+    with pytest.raises(
+        InvalidArgumentError, match=r"such as \S*my_model\.py:Net or \S*my_model\.py:function"
+    ):
+        find_model(str(file))
+    x, labels = tb.placeholder(tb.float32, [None, 3]), tb.placeholder(tb.int64, [None])
+
+    def short(inputs: Any, labels: Any) -> Any:
+        return tb.reduce_mean(inputs)
+
+    with pytest.raises(InvalidArgumentError, match=r"short: expected model\(inputs, labels, training\), got"):
+        find_model(short).build({}, x, labels, True)
