@@ -23,7 +23,7 @@ class LeNet(Model):
     """LeNet: conv 5x5x32 valid, pool 2, conv 5x5x64 valid, pool 2, fc 1024, fc classes; ReLU between."""
 
     name = "lenet"
-    defaults = Defaults(learning_rate=0.005, learning_rates=(("mnist", 0.0125),))
+    defaults = Defaults(learning_rate=0.005, learning_rates=(("mnist", 0.01414),))
 
     @checked
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
