@@ -172,8 +172,12 @@ def test_a_run_says_where_its_data_are(tmp_path: Path, monkeypatch: pytest.Monke
     about = {}
     for name, data in (("program", arrays), ("file", "own.npz")):
         with tb.fit("logreg", data, epochs=1, output=name, progress=False) as fitted:
-            about[name] = fitted.model.about if hasattr(fitted.model, "about") else {}
+            about[name] = fitted.model.about
     assert read_config_file("program/config.yaml")["dataset"] == "given by a program"
     assert read_config_file("file/config.yaml")["dataset"] is None
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
+    name, splits = data_of_run(tmp_path / "file", about["file"], {})
+    assert (name, len(splits.test)) == ("own", 20)
+    with pytest.raises(InvalidArgumentError, match="a program gave the data of this run; give --data"):
+        data_of_run(tmp_path / "program", about["program"], {})
