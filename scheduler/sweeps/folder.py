@@ -13,7 +13,8 @@ from typing import Any
 from scheduler.options import shortened
 from scheduler.sweeps.members import Member
 from scheduler.training.config_file import config_text
-from scheduler.training.run_folder import CONFIG, GRAPH_FILE, METRICS, MODEL, lock_folder
+from scheduler.training.run_data import GIVEN
+from scheduler.training.run_folder import CONFIG, GIVEN_BY_PROGRAM, GRAPH_FILE, METRICS, MODEL, lock_folder
 from tensorbow.errors import DataLossError, FailedPreconditionError, NotFoundError
 from tensorbow.files import append_to_file, read_file, remove_unfinished, write_file
 from tensorbow.specs import Array
@@ -148,7 +149,10 @@ class SweepFolder:
         save_arrays(path / MODEL, self.member_values(member.number), described)
         if graph is not None:
             write_file(path / GRAPH_FILE, graph)
-        write_file(path / CONFIG, config_text({**member.config.to_dict(), "output": str(path)}).encode())
+        options = {**member.config.to_dict(), "output": str(path)}
+        if described.get("dataset") == GIVEN:
+            options["dataset"] = GIVEN_BY_PROGRAM
+        write_file(path / CONFIG, config_text(options).encode())
         own = [record for record in self.curves() if record["member"] == member.number]
         write_file(path / METRICS, b"".join(map(record_line, own)))
         return path

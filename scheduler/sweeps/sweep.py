@@ -42,7 +42,7 @@ from scheduler.training.classifier_step import build_step
 from scheduler.training.evaluation import Evaluation
 from scheduler.training.output_folders import first_output, numbered_folders
 from scheduler.training.precision import PrecisionSetting
-from scheduler.training.trainer import GIVEN
+from scheduler.training.run_data import GIVEN
 from tensorbow.devices import get_device
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array

@@ -19,7 +19,9 @@ from tensorbow.data.augmentation import augmentation_of
 from tensorbow.data.own_data import load_own
 from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.specs import Array
+from tensorbow.user_code import is_object_name
 
+GIVEN = "data"  # name of data that a program gives
 ABOUT = (
     "dataset",
     "data_dir",
@@ -68,7 +70,16 @@ def _loaded(config: TrainingConfig, data: Any, say: Callable[[str], None]) -> Da
 def data_options(config: TrainingConfig | Mapping[str, Any]) -> dict[str, Any]:
     """Options by which a run's data is found again."""
     values = config.to_dict() if isinstance(config, TrainingConfig) else config
-    return {name: values.get(name) for name in ABOUT}
+    found = {name: values.get(name) for name in ABOUT}
+    paths = {name: _absolute(str(found[name])) for name in ("data", "data_dir") if found[name] is not None}
+    return found | paths
+
+
+def _absolute(path: str) -> str:
+    """The path from any folder, of FILE.py:FUNCTION too; as it is if there is nothing."""
+    file, colon, name = path.rpartition(":") if is_object_name(path) else (path, "", "")
+    full = Path(file).expanduser().absolute()
+    return f"{full}{colon}{name}" if full.exists() else path
 
 
 def data_of_run(model: Path, about: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[str, DataSplits]:
@@ -78,7 +89,8 @@ def data_of_run(model: Path, about: Mapping[str, Any], given: Mapping[str, Any])
     InvalidArgumentError if a program gave the data, and what loading the data raises.
     """
     saved = about.get("data")
-    if saved is None and "inputs" in about and not {"data", "dataset"} & given.keys():
+    by_program = saved is None and ("inputs" in about or about.get("dataset") == GIVEN)
+    if by_program and not {"data", "dataset"} & given.keys():
         raise InvalidArgumentError(f"{model}: a program gave the data of this run; give --data or --dataset")
     values = {**_of_older_version(model, about), **(saved or {})}
     if "data" in given or "dataset" in given:

@@ -41,6 +41,7 @@ try:
 except ImportError:  # not a POSIX system: folders are not locked there
     fcntl = None  # type: ignore[assignment]
 
+GIVEN_BY_PROGRAM = "given by a program"  # the data set of a run, in its config.yaml
 CONFIG, METRICS, MODEL = "config.yaml", "metrics.jsonl", "model.safetensors"
 EMA_MODEL = "model-ema.safetensors"
 BEST_MODEL = "model-best.safetensors"
@@ -60,9 +61,10 @@ class RunFolder:
     or replaced during the run, all methods that write raise AbortedError.
     """
 
-    def __init__(self, config: TrainingConfig, numbered: bool = False):
+    def __init__(self, config: TrainingConfig, numbered: bool = False, *, data_given: bool = False):
         """numbered: `config.output` is a default, which another run may take meanwhile. `begin` then creates
             the first free numbered folder for a new run, and sets `path` and `config` to it.
+        data_given: a program gives the data, instead of the options; config.yaml says so.
 
         Raises FailedPreconditionError for a folder that another run is writing to, or that holds a run and
         is not resumed; InvalidArgumentError for a checkpoint of another run; DataLossError, NotFoundError for
@@ -72,7 +74,7 @@ class RunFolder:
         self.path = Path(config.output) if config.output is not None else None
         self.checkpoint: Checkpoint | None = None
         self.warnings: list[str] = []
-        self._numbered = numbered
+        self._numbered, self._data_given = numbered, data_given
         self._described: dict[str, Any] = {}  # configuration written to checkpoints
         self._metrics: MetricsLog | None = None
         self._checkpoints: RollingCheckpoints | None = None
@@ -276,7 +278,8 @@ class RunFolder:
         )
 
     def _save_config(self, path: Path) -> None:
-        text = config_text(self._described)
+        given = {"dataset": GIVEN_BY_PROGRAM, "data": None} if self._data_given else {}
+        text = config_text({**self._described, **given})
         self._write(lambda: write_file(path / CONFIG, text.encode()))
 
     def _save_config_again(self, path: Path) -> bool:

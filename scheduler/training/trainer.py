@@ -50,7 +50,7 @@ from scheduler.training.outcome import (
 )
 from scheduler.training.precision import PrecisionSetting
 from scheduler.training.resuming import changed_code, changed_since, code_facts, made_with, restored
-from scheduler.training.run_data import load_data
+from scheduler.training.run_data import GIVEN, load_data
 from scheduler.training.run_folder import RunFolder
 from scheduler.training.run_trace import RunTrace
 from scheduler.training.schedule_choice import build_schedule
@@ -67,7 +67,6 @@ from tensorbow.optimizers import SLOT_FORM, Schedule
 from tensorbow.training import Checkpoint, TrainingProgress
 
 RATE_OPTIONS = ("learning_rate", "learning_rate_drops", "schedule", "final_rate", "warmup_epochs")
-GIVEN = "data"  # name of data that a program gives
 LEAST = 1e-9  # lower bound of the remaining epochs or seconds: avoids division by zero
 
 AsConfig: TypeAlias = Annotated[TrainingConfig, instance(TrainingConfig, expected="a tb.TrainingConfig")]
@@ -119,7 +118,7 @@ class Trainer:
         early = [EarlyStopping(*config.early_stopping)] if config.early_stopping is not None else []
         events = [TensorBoard()] if config.tensorboard else []
         self._callbacks = CallbackCaller([*early, *own, *events, *callbacks], self.run)
-        self.folder = RunFolder(config, numbered)
+        self.folder = RunFolder(config, numbered, data_given=data is not None)
         try:
             self._build()
         except BaseException:

@@ -179,7 +179,7 @@ def layers_of_cells(
     Of each LSTM of PyTorch the layers come in order; names: `weight_ih` of a layer by a kernel's name. Raises
     InvalidArgumentError where layers of several fit and nothing tells which.
     """
-    free = _layers_of(state)
+    free = _layers_of(state if ordered else dict(sorted(state.items())))
     found: dict[int, tuple[str, int]] = {}
     for number, cell in enumerate(cells):
         layer = layer_named(names.get(cell.kernel.op.name, ""))

@@ -15,6 +15,8 @@ import pytest
 
 import tensorbow as tb
 from scheduler import Callback, RoundReport, TrainedModel, Trainer, TrainingConfig, TrainingRun
+from scheduler.training.config_file import read_config_file
+from scheduler.training.run_data import data_of_run
 from tensorbow.errors import InvalidArgumentError
 
 Options = Callable[..., TrainingConfig]
@@ -160,3 +162,22 @@ def test_label_smoothing_is_of_training_alone(options: Options) -> None:
     assert smooth.curve("loss")[-1] > plain.curve("loss")[-1] + 0.5
     assert smooth.evaluate().loss == smooth.curve("test_loss")[-1]
     assert math.isfinite(json.loads(json.dumps(smooth.history))[-1]["test_loss"])
+
+
+def test_a_run_says_where_its_data_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data of a program are no data set; a file is found from another folder."""
+    arrays = np.arange(400, dtype=np.uint8).reshape(100, 2, 2, 1), np.arange(100) % 2
+    np.savez(tmp_path / "own.npz", x=arrays[0], y=arrays[1])
+    monkeypatch.chdir(tmp_path)
+    about = {}
+    for name, data in (("program", arrays), ("file", "own.npz")):
+        with tb.fit("logreg", data, epochs=1, output=name, progress=False) as fitted:
+            about[name] = fitted.model.about
+    assert read_config_file("program/config.yaml")["dataset"] == "given by a program"
+    assert read_config_file("file/config.yaml")["dataset"] is None
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    name, splits = data_of_run(tmp_path / "file", about["file"], {})
+    assert (name, len(splits.test)) == ("own", 20)
+    with pytest.raises(InvalidArgumentError, match="a program gave the data of this run; give --data"):
+        data_of_run(tmp_path / "program", about["program"], {})
