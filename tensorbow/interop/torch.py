@@ -24,6 +24,7 @@ from tensorbow.graph import Operation, Tensor
 from tensorbow.interop.flattened_images import UnclearOrderError, images_of
 from tensorbow.interop.torch_lstm import PARTS, layer_named, layers_of_cells, lstm_cells, require_convertible
 from tensorbow.kinds import PATH, TEXT, AsPath, Flag, Kind, RefusedError, checked, instance, sequence, whole
+from tensorbow.ops.arrays import ExpandDims
 from tensorbow.ops.depthwise import DepthwiseConv2dNative
 from tensorbow.ops.matmul import BatchMatMulV2, MatMul
 from tensorbow.ops.state import ReadVariable
@@ -82,6 +83,7 @@ class _Layout(NamedTuple):
 SAME = _Layout(lambda a: a, lambda a: a)
 MATRIX = _Layout(np.transpose, np.transpose)
 KERNEL = _Layout(lambda a: a.transpose(2, 3, 1, 0), lambda a: a.transpose(3, 2, 0, 1))
+KERNEL_1D = _Layout(lambda a: a.transpose(2, 1, 0), lambda a: a.transpose(2, 1, 0))
 
 
 class _Layouts:
@@ -151,6 +153,8 @@ def _layout(variable: Variable, readers: Sequence[Operation], images: tuple[int,
         )
     if len(dims) == 4:
         return KERNEL
+    if len(dims) == 3 and any(op.definition is ExpandDims for op in readers):  # as conv1d does
+        return KERNEL_1D
     return MATRIX if len(dims) == 2 and any(_is_dense(op, variable) for op in readers) else SAME
 
 

@@ -231,3 +231,18 @@ def test_tensors_of_pytorch_are_taken_as_they_are():
         np.testing.assert_allclose(session.run(y), layer(torch.ones(2, 4)).detach().numpy(), 1e-6)
         state = tb.interop.torch.state_of(session)
         layer.load_state_dict({name.removeprefix("dense."): torch.tensor(a) for name, a in state.items()})
+
+
+def test_kernels_of_conv1d_change_their_axes():
+    """PyTorch has [out, in, size]; equal extents would hide swapped axes."""
+    kernel = np.arange(27, dtype=np.float32).reshape(3, 3, 3)
+    state = {"c.weight": kernel, "c.bias": np.zeros(3, np.float32)}
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [None, 3, 3])
+        y = tb.layers.conv1d(x, 3, 3, name="c")
+        with tb.Session() as session:
+            tb.interop.torch.load_weights(state, session)
+            series = np.random.default_rng(1).normal(size=(2, 3, 3)).astype(np.float32)
+            expected = np.einsum("nti,oit->no", series, kernel)
+            np.testing.assert_allclose(session.run(y, {x: series})[:, 0], expected, rtol=1e-5)
+            np.testing.assert_array_equal(tb.interop.torch.state_of(session)["c.weight"], kernel)
