@@ -17,7 +17,10 @@ _DTYPES = (
 _ORDER = "tb.nn.top_k gives the greatest elements in order, all of them with k = the extent"
 _READY = "a session names the uninitialised variable that a run needs; run tb.global_variables_initializer()"
 _MODELS = "tb.layers, tb.nn and tb.train have layers, operations, optimisers; tb.Trainer trains whole models"
-_LOGS = "a Trainer's metrics.jsonl has its figures; session.run fetches any tensor"
+_LOGS = (
+    "train --tensorboard and tb.TensorBoard, a callback of tb.fit, write event files; metrics.jsonl has the "
+    "figures of every run"
+)
 _OWN = "tb.define_op makes an operation of a NumPy function of yours"
 _PRINT = "fetch the tensor by session.run and print it"
 _QUEUES = "tb.DatasetBatches fills batches ahead of use, a Replicator's input_fn gives them"
@@ -28,7 +31,8 @@ INSTEAD = {
     "app": _ARGUMENTS,
     "check_numerics": _CHECKS,
     "compat": "the names of TensorFlow 1 are tensorbow's own: write tb.Session for tf.compat.v1.Session",
-    "contrib": "tb.layers has regularizers, tb.initializers Xavier's; other experiments are not there",
+    "contrib": "tb.nn.rnn_cell has its cells, tb.layers normalizations and regularizers, "
+    "tb.initializers Xavier's; other experiments are not there",
     "Dataset": "write tb.data.Dataset",
     "evaluate": "session.run evaluates tensors, tb.run_reference_kernel one op",
     "flags": _ARGUMENTS,

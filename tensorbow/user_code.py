@@ -86,11 +86,13 @@ def errors_of_user(label: str, file: Path | None = None) -> Iterator[None]:
         line = _line_in(error, file)
         text = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, TensorBowError):
-            if (line and line in text) or label in text or inspect.isfunction(type(error).__init__):
+            if (line and line in text) or label in text:
                 raise
-            raise type(error)(f"{label}: {text}{f' ({line})' if line else ''}") from error
-        kind = type(error).__name__
-        what = text if text.startswith(kind) else f"{kind}: {text}"
+            classes: Any = type(error).__mro__  # of which some are made of more than a text
+            kind = next(each for each in classes if not inspect.isfunction(each.__init__))
+            raise kind(f"{label}: {text}{f' ({line})' if line else ''}") from error
+        name = type(error).__name__
+        what = text if text.startswith(name) else f"{name}: {text}"
         raise InvalidArgumentError(f"{label}: {f'{line}: ' if line else ''}{what}") from error
 
 
@@ -105,6 +107,14 @@ def is_of_torch(value: Any) -> bool:
     """True for a class of PyTorch, a class derived from one, and an object of such."""
     classes = value.__mro__ if inspect.isclass(value) else type(value).__mro__
     return any(each.__module__.partition(".")[0] == "torch" for each in classes)
+
+
+def line_of_code(function: Any) -> str:
+    """File and line at which a function, or the call of an object, is defined; "" for other callables."""
+    function = getattr(function, "func", function)  # of a partial call
+    method = function if inspect.isroutine(function) else type(function).__call__
+    code = getattr(inspect.unwrap(method), "__code__", None)
+    return "" if code is None else f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}"
 
 
 def _from_file(path: Path, name: str, what: str) -> ModuleType:

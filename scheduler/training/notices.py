@@ -53,8 +53,8 @@ def loss_text(loss: float) -> str:
 
 
 def metric_text(name: str, value: float) -> str:
-    """A metric as text; accuracies in percent."""
-    return f"{value:7.2%}" if name.endswith(ACCURACY) else loss_text(value)
+    """A metric as text; accuracies, precision, recall and F1 in percent."""
+    return f"{value:7.2%}" if name.endswith((ACCURACY, "precision", "recall", "f1")) else loss_text(value)
 
 
 def epoch_line(config: TrainingConfig, tally: Tally, epoch: float, split: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,6 +18,8 @@ from scheduler.replicas.memory import planned_nbytes
 from scheduler.replicas.step_summary import calls_of, mode_of
 from scheduler.training.model_inputs import summary_of
 from scheduler.training.run_data import load_data
+from scheduler.training.run_folder import CONFIG
+from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import MODELS_HELP, ModelCommand, add_options, checked, given_options
 from tensorbow.data import SEQUENCES, TrainingData, make_synthetic
 from tensorbow.devices import Device, get_device
@@ -69,7 +72,13 @@ class Plans:
 @click.pass_context
 def explain(context: click.Context, /, full: bool, **_: Any) -> None:
     """Show the training step of MODEL: layers, memory, kernels, and with --full the compiled plan."""
-    config = checked(given_options(context))
+    given = given_options(context)
+    if (Path(str(given.get("model"))) / CONFIG).is_file():
+        raise OptionValueError(
+            "MODEL: expected a model, as lenet or my_model.py:MyModel, got the folder of a run, "
+            f"{given['model']}; evaluate and compare show a run"
+        )
+    config = checked(given)
     device = get_device(config.devices[0])
     with Console(stderr=True).status(f"building the graph of {config.source.name}") as status:
         plans = _compiled(config, device, status)

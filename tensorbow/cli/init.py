@@ -24,14 +24,17 @@ class Network:
         self.hidden = hidden
         self.dropout = dropout
 
-    def __call__(self, inputs, labels, training, classes):
+    def __call__(self, inputs, labels, training, classes, class_weights=None, label_smoothing=0.0):
         """The loss of a batch, the outputs to predict, and metrics: means of the batch, by name."""
         values = inputs
         for width in self.hidden:
             values = tb.layers.dense(values, width, activation=tb.nn.relu)
             values = tb.layers.dropout(values, self.dropout, training=training)
         logits = tb.layers.dense(values, classes)
-        losses = tb.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        targets = (1 - label_smoothing) * tb.one_hot(labels, classes) + label_smoothing / classes
+        losses = tb.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)
+        if class_weights is not None:  # float32 [classes], of the option --class-weights
+            losses *= tb.gather(class_weights, labels)
         right = tb.equal(tb.argmax(logits, 1), labels)
         return tb.reduce_mean(losses), logits, {"accuracy": tb.reduce_mean(tb.cast(right, tb.float32))}
 '''

@@ -49,10 +49,8 @@ _TYPED_NAMES = {name: option.flag for name, option in RUN_OPTIONS.items()} | {
 }  # on the command line
 _OF_MODEL = ("model", "model_options")  # MODEL and --model.NAME
 _ALIASES = {option.alias: name for name, option in RUN_OPTIONS.items() if option.alias}
-# Names of options with an underscore, which are no English words; not in paths, longer names, NAME=RANGE.
-_NAMES = re.compile(
-    rf"(?<![\w/.-])(?<!--range )({'|'.join(name for name in RUN_OPTIONS if '_' in name)})(?![\w/-])"
-)
+# Names of options with an underscore, no English words; not in paths, longer names, quotes, NAME=VALUE.
+_NAMES = re.compile(rf"(?<![\w/.'-])({'|'.join(name for name in RUN_OPTIONS if '_' in name)})(?![\w/=-])")
 _FIRST = re.compile(rf"^({'|'.join(RUN_OPTIONS)})(?=: )")
 _DIFFERENCE = re.compile(rf"(?<=[:;] )({'|'.join(RUN_OPTIONS)})(?= was )")  # in `TrainingConfig.differences`
 _YES_OR_NO = {"yes": True, "no": False, "on": True, "off": False}  # booleans of YAML 1.1

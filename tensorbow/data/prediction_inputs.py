@@ -45,7 +45,8 @@ def read_pictures(
 ) -> tuple[list[str], Pictures]:
     """Reads names, and pictures uint8 [n, height, width, channels] of the model's `image_shape`.
 
-    path: a picture file or a folder of them (read in the order of their names), for which Pillow is needed;
+    path: a picture file or a folder of them, or of folders of them (read in the order of their names), for
+        which Pillow is needed;
         a .npy or .npz file of uint8 [n, height, width, channels], where n and a single channel may be left
         out; or an IDX file, plain or gzip. Examples of arrays are named by their indices.
     resize: resize picture files to the model's size; otherwise other sizes are refused.
@@ -59,9 +60,11 @@ def read_pictures(
         raise NotFoundError(f"there is no file or folder {shown(path)}")
     if stat.S_ISDIR(mode):
         files = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file())
+        if not files:  # folders by class
+            files = sorted(p for p in path.glob("*/*") if p.suffix.lower() in SUFFIXES and p.is_file())
         if not files:
             raise NotFoundError(f"the folder {shown(path)} holds no picture ({', '.join(SUFFIXES)})")
-        return [file.name for file in files], _from_files(files, image_shape, resize)
+        return [file.relative_to(path).as_posix() for file in files], _from_files(files, image_shape, resize)
     if not stat.S_ISREG(mode):
         raise FailedPreconditionError(f"{shown(path)} is not a regular file; give a file or a folder")
     suffix = path.suffix.lower()

@@ -68,6 +68,11 @@ def _converted(value: Any, dtype: DType | None, name: str | None) -> Tensor:
                 raise UnfitError(error.reason, value) from None
             except InvalidArgumentError as error:
                 raise UnfitError(str(error), value) from None
+    if isinstance(value, Mapping) and value and all(isinstance(each, Tensor) for each in value.values()):
+        several = ", ".join(f"{key!r}: {each.spec}" for key, each in value.items())
+        raise UnfitError(
+            f"cannot make a tensor of several, {{{several}}}: choose one, as [{next(iter(value))!r}]", value
+        )
     raise UnfitError(
         f"cannot make a tensor of {shown(value)}: "
         "expected a tensor, a variable, an array, a number or a nested list of numbers",

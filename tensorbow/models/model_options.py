@@ -14,7 +14,8 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import shown
 from tensorbow.missing_names import did_you_mean
 
-GIVEN = ("inputs", "labels", "training", "classes", "class_weights")  # arguments that the trainer gives
+# Arguments of a model that the trainer gives.
+GIVEN = ("inputs", "labels", "training", "classes", "class_weights", "label_smoothing")
 _NONE, _TRUE, _FALSE = ("none", "null", "~"), ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 

@@ -18,9 +18,14 @@ from tensorbow.ops.losses import softmax_cross_entropy_with_logits, sparse_softm
 from tensorbow.ops.reductions import argmax, reduce_mean
 from tensorbow.ops.selection import cast
 from tensorbow.specs import float32, int64
-from tensorbow.user_code import called_by_name
+from tensorbow.user_code import called_by_name, line_of_code
 
 _FORMS = "(loss, outputs, metrics), where metrics may be missing, or a dictionary with these keys"
+
+_ARGUMENTS = {  # of a model, as Python writes them, with what they get
+    "class_weights": "class_weights=None (a float32 tensor [classes], by which to multiply each loss)",
+    "label_smoothing": "label_smoothing=0.0 (a number, the share of a label that all classes get alike)",
+}
 
 
 @dataclass(frozen=True)
@@ -53,8 +58,8 @@ def outputs_of(
     the model, for messages. options_of_step: further arguments that the model must have, such as
     `class_weights`, float32 [classes], by which it multiplies each example's loss. A training step must also
     run the operations in the collection UPDATE_OPS. Raises InvalidArgumentError for a model that has not
-    these arguments, returns something else than a loss, outputs and metrics, or broadcasts outputs [batch, 1]
-    and labels [batch] to [batch, batch].
+    these arguments, needs `classes` where the data have none, returns something else than a loss, outputs and
+    metrics, or broadcasts outputs [batch, 1] and labels [batch] to [batch, batch].
     """
     try:
         inspect.signature(model).bind_partial(inputs, labels, training)
@@ -62,12 +67,17 @@ def outputs_of(
         raise InvalidArgumentError(
             f"{name}: expected model(inputs, labels, training), got arguments {inspect.signature(model)}"
         ) from None
+    parameters = inspect.signature(model).parameters
+    takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
     for option in options_of_step:
-        if option not in inspect.signature(model).parameters:
+        if option not in parameters and not takes_all:
             raise InvalidArgumentError(
-                f"{option}: {name} has no argument {option}, which this option needs; add it to its "
+                f"{option}: {name} has no argument of this name; add {_ARGUMENTS.get(option, option)} to its "
                 "signature (inputs, labels, training, ...), or leave the option out"
             )
+    wanted = parameters.get("classes")
+    if classes is None and wanted is not None and wanted.default is wanted.empty:
+        raise _no_classes(model, labels, name)
     result = called_by_name(model, inputs, labels, training, classes=classes, **options_of_step)
     found = _outputs_in(result, name)
     if not isinstance(found.loss, Tensor) or not found.loss.dtype.is_floating:
@@ -125,6 +135,19 @@ def _require_no_outer_products(outputs: Any, labels: Any, name: str) -> None:
                     f"{name}: {op.type} broadcasts outputs {output.spec} and labels {label.spec} to "
                     f"{op.outputs[0].spec}; give both one shape, as outputs[:, 0] (made at {op.source})"
                 )
+
+
+def _no_classes(model: Callable[..., Any], labels: Any, name: str) -> InvalidArgumentError:
+    """The error for a model with an argument `classes`, and data that have none."""
+    got = "no labels"
+    if labels is not None:
+        got = f"labels {', '.join(str(getattr(leaf, 'spec', leaf)) for leaf in flatten(labels))}"
+    line = line_of_code(model)
+    return InvalidArgumentError(
+        f"{name}: its argument classes needs labels that are whole numbers from 0, [examples]; the data have "
+        f"{got}: convert them, as by astype('int64'), or for values to regress take the argument out or "
+        f"write classes=None{f' ({line})' if line else ''}"
+    )
 
 
 def _outputs_in(result: Any, name: str) -> ModelOutputs:

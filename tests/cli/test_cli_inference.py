@@ -159,6 +159,9 @@ def test_predict_takes_a_folder_of_pictures(call: Call, run: Path, tmp_path: Pat
     found = rows(call("predict", run, folder).out)
     assert [row[0] for row in found] == ["a.bmp", "b.png", "c.PNG"]
     assert [row[1:] for row in found] == expected
+    shutil.copytree(folder, tmp_path / "classes" / "seven")
+    by_class = rows(call("predict", run, tmp_path / "classes").out)
+    assert by_class == [[f"seven/{name}", *others] for name, *others in found]
     record = json.loads(call("predict", run, folder / "b.png", "--json").out)
     assert (record["input"], str(record["class"])) == ("b.png", found[1][1])
     image.fromarray(pictures[0]).convert("RGB").resize((56, 56)).save("large.png")

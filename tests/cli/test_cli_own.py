@@ -59,7 +59,8 @@ def test_the_project_of_init_trains_by_the_command_that_it_prints(
     assert (cd, folder, then, program) == ("cd", "my project", "&&", "tensorbow")
     assert "'my project/model.py' is there already" in call("init", "my project").line
     monkeypatch.chdir(tmp_path / "my project")
-    ended = call(*words, "--epochs", 2, "--json")
+    further = ("--class-weights", "1,1.5", "--label-smoothing", 0.1)
+    ended = call(*words, "--epochs", 2, "--json", *further)
     assert (ended.status, ended.err) == (0, "")
     result = json.loads(ended.out.splitlines()[-1])
     assert (result["model"], result["dataset"], result["replicas"]) == ("model.py:Network", "make_data", 2)
@@ -90,6 +91,7 @@ def test_a_model_and_a_table_from_train_to_predict(call: Call, project: Path) ->
     resumed = call("train", *words, "--model.width=8", "--output", "run", "--resume", "auto", "--epochs", 2)
     assert "resumed from" in resumed.out
     assert "my_model.py:Net, batch 16: 2 on cpu:0" in call("explain", *words).out
+    assert "the folder of a run, run; evaluate and compare show a run" in call("explain", "run").line
 
 
 REFUSED = [
@@ -102,6 +104,7 @@ REFUSED = [
     (("train", "my_model.py:Net", "--model.width"), 2, "--model.width: expected a value"),
     (("train", "my_model.py:Net", "--data", "none.npz"), 1, "data: there is no file or folder"),
     (("train", "my_model.py:Net", "--data", "t.csv"), 1, "expected a column of"),
+    (("train", "my_model.py:Net", "--label-smoothing", 0.1), 1, "; add label_smoothing=0.0 (a number"),
     (("train", "my_model.py:Nett"), 1, "did you mean my_model.py:Net?"),
     (("explain", "lenet", "--model.width", 3), 2, "--model.width: lenet has no such option, it has none"),
     (("train", "lenet", "--dataset", "digits", "--data", "t.csv"), 2, "--data: expected without"),

@@ -133,6 +133,15 @@ def test_errors_of_a_model_name_the_users_line(file: Path) -> None:
         built(f"{file}:broken")
     with pytest.raises(InvalidArgumentError, match=r"MatMul.*my_model\.py:22 in outside"):
         built(f"{file}:outside")
+    with pytest.raises(InvalidArgumentError, match=r"argument classes .* no labels.*\.py:14 in function"):
+        built(f"{file}:function")
+    several = {"words": tb.placeholder(tb.float32, [None, 3]), "length": tb.placeholder(tb.float32, [None])}
+    with pytest.raises(
+        InvalidArgumentError,
+        match=r"matmul: .*several, \{'words': float32\[\?, 3\], 'length': float32\[\?\]\}: choose one, as "
+        r"\['words'\] \(.*my_model\.py:22 in outside\)",
+    ):
+        find_model(f"{file}:outside").build({}, several, None, True)
 
 
 def test_a_function_has_the_options_that_are_its_own(file: Path) -> None:
@@ -186,7 +195,7 @@ def test_weights_of_classes_are_for_models_that_take_them() -> None:
         session.run(tb.global_variables_initializer())
         found = session.run(lenient.loss, {x: np.ones((2, 3), np.float32), labels: [0, 1]})
     assert found == pytest.approx(np.log(2) * 2, rel=1e-5)  # the mean of log 2 and 3 log 2
-    with pytest.raises(InvalidArgumentError, match="class_weights: model has no argument class_weights"):
+    with pytest.raises(InvalidArgumentError, match=r"^class_weights: .* add class_weights=None .* float32"):
         outputs_of(lambda inputs, labels, training: x, x, labels, True, class_weights=weights)
 
 

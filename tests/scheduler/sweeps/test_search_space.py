@@ -68,7 +68,7 @@ def test_ranges_are_read_from_text():
         (lambda: read_range("momentum=1:2:3"), "range momentum: expected LOW:HIGH"),
         (lambda: Range(2, 1), "that rise"),
         (lambda: Range(-1, 1, log=True), "positive numbers with log"),
-        (lambda: configurations({"learning_rates": [1]}, {}, None, 0), "did you mean learning_rate"),
+        (lambda: configurations({"learning_rates": [1]}, {}, None, 0), "did you mean 'learning_rate'"),
         (lambda: configurations({"seed": [1]}, {}, None, 0), "vary it by seeds"),
         (lambda: configurations({"dataset": ["mnist"]}, {}, None, 0), "one value for all members"),
         (lambda: configurations({"tau": [1]}, {}, None, 0), "in which members can differ"),

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from scheduler import RoundResults, Trainer, TrainingConfig
-from scheduler.training.notices import LossWatch, epoch_line, epoch_text, ignored_options, nothing_left
+from scheduler.training.notices import (
+    LossWatch,
+    epoch_line,
+    epoch_text,
+    ignored_options,
+    metric_text,
+    nothing_left,
+)
 from scheduler.training.tally import Tally
 from tensorbow.errors import DataLossError
 from tensorbow.training import TrainingProgress
@@ -133,3 +140,7 @@ def test_accuracies_of_a_strange_checkpoint_are_refused() -> None:
     for value in ([1, "x"], [-1.0], 3.0, "x", [float("nan")]):
         with pytest.raises(DataLossError, match="test_accuracies cannot be"):
             Tally.from_metadata({**vars(Tally()), "test_accuracies": value})
+
+
+def test_f1_is_shown_as_accuracies_are() -> None:
+    assert metric_text("test_f1", 0.8985) == metric_text("accuracy", 0.8985) == " 89.85%"
