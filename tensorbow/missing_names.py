@@ -112,12 +112,16 @@ INSTEAD = {
 }
 
 
+LONGEST_NAME = 100  # characters; difflib takes long for long texts
+
+
 def did_you_mean(name: str, names: Iterable[str], most: int = 1, before: str = "", alike: float = 0.6) -> str:
     """`; did you mean X?` for the names most similar to a missing one, or "" if none is.
 
-    most: number of names. before: put in front of each. alike: difflib's least ratio.
+    most: number of names. before: put in front of each. alike: difflib's least ratio. A text that is longer
+    than names are is like none.
     """
-    near = get_close_matches(name, [*names], most, alike)
+    near = get_close_matches(name, [*names], most, alike) if len(name) <= LONGEST_NAME else []
     return f"; did you mean {', '.join(f'{before}{each}' for each in near)}?" if near else ""
 
 

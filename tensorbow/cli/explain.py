@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
@@ -73,7 +73,7 @@ class Plans:
 def explain(context: click.Context, /, full: bool, **_: Any) -> None:
     """Show the training step of MODEL: layers, memory, kernels, and with --full the compiled plan."""
     given = given_options(context)
-    if (Path(str(given.get("model"))) / CONFIG).is_file():
+    if os.path.isfile(os.path.join(str(given.get("model")), CONFIG)):  # false for what is no path at all
         raise OptionValueError(
             "MODEL: expected a model, as lenet or my_model.py:MyModel, got the folder of a run, "
             f"{given['model']}; evaluate and compare show a run"

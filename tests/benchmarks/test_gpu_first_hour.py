@@ -208,6 +208,7 @@ def test_tests_that_crash_hang_or_lose_the_gpu_are_named_and_the_others_run(
     assert "not today" in found["tests"].error
 
 
+@pytest.mark.slow
 def test_a_library_that_crashes_or_hangs_loses_only_the_contestant_that_did_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,7 +158,7 @@ def test_pytorch_trains_the_same_model_on_the_same_batches(variant: str) -> None
 
 
 @pytest.mark.parametrize("steps_per_call", [1, 4])
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 def test_jax_trains_the_same_model_on_the_same_batches(steps_per_call: int) -> None:
     pytest.importorskip("jax")
     same_course("jax", {"steps_per_call": steps_per_call})

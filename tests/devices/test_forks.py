@@ -61,7 +61,7 @@ print("parent:", status)
 """
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["plain", "replicas"])
 @pytest.mark.parametrize("what", ["loss", "update", "close", "new"])
 @pytest.mark.parametrize("backend", [pytest.param("reference", marks=pytest.mark.slow), "native"])

@@ -164,6 +164,7 @@ def trained(replicator, steps, batches=transitions, **options):
     return losses, replicator.central_values()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("replicas", [2, 4])
 def test_replicas_with_parts_of_a_batch_equal_one_with_the_whole(replicas):
     devices = [f"/cpu:{index}" for index in range(2)]
@@ -211,6 +212,7 @@ def test_training_improves_both_losses():
 # Program ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_program_writes_the_same_curve_again(tmp_path, monkeypatch, capsys):
     import train_pendulum
 

@@ -36,7 +36,7 @@ def test_all_programs_are_tested_and_listed():
 
 
 @pytest.mark.parametrize("name", LEARNT)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_program(name, capsys, monkeypatch, tmp_path):
     pytest.importorskip("sklearn", reason="the handwritten digits are scikit-learn's")
     monkeypatch.setattr(sys, "argv", [f"{name}.py", str(tmp_path)])

@@ -26,7 +26,7 @@ def gpus() -> Iterator[list[Any]]:
             device.close(drain=False)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(
     "options",

@@ -61,7 +61,7 @@ def batches(replica_id):
 
 @pytest.mark.parametrize("sync", ["ssgd", "sma", "easgd", "none"])
 @pytest.mark.parametrize("collective", [False, True])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 def test_four_replicas_of_two_devices_have_the_bits_of_four_on_one_each(sync, collective):
     found = []
     for split in (False, True):

@@ -33,6 +33,7 @@ def results_of(step_fn, input_fn, devices, per_device, steps=1, **options):
         return list(repl.train(lambda *inputs: step_fn(repl, *inputs), input_fn, steps))[-1]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("devices", "per_device"), LAYOUTS)
 @pytest.mark.parametrize("op", NUMPY)
 def test_reductions(devices, per_device, op):

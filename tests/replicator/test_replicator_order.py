@@ -53,6 +53,7 @@ def history(devices):
     return b"".join(value.tobytes() for value in seen)
 
 
+@pytest.mark.slow
 def test_the_same_bits_under_random_delays():
     rng = random.Random(1)
     expected = history(["/cpu:0", "/cpu:1"])

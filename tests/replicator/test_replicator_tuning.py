@@ -91,6 +91,7 @@ def trained(repl):
     return np.array(losses), repl.central_values()["w"]
 
 
+@pytest.mark.slow
 def test_training_after_it_is_as_if_it_had_not_been():
     with tb.MultiGpuReplicator(["/cpu:0", "/cpu:1"], sync="sma") as repl:
         chosen = repl.tune(step_of(repl), own, **QUICK)

@@ -87,7 +87,7 @@ def whole(steps_per_launch, **options):
     return training.rounds(), training.replicator.central_values()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("devices", "per_device"), DEVICES)
 @pytest.mark.parametrize("options", SYNCS, ids=lambda options: "-".join(map(str, options.values())))
 def test_the_bits_are_those_of_one_round_a_launch(launches, options, devices, per_device):

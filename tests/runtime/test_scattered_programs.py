@@ -35,6 +35,7 @@ def cpus(request):
         device.close()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("cpus", "count"),
     [("reference", 40), ("native", 10), long("reference", 5000), long("native", 5000)],

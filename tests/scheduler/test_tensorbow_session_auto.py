@@ -94,7 +94,7 @@ def decide(session, program):
 
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize(("best", "chosen"), [(1, 1), (3, 3), (4, 4)])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 def test_training_goes_on_while_the_number_changes_until_the_fastest_is_found(
     monkeypatch, best, chosen, devices
 ):

@@ -59,7 +59,7 @@ def trained(model: Model, devices: list[Any], per_device: int, **options: Any) -
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(("devices", "per_device"), LAYOUTS)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_sparse_gradients_are_averaged_as_dense_ones(devices: int, per_device: int, optimizer: str) -> None:
     """Optimisers that leave rows without a gradient alone differ from dense ones only there."""
     sparse, values = trained(model_of(optimizer, False), cpu_devices(devices), per_device)

@@ -259,7 +259,7 @@ def spoilt(model: Model, round: int, batch_number: int, number: float) -> Any:
 
 @pytest.mark.parametrize("options", [{"tau": 4}, {"sync": "none"}], ids=str)
 @pytest.mark.parametrize("launch_ahead", [1, 3])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_a_nan_stop_names_the_step_and_who_took_it(options: dict[str, Any], launch_ahead: int) -> None:
     """Everything from round 1 on goes to replica 0: replica 1 is still with its first batches."""
     model, results = well(), []

@@ -44,6 +44,7 @@ def trained(rates, steps, pieces=(ROUNDS,)):
         return np.array(losses).reshape(-1, len(rates)), values, engine.frozen
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("steps", [1, 7])
 @pytest.mark.parametrize("pieces", [(ROUNDS,), (9, ROUNDS)], ids=["one run", "two runs"])
 def test_a_replica_that_diverges_ends_alone(kernels, steps, pieces):

@@ -78,7 +78,7 @@ def test_a_batch_is_made_once_in_a_round(mode: str) -> None:
 
 
 @pytest.mark.parametrize("refused", range(3))
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_no_memory_before_a_launch_leaves_the_rounds_usable(refused: int) -> None:
     """Whichever allocation it is: of rows of scalars and picks, of fused batches, of the list of copies."""
     data, _ = make_synthetic(37, 8)

@@ -114,7 +114,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("places", [TWO, THREE], ids=str)
 @pytest.mark.parametrize(("groups", "per_device"), [(2, 1), (1, 2), (2, (1, 2))])
@@ -128,7 +128,7 @@ def test_the_bits_are_those_of_whole_replicas(
     assert whole[1] == apart[1]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("steps", [3, 8])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_several_rounds_in_a_launch(kernels: str, options: dict[str, Any], steps: int) -> None:

@@ -62,7 +62,7 @@ def require_bits_of_runs_alone(sweep, folder):
         assert member.figures["test_accuracy"] == result.metrics["test_accuracy"]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", GRIDS)
 def test_members_have_the_bits_of_their_runs_alone(name, sweep, tmp_path):
     grid, base = GRIDS[name]

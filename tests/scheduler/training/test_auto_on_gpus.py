@@ -99,6 +99,7 @@ def test_fused_replicas_are_tried_from_the_count_that_was_chosen(tmp_path: Path,
     assert said.endswith("; captured replicas reach 180 images/s, with 2 per device")
 
 
+@pytest.mark.slow
 def test_where_they_are_slower_the_run_goes_back(
     tmp_path: Path, options: Options, rates: Rates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +147,7 @@ def test_a_stop_among_fused_replicas_and_going_on(tmp_path: Path, options: Optio
     assert facts_in(tmp_path)["replica_mode"] == "captured"
 
 
+@pytest.mark.slow
 def test_a_checkpoint_from_before_goes_on_captured(tmp_path: Path, options: Options) -> None:
     config = on_gpu(options, tmp_path, replica_mode="captured")
     assert trained(config).replicas == 2

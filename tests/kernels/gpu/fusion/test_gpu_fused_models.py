@@ -28,6 +28,7 @@ def trained(
         return losses, engine.learners.values.state_arrays()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "batch_size"), [("lenet", 4), ("resnet8", 2)])
 def test_it_agrees_with_the_cpu(name: str, batch_size: int) -> None:
     model = classifier(name, batch_size)

@@ -116,7 +116,7 @@ def test_updates_of_columns_in_several_panels(features, units, target):
     assert_close(ours, trained(model, ReferenceBackend()))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("batch", "dtype", "options"),
     [
