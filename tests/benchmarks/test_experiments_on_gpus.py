@@ -90,6 +90,7 @@ def test_every_script_that_measures_takes_devices() -> None:
             assert "add_devices(" in text, path.stem
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("device", [pytest.param("cpu:0", marks=pytest.mark.slow), "gpu:0"])
 def test_a_model_spread_over_streams_has_the_bits_of_one_on_one_stream(gpu: None, device: str) -> None:

@@ -181,6 +181,7 @@ def test_checks_after_the_deadline_are_said_to_have_no_time(tmp_path: Path) -> N
     assert (check.status, check.findings) == ("no time", {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, pytest.param(1, marks=pytest.mark.slow)])
 def test_tests_that_crash_hang_or_lose_the_gpu_are_named_and_the_others_run(
     tmp_path: Path, workers: int
@@ -270,6 +271,7 @@ def run_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., d
     return run
 
 
+@pytest.mark.slow
 def test_stage_1_probes(run_here: Any) -> None:
     found = run_here(1, "probe")
     assert len(found) == 11

@@ -45,6 +45,7 @@ def test_a_dry_run_measures_everything_and_writes_nothing(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_without_a_gpu_it_says_so_in_one_line() -> None:
     if not why_no_gpu():
         pytest.skip("there is a GPU")

@@ -60,6 +60,7 @@ def test_a_summary_of_other_runs_is_begun_anew(tmp_path: Path) -> None:
         assert statuses(path) == {"b": 0}
 
 
+@pytest.mark.slow
 def test_a_failure_does_not_keep_others_from_running(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -112,6 +112,7 @@ def test_the_search_ends_at_the_best_rate_between_worse_ones() -> None:
         assert len(tried) == len(set(tried))
 
 
+@pytest.mark.slow
 def test_a_course_stops_at_the_target() -> None:
     from time_to_accuracy import CHECK, Replicas, RunSetting, course
 

@@ -52,6 +52,7 @@ def metrics(folder: str = "run") -> list[dict[str, Any]]:
     return [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_from_training_to_a_prediction(found: EmulatedCuda, call: Call) -> None:
     on = ("--devices", "gpu:0,gpu:1", "--replicas-per-gpu", 2)
     assert call(*RUN, *on, "--epochs", 1).status == 0
@@ -166,6 +167,7 @@ def test_tune_says_why_it_has_not_measured_fused_replicas(
     gc.collect()  # errors hold frames with pinned memory
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("told", "found")
 def test_a_run_that_finds_number_and_mode(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = scheduler.training.auto.TuningOptions(max_replicas=2, windows=1, window_seconds=1e-6)
@@ -191,6 +193,7 @@ def test_captured_replicas_have_half_of_the_time(
     assert "half of --max-seconds 4 was over; fused replicas reach 90 images/s" in facts["reason"]
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_lost_ends_the_run_with_one_line_and_it_goes_on_later(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

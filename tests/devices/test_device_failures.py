@@ -200,6 +200,7 @@ def test_close_from_a_stream_thread_does_not_join(device: CpuDevice) -> None:
     assert second.closed
 
 
+@pytest.mark.slow
 def test_closing_while_others_enqueue_loses_no_event() -> None:
     for _ in range(20):
         device = CpuDevice()

@@ -116,6 +116,7 @@ def projected_by_loop(probabilities, values, atoms):
     return result
 
 
+@pytest.mark.slow
 @given(
     batch=st.integers(1, 4),
     points=st.integers(1, 9),
@@ -164,7 +165,7 @@ def trained(replicator, steps, batches=transitions, **options):
     return losses, replicator.central_values()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [2, 4])
 def test_replicas_with_parts_of_a_batch_equal_one_with_the_whole(replicas):
     devices = [f"/cpu:{index}" for index in range(2)]
@@ -191,6 +192,7 @@ def test_targets_follow_the_weights_after_the_update():
         np.testing.assert_allclose(after[name], expected, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("frozen", "trains"), [("actor", "critic"), ("critic", "actor")])
 def test_each_loss_changes_its_own_weights_alone(frozen, trains):
     _, before = trained(tb.NonReplicator(), 0)
@@ -200,6 +202,7 @@ def test_each_loss_changes_its_own_weights_alone(frozen, trains):
     assert min(change for name, change in moved.items() if name.startswith(f"{trains}/")) > 1e-4
 
 
+@pytest.mark.slow
 def test_training_improves_both_losses():
     replicator = tb.MultiGpuReplicator(["/cpu:0", "/cpu:1"], sync="ssgd")
     batch = transitions(0, discount=0.1)

@@ -78,7 +78,7 @@ def test_one_replica_is_the_plain_session_bit_for_bit():
     assert losses[:, 0].tobytes() == np.array(expected).tobytes()
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "options",
     [

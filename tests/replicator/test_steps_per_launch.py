@@ -87,7 +87,7 @@ def whole(steps_per_launch, **options):
     return training.rounds(), training.replicator.central_values()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("devices", "per_device"), DEVICES)
 @pytest.mark.parametrize("options", SYNCS, ids=lambda options: "-".join(map(str, options.values())))
 def test_the_bits_are_those_of_one_round_a_launch(launches, options, devices, per_device):
@@ -116,6 +116,7 @@ def test_a_launch_has_as_many_rounds_as_asked_for(launches, monkeypatch):
     assert max(launches) > 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps_per_launch", [4, "auto"])
 def test_inputs_that_end_or_fail_do_so_at_the_same_round(steps_per_launch):
     def failing(replica_id):
@@ -419,6 +420,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_the_values_of_the_last_round_handed_out():
     """Holds also where a launch of the rounds asked for would take minutes.
 

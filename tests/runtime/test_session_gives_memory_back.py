@@ -130,7 +130,7 @@ def test_close_gives_all_memory_back_at_once(use: Use, devices: list[CpuDevice],
 
 
 @pytest.mark.parametrize("use", USES)
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 def test_a_session_that_is_dropped_ends_its_threads_and_gives_all_back(
     use: Use, devices: list[CpuDevice], mapped: Mapped
 ) -> None:
@@ -149,7 +149,7 @@ def test_a_saved_model_gives_all_back(tmp_path: Path, mapped: Mapped) -> None:
 
 
 @pytest.mark.parametrize("use", USES)
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 def test_trim_says_what_came_back(use: Use, devices: list[CpuDevice], mapped: Mapped) -> None:
     session = use(devices)
     before = mapped.nbytes
@@ -254,6 +254,7 @@ del cycles, cycle, dropped  # some are found by the collector, some are at work,
 """
 
 
+@pytest.mark.slow
 def test_sessions_that_are_left_open_end_with_the_interpreter_without_a_word() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-X", "dev", "-c", ENDINGS],

@@ -137,7 +137,7 @@ def session(devices: list[Device], fails: bool = True, **options: Any) -> tb.Ten
 
 @pytest.mark.parametrize("fails", [False, True], ids=["in a run", "after a run that failed"])
 @pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 def test_a_session_of_replicas_gives_all_back(
     count: int, fails: bool, devices: list[Device], mapped: Mapped
 ) -> None:
@@ -212,7 +212,7 @@ def test_a_replicator_gives_all_back(devices: list[Device], mapped: Mapped) -> N
 # Steps of a replica --------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "options"),
     [(1, {}), (2, {"sync": "ssgd"}), (1, {"staleness": 1})],

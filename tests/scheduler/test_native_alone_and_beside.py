@@ -48,7 +48,7 @@ def trained(model: str, data: ImageDataset, who: list[int]) -> dict[Any, Any]:
     return found
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["lenet", pytest.param("resnet8", marks=pytest.mark.slow), "logreg"])
 def test_alone_and_beside(model):
     data = dataset((32, 32, 3) if model == "resnet8" else (28, 28, 1))

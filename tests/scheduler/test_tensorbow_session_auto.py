@@ -94,7 +94,7 @@ def decide(session, program):
 
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize(("best", "chosen"), [(1, 1), (3, 3), (4, 4)])
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 def test_training_goes_on_while_the_number_changes_until_the_fastest_is_found(
     monkeypatch, best, chosen, devices
 ):
@@ -133,6 +133,7 @@ def test_training_goes_on_while_the_number_changes_until_the_fastest_is_found(
             session.replica_values(chosen * devices)
 
 
+@pytest.mark.slow
 def test_a_batch_that_the_number_does_not_divide_is_split_by_another(monkeypatch):
     clock = Clock(monkeypatch, lambda k: 1.0 / k)
     program, device = Program(), CpuDevice("/cpu:0")
@@ -195,6 +196,7 @@ def test_what_is_not_split_has_an_example_for_each_replica(monkeypatch):
         assert session.num_replicas == 3
 
 
+@pytest.mark.slow
 def test_variables_that_are_made_meanwhile(monkeypatch):
     """The new replicas have room for them, and those without a value stay without."""
     clock = Clock(monkeypatch, lambda k: 1.0 / k)

@@ -56,6 +56,7 @@ def test_steps_of_models_lie_close_to_the_reference(model, steps):
         np.testing.assert_allclose(value, other, rtol=2e-3, atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("replicas", "options"), [(3, {"mu": 0.5}), (2, {"sync": "easgd", "tau": 2})])
 def test_averaged_replicas_of_one_launch_lie_close_to_the_reference(replicas, options):
     """The updates with averaging, by threads that meet in emulated code."""

@@ -179,7 +179,7 @@ def trained(model, backend, steps, replicas=0):
         *(pytest.param(model, "host", marks=pytest.mark.slow) for model in LONG),
     ],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_twenty_steps_lie_close_to_the_reference(model, target):
     expected, _ = trained(model, ReferenceBackend(), 20)
     losses, _ = trained(model, NativeBackend(narrow_target() if target == "narrow" else None), 20)

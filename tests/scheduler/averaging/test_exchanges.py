@@ -263,7 +263,7 @@ def test_normalisation_over_replicas_is_that_of_the_joint_batch(
             np.testing.assert_allclose(state[name], value, rtol=1e-4, atol=1e-5, err_msg=f"{name} {sync}")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"tau": 2, "mu": 0.5}, {"staleness": 1}, {"sync": "ssgd"}], ids=str)
 def test_exchanges_go_with_every_synchroniser(options: dict[str, Any], launches: tuple[int, ...]) -> None:
     """One device, two devices and several rounds a launch have the same bits, run after run."""

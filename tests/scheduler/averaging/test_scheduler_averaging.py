@@ -45,7 +45,7 @@ def compare(engine: LearningEngine, reference: Sma, round: int) -> None:
             close(flat(model.velocity(), NAMES), u)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("mu", [0.0, 0.9])
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 @pytest.mark.parametrize("tau", [1, 3, pytest.param(4, marks=pytest.mark.slow)])

@@ -179,6 +179,7 @@ def test_host_batches_are_copied_from_where_they_are_filled(
     device.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("when", "share"), [("auto", 0.5), ("always", 1.0)])
 @needs_compiler
 def test_what_does_not_fit(runtime: EmulatedCuda, when: str, share: float) -> None:
@@ -249,6 +250,7 @@ class Own(ImageDataset):
         super().fill(indices, images_out, labels_out, scratch, None)
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_what_only_the_host_can_do(runtime: EmulatedCuda) -> None:
     (device,) = gpus(runtime, 1)
@@ -389,6 +391,7 @@ def test_a_recipe_of_another_size_is_refused() -> None:
     device.close()
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_an_op_with_a_bad_result_is_named(runtime: EmulatedCuda) -> None:
     """The step is run again on a batch made on the host."""

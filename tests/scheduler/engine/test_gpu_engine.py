@@ -121,6 +121,7 @@ def test_doubles_agree_with_the_cpu_to_rounding(opened: OpenedGpu) -> None:
         np.testing.assert_allclose(left[name], value, rtol=1e-12, err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_same_bits_whatever_the_timing(opened: OpenedGpu) -> None:
     model = convolutional(dropout=True)
     first: Any = None
@@ -149,6 +150,7 @@ def beside_has_the_bits_of_alone(opened: OpenedGpu, model: Model, replicas: int,
             assert value.tobytes() == beside[name].tobytes(), f"{name}, time {seed}"
 
 
+@pytest.mark.slow
 def test_replicas_beside_one_another_have_the_bits_of_replicas_alone(opened: OpenedGpu) -> None:
     beside_has_the_bits_of_alone(opened, convolutional(dropout=False), replicas=3, times=3)
 
@@ -225,6 +227,7 @@ def test_update_and_correction_are_one_pass(opened: OpenedGpu) -> None:
         assert check.definition.name == "GradientCheck"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [1, 3])
 def test_tasks_are_queued_before_the_first_has_ended(ahead: int) -> None:
     model, gate = well(), threading.Event()

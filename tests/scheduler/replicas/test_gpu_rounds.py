@@ -113,7 +113,7 @@ class Trained:
         return self.losses == other.losses and same_bits(self.state, other.state)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize(("count", "per_device"), DEVICES, ids=str)
 def test_they_have_the_bits_of_segments_one_by_one(
@@ -183,7 +183,7 @@ def test_what_cannot_be_fused_is_refused_with_the_reason() -> None:
         device.close()
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize(("count", "per_device"), DEVICES[1:], ids=str)
 @pytest.mark.parametrize("steps", [1, 4])
@@ -218,7 +218,7 @@ def test_updates_that_are_skipped_do_not_end_rounds(opened: OpenedGpu, steps: in
 
 @pytest.mark.parametrize("options", [{}, {"tau": 3}, {"sync": "none"}], ids=str)
 @pytest.mark.parametrize("bad", [None, (6, 2)])
-@pytest.mark.sampled(3)
+@pytest.mark.slow
 def test_physical_gpus_meet_between_graphs(
     options: dict[str, Any], bad: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,7 @@ def test_rounds_begin_behind_what_clears_statuses_on_other_streams(mode: str) ->
         assert engine.run(source.open, 7, 12) == 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["captured", "fused"])
 def test_a_batch_is_made_once_in_a_round(mode: str) -> None:
     """Also where replicas meet within the round."""
@@ -136,6 +137,7 @@ def with_evaluation() -> tuple[Model, StepProgram, StepProgram]:
     return trained, StepProgram((x,), other, nothing, {}), StepProgram((x,), other, second, {})
 
 
+@pytest.mark.slow
 def test_only_steps_that_train_must_be_fused() -> None:
     """One that cannot be fused is not selected: the step before is."""
     model, evaluation, second = with_evaluation()

@@ -55,6 +55,7 @@ def test_it_tries_more_and_steps_back(tmp_path: Path, options: Options, metrics:
     assert single.replicas == 2
 
 
+@pytest.mark.slow
 def test_launches_have_as_many_steps_while_it_is_timed_as_afterwards(
     options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +74,7 @@ def test_launches_have_as_many_steps_while_it_is_timed_as_afterwards(
         assert all(found == given if given else found > 1 for found in MadeUp.steps.values())
 
 
+@pytest.mark.slow
 def test_half_of_the_run_is_the_longest_it_looks(
     tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:

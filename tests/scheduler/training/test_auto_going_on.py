@@ -54,6 +54,7 @@ def test_a_stop_while_tuning_and_going_on(tmp_path: Path, options: Options, made
     assert 1 not in made_up.seen
 
 
+@pytest.mark.slow
 def test_resume_after_the_decision_changes_no_bit(
     tmp_path: Path, options: Options, model: Model, made_up: type[MadeUp], metrics: Any
 ) -> None:
@@ -77,6 +78,7 @@ def test_resume_after_the_decision_changes_no_bit(
     assert metrics(pieces) == metrics(whole)
 
 
+@pytest.mark.slow
 def test_another_batch_size_begins_another_tuning(tmp_path: Path, options: Options, metrics: Any) -> None:
     """z, replicas and slots go on, behind the examples taken; the first count tried is the one it had."""
     given: dict[str, Any] = {"output": tmp_path, "epochs": 12, "resume": "auto", "keep_checkpoints": 1000}

@@ -77,6 +77,7 @@ def counts(measurements: list[dict[str, Any]], mode: str) -> list[int]:
     return [each["replicas_per_device"] for each in measurements if each["replica_mode"] == mode]
 
 
+@pytest.mark.slow
 def test_fused_replicas_are_tried_from_the_count_that_was_chosen(tmp_path: Path, options: Options) -> None:
     progress = Lines()
     with Trainer(on_gpu(options, tmp_path), progress) as trainer:
@@ -213,7 +214,7 @@ def test_each_mode_has_a_quarter_of_the_run(tmp_path: Path, options: Options, ra
     assert captured["reason"].endswith("; a quarter of the run was over")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["captured", "fused"])
 def test_a_given_mode_is_the_only_one(tmp_path: Path, options: Options, rates: Rates, mode: str) -> None:
     rates["fused"][1] = 100.0

@@ -117,6 +117,7 @@ def test_other_steps_begin_anew_and_launches_have_to_settle() -> None:
     )
 
 
+@pytest.mark.slow
 def test_it_measures_at_the_steps_of_a_launch_that_training_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that shows 4 ms a round: five make a launch."""
     pytest.importorskip("llvmlite")
@@ -131,6 +132,7 @@ def test_it_measures_at_the_steps_of_a_launch_that_training_takes(monkeypatch: p
             assert trainer.engine.steps_per_launch == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [2, pytest.param(64, marks=pytest.mark.slow)])
 def test_given_steps_of_a_launch_are_measured_and_it_ends(steps: int) -> None:
     pytest.importorskip("llvmlite")

@@ -32,10 +32,12 @@ def batches(build: Build) -> int:
     return launched_as_on_cpu(build, rtol=1e-6)["batched_maps"]
 
 
+@pytest.mark.slow
 def test_updates_of_one_form_are_one_launch() -> None:
     assert batches(lambda: averages(7, lambda number: 3 + 5 * number)[0]) == 1
 
 
+@pytest.mark.slow
 def test_a_launch_takes_as_many_as_its_arguments_hold() -> None:
     assert batches(lambda: averages(100, lambda number: 4)[0]) == 2
 
@@ -56,6 +58,7 @@ def test_a_chain_is_no_batch() -> None:
     assert batches(build) == 0
 
 
+@pytest.mark.slow
 def test_values_read_between_are_those_before_or_after_as_in_the_program() -> None:
     def build() -> list[Any]:
         (first, second), _ = averages(2, lambda number: 6)

@@ -40,7 +40,7 @@ def with_gradients(y: tb.Tensor, sources: list[tb.Tensor]) -> list[Any]:
 @pytest.mark.parametrize("dtype", [tb.float32, tb.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 def test_relu_behind_batch_normalisation(shape: str, training: bool, dtype: tb.DType) -> None:
     def build() -> list[Any]:
         y, sources = normalized(drawn(SHAPES[shape], 0, dtype), training)
@@ -99,7 +99,7 @@ def test_the_gradients_of_relu_and_bias(shape: tuple[int, ...]) -> None:
     assert names["columns"] + names["rows"] == 0
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("extent", [8, 30], ids=["one launch", "two launches"])
 def test_bias_relu_and_pooling_with_their_gradients(extent: int) -> None:
     def build() -> list[Any]:

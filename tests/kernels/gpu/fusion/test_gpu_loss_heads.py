@@ -38,7 +38,7 @@ def right_of(logits: tb.Tensor, labels: tb.Tensor) -> tb.Tensor:
 @pytest.mark.parametrize("dtype", [tb.float32, tb.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("kind", [tb.int32, tb.int64], ids=["int32", "int64"])
 @pytest.mark.parametrize(("rows", "classes"), [(16, 10), (70, 3), (5, 100), (1, 1)])
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 def test_the_whole_head_is_one_launch(rows: int, classes: int, kind: tb.DType, dtype: tb.DType) -> None:
     def build() -> list[Any]:
         x, w, b = drawn(rows, 4, dtype=dtype), drawn(4, classes, dtype=dtype), drawn(classes, dtype=dtype)
@@ -86,6 +86,7 @@ def test_logits_with_infinities_and_ties() -> None:
     assert launched_as_on_cpu(build)["loss_head"] == 1
 
 
+@pytest.mark.slow
 def test_the_logits_may_be_views() -> None:
     def build() -> list[Any]:
         logits, labels = drawn(2, 3, 5), labels_of(6, 5)

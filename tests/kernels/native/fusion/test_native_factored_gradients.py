@@ -150,6 +150,7 @@ def test_a_replica_has_the_same_bits_alone_and_beside_another():
     assert same_bits(*values)
 
 
+@pytest.mark.slow
 def test_what_else_reads_the_gradient_keeps_it_whole():
     model, _ = dense(4, 40, 33)
     ours = trained(model, NativeBackend(), 2, factors=False, sync="ssgd")
@@ -159,6 +160,7 @@ def test_what_else_reads_the_gradient_keeps_it_whole():
     assert_close(ours, trained(clipped, ReferenceBackend()))
 
 
+@pytest.mark.slow
 def test_a_fetched_gradient_is_whole():
     model, pairs = dense(4, 40, 33)
     gradients = [gradient for gradient, _ in pairs]
@@ -195,6 +197,7 @@ def test_a_product_that_is_not_finite_writes_nothing(sync, bad):
         assert same_bits({"w": engine.learners.values.replica_values(1)["w"]}, {"w": after["w"]})
 
 
+@pytest.mark.slow
 def test_large_finite_products_are_no_reason_to_stop():
     """The largest factors meet only small ones: then every element is checked, and all are finite."""
     model = _steep(3e19, apart=True)
