@@ -147,10 +147,11 @@ class Model(ABC):
         2016). A training step must also run the operations in the collection UPDATE_OPS. Raises
         InvalidArgumentError for data without classes.
         """
-        if classes is None or not isinstance(labels, Tensor) or not isinstance(inputs, Tensor):
+        of_one_input = isinstance(labels, Tensor) and isinstance(inputs, Tensor)
+        if classes is None or not of_one_input or labels.dtype.is_floating:
             raise InvalidArgumentError(
-                f"model {self.name} is a classifier: expected data of one input, and labels int64 [batch] in "
-                f"0..classes-1, got inputs {shown(inputs)}, labels {shown(labels)} and classes {classes}; "
+                f"model {self.name} is a classifier: expected data of one input, and integer labels "
+                f"[batch] in 0..classes-1, got inputs {shown(inputs)}, labels {shown(labels)} and classes {classes}; "
                 "number the classes from 0, as np.unique(labels, return_inverse=True)[1], and give their "
                 "number, as classes=10, or write a model for other labels"
             )

@@ -163,3 +163,9 @@ def test_an_attribute_that_hides_a_method_is_refused(name):
 def test_a_call_needs_the_number_of_classes():
     with pytest.raises(InvalidArgumentError, match=r"model lenet .* and classes None; .* as classes=10"):
         get_model("lenet")(*inputs())
+
+
+def test_labels_that_are_no_integers_are_refused():
+    images, labels = tb.placeholder(tb.float32, [None, 28, 28, 1]), tb.placeholder(tb.float32, [None])
+    with pytest.raises(InvalidArgumentError, match=r"logreg is a classifier: expected .* integer labels"):
+        get_model("logreg")(images, labels, classes=10)

@@ -169,7 +169,7 @@ def test_misuse(build, words):
 
 
 def test_names():
-    """Of depths that both families of ResNets have, ImageNet's has the name."""
+    """ImageNet's ResNet has the name of a depth that both families have."""
     assert {name: get_model(name).name for name in MODELS} == {name: name for name in MODELS}
     assert isinstance(get_model("resnet50"), tb.models.ImageNetResNet)
     assert isinstance(get_model("resnet56"), tb.models.ResNet)

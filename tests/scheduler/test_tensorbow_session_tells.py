@@ -1,4 +1,4 @@
-"""What a TensorBowSession says of itself: replicas, the step of a learning run, feeds that are not split."""
+"""Messages of a TensorBowSession on itself: replicas, the learning step, feeds that are not split."""
 
 import warnings
 

@@ -81,7 +81,7 @@ def test_members_on_two_devices_have_the_bits_of_their_runs_alone(sweep, tmp_pat
 
 
 class KilledError(Exception):
-    """In place of SIGKILL: nothing that the sweep does afterwards is written."""
+    """Stands in for SIGKILL: nothing that the sweep does afterwards is written."""
 
 
 @pytest.mark.sampled(1)

@@ -55,7 +55,7 @@ def test_against_scikit_learn(ties: bool) -> None:
 
 
 def test_logits_and_their_probabilities_have_one_area() -> None:
-    """Of two classes, it is that of the difference of their logits."""
+    """The area of two classes is that of the difference of their logits."""
     given, labels = scores(False)
     logits, two = given[:, :2], labels % 2
     report = report_of(logits, two)

@@ -43,7 +43,7 @@ class Regression:
 
 
 def mixture(inputs: Any, labels: Any, training: bool, classes: int) -> tb.models.ModelOutputs:
-    """Of a dictionary of numbers and codes; predicts a nest."""
+    """Predicts a nest from a dictionary of numbers and codes."""
     codes = tb.one_hot(inputs["code"], 4)
     logits = tb.layers.dense(tb.concat([inputs["x"], codes], 1), classes)
     losses = tb.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
