@@ -151,9 +151,9 @@ class Model(ABC):
         if classes is None or not of_one_input or labels.dtype.is_floating:
             raise InvalidArgumentError(
                 f"model {self.name} is a classifier: expected data of one input, and integer labels "
-                f"[batch] in 0..classes-1, got inputs {shown(inputs)}, labels {shown(labels)} and classes {classes}; "
-                "number the classes from 0, as np.unique(labels, return_inverse=True)[1], and give their "
-                "number, as classes=10, or write a model for other labels"
+                f"[batch] in 0..classes-1, got inputs {shown(inputs)}, labels {shown(labels)} and classes "
+                f"{classes}; number the classes from 0, as np.unique(labels, return_inverse=True)[1], and "
+                "give their number, as classes=10, or write a model for other labels"
             )
         logits = self.logits(inputs, classes, training)
         return outputs_of_logits(logits, labels, classes, class_weights, label_smoothing)
