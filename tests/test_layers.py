@@ -31,6 +31,7 @@ LAYERS = (
     ("scheduler.batches",),
     ("scheduler.replicas",),
     ("scheduler.averaging",),
+    ("scheduler.workers",),
     ("scheduler.decisions",),
     ("scheduler.options",),
     ("tensorbow.models", "tensorbow.data", "tensorbow.training"),
@@ -97,6 +98,7 @@ EXTERNAL = {
     "tensorbow.interop": {"numpy", "onnx", "safetensors"},
     "tensorbow.cli": {"numpy", "typer", "click", "rich", "matplotlib"},
     "scheduler": {"numpy", "yaml", "tensorboardX"},
+    "scheduler.workers": {"numpy", "mpi4py"},
     "scheduler.decisions": set(),
     "tensorbow": set(),  # the facade itself
 }
@@ -111,6 +113,7 @@ ONLY_INSIDE_FUNCTIONS = {
     "matplotlib",
     "tensorboardX",
     "onnx",
+    "mpi4py",
 }  # heavy, and not always installed
 NATIVE = "tensorbow.kernels.native"  # needs llvmlite, and is itself imported inside functions only
 

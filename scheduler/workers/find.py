@@ -1,0 +1,40 @@
+"""The group of workers that this process belongs to, by what its environment says."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+from scheduler.workers.group import LoneWorker, WorkerGroup
+from scheduler.workers.mpi import MpiWorkers
+from tensorbow.errors import InvalidArgumentError
+
+CHOICE = "TENSORBOW_WORKERS"  # "mpi": join the job, whatever started it; "none": train alone
+SIZES = "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"  # set by mpirun and mpiexec
+RANKS = "PMIX_RANK", "PMI_RANK"  # set by others that start MPI, as Slurm
+
+
+@cache
+def worker_group() -> WorkerGroup:
+    """The workers of the job that this process is of; itself alone unless MPI has started it with others.
+
+    mpi4py is imported only then. TENSORBOW_WORKERS decides where it is set: `mpi` or `none`; it is set to
+    `none` for the processes that a worker starts, which are not of the job.
+    Raises NotFoundError without mpi4py, FailedPreconditionError for an MPI without threads,
+    InvalidArgumentError for another choice.
+    """
+    if not _is_started_by_mpi():
+        return LoneWorker()
+    group = MpiWorkers()
+    os.environ[CHOICE] = "none"
+    return group if group.size > 1 else LoneWorker()
+
+
+def _is_started_by_mpi() -> bool:
+    choice = os.environ.get(CHOICE, "")
+    if choice not in ("", "mpi", "none"):
+        raise InvalidArgumentError(f"{CHOICE}: expected mpi or none, got {choice!r}; unset it, or choose one")
+    if choice:
+        return choice == "mpi"
+    sizes = [os.environ[name] for name in SIZES if name in os.environ]
+    return any(size != "1" for size in sizes) or (not sizes and any(name in os.environ for name in RANKS))

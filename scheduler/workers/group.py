@@ -1,0 +1,119 @@
+"""The group of workers that a process belongs to: an interface, and the group of one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NoReturn, TypeAlias
+
+from tensorbow.specs import Array, DType
+
+NativeCall: TypeAlias = tuple[int, ...]
+"""The address of a C function and `CALL_ARGUMENTS` integers or addresses that it is called with; it returns
+an int, 0 for success."""
+CALL_ARGUMENTS = 8
+
+
+class WorkerGroup(ABC):
+    """Processes of one job, each of which makes the same calls in the same order.
+
+    rank: the number of this worker, from 0. size: how many there are. A collective call returns when all
+    workers have made it; it raises AbortedError when the job falls apart. Several groups of the same workers
+    (`duplicate`) do not disturb each other; one group belongs to one thread at a time.
+    """
+
+    rank: int
+    size: int
+
+    @property
+    def name(self) -> str:
+        """The worker in messages: number, host and process."""
+        return f"worker {self.rank} of {self.size} ({socket.gethostname()}, process {os.getpid()})"
+
+    @abstractmethod
+    def all_sum(self, array: Array) -> None:
+        """Replaces an array, which lies in one piece, by its sum over the workers; all get the same bits."""
+
+    @abstractmethod
+    def share(self, array: Array, parts: Sequence[range]) -> None:
+        """Completes a vector, of which each worker has the elements of its part, on all workers.
+
+        parts: by worker; they follow one another without gaps, and may be empty.
+        """
+
+    @abstractmethod
+    def all_gather(self, value: Any) -> list[Any]:
+        """The value that each worker gives, by rank; anything that can be pickled."""
+
+    @abstractmethod
+    def broadcast(self, value: Any, root: int = 0) -> Any:
+        """The value that the worker `root` gives; the others' are ignored."""
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """Waits until all workers have come here."""
+
+    @abstractmethod
+    def duplicate(self) -> WorkerGroup:
+        """Another group of the same workers, for calls that are made beside those of this one. Collective."""
+
+    @abstractmethod
+    def native_sum(self, address: int, size: int, dtype: DType) -> NativeCall | None:
+        """`all_sum` of a vector as a call for native code; None for a dtype or size that it cannot do."""
+
+    @abstractmethod
+    def native_share(self, address: int, itemsize: int, parts: Sequence[range]) -> NativeCall | None:
+        """`share` of a vector as a call for native code; None for sizes that it cannot do.
+
+        The group keeps what the call refers to.
+        """
+
+    @abstractmethod
+    def abort(self, reason: str) -> NoReturn:
+        """Ends the processes of all workers, with one line on stderr that names this one and the reason."""
+
+    def close(self) -> None:  # noqa: B027 - the group of one holds nothing
+        """Gives back what a duplicate holds; collective and idempotent."""
+
+
+class LoneWorker(WorkerGroup):
+    """The group of a process that was started by itself."""
+
+    rank, size = 0, 1
+
+    def all_sum(self, array: Array) -> None:
+        """See WorkerGroup."""
+
+    def share(self, array: Array, parts: Sequence[range]) -> None:
+        """See WorkerGroup."""
+
+    def all_gather(self, value: Any) -> list[Any]:
+        """See WorkerGroup."""
+        return [value]
+
+    def broadcast(self, value: Any, root: int = 0) -> Any:
+        """See WorkerGroup."""
+        return value
+
+    def barrier(self) -> None:
+        """See WorkerGroup."""
+
+    def duplicate(self) -> WorkerGroup:
+        """See WorkerGroup."""
+        return self
+
+    def native_sum(self, address: int, size: int, dtype: DType) -> NativeCall | None:
+        """See WorkerGroup: there is nothing to call."""
+        return None
+
+    def native_share(self, address: int, itemsize: int, parts: Sequence[range]) -> NativeCall | None:
+        """See WorkerGroup: there is nothing to call."""
+        return None
+
+    def abort(self, reason: str) -> NoReturn:
+        """Ends this process."""
+        print(f"tensorbow: {self.name}: {reason}", file=sys.stderr, flush=True)
+        os._exit(1)

@@ -1,0 +1,158 @@
+"""Workers that MPI has started: `mpirun -n 4 python train.py`."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from scheduler.workers.group import CALL_ARGUMENTS, NativeCall, WorkerGroup
+from tensorbow.errors import AbortedError, FailedPreconditionError, NotFoundError
+from tensorbow.specs import Array, DType
+
+LARGEST = (1 << 31) - 1  # of a count in C's MPI_Allreduce
+
+
+class MpiWorkers(WorkerGroup):
+    """The processes of an MPI communicator, by default all of the job.
+
+    Sums are `MPI_Allreduce`'s: equal bits on all workers, and run after run for the same number of them.
+    """
+
+    def __init__(self, communicator: Any = None):
+        """communicator: of mpi4py, for this group alone; default: one of all processes of the job.
+
+        Raises NotFoundError without mpi4py, FailedPreconditionError for an MPI without threads."""
+        try:
+            from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:  # no mpi4py, or no MPI library that it can load
+            raise NotFoundError(
+                f"workers: this process was started by MPI, and mpi4py cannot be loaded ({error}); install "
+                "it by `pip install 'tensorbow[mpi]'`, or set TENSORBOW_WORKERS=none to train alone"
+            ) from error
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            raise FailedPreconditionError(
+                "workers: expected an MPI with MPI_THREAD_MULTIPLE, since streams and the program make "
+                f"calls at the same time; {MPI.Get_library_version().splitlines()[0]} offers less"
+            )
+        self._mpi = MPI
+        self._is_duplicate = communicator is not None
+        # The calls of the user's program, on COMM_WORLD, stay apart from ours.
+        self._communicator: Any = MPI.COMM_WORLD.Dup() if communicator is None else communicator
+        self.rank, self.size = self._communicator.Get_rank(), self._communicator.Get_size()
+        self._library = ctypes.CDLL(MPI.__file__)  # finds the functions of the MPI library that it loads
+        self._kept: list[Array] = []  # what native calls refer to
+
+    def all_sum(self, array: Array) -> None:
+        """See WorkerGroup."""
+        kind = self._kind_of(array.dtype)
+        if kind is None:  # MPI cannot add these
+            parts = np.empty((self.size, *array.shape), array.dtype)
+            self._called("Allgather", self._bytes(array), self._bytes(parts))
+            np.copyto(array, parts[0])
+            for part in parts[1:]:
+                np.add(array, part, out=array)
+            return
+        flat = array.reshape(-1)
+        for start in range(0, flat.size, LARGEST):
+            self._called("Allreduce", self._mpi.IN_PLACE, [flat[start : start + LARGEST], kind])
+
+    def share(self, array: Array, parts: Sequence[range]) -> None:
+        """See WorkerGroup."""
+        for root, part in enumerate(parts):
+            if part:
+                self._called("Bcast", self._bytes(array[part.start : part.stop]), root)
+
+    def all_gather(self, value: Any) -> list[Any]:
+        """See WorkerGroup."""
+        result: list[Any] = self._called("allgather", value)
+        return result
+
+    def broadcast(self, value: Any, root: int = 0) -> Any:
+        """See WorkerGroup."""
+        return self._called("bcast", value, root)
+
+    def barrier(self) -> None:
+        """See WorkerGroup."""
+        self._called("Barrier")
+
+    def duplicate(self) -> MpiWorkers:
+        """See WorkerGroup."""
+        return MpiWorkers(self._called("Dup"))
+
+    def native_sum(self, address: int, size: int, dtype: DType) -> NativeCall | None:
+        """See WorkerGroup."""
+        kind = self._kind_of(np.dtype(dtype.as_numpy_dtype))
+        if kind is None or size > LARGEST:
+            return None
+        return self._native_call(
+            "MPI_Allreduce",
+            int(self._mpi.IN_PLACE),
+            address,
+            size,
+            self._handle(kind),
+            self._handle(self._mpi.SUM),
+            self._handle(self._communicator),
+        )
+
+    def native_share(self, address: int, itemsize: int, parts: Sequence[range]) -> NativeCall | None:
+        """See WorkerGroup."""
+        if max(part.stop for part in parts) * itemsize > LARGEST:
+            return None
+        owners = [rank for rank, part in enumerate(parts) if part]
+        communicator, byte = self._handle(self._communicator), self._handle(self._mpi.BYTE)
+        if len(owners) == 1:
+            part = parts[owners[0]]
+            first = address + part.start * itemsize
+            return self._native_call("MPI_Bcast", first, len(part) * itemsize, byte, owners[0], communicator)
+        table = np.array([[len(part), part.start] for part in parts], np.int32) * itemsize
+        counts, offsets = (np.ascontiguousarray(column) for column in table.T)
+        self._kept += [counts, offsets]
+        nothing = self._handle(self._mpi.DATATYPE_NULL)
+        own = int(self._mpi.IN_PLACE), 0, nothing
+        others = address, counts.ctypes.data, offsets.ctypes.data, byte, communicator
+        return self._native_call("MPI_Allgatherv", *own, *others)
+
+    def abort(self, reason: str) -> NoReturn:
+        """See WorkerGroup."""
+        print(f"tensorbow: {self.name}: {reason}", file=sys.stderr, flush=True)
+        self._mpi.COMM_WORLD.Abort(1)
+        os._exit(1)
+
+    def close(self) -> None:
+        """See WorkerGroup."""
+        if self._is_duplicate and self._communicator and not self._mpi.Is_finalized():
+            self._communicator.Free()
+        self._kept.clear()
+
+    def _called(self, function: str, *arguments: Any) -> Any:
+        """The result of a method of the communicator. Raises AbortedError for errors of MPI."""
+        try:
+            return getattr(self._communicator, function)(*arguments)
+        except self._mpi.Exception as error:
+            raise AbortedError(
+                f"{self.name}: MPI's {function} failed: {error}; another worker may have ended, or the "
+                "network be cut: start the job again, it goes on from its last checkpoint"
+            ) from error
+
+    def _native_call(self, function: str, *arguments: int) -> NativeCall:
+        address = ctypes.cast(getattr(self._library, function), ctypes.c_void_p).value or 0
+        return address, *arguments, *[0] * (CALL_ARGUMENTS - len(arguments))
+
+    def _handle(self, handle: Any) -> int:
+        """A handle as native code passes it: an address or a number, as the MPI library has them."""
+        return self._mpi._handleof(handle)
+
+    def _bytes(self, array: Array) -> list[Any]:
+        return [array.reshape(-1).view(np.uint8), self._mpi.BYTE]
+
+    def _kind_of(self, dtype: np.dtype[Any]) -> Any:
+        """MPI's type of numbers that it can add; None for others, as float16 and bool."""
+        names = {"float32": "FLOAT", "float64": "DOUBLE"}
+        if dtype.kind in "iu":
+            names[dtype.name] = f"{dtype.name.upper()}_T"
+        return getattr(self._mpi, names[dtype.name]) if dtype.name in names else None

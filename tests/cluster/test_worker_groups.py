@@ -1,0 +1,58 @@
+"""Groups of workers: who is in one, and what its members tell each other."""
+
+import subprocess
+import sys
+
+import pytest
+
+from scheduler.workers.find import worker_group
+from scheduler.workers.group import LoneWorker
+from tensorbow.errors import InvalidArgumentError
+from tests.cluster_rig.mpi_jobs import ROOT, run_job
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    worker_group.cache_clear()
+    for name in ("TENSORBOW_WORKERS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "PMI_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    yield monkeypatch
+    worker_group.cache_clear()
+
+
+def test_a_process_started_by_itself_is_alone(environment):
+    group = worker_group()
+    assert isinstance(group, LoneWorker)
+    assert (group.rank, group.size) == (0, 1)
+    assert group.all_gather("own") == ["own"]
+    worker_group.cache_clear()
+    environment.setenv("OMPI_COMM_WORLD_SIZE", "4")
+    environment.setenv("TENSORBOW_WORKERS", "none")
+    assert isinstance(worker_group(), LoneWorker)
+
+
+def test_another_choice_is_refused(environment):
+    environment.setenv("TENSORBOW_WORKERS", "ray")
+    with pytest.raises(InvalidArgumentError, match=r"TENSORBOW_WORKERS: expected mpi or none, got 'ray'"):
+        worker_group()
+
+
+def test_without_mpi4py_a_worker_says_what_to_install():
+    program = (
+        "import sys; sys.modules['mpi4py'] = None\n"
+        "from scheduler.workers.find import worker_group\n"
+        "try: worker_group()\n"
+        "except LookupError as error: print(error)"
+    )
+    command = [sys.executable, "-c", program]
+    environment = {"PMI_SIZE": "2", "PYTHONPATH": str(ROOT)}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    assert "pip install 'tensorbow[mpi]'" in said.stdout
+
+
+def test_calls_of_a_group_and_how_a_worker_ends_the_job():
+    job = run_job(3, "tests/cluster_rig/group_calls.py")
+    assert "Traceback" not in job.stderr, job.stderr
+    assert job.returncode
+    assert "tensorbow: worker 1 of 3" in job.stderr
+    assert "as the test asked" in job.stderr

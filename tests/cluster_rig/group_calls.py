@@ -1,0 +1,59 @@
+"""Calls of a worker group, each checked on every worker; the program of a test."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+import numpy as np
+
+from scheduler.workers.find import worker_group
+from scheduler.workers.group import NativeCall
+from tensorbow.specs import DTYPES
+
+
+def called(call: NativeCall | None) -> None:
+    assert call is not None
+    address, *arguments = call
+    function = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * len(arguments))(address)
+    assert function(*arguments) == 0
+
+
+workers = worker_group()
+assert worker_group() is workers
+assert workers.size == 3
+assert os.environ["TENSORBOW_WORKERS"] == "none"
+rank, size = workers.rank, workers.size
+total = sum(range(1, size + 1))
+other = workers.duplicate()
+for group in (workers, other):
+    for name in ("float32", "float64", "float16", "int64", "uint8"):
+        array = np.full((2, 3), rank + 1, name)
+        group.all_sum(array)
+        assert (array == total).all(), (name, array)
+    assert group.all_gather({"rank": rank}) == [{"rank": each} for each in range(size)]
+    assert group.broadcast(rank, 1) == 1
+    group.barrier()
+
+numbers = np.full(5, rank + 1, np.float32)
+called(other.native_sum(numbers.ctypes.data, 5, DTYPES["float32"]))
+assert (numbers == total).all()
+assert other.native_sum(numbers.ctypes.data, 5, DTYPES["bool"]) is None
+assert other.native_sum(numbers.ctypes.data, 1 << 31, DTYPES["float32"]) is None
+
+for parts in ([range(0, 2), range(2, 2), range(2, 7)], [range(0), range(7), range(0)]):
+    whole = np.arange(7) * 10.0
+    for natively in (False, True):
+        vector = np.full(7, -1.0)
+        vector[parts[rank].start : parts[rank].stop] = whole[parts[rank].start : parts[rank].stop]
+        if natively:
+            called(other.native_share(vector.ctypes.data, 8, parts))
+        else:
+            other.share(vector, parts)
+        assert (vector == whole).all(), (parts, natively, vector)
+other.close()
+other.close()
+workers.barrier()
+if rank == 1:
+    workers.abort("as the test asked")
+workers.barrier()
