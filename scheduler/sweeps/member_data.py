@@ -34,6 +34,15 @@ class SweepData:
         """Evaluations of members of one model with its options."""
         return MemberEvaluators(config, self._splits)
 
+    def figures(self, config: TrainingConfig) -> list[str]:
+        """Names of the loss and the metrics of an evaluation of a configuration's model."""
+        device, options = get_device(config.devices[0]), config.model_options
+        evaluator = Evaluator(config.source, self._splits["validation"], device, 1, options)
+        try:
+            return evaluator.figures
+        finally:
+            evaluator.close()
+
     def about(self, member: Member) -> dict[str, Any]:
         """Facts that a trained model must know about a member's weights, beside its inference graph."""
         return {

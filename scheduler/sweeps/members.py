@@ -10,7 +10,9 @@ from typing import Any
 from scheduler.decisions.halving import Score
 from scheduler.sweeps.search_space import Choices, with_choices
 from scheduler.training.config import TrainingConfig
+from scheduler.training.metric_order import lower_is_better, score_of
 from scheduler.training.optimizer_choice import WITH_MOMENTUM
+from scheduler.training.option_kinds import metric_and_mode
 from tensorbow.training import finite_values
 
 WAITING, TRAINING = "waiting", "training"
@@ -25,6 +27,7 @@ OUTSIDE = (
     "learning_rate_drops",
     "final_rate",
     "warmup_epochs",
+    "best_metric",
 )
 
 
@@ -53,10 +56,10 @@ class Member:
 
     @property
     def score(self) -> Score:
-        """Greater is better: accuracy on validation data, then the negative loss there."""
-        accuracy = self.figures.get("validation_accuracy", 0.0)
-        loss = self.figures.get("validation_loss", math.inf)
-        return accuracy, -loss if math.isfinite(loss) else -math.inf
+        """Score by `best_metric`, by default accuracy on validation data, and then by the loss there."""
+        metric, mode = metric_and_mode(self.config.best_metric or "validation_accuracy")
+        value, loss = self.figures.get(metric), self.figures.get("validation_loss")
+        return score_of(value, loss, lower_is_better(metric, mode))
 
     def row(self) -> dict[str, Any]:
         """Row of `results.csv`."""

@@ -24,13 +24,13 @@ DIGITS = 4  # significant digits of numbers that are drawn, so that they can be 
 SHARED = (
     *("model", "dataset", "data_dir", "data", "target", "image_size", "augmentation"),
     *("validation_split", "test_split", "split_seed", "devices", "replica_mode", "compute"),
-    *("launch_ahead", "steps_per_launch", "data_on_device"),
+    *("launch_ahead", "steps_per_launch", "data_on_device", "best_metric"),
 )
 # Options of single runs: of averaging, of their ends, and of their files.
 OF_RUNS = (
     *("replicas_per_device", "sync", "tau", "alpha", "mu", "staleness", "ema", "dispatch", "ssgd_epoch"),
     *("clear_velocity", "on_nan", "evaluate_every", "max_seconds", "target_accuracy", "early_stopping"),
-    *("best_metric", "output", "resume", "checkpoint_rounds", "keep_checkpoints", "trace", "trace_rounds"),
+    *("output", "resume", "checkpoint_rounds", "keep_checkpoints", "trace", "trace_rounds"),
     *("metrics", "tensorboard"),
 )
 

@@ -11,11 +11,17 @@ from typing import Any
 from scheduler.sweeps.members import FINISHED, Member
 from scheduler.sweeps.pool import LOSS
 from scheduler.sweeps.search_space import Choices
-from scheduler.training.callbacks import lower_is_better
+from scheduler.training.metric_order import lower_is_better
+from scheduler.training.option_kinds import metric_and_mode
+
+VALIDATION = "validation_"  # prefix of the figures by which members are compared
 
 
 def headline(members: Sequence[Member]) -> str:
-    """Figure by which members are compared: accuracy where the model has it, else loss."""
+    """Figure by which members are compared: `best_metric`, accuracy where the model has it, else loss."""
+    chosen = members[0].config.best_metric
+    if chosen is not None:
+        return metric_and_mode(chosen)[0].removeprefix(VALIDATION)
     return "accuracy" if any("validation_accuracy" in member.figures for member in members) else LOSS
 
 
@@ -34,7 +40,7 @@ class ConfigurationSummary:
     def values(self) -> list[float]:
         """The headline on validation data of each member that trained to its end."""
         return [
-            member.figures[f"validation_{self.measure}"]
+            member.figures[f"{VALIDATION}{self.measure}"]
             for member in self.members
             if member.status == FINISHED
         ]
@@ -55,7 +61,9 @@ class ConfigurationSummary:
 
     @property
     def _order(self) -> tuple[bool, float, int]:
-        value = self.mean if lower_is_better(self.measure) else -self.mean
+        chosen = self.members[0].config.best_metric
+        mode = None if chosen is None else metric_and_mode(chosen)[1]
+        value = self.mean if lower_is_better(self.measure, mode) else -self.mean
         return math.isnan(value), 0.0 if math.isnan(value) else value, self.members[0].number
 
 

@@ -37,9 +37,12 @@ from scheduler.sweeps.search_space import (
     read_range,
     with_choices,
 )
-from scheduler.sweeps.summary import ConfigurationSummary, headline, summaries, value_text
+from scheduler.sweeps.summary import VALIDATION, ConfigurationSummary, headline, summaries, value_text
+from scheduler.training.callbacks import require_figure
 from scheduler.training.classifier_step import build_step
+from scheduler.training.config import TrainingConfig
 from scheduler.training.evaluation import Evaluation
+from scheduler.training.option_kinds import metric_and_mode
 from scheduler.training.output_folders import first_output, numbered_folders
 from scheduler.training.precision import PrecisionSetting
 from scheduler.training.run_data import GIVEN
@@ -139,6 +142,7 @@ class Sweep:
         try:
             self._data = SweepData(config, data, self.data_name, say)
             self._groups = self._grouped()
+            self._require_compared(config)
             if options.ensemble:
                 require_ensemble(self.data.stored(self.members[0])[0], len(self.members))
         except BaseException:
@@ -158,6 +162,12 @@ class Sweep:
             else:
                 found.append(group)
         return found
+
+    def _require_compared(self, config: TrainingConfig) -> None:
+        """Raises InvalidArgumentError for a `best_metric` that is no figure of the validation examples."""
+        if config.best_metric is not None:
+            known = [f"{VALIDATION}{name}" for name in self.data.figures(config)]
+            require_figure("best_metric", metric_and_mode(config.best_metric)[0], known)
 
     @property
     def data(self) -> SweepData:

@@ -14,6 +14,7 @@ from scheduler.batches.positions import RoundPositions
 from scheduler.engine.results import RoundResults
 from scheduler.training.classification_metrics import ClassificationReport
 from scheduler.training.config import TrainingConfig
+from scheduler.training.metric_order import loss_beside, lower_is_better, score_of
 from scheduler.training.option_kinds import MODES, metric_and_mode
 from scheduler.training.tally import TrainingResult
 from tensorbow.errors import (
@@ -26,15 +27,13 @@ from tensorbow.kinds import NonNegative, Positive, Text, checked, instance, one_
 from tensorbow.missing_names import did_you_mean
 from tensorbow.optimizers import Schedule
 from tensorbow.specs import Array
+from tensorbow.training import finite_or_none
 
 if TYPE_CHECKING:
     from scheduler.engine.learning_engine import LearningEngine
 
 Mode: TypeAlias = Annotated[str, one_of(*MODES)]
 Record: TypeAlias = Mapping[str, Any]
-# Last words of metrics that are better if lower.
-_LOWER = {"loss", "losses", "error", "errors", "mse", "mae", "rmse", "mape", "perplexity", "nll", "cost"}
-_LOWER |= {"distance", "divergence", "deviation", "wer", "cer", "brier"}
 
 
 class RoundReport(NamedTuple):
@@ -284,11 +283,6 @@ def _failure(name: str, method: str, error: Exception, where: str = "") -> Abort
 # Callbacks of the options ---------------------------------------------------------------------------
 
 
-def lower_is_better(metric: str) -> bool:
-    """True for losses, errors and the like, by the last word of the metric's name."""
-    return metric.rpartition("_")[2] in _LOWER
-
-
 def require_figure(option: str, metric: str, known: Sequence[str]) -> None:
     """Raises InvalidArgumentError if the metric of an option is not among the figures of evaluations."""
     if metric not in known:
@@ -311,7 +305,7 @@ class _Watched:
     @property
     def is_lower_better(self) -> bool:
         """True for mode `min`, and without a mode as `lower_is_better` says."""
-        return lower_is_better(self.metric) if self.mode is None else self.mode == "min"
+        return lower_is_better(self.metric, self.mode)
 
     @property
     def key(self) -> str:
@@ -319,19 +313,24 @@ class _Watched:
         turned = self.is_lower_better != lower_is_better(self.metric)
         return f"{self.metric}:{self.mode}" if turned else self.metric
 
-    def improves(self, record: Record) -> bool:
-        """Takes a record; returns whether its value is the best so far. NaN never is, nor is None.
+    def value_in(self, record: Record) -> float | None:
+        """The metric in a record; None if it is not finite.
 
         Raises InvalidArgumentError for a metric that the record has not.
         """
         numbers = [name for name, value in record.items() if value is None or isinstance(value, (int, float))]
         require_figure(self.option, self.metric, numbers)
         value = record[self.metric]
-        if value is None or not math.isfinite(value):
+        return float(value) if value is not None and math.isfinite(value) else None
+
+    def improves(self, record: Record) -> bool:
+        """Takes a record; returns whether its value is the best so far. Raises as `value_in`."""
+        value = self.value_in(record)
+        if value is None:
             return False
         gain = math.inf if self.best is None else value - self.best
         if (-gain if self.is_lower_better and self.best is not None else gain) > self.min_delta:
-            self.best = float(value)
+            self.best = value
             return True
         return False
 
@@ -376,23 +375,32 @@ class EarlyStopping(Callback):
 
 
 class BestMetric(Callback):
-    """Finds the evaluation with the best value of a metric. is_best: whether it was the last one."""
+    """Finds the evaluation with the best value of a metric, in the order of `score_of`.
+
+    is_best: whether it was the last one.
+    """
 
     def __init__(self, metric: str):
         """metric: as for EarlyStopping, with its mode as `score:min`."""
         name, mode = metric_and_mode(metric)
         self._watched = _Watched(name, "best_metric", mode=mode)
+        self._loss: float | None = None  # of the best evaluation
         self.is_best = False
 
     def on_epoch(self, run: TrainingRun, record: Record) -> None:
         """Compares the metric."""
-        self.is_best = self._watched.improves(record)
+        watched, loss = self._watched, record.get(loss_beside(self._watched.metric))
+        value, lower = watched.value_in(record), watched.is_lower_better
+        better = score_of(value, loss, lower) > score_of(watched.best, self._loss, lower)
+        self.is_best = value is not None and better
+        if self.is_best:
+            watched.best, self._loss = value, loss
 
     def state(self) -> Mapping[str, Any]:
-        """The best value."""
-        return {"metric": self._watched.key, "best": self._watched.best}
+        """The best value, and the loss beside it."""
+        return {"metric": self._watched.key, "best": self._watched.best, "loss": finite_or_none(self._loss)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Goes on with the best value of the same metric."""
         if state["metric"] == self._watched.key:
-            self._watched.best = state["best"]
+            self._watched.best, self._loss = state["best"], state.get("loss")

@@ -381,11 +381,11 @@ class TrainingConfig:
     )
     best_metric: str | None = option(
         None,
-        "Number of metrics.jsonl, as test_loss, by which the best checkpoint is chosen; the central model of "
-        "that time is model-best.safetensors. Lower is better for losses and errors, else higher; METRIC:min "
-        "or METRIC:max gives the direction.",
+        "Number of metrics.jsonl, as test_loss, by which the best checkpoint is chosen, among equal ones by "
+        "the lower loss; the central model of that time is model-best.safetensors. Losses and errors are "
+        "better if lower, others if higher; METRIC:min or METRIC:max gives the direction.",
         METRIC,
-        shown="test accuracy",
+        shown="accuracy, of the validation or else the test examples",
         metavar="METRIC",
     )
     compute: str | None = option(

@@ -8,8 +8,9 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from scheduler.training.callbacks import lower_is_better
 from scheduler.training.config_file import read_config_file
+from scheduler.training.metric_order import SPLITS, loss_beside, score_of, split_of
+from scheduler.training.option_kinds import metric_and_mode
 from scheduler.training.run_folder import CONFIG, METRICS
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.pictures import COLORS, GREY, has_matplotlib, new_picture
@@ -21,7 +22,6 @@ OTHERS = {
     *("round", "epoch", "seconds", "images", "images_per_second", "learning_rate", "alpha", "replicas"),
     *("skipped_updates", "test_accuracies", "devices"),
 }
-TEST = ("test_", "validation_", "ema_")  # prefixes of what an evaluation measures
 LABELS = ("training", "test", "validation", "ema")
 WIDTH, HEIGHT = 4.0, 3.0  # inches of a panel
 MOST_PANELS = 6
@@ -74,27 +74,43 @@ class RunRecord:
         values = self.curve("round", name)[1]
         return values[-1] if values else None
 
-    def best(self, name: str) -> tuple[float, float] | None:
-        """The best value of a measure, and the epoch of the first evaluation with it; None without one."""
-        epochs, values = self.curve("epoch", name)
-        if not values:
-            return None
-        best = min(values) if lower_is_better(name) else max(values)
-        return best, epochs[values.index(best)]
+    def direction(self, name: str) -> str | None:
+        """Mode `min` or `max` that the run's options give for a measure, on any split; None without one."""
+        best, stopping = self.options.get("best_metric"), self.options.get("early_stopping")
+        given = [metric_and_mode(best)] if isinstance(best, str) else []
+        if isinstance(stopping, list) and len(stopping) == 4:
+            given.append((stopping[0], stopping[3]))
+        figure = name.removeprefix(split_of(name))
+        modes = (mode for metric, mode in given if metric.removeprefix(split_of(metric)) == figure)
+        return next(filter(None, modes), None)
 
-    def reaches(self, name: str, target: float, x: str) -> float | None:
+    def best(self, name: str, lower: bool) -> tuple[float, float] | None:
+        """The best value of a measure, in the order of `score_of`, and its epoch; None without one."""
+        found = [
+            record
+            for record in self.records
+            if _is_number(record.get(name)) and _is_number(record.get("epoch"))
+        ]
+        if not found:
+            return None
+        best = max(found, key=lambda record: score_of(record[name], record.get(loss_beside(name)), lower))
+        return best[name], best["epoch"]
+
+    def reaches(self, name: str, target: float, x: str, lower: bool) -> float | None:
         """Value of figure `x` at the first evaluation at which a measure is as good as `target`, or None."""
         places, values = self.curve(x, name)
-        less = lower_is_better(name)
-        reached = (p for p, v in zip(places, values, strict=True) if (v <= target if less else v >= target))
+        reached = (p for p, v in zip(places, values, strict=True) if (v <= target if lower else v >= target))
         return next(reached, None)
 
 
 def headline(runs: Sequence[RunRecord]) -> str | None:
-    """The measure to compare runs by: an accuracy if all have it, else one of evaluations that all have."""
+    """The measure to compare runs by: the `best_metric` of all, an accuracy, or one of evaluations."""
+    chosen = {run.options.get("best_metric") for run in runs}
+    by_option = [metric_and_mode(name)[0] for name in chosen if isinstance(name, str) and len(chosen) == 1]
     common = [name for name in runs[0].measures if all(name in run.measures for run in runs)]
-    wanted = [name for name in ("test_accuracy", "validation_accuracy", "test_loss") if name in common]
-    return next(iter([*wanted, *(name for name in common if name.startswith(TEST)), *common]), None)
+    usual = [*by_option, "test_accuracy", "validation_accuracy", "test_loss"]
+    wanted = [name for name in usual if name in common]
+    return next(iter([*wanted, *(name for name in common if name.startswith(SPLITS)), *common]), None)
 
 
 def draw_run(path: str | Path) -> Path | None:
@@ -109,8 +125,7 @@ def draw_run(path: str | Path) -> Path | None:
         return None
     families: dict[str, list[str]] = {}  # by the name without its prefix
     for name in run.measures:
-        prefix = next((each for each in TEST if name.startswith(each)), "")
-        families.setdefault(name.removeprefix(prefix), []).append(name)
+        families.setdefault(name.removeprefix(split_of(name)), []).append(name)
     panels: list[tuple[str, list[str]]] = [*families.items()][:MOST_PANELS]
     if len(set(run.curve("epoch", "learning_rate")[1])) > 1:
         panels = [*panels[: MOST_PANELS - 1], ("learning_rate", ["learning_rate"])]
@@ -120,7 +135,7 @@ def draw_run(path: str | Path) -> Path | None:
         every = [*figure.subplots(rows, columns, squeeze=False).flat]
         for (family, names), axes in zip(panels, every, strict=False):
             for name in names:
-                prefix = next((each.rstrip("_") for each in TEST if name.startswith(each)), "training")
+                prefix = split_of(name).rstrip("_") or "training"
                 label = "moving average of z" if prefix == "ema" else prefix
                 rate = name == "learning_rate"
                 color = GREY if rate else COLORS[LABELS.index(prefix)]

@@ -199,7 +199,7 @@ class RunFolder:
         files = [replica_file(path, replica) for replica in range(models)]
         if self.config.ema is not None:
             files.append(path / EMA_MODEL)
-        if self.config.best_metric is not None:
+        if self.config.sync != "none":
             files.append(path / BEST_MODEL)
         for file in [*files, path / TUNING] if self.config.tunes else files:
             NewFile(file).discard()
@@ -363,7 +363,8 @@ class RunFolder:
         if self.path is not None:
             path = self.path / kind if kind else replica_file(self.path, replica)
             self._write(lambda: save_arrays(path, values, metadata))
-            self._save_config_again(self.path)
+            if kind != BEST_MODEL:  # during the run `record` does it, and says so
+                self._save_config_again(self.path)
 
     def records(self) -> list[dict[str, Any]]:
         """Records of the metrics so far, of a resumed run; after `begin`."""

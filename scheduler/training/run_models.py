@@ -1,4 +1,4 @@
-"""Models that a run's folder holds: z, its moving average, and each replica's own."""
+"""Models that a run's folder holds: z, the best z, its moving average, and each replica's own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scheduler.training.run_folder import EMA_MODEL, MODEL, replica_file
+from scheduler.training.run_folder import BEST_MODEL, EMA_MODEL, MODEL, replica_file
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.specs import Array
 from tensorbow.training import RollingCheckpoints, load_arrays
@@ -36,10 +36,20 @@ def central_model(path: Path) -> StoredModel:
 
 def average_model(path: Path) -> StoredModel:
     """The moving average of z of a run's folder. Raises as `replica_models`."""
-    _require_run(path, "ema")
-    file = path / EMA_MODEL
+    return _model_of(path, EMA_MODEL, "ema", "moving average of z", "train with --ema")
+
+
+def best_model(path: Path) -> StoredModel:
+    """z of the best evaluation of a run's folder. Raises as `replica_models`."""
+    remedy = "a run writes it after its first evaluation, except with --sync none, which has no z"
+    return _model_of(path, BEST_MODEL, "best", "best model", remedy)
+
+
+def _model_of(path: Path, name: str, option: str, what: str, remedy: str) -> StoredModel:
+    _require_run(path, option)
+    file = path / name
     if not file.exists():
-        raise NotFoundError(f"{path} holds no moving average of z: there is no {file}; train with --ema")
+        raise NotFoundError(f"{path} holds no {what}: there is no {file}; {remedy}")
     return StoredModel(file, *load_arrays(file, remedy=REMEDY))
 
 

@@ -9,6 +9,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
+from scheduler.training.metric_order import score_of
 from scheduler.training.tuning_result import TuningResult
 from tensorbow.errors import DataLossError
 from tensorbow.training import finite_or_none, finite_values
@@ -73,8 +74,9 @@ class Tally:
     test_accuracy: of z on the evaluated split; without averaging the mean of test_accuracies, one per
         replica; None for a model without accuracy.
     test_metrics: loss and metrics on the evaluated split, by name.
-    best: round with the best test accuracy so far, among equals with the lowest test loss; best_accuracy and
-        best_loss are its values. None before the first evaluation, and in checkpoints of older versions.
+    best: round with the best test accuracy so far, among equals with the lowest test loss, or the best by
+        `best_metric`; best_accuracy and best_loss are its values. None before the first evaluation, and in
+        checkpoints of older versions.
     sound: last round with a checkpoint from which training continued well: up to the next checkpoint all
         losses were finite, with a mean of at most `SOUND` times the loss of a guess.
     A round whose weights had exploded by its checkpoint, or the next one, is neither best nor sound.
@@ -126,11 +128,9 @@ class Tally:
 
     def mark_best(self, test_loss: float, is_there: bool) -> None:
         """Updates the best round with the one just evaluated. is_there: the best one's checkpoint exists."""
-        loss = test_loss if math.isfinite(test_loss) else math.inf
-        before = (self.best_accuracy or 0.0, -math.inf if self.best_loss is None else -self.best_loss)
-        if self.best is None or not is_there or (self.test_accuracy or 0.0, -loss) > before:
-            self.best, self.best_accuracy = self.round, self.test_accuracy
-            self.best_loss = finite_or_none(loss)
+        before = score_of(self.best_accuracy, self.best_loss)
+        is_better = score_of(self.test_accuracy, test_loss) > before
+        self.mark_best_by(self.best is None or not is_there or is_better, test_loss)
 
     def mark_best_by(self, is_best: bool, test_loss: float) -> None:
         """Updates the best round with the one just evaluated if that is the best by some metric."""

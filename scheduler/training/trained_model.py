@@ -25,6 +25,7 @@ from scheduler.training.inference_graph import (
 from scheduler.training.run_models import (
     StoredModel,
     average_model,
+    best_model,
     central_model,
     replica_model,
     replica_models,
@@ -64,22 +65,28 @@ class TrainedModel:
         device: str = "/cpu:0",
         replica: Count | None = None,
         ema: Flag = False,
+        best: Flag = False,
     ):
         """Loads z, or with sync `none` replica 0.
 
-        replica: loads this replica's own values instead, of a run's folder; ema: the moving average of z.
+        replica: loads this replica's own values instead, of a run's folder; ema: the moving average of z;
+        best: z of the best evaluation, by the run's `best_metric`.
         Raises NotFoundError, DataLossError or InvalidArgumentError if `path` has no usable model.
         """
         path = self.path = Path(path)
         self._values: dict[str, Array] | None = None  # None: an exported model, which has its own files
-        if replica is not None and ema:
+        given = {f"replica {replica}": replica is not None, "ema": ema, "best": best}
+        chosen = [name for name, is_given in given.items() if is_given]
+        if len(chosen) > 1:
             raise InvalidArgumentError(
-                f"TrainedModel: expected replica or ema, got replica {replica} and ema"
+                f"TrainedModel: expected one of replica, ema and best, got {' and '.join(chosen)}"
             )
         if replica is not None:
             self._begin(replica_model(path, replica), device)
         elif ema:
             self._begin(average_model(path), device)
+        elif best:
+            self._begin(best_model(path), device)
         elif (path / GRAPH).exists():
             saved = SavedModel(path, device=device)
             self._session = saved.session
@@ -320,15 +327,20 @@ class TrainedModel:
 
 @checked
 def load_model(
-    path: AsPath, *, device: str = "/cpu:0", replica: Count | None = None, ema: Flag = False
+    path: AsPath,
+    *,
+    device: str = "/cpu:0",
+    replica: Count | None = None,
+    ema: Flag = False,
+    best: Flag = False,
 ) -> TrainedModel:
     """Loads a trained model from the folder of a run, its model file, or a folder that `export` wrote.
 
     The model of a run is z, or with sync `none` replica 0. replica: loads this replica's own values instead;
-    ema: the moving average of z. It computes on `device`, is used without the model's code, and raises as
-    `TrainedModel`.
+    ema: the moving average of z; best: z of the best evaluation. It computes on `device`, is used without
+    the model's code, and raises as `TrainedModel`.
     """
-    return TrainedModel(path, device=device, replica=replica, ema=ema)
+    return TrainedModel(path, device=device, replica=replica, ema=ema, best=best)
 
 
 def raw_inputs(dataset: TrainingData) -> Any:

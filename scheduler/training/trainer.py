@@ -525,8 +525,6 @@ class Trainer:
         self._follow_run()
         with self._callbacks.reading(self.engine):
             self._callbacks.epoch(record)
-        if self._best is not None and self._best.is_best and self.config.sync != "none":
-            save_best_model(self.folder, self.described, tally, self.engine, self.run.split)
         if self._progress.failure is not None:
             self.request_stop()
 
@@ -543,6 +541,8 @@ class Trainer:
                 tally.mark_best_by(self._best.is_best or not self.folder.holds(tally.best), self._test_loss)
             elif self._test_loss is not None:
                 tally.mark_best(self._test_loss, is_there=self.folder.holds(tally.best))
+            if self._test_loss is not None and tally.best == tally.round and self.config.sync != "none":
+                save_best_model(self.folder, self.described, tally, self.engine, self.run.split)
         self._trained = self._test_loss = None
         metadata = {**tally.to_metadata(), **SLOT_FORM, **self._facts}
         if self._tuning is not None:

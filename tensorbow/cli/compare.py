@@ -13,13 +13,16 @@ from rich.console import Console
 from rich.table import Table
 
 from scheduler.options import options_of
-from scheduler.training.callbacks import lower_is_better
 from scheduler.training.config import TrainingConfig
+from scheduler.training.metric_order import lower_is_better, score_of
+from scheduler.training.option_kinds import metric_and_mode
 from scheduler.training.run_curves import RunRecord, draw_runs, headline
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import PathOption, json_option, picture_option, require_picture
 
-NOT_COMPARED = {name for name, option in options_of(TrainingConfig).items() if option.of_one_run}
+REPORTED = ("metrics", "tensorboard", "best_metric", "keep_checkpoints")  # change what a run writes alone
+OF_ONE_RUN = {name for name, option in options_of(TrainingConfig).items() if option.of_one_run}
+NOT_COMPARED = OF_ONE_RUN | {*REPORTED}
 
 
 def _finite(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
@@ -33,8 +36,10 @@ def _finite(context: click.Context, option: click.Parameter, value: float | None
 @click.option(
     "--metric",
     metavar="NAME",
-    show_default="test_accuracy, or test_loss",
-    help="Measure to compare, as metrics.jsonl calls it. Losses and errors are better the smaller they are.",
+    show_default="the runs' --best-metric, test_accuracy, or test_loss",
+    help="Measure to compare, as metrics.jsonl calls it. The direction is the one that the runs' "
+    "--best-metric or --early-stopping gave; else losses and errors are better the smaller they are; "
+    "NAME:min or NAME:max overrides it.",
 )
 @click.option(
     "--target",
@@ -58,11 +63,12 @@ def compare(
     if picture is not None:
         require_picture("--picture", picture)
     records = [RunRecord.read(run) for run in dict.fromkeys(runs)]
-    name = _metric(records, metric)
-    worst = float("inf") if lower_is_better(name) else float("-inf")
-    records.sort(key=lambda run: (run.best(name) or (worst,))[0], reverse=not lower_is_better(name))
+    given, mode = (None, None) if metric is None else metric_and_mode(metric)
+    name = _metric(records, given)
+    lower = _lower_is_better(records, name, mode)
+    records.sort(key=lambda run: score_of((run.best(name, lower) or (None,))[0], None, lower), reverse=True)
     different = _different_options(records)
-    rows = [_row(run, name, target, different) for run in records]
+    rows = [_row(run, name, lower, target, different) for run in records]
     if as_json:
         for row in rows:
             click.echo(json.dumps(row))
@@ -88,6 +94,20 @@ def _metric(runs: Sequence[RunRecord], given: str | None) -> str:
     return name
 
 
+def _lower_is_better(runs: Sequence[RunRecord], name: str, mode: str | None) -> bool:
+    """Direction of the metric: the given one, or what the runs say.
+
+    Raises OptionValueError if they contradict one another.
+    """
+    said = {run.direction(name): run.path for run in runs if run.direction(name) is not None}
+    if mode is None and len(said) > 1:
+        raise OptionValueError(
+            f"--metric: {said['min']} was trained with {name}:min, {said['max']} with {name}:max; "
+            "give one of the two"
+        )
+    return lower_is_better(name, mode or next(iter(said), None))
+
+
 def _different_options(runs: Sequence[RunRecord]) -> list[str]:
     """Options in which the runs differ, in the order of the configuration."""
     names = dict.fromkeys(name for run in runs for name in run.options)
@@ -105,8 +125,10 @@ def _option(run: RunRecord, name: str) -> Any:
     return run.records[0].get(name) if value is None and run.records else value
 
 
-def _row(run: RunRecord, name: str, target: float | None, different: Sequence[str]) -> dict[str, Any]:
-    best = run.best(name)
+def _row(
+    run: RunRecord, name: str, lower: bool, target: float | None, different: Sequence[str]
+) -> dict[str, Any]:
+    best = run.best(name, lower)
     row: dict[str, Any] = {
         "run": str(run.path),
         **{option: _option(run, option) for option in different},
@@ -118,8 +140,8 @@ def _row(run: RunRecord, name: str, target: float | None, different: Sequence[st
         "images_per_second": run.last("images_per_second"),
     }
     if target is not None:
-        row["epochs_to_target"] = run.reaches(name, target, "epoch")
-        row["seconds_to_target"] = run.reaches(name, target, "seconds")
+        row["epochs_to_target"] = run.reaches(name, target, "epoch", lower)
+        row["seconds_to_target"] = run.reaches(name, target, "seconds", lower)
     return row
 
 

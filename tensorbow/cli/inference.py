@@ -73,6 +73,12 @@ ema_option = click.option(
     show_default="off",
     help="Use the moving average of the central model, of a run with --ema.",
 )
+best_option = click.option(
+    "--best",
+    is_flag=True,
+    show_default="off",
+    help="Use the central model of a run's best evaluation, by its --best-metric, instead of its last.",
+)
 ensemble_option = click.option(
     "--ensemble",
     is_flag=True,
@@ -91,17 +97,22 @@ def _metrics(context: click.Context, option: click.Parameter, names: str | None)
         ) from None
 
 
-def _opened(
-    model: Path, device: str, replica: int | None, ema: bool, ensemble: bool
-) -> TrainedModel | Ensemble:
-    """The model that the options choose."""
-    given = {"--replica": replica is not None, "--ema": ema, "--ensemble": ensemble}
+def _require_one(replica: int | None, ema: bool, best: bool, ensemble: bool = False) -> None:
+    """Raises OptionValueError if several of the options that choose a model are given."""
+    given = {"--replica": replica is not None, "--ema": ema, "--best": best, "--ensemble": ensemble}
     chosen = [flag for flag, is_given in given.items() if is_given]
     if len(chosen) > 1:
         raise OptionValueError(f"{chosen[1]}: expected without {chosen[0]}; leave one of them out")
+
+
+def _opened(
+    model: Path, device: str, replica: int | None, ema: bool, best: bool, ensemble: bool
+) -> TrainedModel | Ensemble:
+    """The model that the options choose."""
+    _require_one(replica, ema, best, ensemble)
     if ensemble:
         return Ensemble(model, device=device)
-    return TrainedModel(model, device=device, replica=replica, ema=ema)
+    return TrainedModel(model, device=device, replica=replica, ema=ema, best=best)
 
 
 RUN_S_OWN = "By default the run's own."
@@ -123,6 +134,7 @@ MODEL_HELP = "MODEL: the folder of a run, its model.safetensors, or a folder tha
 @json_option("Print a JSON object per line instead of columns.")
 @replica_option
 @ema_option
+@best_option
 @ensemble_option
 @device_option
 def predict(
@@ -133,6 +145,7 @@ def predict(
     as_json: bool,
     replica: int | None,
     ema: bool,
+    best: bool,
     ensemble: bool,
     device: str,
 ) -> None:
@@ -147,7 +160,7 @@ def predict(
         if output.exists() and examples.exists() and output.samefile(examples):
             raise OptionValueError(f"--output: {shown(output)} is INPUT, which is kept; choose another path")
         require_writable("--output", output)
-    with _opened(model, device, replica, ema, ensemble) as trained:
+    with _opened(model, device, replica, ema, best, ensemble) as trained:
         if "image_shape" in trained.about:
             names, inputs = read_pictures(examples, trained.image_shape, resize)
         else:
@@ -220,6 +233,7 @@ def _json_line(name: str, row: Any, class_names: list[str] | None) -> str:
 @json_option("Print the result as one line of JSON.")
 @replica_option
 @ema_option
+@best_option
 @ensemble_option
 @device_option
 def evaluate(
@@ -230,6 +244,7 @@ def evaluate(
     as_json: bool,
     replica: int | None,
     ema: bool,
+    best: bool,
     ensemble: bool,
     device: str,
     **data_given: Any,
@@ -241,7 +256,7 @@ def evaluate(
     with naming_origin(given):
         for name, value in given.items():
             given[name] = RUN_OPTIONS[name].read(value)
-    with _opened(model, device, replica, ema, ensemble) as trained:
+    with _opened(model, device, replica, ema, best, ensemble) as trained:
         name, splits = data_of_run(model, trained.about, given)
         data = getattr(splits, split)
         if data is None:
@@ -278,6 +293,8 @@ def evaluate(
     which = ""
     if ema:
         which = "; moving average"
+    elif best:
+        which = f"; best, of step {trained.about['round']:,}"
     elif isinstance(trained, Ensemble):
         which = f"; mean of {len(trained)} replicas"
     elif others:
@@ -296,7 +313,7 @@ def evaluate(
     "--output",
     type=PathOption(path_type=Path),
     metavar="DIR",
-    show_default="MODEL/export, MODEL/export-replicaN or MODEL/export-ema",
+    show_default="MODEL/export, or MODEL/export-replicaN, MODEL/export-ema or MODEL/export-best",
     help="Folder for the graph and its variables; a file with onnx, by default with the ending .onnx.",
 )
 @click.option(
@@ -309,14 +326,17 @@ def evaluate(
 )
 @replica_option
 @ema_option
-def export(model: Path, output: Path | None, kind: str, replica: int | None, ema: bool) -> None:
+@best_option
+def export(model: Path, output: Path | None, kind: str, replica: int | None, ema: bool, best: bool) -> None:
     """Write a model for inference, by default the central one: its graph as JSON, and its variables.
 
     predict, evaluate and tb.train.SavedModel load it without the code of the model. With --format onnx it is
     a file for onnxruntime and others, with the outputs that need no labels.
     """
-    which = "export-ema" if ema else "export" if replica is None else f"export-replica{replica}"
-    with TrainedModel(model, replica=replica, ema=ema) as trained:
+    _require_one(replica, ema, best)
+    kinds = {"ema": ema, "best": best, f"replica{replica}": replica is not None}
+    which = "-".join(["export", *(name for name, is_given in kinds.items() if is_given)])
+    with TrainedModel(model, replica=replica, ema=ema, best=best) as trained:
         folder = output if output is not None else (model if model.is_dir() else model.parent) / which
         if kind == "saved-model":
             click.echo(trained.export(folder))

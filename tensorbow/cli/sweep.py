@@ -90,7 +90,11 @@ EXAMPLES = (
     show_default="off",
     help="Go on with the sweep of --output and its options; the results are those without an interruption.",
 )
-@add_options(TrainingConfig, *[name for name in MEMBER_OPTIONS if name != "validation_split"])
+@add_options(
+    TrainingConfig,
+    *[name for name in MEMBER_OPTIONS if name != "validation_split"],
+    best_metric="In a sweep it is one of the validation examples, by which members are compared.",
+)
 @click.option(
     "--validation-split",
     type=float,

@@ -66,6 +66,23 @@ def test_runs_with_a_validation_split_are_ordered_by_their_accuracy_on_it(call: 
     assert [line.split()[0] for line in lines[1:]] == ["b", "a"]
 
 
+def test_a_metric_has_the_direction_that_the_runs_were_trained_with(call: Call, tmp_path: Path) -> None:
+    """Options that only change what a run writes are no differences of runs."""
+    for name, score in (("a", 0.5), ("b", 0.25)):
+        options = {"best_metric": "test_score:min", "metrics": [name], "tensorboard": name == "a"}
+        file = recorded(tmp_path, name, [0.5, score, 0.75], **options) / "metrics.jsonl"
+        file.write_text(file.read_text().replace("test_accuracy", "test_score"))
+    head, *lines = call("compare", "a", "b").out.splitlines()
+    assert head.split()[:3] == ["run", "test_score", "best"]
+    assert [line.split()[:3] for line in lines] == [["b", "0.75", "0.25"], ["a", "0.75", "0.5"]]
+    turned = call("compare", "a", "b", "--metric", "test_score:max", "--json").out.splitlines()
+    assert [json.loads(line)["best"] for line in turned] == [0.75, 0.75]
+    config = tmp_path / "b" / "config.yaml"
+    config.write_text(config.read_text().replace(":min", ":max"))
+    line = call("compare", "a", "b", "--metric", "test_score").line
+    assert "a was trained with test_score:min, b with test_score:max; give one" in line
+
+
 def test_what_cannot_be_compared_is_said(call: Call, tmp_path: Path) -> None:
     recorded(tmp_path, "a", [0.5])
     recorded(tmp_path, "begun", [])

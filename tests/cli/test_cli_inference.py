@@ -52,6 +52,24 @@ def test_evaluate_repeats_what_training_found(call: Call, run: Path) -> None:
     assert shown.out.splitlines()[2] == f"accuracy  {result['accuracy']:.2%}"
 
 
+def test_the_best_model_of_a_run_is_used_instead_of_the_last(call: Call, tmp_path: Path) -> None:
+    """Its best evaluation is the first, as the loss of training is turned upside down."""
+    config = {"model": "logreg", "dataset": "digits", "epochs": 3}
+    with Trainer(TrainingConfig(**config, output="run", best_metric="loss:max")) as trainer:
+        trainer.train()
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    best, *_ = records
+    asked = call("evaluate", "run", "--best", "--json")
+    assert json.loads(asked.out)["loss"] == best["test_loss"]
+    assert f"(test, 360 examples; best, of step {best['round']})" in call("evaluate", "run", "--best").out
+    assert call("export", "run", "--best").out == "run/export-best\n"
+    assert call("evaluate", "run/export-best", "--json").out == asked.out
+    np.save("x.npy", load("digits")[1].images)
+    assert call("predict", "run", "x.npy", "--best").out == call("predict", "run/export-best", "x.npy").out
+    assert "--best: expected without --ema" in call("evaluate", "run", "--best", "--ema").line
+    assert "run/export-best holds no best model" in call("predict", "run/export-best", "x.npy", "--best").line
+
+
 def test_evaluate_with_more_metrics(call: Call, run: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     picture = tmp_path / "confusion.svg"
@@ -100,7 +118,7 @@ def test_a_run_s_other_models_are_chosen_by_options(call: Call, tmp_path: Path) 
     for exported, choice in {"run/export-ema": ["--ema"], "run/export-replica1": ["--replica", "1"]}.items():
         assert call("evaluate", exported, "--json").out == call("evaluate", "run", *choice, "--json").out
     assert "--ensemble: expected without --ema" in call("predict", "run", "x.npy", "--ema", "--ensemble").line
-    assert "expected replica or ema" in call("export", "run", "--ema", "--replica", "0").line
+    assert "--ema: expected without --replica" in call("export", "run", "--ema", "--replica", "0").line
 
 
 def test_predict_takes_arrays_and_idx(call: Call, run: Path, tmp_path: Path) -> None:

@@ -241,3 +241,19 @@ def test_whole_and_other_numbers_are_drawn_in_their_order(sweep, monkeypatch):
     _, options = figures
     (median,) = [line for line in options.axes[0].lines if line.get_label() == "median"]
     assert [*median.get_xdata()] == [0, 0.25, 0.5, 0.9]
+
+
+def test_members_are_ranked_by_best_metric_in_its_direction(sweep, tmp_path):
+    grid = {"learning_rate": [0.0001, 0.01, 0.05]}
+    for metric in ("validation_loss", "validation_loss:max"):
+        with sweep(metric.replace(":", "-"), grid=grid, base={"best_metric": metric}) as running:
+            running.run()
+            chosen = max if metric.endswith("max") else min
+            values = [member.figures["validation_loss"] for member in running.members]
+            assert running.best.figures["validation_loss"] == chosen(values)
+            first = running.summaries[0]
+            assert (first.measure, first.members[0]) == ("loss", running.best)
+    for refused in ("test_loss", "validation_f1"):
+        words = f"best_metric: expected one of validation_loss, validation_accuracy, got '{refused}'"
+        with pytest.raises(InvalidArgumentError, match=words):
+            sweep("refused", base={"best_metric": refused})

@@ -18,7 +18,10 @@ from scheduler import (
     TrainingResult,
     TrainingRun,
 )
-from scheduler.training.callbacks import CallbackCaller, lower_is_better
+from scheduler.training.callbacks import BestMetric, CallbackCaller
+from scheduler.training.metric_order import lower_is_better
+from scheduler.training.run_curves import RunRecord
+from scheduler.training.tally import Tally
 from tensorbow.errors import AbortedError, DataLossError, InvalidArgumentError
 from tensorbow.specs import Array
 from tensorbow.training import load_arrays
@@ -302,6 +305,26 @@ def test_which_metrics_are_better_if_lower() -> None:
     lower = ("loss", "test_loss", "test_mean_error", "validation_nll", "test_rmse", "test_word_errors")
     assert all(map(lower_is_better, lower))
     assert not any(map(lower_is_better, ("accuracy", "test_auc", "test_f1", "test_r2", "loss_scale")))
+
+
+def test_the_best_of_equal_ones_has_the_lower_loss_in_every_place() -> None:
+    """Of equal losses too, the first: for checkpoints, with and without an option, and for comparisons."""
+    pairs = [(0.5, 2.0), (0.75, 1.0), (0.75, 0.5), (0.75, 0.5), (0.75, float("nan")), (0.5, 0.1)]
+    records = [
+        {"round": n, "epoch": n, "test_accuracy": accuracy, "test_loss": loss}
+        for n, (accuracy, loss) in enumerate(pairs)
+    ]
+    tally, best, found = Tally(), BestMetric("test_accuracy"), []
+    for record in records:
+        tally.round, tally.test_accuracy = int(record["round"]), record["test_accuracy"]
+        tally.mark_best(record["test_loss"], is_there=True)
+        best.on_epoch(TrainingRun(TrainingConfig(model="logreg")), record)
+        found += [record["round"]] if best.is_best else []
+        again = BestMetric("test_accuracy")
+        again.load_state(best.state())
+        best = again
+    run = RunRecord(Path("run"), {}, records)
+    assert (tally.best, found[-1], run.best("test_accuracy", lower=False)) == (2, 2, (0.75, 2))
 
 
 def test_a_metric_whose_direction_is_given(tmp_path: Path, options: Options, metrics: Metrics) -> None:

@@ -78,7 +78,7 @@ def test_what_a_folder_does_not_hold_is_refused(runs: dict[str, Path], tmp_path:
         Ensemble(runs["one"])
     with pytest.raises(InvalidArgumentError, match="ensemble: expected the folder of a run, got"):
         Ensemble(runs["sma"] / "model.safetensors")
-    with pytest.raises(InvalidArgumentError, match="expected replica or ema, got replica 0 and ema"):
+    with pytest.raises(InvalidArgumentError, match="one of replica, ema and best, got replica 0 and ema"):
         TrainedModel(runs["sma"], replica=0, ema=True)
     (tmp_path / "model.safetensors").write_bytes((runs["sma"] / "model.safetensors").read_bytes())
     with pytest.raises(NotFoundError, match=r"replica: .* has no checkpoint"):

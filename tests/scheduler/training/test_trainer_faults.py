@@ -64,7 +64,7 @@ def test_a_disk_that_fills_up_loses_nothing(
 
     def full(handle: int) -> None:
         calls.append(handle)
-        if len(calls) > 8:
+        if len(calls) > 10:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         fsync(handle)
 

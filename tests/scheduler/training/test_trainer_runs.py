@@ -45,6 +45,7 @@ def test_a_run_from_end_to_end(tmp_path: Path, run: Run, metrics: Metrics) -> No
         "checkpoint-000000021.safetensors",
         "config.yaml",
         "metrics.jsonl",
+        "model-best.safetensors",
         "model.safetensors",
     ]
 
