@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import NoneType
@@ -35,6 +35,7 @@ from replicator.tracing import Trace, current_trace, trace_step
 from replicator.training_loop import TrainingLoop
 from replicator.wrapped_optimizer import WrappedOptimizer
 from scheduler.averaging.synchronisation import (
+    FUSED,
     AsSynchronisation,
     OnNan,
     Synchronisation,
@@ -106,28 +107,38 @@ class Replicator:
         self.seeds = seeds_for(seeds, synchronisation, self.replicas_per_device, groups)
         self._outer: Graph | None = None  # default graph outside of `context()`
         self._step_graph: Graph | None = None  # graph that holds the ReplicatedStep ops
+        self._fused = False  # whether `tune` chose fused replicas, for the steps that can be fused
         self._running = self._new_replicas()
         self._closing: WeakSet[MonitoredSession] = WeakSet()  # sessions that shut this down
         self._saved_by: list[CheckpointSaverHook] = []
 
-    def _new_replicas(self) -> RunningReplicas:
-        """So many replicas as there are to be, none of which are there by now."""
-        where = self.devices, self.replicas_per_device, self.synchronisation
+    def _new_replicas(self, tried: str | None = None) -> RunningReplicas:
+        """So many replicas as there are to be, none of which are there by now. tried: their mode."""
+        synchronisation = self.synchronisation
+        if tried is not None:
+            synchronisation = replace(synchronisation, replica_mode=tried)
+        where = self.devices, self.replicas_per_device, synchronisation
         options = {
+            "fused": self._fused,
             "on_nan": self._on_nan,
             "seeds": self.seeds,
             "devices_per_replica": self.devices_per_replica,
         }
         return RunningReplicas(self.graph, lambda steps, values: started(steps, values, *where, **options))
 
-    def _begin_anew(self, replicas_per_device: tuple[int, ...]) -> None:
-        """Takes so many replicas, without steps, variables and values. Raises if averaging is unstable."""
+    def _begin_anew(
+        self, replicas_per_device: tuple[int, ...], *, tried: str | None = None, fused: bool = False
+    ) -> None:
+        """Takes so many replicas, without steps, variables and values. Raises if averaging is unstable.
+
+        tried: mode that all steps must have. fused: whether those that can be fused are.
+        """
         self.synchronisation.alpha_for(sum(replicas_per_device))
         self.shutdown()
         seed, self.graph = self.graph.seed, Graph()
         self.graph.seed = seed
-        self.replicas_per_device = replicas_per_device
-        self._step_graph, self._running = None, self._new_replicas()
+        self.replicas_per_device, self._fused = replicas_per_device, fused
+        self._step_graph, self._running = None, self._new_replicas(tried)
 
     @property
     def num_replicas(self) -> int:
@@ -646,6 +657,7 @@ class Replicator:
         defaults = Synchronisation()
         options = asdict(self.synchronisation).items()
         given = [f"{name} {value}" for name, value in options if value != getattr(defaults, name)]
+        given += [f"replica_mode {FUSED}"] if self._fused else []
         said = dict.fromkeys([f"sync {self.synchronisation.sync}", *given])
         return f"<tb.{type(self).__name__} {where}; {', '.join(said)}>"
 

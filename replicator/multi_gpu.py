@@ -12,7 +12,7 @@ from replicator.input_functions import PER_REPLICA, InputFunction, InputOptions,
 from replicator.lockstep_loop import AUTO
 from replicator.tuning import tuned
 from scheduler import Synchronisation
-from scheduler.averaging.synchronisation import OnNan
+from scheduler.averaging.synchronisation import FUSED, OnNan, modes_on
 from scheduler.replicas.replica_counts import TunedCounts, replica_counts
 from scheduler.replicas.replica_seeds import Seeds
 from tensorbow.devices import AsDevices, available_devices
@@ -65,7 +65,8 @@ class MultiGpuReplicator(Replicator):
             a tau greater than 1, or sync `none`. Not reproducible. Refused for steps on the mean gradient,
             with a collective, or with `tb.replica_id` or `tb.per_replica`, for replicas of several GPUs, and
             for `run` of a step that trains, which waits for all replicas each time; evaluations can be run.
-        replica_mode: as of `Synchronisation`; with "auto" replicas are captured, while tuning too.
+        replica_mode: as of `Synchronisation`; with "auto", `tune` measures both and takes the faster one for
+            all steps that can be fused; without it, replicas are captured.
         seeds: with sync `none`, one for each replica, of its initial values and random ops: replica i has the
             bits of a Replicator with one replica and the i-th seed, under the same `tb.set_random_seed`.
 
@@ -114,18 +115,21 @@ class MultiGpuReplicator(Replicator):
         window_seconds: PositiveNumber = WINDOW_SECONDS,
         max_seconds: PositiveNumber = MAX_SECONDS,
     ) -> int:
-        """Chooses the number of replicas per device by the steps per second that it trains with each.
+        """Chooses the number of replicas per device, and on GPUs their mode, by the steps per second that it
+        trains with each.
 
         Trains with 1, 2, 3, ... replicas on each device, from the initial values and with the options of
         this Replicator, and stays at the smallest number that is within 5 % of the fastest (Crossbow, VLDB
-        2019, section 4). What it trains is thrown away; `input_fn` is called anew for each number.
+        2019, section 4). On GPUs it goes on from there with fused replicas, if the step's can be fused (see
+        `replica_mode`), and takes the faster mode. What it trains is thrown away; `input_fn` is called anew
+        for each number.
 
         step_fn ... data_on_device: as of `train`; step_fn makes its variables itself. most: greatest number
         to try. window_seconds: least length of each measurement. max_seconds: time after which it decides
         with what it has measured, and warns that it is not sure.
-        Returns the number, which the Replicator then has. Raises FailedPreconditionError for a Replicator
-        with steps, variables or seeds, InvalidArgumentError for inputs of fewer than 4 batches, and what
-        training raises; the number of replicas is then as before.
+        Returns the number, which the Replicator then has; its `repr` says the mode.
+        Raises FailedPreconditionError for a Replicator with steps, variables or seeds, InvalidArgumentError
+        for inputs of fewer than 4 batches, and what training raises; the number is then as before.
         """
         given = input_fn, input_replication, input_split_fn, smaller_batch, prefetch, data_on_device
         return self._tune(step_fn, InputOptions(*given), most, window_seconds, max_seconds)
@@ -154,20 +158,23 @@ class MultiGpuReplicator(Replicator):
             while trained:
                 trained.pop().close()
 
-        def begin(count: int) -> Iterator[Any]:
+        def begin(count: int, mode: str | None) -> Iterator[Any]:
             stop()
-            self._begin_anew((count,) * len(self.replicas_per_device))
+            self._begin_anew((count,) * len(self.replicas_per_device), tried=mode)
             trained.append(self._train(self._loop(self._trace(step_fn, options, AUTO), None, AUTO)))
             return iter(trained[0])
 
+        kinds = {device.kind for device in self.devices}
+        modes = (None,) if self.devices_per_replica > 1 else modes_on(kinds, self.synchronisation)
+        fused = self._fused
         try:
-            decision = tuned(begin, most, window_seconds, max_seconds)
-            chosen = decision.replicas
+            decision = tuned(begin, most, window_seconds, max_seconds, modes)
+            chosen, fused = decision.replicas, decision.mode == FUSED
             before, was_auto = (chosen,) * len(self.replicas_per_device), False
         finally:
             self._is_auto = was_auto  # still, if tuning has failed
             stop()
-            self._begin_anew(before)
+            self._begin_anew(before, fused=fused)
         if most > 1 and not decision.complete:
             warnings.warn(
                 f"tune: not sure: {decision.reason}; {chosen} replicas per device were the fastest measured "

@@ -9,6 +9,7 @@ from typing import Any
 
 from replicator.replicated_step import BuiltStep
 from scheduler import LearningEngine, Stepper, Synchronisation
+from scheduler.averaging.synchronisation import FUSED, modes_on
 from scheduler.engine.rollback import EngineState
 from tensorbow.errors import DataLossError, InvalidArgumentError
 from tensorbow.specs import Array
@@ -23,6 +24,7 @@ def state_of(stepper: Stepper, steps: Sequence[BuiltStep]) -> tuple[dict[str, Ar
     facts = {
         **_kind(engine, steps),
         "skipped updates": engine.skipped_updates,
+        "fused": engine.options.fused,
         "positions": [[step.inputs.taken, step.evaluations] for step in steps],
     }
     return engine.learners.values.state_arrays(), {"round": stepper.round, KEY: facts}
@@ -62,12 +64,22 @@ def restored(
         raise DataLossError(f"{path}: its metadata are damaged: {error!r}") from None
     for step, (taken, _) in zip(steps, positions, strict=True):
         step.inputs.skip_to(taken)
+    _take_mode(stepper, bool(facts.get("fused", engine.options.fused)))
     try:
         stepper.set_state(EngineState(start, arrays, skipped))
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{path}: {error}") from error
     for step, (_, evaluations) in zip(steps, positions, strict=True):
         step.evaluations = evaluations
+
+
+def _take_mode(stepper: Stepper, fused: bool) -> None:
+    """Has replicas of a GPU share it as where the state was saved; the bits depend on it."""
+    engine = stepper.engine
+    kinds = {device.kind for device in engine.learners.devices}
+    if fused != engine.options.fused and FUSED in modes_on(kinds, engine.given_options):
+        stepper.pause()
+        engine.fuse(fused, required=False)
 
 
 def _different(name: str, found: Any, value: Any) -> tuple[str, str]:
@@ -83,7 +95,7 @@ def _kind(engine: LearningEngine, steps: Sequence[BuiltStep]) -> dict[str, Any]:
     """Facts that must be equal where a state is saved and where it is restored."""
     return {
         "replicas per device": list(engine.learners.per_device),
-        "synchronisation": asdict(engine.options),
+        "synchronisation": asdict(engine.given_options),
         "steps": len(steps),
         "seeds": None if engine.seeds is None else [*engine.seeds],
     }

@@ -11,9 +11,11 @@ from typing import Any, TypeAlias, TypeGuard
 import numpy as np
 
 from scheduler.averaging.synchronisation import (
+    FUSED,
     AsSynchronisation,
     OnNan,
     Synchronisation,
+    modes_on,
     require_round_robin,
 )
 from scheduler.decisions.replica_tuner import Decision
@@ -28,7 +30,12 @@ from scheduler.replicas.values import of_model
 from tensorbow.compiler import VariableLayout
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import AsDevices, opened
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
+from tensorbow.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    ResourceExhaustedError,
+    UnimplementedError,
+)
 from tensorbow.graph import AsGraph, Graph, GraphKeys, Operation, Tensor, warn_at_user_line
 from tensorbow.kinds import Count, Flag, Mapped, Text, checked
 from tensorbow.nest import flatten
@@ -74,8 +81,9 @@ class TensorBowSession(Session):
     With `replicas_per_device="auto"` it begins with one replica per device, times its learning runs, and
     changes the number between runs until it knows with which one they train most examples per second
     (Crossbow, VLDB 2019, section 4). Global batches stay as they are fed: each replica's part becomes
-    smaller, and only numbers that divide all batches so far are tried. New replicas begin with z. Not
-    reproducible: the changes depend on timing.
+    smaller, and only numbers that divide all batches so far are tried. On GPUs it goes on from there with
+    fused replicas (`replica_mode` of `Synchronisation`), and takes the faster mode for all steps that can be
+    fused. New replicas begin with z. Not reproducible: the changes depend on timing.
 
     One run executes at a time. If variables were created after the first learning run, new replicas are built
     beside the old ones, which briefly doubles their memory. Assignments to trainable variables other than
@@ -107,7 +115,8 @@ class TensorBowSession(Session):
         self._synchronisation = synchronisation or Synchronisation()
         self._tuner: BatchSplitTuner | None = None
         if isinstance(replicas_per_device, str):
-            self._tuner = BatchSplitTuner(len(self._learner_devices), self._is_stable)
+            modes = modes_on({opened(each).kind for each in self._learner_devices}, self._synchronisation)
+            self._tuner = BatchSplitTuner(len(self._learner_devices), self._is_stable, modes)
             replicas_per_device = self._tuner.replicas
         self._per_device = replica_counts(replicas_per_device, len(self._learner_devices))
         require_round_robin(self._synchronisation, "a TensorBowSession")
@@ -174,7 +183,8 @@ class TensorBowSession(Session):
                 return super().explain(fetches, feed_dict)
             step = self._described(elements, shapes, update)
             device = opened(self._learner_devices[0])
-            specs, options = step.shapes(self.num_replicas), self._synchronisation
+            specs, stepper = step.shapes(self.num_replicas), self._stepper
+            options = self._synchronisation if stepper is None else stepper.engine.options
             plans = DevicePlans(step.program, specs, device, options, self.num_replicas, 1)
             devices = [opened(each) for each in self._learner_devices]
             summary = replicas_on(devices, self._per_device, options)
@@ -210,6 +220,8 @@ class TensorBowSession(Session):
         step, stepper = self._learning_step(elements, feeds, update)
         self._device_variables.require_initialized(stepper.engine.executables_of(step.number)[0].reads_first)
         stepper.select(step.number)
+        if self._tuner is not None:
+            self._follow_mode(self._tuner, stepper)
         self._z_is_newer = True
         began = perf_counter()
         results = stepper.step(self._split(feeds, step.split))
@@ -345,6 +357,19 @@ class TensorBowSession(Session):
                 self._stepper = Stepper(stepper.engine, stepper.round)
             _keep_initialized(self._stepper, ready)
         self._per_device = counts
+
+    def _follow_mode(self, tuner: BatchSplitTuner, stepper: Stepper) -> None:
+        """Changes the mode of the replicas to the one that the tuner wants in the run that follows."""
+        engine = stepper.engine
+        if tuner.mode is None or engine.options.fused == (tuner.mode == FUSED):
+            return
+        stepper.pause()
+        try:
+            engine.fuse(tuner.mode == FUSED, required=tuner.decision is None)
+        except (ResourceExhaustedError, UnimplementedError) as error:
+            if tuner.mode != FUSED:
+                raise
+            tuner.leave_out(str(error))
 
     # z ----------------------------------------------------------------------------------------
 

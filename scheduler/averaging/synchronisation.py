@@ -14,7 +14,7 @@ from tensorbow.kinds import FLAG, Kind, Positive, checked, instance, number, one
 
 SYNCS = ("sma", "ssgd", "easgd", "none")
 DISPATCHES = ("round_robin", "fcfs")
-REPLICA_MODES = ("auto", "captured", "fused")
+REPLICA_MODES = AUTO_MODE, CAPTURED, FUSED = ("auto", "captured", "fused")
 ON_NAN = ("stop", "skip")
 FREEZE = "freeze"  # further reaction, of independent replicas: the replica ends alone
 
@@ -196,6 +196,15 @@ OnNanAlone: TypeAlias = Annotated[str, one_of(*ON_NAN, FREEZE)]
 AsSynchronisation: TypeAlias = Annotated[
     Synchronisation, instance(Synchronisation, expected="tb.Synchronisation(sync, ...)")
 ]
+
+
+def modes_on(kinds: Collection[str], options: Synchronisation) -> tuple[str | None, ...]:
+    """Modes of replicas to measure on devices of these kinds, in this order: on GPUs the given one, or both
+    with "auto"; other devices have none.
+    """
+    if {*kinds} != {"gpu"}:
+        return (None,)
+    return (CAPTURED, FUSED) if options.replica_mode == AUTO_MODE else (options.replica_mode,)
 
 
 def require_round_robin(options: Synchronisation, user: str) -> None:

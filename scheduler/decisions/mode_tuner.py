@@ -25,6 +25,7 @@ class ModeTuner:
         why_no_more: str = "",
         start: int = 1,
         goes_on: bool = False,
+        allowed: Sequence[int] | None = None,
     ):
         """modes: in the order in which they are measured; (None,) on devices without. goes_on: whether the
         further modes begin with the number that was chosen for the one before, and try no smaller one.
@@ -33,7 +34,12 @@ class ModeTuner:
         """
         self.modes = (*modes,)
         self.threshold, self._windows, self._goes_on = threshold, windows, goes_on
-        self._tuners = [ReplicaTuner(most, threshold, windows, why_no_more=why_no_more, start=start)]
+        self._allowed = range(1, max(most, start) + 1) if allowed is None else allowed
+        self._tuners = [
+            ReplicaTuner(
+                most, threshold, windows, why_no_more=why_no_more, start=start, allowed=self._allowed
+            )
+        ]
         self.decisions: tuple[Decision, ...] = ()  # by mode, of those that are done
         self.left_out = ""  # why further modes are left out
         self._ended: str | None = None
@@ -74,7 +80,7 @@ class ModeTuner:
         if self.has_more and self._ended is None:
             most, why = self.current.most, self.current.why_no_more
             start = decision.replicas if self._goes_on else 1
-            allowed = range(start, most + 1)
+            allowed = [count for count in self._allowed if start <= count <= most]
             further = ReplicaTuner(
                 most, self.threshold, self._windows, why_no_more=why, start=start, allowed=allowed
             )

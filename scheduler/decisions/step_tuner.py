@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from scheduler.decisions.replica_tuner import Decision, ReplicaTuner
+from scheduler.decisions.mode_tuner import ModeTuner
+from scheduler.decisions.replica_tuner import Decision
 
 LEAST_STEPS = 4  # of a window
 WARM_STEPS = 3  # before the first window with a count: they compile, and touch new memory
@@ -15,16 +16,17 @@ MAX_SECONDS = 60.0  # of steps, by default, until the decision
 
 
 class StepTuner:
-    """Chooses the number of replicas per device from the durations of single steps.
+    """Chooses the number of replicas per device, and their mode, from the durations of single steps.
 
-    The caller trains with `replicas`, passes the duration of each step to `add`, and looks at `replicas`
+    The caller trains with `replicas` in `mode`, passes the duration of each step to `add`, and looks at both
     again before the next one. `decision` is None until the choice is made.
     """
 
-    def __init__(self, tuner: ReplicaTuner, window_seconds: float):
+    def __init__(self, tuner: ModeTuner, window_seconds: float):
         """window_seconds: least length of each measurement."""
         self.tuner = tuner
         self.replicas = 0
+        self.mode: str | None = None
         self.decision: Decision | None = None
         self._window_seconds = window_seconds
         self._warm = WARM_STEPS  # steps to discard
@@ -53,15 +55,28 @@ class StepTuner:
 
     def refuse(self, reason: str) -> None:
         """Limits further tries to fewer than `replicas`, which cannot be had. reason: as text."""
-        known = self.tuner.measurements
-        if self.replicas in {measured.replicas for measured in known}:  # so many did fit before
-            others = [measured for measured in known if measured.replicas != self.replicas] or known
-            best = max(others, key=lambda measured: measured.images_per_second)
-            self.decision = Decision(best.replicas, best.images_per_second, reason, complete=False)
-            self.replicas = best.replicas
-            return
-        self.tuner.limit(self.replicas - 1, reason)
+        known, refused = self.tuner.measurements, (self.replicas, self.mode)
+        others = [measured for measured in known if (measured.replicas, measured.mode) != refused]
+        if len(others) < len(known):  # so many did fit before
+            best = max(others or known, key=lambda measured: measured.images_per_second)
+            self.replicas, self.mode = best.replicas, best.mode
+            self.decision = Decision(best.replicas, best.images_per_second, reason, False, best.mode)
+        elif self.tuner.decisions and not self.tuner.current.measurements:
+            self.leave_out(reason)
+        else:
+            self.tuner.current.limit(self.replicas - 1, reason)
+            self._follow()
+
+    def leave_out(self, reason: str) -> None:
+        """Leaves out all modes but the first one. reason: why they cannot be had, as text."""
+        self.tuner.leave_out(reason)
         self._follow()
+
+    def end_mode(self, reason: str) -> None:
+        """Ends the current mode, of which a window is known, if another follows. reason: as text."""
+        if self.tuner.has_more and self.tuner.current.measurements and self.decision is None:
+            self.tuner.end_mode(reason)
+            self._follow()
 
     def end(self, reason: str) -> None:
         """Decides from the windows so far; see ReplicaTuner.end."""
@@ -69,11 +84,11 @@ class StepTuner:
         self._follow()
 
     def _follow(self) -> None:
-        before, step = self.replicas, self.tuner.next_step()
-        self.replicas = step.replicas
+        before, step = (self.replicas, self.mode), self.tuner.next_step()
+        self.replicas, self.mode = step.replicas, step.mode
         if isinstance(step, Decision):
             self.decision = step
-        if self.replicas != before:
+        if (self.replicas, self.mode) != before:
             self._clear()
             self.warm_up()
 
@@ -86,10 +101,17 @@ class BatchSplitTuner:
     global batch, in which each replica has a batch of its own.
     """
 
-    def __init__(self, devices: int, is_stable: Callable[[int], bool]):
-        """devices: their number. is_stable: whether averaging is, with so many replicas per device."""
+    def __init__(
+        self,
+        devices: int,
+        is_stable: Callable[[int], bool],
+        modes: Sequence[str | None] = (None,),
+    ):
+        """devices: their number. is_stable: whether averaging is, with so many replicas per device. modes: of
+        replicas, in the order in which they are measured.
+        """
         self.replicas = 1  # per device, of the next run
-        self._devices, self._is_stable = devices, is_stable
+        self._devices, self._is_stable, self._modes = devices, is_stable, modes
         self._common = 0  # greatest common divisor of the sizes of all global batches; 0: none so far
         self._allowed: list[int] = []
         self._seconds = 0.0
@@ -99,6 +121,11 @@ class BatchSplitTuner:
     def decision(self) -> Decision | None:
         """The choice; None before."""
         return None if self._steps is None else self._steps.decision
+
+    @property
+    def mode(self) -> str | None:
+        """Mode of the replicas in the next run; None on devices without."""
+        return self._modes[0] if self._steps is None else self._steps.mode
 
     def before_run(self, sizes: list[int]) -> None:
         """Sets `replicas` for a run. sizes: of the global batches that it feeds."""
@@ -113,7 +140,14 @@ class BatchSplitTuner:
             if self.decision is None or self.replicas not in self._allowed:
                 why = f"of those that divide {common} examples" if common else f"of {MOST_REPLICAS}"
                 start = self.replicas if self.replicas in self._allowed else 1
-                tuner = ReplicaTuner(self._allowed[-1], why_no_more=why, start=start, allowed=self._allowed)
+                tuner = ModeTuner(
+                    self._modes,
+                    self._allowed[-1],
+                    why_no_more=why,
+                    start=start,
+                    goes_on=True,
+                    allowed=self._allowed,
+                )
                 self._steps, self._seconds = StepTuner(tuner, WINDOW_SECONDS), 0.0
         if self._steps is not None:
             self.replicas = self._steps.replicas
@@ -125,6 +159,8 @@ class BatchSplitTuner:
             return
         steps.add(seconds, examples)
         self._seconds += seconds
+        if self._seconds > MAX_SECONDS / 2:
+            steps.end_mode(f"half of {MAX_SECONDS:g} s of training was over")
         if self._seconds > MAX_SECONDS and steps.decision is None and steps.tuner.measurements:
             steps.end(f"{MAX_SECONDS:g} s of training are over")
 
@@ -133,3 +169,9 @@ class BatchSplitTuner:
         if self._steps is not None:
             self._steps.refuse(reason)
         self.replicas = current
+
+    def leave_out(self, reason: str) -> None:
+        """Goes on with the first mode alone, since the others cannot be had. reason: as text."""
+        if self._steps is not None:
+            self._steps.leave_out(reason)
+            self.replicas = self._steps.replicas

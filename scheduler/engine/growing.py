@@ -32,17 +32,21 @@ def started(
     options: Synchronisation,
     *,
     values: Mapping[str, Array] | None = None,
+    fused: bool = False,
     **more: Any,
 ) -> Stepper:
     """Replicas of all programs, which are numbered in this order, for a stepper.
 
-    values: initial values, by default those of the initialisers. more: options of the engine. Raises as
+    values: initial values, by default those of the initialisers. fused: whether replicas of the steps that
+    can be fused are, whatever the options say. more: options of the engine. Raises as
     `LearningEngine`, `add_program` and `initialize`.
     """
     ahead = 2 if options.first_come else 1  # with it, a replica has its next batch when it ends one
     engine = _engine_of(programs, devices, replicas_per_device, options, launch_ahead=ahead, **more)
     try:
         engine.initialize(values)
+        if fused:
+            engine.fuse(True, required=False)
         return Stepper(engine)
     except BaseException:
         engine.close()
@@ -83,7 +87,7 @@ def grown(
         programs,
         old.learners.devices,
         old.learners.per_device,
-        old.options,
+        old.given_options,
         old.schedule,
         launch_ahead=old.launch_ahead,
         on_nan=old.on_nan,
@@ -94,6 +98,8 @@ def grown(
         engine.learners.values.initialize(*_starts(old, programs[0][0], values))
         arrays = {**engine.learners.values.state_arrays(), **old.learners.values.state_arrays()}
         engine.learners.values.load_state_arrays(arrays)
+        if old.options.fused:
+            engine.fuse(True, required=False)
         engine.round, engine.outcomes.skipped_updates = old.round, old.skipped_updates
         return Stepper(engine, stepper.round)
     except BaseException:

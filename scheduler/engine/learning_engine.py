@@ -117,6 +117,7 @@ class LearningEngine:
         """
         self.schedule = schedule
         options = synchronisation or Synchronisation()
+        self._given_mode = options.replica_mode
         groups = len(device_list(devices)) // devices_per_replica
         self.seeds = seeds_for(seeds, options, replicas_per_device, groups)
         self.round = 0  # rounds trained so far, by the count of `run`
@@ -180,6 +181,11 @@ class LearningEngine:
     def options(self) -> Synchronisation:
         """Options of the averaging, with the `replica_mode` of now."""
         return self.learners.options
+
+    @property
+    def given_options(self) -> Synchronisation:
+        """Options of the averaging, with the `replica_mode` that the engine was made with."""
+        return replace(self.learners.options, replica_mode=self._given_mode)
 
     @property
     def program(self) -> StepProgram:
@@ -401,18 +407,20 @@ class LearningEngine:
             self.restart(round)
 
     @checked
-    def fuse(self, fused: Flag) -> None:
+    def fuse(self, fused: Flag, required: Flag = True) -> None:
         """Goes on with each kernel of a GPU computing all its replicas, or with the replicas side by side,
-        between two runs; `replica_mode` of `Synchronisation`. The numbers differ by rounding.
+        between two runs; `replica_mode` of `Synchronisation`. The numbers differ by rounding. Replicas of
+        further steps that cannot be fused run side by side, unless the engine was made with mode `fused`.
 
-        Raises UnimplementedError with the reason for a step whose replicas cannot be fused,
+        required: False if that goes for the selected step, too.
+        Raises UnimplementedError with the reason for a selected step whose replicas cannot be fused,
         InvalidArgumentError on other devices, ResourceExhaustedError for memory, FailedPreconditionError
         while a run is going on. The engine is then as it was.
         """
         with self._idle("fuse"):
             if isinstance(self.learners, PartedLearners):
                 raise UnimplementedError("fuse: replicas with several devices each run side by side")
-            self.learners.fuse(fused)
+            self.learners.fuse(fused, required)
             self._follow()
 
     @checked

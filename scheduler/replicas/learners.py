@@ -57,12 +57,14 @@ class Learners:
         compiled: Compiled | None = None,
         random_streams: Sequence[int] | None = None,
         by_segment: bool = False,
+        may_be_captured: bool | None = None,
     ):
         """shapes: specs of the program's inputs. results: so many of a replica are kept.
 
         replicas_per_device: one count for all devices, or one for each; replicas go by device. layout,
         compiled: as for DevicePlans. random_streams: by replica, default: its number.
-        by_segment: launches no whole rounds.
+        by_segment: launches no whole rounds. may_be_captured: whether the replicas of a step that cannot be
+        fused are captured where others are fused; default: unless the options ask for fused ones.
 
         Raises InvalidArgumentError for options out of range, ResourceExhaustedError for memory.
         """
@@ -72,6 +74,7 @@ class Learners:
         self.devices = list(devices)
         self.results = results
         self.options = options
+        self.may_be_captured = not options.fused if may_be_captured is None else may_be_captured
         self.per_device = replica_counts(replicas_per_device, len(devices))
         self.count = sum(self.per_device)
         # By replica, the index of its device in `devices`.
@@ -196,11 +199,12 @@ class Learners:
         for owner in self._owners():
             owner.forget(number)
 
-    def select(self, number: int) -> None:
+    def select(self, number: int, must_fuse: bool = False) -> None:
         """Makes all replicas launch one of their steps, while nothing is in flight.
 
-        Raises UnimplementedError for one that trains and whose replicas cannot be fused where they are to be,
-        ResourceExhaustedError for memory; the step before is selected then.
+        must_fuse: whatever `may_be_captured` says. Raises UnimplementedError for one that trains and whose
+        replicas cannot be fused where they have to be, ResourceExhaustedError for memory; the step before is
+        selected then.
         """
         for owner in self._owners():
             owner.select(number)
@@ -215,7 +219,7 @@ class Learners:
         self.executable = self.replicas[0].own_step
         if number not in self._launchers:
             try:
-                made = None if self._by_segment else self._round_launcher(transport)
+                made = None if self._by_segment else self._round_launcher(transport, must_fuse)
             except BaseException:
                 if before in self._launchers:
                     self.select(before)
@@ -225,29 +229,35 @@ class Learners:
         self.set_caller_waits(self._caller_waits)
         self.launcher.reset()
 
-    def _round_launcher(self, transport: Transport | None) -> Launcher | None:
-        """A launcher of whole rounds, if there can be one; evaluations that cannot be fused are captured."""
+    def _round_launcher(self, transport: Transport | None, must_fuse: bool) -> Launcher | None:
+        """A launcher of whole rounds, if there can be one; evaluations that cannot be fused are captured, and
+        so are other steps that need not be fused.
+        """
         options, step = self.options, self.replicas[0].step
+        falls_back = self.may_be_captured and not must_fuse
         layout, written = self.layout, self.executable.writes
         trains = any(layout.ref(name).region is Region.WEIGHTS for name in written)
         shares = options.fused and max(self.per_device) > 1  # one replica has its kernels for itself
         if shares and (why := why_not_fused(step, self.devices[0], options, self.count)):
-            if trains:
+            if trains and not falls_back:
                 raise UnimplementedError(f"replica_mode: the replicas of this step cannot be fused: {why}")
             options = replace(options, replica_mode="captured")
         try:
             return round_launcher(self.replicas, self.central, options, transport)
         except UnimplementedError:
-            if trains:
+            if not trains:
+                return None
+            if not (falls_back and options.fused):
                 raise
-        return None
+        captured = replace(options, replica_mode="captured")
+        return round_launcher(self.replicas, self.central, captured, transport)
 
-    def fuse(self, fused: bool) -> None:
+    def fuse(self, fused: bool, required: bool = True) -> None:
         """Has all replicas of a GPU run in each of its kernels, or each in its own, while nothing runs.
 
-        `options.replica_mode` says so from then on. Raises InvalidArgumentError for other devices,
-        UnimplementedError for a step whose replicas cannot be fused, ResourceExhaustedError for memory;
-        nothing has changed then.
+        `options.replica_mode` says so from then on. required: False if the selected step may stay as it is.
+        Raises InvalidArgumentError for other devices, UnimplementedError for a selected step whose replicas
+        cannot be fused, ResourceExhaustedError for memory; nothing has changed then.
         """
         if fused == self.options.fused:
             return
@@ -257,7 +267,7 @@ class Learners:
         self.options = options
         self._drop_launchers()
         try:
-            self.select(self._selected)
+            self.select(self._selected, must_fuse=fused and required)
         except BaseException:
             self.options = before
             with suppress(TensorBowError):  # `prepare` tries again

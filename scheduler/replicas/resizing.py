@@ -73,6 +73,7 @@ def made_again(
         results=results[0],
         layout=old.layout,
         compiled=compiled,
+        may_be_captured=old.may_be_captured,
     )
     try:
         for (further, shapes), kept in zip(others, results[1:], strict=True):

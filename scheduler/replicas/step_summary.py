@@ -98,8 +98,8 @@ def mode_of(step: Executable, device: Device, options: Synchronisation, replicas
         return ["replica mode: each replica takes the next batch when it is free, and launches alone"]
     why = why_not_fused(step, device, options, replicas)
     refused = f"cannot be fused: {why}" if why else ""
-    if options.fused:
-        return [f"replica mode: {refused or 'fused, all replicas of a GPU in each kernel'}"]
+    if options.fused and not why:
+        return ["replica mode: fused, all replicas of a GPU in each kernel"]
     return [f"replica mode: captured, side by side; {refused or 'can be fused'}"]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from scheduler.averaging.synchronisation import REPLICA_MODES
+from scheduler.averaging.synchronisation import CAPTURED, FUSED
 from scheduler.batches.positions import RoundPositions
 from scheduler.decisions.mode_tuner import ModeTuner
 from scheduler.decisions.replica_tuner import Decision, Measure, Measurement
@@ -24,7 +24,6 @@ from tensorbow.training.checkpoints import MAXIMUM_ROUND
 
 _LEAST_ROUNDS = 4  # per epoch, at the greatest count: with fewer, epochs would drop many batches
 _LONGEST_SHARE = 0.5  # fraction of a run after which tuning ends with the best count so far
-_, CAPTURED, FUSED = REPLICA_MODES
 
 
 @dataclass

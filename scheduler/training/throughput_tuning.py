@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scheduler.averaging.synchronisation import REPLICA_MODES, alpha_bound
+from scheduler.averaging.synchronisation import alpha_bound, modes_on
 from scheduler.batches.sources import DatasetBatches
 from scheduler.decisions.mode_tuner import ModeTuner
 from scheduler.decisions.replica_tuner import THRESHOLD, Decision, Measure, Measurement
@@ -75,13 +75,8 @@ class TuningOptions:
 
 
 def modes_of(config: TrainingConfig) -> tuple[str | None, ...]:
-    """Modes of replicas to measure on a run's devices, in this order: with "auto" those of GPUs; else the
-    given one. CPU devices have none.
-    """
-    if config.device_kinds != {"GPU"}:
-        return (None,)
-    auto, *modes = REPLICA_MODES
-    return (*modes,) if config.replica_mode == auto else (config.replica_mode,)
+    """Modes of replicas to measure on a run's devices; see `modes_on`."""
+    return modes_on({str(kind).lower() for kind in config.device_kinds}, config.synchronisation)
 
 
 def limit_before_memory(

@@ -9,12 +9,13 @@ from bisect import bisect_right
 from dataclasses import replace
 from typing import Annotated, Any, TypeAlias
 
+from scheduler.averaging.synchronisation import FUSED
 from scheduler.batches.sources import DatasetBatches
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
 from scheduler.replicas.resizing import most_that_fit
 from scheduler.replicas.round_launcher import why_not_fused
-from scheduler.training.auto import FUSED, OnlineTuning, tuning_of
+from scheduler.training.auto import OnlineTuning, tuning_of
 from scheduler.training.callbacks import (
     BestMetric,
     CallbackCaller,

@@ -170,7 +170,9 @@ CALLS: Mapping[str, Call] = {
     "LearningEngine.explain": Call(
         lambda: {"number": 0}, {"number": "count"}, target=of_engine("explain"), names=("program",)
     ),
-    "LearningEngine.fuse": Call(lambda: {"fused": False}, {"fused": "flag"}, target=of_engine("fuse")),
+    "LearningEngine.fuse": Call(
+        lambda: {"fused": False}, {"fused": "flag", "required": "flag"}, target=of_engine("fuse")
+    ),
     "LearningEngine.set_steps_per_launch": Call(
         lambda: {"steps": 1},
         {"steps": "count"},

@@ -23,7 +23,7 @@ class Clock:
         self._seconds_of = seconds_of
         self.counts = []
 
-    def training(self, replicas, steps=None):
+    def training(self, replicas, mode=None, steps=None):
         self.counts.append(replicas)
         for _ in itertools.count() if steps is None else range(steps):
             self.now += self._seconds_of(replicas)
@@ -42,7 +42,9 @@ def test_the_fastest_number_is_chosen(monkeypatch, seconds_of, expected):
     clock = Clock(seconds_of)
     monkeypatch.setattr(tuning, "perf_counter", lambda: clock.now)
     for steps in (None, 9):  # also of inputs that end within a window
-        decision = within(lambda steps=steps: tuning.tuned(lambda n: clock.training(n, steps), 8, 0.5, 1e9))
+        decision = within(
+            lambda steps=steps: tuning.tuned(lambda n, mode: clock.training(n, mode, steps), 8, 0.5, 1e9)
+        )
         assert (decision.replicas, decision.complete) == (expected, True)
 
 
@@ -50,7 +52,7 @@ def test_what_does_not_fit_and_the_end_of_the_time_limit_it(monkeypatch):
     clock = Clock(lambda replicas: 0.1)
     monkeypatch.setattr(tuning, "perf_counter", lambda: clock.now)
 
-    def begin(replicas):
+    def begin(replicas, mode):
         if replicas > 4:
             raise tb.errors.ResourceExhaustedError("no room")
         return clock.training(replicas)
@@ -61,7 +63,7 @@ def test_what_does_not_fit_and_the_end_of_the_time_limit_it(monkeypatch):
     assert not decision.complete
     assert "max_seconds 2 are over" in decision.reason
     with pytest.raises(tb.errors.ResourceExhaustedError, match="no room"):
-        tuning.tuned(lambda replicas: begin(replicas + 4), 8, 0.5, 1e9)
+        tuning.tuned(lambda replicas, mode: begin(replicas + 4, mode), 8, 0.5, 1e9)
 
 
 QUICK = {"window_seconds": 0.005, "max_seconds": 5.0, "most": 3}
@@ -107,9 +109,9 @@ def test_training_after_it_is_as_if_it_had_not_been():
 def test_auto_tunes_at_the_first_step(monkeypatch):
     asked = []
 
-    def tuned(begin, most, window_seconds, max_seconds):
-        asked.append(most)
-        assert next(begin(2)) is not None
+    def tuned(begin, most, window_seconds, max_seconds, modes):
+        asked.append((most, modes))
+        assert next(begin(2, None)) is not None
         return tuning.Decision(2, 1.0, "", True)
 
     monkeypatch.setattr("replicator.multi_gpu.tuned", tuned)
@@ -118,7 +120,7 @@ def test_auto_tunes_at_the_first_step(monkeypatch):
         losses, _ = trained(repl)
         assert losses.shape == (20, 2)
         trained(repl)
-    assert asked == [16]
+    assert asked == [(16, (None,))]
     with tb.MultiGpuReplicator(["/cpu:0"], "auto") as repl, tb.Session() as session:
         loss, _ = repl.run(step_of(repl), own)
         repl.init(session)

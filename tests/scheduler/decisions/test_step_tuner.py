@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler import ReplicaTuner
 from scheduler.decisions import step_tuner
+from scheduler.decisions.mode_tuner import ModeTuner
 from scheduler.decisions.step_tuner import LEAST_STEPS, WARM_STEPS, BatchSplitTuner, StepTuner
 
 
 def test_steps_after_a_change_are_discarded_and_windows_have_their_least_length() -> None:
-    steps = StepTuner(ReplicaTuner(2), 1.0)
+    steps = StepTuner(ModeTuner([None], 2), 1.0)
     for _ in range(WARM_STEPS):
         steps.add(100.0, 1)
     for _ in range(2 * LEAST_STEPS):
@@ -28,7 +28,7 @@ def test_steps_after_a_change_are_discarded_and_windows_have_their_least_length(
 
 
 def test_a_number_that_does_not_fit_is_left_out_also_where_it_did_fit_before() -> None:
-    steps = StepTuner(ReplicaTuner(8), 0.1)
+    steps = StepTuner(ModeTuner([None], 8), 0.1)
     while steps.replicas < 3:
         steps.add(1.0, steps.replicas)
     steps.refuse("no room")
