@@ -10,7 +10,7 @@ import numpy as np
 
 from scheduler.options import MOMENTUM, POSITIVE, documents_options, option, read_options
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.kinds import FLAG, Kind, Positive, checked, instance, number, one_of, whole
+from tensorbow.kinds import FLAG, Kind, Positive, RefusedError, checked, instance, number, one_of, whole
 
 SYNCS = ("sma", "ssgd", "easgd", "none")
 DISPATCHES = ("round_robin", "fcfs")
@@ -191,7 +191,18 @@ class Synchronisation:
         return alpha
 
 
-OnNan: TypeAlias = Annotated[str, one_of(*ON_NAN)]
+def _read_on_nan(value: Any) -> str:
+    if value == FREEZE:
+        raise RefusedError(
+            "freeze ends an independent replica alone, as tb.sweep does with its members, and "
+            "tb.LearningEngine with sync 'none'"
+        )
+    read: str = one_of(*ON_NAN).read(value)
+    return read
+
+
+REACTION = Kind(one_of(*ON_NAN).expected, _read_on_nan)
+OnNan: TypeAlias = Annotated[str, REACTION]
 OnNanAlone: TypeAlias = Annotated[str, one_of(*ON_NAN, FREEZE)]
 AsSynchronisation: TypeAlias = Annotated[
     Synchronisation, instance(Synchronisation, expected="tb.Synchronisation(sync, ...)")

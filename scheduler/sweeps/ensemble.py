@@ -1,4 +1,4 @@
-"""Export of several members as one model, whose probabilities are the mean of theirs."""
+"""Export of several members as one model, whose probabilities, or other outputs, are the mean of theirs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from scheduler.training.evaluation import ACCURACY
+from scheduler.training.inference_graph import names_in, predicted, read_inference
 from scheduler.training.run_models import without_accuracy
-from tensorbow.errors import InvalidArgumentError, UnimplementedError
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Graph, GraphDef, Tensor
 from tensorbow.ops.control import identity, placeholder
 from tensorbow.ops.elementwise import add, equal, log, maximum, multiply
@@ -23,17 +24,19 @@ from tensorbow.training import save_model
 PROBABILITIES, LEAST = "probabilities", 1.2e-38  # the smallest normal float32, as log(0) is no number
 
 
-def require_ensemble(about: Mapping[str, Any], members: int) -> None:
-    """Raises InvalidArgumentError for fewer than two members, UnimplementedError for a model without classes.
+def require_ensemble(stored: tuple[Mapping[str, Any], bytes], members: int) -> None:
+    """Raises InvalidArgumentError for fewer than two members, and as `predicted` for other than classifiers.
 
-    about: of a member, the description with its inference graph.
+    stored: of a member, the description with its inference graph, and that graph.
     """
+    about, text = stored
     if members < 2:
         raise InvalidArgumentError(
             f"ensemble: expected at least two members that trained to their end, got {members}"
         )
     if PROBABILITIES not in about["graph"]["outputs"]:
-        raise UnimplementedError(f"ensemble: {about['model']} predicts no classes; leave it out")
+        with Graph().as_default():
+            predicted(read_inference(about, text))
 
 
 def export_ensemble(
@@ -44,27 +47,37 @@ def export_ensemble(
     """Writes a folder as `export` does; returns its path.
 
     stored: of each member the description with its inference graph, and that graph. The logits are the
-    logarithms of the mean probabilities.
-    Raises as `require_ensemble`.
+    logarithms of the mean probabilities. Raises as `require_ensemble`.
     """
+    require_ensemble(stored[0], len(stored))
     about, described = stored[0][0], stored[0][0]["graph"]
-    require_ensemble(about, len(stored))
+    of_classes = PROBABILITIES in described["outputs"]
+    names = [PROBABILITIES] if of_classes else [*names_in(described["signature"]["outputs"])]
     variables: dict[str, Array] = {}
     with Graph().as_default():
         inputs = _inputs_like(GraphDef.from_json(stored[0][1]), described["inputs"])
-        each: list[Tensor] = []
+        each: list[list[Tensor]] = []
         for number, ((own, text), weights) in enumerate(zip(stored, values, strict=True)):
             scope, fed = f"member{number}", own["graph"]["inputs"].items()
             found: Any = import_graph_def(
                 GraphDef.from_json(text),
                 input_map={tensor: inputs[name] for name, tensor in fed},
-                return_elements=[own["graph"]["outputs"][PROBABILITIES]],
+                return_elements=[own["graph"]["outputs"][name] for name in names],
                 name=scope,
             )
-            each += found
+            each.append(found)
             variables |= {f"{scope}/{name}": value for name, value in weights.items()}
-        outputs = _outputs_of(each, inputs[described["signature"]["labels"]])
-        signature = {**described["signature"], "outputs": "logits", "metrics": [ACCURACY]}
+        columns = zip(names, zip(*each, strict=True), strict=True)
+        means = {
+            name: identity(multiply(reduce(add, column), 1 / len(stored)), name=name)
+            for name, column in columns
+        }
+        signature = described["signature"]
+        if of_classes:
+            outputs = _outputs_of(means[PROBABILITIES], inputs[signature["labels"]])
+            signature = {**signature, "outputs": "logits", "metrics": [ACCURACY]}
+        else:
+            outputs = {**means, **_measured(stored[0], means, inputs)}
         kept = {name: value for name, value in without_accuracy(about).items() if name != "graph"}
         about = {**kept, "members": len(stored), "signature": signature}
         return save_model(folder, inputs, outputs, variables, about)
@@ -79,8 +92,25 @@ def _inputs_like(graph_def: GraphDef, names: Mapping[str, str]) -> dict[str, Ten
     return {name: placeholder(spec.dtype, spec.shape, name=name) for name, spec in pairs}
 
 
-def _outputs_of(each: Sequence[Tensor], labels: Tensor) -> dict[str, Tensor]:
-    mean = identity(multiply(reduce(add, each), 1 / len(each)), name=PROBABILITIES)
+def _measured(
+    stored: tuple[Mapping[str, Any], bytes], means: Mapping[str, Tensor], inputs: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Loss and metrics of the mean outputs, by the part of a member's graph that makes them of its own."""
+    described, graph_def = stored[0]["graph"], GraphDef.from_json(stored[1])
+    with Graph().as_default():
+        replaced = {tensor.name: means[name] for name, tensor in predicted(read_inference(*stored)).items()}
+    fed = {tensor: inputs[name] for name, tensor in described["inputs"].items()}
+    names = ["loss", *described["signature"]["metrics"]]
+    found: Any = import_graph_def(
+        graph_def,
+        input_map={**fed, **replaced},
+        return_elements=[described["outputs"][name] for name in names],
+        name="measured",
+    )
+    return {name: identity(tensor, name=name) for name, tensor in zip(names, found, strict=True)}
+
+
+def _outputs_of(mean: Tensor, labels: Tensor) -> dict[str, Tensor]:
     logits = log(maximum(mean, LEAST), name="logits")
     losses = sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     right = cast(equal(argmax(mean, 1, output_type=int64), labels), float32)

@@ -51,8 +51,8 @@ class SweepOptions:
     )
     ensemble: bool = option(
         False,
-        f"Also export the mean of the probabilities of the best {ENSEMBLE_MEMBERS} members, or of as many as "
-        "are kept.",
+        "Also export the mean of the probabilities, or other outputs, of the best "
+        f"{ENSEMBLE_MEMBERS} members, or of as many as are kept.",
         FLAG,
     )
     checkpoint_seconds: float = option(

@@ -14,6 +14,7 @@ from scheduler.options import options_of, shortened
 from scheduler.training.config import TrainingConfig
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.missing_names import did_you_mean
+from tensorbow.models import find_model
 from tensorbow.models.model_options import value_of_text
 
 Choices = dict[str, Any]
@@ -146,6 +147,16 @@ def with_choices(base: Mapping[str, Any], choices: Mapping[str, Any]) -> Trainin
         else:
             options[name] = value
     return TrainingConfig.from_dict(options)
+
+
+def with_required(base: Mapping[str, Any], choices: Choices) -> TrainingConfig:
+    """Configuration that all members share, with a member's choices for arguments that the model needs.
+
+    Raises InvalidArgumentError.
+    """
+    given = base.get("model", options_of(TrainingConfig)["model"].default)
+    needed = {f"model.{name}" for name, each in find_model(given).options.items() if each.required}
+    return with_choices(base, {name: value for name, value in choices.items() if name in needed})
 
 
 def read_values(text: str) -> tuple[str, list[Any]]:

@@ -10,7 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from scheduler.averaging.synchronisation import FREEZE
 from scheduler.decisions.halving import Score, SuccessiveHalving
+from scheduler.options import options_of
 from scheduler.sweeps.ensemble import export_ensemble, require_ensemble
 from scheduler.sweeps.folder import ENSEMBLE, SweepFolder, read_options_file
 from scheduler.sweeps.member_data import MemberEvaluators, SweepData
@@ -35,7 +37,7 @@ from scheduler.sweeps.search_space import (
     configurations,
     plain_values,
     read_range,
-    with_choices,
+    with_required,
 )
 from scheduler.sweeps.summary import VALIDATION, ConfigurationSummary, headline, summaries, value_text
 from scheduler.training.callbacks import require_figure
@@ -55,9 +57,8 @@ NOT_COMPARED = ("devices", "data_dir", "launch_ahead", "steps_per_launch", "data
 TOLD_S = 10.0  # seconds between two lines of progress
 
 
-def default_folder(base: Mapping[str, Any]) -> Path:
+def _default_folder(config: TrainingConfig) -> Path:
     """Default output folder of a new sweep: the first free one of runs/sweep-MODEL-DATASET."""
-    config = with_choices(base, {})
     first = first_output(config)
     folders = numbered_folders(first.with_name(f"sweep-{first.name}"))
     return next(folder for folder in folders if not os.path.lexists(folder))
@@ -99,7 +100,7 @@ class Sweep:
         grid: Mapping[str, Sequence[Any]],
         ranges: Mapping[str, Range | Sequence[Any]],
         options: SweepOptions,
-        output: str | Path,
+        output: str | Path | None,
         *,
         resume: bool = False,
         data: Any = None,
@@ -107,11 +108,14 @@ class Sweep:
     ):
         """base: options of `TrainingConfig` that all members share; `seed` is the first one.
 
-        data: see `Trainer`. say: called with lines about the progress.
+        output: folder; None for a new one below runs. data: see `Trainer`. say: called with lines about the
+        progress.
         Raises InvalidArgumentError for options that are not allowed, and what `SweepFolder` and the data set
         raise.
         """
         self.options, self._say = options, say
+        if base.get("on_nan") == FREEZE:  # as every sweep does
+            base = {name: value for name, value in base.items() if name != "on_nan"}
         for name in base:
             if name in OF_RUNS:
                 raise InvalidArgumentError(
@@ -119,9 +123,10 @@ class Sweep:
                     "leave it out"
                 )
         self.base = {"validation_split": HELD_OUT, **base, "replicas_per_device": 1}
-        config = with_choices(self.base, {})
+        seed = options_of(TrainingConfig)["seed"].read(self.base.get("seed", 0))
+        choices = configurations(grid, ranges, options.random, seed)
+        config = with_required(self.base, choices[0])
         self.data_name = config.data_name if data is None else GIVEN
-        choices = configurations(grid, ranges, options.random, config.seed)
         self.members = members_of(self.base, choices, options.seeds)
         self.swept = [*dict.fromkeys(name for each in choices for name in each)]
         self._stopping = False
@@ -138,13 +143,15 @@ class Sweep:
         }
         self._precision = PrecisionSetting([get_device(name) for name in config.devices], config.compute)
         self._data: SweepData | None = None
-        self.folder = SweepFolder(Path(output), described, resume)
+        self.folder = SweepFolder(
+            _default_folder(config) if output is None else Path(output), described, resume
+        )
         try:
             self._data = SweepData(config, data, self.data_name, say)
             self._groups = self._grouped()
             self._require_compared(config)
             if options.ensemble:
-                require_ensemble(self.data.stored(self.members[0])[0], len(self.members))
+                require_ensemble(self.data.stored(self.members[0]), len(self.members))
         except BaseException:
             if not resume:
                 self.folder.forget()

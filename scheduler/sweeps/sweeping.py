@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from scheduler.sweeps.members import Member
 from scheduler.sweeps.options import SweepOptions
 from scheduler.sweeps.search_space import Range, read_range
 from scheduler.sweeps.summary import ConfigurationSummary
-from scheduler.sweeps.sweep import Sweep, default_folder
+from scheduler.sweeps.sweep import Sweep
 from scheduler.training.fitting import named_data, stopped_by_interrupt
 from scheduler.training.trained_model import TrainedModel
 from tensorbow.errors import FailedPreconditionError
@@ -112,8 +111,8 @@ def sweep(
     drawn = {name: _range_of(name, given) for name, given in (ranges or {}).items()}
     chosen = SweepOptions(random=random, seeds=seeds, **own)
     shown = TrainingProgress.on_standard_output() if progress else TrainingProgress()
-    folder: str | PathLike[str] = default_folder(base) if output is None else output
-    made = Sweep(base, grid or {}, drawn, chosen, Path(folder), resume=resume, data=arrays, say=shown.line)
+    folder = None if output is None else Path(output)
+    made = Sweep(base, grid or {}, drawn, chosen, folder, resume=resume, data=arrays, say=shown.line)
     with made as running, stopped_by_interrupt(running.request_stop):
         finished = running.run()
         return SweepResult(running, not finished)

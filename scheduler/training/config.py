@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from scheduler.averaging.synchronisation import ON_NAN, Synchronisation
+from scheduler.averaging.synchronisation import ON_NAN, REACTION, Synchronisation
 from scheduler.batches.keep_on_devices import ON_DEVICE
 from scheduler.options import (
     MOMENTUM,
@@ -358,7 +358,10 @@ class TrainingConfig:
         shown="as many as take 20 ms, 64 at most",
     )
     on_nan: str = option(
-        "stop", "Reaction to a loss or gradient that is not finite: stop, or skip the update.", choices=ON_NAN
+        "stop",
+        "Reaction to a loss or gradient that is not finite: stop, or skip the update.",
+        REACTION,
+        choices=ON_NAN,
     )
     metrics: tuple[str, ...] = option(
         (),

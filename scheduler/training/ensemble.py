@@ -13,7 +13,7 @@ from scheduler.training.evaluation import ACCURACY, Evaluation
 from scheduler.training.run_models import without_accuracy
 from scheduler.training.trained_model import TrainedModel, raw_inputs, require_examples_of
 from tensorbow.data import TrainingData
-from tensorbow.errors import InvalidArgumentError, UnimplementedError
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import AsPath, checked
 from tensorbow.nest import leaves_like, pack
 from tensorbow.specs import Array
@@ -79,16 +79,14 @@ class Ensemble:
         return mean
 
     def evaluate(self, dataset: TrainingData) -> Evaluation:
-        """Loss (of the mean probabilities) and accuracy on a data set.
+        """Loss and metrics of the mean probabilities, or of the mean of other outputs, on a data set.
 
-        Raises as `TrainedModel.evaluate`, and UnimplementedError for a model that predicts no classes.
+        Raises as `TrainedModel.evaluate_predictions`.
         """
         require_examples_of(self._members[0], dataset)
         if self.classes is None:
-            raise UnimplementedError(
-                f"ensemble: {self.path} predicts no classes, and the loss of a mean of outputs is not known; "
-                "evaluate each replica, or compute it from predict"
-            )
+            mean = self.predict(raw_inputs(dataset))
+            return self._members[0].evaluate_predictions(dataset, mean)
         labels = dataset.arrays[-1]
         probabilities = self.probabilities(raw_inputs(dataset))
         own = np.maximum(probabilities[np.arange(len(dataset)), labels], np.finfo(np.float32).tiny)

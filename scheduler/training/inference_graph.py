@@ -16,9 +16,10 @@ from scheduler.training.config import TrainingConfig
 from scheduler.training.model_inputs import inputs_of_specs, name_of_path
 from scheduler.training.run_data import data_options
 from scheduler.training.run_folder import GRAPH_FILE, MODEL
+from tensorbow.compiler.prune import prune
 from tensorbow.data import TrainingData
 from tensorbow.data.array_dataset import spec_of_text, standardised
-from tensorbow.errors import DataLossError, NotFoundError, TensorBowError
+from tensorbow.errors import DataLossError, NotFoundError, TensorBowError, UnimplementedError
 from tensorbow.files import read_file
 from tensorbow.graph import Graph, GraphDef, Tensor, name_scope
 from tensorbow.models import ModelSource, find_model
@@ -28,6 +29,7 @@ from tensorbow.ops.elementwise import multiply, subtract
 from tensorbow.ops.importing import import_graph_def
 from tensorbow.ops.nn import softmax
 from tensorbow.ops.selection import cast
+from tensorbow.ops.state import VariableReference
 from tensorbow.specs import TensorSpec, float32, int64, uint8
 
 _LIMIT = 1 << 30
@@ -144,6 +146,12 @@ def load_inference(about: Mapping[str, Any], folder: Path) -> InferenceGraph:
     text = read_file(path, _LIMIT)
     if zlib.crc32(text) != stored["crc32"]:
         raise DataLossError(f"{path} is damaged, or of another model; train the model again, or copy it anew")
+    return read_inference(about, text)
+
+
+def read_inference(about: Mapping[str, Any], text: bytes) -> InferenceGraph:
+    """The stored inference graph of a description, in the default graph. Raises as `load_inference`."""
+    stored = about["graph"]
     named = {**stored["inputs"], **stored["outputs"]}
     elements: Any = import_graph_def(_read(text, about), name="", return_elements=[*named.values()])
     tensors = iter(elements)
@@ -168,6 +176,30 @@ def _specs_in(nest: Any) -> Any:
     if isinstance(nest, dict):
         return {name: _specs_in(each) for name, each in nest.items()}
     return spec_of_text(nest)
+
+
+def predicted(graph: InferenceGraph) -> dict[str, Tensor]:
+    """The predictions of a model, by name, as its loss and metrics read them: instead of each the mean of
+    several models' may be fed, for their loss.
+
+    Raises UnimplementedError for a loss or metric that also reads variables otherwise, and for predictions
+    that are no real numbers.
+    """
+    names = [*names_in(graph.signature["outputs"])]
+    found = {name: graph.outputs[name].op.inputs[0] for name in names}
+    for name, tensor in found.items():
+        if not tensor.dtype.is_floating:
+            raise UnimplementedError(f"ensemble: output {name} is {tensor.dtype}; expected floats to average")
+    for name in ("loss", *(graph.signature["metrics"] or ())):
+        ancestors = prune([graph.outputs[name].op], {*found.values()})
+        variables = [op.name for op in ancestors if op.type == VariableReference.name]
+        if variables or not names:
+            got = f"variable {variables[0]} read beside them" if variables else "no outputs"
+            raise UnimplementedError(
+                f"ensemble: expected a {name} that is made of the model's outputs, to know it of their mean, "
+                f"got {got}; return from the model what its {name} is made of"
+            )
+    return found
 
 
 def names_in(nest: Any) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,8 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor, convert_to_tensor
 from tensorbow.kinds import TEXT, Kind, RefusedError
 from tensorbow.missing_names import did_you_mean
+from tensorbow.models import Defaults
+from tensorbow.models.model import rate_factor
 from tensorbow.ops.elementwise import clip_by_value
 from tensorbow.optimizers import (
     AdadeltaOptimizer,
@@ -42,20 +45,25 @@ _SGD = 10.0  # times the rate of momentum 0.9, whose steps add up to 1 / (1 - 0.
 _GIVEN = ("learning_rate", "use_locking", "name", "use_nesterov", "weight_decay", "decay_all")
 DEFAULT_RATES = (
     f"the model's (sgd: {_SGD:g} times it; "
-    f"{', '.join(f'{name} {rate:g}' for name, rate in _RATES.items())}), times sqrt(replicas)"
+    f"{', '.join(f'{name} {rate:g}' for name, rate in _RATES.items())}), times sqrt(replicas) and the batch "
+    "size over the model's own (its square root for adam and the like)"
 )
 
 
-def default_rate(optimizer: str, of_model: float, own: str, replicas: int) -> float:
+def default_rate(
+    optimizer: str, of_model: float, defaults: Defaults, replicas: int, batch_size: int
+) -> float:
     """Default learning rate of each averaged replica.
 
-    of_model: the model's for so many replicas. own: the model's default optimiser, with which that is.
+    of_model: the model's for so many replicas and this batch size, with the optimiser of its defaults.
     """
+    own = defaults.optimizer
     if optimizer == own:
         return of_model
+    factor = rate_factor(replace(defaults, optimizer=optimizer), batch_size) * float(replicas**0.5)
     if optimizer in _RATES:
-        return float(_RATES[optimizer] * replicas**0.5)
-    with_momentum = of_model if own in WITH_MOMENTUM else float(_MOMENTUM * replicas**0.5)
+        return float(_RATES[optimizer] * factor)
+    with_momentum = of_model if own in WITH_MOMENTUM else float(_MOMENTUM * factor)
     return with_momentum * _SGD if optimizer == "sgd" else with_momentum
 
 

@@ -22,9 +22,9 @@ from scheduler.replicas.round_launcher import why_not_fused
 from scheduler.training.classifier_step import build_engine, build_step
 from scheduler.training.config import TrainingConfig
 from scheduler.training.launch_pace import LaunchPace
-from scheduler.training.optimizer_choice import default_rate
 from scheduler.training.precision import PrecisionSetting
 from scheduler.training.run_data import load_data
+from scheduler.training.schedule_choice import initial_rate
 from scheduler.training.throughput_windows import ThroughputWindows
 from scheduler.training.tuning_result import TuningResult
 from tensorbow.devices import get_device
@@ -159,10 +159,7 @@ class ThroughputTuning:
     @property
     def _rate(self) -> float:
         """Learning rate of one replica, the lowest: the rate does not affect throughput."""
-        of_model = self.config.source.default_learning_rate(self.config.model_options, 1)
-        return self.config.learning_rate or default_rate(
-            self.config.optimizer, of_model, self.config.source.defaults.optimizer, 1
-        )
+        return initial_rate(self.config, 1)
 
     # Limits -------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from scheduler.training.inference_graph import (
     load_inference,
     names_in,
     nest_of,
+    predicted,
     require_description,
 )
 from scheduler.training.run_models import (
@@ -34,10 +36,10 @@ from tensorbow.array_likes import as_array
 from tensorbow.data import ArrayDataset, TrainingData
 from tensorbow.devices import get_device, usable_cores
 from tensorbow.errors import InvalidArgumentError, TensorBowError
-from tensorbow.graph import Graph
+from tensorbow.graph import Graph, Tensor
 from tensorbow.kinds import AsPath, Count, Flag, checked
 from tensorbow.models import ModelSource
-from tensorbow.nest import leaves_like
+from tensorbow.nest import flatten, leaves_like
 from tensorbow.runtime import Session
 from tensorbow.specs import Array, TensorSpec, float32, int64, uint8
 from tensorbow.training import SavedModel, save_model
@@ -248,6 +250,19 @@ class TrainedModel:
 
         Raises InvalidArgumentError if the data set's examples or number of classes differ.
         """
+        return self._evaluated(dataset, {})
+
+    def evaluate_predictions(self, dataset: TrainingData, predictions: Any) -> Evaluation:
+        """Loss and metrics on a data set of other predictions than the model's own, as the mean of several's.
+
+        predictions: as `predict` returns them. Raises as `evaluate`, and UnimplementedError for a loss or
+        metric that is not made of the outputs alone.
+        """
+        leaves = dict(zip(names_in(self._graph.signature["outputs"]), flatten(predictions), strict=True))
+        found = predicted(self._graph)
+        return self._evaluated(dataset, {found[name]: leaf for name, leaf in leaves.items()})
+
+    def _evaluated(self, dataset: TrainingData, replaced: Mapping[Tensor, Array]) -> Evaluation:
         require_examples_of(self, dataset)
         signature, metrics = self._graph.signature, self._metrics
         names = [*names_in(signature["inputs"]), *names_in(signature["labels"])]
@@ -256,7 +271,8 @@ class TrainedModel:
             rows = slice(start, start + BATCH)
             feeds = {name: array[rows] for name, array in zip(names, dataset.arrays, strict=True)}
             count = min(BATCH, len(dataset) - start)
-            values = [float(value) for value in self._run(["loss", *metrics.values()], feeds)]
+            instead = {tensor: array[rows] for tensor, array in replaced.items()}
+            values = [float(value) for value in self._run(["loss", *metrics.values()], feeds, instead)]
             if OLD_METRIC in metrics.values():
                 values[1] /= count
             return count, values
@@ -271,8 +287,14 @@ class TrainedModel:
         found = self._graph.signature["metrics"]
         return {ACCURACY: OLD_METRIC} if found is None else {name: name for name in found}
 
-    def _run(self, outputs: list[str], inputs: Mapping[str, Any]) -> list[Any]:
-        feeds = {self._graph.inputs[name]: value for name, value in inputs.items()}
+    def _run(
+        self,
+        outputs: list[str],
+        inputs: Mapping[str, Any],
+        instead: Mapping[Tensor, Any] = MappingProxyType({}),
+    ) -> list[Any]:
+        """Outputs by name. instead: values of tensors of the graph that are not computed."""
+        feeds = {self._graph.inputs[name]: value for name, value in inputs.items()} | dict(instead)
         results: list[Any] = self._session.run([self._graph.outputs[name] for name in outputs], feeds)
         return results
 

@@ -83,7 +83,7 @@ ensemble_option = click.option(
     "--ensemble",
     is_flag=True,
     show_default="off",
-    help="Use the mean of the probabilities of all replicas of a run.",
+    help="Use the mean of the probabilities, or other outputs, of all replicas of a run.",
 )
 
 

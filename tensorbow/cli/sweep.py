@@ -19,7 +19,7 @@ from scheduler.sweeps.members import DIVERGED, FINISHED, STOPPED
 from scheduler.sweeps.options import HELD_OUT, SweepOptions
 from scheduler.sweeps.search_space import OF_RUNS, read_range, read_values
 from scheduler.sweeps.summary import value_text
-from scheduler.sweeps.sweep import Sweep, default_folder, saved_sweep
+from scheduler.sweeps.sweep import Sweep, saved_sweep
 from tensorbow.cli.grouped_help import grouped
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import (
@@ -141,8 +141,7 @@ def sweep(
         raise OptionValueError(_NAMES.sub(lambda match: _FLAGS[match.group()], str(error))) from error
     signals = context.find_object(StopSignals) or StopSignals()
     with naming_origin(given, from_file, config_file):
-        folder = default_folder(base) if output is None else output
-        made = Sweep(base, axes, drawn, options, folder, resume=resume, say=progress.line)
+        made = Sweep(base, axes, drawn, options, output, resume=resume, say=progress.line)
     with names_as_typed(), made as running, signals.calling(running.request_stop):
         finished = running.run()
         _show(console, running, finished)

@@ -61,13 +61,16 @@ Rates: TypeAlias = Annotated[
     tuple[tuple[str, float], ...], Kind("pairs of a data set and a rate, as [('mnist', 0.01)]", _read_rates)
 ]
 
+ALONG_GRADIENT = ("momentum", "nesterov", "sgd")  # optimisers whose steps are proportional to the gradient
+LARGEST_RATIO = 16  # of batch sizes, up to which the learning rate rises: no greater ones were measured
+
 
 @dataclass(frozen=True)
 class Defaults:
     """Default options of a training run for a model.
 
-    learning_rate: for a single replica; see `Model.default_learning_rate`. learning_rates: pairs of a data
-    set and a rate: those of data sets with which another one is known to be better.
+    learning_rate: for a single replica with batch_size; see `Model.default_learning_rate`. learning_rates:
+    pairs of a data set and a rate: those of data sets with which another one is known to be better.
     learning_rate_drops: (epoch, factor) pairs, as in `TrainingConfig`. optimizer, schedule: by name.
     """
 
@@ -83,6 +86,18 @@ class Defaults:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+def rate_factor(defaults: Defaults, batch_size: int | None, is_known: bool = False) -> float:
+    """Factor of a model's default learning rate for another batch size than its default one.
+
+    The ratio of the two for optimisers that step along the gradient (Goyal et al., 2017), its square root for
+    adaptive ones, such as Adam (Malladi et al., NeurIPS 2022); at most that of 16 times the batch size.
+    is_known: the rate is the best known one of a data set; then it rises with the square root only.
+    """
+    ratio = min((batch_size or defaults.batch_size) / defaults.batch_size, LARGEST_RATIO)
+    is_linear = defaults.optimizer in ALONG_GRADIENT and not (is_known and ratio > 1)
+    return ratio if is_linear else float(ratio**0.5)
 
 
 class Model(ABC):
@@ -118,16 +133,19 @@ class Model(ABC):
         """
 
     @checked
-    def default_learning_rate(self, replicas: Positive, dataset: Text | None = None) -> float:
+    def default_learning_rate(
+        self, replicas: Positive, dataset: Text | None = None, batch_size: Positive | None = None
+    ) -> float:
         """Default learning rate of each averaged replica: that of a single one, times sqrt(replicas).
 
-        dataset: its name; for some there are rates of their own, see `Defaults`. z moves only once per
-        k = `replicas` batches, in the steady state by learning_rate * k / (k + 1), so the rate must rise with
-        k; the square root worked best over batch sizes and models.
+        dataset: its name; for some there are rates of their own, see `Defaults`. batch_size: examples per
+        replica and step, by default the model's; see `rate_factor`. z moves only once per k = `replicas`
+        batches, in the steady state by learning_rate * k / (k + 1), so the rate must rise with k; the square
+        root worked best over batch sizes and models.
         """
-        return float(
-            dict(self.defaults.learning_rates).get(dataset or "", self.learning_rate) * replicas**0.5
-        )
+        defaults, known = self.defaults, dict(self.defaults.learning_rates)
+        rate = known.get(dataset or "", self.learning_rate)
+        return float(rate * replicas**0.5 * rate_factor(defaults, batch_size, dataset in known))
 
     @checked
     def __call__(

@@ -14,7 +14,7 @@ from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.files import read_file
 from tensorbow.graph import Graph
 from tensorbow.kinds import shown
-from tensorbow.models.model import Defaults, Model
+from tensorbow.models.model import Defaults, Model, rate_factor
 from tensorbow.models.model_options import ModelOption, options_of_call, read_model_options
 from tensorbow.models.model_outputs import ModelOutputs, outputs_of
 from tensorbow.models.registry import MODELS, factory_of
@@ -107,17 +107,22 @@ class ModelSource:
         return found if isinstance(found, Defaults) else OWN_DEFAULTS
 
     def default_learning_rate(
-        self, options: Mapping[str, Any], replicas: int, dataset: str | None = None
+        self,
+        options: Mapping[str, Any],
+        replicas: int,
+        dataset: str | None = None,
+        batch_size: int | None = None,
     ) -> float:
         """Default learning rate of each of so many averaged replicas, on a data set.
 
-        The model's own `default_learning_rate(replicas)`, which may also have an argument `dataset`, or else
-        `defaults.learning_rate * sqrt(replicas)`.
+        The model's own `default_learning_rate(replicas)`, which may also have arguments `dataset` and
+        `batch_size`, or else `defaults.learning_rate * sqrt(replicas)`, times `rate_factor`.
         """
         with Graph().as_default():  # a constructor may create variables
             own = getattr(self.make(options), "default_learning_rate", None)
-        own_rate = called_by_name(own, replicas, dataset=dataset) if callable(own) else None
-        return float(self.defaults.learning_rate * replicas**0.5 if own_rate is None else own_rate)
+        if callable(own):
+            return float(called_by_name(own, replicas, dataset=dataset, batch_size=batch_size))
+        return float(self.defaults.learning_rate * replicas**0.5 * rate_factor(self.defaults, batch_size))
 
     @property
     def code(self) -> bytes | None:

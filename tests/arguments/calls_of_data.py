@@ -266,7 +266,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "Model.default_learning_rate": Call(
         lambda: {"replicas": 4},
-        {"replicas": "count", "dataset": "text or none"},
+        {"replicas": "count", "dataset": "text or none", "batch_size": "count or none"},
         target=lambda: tb.models.LeNet().default_learning_rate,
     ),
     "Model.__call__": Call(

@@ -144,6 +144,12 @@ def test_rates_rise_with_the_replicas():
     assert rates[0] == model.learning_rate
     assert model.default_learning_rate(1, "digits") == rates[0]
     assert model.default_learning_rate(4, "mnist") == 2 * dict(model.defaults.learning_rates)["mnist"]
+    by_batch = [model.default_learning_rate(1, None, batch) / rates[0] for batch in (4, 16, 64, 1 << 20)]
+    assert by_batch == [0.25, 1, 4, 16]
+    known = [model.default_learning_rate(1, "mnist", batch) for batch in (4, 16, 64)]
+    assert [rate / known[1] for rate in known] == [0.25, 1, 2]
+    of_adam = get_model("char-rnn")
+    assert of_adam.default_learning_rate(1, None, 64) == 2 * of_adam.learning_rate
     with pytest.raises(InvalidArgumentError, match="learning_rates to be pairs of a data set and a rate"):
         tb.models.Defaults(0.1, learning_rates=(("mnist", 0.0),))
 

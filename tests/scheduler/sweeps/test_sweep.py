@@ -198,16 +198,42 @@ def test_options_of_single_runs_are_refused(sweep):
 
 
 def test_an_ensemble_that_cannot_be_is_refused_before_training(sweep):
-    def regression(inputs, labels, training):
+    def hidden(inputs, labels, training):
         outputs = tb.layers.dense(tb.layers.flatten(inputs), 1)[:, 0]
-        return tb.reduce_mean(tb.square(outputs - tb.cast(labels, tb.float32))), outputs
+        return tb.reduce_mean(tb.square(outputs - tb.cast(labels, tb.float32))), tb.floor(outputs)
 
     with pytest.raises(InvalidArgumentError, match="at least two members that trained to their end, got 1"):
         sweep(ensemble=True)
-    with pytest.raises(UnimplementedError, match="regression predicts no classes; leave it out"):
-        sweep(base={"model": regression}, seeds=2, ensemble=True)
+    words = (
+        "expected a loss that is made of the model's outputs, .* got variable dense/kernel read beside them"
+    )
+    with pytest.raises(UnimplementedError, match=words):
+        sweep(base={"model": hidden}, seeds=2, ensemble=True)
     with sweep() as running:  # the folder is free
         assert running.run()
+
+
+def test_regressions_of_a_needed_argument_are_swept_and_averaged(sweep, tmp_path):
+    def regression(inputs, labels, training, width: int):
+        hidden = tb.layers.dense(tb.layers.flatten(inputs), width, tb.tanh)
+        outputs, labels = tb.layers.dense(hidden, 1)[:, 0], tb.cast(labels, tb.float32)
+        error = tb.reduce_mean(tb.abs(outputs - labels))
+        return tb.reduce_mean(tb.square(outputs - labels)), {"y": outputs}, {"mae": error}
+
+    grid, base = {"model.width": [3, 4]}, {"model": regression, "on_nan": "freeze", "learning_rate": 0.001}
+    with pytest.raises(InvalidArgumentError, match=r"model\.width: .*regression needs it"):
+        sweep(base=base)
+    with sweep(grid=grid, base=base, ensemble=True) as running:
+        running.run()
+        test = running.data._splits["test"]
+    each = []
+    for name in ("best", "ensemble"):
+        with tb.train.load_model(tmp_path / "sweep" / name) as model:
+            each.append(model.predict(test.images)["y"])
+            found = model.evaluate(test)
+        assert found.loss == pytest.approx(np.mean((each[-1] - test.labels) ** 2), rel=1e-4)
+        assert found.metrics["mae"] == pytest.approx(np.mean(abs(each[-1] - test.labels)), rel=1e-4)
+    assert not np.array_equal(*each)
 
 
 def test_a_sweep_with_one_member_left_ends_without_its_ensemble(sweep, tmp_path):

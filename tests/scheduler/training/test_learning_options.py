@@ -17,6 +17,7 @@ from scheduler.training.notices import ignored_options
 from scheduler.training.optimizer_choice import OPTIMIZERS, default_rate, minimize
 from scheduler.training.schedule_choice import build_schedule
 from tensorbow.data import BatchOrder
+from tensorbow.models import Defaults
 
 Options = Callable[..., TrainingConfig]
 Run = Callable[..., TrainingResult]
@@ -32,10 +33,11 @@ def test_every_optimiser_learns_at_its_default_rate(
     run(output=tmp_path / "run", optimizer=name, epochs=4)
     losses = [record["loss"] for record in metrics(tmp_path / "run")]
     assert losses[-1] < 0.8 * losses[0] < 0.8 * 3
-    assert default_rate("sgd", 0.1, "momentum", 4) == pytest.approx(1.0)
-    assert default_rate("adam", 0.1, "momentum", 4) == pytest.approx(0.002)
-    assert default_rate("adam", 0.1, "adam", 4) == 0.1  # the model's own
-    assert default_rate("nesterov", 0.1, "adam", 4) == pytest.approx(0.02)
+    with_momentum, with_adam = (Defaults(0.1, optimizer=own) for own in ("momentum", "adam"))
+    assert default_rate("sgd", 0.1, with_momentum, 4, 16) == pytest.approx(1.0)
+    assert default_rate("adam", 0.1, with_momentum, 4, 64) == pytest.approx(0.004)
+    assert default_rate("adam", 0.1, with_adam, 4, 64) == 0.1  # the model's own
+    assert default_rate("nesterov", 0.1, with_adam, 4, 64) == pytest.approx(0.08)
 
 
 def test_models_have_their_own_optimiser_and_schedule() -> None:
