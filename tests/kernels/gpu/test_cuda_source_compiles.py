@@ -13,7 +13,6 @@ from tests.gpu_rig.nvrtc_usage import ARCHITECTURES, require_nvrtc, usages
 from tests.gpu_rig.recording import every_source, for_all_replicas, sources_of_networks
 
 MOST_REGISTERS = 128  # of 65,536 of a multiprocessor: for 512 threads
-MOST_SPILLED = 16  # bytes of a thread: some assemblers spill one or two words of the implicit GEMM
 
 
 @pytest.fixture(params=ARCHITECTURES)
@@ -31,7 +30,7 @@ def check(sources: Mapping[str, str], architecture: int, *, spills: bool = False
     for usage, name in most:
         print(f"  {name} {usage.kernel}: {usage.registers}, {usage.stack_nbytes} bytes of stack")
     if not spills:
-        assert not [(name, usage) for usage, name in kernels if usage.spilled_nbytes > MOST_SPILLED]
+        assert not [(name, usage) for usage, name in kernels if usage.spilled_nbytes]
         assert not [(name, usage) for usage, name in kernels if usage.registers > MOST_REGISTERS]
 
 

@@ -130,7 +130,7 @@ __device__ inline bool find(const Spot& spot, const Tap& tap, I& offset) {
 
 $MULTIPLY
 
-extern "C" __global__ void __launch_bounds__(THREADS) implicit_gemm(
+extern "C" __global__ void __launch_bounds__(THREADS, 4) implicit_gemm(
     float* result, const float* left, const float* right
 ) {
     __shared__ float4 a_memory[2][BK * ROW_M / 4];
