@@ -269,6 +269,7 @@ class Replicator:
         if outer is self.graph:
             raise FailedPreconditionError("run: there is no graph around the replicator's own to run it from")
         self._step_graph = outer
+        refuse_around_steps(outer)  # also if it is not the one that this was made in
         traced = step.traced
         traced.require_known_shapes()
         results = tuple((tensor.spec.extents, tensor.dtype) for tensor in traced.tensors)

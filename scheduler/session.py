@@ -75,8 +75,8 @@ class TensorBowSession(Session):
     copied. Fetched tensors whose leading dimension is unknown are concatenated; others are averaged (integers
     rounded down; bools are replica 0's). A fetched variable has the value of z after the run; an optimiser's
     slot has replica 0's. All other runs read the central average model z with unsplit feeds, and their
-    assignments go to z and to every replica. A program for one device only has to feed a batch that is
-    `num_replicas` times as large.
+    assignments go to z and to every replica; z is one replica, so that collectives have one value there. A
+    program for one device only has to feed a batch that is `num_replicas` times as large.
 
     With `replicas_per_device="auto"` it begins with one replica per device, times its learning runs, and
     changes the number between runs until it knows with which one they train most examples per second
@@ -85,7 +85,9 @@ class TensorBowSession(Session):
     fused replicas (`replica_mode` of `Synchronisation`), and takes the faster mode for all steps that can be
     fused. New replicas begin with z. Not reproducible: the changes depend on timing.
 
-    One run executes at a time. If variables were created after the first learning run, new replicas are built
+    One learning run, or one that assigns, executes at a time. Other runs of other threads execute beside it:
+    each waits for the learning run that is under way, and for no later one, and reads z as that has left it.
+    If variables were created after the first learning run, new replicas are built
     beside the old ones, which briefly doubles their memory. Assignments to trainable variables other than
     optimisers' updates do not count as learning. `trim` frees the workspace of the other runs; the replicas
     keep theirs until `close`.
@@ -125,7 +127,9 @@ class TensorBowSession(Session):
         self._steps: dict[Any, _LearningStep] = {}
         self._learning: dict[Any, Operation | None] = {}  # (fetches, feeds) -> an optimiser's update, if any
         self._z_is_newer = False  # whether z changed since it was copied to the base session's variables
-        self._turn = threading.RLock()  # guards all fields above
+        self._turn = threading.RLock()  # guards all fields above but `_learning`
+        # Guards `_learning`. Taken before `_turn`, and held while waiting for it: nobody is overtaken.
+        self._door = threading.RLock()
         super().__init__("", graph, config, device=self._learner_devices[0])
 
     def __repr__(self) -> str:
@@ -145,17 +149,29 @@ class TensorBowSession(Session):
         return None if self._tuner is None else self._tuner.decision
 
     def _execute(self, elements: GraphElements, feeds: Mapping[Tensor, Array]) -> list[Any]:
-        with self._turn:
-            self._require_open()
+        with self._door:
             update = self._update_among(elements, feeds)
-            if update is not None:
+        if update is not None:
+            with self._turn:
+                self._require_open()
                 return self._learn(elements, feeds, update)
+        writes = self._writes(elements, feeds)
+        with self._door, self._turn:
+            self._require_open()
             self._bring_z()
-            results = super()._execute(elements, feeds)
-            if self._stepper is not None:
-                shapes = {tensor: value.shape for tensor, value in feeds.items()}
-                self._write_to_replicas(self._step(elements, shapes).executable.writes)
-            return results
+            if writes:
+                results = super()._execute(elements, feeds)
+                self._write_to_replicas(writes)
+                return results
+        return super()._execute(elements, feeds)
+
+    def _writes(self, elements: GraphElements, feeds: Mapping[Tensor, Array]) -> Collection[str]:
+        """Names of the variables that a run of the base session writes."""
+        self._require_open()
+        if self._graph_version != self.graph.version:
+            self._follow_graph()
+        shapes = {tensor: value.shape for tensor, value in feeds.items()}
+        return self._step(elements, shapes).executable.writes
 
     def _update_among(self, elements: GraphElements, feeds: Collection[Tensor]) -> Operation | None:
         """Returns an optimiser's update of a trainable variable that the run reaches, or None."""
@@ -176,7 +192,7 @@ class TensorBowSession(Session):
         """
         elements = [self._arguments.fetched(leaf, "explain") for leaf in flatten(fetches)]
         shapes = {} if feed_dict is None else self._arguments.shapes(feed_dict)
-        with self._turn:
+        with self._door, self._turn:
             self._require_open()
             update = self._update_among(elements, shapes)
             if update is None:
@@ -401,7 +417,7 @@ class TensorBowSession(Session):
     @checked
     def load_variables(self, values: Mapped) -> None:
         """Sets variables by name, in z and in every replica. Raises NotFoundError, InvalidArgumentError."""
-        with self._turn:
+        with self._door, self._turn:
             self._bring_z()
             super().load_variables(values)
             self._write_to_replicas(values)
@@ -414,7 +430,7 @@ class TensorBowSession(Session):
 
         Raises InvalidArgumentError for a replica out of range, FailedPreconditionError after `close`.
         """
-        with self._turn:
+        with self._door, self._turn:
             self._require_open()
             if not 0 <= replica < self.num_replicas:
                 raise InvalidArgumentError(
@@ -435,7 +451,7 @@ class TensorBowSession(Session):
         Raises FailedPreconditionError before the first learning run, and without the option `ema` of
         `synchronisation`.
         """
-        with self._turn:
+        with self._door, self._turn:
             self._require_open()
             if self._stepper is None:
                 raise FailedPreconditionError("ema_values: there are none before the first learning run")

@@ -166,6 +166,10 @@ def test_what_is_refused_while_a_step_is_built():
             call()
     with repl.context(), pytest.raises(FailedPreconditionError, match="all_sum is for use inside a step"):
         tb.all_sum(1.0)
+    with tb.Graph().as_default():  # another one than the Replicator was made in
+        results = repl.run(lambda: tb.all_sum(tb.constant(2.0)))
+        with pytest.raises(FailedPreconditionError, match="results of run have all replicas' values"):
+            tb.all_sum(results)
 
     def refused(build, message, error=InvalidArgumentError):
         def step_fn(x):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ import pytest
 import tensorbow as tb
 from tensorbow.devices import CpuDevice
 from tensorbow.errors import FailedPreconditionError, NumericsError
+from tensorbow.ops.definition import OPS
+from tests.scheduler_rig.running import within
 
 X = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
 
@@ -142,6 +145,84 @@ def test_runs_from_several_threads_take_turns():
         for thread in (*threads, looking):
             thread.join()
         assert session.run(steps) == 30
+
+
+class Gate:
+    """An op that passes its input on, while the gate is open."""
+
+    def __init__(self):
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def op(self, name):
+        return tb.define_op(
+            name,
+            inputs=("x",),
+            spec=lambda inputs, attrs: inputs[0],
+            kernel=self._pass,
+            gradient=lambda op, g: [g],
+        )
+
+    def _pass(self, call):
+        self.reached.set()
+        assert self.opened.wait(20)
+        np.copyto(call.outputs[0], call.inputs[0])
+
+
+@pytest.fixture
+def gate():
+    gate = Gate()
+    yield gate, gate.op("TestGate")
+    OPS.pop("TestGate")
+
+
+def in_thread(work):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(work()))
+    thread.start()
+    return thread, results
+
+
+def test_training_goes_on_beside_an_evaluation(gate):
+    gate, passes = gate
+    with tb.Graph().as_default() as graph:
+        x, w = tb.placeholder(tb.float32, [None, 3]), tb.Variable(np.zeros((3, 1), np.float32))
+        loss = tb.reduce_mean(tb.square(tb.matmul(x, w) - 1.0))
+        train, looked = tb.train.GradientDescentOptimizer(0.1).minimize(loss), tb.reduce_sum(passes(w + 1.0))
+        init = tb.global_variables_initializer()
+    with tb.TensorBowSession(graph=graph, replicas_per_device=2) as session:
+        session.run(init)
+        evaluation, results = in_thread(lambda: session.run(looked))
+        assert gate.reached.wait(20)
+        for _ in range(3):
+            within(lambda: session.run(train, {x: X}), 10)
+        assert (evaluation.is_alive(), results) == (True, [])
+        gate.opened.set()
+        evaluation.join(20)
+        assert results == [3.0]
+        assert session.run(looked) != 3.0
+
+
+def test_an_evaluation_waits_for_one_step_alone(gate):
+    gate, passes = gate
+    with tb.Graph().as_default() as graph:
+        x, w = tb.placeholder(tb.float32, [None, 3]), tb.Variable(np.zeros((3, 1), np.float32))
+        steps = tb.Variable(0, trainable=False)
+        loss = tb.reduce_mean(tb.square(tb.matmul(passes(x), w) - 1.0))
+        train = tb.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=steps)
+        init = tb.global_variables_initializer()
+    with tb.TensorBowSession(graph=graph, replicas_per_device=2) as session:
+        session.run(init)
+        training, _ = in_thread(lambda: [session.run(train, {x: X}) for _ in range(50)])
+        assert gate.reached.wait(20)
+        evaluation, seen = in_thread(lambda: session.run(steps))
+        while session._door.acquire(blocking=False):  # until the evaluation waits
+            session._door.release()
+            time.sleep(1e-3)
+        gate.opened.set()
+        for thread in (training, evaluation):
+            thread.join(20)
+        assert seen == [1]
+        assert session.run(steps) == 50
 
 
 def test_a_batch_that_is_not_finite_stops_its_run_alone():
