@@ -93,7 +93,7 @@ class InputCalls:
             context = self._contexts[number]
             of = f" of replica {number}" if len(self) == context.num_replicas else ""
             try:
-                given = _called(self._input_fn, context)
+                given = called_with(self._input_fn, context)
                 self._given[number] = CalledForEachStep(given) if _is_called_for_each_step(given) else given
             except StopIteration:
                 raise no_batch(of) from None
@@ -158,7 +158,7 @@ def _is_called_for_each_step(given: Any) -> bool:
     return callable(given) and not isinstance(given, (Tensor, type)) and not hasattr(given, "__iter__")
 
 
-def _called(input_fn: Callable[..., Any], context: InputContext) -> Any:
+def called_with(input_fn: Callable[..., Any], context: InputContext) -> Any:
     """Calls `input_fn` with the argument that its signature asks for: none, `replica_id` or the context."""
     taken = inspect.signature(input_fn).parameters
     if "replica_id" in taken and taken["replica_id"].kind != inspect.Parameter.POSITIONAL_ONLY:

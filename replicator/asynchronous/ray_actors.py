@@ -1,0 +1,274 @@
+"""Processes of asynchronous training: each part as an actor of Ray, started and watched from here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from replicator.asynchronous.async_worker import AsyncWorker
+from replicator.asynchronous.coordinator import GO, WAIT, Coordinator
+from replicator.asynchronous.parameter_shard import ParameterShard, shared_out
+from replicator.asynchronous.pushes import SharedStep
+from replicator.input_functions import InputOptions
+from tensorbow.errors import AbortedError, OutOfRangeError, TensorBowError, UnimplementedError
+from tensorbow.specs import Array
+
+LOOK_S = 0.2  # time after which a worker that waits asks anew, as another may have died
+TAKE_S = 0.5  # longest wait of `take`
+FOR_EVER = -1  # Ray's number of restarts and retries
+
+
+def ray_library(address: str | None) -> Any:
+    """The module ray, connected to a cluster, by default to one of this process's own.
+
+    That one listens on the loopback address alone, and asks for a token that only its processes have. Raises UnimplementedError without
+    Ray, AbortedError for a cluster that cannot be reached.
+    """
+    if address is None:
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # else it listens on all addresses
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        if os.environ["RAY_AUTH_MODE"] == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise UnimplementedError(
+            f"MultiWorkerAsyncReplicator: expected Ray, which carries its workers: {error}; "
+            "pip install 'tensorbow[async]'"
+        ) from None
+    if ray.is_initialized():
+        return ray
+    own = {} if address is not None else {"include_dashboard": False, "num_cpus": 1}
+    try:
+        ray.init(address=address or "local", logging_level="error", log_to_driver=False, **own)
+    except Exception as error:
+        raise AbortedError(
+            f"MultiWorkerAsyncReplicator: Ray at {address or 'this machine'}: {type(error).__name__}: {error}; "
+            "start it by `ray start --head`, and give its address"
+        ) from error
+    return ray
+
+
+class CoordinatorActor:
+    """The coordinator, asked by all workers at once."""
+
+    def __init__(self, *arguments: Any):
+        """arguments: of `Coordinator`."""
+        self._state = Coordinator(*arguments)
+        self._changed = asyncio.Condition()
+        self._lives: dict[int, int] = {}  # of each worker: how often it has begun
+
+    async def join(self, worker: int) -> int:
+        """Lets a worker begin; the number of its life, which its later calls give."""
+        async with self._changed:
+            self._state.join(worker, time.monotonic())
+            self._lives[worker] = self._lives.get(worker, 0) + 1
+            self._changed.notify_all()
+            return self._lives[worker]
+
+    async def next(self, worker: int, life: int, result: Any) -> bool:
+        """Takes the result of a worker's step, if it is not None; True when it may begin another."""
+        async with self._changed:
+            if result is not None and self._lives[worker] == life:
+                self._state.finish(worker, result[0], time.monotonic())
+                self._changed.notify_all()
+            while self._lives[worker] == life:
+                answer = self._state.ask(worker, time.monotonic())
+                if answer != WAIT:
+                    self._changed.notify_all()
+                    return answer == GO
+                await self._wait(LOOK_S)
+            return False  # its process has ended meanwhile, and a new one has begun
+
+    async def _wait(self, longest_s: float) -> None:
+        try:
+            await asyncio.wait_for(self._changed.wait(), longest_s)
+        except asyncio.TimeoutError:
+            return
+
+    async def leave(self, worker: int) -> None:
+        """A worker has no more inputs."""
+        async with self._changed:
+            self._state.leave(worker)
+            self._changed.notify_all()
+
+    async def take(self) -> tuple[list[tuple[int, Any]], bool, list[int]]:
+        """Results that are there, True if no more come, and the steps that each worker has done."""
+        async with self._changed:
+            if not self._state.results and not self._state.is_over:
+                await self._wait(TAKE_S)
+            taken = [*self._state.results]
+            self._state.results.clear()
+            self._changed.notify_all()
+            return taken, self._state.is_over, self._state.steps_by_worker
+
+    async def end(self) -> None:
+        """No step begins any more."""
+        async with self._changed:
+            self._state.end()
+            self._changed.notify_all()
+
+
+class ShardActor(ParameterShard):
+    """A shard with the process that it lives in."""
+
+    def process(self) -> int:
+        """Number of its process."""
+        return os.getpid()
+
+
+class WorkerActor:
+    """A worker with the process that it lives in."""
+
+    def __init__(self, *arguments: Any):
+        """arguments: of `AsyncWorker`."""
+        self._worker = AsyncWorker(*arguments)
+
+    def shared_step(self) -> SharedStep:
+        """See AsyncWorker."""
+        return self._worker.shared_step
+
+    def process(self) -> int:
+        """Number of its process."""
+        return os.getpid()
+
+    def run(self, coordinator: Any, shards: Sequence[Any], owned: Sequence[Sequence[str]]) -> None:
+        """Does steps until there are enough, or its inputs end."""
+        import ray
+
+        number = self._worker.number
+        life = ray.get(coordinator.join.remote(number))
+        sequence = max(ray.get([shard.last_of.remote(number) for shard in shards])) + 1
+        values = _joined(ray.get([shard.pull.remote() for shard in shards]))
+        may_begin = ray.get(coordinator.next.remote(number, life, None))
+        while may_begin:
+            try:
+                result, contribution = self._worker.step(values)
+            except OutOfRangeError:
+                ray.get(coordinator.leave.remote(number))
+                return
+            pushed = [
+                shard.push.remote(number, sequence, contribution.of(names))
+                for shard, names in zip(shards, owned, strict=True)
+            ]
+            answer = coordinator.next.remote(number, life, (result,))
+            values = _joined(ray.get(pushed))
+            sequence += 1
+            may_begin = ray.get(answer)
+
+
+def _joined(parts: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    return {name: value for part in parts for name, value in part.items()}
+
+
+class AsyncProcesses:
+    """The actors of one training."""
+
+    def __init__(
+        self,
+        ray: Any,
+        step_fn: Callable[..., Any],
+        inputs: InputOptions,
+        workers: int,
+        shards: int,
+        limits: tuple[Any, ...],
+        folder: Path,
+        save_every: int,
+        state: Mapping[str, Array] | None,
+        seed: int | None,
+        device: str,
+        gpus: float,
+    ):
+        """limits: steps, staleness and timeout of the `Coordinator`. Raises what building the step raises."""
+        self._ray = ray
+        self._actors: list[Any] = []
+        spread = {"num_cpus": 0, "scheduling_strategy": "SPREAD"}
+        lasting = {**spread, "max_restarts": FOR_EVER, "max_task_retries": FOR_EVER}
+        try:
+            worker_class = ray.remote(**lasting, num_gpus=gpus, max_concurrency=2)(WorkerActor)
+            self.workers = [
+                self._kept(worker_class.remote(step_fn, inputs, number, workers, seed, device))
+                for number in range(workers)
+            ]
+            steps = self._got([worker.shared_step.remote() for worker in self.workers])
+            self.step: SharedStep = steps[0]
+            owned = shared_out(self.step, shards)
+            shard_class = ray.remote(**lasting)(ShardActor)
+            self.shards = [
+                self._kept(shard_class.remote(self.step, names, state, folder / f"shard-{number}", save_every))
+                for number, names in enumerate(owned)
+            ]
+            self._got([shard.last_of.remote(0) for shard in self.shards])
+            self.coordinator = self._kept(ray.remote(num_cpus=0)(CoordinatorActor).remote(workers, *limits))
+            runs = [worker.run.remote(self.coordinator, self.shards, owned) for worker in self.workers]
+            self._runs = {run: number for number, run in enumerate(runs)}
+        except BaseException:
+            self.close()
+            raise
+
+    def _kept(self, actor: Any) -> Any:
+        self._actors.append(actor)
+        return actor
+
+    def _got(self, references: Sequence[Any]) -> list[Any]:
+        """Values of calls of one actor each. Raises the first error, naming the actor by its number."""
+        values = []
+        for number, reference in enumerate(references):
+            try:
+                values.append(self._ray.get(reference))
+            except Exception as error:
+                raise told(error, number) from error
+        return values
+
+    def take(self) -> tuple[list[tuple[int, Any]], bool, list[int]]:
+        """See CoordinatorActor. Raises the error of a worker whose step has failed, naming the worker."""
+        taken = self.coordinator.take.remote()
+        while True:
+            ready, _ = self._ray.wait([taken, *self._runs], num_returns=1)
+            for run in ready:
+                if run in self._runs:
+                    try:
+                        self._ray.get(run)
+                    except Exception as error:
+                        raise told(error, self._runs[run]) from error
+                    del self._runs[run]
+            if taken in ready:
+                results, is_over, steps = self._ray.get(taken)
+                return results, is_over or (not self._runs and not results), steps
+
+    def end(self) -> None:
+        """Lets the steps that have begun end; no other begins."""
+        self._ray.get(self.coordinator.end.remote())
+        self._ray.wait([*self._runs], num_returns=len(self._runs), timeout=TAKE_S) if self._runs else None
+
+    def state(self) -> dict[str, Array]:
+        """Values of all variables by name, slots too; counters that each shard has: those of the first."""
+        parts: list[dict[str, Array]] = self._ray.get([shard.state.remote() for shard in self.shards])
+        return _joined(parts[::-1])
+
+    @property
+    def process_numbers(self) -> list[int]:
+        """Numbers of the processes of workers and shards, workers first."""
+        found: list[int] = self._ray.get([actor.process.remote() for actor in (*self.workers, *self.shards)])
+        return found
+
+    def close(self) -> None:
+        """Ends all processes."""
+        for actor in self._actors:
+            self._ray.kill(actor, no_restart=True)
+        self._actors.clear()
+
+
+def told(error: Exception, worker: int) -> Exception:
+    """An error of a worker as one of this process, which names the worker."""
+    cause = getattr(error, "cause", None) or error
+    if isinstance(cause, TensorBowError):
+        return type(cause)(f"worker {worker}: {cause}")
+    return AbortedError(f"worker {worker}: {type(cause).__name__}: {cause}")
