@@ -8,6 +8,7 @@ from tensorbow.shadowing import require_ours as _require_ours
 _require_ours("scheduler")
 
 # isort: split
+from replicator.asynchronous.multi_worker_async import MultiWorkerAsyncReplicator
 from replicator.base import Replicator
 from replicator.collectives import map_gather, map_reduce
 from replicator.input_functions import PER_REPLICA, PER_WORKER, InputContext
@@ -21,6 +22,7 @@ __all__ = [
     "PER_WORKER",
     "InputContext",
     "MultiGpuReplicator",
+    "MultiWorkerAsyncReplicator",
     "NonReplicator",
     "Replicator",
     "TpuReplicator",

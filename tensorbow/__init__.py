@@ -134,6 +134,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not see `_LATER`
     from replicator import PER_WORKER as PER_WORKER
     from replicator import InputContext as InputContext
     from replicator import MultiGpuReplicator as MultiGpuReplicator
+    from replicator import MultiWorkerAsyncReplicator as MultiWorkerAsyncReplicator
     from replicator import NonReplicator as NonReplicator
     from replicator import Replicator as Replicator
     from replicator import TpuReplicator as TpuReplicator
@@ -176,6 +177,7 @@ _LATER = {
     "InputContext": "replicator",
     "LearningEngine": "scheduler",
     "MultiGpuReplicator": "replicator",
+    "MultiWorkerAsyncReplicator": "replicator",
     "NonReplicator": "replicator",
     "Replicator": "replicator",
     "StepProgram": "scheduler",

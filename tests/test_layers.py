@@ -98,6 +98,7 @@ EXTERNAL = {
     "tensorbow.interop": {"numpy", "onnx", "safetensors"},
     "tensorbow.cli": {"numpy", "typer", "click", "rich", "matplotlib"},
     "scheduler": {"numpy", "yaml", "tensorboardX"},
+    "replicator": {"numpy", "ray"},
     "scheduler.workers": {"numpy", "mpi4py"},
     "scheduler.decisions": set(),
     "tensorbow": set(),  # the facade itself

@@ -1,5 +1,5 @@
 """Asynchronous training: workers in processes of their own around parameter shards, carried by Ray.
 
-`pushes` says what a step pushes, `parameter_shard`, `async_worker` and `coordinator` are the three parts, which
+`pushes` says what a step pushes; `parameter_shard`, `async_worker` and `coordinator` are the three parts, and
 know nothing of Ray; `ray_actors` gives each a process.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -91,7 +91,7 @@ class AsyncWorker:
         OutOfRangeError when the inputs end.
         """
         rounds = self._inputs.take(1)
-        (fed,) = self._inputs.joined(rounds) if self._traced.program.inputs else ((),)
+        (fed,) = cast(Any, self._inputs.joined(rounds))
         self._session.load_variables(values)
         results, gradients, written, _ = self._run(*fed)
         contribution = Contribution()
@@ -129,8 +129,8 @@ def _require_no_meeting(trace: Trace, traced: TracedStep) -> None:
     if exchanges:
         names = ", ".join(sorted(definition.name for definition in exchanges))
         raise UnimplementedError(
-            f"MultiWorkerAsyncReplicator: the step has collectives ({names}), but its workers never meet; use "
-            "tb.MultiWorkerReplicator or tb.MultiGpuReplicator"
+            f"MultiWorkerAsyncReplicator: the step has collectives ({names}), but its workers never meet; "
+            "use tb.MultiWorkerReplicator or tb.MultiGpuReplicator"
         )
     if trace.numbered_by:
         raise UnimplementedError(
@@ -179,4 +179,3 @@ def _push(pushed: PushedGradients) -> Push:
                 )
             rows[variable.op.name] = gradient.values.spec.extents[0]
     return Push(pushed.optimizer, [variable.op.name for _, variable in pushed.pairs], rows)
-

@@ -28,8 +28,8 @@ class Coordinator:
     """A pure state machine; times come from outside.
 
     steps: of all workers together; None: until their inputs end. staleness: a worker waits while it is more
-    than so many steps ahead of the slowest; None: it never waits. timeout_s: a worker that is not heard of for
-    so long is not waited for. most_results: so many results may wait for whoever takes them.
+    than so many steps ahead of the slowest; None: it never waits. timeout_s: a worker that is not heard of
+    for so long is not waited for. most_results: so many results may wait for whoever takes them.
     """
 
     workers: int
@@ -51,7 +51,7 @@ class Coordinator:
         return [each.steps for each in self._progress]
 
     def join(self, worker: int, now_s: float) -> None:
-        """A worker begins, or begins again: a step that it had begun is not counted, and others may take it."""
+        """A worker begins, or begins again: a step that it had begun is not counted; others may take it."""
         own = self._progress[worker]
         if own.in_step:
             self.begun -= 1

@@ -74,7 +74,8 @@ class MultiWorkerAsyncReplicator:
         """
         self.num_workers, self.num_shards = num_workers, num_shards
         self._limits = staleness, worker_timeout_s
-        self._folder, self._save_every = folder, save_every
+        self._folder = None if folder is None else Path(folder)
+        self._save_every = save_every
         self._address = address
         self._device, self._gpus = device, gpus_per_worker
         self._processes: AsyncProcesses | None = None
@@ -96,8 +97,8 @@ class MultiWorkerAsyncReplicator:
     def wrap_optimizer(self, optimizer: AsAnOptimizer) -> PushingOptimizer:
         """Wraps an optimiser for use in `step_fn`: gradients are pushed, and applied at the shards.
 
-        A schedule counts the pushes of all workers. Raises InvalidArgumentError for an optimiser whose options
-        are tensors.
+        A schedule counts the pushes of all workers. Raises InvalidArgumentError for an optimiser whose
+        options are tensors.
         """
         return optimizer if isinstance(optimizer, PushingOptimizer) else PushingOptimizer(optimizer)
 
@@ -187,8 +188,8 @@ class MultiWorkerAsyncReplicator:
     def save(self, path: AsPath) -> int:
         """Saves the shards' variables and slots; returns the number of steps done.
 
-        Where the inputs are is not saved. Raises FailedPreconditionError before `train`, ResourceExhaustedError
-        when the file cannot be written.
+        The positions of inputs are not saved. Raises FailedPreconditionError before `train`,
+        ResourceExhaustedError when the file cannot be written.
         """
         steps = sum(self.steps_by_worker)
         save_arrays(Path(path), self._values("save"), {"kind": "asynchronous", "steps": steps})

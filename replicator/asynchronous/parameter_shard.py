@@ -23,8 +23,8 @@ class ParameterShard:
     """Some of a step's variables, which it updates by the gradients that workers push (OSDI 2016, 4.4).
 
     Each push has its worker's number and a sequence number that grows; one that comes again, because its
-    answer was lost, changes nothing. With a folder the shard saves itself every `save_every` pushes, and a new
-    one goes on from the newest checkpoint there.
+    answer was lost, changes nothing. With a folder the shard saves itself every `save_every` pushes, and a
+    new one goes on from the newest checkpoint there.
     """
 
     def __init__(
@@ -66,7 +66,9 @@ class ParameterShard:
                     self._deltas[name] = delta = placeholder(variable.dtype, variable.shape)
                     is_number = variable.dtype.is_floating or variable.dtype.is_integer
                     updates.append((variable.assign_add if is_number else variable.assign)(delta).op)
-            self._all = {variable.op.name: variable for variable in self._graph.get_collection(GLOBAL_VARIABLES)}
+            self._all = {
+                variable.op.name: variable for variable in self._graph.get_collection(GLOBAL_VARIABLES)
+            }
             self._session = Session(graph=self._graph)
             self._session.run([variable.initializer for variable in self._all.values()])
             self._update = self._session.make_callable(
@@ -130,13 +132,15 @@ class ParameterShard:
         for number, (feeds, gradients) in enumerate(zip(self._feeds, contribution.gradients, strict=True)):
             if set(feeds) != set(gradients):
                 raise InvalidArgumentError(
-                    f"push {number} of worker {worker}: expected gradients of {', '.join(sorted(feeds))}, got "
-                    f"{', '.join(sorted(gradients)) or 'none'}"
+                    f"push {number} of worker {worker}: expected gradients of {', '.join(sorted(feeds))}, "
+                    f"got {', '.join(sorted(gradients)) or 'none'}"
                 )
             for name, tensor in feeds.items():
                 gradient = gradients[name]
                 if isinstance(tensor, tuple) != isinstance(gradient, tuple):
-                    raise InvalidArgumentError(f"push {number} of worker {worker}: {name}: rows or dense differ")
+                    raise InvalidArgumentError(
+                        f"push {number} of worker {worker}: {name}: rows or dense differ"
+                    )
                 fed += gradient if isinstance(gradient, tuple) else (gradient,)
         fed += [contribution.added[name] for name in self._deltas]
         values, _ = self._update(*fed)

@@ -1,4 +1,4 @@
-"""What an asynchronous step pushes: gradients for an optimiser at the shards, and what it adds to counters."""
+"""Pushes of an asynchronous step: gradients for an optimiser at the shards, and changes of counters."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ FOR_EVER = -1  # Ray's number of restarts and retries
 def ray_library(address: str | None) -> Any:
     """The module ray, connected to a cluster, by default to one of this process's own.
 
-    That one listens on the loopback address alone, and asks for a token that only its processes have. Raises UnimplementedError without
-    Ray, AbortedError for a cluster that cannot be reached.
+    That one listens on the loopback address alone, and asks for a token that only its processes have. Raises
+    UnimplementedError without Ray, AbortedError for a cluster that cannot be reached.
     """
     if address is None:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # else it listens on all addresses
@@ -45,13 +45,13 @@ def ray_library(address: str | None) -> Any:
         ) from None
     if ray.is_initialized():
         return ray
-    own = {} if address is not None else {"include_dashboard": False, "num_cpus": 1}
+    own: dict[str, Any] = {} if address is not None else {"include_dashboard": False, "num_cpus": 1}
     try:
         ray.init(address=address or "local", logging_level="error", log_to_driver=False, **own)
     except Exception as error:
         raise AbortedError(
-            f"MultiWorkerAsyncReplicator: Ray at {address or 'this machine'}: {type(error).__name__}: {error}; "
-            "start it by `ray start --head`, and give its address"
+            f"MultiWorkerAsyncReplicator: Ray at {address or 'this machine'}: {type(error).__name__}: "
+            f"{error}; start it by `ray start --head`, and give its address"
         ) from error
     return ray
 
@@ -202,7 +202,9 @@ class AsyncProcesses:
             owned = shared_out(self.step, shards)
             shard_class = ray.remote(**lasting)(ShardActor)
             self.shards = [
-                self._kept(shard_class.remote(self.step, names, state, folder / f"shard-{number}", save_every))
+                self._kept(
+                    shard_class.remote(self.step, names, state, folder / f"shard-{number}", save_every)
+                )
                 for number, names in enumerate(owned)
             ]
             self._got([shard.last_of.remote(0) for shard in self.shards])
@@ -246,7 +248,8 @@ class AsyncProcesses:
     def end(self) -> None:
         """Lets the steps that have begun end; no other begins."""
         self._ray.get(self.coordinator.end.remote())
-        self._ray.wait([*self._runs], num_returns=len(self._runs), timeout=TAKE_S) if self._runs else None
+        if self._runs:
+            self._ray.wait([*self._runs], num_returns=len(self._runs), timeout=TAKE_S)
 
     def state(self) -> dict[str, Array]:
         """Values of all variables by name, slots too; counters that each shard has: those of the first."""
