@@ -8,7 +8,7 @@ from tensorbow.shadowing import require_ours as _require_ours
 _require_ours("scheduler")
 
 # isort: split
-from replicator.asynchronous.multi_worker_async import MultiWorkerAsyncReplicator
+from replicator.asynchronous import MultiWorkerAsyncReplicator
 from replicator.base import Replicator
 from replicator.collectives import map_gather, map_reduce
 from replicator.input_functions import PER_REPLICA, PER_WORKER, InputContext

@@ -71,7 +71,6 @@ class AsyncWorker:
         written = [self._variables[name] for name in self._written]
         fetches = [[*self._traced.tensors], gradients, written, program.update]
         self._run = self._session.make_callable(fetches, [*program.inputs])
-        self._position = -1
 
     @property
     def shared_step(self) -> SharedStep:
@@ -102,6 +101,11 @@ class AsyncWorker:
             is_number = after.dtype.kind in "iuf"
             contribution.added[name] = after - values[name] if is_number else after
         return self._nest(results), contribution
+
+    def close(self) -> None:
+        """Frees its memory and threads. Idempotent."""
+        self._inputs.close()
+        self._session.close()
 
     def _nest(self, results: Sequence[Array]) -> Any:
         def leaf(name: str, place: Any) -> Any:

@@ -168,6 +168,10 @@ class ParameterShard:
                 )
         self._session.load_variables(own)
 
+    def close(self) -> None:
+        """Frees its memory and threads. Idempotent."""
+        self._session.close()
+
 
 def shared_out(step: SharedStep, shards: int) -> list[list[str]]:
     """Names of the variables of each shard: the largest first, each to the shard with the fewest bytes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 import time
@@ -47,7 +48,7 @@ def ray_library(address: str | None) -> Any:
         return ray
     own: dict[str, Any] = {} if address is not None else {"include_dashboard": False, "num_cpus": 1}
     try:
-        ray.init(address=address or "local", logging_level="error", log_to_driver=False, **own)
+        ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **own)
     except Exception as error:
         raise AbortedError(
             f"MultiWorkerAsyncReplicator: Ray at {address or 'this machine'}: {type(error).__name__}: "

@@ -224,6 +224,25 @@ CALLS: Mapping[str, Call] = {
         },
         names=("devices", "replicas per device", *OPTIONS),
     ),
+    "MultiWorkerAsyncReplicator": Call(
+        dict,
+        {
+            "num_workers": "positive",
+            "num_shards": "positive",
+            "staleness": "count or none",
+            "folder": "nothing",
+            "save_every": "positive",
+            "worker_timeout_s": "positive",
+            "address": "nothing",
+            "device": "text",
+            "gpus_per_worker": "nothing",
+        },
+    ),
+    "MultiWorkerAsyncReplicator.wrap_optimizer": Call(
+        lambda: {"optimizer": tb.train.AdamOptimizer()},
+        {"optimizer": "object"},
+        target=lambda: tb.MultiWorkerAsyncReplicator().wrap_optimizer,
+    ),
     "Replicator.wrap_optimizer": Call(
         lambda: {"optimizer": tb.train.AdamOptimizer()},
         {"optimizer": "object"},

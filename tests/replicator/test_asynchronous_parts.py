@@ -1,0 +1,287 @@
+"""Parts of asynchronous training, each in this process: shards, workers and the count of steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tensorbow as tb
+from replicator.asynchronous import PushingOptimizer
+from replicator.asynchronous.async_worker import AsyncWorker
+from replicator.asynchronous.coordinator import END, GO, WAIT, Coordinator
+from replicator.asynchronous.parameter_shard import ParameterShard, shared_out
+from replicator.input_functions import InputOptions
+
+OPTIMIZERS = {
+    "momentum": lambda: tb.train.MomentumOptimizer(0.1, 0.9, weight_decay=1e-2),
+    "adam": lambda: tb.train.AdamOptimizer(0.01),
+    "scheduled": lambda: tb.train.GradientDescentOptimizer(
+        tb.train.PiecewiseConstant([3, 6], [0.3, 0.1, 0.05])
+    ),
+}
+
+
+def batches(context):
+    random = np.random.default_rng(context.replica_id)
+    while True:
+        yield random.normal(size=(8, 4)).astype(np.float32), random.integers(0, 3, 8).astype(np.int32)
+
+
+def loss_of(images, labels):
+    hidden = tb.layers.batch_normalization(tb.layers.dense(images, 8, name="hidden"), training=True)
+    logits = tb.layers.dense(tb.nn.relu(hidden), 3, name="logits")
+    return tb.losses.sparse_softmax_cross_entropy(labels, logits)
+
+
+def step_with(make_optimizer):
+    def step(images, labels):
+        loss = loss_of(images, labels)
+        with tb.control_dependencies(tb.get_default_graph().get_collection(tb.GraphKeys.UPDATE_OPS)):
+            train = PushingOptimizer(make_optimizer()).minimize(loss)
+        return {"loss": loss, "train": train}
+
+    return step
+
+
+opened: list[AsyncWorker | ParameterShard] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    while opened:
+        opened.pop().close()
+
+
+def kept(made):
+    opened.append(made)
+    return made
+
+
+def worker_of(step, input_fn=batches, **options):
+    return kept(AsyncWorker(step, InputOptions(input_fn, **options), 0, 1, seed=3))
+
+
+def shards_of(worker, count, **options):
+    step = worker.shared_step
+    owned = shared_out(step, count)
+    return [(names, kept(ParameterShard(step, names, **options))) for names in owned]
+
+
+def pulled(shards):
+    return {name: value for _, shard in shards for name, value in shard.pull().items()}
+
+
+def pushed(shards, sequence, contribution, worker=0):
+    values = {}
+    for names, shard in shards:
+        values |= shard.push(worker, sequence, contribution.of(names))
+    return values
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("count", [1, 3])
+def test_one_worker_trains_as_a_session_does(name, count):
+    worker = worker_of(step_with(OPTIMIZERS[name]))
+    shards = shards_of(worker, count)
+    values, losses = pulled(shards), []
+    begun = values
+    for sequence in range(10):
+        result, contribution = worker.step(values)
+        assert result["train"] is None
+        losses.append(result["loss"])
+        values = pushed(shards, sequence, contribution)
+    with tb.Graph().as_default() as graph:
+        graph.seed = 3
+        images, labels = tb.placeholder(tb.float32, [8, 4]), tb.placeholder(tb.int32, [8])
+        loss = loss_of(images, labels)
+        with tb.control_dependencies(graph.get_collection(tb.GraphKeys.UPDATE_OPS)):
+            train = OPTIMIZERS[name]().minimize(loss)
+        with tb.Session() as session:
+            session.run(tb.global_variables_initializer())
+            session.load_variables(begun)
+            drawn = batches(tb.InputContext(0, 1, 1))
+            for expected in losses:
+                fed = dict(zip((images, labels), next(drawn), strict=True))
+                found, _ = session.run([loss, train], fed)
+                np.testing.assert_allclose(expected, [found], rtol=1e-6)
+            for variable in tb.global_variables():
+                if variable.op.name in values:
+                    np.testing.assert_allclose(
+                        session.run(variable), values[variable.op.name], rtol=2e-6, atol=1e-7
+                    )
+
+
+def test_rows_of_an_embedding_are_pushed_alone():
+    def step(words):
+        table = tb.get_variable("table", [1000, 2], initializer="ones")
+        loss = tb.reduce_sum(tb.nn.embedding_lookup(table, words))
+        return loss, PushingOptimizer(tb.train.GradientDescentOptimizer(0.5)).minimize(loss)
+
+    worker = worker_of(step, lambda: iter([np.array([7, 7, 9], np.int32)] * 2))
+    shards = shards_of(worker, 1)
+    _, contribution = worker.step(pulled(shards))
+    values, indices = contribution.gradients[0]["table"]
+    assert values.shape == (3, 2)
+    assert indices.tolist() == [7, 7, 9]
+    table = pushed(shards, 0, contribution)["table"]
+    assert table[7].tolist() == [0.0, 0.0]
+    assert table[9].tolist() == [0.5, 0.5]
+    assert table.sum() == 2 * 1000 - 3
+
+
+def test_a_push_that_comes_again_changes_nothing():
+    worker = worker_of(step_with(OPTIMIZERS["momentum"]))
+    shards = shards_of(worker, 2)
+    _, contribution = worker.step(pulled(shards))
+    first = pushed(shards, 0, contribution)
+    for sequence in (0, -1):
+        again = pushed(shards, sequence, contribution)
+        assert all((again[name] == first[name]).all() for name in first)
+    other = pushed(shards, 0, contribution, worker=1)
+    assert any((other[name] != first[name]).any() for name in first)
+    assert [shard.pushes for _, shard in shards] == [2, 2]
+
+
+def test_a_shard_begins_again_with_its_newest_checkpoint(tmp_path):
+    worker = worker_of(step_with(OPTIMIZERS["adam"]))
+    step = worker.shared_step
+    names = [variable.name for variable in step.variables]
+
+    def shard():
+        return kept(ParameterShard(step, names, folder=tmp_path / "shard", save_every=2))
+
+    first = shard()
+    for sequence in range(3):
+        _, contribution = worker.step(first.pull())
+        first.push(0, sequence, contribution)
+        if sequence == 1:
+            saved = first.state()
+    second = shard()
+    assert second.pushes == 2
+    assert second.last_of(0) == 1
+    assert all((value == saved[name]).all() for name, value in second.state().items())
+    values = second.push(0, 2, contribution)  # the one that was lost
+    assert all((value == values[name]).all() for name, value in first.pull().items())
+
+
+def test_shards_get_equal_shares():
+    def step():
+        made = [
+            tb.get_variable(f"w{n}", [size], initializer="ones") for n, size in enumerate((100, 60, 50, 1))
+        ]
+        loss = tb.add_n([tb.reduce_sum(each) for each in made])
+        return PushingOptimizer(tb.train.GradientDescentOptimizer(0.5)).minimize(loss)
+
+    owned = shared_out(worker_of(step, None).shared_step, 2)
+    assert [sorted(names) for names in owned] == [["w0", "w3"], ["w1", "w2"]]
+
+
+def test_steps_that_cannot_be_asynchronous_are_refused():
+    images = np.ones((2, 2), np.float32)
+
+    def optimizer():
+        return PushingOptimizer(tb.train.GradientDescentOptimizer(0.5))
+
+    def weights():
+        return tb.get_variable("w", [2], initializer="ones")
+
+    def meets(x):
+        return optimizer().minimize(tb.reduce_sum(tb.all_sum(x) * weights()))
+
+    def asks(x):
+        number = tb.cast(tb.replica_id(), tb.float32)
+        return optimizer().minimize(tb.reduce_sum(x * weights()) * number)
+
+    def trains_nothing(x):
+        return tb.reduce_sum(x * weights())
+
+    def assigns(x):
+        train = optimizer().minimize(tb.reduce_sum(x * weights()))
+        with tb.variable_scope(tb.get_variable_scope(), reuse=True):
+            return train, tb.get_variable("w", [2]).assign([1.0, 2.0])
+
+    def unwrapped(x):
+        return tb.train.GradientDescentOptimizer(0.5).minimize(tb.reduce_sum(x * weights()))
+
+    for step, error, message in (
+        (meets, tb.errors.UnimplementedError, "collectives"),
+        (asks, tb.errors.UnimplementedError, "replica_id"),
+        (trains_nothing, tb.errors.InvalidArgumentError, "trains nothing"),
+        (assigns, tb.errors.InvalidArgumentError, "trainable variable w"),
+        (unwrapped, tb.errors.InvalidArgumentError, "wrap_optimizer"),
+    ):
+        with pytest.raises(error, match=message):
+            worker_of(step, lambda: images)
+    rate = tb.constant(0.5)
+    with pytest.raises(
+        tb.errors.InvalidArgumentError, match="learning_rate: expected a number or a schedule"
+    ):
+        PushingOptimizer(tb.train.GradientDescentOptimizer(rate))
+
+
+# The count of steps ---------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["ask", "finish", "join", "leave", "late"]), st.integers(0, 2)), max_size=60
+    ),
+    st.integers(0, 8),
+    st.one_of(st.none(), st.integers(0, 2)),
+)
+def test_steps_are_begun_so_often_and_not_far_apart(calls, steps, staleness):
+    counted = Coordinator(3, steps, staleness, timeout_s=10.0)
+    now_s, in_step, active = 0.0, set(), set()
+    for call, worker in calls:
+        if call == "join":
+            counted.join(worker, now_s)
+            active.add(worker)
+            in_step.discard(worker)
+        elif call == "late":
+            now_s += 11.0
+        elif call == "leave" and worker in active:
+            counted.leave(worker)
+            active.discard(worker)
+            in_step.discard(worker)
+        elif call == "finish" and worker in in_step:
+            counted.finish(worker, worker, now_s)
+            in_step.discard(worker)
+        elif call == "ask" and worker in active - in_step:
+            answer = counted.ask(worker, now_s)
+            if answer == GO:
+                in_step.add(worker)
+            assert answer != END or counted.done == steps
+            assert answer != WAIT or counted.begun == steps or staleness is not None
+        assert counted.begun == counted.done + len(in_step) <= steps
+        assert len(counted.results) == counted.done == sum(counted.steps_by_worker)
+    assert counted.is_over == (counted.done >= steps)
+
+
+def test_a_worker_far_ahead_waits_for_the_slowest_unless_that_is_silent():
+    counted = Coordinator(2, None, 1, timeout_s=10.0)
+    for worker in (0, 1):
+        counted.join(worker, 0.0)
+        assert counted.ask(worker, 0.0) == GO
+    for _ in range(2):
+        counted.finish(0, None, 1.0)
+        answer = counted.ask(0, 1.0)
+    assert answer == WAIT
+    assert counted.ask(0, 11.0) == GO  # worker 1 has been silent for 11 s
+    counted.finish(0, None, 11.0)
+    counted.finish(1, None, 12.0)
+    assert counted.ask(1, 12.0) == GO  # and goes on with the others
+    assert counted.ask(0, 12.0) == GO
+
+
+def test_results_that_nobody_takes_hold_the_workers_up():
+    counted = Coordinator(1, None, most_results=2)
+    counted.join(0, 0.0)
+    for _ in range(2):
+        assert counted.ask(0, 0.0) == GO
+        counted.finish(0, "result", 0.0)
+    assert counted.ask(0, 0.0) == WAIT
+    counted.results.clear()
+    assert counted.ask(0, 0.0) == GO
