@@ -194,6 +194,17 @@ EXPERIMENTS = (
         cpu_only="it measures the host; see gpu_first_hour.py",
     ),
     Experiment(
+        "asynchronous",
+        "Asynchronous workers beside synchronous replicas",
+        "steps per second and accuracy of four workers around a parameter shard, in processes of their own, "
+        "beside four replicas that average gradients in one; and the longest time without a result while "
+        "workers are killed.",
+        "TensorFlow (OSDI 2016), section 4.4",
+        "asynchronous workers keep up a high throughput in the presence of stragglers",
+        alone=True,
+        cpu_only="its workers share the cores",
+    ),
+    Experiment(
         "replicator_overhead",
         "Overhead of a Replicator over the plain session",
         "time of LeNet's step (b=16, one replica) by each kind of call, in turn, and median ratio to the "

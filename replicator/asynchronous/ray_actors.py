@@ -21,6 +21,7 @@ from tensorbow.specs import Array
 
 LOOK_S = 0.2  # time after which a worker that waits asks anew, as another may have died
 TAKE_S = 0.5  # longest wait of `take`
+GATHER_S = 0.005  # then more results may come with the first
 FOR_EVER = -1  # Ray's number of restarts and retries
 
 
@@ -105,6 +106,8 @@ class CoordinatorActor:
         async with self._changed:
             if not self._state.results and not self._state.is_over:
                 await self._wait(TAKE_S)
+        await asyncio.sleep(GATHER_S)
+        async with self._changed:
             taken = [*self._state.results]
             self._state.results.clear()
             self._changed.notify_all()
@@ -202,9 +205,12 @@ class AsyncProcesses:
             self.step: SharedStep = steps[0]
             owned = shared_out(self.step, shards)
             shard_class = ray.remote(**lasting)(ShardActor)
+            self._given = ray.put(self.step), ray.put(state)  # kept for shards that begin again
             self.shards = [
                 self._kept(
-                    shard_class.remote(self.step, names, state, folder / f"shard-{number}", save_every)
+                    shard_class.remote(
+                        self._given[0], names, self._given[1], folder / f"shard-{number}", save_every
+                    )
                 )
                 for number, names in enumerate(owned)
             ]

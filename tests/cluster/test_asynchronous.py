@@ -1,0 +1,50 @@
+"""Asynchronous training by processes of Ray."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import tensorbow as tb
+from tests.cluster_rig.mpi_jobs import ROOT
+
+
+def test_without_ray_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(tb.errors.UnimplementedError, match=r"pip install 'tensorbow\[async\]'"):
+        next(tb.MultiWorkerAsyncReplicator().train(lambda: tb.no_op(), None, 1))
+    with pytest.raises(tb.errors.FailedPreconditionError, match="before train"):
+        tb.MultiWorkerAsyncReplicator().central_values()
+
+
+def test_only_its_own_files_are_restored(tmp_path):
+    path = tmp_path / "other.safetensors"
+    with tb.NonReplicator() as replicator:
+        for _ in replicator.train(lambda: tb.get_variable("w", [2], initializer="ones"), None, 1):
+            replicator.save(path)
+    with pytest.raises(tb.errors.InvalidArgumentError, match=r"expected a file of MultiWorkerAsync"):
+        tb.MultiWorkerAsyncReplicator().restore(path)
+
+
+@pytest.mark.slow
+def test_workers_and_shards_that_die_are_begun_again(tmp_path):
+    pytest.importorskip("ray", reason="asynchronous workers need the extra async")
+    program = [sys.executable, "-m", "tests.cluster_rig.asynchronous_training", str(tmp_path)]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads((tmp_path / "said.json").read_text())
+    first, last, count = said["losses"]
+    assert count == 600
+    assert last < first / 2
+    assert sum(said["by worker"]) == 600
+    assert min(said["by worker"]) > 100  # the one that was killed too
+    # a shard that died has lost the pushes since its last checkpoint, at most 20 and those on their way
+    assert 600 - 30 <= said["counter"] <= 603
+    assert said["saved"] == said["restored"] == 600
+    assert said["ended"] == 6
+    assert said["counter after"] == said["counter"] + 6
+    assert "worker" in said["error"]
+    assert "no more of these" in said["error"]
