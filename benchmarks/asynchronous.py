@@ -5,8 +5,8 @@
 A network of 784-128-10 units on the digits (64 inputs here), b=16. Four asynchronous workers around one
 parameter shard, with a bound on staleness of 4, without one, and with one worker killed (SIGKILL) every few
 seconds; beside them four replicas of one process that average gradients every step. All take equally many
-steps in all; a push of one worker has a quarter of the rate. The gap is the longest time between two results while others are killed.
-Needs the extra `async`.
+steps in all; a push of one worker has a quarter of the rate. The gap is the longest time between two results
+while others are killed. Needs the extra `async`.
 """
 
 from __future__ import annotations
