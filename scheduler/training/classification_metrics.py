@@ -5,6 +5,8 @@ Scores are probabilities or logits, [examples, classes]; labels whole numbers, [
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +24,7 @@ from tensorbow.specs import Array
 CONFUSION = "confusion"
 _MEANS = ("precision", "recall", "f1", "auc")  # over classes
 _SIZE = (6.0, 5.4)  # of the picture, in inches
+_LONGEST = 14  # characters of a class name in a table or picture
 _LABELLED = 12  # classes up to which a picture has the counts as numbers
 
 
@@ -31,10 +34,18 @@ class ClassificationReport:
 
     The prediction is the class with the greatest score, of equal ones the first. Means over classes (macro
     averages) leave out classes without examples and predictions, and of AUC classes of all examples or none.
+    class_names: by class, in tables and pictures; without them classes have numbers.
     """
 
     scores: Array
     labels: Array
+    class_names: Sequence[str] = ()
+
+    @property
+    def _shown_classes(self) -> list[str]:
+        """Names of the classes, or their numbers; long names are cut."""
+        names = self.class_names or [str(index) for index in range(self.scores.shape[1])]
+        return [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in names]
 
     @cached_property
     def confusion(self) -> Array:
@@ -115,24 +126,26 @@ class ClassificationReport:
 
     def table(self) -> list[str]:
         """Lines of the confusion matrix, with the precision, recall, F1 and AUC of each class."""
-        width = max(5, len(str(int(self.confusion.max()))) + 1)
-        classes = range(len(self.confusion))
-        head = "".join(f"{name:>{width}}" for name in classes)
+        names = self._shown_classes
+        width = max(5, len(str(int(self.confusion.max()))) + 1, *(len(name) + 1 for name in names))
+        head = "".join(f"{name:>{width}}" for name in names)
         lines = [f"label\\predicted{head}  precision  recall      f1     auc"]
-        for index in classes:
+        for index, name in enumerate(names):
             row = "".join(f"{count:>{width}}" for count in self.confusion[index])
             auc = self.auc_by_class[index]
             lines.append(
-                f"{index:<15}{row}  {self.precision_by_class[index]:9.2%} {self.recall_by_class[index]:7.2%} "
+                f"{name:<15}{row}  {self.precision_by_class[index]:9.2%} {self.recall_by_class[index]:7.2%} "
                 f"{self.f1_by_class[index]:7.2%} {'      -' if np.isnan(auc) else f'{auc:7.4f}'}"
             )
         return lines
 
     def csv(self) -> str:
         """The confusion matrix as text: a header of predicted classes, then a line for each label."""
-        classes = range(len(self.confusion))
-        lines = [["label", *classes], *([index, *self.confusion[index]] for index in classes)]
-        return "".join(f"{','.join(map(str, line))}\n" for line in lines)
+        names, text = self.class_names or range(len(self.confusion)), io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["label", *names])
+        writer.writerows([name, *row] for name, row in zip(names, self.confusion.tolist(), strict=True))
+        return text.getvalue()
 
     def draw(self, path: Path, title: str) -> None:
         """Draws the confusion matrix; colours are fractions of each label's examples.
@@ -156,8 +169,9 @@ class ClassificationReport:
         axes.grid(visible=False)
         axes.set(xlabel="predicted class", ylabel="label", title=title)
         if classes <= 2 * _LABELLED:
-            axes.set_xticks(range(classes))
-            axes.set_yticks(range(classes))
+            turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if self.class_names else {}
+            axes.set_xticks(range(classes), self._shown_classes, **turned)
+            axes.set_yticks(range(classes), self._shown_classes)
         for (label, predicted), count in np.ndenumerate(self.confusion):
             if classes <= _LABELLED and count:
                 color = "white" if shares[label, predicted] > 0.5 else "black"
@@ -165,8 +179,10 @@ class ClassificationReport:
         figure.colorbar(shown, label="share of the label's examples", shrink=0.85)
 
 
-def report_of(scores: Array, labels: Array) -> ClassificationReport:
+def report_of(scores: Array, labels: Array, class_names: Sequence[str] = ()) -> ClassificationReport:
     """The report of a data set, of sequences too, with scores and labels [examples, steps, ...].
+
+    class_names: by class, or none.
 
     Raises InvalidArgumentError for scores of no classifier, and for no examples.
     """
@@ -180,7 +196,7 @@ def report_of(scores: Array, labels: Array) -> ClassificationReport:
     classes = scores.shape[1]
     if labels.dtype.kind not in "iu" or not 0 <= labels.min() <= labels.max() < classes:
         raise InvalidArgumentError(f"metrics: expected labels from 0 to {classes - 1}, as the scores have")
-    return ClassificationReport(scores, labels.astype(np.int64))
+    return ClassificationReport(scores, labels.astype(np.int64), class_names)
 
 
 def _ratio(part: Array, whole: Array) -> Array:

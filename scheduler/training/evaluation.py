@@ -129,7 +129,7 @@ class Evaluator:
         if not self._further:
             return result
         scores = np.concatenate([values[-1] for _, values in done])
-        self.report = report_of(scores, np.asarray(self._dataset.arrays[-1]))
+        self.report = report_of(scores, np.asarray(self._dataset.arrays[-1]), self._dataset.class_names)
         return Evaluation(result.loss, {**result.metrics, **self.report.values(self._further)})
 
     def _batch(self, start: int) -> tuple[int, list[Any]]:

@@ -16,7 +16,7 @@ from scheduler.training.option_kinds import BALANCED
 from scheduler.training.run_folder import CONFIG
 from tensorbow.data import DataSplits, ImageDataset, TrainingData, load, splits_of
 from tensorbow.data.augmentation import augmentation_of
-from tensorbow.data.own_data import load_own
+from tensorbow.data.own_data import load_own, with_class_names
 from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.specs import Array
 from tensorbow.user_code import is_object_name
@@ -96,7 +96,12 @@ def data_of_run(model: Path, about: Mapping[str, Any], given: Mapping[str, Any])
     if "data" in given or "dataset" in given:
         values |= {"data": None, "dataset": None}
     config = TrainingConfig(**{name: v for name, v in {**values, **given}.items() if v is not None})
-    return config.data_name, load_data(config)
+    splits, names = load_data(config), about.get("class_names")
+    if names:  # those of other data may be some of the model's
+        parts = {part: getattr(splits, part) for part in ("train", "validation", "test")}
+        named = {part: each for part, each in parts.items() if each is not None and each.class_names}
+        splits = replace(splits, **{part: with_class_names(each, names) for part, each in named.items()})
+    return config.data_name, splits
 
 
 def _of_older_version(model: Path, about: Mapping[str, Any]) -> dict[str, Any]:

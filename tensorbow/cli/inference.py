@@ -264,7 +264,7 @@ def evaluate(
         result = trained.evaluate(data)
         report = None
         if metrics or picture is not None:
-            report = report_of(trained.probabilities(raw_inputs(data)), data.arrays[-1])
+            report = report_of(trained.probabilities(raw_inputs(data)), data.arrays[-1], trained.class_names)
     facts = {
         "model": trained.about["model"],
         "dataset": name,
@@ -283,6 +283,7 @@ def evaluate(
         ]
         if CONFUSION in metrics:
             facts[CONFUSION] = report.confusion.tolist()
+            facts |= {"class_names": trained.class_names} if trained.class_names else {}
             table += ["", *report.table()]
         if picture is not None:
             report.draw(picture, f"{facts['model']} on {name}, {split}: accuracy {result.accuracy:.2%}")

@@ -121,6 +121,18 @@ class ArrayDataset(ArrayRows):
             standardisation=self.standardisation,
         )
 
+    def with_labels(self, labels: NDArray[np.int64], class_names: Sequence[str]) -> ArrayDataset:
+        """The same inputs with other labels, whose classes have these names."""
+        return ArrayDataset(
+            self.inputs,
+            labels,
+            name=self.name,
+            classes=len(class_names),
+            class_names=class_names,
+            feature_names=self.feature_names,
+            standardisation=self.standardisation,
+        )
+
     def prepared(self, inputs: Any) -> Any:
         """Inputs of the model from tensors of the inputs: standardised, if this data set is."""
         return standardised(inputs, self.standardisation)

@@ -158,6 +158,10 @@ class ImageDataset:
         """A data set of some of the examples, in this order, with the same statistics and augmentation."""
         return replace(self, name=name, images=self.images[rows], labels=self.labels[rows])
 
+    def with_labels(self, labels: NDArray[np.int64], class_names: Sequence[str]) -> ImageDataset:
+        """The same pictures with other labels, whose classes have these names."""
+        return replace(self, labels=labels, classes=len(class_names), class_names=tuple(class_names))
+
     def facts(self) -> dict[str, Any]:
         """Facts by which a resumed run knows its data: number of examples, mean and standard deviation."""
         return {"examples": len(self), "mean": self.mean, "std": self.std}

@@ -1,4 +1,4 @@
-"""Reader of arrays of numbers in .npy and .npz files, which does not trust the file.
+"""Reader of arrays of numbers and texts in .npy and .npz files, which does not trust the file.
 
 The header is checked against the file's size and the machine's memory before memory is allocated. Nothing is
 unpickled.
@@ -31,6 +31,8 @@ _LONGEST_HEADER = 12 + _HEADER_LIMIT  # bytes: magic, version, length, and the h
 _MOST_AXES = 32
 _DEFLATE_LIMIT = 1032  # deflate packs at most this many bytes into one
 _CHUNK = 1 << 20
+NUMBERS = "biuf"  # kinds of dtypes
+LAST_CHARACTER = 0x10FFFF
 
 Check = Callable[["np.dtype[Any]", tuple[int, ...]], None]
 
@@ -68,12 +70,14 @@ def read_numpy_file(path: Path, check: Check) -> NDArray[np.generic]:
 
 
 def read_numpy_archive(path: Path) -> dict[str, NDArray[np.generic]]:
-    """Reads all arrays of a .npz file, by name. Raises as `read_numpy_file`."""
+    """Reads all arrays of a .npz file, by name: of numbers, or of texts. Raises as `read_numpy_file`."""
     with open_to_read(path) as file, _faults_named(path):
         nbytes = os.fstat(file.fileno()).st_size
         with zipfile.ZipFile(file) as archive:
             names = [entry.filename.removesuffix(".npy") for entry in archive.infolist()]
-        return {name: _unpacked(path, file, nbytes, lambda dtype, shape: None, name) for name in names}
+        return {
+            name: _unpacked(path, file, nbytes, lambda dtype, shape: None, name, "biufU") for name in names
+        }
 
 
 @contextmanager
@@ -111,7 +115,7 @@ def _mapped(path: Path, file: IO[bytes], nbytes: int, check: Check) -> NDArray[n
 
 
 def _unpacked(
-    path: Path, file: IO[bytes], nbytes: int, check: Check, name: str | None = None
+    path: Path, file: IO[bytes], nbytes: int, check: Check, name: str | None = None, kinds: str = NUMBERS
 ) -> NDArray[np.generic]:
     with zipfile.ZipFile(file) as archive:
         entry = _entry_of(path, archive.infolist(), name)
@@ -119,7 +123,7 @@ def _unpacked(
             raise _FaultError(f"{entry.filename[:40]!r} is not packed as NumPy packs arrays")
         with archive.open(entry) as member:
             start = member.read(_LONGEST_HEADER)
-            header = _header(start)
+            header = _header(start, kinds)
             declared = header.header_nbytes + header.nbytes
             if declared != entry.file_size or declared > _DEFLATE_LIMIT * min(nbytes, entry.compress_size):
                 raise _FaultError(
@@ -159,8 +163,11 @@ def _entry_of(path: Path, entries: list[zipfile.ZipInfo], wanted: str | None) ->
     return found["images"] if "images" in found else next(iter(found.values()))
 
 
-def _header(start: bytes) -> _Header:
-    """Reads the header from the first bytes of a .npy file. Raises _FaultError, ValueError."""
+def _header(start: bytes, kinds: str = NUMBERS) -> _Header:
+    """Reads the header from the first bytes of a .npy file. Raises _FaultError, ValueError.
+
+    kinds: of dtypes that are taken.
+    """
     stream = io.BytesIO(start)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # NumPy warns of headers that only old versions wrote
@@ -176,8 +183,9 @@ def _header(start: bytes) -> _Header:
             raise
         except Exception as error:  # from Python's parser, which NumPy uses; warnings; deep nesting
             raise _FaultError(f"its header cannot be read ({type(error).__name__})") from error
-    if dtype.kind not in "biuf":
-        raise _FaultError(f"it holds {str(dtype)[:40]}, no numbers")
+    if dtype.kind not in kinds:
+        remedy = "; save texts as numpy.array(texts, str)" if dtype.kind == "O" and "U" in kinds else ""
+        raise _FaultError(f"it holds {str(dtype)[:40]}, no numbers{remedy}")
     if len(shape) > _MOST_AXES or not all(type(extent) is int and extent >= 0 for extent in shape):
         raise _FaultError(f"its shape is {str(shape)[:60]}")
     if math.prod(shape) >= 1 << 63 or any(extent >= 1 << 63 for extent in shape):
@@ -189,4 +197,9 @@ def _shaped(values: NDArray[np.uint8], header: _Header) -> NDArray[np.generic]:
     """Views bytes as the array that the header declares."""
     order: Any = "F" if header.fortran_order else "C"
     array: NDArray[np.generic] = values.view(header.dtype).reshape(header.shape, order=order)
+    if (
+        header.dtype.kind == "U"
+        and values.view(f"{header.dtype.byteorder}u4").max(initial=0) > LAST_CHARACTER
+    ):
+        raise _FaultError("its texts have characters that do not exist")
     return array

@@ -147,7 +147,9 @@ def _alike(found: dict[str, TrainingData]) -> dict[str, TrainingData]:
         mean, std = pixel_statistics(images["train"][0])
         classes = max(each.classes or 1 for each in found.values())
         found = {
-            part: ImageDataset(found[part].name, *arrays, classes, mean, std or 1.0)
+            part: ImageDataset(
+                found[part].name, *arrays, classes, mean, std or 1.0, class_names=train.class_names
+            )
             for part, arrays in images.items()
         }
         train = found["train"]

@@ -156,11 +156,18 @@ def _require_values(key: str, column: Array, name: str, may_be_text: bool) -> No
 def _target_of(column: Array) -> tuple[Array, Sequence[str]]:
     """Labels of a target, and the names of its classes if it has texts."""
     if column.dtype.kind == "U":
-        names, labels = np.unique(column, return_inverse=True)
-        return labels.astype(np.int64).reshape(-1), [str(name) for name in names]
+        return numbered(column)
     if (column == np.floor(column)).all() and column.min() >= 0 and column.max() < _MOST_CLASSES:
         return column.astype(np.int64), ()
     return column.astype(np.float32), ()
+
+
+def numbered(labels: Array) -> tuple[Array, Sequence[str]]:
+    """Numbers int64 of labels that are texts, in their order, and the texts; others as they are."""
+    if labels.dtype.kind != "U":
+        return labels, ()
+    names, numbers = np.unique(labels, return_inverse=True)
+    return numbers.astype(np.int64).reshape(labels.shape), [str(name) for name in names]
 
 
 def standardisation_of(inputs: Array) -> tuple[Array, Array]:

@@ -72,8 +72,8 @@ def configure_gpus(
         driver call per tensor, for comparison (Budea 2019, figure 4.2); by default the environment variable
         TENSORBOW_GPU_ALLOCATOR, else `bfc`.
     compute: precision of float32 matmuls and convolutions: `fp32` by default, or on tensor cores `tf32`
-        (10 bits of mantissa) or `bf16` (7 bits; convolutions use tf32, as cuDNN has no such mode); sums
-        and all other ops stay float32.
+        (10 bits of mantissa) or `bf16` (7 bits; convolutions by an own kernel, as cuDNN has no such mode);
+        sums and all other ops stay float32.
 
     Raises InvalidArgumentError for numbers below 1 and unknown choices, FailedPreconditionError
     once a GPU has been opened.

@@ -17,6 +17,7 @@ import pytest
 from scheduler import Trainer, TrainingConfig
 from tensorbow.data import load
 from tensorbow.models import MODELS
+from tensorbow.pictures import has_matplotlib
 from tensorbow.training import SavedModel, load_arrays, save_arrays, save_model
 from tests.scheduler_rig.interrupted import train_until
 
@@ -86,6 +87,29 @@ def test_evaluate_with_more_metrics(call: Call, run: Path, tmp_path: Path) -> No
     assert told.splitlines()[-1].split()[1:11] == [str(count) for count in facts["confusion"][9]]
     assert picture.read_text().startswith("<?xml")
     assert call("evaluate", "run", "--metrics", "f1,kappa").status == 2
+
+
+def test_classes_have_their_names_in_tables_pictures_and_predictions(call: Call, tmp_path: Path) -> None:
+    """Other data may have some of the classes only."""
+    images, names = load("digits")[0].images, np.array([f"class {index}" for index in range(10)])
+    labels = load("digits")[0].labels
+    np.savez("all.npz", x=images, y=names[labels])
+    np.savez(
+        "some.npz", x_train=images[:9], y_train=["class 7"] * 9, x_test=images[:9], y_test=["class 7"] * 9
+    )
+    asked = ("train", "logreg", "--data", "all.npz", "--epochs", 1, "--metrics", "confusion")
+    assert call(*asked, "--output", "run").status == 0
+    assert (tmp_path / "run" / "confusion.csv").read_text().startswith("label,class 0,class 1,")
+    counts = json.loads(call("evaluate", "run", "--data", "some.npz", "--metrics", "confusion", "--json").out)
+    assert np.flatnonzero(np.sum(counts["confusion"], 1)).tolist() == [7]
+    assert counts["class_names"] == names.tolist()
+    table = call("evaluate", "run", "--metrics", "confusion").out.splitlines()
+    assert "class 3        " in table[-7]
+    np.save("x.npy", images[:5])
+    assert {row[1] for row in rows(call("predict", "run", "x.npy").out)} <= {*names}
+    if has_matplotlib():
+        call("evaluate", "run", "--picture", "picture.svg")
+        assert "class 9" in (tmp_path / "picture.svg").read_text()
 
 
 def test_an_exported_model_does_the_same(call: Call, run: Path, tmp_path: Path) -> None:

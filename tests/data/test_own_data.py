@@ -12,7 +12,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.data.augmentation import augmentation_of
 from tensorbow.data.own_data import load_own, read_inputs
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from tensorbow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(20, 3)), np.arange(20) % 3
@@ -52,6 +52,24 @@ def test_an_archive_with_names_of_its_own(tmp_path: Path) -> None:
         found = splits(path, target=target)
         assert (found.train.classes, len(found.test)) == (3, 5)
         assert found.train.specs[0] == tb.TensorSpec([None, 3], tb.float32)
+
+
+def test_labels_of_an_archive_that_are_texts(tmp_path: Path) -> None:
+    path, names = tmp_path / "a.npz", np.array(["ant", "bee", "cat"])
+    np.savez(path, x_train=X, y_train=names[Y], x_test=X[:4], y_test=names[[2, 1, 2, 2]])
+    found = splits(path)
+    assert (found.train.class_names, found.train.labels.tolist()) == (("ant", "bee", "cat"), Y.tolist())
+    assert (found.test.classes, found.test.labels.tolist()) == (3, [2, 1, 2, 2])
+    np.savez(path, x=np.zeros((20, 4, 4), np.uint8), y=names[Y])
+    assert splits(path).test.class_names == ("ant", "bee", "cat")
+    np.savez(path, x_train=X, y_train=names[Y], x_test=X[:1], y_test=["dog"])
+    with pytest.raises(InvalidArgumentError, match=r"classes that are trained \(ant, bee, cat\), got dog"):
+        splits(path)
+    np.savez(path, x=X, y=names[Y].astype(object))
+    with pytest.raises(
+        DataLossError, match=r"holds object, no numbers; save texts as numpy.array\(texts, str"
+    ):
+        splits(path)
 
 
 def test_pictures_of_bytes_are_normalised_as_those_of_data_sets(tmp_path: Path) -> None:

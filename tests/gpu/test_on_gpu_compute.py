@@ -18,7 +18,7 @@ from tests.gpu_rig.runtimes import real_runtime
 RUNTIME = real_runtime()
 PRODUCTS = ("MatMul", "BatchMatMulV2")
 CONVOLUTIONS = ("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter")
-BITS = {"fp32": 23, "tf32": 10, "bf16": 7}  # at least: cuDNN takes TF32 where bf16 is asked for
+BITS = {"fp32": 23, "tf32": 10, "bf16": 7}
 SAMPLES = [
     sample
     for sample in gpu_samples()

@@ -14,7 +14,6 @@ from tensorbow.graph import NodeSpec, OpDef
 from tensorbow.kernels import backend_for
 from tensorbow.kernels.gpu.backend import GpuBackend
 from tensorbow.kernels.gpu.fused.context import FusedContext
-from tensorbow.kernels.gpu.fused.convolutions import FUSED_KERNELS
 from tensorbow.kernels.gpu.fused.memory import ReplicaMemory
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, GpuCall
 from tensorbow.ops.definition import kernel_for
@@ -128,7 +127,7 @@ def run_fused(
             {key: at(kept[key]) for key in state or {}},
             None if status is None else at(kept["status"]),
         )
-        enqueue = FUSED_KERNELS.get(op, kernel).bind(call)  # type: ignore[arg-type]
+        enqueue = kernel.bind(call)  # type: ignore[arg-type]
         taken = {array.address for array in call.inputs}
         new = [array for array in call.outputs if array.nbytes and array.address not in taken]
         assert all(map(context.reaches, new))

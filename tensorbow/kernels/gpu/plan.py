@@ -19,6 +19,7 @@ from tensorbow.devices.cuda_runtime import CopyKind, CudaError
 from tensorbow.devices.gpu import PeerArray
 from tensorbow.errors import InternalError, ResourceExhaustedError, TensorBowError
 from tensorbow.graph import KernelCall, blame
+from tensorbow.kernels.gpu.fusion.packed_filters import unpacked
 from tensorbow.kernels.gpu.launches import launches_of
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall
 from tensorbow.kernels.gpu.runtime.context import GpuContext
@@ -100,7 +101,8 @@ class GpuPlan(BoundPlan):
         """Prepares the pieces of a segment; the last one also gathers the fetches."""
         segment = self.executable.segments[number]
         pieces: list[_Piece] = []
-        for launch in launches_of(segment.groups):
+        gathers = self.context.gathers_convolutions
+        for launch in launches_of(unpacked(segment.groups) if gathers else segment.groups):
             calls = [self._bound(group) for group in launch.groups]
             pieces.append(_Piece(list(launch.groups), calls, reason=launch.reason))
         if segment.fetches and self.executable.fetches:

@@ -66,6 +66,16 @@ class FusedContext(GpuContext):
         self._partial = DeviceArray(0, (0,), np.dtype(np.float32))
         self._products = FusedProducts(context, memory, self.given, self.clear)
 
+    @property
+    def gathers_convolutions(self) -> bool:
+        """True: no library convolves for several replicas."""
+        return True
+
+    @property
+    def replicas(self) -> int:
+        """Number of replicas."""
+        return self.memory.replicas
+
     def launch(
         self,
         source: CudaSource,

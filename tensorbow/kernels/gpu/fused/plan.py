@@ -8,17 +8,15 @@ from typing import cast
 from tensorbow.devices import StreamGroup
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import InternalError, TensorBowError, UnimplementedError
-from tensorbow.graph import Kernel, KernelCall, blame
+from tensorbow.graph import KernelCall, blame
 from tensorbow.kernels.gpu.cupy_kernel import CupyKernel
 from tensorbow.kernels.gpu.fused.context import FusedContext
-from tensorbow.kernels.gpu.fused.convolutions import FUSED_KERNELS
 from tensorbow.kernels.gpu.fused.memory import ReplicaMemory
 from tensorbow.kernels.gpu.fusion.packed_filters import unpacked
 from tensorbow.kernels.gpu.launches import launches_of
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall
 from tensorbow.kernels.gpu.runtime.context import GpuContext
 from tensorbow.kernels.gpu.source.copies_of_arrays import copy_arrays
-from tensorbow.ops.definition import kernel_for
 from tensorbow.program.plan import DATA, Executable, Group, Ref, Region, Segment, SegmentKind
 
 SHARED = (Region.CENTRAL, Region.RESULTS, Region.CONSTANT, *DATA)
@@ -118,7 +116,7 @@ class FusedPlan:
         )
         self._context.given.clear()
         try:
-            enqueue = _kernel(group).bind(cast("KernelCall", call))
+            enqueue = group.kernel.bind(cast("KernelCall", call))
         except UnimplementedError as error:
             name = f"{group.definition.name} {group.name}"
             raise UnimplementedError(f"the replicas of this step cannot be fused: {name}: {error}") from error
@@ -163,13 +161,6 @@ class FusedPlan:
     def close(self) -> None:
         """Gives tables and workspaces back; nothing of the plan may be running. Idempotent."""
         self._memory.close()
-
-
-def _kernel(group: Group) -> Kernel:
-    """The kernel for all replicas: the op's own, where that does not call a library for one of them."""
-    fused = FUSED_KERNELS.get(group.definition)
-    is_own = fused is not None and group.kernel is kernel_for(group.definition, "gpu")
-    return fused if is_own and fused is not None else group.kernel
 
 
 def _used_nbytes(executable: Executable) -> dict[Region, int]:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from tensorbow.errors import UnimplementedError
+from tensorbow.errors import InternalError
 from tensorbow.graph import Kernel, KernelCall
 from tensorbow.kernels.gpu.fusion.units import added_node, added_op, reads, writes
 from tensorbow.kernels.gpu.ops import conv
 from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall
+from tensorbow.kernels.gpu.source.copies_of_arrays import copy_arrays
 from tensorbow.kernels.gpu.source.packed_filters import MOST_FILTERS, PackedFilter, pack, unpack
 from tensorbow.kernels.merging import touch
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
@@ -48,17 +49,24 @@ def _packed_kernel(kernel: Kernel, unit: Unit) -> Kernel:
 def unpacked(groups: Sequence[Group]) -> list[Group]:
     """A segment's calls with filters and their gradients as they are, for kernels that take them so.
 
-    Scratch that these may need is not in the plan. Raises UnimplementedError for a gradient whose memory has
-    other uses before it would be unpacked.
+    Scratch that these may need is not in the plan. A gradient whose memory has other uses before it would be
+    unpacked waits in the packed one's, and is copied.
     """
     result: list[Group] = []
+    waiting = set[Ref]()
     for index, group in enumerate(groups):
-        if group.definition in (PACK, UNPACK):
+        if group.definition is PACK:
+            continue
+        if group.definition is UNPACK:
+            result += _copied(group, waiting)
             continue
         if isinstance(group.kernel, PackedKernel) and group.kernel.plain is not None:
             if group.definition is Conv2DBackpropFilter:
-                outputs = (_home(groups, index),)
-                changed = replace(group, outputs=outputs, writes=outputs)
+                home, is_free = _home(groups, index)
+                if not is_free:
+                    waiting.add(group.outputs[0])
+                    home = replace(group.outputs[0], shape=home.shape)
+                changed = replace(group, outputs=(home,), writes=(home,))
             else:
                 *inputs, packed = group.inputs
                 kept = tuple(ref for ref in group.reads if ref != packed)
@@ -68,16 +76,34 @@ def unpacked(groups: Sequence[Group]) -> list[Group]:
     return result
 
 
-def _home(groups: Sequence[Group], index: int) -> Ref:
-    """Memory of the gradient that a call leaves packed."""
+def _home(groups: Sequence[Group], index: int) -> tuple[Ref, bool]:
+    """Memory of the gradient that a call leaves packed, and whether nothing else uses it before."""
     (packed,) = groups[index].outputs
     for end, group in enumerate(groups[index:], index):
         if group.definition is UNPACK and packed in group.inputs:
             home = group.outputs[group.inputs.index(packed)]
-            if any(touch((*other.reads, *other.writes), (home,)) for other in groups[index + 1 : end]):
-                break
-            return home
-    raise UnimplementedError(f"{groups[index].name}: its result's memory has other uses before")
+            others = groups[index + 1 : end]
+            return home, not any(touch((*other.reads, *other.writes), (home,)) for other in others)
+    raise InternalError(f"{groups[index].name}: nothing unpacks its result")
+
+
+def _copied(group: Group, waiting: set[Ref]) -> list[Group]:
+    """In place of unpacking: the copy of gradients that wait in the memory of packed ones."""
+    pairs = [
+        (home, replace(packed, shape=home.shape))
+        for home, packed in zip(group.outputs, group.inputs, strict=True)
+        if packed in waiting
+    ]
+    if not pairs:
+        return []
+    homes, sources = zip(*pairs, strict=True)
+
+    def prepare(call: GpuCall) -> Enqueue:
+        return copy_arrays(call.context, [*zip(call.outputs, call.inputs, strict=True)])
+
+    return [
+        replace(group, kernel=_kernel(prepare), inputs=sources, outputs=homes, reads=sources, writes=homes)
+    ]
 
 
 def _form_of(unit: Unit) -> PackedFilter | None:

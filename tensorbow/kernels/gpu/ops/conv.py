@@ -1,11 +1,13 @@
-"""GPU kernels of `ops/conv.py`: the first applicable of four methods.
+"""GPU kernels of `ops/conv.py`: the first applicable of five methods.
 
 1. 1x1 windows with stride 1: a cuBLAS matrix product, without copies.
-2. Windows of up to 32 elements in up to 4 channels (first layers: 5x5x1, 3x3x3): direct sums, one launch.
+2. The own implicit GEMM, where the context asks for it: for fused replicas, which no library serves, and in
+   bf16, which cuDNN does not read from float32.
+3. Windows of up to 32 elements in up to 4 channels (first layers: 5x5x1, 3x3x3): direct sums, one launch.
    cuDNN would need a transposed filter and reads channels in fours.
-3. cuDNN in NHWC, the filter transposed from HWIO to OHWI; if cuDNN does not support that
+4. cuDNN in NHWC, the filter transposed from HWIO to OHWI; if cuDNN does not support that
    (float64), in NCHW on transposed copies in the workspace.
-4. Direct sums, if cuDNN supports neither, or not within the workspace.
+5. Direct sums, if cuDNN supports neither, or not within the workspace.
 
 Scratch holds the transposed filter, and images framed with zeros if their padding is asymmetric (cuDNN pads
 both sides equally). The method is fixed when the plan is bound.
@@ -21,12 +23,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
+import numpy as np
+
 from tensorbow.graph import Kernel, KernelCall, NodeSpec
 from tensorbow.kernels.gpu.ops.cudnn import Cudnn, Direction, Layout
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall, gpu_kernel, in_order
 from tensorbow.kernels.gpu.runtime.cublas import Cublas
 from tensorbow.kernels.gpu.source import direct_convolution as direct
 from tensorbow.kernels.gpu.source.direct_convolution import Convolution
+from tensorbow.kernels.gpu.source.implicit_gemm import ConvolutionProduct, Pass, implicit_gemm
 from tensorbow.kernels.gpu.source.packed_filters import PackedFilter, pack
 from tensorbow.kernels.gpu.source.padded_copy import PaddedAxis, padded_copy
 from tensorbow.kernels.gpu.source.strided_copy import phantom, strided_copy
@@ -97,6 +102,8 @@ def _forward(call: GpuCall) -> Enqueue:
     if _is_product(what) and out.size:
         pixels, weights = _matrix(images), _matrix(filters)
         return call.context.library(Cublas).product("Conv2D", pixels, weights, _matrix(out))
+    if _is_gathered(call, images, filters, out):
+        return _gathered(call, "Conv2D", Pass.FORWARD, what, images, filters, out)
     by_library = _by_cudnn(call, "Conv2D", Direction.FORWARD, what, (images, filters, out))
     return by_library or direct.forward(call.context, "Conv2D", what, images, filters, out)
 
@@ -107,6 +114,8 @@ def _backward_input(call: GpuCall) -> Enqueue:
     if _is_product(what) and images.size:
         pixels, weights = _matrix(flow), _matrix(filters)
         return call.context.library(Cublas).product(op, pixels, weights, _matrix(images), transpose_b=True)
+    if _is_gathered(call, images, filters, flow):
+        return _gathered(call, op, Pass.TO_IMAGES, what, flow, filters, images)
     by_library = _by_cudnn(call, op, Direction.BACKWARD_INPUT, what, (images, filters, flow))
     return by_library or direct.backward_input(call.context, op, what, filters, flow, images)
 
@@ -117,6 +126,8 @@ def _backward_filter(call: GpuCall) -> Enqueue:
     if _is_product(what):
         left, right = _matrix(images), _matrix(flow)
         return call.context.library(Cublas).product(op, left, right, _matrix(filters), transpose_a=True)
+    if _is_gathered(call, images, filters, flow):
+        return _gathered(call, op, Pass.TO_FILTERS, what, images, flow, filters)
     by_library = _by_cudnn(call, op, Direction.BACKWARD_FILTER, what, (images, filters, flow))
     partial = call.scratch[2]
     return by_library or direct.backward_filter(call.context, op, what, images, flow, filters, partial)
@@ -126,6 +137,25 @@ def _matrix(array: DeviceArray) -> DeviceArray:
     return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
 
 
+def _is_gathered(call: GpuCall, *arrays: DeviceArray) -> bool:
+    """True if the implicit GEMM takes these arrays, and the context wants it to."""
+    return call.context.gathers_convolutions and all(a.size and a.dtype == np.float32 for a in arrays)
+
+
+def _gathered(
+    call: GpuCall,
+    op: str,
+    which: Pass,
+    what: Convolution,
+    left: DeviceArray,
+    right: DeviceArray,
+    result: DeviceArray,
+) -> Enqueue:
+    context, parts = call.context, ConvolutionProduct.of(which, what).parts
+    partial = context.partial(parts * result.nbytes) if parts > 1 else None
+    return implicit_gemm(context, op, which, what, left, right, result, partial, context.replicas)
+
+
 Arrays = tuple[DeviceArray, DeviceArray, DeviceArray]  # images, filters, outputs; one of them is the result
 
 
@@ -133,7 +163,7 @@ def _by_cudnn(
     call: GpuCall, op: str, direction: Direction, what: Convolution, arrays: Arrays
 ) -> Enqueue | None:
     """The launches with cuDNN, or None if direct sums must be used."""
-    if _is_small(what) or not all(array.size for array in arrays):
+    if _is_small(what) or call.context.gathers_convolutions or not all(array.size for array in arrays):
         return None
     images, filters, outputs = arrays
     frame = call.scratch[1]

@@ -2,8 +2,8 @@
 
 Only deterministic algorithms are used: forward IMPLICIT_PRECOMP_GEMM, or IMPLICIT_GEMM in less
 memory, and ALGO_1 of both derivatives (their ALGO_0 adds with atomics). float32 uses fused
-multiply-adds; `compute` of tf32 or bf16 allows TF32 tensor cores (cuDNN could convert float32 to float16,
-whose range is too small, but not to bfloat16).
+multiply-adds, `compute` of tf32 TF32 tensor cores. In bf16 nothing comes here: cuDNN could convert float32 to
+float16, whose range is too small, but not to bfloat16.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ ALLOCATION_FAILED = (4003, 4004)  # in host memory, in device memory
 NOT_SUPPORTED = range(3000, 4000)
 CROSS_CORRELATION = 1
 DATA_TYPES = {"float32": 0, "float64": 1}
-MATH_TYPES = {"fp32": 3, "tf32": 0, "bf16": 0}  # CUDNN_FMA_MATH, CUDNN_DEFAULT_MATH
+MATH_TYPES = {"fp32": 3, "tf32": 0}  # CUDNN_FMA_MATH, CUDNN_DEFAULT_MATH
 
 
 # Whether a candidate has run, by what it computes; by physical GPU. Two threads may both find out: no lock.

@@ -12,7 +12,7 @@ import numpy as np
 from allocators import Allocator
 from tensorbow.devices.cuda_runtime import CudaRuntime
 from tensorbow.devices.gpu import COMPUTE
-from tensorbow.errors import InternalError, InvalidArgumentError
+from tensorbow.errors import InternalError, InvalidArgumentError, ResourceExhaustedError
 from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue
 from tensorbow.kernels.gpu.runtime.program import CudaSource, ProgramCache
 
@@ -86,6 +86,27 @@ class GpuContext:
         self.options = options
         self.allocator = allocator
         self._libraries: dict[type[Library], Library] = {}
+
+    @property
+    def gathers_convolutions(self) -> bool:
+        """True if convolutions are the own implicit GEMM's: cuDNN reads no float32 as bf16."""
+        return self.options.compute == "bf16"
+
+    @property
+    def replicas(self) -> int:
+        """Number of replicas that a launch serves."""
+        return 1
+
+    def partial(self, nbytes: int) -> DeviceArray:
+        """Float32 memory of at least so many bytes for the parts of a sum within one call: the workspace.
+
+        Raises ResourceExhaustedError if that is smaller.
+        """
+        if self.workspace.nbytes < nbytes:
+            raise ResourceExhaustedError(
+                f"parts of a sum: expected a workspace of {nbytes} bytes, got {self.workspace.nbytes}"
+            )
+        return DeviceArray(self.workspace.address, (nbytes // 4,), np.dtype(np.float32))
 
     def launch(
         self,

@@ -120,6 +120,12 @@ def test_gradients_of_filters_in_parts_are_summed_in_the_workspaces(opened: Open
     assert_close(*both(opened, lambda: classifier("lenet", batch_size=2), 2, rounds=1))
 
 
+def test_captured_replicas_convolve_in_bf16_as_fused_ones_do(opened: OpenedGpu) -> None:
+    plain, fused = both(opened, residual, 2, rounds=1, compute="bf16")
+    assert_close(plain, fused)
+    assert plain.work["convolution"] == 0
+
+
 @pytest.mark.parametrize("sync", ["ssgd", "easgd", "none"])
 def test_other_synchronisers(opened: OpenedGpu, sync) -> None:
     assert_close(*both(opened, lambda: logistic(tb.float32), 2, sync=sync))

@@ -10,7 +10,6 @@ import pytest
 
 import tensorbow as tb
 from tensorbow.devices import GpuDevice
-from tensorbow.errors import UnimplementedError
 from tensorbow.kernels.gpu.fusion.packed_filters import PACK, UNPACK, unpacked
 from tensorbow.kernels.gpu.ops import conv
 from tensorbow.kernels.gpu.source.packed_filters import MOST_FILTERS
@@ -114,7 +113,7 @@ def test_a_filter_that_is_written_before_it_is_read_again_is_not_packed() -> Non
 
 
 def test_calls_with_filters_as_they_are() -> None:
-    """As fused replicas have them; refused where a gradient would overwrite what is still needed."""
+    """As fused replicas have them; copied where a gradient would overwrite what is still needed."""
     model = classifier("resnet8", 2)
     with emulated_runtime() as runtime, engine_of(model, [GpuDevice("/gpu:0", runtime)], 1) as engine:
         groups = engine.learners.replicas[0].step.segments[0].groups
@@ -129,6 +128,12 @@ def test_calls_with_filters_as_they_are() -> None:
     assert {group.outputs[0].region for group in gradients} == {Region.GRADIENTS}
     assert len({group.outputs[0] for group in gradients}) == len(gradients)
     at = next(i for i, group in enumerate(groups) if group.definition is Conv2DBackpropFilter)
-    reader = replace(groups[0], reads=(gradients[0].outputs[0],))
-    with pytest.raises(UnimplementedError, match="its result's memory has other uses before"):
-        unpacked([*groups[: at + 1], reader, *groups[at + 1 :]])
+    home = gradients[0].outputs[0]
+    reader = replace(groups[0], reads=(home,))
+    waits = unpacked([*groups[: at + 1], reader, *groups[at + 1 :]])
+    (copy,) = [group for group in waits if group.definition is UNPACK]
+    (made,) = [
+        group for group in waits if group.definition is Conv2DBackpropFilter and group.outputs == copy.inputs
+    ]
+    assert copy.outputs == (home,)
+    assert (made.outputs[0].offset, made.outputs[0].shape) == (groups[at].outputs[0].offset, home.shape)
