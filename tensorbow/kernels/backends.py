@@ -34,11 +34,12 @@ def register_backend(kind: str, backend: Backend) -> None:
 
 
 def backend_for(device: Device) -> Backend:
-    """The backend of a device's kind.
+    """The backend of a device's kind, for its precision of products.
 
-    Raises InternalError if the kind has none, and the errors of `make_cpu_backend`.
+    Raises InternalError if the kind has none, FailedPreconditionError if the machine cannot compute in that
+    precision, and the errors of `make_cpu_backend`.
     """
-    return backend_of_kind(device.kind)
+    return backend_of_kind(device.kind).computing(device.compute)
 
 
 def backend_of_kind(kind: str) -> Backend:

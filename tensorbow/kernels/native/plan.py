@@ -16,6 +16,7 @@ from tensorbow.devices import Device
 from tensorbow.errors import InternalError, TensorBowError
 from tensorbow.graph import KernelCall, NodeSpec, blame
 from tensorbow.kernels.averaged_updates import AveragedUpdate, merge_averaging
+from tensorbow.kernels.bfloat16 import FULL, ROUNDED
 from tensorbow.kernels.merging import merge_updates
 from tensorbow.kernels.native.codegen.compiler import NativeCode
 from tensorbow.kernels.native.codegen.functions import compile_groups
@@ -40,6 +41,12 @@ class NativeSegments:
     """
 
     def __init__(self, executable: Executable, target: Target, folder: Path | None):
+        is_rounded = any(
+            isinstance(group.kernel, NativeKernel) and group.kernel.rounds
+            for segment in executable.segments
+            for group in segment.groups
+        )  # fixed when the scratch was planned, whatever the device's precision is now
+        target = replace(target, compute=ROUNDED if is_rounded else FULL)
         averaged: dict[Hashable, AveragedUpdate] = {}
         merged = (replace(s, groups=tuple(_merged(s.groups, target, averaged))) for s in executable.segments)
         whole = replace(executable, segments=tuple(merged))

@@ -32,7 +32,8 @@ def _template(
 ) -> Callable[[Emitter, Group], None]:
     """A template of writers, which get pointers to the floating inputs, the output and scratch.
 
-    in_pairs: the writer for operands in bfloat16. shapes: gives the shapes of images and filters from the inputs and the output.
+    in_pairs: the writer for operands in bfloat16. shapes: gives the shapes of images and filters from the
+    inputs and the output.
     """
 
     def emit(e: Emitter, group: Group) -> None:
@@ -92,7 +93,9 @@ def _backprop_input_scratch(node: NodeSpec, target: Target) -> list[TensorSpec]:
 lower(
     Conv2D,
     Lowering(
-        _template(convolve, pair_convolution.convolve, lambda inputs, output: (inputs[0].shape, inputs[1].shape)),
+        _template(
+            convolve, pair_convolution.convolve, lambda inputs, output: (inputs[0].shape, inputs[1].shape)
+        ),
         _takes,
         _conv2d_scratch,
     ),
@@ -100,7 +103,11 @@ lower(
 lower(
     Conv2DBackpropFilter,
     Lowering(
-        _template(backprop_filter, pair_convolution.backprop_filter, lambda inputs, output: (inputs[0].shape, output.shape)),
+        _template(
+            backprop_filter,
+            pair_convolution.backprop_filter,
+            lambda inputs, output: (inputs[0].shape, output.shape),
+        ),
         _takes,
         _backprop_filter_scratch,
     ),
@@ -108,7 +115,11 @@ lower(
 lower(
     Conv2DBackpropInput,
     Lowering(
-        _template(backprop_input, pair_convolution.backprop_input, lambda inputs, output: (output.shape, inputs[1].shape)),
+        _template(
+            backprop_input,
+            pair_convolution.backprop_input,
+            lambda inputs, output: (output.shape, inputs[1].shape),
+        ),
         _takes,
         _backprop_input_scratch,
     ),

@@ -26,6 +26,7 @@ Pointers: TypeAlias = "Sequence[ir.Value]"
 
 
 def image_at(e: Emitter, what: ConvolutionShape, base: ir.Value, number: ir.Value, size: int) -> ir.Value:
+    """The pointer to an image of a batch, of `size` elements each."""
     return e.offset(base, type_of(what.dtype), e.builder.mul(number, index(size)))
 
 
@@ -81,6 +82,7 @@ def _correlate(e: Emitter, what: ConvolutionShape, pointers: Pointers) -> None:
 
 
 def band_of_result(e: Emitter, what: ConvolutionShape, image: ir.Value, band: ir.Value) -> ir.Value:
+    """The pointer to the windows of a band in an image of the result."""
     return image_at(e, what, image, band, what.band * what.columns.count * what.outputs)
 
 

@@ -77,7 +77,9 @@ class PairFrame:
         size = what.channels * what.outputs
         with e.loop(what.rows.window) as i:
             row = element_at(e, to, i, words.columns.window * size)
-            pack_columns(e, row, element_at(e, filters, i, what.columns.window * size), what.columns.window, size)
+            pack_columns(
+                e, row, element_at(e, filters, i, what.columns.window * size), what.columns.window, size
+            )
 
     def bands(self, e: Emitter, images: ir.Value, frame: ir.Value) -> Iterator[tuple[ir.Value, ir.Value]]:
         """Loops over images and bands, with the frame filled: number of the image, of the band."""

@@ -1,4 +1,4 @@
-"""Packing of float32 operands into pairs of bfloat16 (`bfloat16`). A half without a neighbour is paired with 0.
+"""Packing of float32 operands into pairs of bfloat16 (`bfloat16`). An odd element is paired with 0.
 
 Positions and extents of packed arrays count pairs, of 4 bytes.
 """
@@ -34,7 +34,9 @@ def _two(e: Emitter, source: ir.Value, count: int) -> tuple[ir.Value, ir.Value]:
     kind = e.vector_type(float32)
     lanes, zero = kind.count, ir.Constant(kind, None)
     first = load_vector(e, source, kind, SIZE, min(count, lanes))
-    return first, load_vector(e, element_at(e, source, lanes), kind, SIZE, count - lanes) if count > lanes else zero
+    if count <= lanes:
+        return first, zero
+    return first, load_vector(e, element_at(e, source, lanes), kind, SIZE, count - lanes)
 
 
 def pack_row(e: Emitter, to: ir.Value, source: ir.Value, count: int) -> None:
@@ -59,9 +61,7 @@ def pack_rows(e: Emitter, to: ir.Value, source: ir.Value, rows: int, columns: in
         pack_row(e, element_at(e, to, i, pairs_of(columns)), element_at(e, source, i, columns), columns)
 
 
-def pack_both(
-    e: Emitter, to: ir.Value, first: ir.Value | None, second: ir.Value | None, count: int
-) -> None:
+def pack_both(e: Emitter, to: ir.Value, first: ir.Value | None, second: ir.Value | None, count: int) -> None:
     """Packs each of `count` elements of a row with that of another; None stands for zeros."""
     kind = e.vector_type(float32)
     lanes, zero = kind.count, ir.Constant(kind, None)
@@ -87,7 +87,8 @@ def pack_columns(
             first = element_at(e, source, i, 2 * step)
             pack_both(e, element_at(e, to, i, columns), first, element_at(e, first, step), columns)
     if rows % 2:
-        pack_both(e, element_at(e, to, rows // 2, columns), element_at(e, source, rows - 1, step), None, columns)
+        last = element_at(e, source, rows - 1, step)
+        pack_both(e, element_at(e, to, rows // 2, columns), last, None, columns)
 
 
 def pack_transposed(
