@@ -17,9 +17,12 @@ class PrecisionSetting:
     """
 
     def __init__(self, devices: Sequence[Device], compute: str | None) -> None:
-        self._before = [(device, device.compute) for device in devices] if compute is not None else []
-        for device, own in self._before:
-            device.compute = compute or own
+        self._before: list[tuple[Device, str | None]] = []  # the setting of a device itself, if it has one
+        if compute is None:
+            return
+        for device in devices:
+            self._before.append((device, vars(device).get("compute")))
+            device.compute = compute
         try:
             for device, _ in self._before:
                 backend_for(device)
@@ -31,4 +34,7 @@ class PrecisionSetting:
         """Restores the settings of the devices; idempotent."""
         while self._before:
             device, own = self._before.pop()
-            device.compute = own
+            if own is None:
+                del device.compute
+            else:
+                device.compute = own

@@ -17,7 +17,7 @@ from tensorbow.devices.blas_threads import numpy_blas
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError, TensorBowError
 from tensorbow.graph import Kernel, KernelCall, blame
 from tensorbow.graph.definition import read_only
-from tensorbow.kernels.bfloat16 import FULL, ROUNDED, TITLE, rounding_kernel, rounds
+from tensorbow.kernels.rounded_products import FULL, ROUNDED, TITLE, rounding_kernel, rounds
 from tensorbow.program.backend import Backend
 from tensorbow.program.nodes import Node, Unit
 from tensorbow.program.plan import BoundPlan, Executable, Group, Ref, Region

@@ -17,7 +17,6 @@ import llvmlite.binding as llvm
 from tensorbow.devices import Device, StreamGroup
 from tensorbow.errors import FailedPreconditionError
 from tensorbow.graph import Kernel, NodeSpec
-from tensorbow.kernels.bfloat16 import FULL, ROUNDED, TITLE, explain_rounding, rounds
 from tensorbow.kernels.native import lowerings  # noqa: F401 - registers the templates
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.lowering import LOWERINGS, Lowering
@@ -27,6 +26,7 @@ from tensorbow.kernels.native.plan import NativePlan, NativeSegments, launches_o
 from tensorbow.kernels.native.rounds.code import RoundCodes
 from tensorbow.kernels.native.rounds.program import NativeRounds
 from tensorbow.kernels.reference import ReferenceBackend
+from tensorbow.kernels.rounded_products import FULL, ROUNDED, TITLE, explain_rounding, rounds
 from tensorbow.program.backend import Backend
 from tensorbow.program.nodes import Node, Unit
 from tensorbow.program.plan import BoundPlan, Executable, PlannedLaunch, Region, Segment

@@ -16,7 +16,6 @@ from tensorbow.devices import Device
 from tensorbow.errors import InternalError, TensorBowError
 from tensorbow.graph import KernelCall, NodeSpec, blame
 from tensorbow.kernels.averaged_updates import AveragedUpdate, merge_averaging
-from tensorbow.kernels.bfloat16 import FULL, ROUNDED
 from tensorbow.kernels.merging import merge_updates
 from tensorbow.kernels.native.codegen.compiler import NativeCode
 from tensorbow.kernels.native.codegen.functions import compile_groups
@@ -26,6 +25,7 @@ from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.fusion.factored_gradients import factor_gradients, overflowing
 from tensorbow.kernels.native.ops.maps import averaged_kernel
 from tensorbow.kernels.reference import ReferencePlan
+from tensorbow.kernels.rounded_products import FULL, ROUNDED
 from tensorbow.ops.definition import kernel_for
 from tensorbow.program.plan import Executable, Group, PlannedLaunch, Region
 from tensorbow.specs import TensorSpec

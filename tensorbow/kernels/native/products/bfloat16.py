@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from tensorbow.kernels.native.codegen.emitter import Emitter, constant
+from tensorbow.kernels.native.codegen.emitter import Emitter, constant, lanes_of
 
 HALF, PAIR = ir.IntType(16), ir.IntType(32)
 UPPER = 0xFFFF0000  # bits of a float32 that are its bfloat16
@@ -19,9 +19,9 @@ QUIET = 0x00400000  # bit that keeps a NaN one when its lower half goes
 
 
 def multiply_add_pairs(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    """c + a[0] * b[0] + a[1] * b[1] in every lane. a, b: vectors of pairs; c: of float32."""
+    """c + a[0] * b[0] + a[1] * b[1] in every lane. a, b: pairs or vectors of them; c: float32."""
     builder, kind = e.builder, c.type
-    if e.target.has_bfloat16:
+    if e.target.has_bfloat16 and lanes_of(kind) == e.target.lanes(4):
         return _instruction(e, "avx512bf16.dpbf16ps.512", kind, c, a, b)
     for first in (True, False):
         x, y = (
