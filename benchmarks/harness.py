@@ -35,6 +35,7 @@ THREAD_VARIABLES = (
     "MKL_NUM_THREADS",
     "XLA_FLAGS",
     "TENSORBOW_CPU",
+    "TENSORBOW_EMULATE_BF16",
 )
 LEARNING_RATE, MOMENTUM = 0.001, 0.9  # of all contestants, where only rates are measured
 REPLICA_MODES = ("captured", "fused")

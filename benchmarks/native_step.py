@@ -16,7 +16,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -39,8 +39,8 @@ from tensorbow.program.plan import BoundPlan, Executable, Region
 class RecordingBackend(NativeBackend):
     """Native backend that keeps its plans."""
 
-    def __init__(self, folder: Path | None):
-        super().__init__(folder=folder)
+    def __init__(self, folder: Path | None, compute: str):
+        super().__init__(replace(host_target(), compute=compute), folder)
         self.plans: list[NativePlan] = []
 
     def bind(
@@ -66,10 +66,12 @@ class TimedCalls:
     duration_us: float = 0.0  # of all calls of a step together
 
 
-def plan_of_step(model: str, batch_size: int, folder: Path | None) -> tuple[tb.Session, NativePlan]:
+def plan_of_step(
+    model: str, batch_size: int, folder: Path | None, compute: str
+) -> tuple[tb.Session, NativePlan]:
     """Plan of a session's training step, after some runs. Raises InvalidArgumentError for unknown models."""
     network, shape = get_model(model), image_shape(model)
-    backend = RecordingBackend(folder)
+    backend = RecordingBackend(folder, compute)
     register_backend("cpu", backend)
     images = tb.placeholder(tb.float32, [batch_size, *shape])
     labels = tb.placeholder(tb.int64, [batch_size])
@@ -122,6 +124,7 @@ def main() -> None:
     add_devices(parser, "native_step", "its calls are native code")
     parser.add_argument("--model", default="resnet32", help="name of the model")
     parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--compute", choices=("fp32", "bf16"), default="fp32", help="precision of products")
     parser.add_argument("--rounds", type=int, default=30, help="number of steps")
     parser.add_argument("--folder", type=Path, help="cache folder of compiled code; default: compile anew")
     parser.add_argument("--fastest", action="store_true", help="show minima, not medians: for a busy machine")
@@ -129,7 +132,7 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="also show rows of less than 1 %% of the step")
     options = parser.parse_args()
     try:
-        session, plan = plan_of_step(options.model, options.batch_size, options.folder)
+        session, plan = plan_of_step(options.model, options.batch_size, options.folder, options.compute)
     except InvalidArgumentError as error:
         parser.error(str(error))
     with session:

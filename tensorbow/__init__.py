@@ -53,6 +53,7 @@ from tensorbow.initializers import random_uniform as random_uniform_initializer
 from tensorbow.initializers import truncated_normal as truncated_normal_initializer
 from tensorbow.initializers import variance_scaling as variance_scaling_initializer
 from tensorbow.initializers import zeros as zeros_initializer
+from tensorbow.kernels import configure_cpus
 from tensorbow.missing_names import no_attribute as _no_attribute
 from tensorbow.ops import constant as constant
 from tensorbow.ops import einsum as einsum
@@ -267,6 +268,7 @@ __all__ = [
     "clip_by_global_norm",
     "clip_by_norm",
     "colocate_with",
+    "configure_cpus",
     "configure_gpus",
     "constant_initializer",
     "container",

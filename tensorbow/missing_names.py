@@ -12,7 +12,7 @@ _LOOPS = "graphs have no loops: compute on whole tensors, unroll it in Python, o
 _CHOICE = "tb.where(condition, x, y) chooses element by element, of two results that are both computed"
 _DTYPES = (
     "dtypes are tb.float32, tb.float64, tb.int32, tb.int64, tb.uint8 and tb.bool; "
-    "tb.configure_gpus(compute='bf16') multiplies in bfloat16 on GPUs"
+    "tb.configure_cpus(compute='bf16') and tb.configure_gpus multiply in bfloat16"
 )
 _ORDER = "tb.nn.top_k gives the greatest elements in order, all of them with k = the extent"
 _READY = "a session names the uninitialised variable that a run needs; run tb.global_variables_initializer()"

@@ -50,6 +50,7 @@ LAYERS = (
     ("tensorbow.kernels.reference",),
     ("tensorbow.kernels.averaged_updates",),
     ("tensorbow.kernels.merging", "tensorbow.kernels.scalars", "tensorbow.kernels.binary_cache"),
+    ("tensorbow.kernels.rounded_products",),
     ("tensorbow.program",),
     ("tensorbow.optimizers", "tensorbow.layers"),
     ("tensorbow.variable_scope", "tensorbow.metrics", "tensorbow.losses", "tensorbow.user_code"),

@@ -80,7 +80,7 @@ class DevicePlans:
             map(self._synchroniser.averages_rows, program.definitions)
         )
         replicas = self._replicas if in_shapes else 1
-        key = (id(program), *specs, self.device.kind, self._synchroniser, replicas)
+        key = (id(program), *specs, self._backend, self._synchroniser, replicas)
         if key not in self._compiled:
             executable = program.compile(specs, self._layout, self._backend, self._synchroniser, replicas)
             self._compiled[key] = program, executable  # alive, so that its id is not another's

@@ -393,13 +393,14 @@ class TrainingConfig:
     )
     compute: str | None = option(
         None,
-        "Precision of float32 matmuls and convolutions on GPUs: fp32, or tf32 or bf16 on tensor cores.",
+        "Precision of float32 matmuls and convolutions: fp32; bf16 on GPUs, and on CPUs that have AVX-512 "
+        "BF16; tf32 on GPUs.",
         choices=COMPUTE,
         shown=COMPUTE[0],
         ignored=lambda run: (
             ""
-            if run.compute == COMPUTE[0] or run.device_kinds != {"CPU"}
-            else "CPUs always compute in the dtype of the tensors"
+            if run.compute != "tf32" or run.device_kinds != {"CPU"}
+            else "CPUs have no tf32, and compute in fp32"
         ),
     )
     data_on_device: str = option(

@@ -148,8 +148,9 @@ class Device(ABC):
 
     kind: str
     compute: str = "fp32"
-    """Precision of float32 matmuls and convolutions, read when a stream group gets its first plan: fp32, or
-    on GPUs tf32 or bf16. CPUs ignore it.
+    """Precision of float32 matmuls and convolutions: fp32, bf16, or on GPUs tf32, which CPUs take for fp32.
+
+    Read when a step is compiled, and on a GPU when a stream group gets its first plan.
     """
 
     def __init__(self, name: DeviceName, memory: PartitionedMemory) -> None:

@@ -10,12 +10,15 @@ import logging
 import os
 import re
 from importlib.util import find_spec
+from typing import Annotated
 
-from tensorbow.devices import Device
+from tensorbow.devices import CpuDevice, Device
 from tensorbow.errors import FailedPreconditionError, InternalError, InvalidArgumentError
 from tensorbow.kernels.binary_cache import cache_folder
 from tensorbow.kernels.null import NullBackend
 from tensorbow.kernels.reference import ReferenceBackend
+from tensorbow.kernels.rounded_products import FULL, ROUNDED
+from tensorbow.kinds import checked, one_of
 from tensorbow.program.backend import Backend
 
 CPU_VARIABLE = "TENSORBOW_CPU"
@@ -34,11 +37,12 @@ def register_backend(kind: str, backend: Backend) -> None:
 
 
 def backend_for(device: Device) -> Backend:
-    """The backend of a device's kind.
+    """The backend of a device's kind, for its precision of products.
 
-    Raises InternalError if the kind has none, and the errors of `make_cpu_backend`.
+    Raises InternalError if the kind has none, FailedPreconditionError if the machine cannot compute in that
+    precision, and the errors of `make_cpu_backend`.
     """
-    return backend_of_kind(device.kind)
+    return backend_of_kind(device.kind).computing(device.compute)
 
 
 def backend_of_kind(kind: str) -> Backend:
@@ -53,6 +57,20 @@ def backend_of_kind(kind: str) -> Backend:
     if backend is None:
         raise InternalError(f"no backend is registered for {kind} devices")
     return backend
+
+
+@checked
+def configure_cpus(compute: Annotated[str, one_of(FULL, ROUNDED)] = FULL) -> None:
+    """Sets the precision of float32 matmuls and convolutions on CPU devices, for steps compiled afterwards.
+
+    compute: `fp32`, or `bf16`, which rounds their operands to bfloat16 (7 bits of mantissa); sums, weights
+        and all other ops stay float32. It is faster on processors with AVX-512 BF16.
+
+    Raises InvalidArgumentError for any other precision, FailedPreconditionError for `bf16` with native code
+    on a processor without AVX-512 BF16, unless the environment variable TENSORBOW_EMULATE_BF16 is 1.
+    """
+    backend_of_kind("cpu").computing(compute)
+    CpuDevice.compute = compute
 
 
 def make_cpu_backend() -> Backend:

@@ -6,6 +6,8 @@ It is written for clarity, and every other backend is tested against it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,9 @@ import numpy as np
 from tensorbow.devices import Access, Device, StreamGroup
 from tensorbow.devices.blas_threads import numpy_blas
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError, TensorBowError
-from tensorbow.graph import KernelCall, blame
+from tensorbow.graph import Kernel, KernelCall, blame
 from tensorbow.graph.definition import read_only
+from tensorbow.kernels.rounded_products import FULL, ROUNDED, TITLE, rounding_kernel, rounds
 from tensorbow.program.backend import Backend
 from tensorbow.program.nodes import Node, Unit
 from tensorbow.program.plan import BoundPlan, Executable, Group, Ref, Region
@@ -26,10 +29,28 @@ class ReferenceBackend(Backend):
 
     kernel_kind = "cpu"
     title = "reference kernels"
+    compute = FULL
 
     def made_with(self, device: Device) -> dict[str, str]:
         """See Backend.made_with. NumPy selects loops and BLAS kernels by processor."""
-        return {**super().made_with(device), "NumPy": np.__version__, "BLAS": numpy_blas()}
+        facts = {**super().made_with(device), "NumPy": np.__version__, "BLAS": numpy_blas()}
+        return {**facts, "precision": self.compute}
+
+    def computing(self, compute: str) -> Backend:
+        """See Backend.computing. CPUs have bf16; they take tf32 for fp32."""
+        return self._rounding if compute == ROUNDED else self
+
+    @cached_property
+    def _rounding(self) -> Backend:
+        """The backend whose products round their operands to bfloat16."""
+        made = copy(self)
+        made.compute, made.title = ROUNDED, f"{self.title}, {TITLE}"
+        return made
+
+    def _kernel(self, node: Node) -> Kernel:
+        """See Backend._kernel."""
+        kernel = super()._kernel(node)
+        return rounding_kernel(kernel) if self.compute == ROUNDED and rounds(node) else kernel
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
         """One unit per node; views have no kernel and get none.

@@ -24,6 +24,13 @@ class Backend(ABC):
         """Names and versions that the bits of results depend on: kernels, libraries, processor."""
         return {"kernels": self.title}
 
+    def computing(self, compute: str) -> Backend:
+        """The backend for steps of a device with that precision of products (`Device.compute`).
+
+        Raises FailedPreconditionError if this machine cannot compute so.
+        """
+        return self
+
     def _kernel(self, node: Node) -> Kernel:
         """The kernel of a node. Raises UnimplementedError naming op, line and the kinds that have one."""
         try:

@@ -56,6 +56,13 @@ def registered(**arguments: Any) -> None:
         tb.data.DATASETS.update(before)
 
 
+def computing(**arguments: Any) -> None:
+    try:
+        tb.configure_cpus(**arguments)
+    finally:
+        tb.configure_cpus()
+
+
 def configured(**arguments: Any) -> None:
     try:
         tb.configure_gpus(**arguments)
@@ -335,6 +342,7 @@ CALLS: Mapping[str, Call] = {
         lambda: {"path": "trace.json"},
         {"path": "text", "limit": "count"},
     ),
+    "configure_cpus": Call(dict, {"compute": "choice"}, target=lambda: computing),
     "configure_gpus": Call(
         dict,
         {

@@ -180,7 +180,7 @@ def test_the_option_of_a_run_is_checked() -> None:
     with pytest.raises(InvalidArgumentError, match="compute: expected one of fp32, tf32, bf16, got 'half'"):
         TrainingConfig("logreg", compute="half")
     (line,) = ignored_options(TrainingConfig("logreg", compute="tf32"))
-    assert line == "--compute is ignored: CPUs always compute in the dtype of the tensors"
+    assert line == "--compute is ignored: CPUs have no tf32, and compute in fp32"
     assert not ignored_options(TrainingConfig("logreg", compute="fp32"))
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 import zlib
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from tensorbow.devices import Device, StreamGroup
+from tensorbow.errors import FailedPreconditionError
 from tensorbow.graph import Kernel, NodeSpec
 from tensorbow.kernels.native import lowerings  # noqa: F401 - registers the templates
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
@@ -23,10 +26,14 @@ from tensorbow.kernels.native.plan import NativePlan, NativeSegments, launches_o
 from tensorbow.kernels.native.rounds.code import RoundCodes
 from tensorbow.kernels.native.rounds.program import NativeRounds
 from tensorbow.kernels.reference import ReferenceBackend
+from tensorbow.kernels.rounded_products import FULL, ROUNDED, TITLE, explain_rounding, rounds
+from tensorbow.program.backend import Backend
 from tensorbow.program.nodes import Node, Unit
 from tensorbow.program.plan import BoundPlan, Executable, PlannedLaunch, Region, Segment
 from tensorbow.program.rounds import RoundProgram, RoundProgramSpec
 from tensorbow.specs import TensorSpec
+
+EMULATION_VARIABLE = "TENSORBOW_EMULATE_BF16"  # 1: bf16 also on processors without its instructions
 
 
 class NativeBackend(ReferenceBackend):
@@ -38,6 +45,9 @@ class NativeBackend(ReferenceBackend):
         self.title = (
             f"native code, LLVM {llvm.llvm_version_info[0]}, {8 * self.target.vector_nbytes}-bit vectors"
         )
+        self.compute = self.target.compute
+        if self.compute == ROUNDED:
+            self.title += f", {TITLE}" + ("" if self.target.has_bfloat16 else " (emulated)")
         self._folder = folder
         self._lock = threading.Lock()  # guards the table
         self._codes = RoundCodes()
@@ -51,6 +61,16 @@ class NativeBackend(ReferenceBackend):
             "llvmlite": llvmlite.__version__,
             "processor": f"{self.target.processor} (features {features:08x})",
         }
+
+    @cached_property
+    def _rounding(self) -> Backend:
+        """See ReferenceBackend.computing."""
+        if not self.target.has_bfloat16 and os.environ.get(EMULATION_VARIABLE) != "1":
+            raise FailedPreconditionError(
+                f"compute {ROUNDED}: expected a processor with AVX-512 BF16, got {self.target.processor}, "
+                f"which has none; compute in {FULL}, or set {EMULATION_VARIABLE}=1 for the same bits, slower"
+            )
+        return NativeBackend(replace(self.target, compute=ROUNDED), self._folder)
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
         """One unit per node; random ops also read their seeds."""
@@ -69,7 +89,10 @@ class NativeBackend(ReferenceBackend):
         lowering = self._lowering(node)
         if lowering is None:
             return reference
+        rounded = self.compute == ROUNDED and rounds(node)
         return NativeKernel(
+            rounds=rounded,
+            explain=explain_rounding if rounded else reference.explain,
             emit=lowering.emit,
             scratch=partial(_scratch, lowering, self.target),
             inplace=lowering.inplace,
@@ -94,7 +117,9 @@ class NativeBackend(ReferenceBackend):
     def round_program(self, plans: Sequence[BoundPlan], rounds: RoundProgramSpec) -> RoundProgram | None:
         """See Backend.round_program; needs fully native segments, and exchanges that are passes."""
         native = [plan for plan in plans if isinstance(plan, NativePlan)]
-        if len(native) < len(plans) or not self.target.switches.whole_rounds:
+        if len(native) < len(plans) or len({plan.segments.target for plan in native}) > 1:
+            return None
+        if not self.target.switches.whole_rounds:
             return None
         with self._lock:
             code = self._codes.find(native[0].segments, rounds)

@@ -25,6 +25,7 @@ from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.fusion.factored_gradients import factor_gradients, overflowing
 from tensorbow.kernels.native.ops.maps import averaged_kernel
 from tensorbow.kernels.reference import ReferencePlan
+from tensorbow.kernels.rounded_products import FULL, ROUNDED
 from tensorbow.ops.definition import kernel_for
 from tensorbow.program.plan import Executable, Group, PlannedLaunch, Region
 from tensorbow.specs import TensorSpec
@@ -40,6 +41,12 @@ class NativeSegments:
     """
 
     def __init__(self, executable: Executable, target: Target, folder: Path | None):
+        is_rounded = any(
+            isinstance(group.kernel, NativeKernel) and group.kernel.rounds
+            for segment in executable.segments
+            for group in segment.groups
+        )  # fixed when the scratch was planned, whatever the device's precision is now
+        target = replace(target, compute=ROUNDED if is_rounded else FULL)
         averaged: dict[Hashable, AveragedUpdate] = {}
         merged = (replace(s, groups=tuple(_merged(s.groups, target, averaged))) for s in executable.segments)
         whole = replace(executable, segments=tuple(merged))

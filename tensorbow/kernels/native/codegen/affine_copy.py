@@ -103,7 +103,7 @@ def _transpose(
             source_at = sums(emitter, begin, at, scaled(emitter, first, stride))
             rows = [source.load(sums(emitter, source_at, row * stride), side) for row in range(side)]
             target_at = sums(emitter, to, first, scaled(emitter, at, apart))
-            for column, vector in enumerate(_turned(emitter, rows)):
+            for column, vector in enumerate(transposed(emitter, rows)):
                 target.store(vector, sums(emitter, target_at, column * apart))
 
     def columns(at: ir.Value, width: int) -> None:
@@ -121,8 +121,8 @@ def _transpose(
     strips(emitter, extent, side, columns)
 
 
-def _turned(emitter: Emitter, rows: list[ir.Value]) -> list[ir.Value]:
-    """A square of vectors transposed, by exchanging ever smaller blocks across the diagonal."""
+def transposed(emitter: Emitter, rows: list[ir.Value]) -> list[ir.Value]:
+    """A square of vectors transposed in registers, by exchanging ever smaller blocks across the diagonal."""
     side = len(rows)
     distance = side // 2
     while distance:

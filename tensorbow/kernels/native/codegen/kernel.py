@@ -28,7 +28,8 @@ class NativeKernel(Kernel):
 
     form: key that is equal for `emit`s with equal code. emit_part(emitter, group, bounds): emits the code of
     one part, for calls on flat arrays that can be divided; a part begins and ends at multiples of `grain`, or
-    ends with the arrays. unread: attributes that do not affect the code.
+    ends with the arrays. unread: attributes that do not affect the code. rounds: it is a product of operands
+    rounded to bfloat16.
     """
 
     run: Callable[[KernelCall], object] | None = _nothing_to_run
@@ -37,3 +38,4 @@ class NativeKernel(Kernel):
     emit_part: Callable[[Emitter, Group, Bounds], None] | None = None
     grain: int = 1
     unread: tuple[str, ...] = ()
+    rounds: bool = False

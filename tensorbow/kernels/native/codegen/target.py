@@ -8,6 +8,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from tensorbow.kernels.native.codegen.switches import ALL, Switches
+from tensorbow.specs import DType, float32
 
 _WIDTHS = (("avx512f", 64, 32), ("avx2", 32, 16))  # feature, bytes per vector, registers
 _BASE_WIDTHS = {"x86_64": (16, 16), "aarch64": (16, 32), "arm64": (16, 32)}  # SSE2 and NEON, always present
@@ -16,7 +17,10 @@ _LEAST_WIDTH = (16, 16)
 
 @dataclass(frozen=True)
 class Target:
-    """A processor as LLVM names it. features: as `+avx2,-avx512f`."""
+    """A processor as LLVM names it, and the code made for it.
+
+    features: as `+avx2,-avx512f`. compute: precision of products of float32, fp32 or bf16.
+    """
 
     triple: str
     processor: str
@@ -24,6 +28,16 @@ class Target:
     vector_nbytes: int
     vector_registers: int
     switches: Switches = ALL
+    compute: str = "fp32"
+
+    @property
+    def has_bfloat16(self) -> bool:
+        """True if the processor multiplies and adds 16 pairs of bfloat16 in one instruction."""
+        return self.vector_nbytes == 64 and "+avx512bf16" in self.features.split(",")
+
+    def rounds(self, dtype: DType) -> bool:
+        """True if products of this dtype round their operands to bfloat16."""
+        return self.compute == "bf16" and dtype == float32
 
     def lanes(self, itemsize: int) -> int:
         """Elements of that many bytes in one vector."""

@@ -28,6 +28,7 @@ from tensorbow.kernels.native.products.outer_products import (
     emit_update,
     unpacked,
 )
+from tensorbow.kernels.native.products.pair_packing import pairs_of
 from tensorbow.kernels.scalars import RULES, results_of
 from tensorbow.kernels.scalars.expression import structure
 from tensorbow.ops.averaging import GradientCheck
@@ -36,7 +37,7 @@ from tensorbow.program.plan import Executable, Group, Ref, Region
 from tensorbow.specs import Array
 
 KEPT = "keeps the factors of the weights' gradient"
-FACTORS_FORM = ("factors",)
+FACTORS_FORM, PAIRED_FORM = ("factors",), ("factors", "in pairs")
 LARGE = 128 << 10  # bytes: passes over smaller gradients take no longer than their factors' products
 
 
@@ -70,8 +71,10 @@ def overflowing(groups: Sequence[Group], array: Callable[[Ref], Array]) -> str |
     array: gives the contents of the array of a ref, after the groups have run.
     """
     for group in groups:
-        if isinstance(group.kernel, NativeKernel) and group.kernel.form == FACTORS_FORM:
-            left, right = unpacked(*map(array, group.outputs))
+        form = group.kernel.form if isinstance(group.kernel, NativeKernel) else None
+        if form in (FACTORS_FORM, PAIRED_FORM):
+            kept_left, kept_right = map(array, group.outputs)
+            left, right = unpacked(kept_left, kept_right, form == PAIRED_FORM)
             with np.errstate(all="ignore"):
                 is_finite = np.isfinite(np.matmul(left.T, right)).all()
             if not is_finite:
@@ -100,10 +103,15 @@ def _flat(ref: Ref) -> Ref:
 
 
 def _factors(product: Group) -> tuple[Ref, Ref]:
-    """Refs of A and B: one after the other, in the result's memory."""
+    """Refs of A and B, or of pairs of their rows: one after the other, in the result's memory."""
     (a, b), (out,) = product.inputs, product.outputs
-    left = replace(out, shape=a.shape)
-    return left, replace(out, offset=out.offset + left.nbytes, shape=b.shape)
+    rows = pairs_of(a.shape[0]) if _is_rounded(product) else a.shape[0]
+    left = replace(out, shape=(rows, a.shape[1]))
+    return left, replace(out, offset=out.offset + left.nbytes, shape=(rows, b.shape[1]))
+
+
+def _is_rounded(product: Group) -> bool:
+    return isinstance(product.kernel, NativeKernel) and product.kernel.rounds
 
 
 def _covers(ref: Ref, part: Ref) -> bool:
@@ -166,7 +174,9 @@ def _parts(
 ) -> Iterator[Group]:
     """The call, or its parts: the elements before the gradient, the gradient, the elements after it."""
     if group is product:
-        kernel = NativeKernel(emit=emit_factors, form=FACTORS_FORM)
+        is_rounded = _is_rounded(product)
+        form = PAIRED_FORM if is_rounded else FACTORS_FORM
+        kernel = NativeKernel(emit=emit_factors, form=form, rounds=is_rounded, explain=product.kernel.explain)
         note = f"{group.note}; {KEPT}" if group.note else KEPT
         yield replace(group, kernel=kernel, outputs=factors, scratch=(), writes=factors, note=note)
         return

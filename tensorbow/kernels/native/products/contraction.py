@@ -41,7 +41,8 @@ class Contraction:
     """Extents and strides of a contraction, in elements.
 
     rows: walks through A and C; sums: through A and B; outermost first. passes: further loops around all,
-    which add up. Columns of B and C are contiguous.
+    which add up. Columns of B and C are contiguous. pairs: an element of A and of B is a pair of bfloat16,
+    neighbours along the sum (`bfloat16`); C is float32.
     """
 
     dtype: DType
@@ -49,6 +50,7 @@ class Contraction:
     columns: int
     sums: tuple[Walk, ...]
     passes: tuple[Walk, ...] = ()
+    pairs: bool = False
 
 
 @dataclass(frozen=True)
@@ -272,4 +274,5 @@ class _Nest:
             tuple(i * high.c + j * wide.c for i, j in rows),
             columns,
             self.blocking.sums,
+            self.what.pairs,
         )

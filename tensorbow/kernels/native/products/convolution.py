@@ -17,7 +17,10 @@ TAP_COST = 6  # steps of the sum that equal reading and writing a tile of the im
 
 @dataclass(frozen=True)
 class ConvolutionShape:
-    """One convolution. filters: [height, width, channels, outputs]; images: [batch, ..., channels]."""
+    """One convolution. filters: [height, width, channels, outputs]; images: [batch, ..., channels].
+
+    copied: images are always copied into a frame, as it changes their elements.
+    """
 
     batch: int
     rows: Axis
@@ -25,6 +28,7 @@ class ConvolutionShape:
     channels: int
     outputs: int
     dtype: DType
+    copied: bool = False
 
     @classmethod
     def of(
@@ -36,8 +40,8 @@ class ConvolutionShape:
 
     @property
     def is_framed(self) -> bool:
-        """True if windows exceed the image, which is then copied into a frame."""
-        return self.rows.is_padded or self.columns.is_padded
+        """True if the image is copied into a frame, as where windows exceed it."""
+        return self.copied or self.rows.is_padded or self.columns.is_padded
 
     @property
     def width(self) -> int:

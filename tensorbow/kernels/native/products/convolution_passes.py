@@ -25,7 +25,8 @@ from tensorbow.kernels.native.products.winograd_shape import Winograd
 Pointers: TypeAlias = "Sequence[ir.Value]"
 
 
-def _image(e: Emitter, what: ConvolutionShape, base: ir.Value, number: ir.Value, size: int) -> ir.Value:
+def image_at(e: Emitter, what: ConvolutionShape, base: ir.Value, number: ir.Value, size: int) -> ir.Value:
+    """The pointer to an image of a batch, of `size` elements each."""
     return e.offset(base, type_of(what.dtype), e.builder.mul(number, index(size)))
 
 
@@ -36,7 +37,7 @@ def _bands(
     if what.is_framed:
         fill_zero(e, frame, math.prod(what.band_spec().extents), what.dtype)
     with e.loop(what.batch) as i:
-        image = _image(e, what, images, i, what.image_size)
+        image = image_at(e, what, images, i, what.image_size)
         with e.loop(what.rows.count // what.band) as band:
             if what.is_framed:
                 _copy_band(e, what, image, frame, band)
@@ -76,12 +77,13 @@ def _correlate(e: Emitter, what: ConvolutionShape, pointers: Pointers) -> None:
     images, filters, result, frame = pointers
     product = contraction(e, what.forward())
     for source, i, band in _bands(e, what, images, frame):
-        made = _band_of_result(e, what, _image(e, what, result, i, what.result_size), band)
+        made = band_of_result(e, what, image_at(e, what, result, i, what.result_size), band)
         e.builder.call(product, [source, filters, made, index(0)])
 
 
-def _band_of_result(e: Emitter, what: ConvolutionShape, image: ir.Value, band: ir.Value) -> ir.Value:
-    return _image(e, what, image, band, what.band * what.columns.count * what.outputs)
+def band_of_result(e: Emitter, what: ConvolutionShape, image: ir.Value, band: ir.Value) -> ir.Value:
+    """The pointer to the windows of a band in an image of the result."""
+    return image_at(e, what, image, band, what.band * what.columns.count * what.outputs)
 
 
 def backprop_filter(e: Emitter, what: ConvolutionShape, pointers: Pointers) -> None:
@@ -96,7 +98,7 @@ def backprop_filter(e: Emitter, what: ConvolutionShape, pointers: Pointers) -> N
     images, gradient, result, frame = pointers
     product = contraction(e, what.filter_gradient())
     for source, i, band in _bands(e, what, images, frame):
-        flow = _band_of_result(e, what, _image(e, what, gradient, i, what.result_size), band)
+        flow = band_of_result(e, what, image_at(e, what, gradient, i, what.result_size), band)
         e.builder.call(product, [source, flow, result, e.builder.or_(i, band)])
 
 
@@ -111,23 +113,23 @@ def backprop_input(e: Emitter, what: ConvolutionShape, pointers: Pointers) -> No
         WinogradPasses(e, fast).backprop_input(pointers)
         return
     filters, gradient, result, turned, frame = pointers
-    _turn(e, what, filters, turned)
+    turn_filter(e, what, filters, turned)
     if not what.adds_taps:
         _correlate(e, what.reversed(), (gradient, turned, result, frame))
         return
     product = contraction(e, what.tap_by_tap())
     with e.loop(what.batch) as i:
-        image = _image(e, what, result, i, what.image_size)
+        image = image_at(e, what, result, i, what.image_size)
         target = frame if what.is_framed else image
         height = what.height if what.is_framed else what.rows.extent
         fill_zero(e, target, height * what.width * what.channels, what.dtype)
-        flow = _image(e, what, gradient, i, what.result_size)
+        flow = image_at(e, what, gradient, i, what.result_size)
         e.builder.call(product, [flow, turned, target, index(1)])
         if what.is_framed:
-            _copy_image(e, what, image, frame)
+            copy_image(e, what, image, frame)
 
 
-def _copy_image(e: Emitter, what: ConvolutionShape, image: ir.Value, frame: ir.Value) -> None:
+def copy_image(e: Emitter, what: ConvolutionShape, image: ir.Value, frame: ir.Value) -> None:
     """Copies the image into the middle of a frame."""
     down, across = what.steps(what.channels)
     first = what.rows.before * down + what.columns.before * across
@@ -136,15 +138,15 @@ def _copy_image(e: Emitter, what: ConvolutionShape, image: ir.Value, frame: ir.V
     copy_rows(e, image, middle, what.rows.extent, size, (size, down), what.dtype)
 
 
-def _turn(e: Emitter, what: ConvolutionShape, filters: ir.Value, turned: ir.Value) -> None:
+def turn_filter(e: Emitter, what: ConvolutionShape, filters: ir.Value, turned: ir.Value) -> None:
     """[taps, channels, outputs] to [taps, outputs, channels]; taps reversed for a correlation."""
     size = what.channels * what.outputs
     with e.loop(what.taps) as tap:
         to = tap if what.adds_taps else e.builder.sub(index(what.taps - 1), tap)
         transpose(
             e,
-            _image(e, what, turned, to, size),
-            _image(e, what, filters, tap, size),
+            image_at(e, what, turned, to, size),
+            image_at(e, what, filters, tap, size),
             what.channels,
             what.outputs,
             what.dtype,

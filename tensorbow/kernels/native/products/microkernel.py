@@ -17,11 +17,13 @@ from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index, type_of
 from tensorbow.kernels.native.codegen.target import Target
+from tensorbow.kernels.native.products.bfloat16 import PAIR, multiply_add_pairs
 from tensorbow.specs import DType
 
 UNROLLED = 96  # multiply-adds in the body of the innermost loop
 LOADED = 36  # vectors of B in the body for a large tile: LLVM loads early, and more might spill
 LATENCY = 8  # independent multiply-adds that keep a core busy
+PAIR_LATENCY = 12  # same for those of pairs
 SHARING = 8  # most steps that share elements of A
 LANE = ir.IntType(32)
 ARGUMENTS = (POINTER, POINTER, POINTER, INT)  # of a contraction: a, b, c, accumulate
@@ -41,7 +43,8 @@ class Walk:
 class Tile:
     """A tile that one call of the micro-kernel computes.
 
-    a, c: offset of each row in A and in C, in elements. sums: the loops over k, outermost first.
+    a, c: offset of each row in A and in C, in elements. sums: the loops over k, outermost first. pairs: see
+    `Contraction`.
     """
 
     dtype: DType
@@ -49,6 +52,7 @@ class Tile:
     c: tuple[int, ...]
     columns: int
     sums: tuple[Walk, ...]
+    pairs: bool = False
 
 
 def merged(loops: Sequence[Walk]) -> tuple[Walk, ...]:
@@ -116,7 +120,7 @@ def store_vector(e: Emitter, value: ir.Value, pointer: ir.Value, size: int, lane
 
 
 def _letters(kind: ir.VectorType) -> str:
-    return "f32" if isinstance(kind.element, ir.FloatType) else "f64"
+    return {"float": "f32", "double": "f64"}.get(str(kind.element), str(kind.element))
 
 
 def _mask(kind: ir.VectorType, lanes: int) -> ir.Constant:
@@ -139,6 +143,7 @@ class _TileWriter:
         self.lanes = [
             min(self.kind.count, tile.columns - first) for first in range(0, tile.columns, self.kind.count)
         ]
+        self.operand = PAIR if tile.pairs else self.element
         self.size = len(tile.a) * len(self.lanes)
         inner = tile.sums[-1] if tile.sums else Walk(1)
         shared = shared_steps(tile.a, inner, len(self.lanes), e.target)
@@ -147,7 +152,7 @@ class _TileWriter:
         if self.size >= LATENCY:
             most = min(most, LOADED // len(self.lanes))
         self.unrolled = _unrolled(inner.count, shared if self.shares else most)
-        self.copies = min(self.unrolled, -(-LATENCY // self.size))
+        self.copies = min(self.unrolled, -(-(PAIR_LATENCY if tile.pairs else LATENCY) // self.size))
 
     def write(self, a: ir.Value, b: ir.Value, c: ir.Value, accumulate: ir.Value) -> None:
         total = self._started(c, accumulate)
@@ -209,7 +214,7 @@ class _TileWriter:
             after = self._steps(unrolled, loop, here, list(sums))
         next_count = builder.add(count, index(1), flags=["nsw", "nuw"])
         there = [
-            self.e.offset(pointer, self.element, unrolled * step)
+            self.e.offset(pointer, self.operand, unrolled * step)
             for pointer, step in zip(here, (loop.a, loop.b), strict=True)
         ]
         for phi, value in zip([count, *here, *sums], [next_count, *there, *after], strict=True):
@@ -225,7 +230,7 @@ class _TileWriter:
         """Emits `count` steps of k; an element of A that several of them need is broadcast once."""
         a, b = pointers
         e, size, width = self.e, self.tile.dtype.size, self.kind.count
-        total = list(total)
+        total, vector_of_b = list(total), ir.VectorType(self.operand, width)
         uses: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for step in range(count):
             for number, row in enumerate(self.tile.a):
@@ -233,18 +238,22 @@ class _TileWriter:
                 uses.setdefault((offset, 0 if self.shares else step), []).append((step, number))
         vectors: dict[int, list[ir.Value]] = {}
         for offset, _ in sorted(uses) if self.shares else uses:
-            single = e.load(e.offset(a, self.element, offset), self.element, size)
+            single = e.load(e.offset(a, self.operand, offset), self.operand, size)
             factor = e.splat(single, width)
             for step, row in uses[offset, _]:
                 if step not in vectors:
                     starts = (step * loop.b + number * width for number in range(len(self.lanes)))
                     vectors[step] = [
-                        load_vector(e, e.offset(b, self.element, start), self.kind, size, lanes)
+                        load_vector(e, e.offset(b, self.operand, start), vector_of_b, size, lanes)
                         for start, lanes in zip(starts, self.lanes, strict=True)
                     ]
                 first = (step % self.copies) * self.size + row * len(self.lanes)
                 for number, vector in enumerate(vectors[step], start=first):
-                    total[number] = e.intrinsic("fmuladd", self.kind, factor, vector, total[number])
+                    total[number] = (
+                        multiply_add_pairs(e, factor, vector, total[number])
+                        if self.tile.pairs
+                        else e.intrinsic("fmuladd", self.kind, factor, vector, total[number])
+                    )
         return total
 
 

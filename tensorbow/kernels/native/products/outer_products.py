@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from llvmlite import ir
 
-from tensorbow.kernels.native.codegen.emitter import Bounds, Emitter, constant, index, type_of
+from tensorbow.kernels.native.codegen.emitter import Bounds, Emitter, constant, index, lanes_of, type_of
 from tensorbow.kernels.native.codegen.llvm_form import to_llvm
 from tensorbow.kernels.native.codegen.strips import (
     Accumulator,
@@ -25,7 +25,9 @@ from tensorbow.kernels.native.codegen.strips import (
     sums,
     vector_of,
 )
-from tensorbow.kernels.native.products.packing import copy_rows
+from tensorbow.kernels.native.products import packing
+from tensorbow.kernels.native.products.bfloat16 import PAIR, UPPER, multiply_add_pairs
+from tensorbow.kernels.native.products.pair_packing import pack_columns
 from tensorbow.kernels.scalars import Scalar
 from tensorbow.kernels.scalars.expression import INPUT, in_order
 from tensorbow.program.plan import Group, Ref
@@ -59,27 +61,37 @@ class ProductUpdate:
 def emit_factors(e: Emitter, group: Group) -> None:
     """Copies A and B to G's memory, as panels: some columns of all rows next to each other.
 
+    Where products round to bfloat16, the panels have pairs of rows.
+
     In their original layout, rows a power of two apart would evict each other from the first-level cache.
     """
     for source, target, panel in zip(group.inputs, group.outputs, (ROWS, PANEL), strict=True):
         (rows, columns), element = source.shape, type_of(source.dtype)
-        there, to = e.address(source), e.address(target)
-        whole = columns // panel * panel
-        with e.loop(whole, step=panel) as j:
-            end = e.offset(to, element, scaled(e, j, rows))
-            copy_rows(e, end, e.offset(there, element, j), rows, panel, (panel, columns), source.dtype)
-        if columns > whole:
-            end, width = e.offset(to, element, whole * rows), columns - whole
-            copy_rows(e, end, e.offset(there, element, whole), rows, width, (width, columns), source.dtype)
+        there, to, pairs = e.address(source), e.address(target), e.target.rounds(source.dtype)
+        for width, j in packing.blocks(e, columns, panel):
+            end = e.offset(to, element, scaled(e, j, target.shape[0]))
+            begin = e.offset(there, element, j)
+            if pairs:
+                pack_columns(e, end, begin, rows, width, columns)
+            else:
+                packing.copy_rows(e, end, begin, rows, width, (width, columns), source.dtype)
 
 
-def unpacked(left: Array, right: Array) -> tuple[Array, Array]:
-    """A and B, [rows, m] and [rows, n], from the panels that `emit_factors` has written."""
+def unpacked(left: Array, right: Array, pairs: bool = False) -> tuple[Array, Array]:
+    """A and B, [rows, m] and [rows, n], from the panels that `emit_factors` has written.
+
+    pairs: of pairs of rows; those of an odd number of rows end with zeros.
+    """
 
     def matrix(panels: Array, width: int) -> Array:
         rows, columns = panels.shape
         ends = [rows * end for end in range(width, columns, width)]
-        return np.hstack([panel.reshape(rows, -1) for panel in np.split(panels.ravel(), ends)])
+        whole = np.hstack([panel.reshape(rows, -1) for panel in np.split(panels.ravel(), ends)])
+        if not pairs:
+            return whole
+        bits = whole.view(np.uint32)
+        halves = np.stack([bits << np.uint32(16), bits & np.uint32(UPPER)], axis=1)
+        return halves.reshape(2 * rows, columns).view(np.float32)
 
     return matrix(left, ROWS), matrix(right, PANEL)
 
@@ -125,7 +137,7 @@ def emit_check(e: Emitter, group: Group) -> None:
     """
     left, right = group.inputs
     b, kind = e.builder, type_of(left.dtype)
-    rows = left.shape[0]
+    rows = left.shape[0] * (2 if e.target.rounds(left.dtype) else 1)
     most = float(np.finfo(left.dtype.as_numpy_dtype).max)
     bound = b.fmul(*(_largest(e, ref) for ref in (left, right)))
     with b.if_then(b.fcmp_unordered(">", bound, constant(kind, most / (2 * rows))), likely=False):
@@ -152,15 +164,28 @@ def _largest(e: Emitter, ref: Ref) -> ir.Value:
 
     def piece(position: ir.Value, width: int) -> None:
         value = elements.load(position, width)
-        if width == lanes:
-            bits = _without_sign(e, value, width)
-            wide.set(e.intrinsic("umax", wide.get().type, wide.get(), bits))
-        else:
-            found.set(e.intrinsic("umax", word, found.get(), _magnitude(e, value, width)))
+        for half in _halves(e, value) if e.target.rounds(ref.dtype) else [value]:
+            if width == lanes:
+                bits = _without_sign(e, half, width)
+                wide.set(e.intrinsic("umax", wide.get().type, wide.get(), bits))
+            else:
+                found.set(e.intrinsic("umax", word, found.get(), _magnitude(e, half, width)))
 
     strips(e, ref.nbytes // ref.dtype.size, lanes, piece)
     worst = wide.get() if lanes == 1 else e.reduced("umax", wide.get())
     return e.builder.bitcast(e.intrinsic("umax", word, found.get(), worst), type_of(ref.dtype))
+
+
+def _halves(e: Emitter, pairs: ir.Value) -> list[ir.Value]:
+    """The second and the first halves of pairs that were loaded as float32, as float32."""
+    b = e.builder
+    bits = b.bitcast(pairs, _words(pairs.type))
+    return [b.bitcast(half, pairs.type) for half in (bits, b.shl(bits, constant(bits.type, 16)))]
+
+
+def _words(kind: ir.Type) -> ir.Type:
+    """Pairs, as many as float32."""
+    return vector_of(PAIR, lanes_of(kind))
 
 
 def _without_sign(e: Emitter, value: ir.Value, width: int) -> ir.Value:
@@ -228,6 +253,12 @@ def _tile(
     zeros = [constant(vector_of(a.kind, width), 0.0) for width in widths]
     totals = [[Accumulator(e, zero) for zero in zeros] for _ in range(high)]
 
+    def multiply_add(x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+        if not e.target.rounds(left.dtype):
+            return e.intrinsic("fmuladd", z.type, x, y, z)
+        first, second = (e.builder.bitcast(v, _words(v.type)) for v in (x, y))
+        return multiply_add_pairs(e, first, second, z)
+
     def step(k: ir.Value) -> None:
         on_a = sums(e, panel_of_a, scaled(e, k, high))
         on_b = sums(e, panel_of_b, e.builder.mul(k, width_of_b, flags=["nsw"]))
@@ -236,7 +267,7 @@ def _tile(
             factor = a.load(sums(e, on_a, r))
             for total, vector, width in zip(line, vectors, widths, strict=True):
                 broadcast = splat(e, factor, width)
-                total.set(e.intrinsic("fmuladd", vector.type, broadcast, vector, total.get()))
+                total.set(multiply_add(broadcast, vector, total.get()))
 
     at_once = next(c for c in range(min(count, WRITTEN_OUT), 0, -1) if count % c == 0)
     if count == at_once:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from llvmlite import ir
 
+from tensorbow.kernels.native.codegen.affine_copy import transposed
 from tensorbow.kernels.native.codegen.emitter import Emitter, index, type_of
 from tensorbow.kernels.native.products.microkernel import load_vector, store_vector
 from tensorbow.specs import DType
@@ -62,12 +63,12 @@ def transpose(e: Emitter, to: ir.Value, source: ir.Value, rows: int, columns: in
         on_to = e.offset(to, element, e.builder.add(e.builder.mul(j, index(rows)), i))
         _transpose_block(e, (on_to, rows), (on_source, columns), high, wide, dtype)
 
-    for high, i in _blocks(e, rows, lanes):
-        for wide, j in _blocks(e, columns, lanes):
+    for high, i in blocks(e, rows, lanes):
+        for wide, j in blocks(e, columns, lanes):
             block(i, j, high, wide)
 
 
-def _blocks(e: Emitter, count: int, size: int) -> Iterator[tuple[int, ir.Value]]:
+def blocks(e: Emitter, count: int, size: int) -> Iterator[tuple[int, ir.Value]]:
     """Loops over the blocks along an axis: extent of a block, and its begin."""
     whole, rest = count - count % size, count % size
     if whole:
@@ -80,7 +81,7 @@ def _blocks(e: Emitter, count: int, size: int) -> Iterator[tuple[int, ir.Value]]
 def _transpose_block(
     e: Emitter, to: tuple[ir.Value, int], source: tuple[ir.Value, int], rows: int, columns: int, dtype: DType
 ) -> None:
-    """Transposes a block of at most one vector's extent in registers, by exchanging ever smaller halves.
+    """Transposes a block of at most one vector's extent in registers.
 
     to, source: begin, and stride of rows in elements.
     """
@@ -92,16 +93,7 @@ def _transpose_block(
         else zero
         for i in range(kind.count)
     ]
-    step = kind.count // 2
-    while step:
-        low = [kind.count + lane - step if lane & step else lane for lane in range(kind.count)]
-        high = [lane + step for lane in low]
-        for i in range(kind.count):
-            if not i & step:
-                pair = block[i], block[i + step]
-                block[i], block[i + step] = shuffle(e, *pair, low), shuffle(e, *pair, high)
-        step //= 2
-    for i, row in enumerate(block[:columns]):
+    for i, row in enumerate(transposed(e, block)[:columns]):
         store_vector(e, row, e.offset(to[0], element, i * to[1]), dtype.size, rows)
 
 

@@ -17,7 +17,7 @@ from tensorbow.kernels.native.backend import NativeBackend
 from tensorbow.kernels.native.codegen.switches import Switches
 from tensorbow.kernels.native.codegen.target import host_target
 from tensorbow.kernels.native.fusion import factored_gradients
-from tensorbow.kernels.native.fusion.factored_gradients import FACTORS_FORM
+from tensorbow.kernels.native.fusion.factored_gradients import FACTORS_FORM, PAIRED_FORM
 from tensorbow.kernels.reference import ReferenceBackend
 from tests.native_rig.native_calls import TARGETS, each_target
 from tests.program_rig.examples import given_few
@@ -73,7 +73,7 @@ def factored(backend):
     """Number of products kept as factors in all plans of a backend."""
     steps = [segments.executable for segments in backend._segments.values()]
     groups = [group for step in steps for segment in step.segments for group in segment.groups]
-    return sum(getattr(group.kernel, "form", None) == FACTORS_FORM for group in groups)
+    return sum(getattr(group.kernel, "form", None) in (FACTORS_FORM, PAIRED_FORM) for group in groups)
 
 
 def trained(model, backend, replicas=1, rounds=4, factors=None, **options):
@@ -195,6 +195,29 @@ def test_a_product_that_is_not_finite_writes_nothing(sync, bad):
     with used(NativeBackend()), engine_of(model, cpu_devices(1), 2, sync=sync) as engine:
         engine.run(Prepared(model.batch, 2).open, 0, 2)
         assert same_bits({"w": engine.learners.values.replica_values(1)["w"]}, {"w": after["w"]})
+
+
+def test_factors_in_bfloat16():
+    """An odd number of rows, with the same bits again; a product beyond float32 is found and named."""
+    model, _ = dense(5, 40, 33)
+    ours, again = (trained(model, rounding(NativeBackend()), 2, factors=True) for _ in range(2))
+    assert same_bits(ours, again)
+    full = trained(model, ReferenceBackend(), 2)
+    assert_close(ours, trained(model, ReferenceBackend().computing("bf16"), 2), rtol=1e-2, atol=5e-4)
+    assert_close(ours, full, rtol=0.1, atol=1e-2)
+    assert not same_bits(ours, trained(model, NativeBackend(), 2))
+    steep, backend = _steep(3e19), rounding(NativeBackend())
+    with (
+        used(backend),
+        engine_of(steep, cpu_devices(1), 2, sync="none") as engine,
+        pytest.raises(NumericsError, match=r"replica 1 is not finite at step 2; .*first .*(MatMul|Mul)"),
+    ):
+        engine.run(Prepared(steep.batch, 2).open, 0, 4)
+
+
+def rounding(backend):
+    """A native backend whose products round, on any processor."""
+    return NativeBackend(replace(backend.target, compute="bf16"))
 
 
 @pytest.mark.slow
