@@ -3,7 +3,7 @@
 Layouts differ: a dense kernel is `[in, out]` here and `[out, in]` in PyTorch, a convolution's
 `[height, width, in, out]` here and `[out, in, height, width]` there, a depthwise one's
 `[height, width, channels, multiplier]` here and `[channels * multiplier, 1, height, width]` there.
-A cell's kernel and bias are four entries of an LSTM there.
+A cell of LSTMs, and of GRUs with `reset_after`, is four entries there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from tensorbow.errors import DataLossError, InvalidArgumentError
 from tensorbow.files import read_file, write_file
 from tensorbow.graph import Operation, Tensor
 from tensorbow.interop.flattened_images import UnclearOrderError, images_of
-from tensorbow.interop.torch_lstm import PARTS, layer_named, layers_of_cells, lstm_cells, require_convertible
+from tensorbow.interop.torch_recurrent import (
+    PARTS,
+    layer_named,
+    layers_of_cells,
+    require_convertible,
+    torch_cells,
+)
 from tensorbow.kinds import PATH, TEXT, AsPath, Flag, Kind, RefusedError, checked, instance, sequence, whole
 from tensorbow.ops.arrays import ExpandDims
 from tensorbow.ops.depthwise import DepthwiseConv2dNative
@@ -210,13 +216,13 @@ def load_weights(
     ordered = isinstance(source, Mapping)
     values: dict[str, Array] = {}
     found: dict[str, str] = {}
-    cells = lstm_cells(chosen)
+    cells = torch_cells(chosen)
     if strict and (cells or any(v.op.name.endswith("/gates/kernel") for v in chosen)):
-        require_convertible(arrays)
+        require_convertible(arrays, cells)
     for number, layer in layers_of_cells(cells, arrays, names or {}, ordered).items():
         cell = cells[number]
         for variable, part, array in zip(
-            (cell.kernel, cell.bias), ("weight_ih", "bias_ih"), cell.to_here(arrays, *layer), strict=True
+            cell.variables, cell.entries, cell.to_here(arrays, layer), strict=True
         ):
             values[variable.op.name] = np.ascontiguousarray(array, variable.dtype.as_numpy_dtype)
             found[variable.op.name] = f"{layer[0]}{part}_l{layer[1]}"
@@ -272,9 +278,9 @@ def state_of(
     fetched = session.run([variable.op.outputs[0] for variable in chosen]) if chosen else []
     values = {variable: np.asarray(value) for variable, value in zip(chosen, fetched, strict=True)}
     parts: list[tuple[str, Array]] = []
-    for cell in lstm_cells(chosen):
-        layer = layer_named(given.get(cell.kernel.op.name, "")) or cell.path
-        parts += cell.to_torch(values.pop(cell.kernel), values.pop(cell.bias), *layer).items()
+    for cell in torch_cells(chosen):
+        layer = layer_named(given.get(cell.variables[0].op.name, "")) or cell.path
+        parts += cell.to_torch([values.pop(variable) for variable in cell.variables], layer).items()
     for variable, value in values.items():
         entry = given.get(variable.op.name) or _torch_name(variable.op.name)
         parts.append((entry, np.ascontiguousarray(layouts.of[variable].to_torch(value))))

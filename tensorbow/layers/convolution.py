@@ -164,6 +164,8 @@ def conv1d(
     kernel_initializer: Start | None = None,
     bias_initializer: Start = "zeros",
     *,
+    kernel_regularizer: Function | None = None,
+    bias_regularizer: Function | None = None,
     trainable: Flag = True,
     name: Name = None,
     reuse: Reuse | None = None,
@@ -178,7 +180,9 @@ def conv1d(
     channels = known_extent("conv1d", sequences, -1 if last else 1)
     with sequences.graph.as_default(), layer_scope(name, "conv1d", reuse):
         shape = [kernel_size, channels, filters]
-        kernel = get_variable("kernel", shape, sequences.dtype, kernel_initializer, trainable=trainable)
+        kernel = get_variable(
+            "kernel", shape, sequences.dtype, kernel_initializer, kernel_regularizer, trainable=trainable
+        )
         if padding == "causal":
             before = [(kernel_size - 1) * dilation_rate, 0]
             sequences = pad(sequences, [[0, 0], before, [0, 0]] if last else [[0, 0], [0, 0], before])
@@ -187,7 +191,8 @@ def conv1d(
         result = convolve_steps(sequences, kernel, strides, how, format_of_op, dilation_rate)
         if use_bias:
             rows = expand_dims(result, 1 if last else 2)
-            result = squeeze(biased(rows, filters, bias_initializer, trainable, layout), 1 if last else 2)
+            rows = biased(rows, filters, bias_initializer, trainable, layout, regularizer=bias_regularizer)
+            result = squeeze(rows, 1 if last else 2)
         return result if activation is None else activation(result)
 
 
@@ -205,6 +210,8 @@ def depthwise_conv2d(
     depthwise_initializer: Start | None = None,
     bias_initializer: Start = "zeros",
     *,
+    depthwise_regularizer: Function | None = None,
+    bias_regularizer: Function | None = None,
     trainable: Flag = True,
     name: Name = None,
     reuse: Reuse | None = None,
@@ -220,10 +227,12 @@ def depthwise_conv2d(
     with images.graph.as_default(), layer_scope(name, "depthwise_conv2d", reuse):
         result, channels = _each_channel(
             *("depthwise_conv2d", images, kernel_size, strides, padding, depth_multiplier, layout),
-            *(dilation_rate, depthwise_initializer, trainable),
+            *(dilation_rate, depthwise_initializer, depthwise_regularizer, trainable),
         )
         if use_bias:
-            result = biased(result, channels, bias_initializer, trainable, layout)
+            result = biased(
+                result, channels, bias_initializer, trainable, layout, regularizer=bias_regularizer
+            )
         return result if activation is None else activation(result)
 
 
@@ -243,6 +252,9 @@ def separable_conv2d(
     pointwise_initializer: Start | None = None,
     bias_initializer: Start = "zeros",
     *,
+    depthwise_regularizer: Function | None = None,
+    pointwise_regularizer: Function | None = None,
+    bias_regularizer: Function | None = None,
     trainable: Flag = True,
     name: Name = None,
     reuse: Reuse | None = None,
@@ -258,15 +270,18 @@ def separable_conv2d(
     with images.graph.as_default(), layer_scope(name, "separable_conv2d", reuse):
         hidden, channels = _each_channel(
             *("separable_conv2d", images, kernel_size, strides, padding, depth_multiplier, layout),
-            *(dilation_rate, depthwise_initializer, trainable),
+            *(dilation_rate, depthwise_initializer, depthwise_regularizer, trainable),
         )
         shape = [1, 1, channels, filters]
         mixing = get_variable(
-            "pointwise_kernel", shape, images.dtype, pointwise_initializer, trainable=trainable
+            *("pointwise_kernel", shape, images.dtype, pointwise_initializer, pointwise_regularizer),
+            trainable=trainable,
         )
         result = convolve(hidden, mixing, 1, "VALID", data_format=layout)
         if use_bias:
-            result = biased(result, filters, bias_initializer, trainable, layout)
+            result = biased(
+                result, filters, bias_initializer, trainable, layout, regularizer=bias_regularizer
+            )
         return result if activation is None else activation(result)
 
 
@@ -280,12 +295,15 @@ def _each_channel(
     layout: str,
     dilation_rate: Any,
     initializer: Any,
+    regularizer: Any,
     trainable: bool,
 ) -> tuple[Tensor, int]:
     """The depthwise convolution with a new variable `depthwise_kernel`, and its number of channels."""
     channels = known_extent(layer, images, -1 if layout == "NHWC" else 1)
     shape = [*read_pair(kernel_size), channels, multiplier]
-    kernel = get_variable("depthwise_kernel", shape, images.dtype, initializer, trainable=trainable)
+    kernel = get_variable(
+        "depthwise_kernel", shape, images.dtype, initializer, regularizer, trainable=trainable
+    )
     first = [1, 1] if layout == "NCHW" else []
     steps, rates = ([*first, *read_pair(given)] for given in (strides, dilation_rate))
     result = convolve_channels(images, kernel, steps, padding.upper(), rates, data_format=layout)

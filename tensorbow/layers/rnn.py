@@ -1,4 +1,4 @@
-"""Recurrent networks: a cell, unrolled over the steps of sequences when the graph is built."""
+"""Recurrent networks: cells, unrolled over the steps of sequences when the graph is built."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tensorbow.kinds import AsDType, Flag, Items, Name, checked, refuse
 from tensorbow.layers.building import known_extent
 from tensorbow.layers.rnn_cells import RNNCell
 from tensorbow.nest import flatten, pack
-from tensorbow.ops.arrays import expand_dims, stack
+from tensorbow.ops.arrays import concat, expand_dims, stack
 from tensorbow.ops.broadcasting import INDEX, shape
 from tensorbow.ops.constant import constant
 from tensorbow.ops.elementwise import greater
 from tensorbow.ops.selection import where
 from tensorbow.ops.shaping import unstack
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.specs import compatible
+from tensorbow.specs import DType, compatible
 from tensorbow.variable_scope import variable_scope
 
-__all__ = ["dynamic_rnn", "static_rnn"]
+__all__ = ["bidirectional_dynamic_rnn", "dynamic_rnn", "static_bidirectional_rnn", "static_rnn"]
 
 
 @checked
@@ -40,39 +40,150 @@ def static_rnn(
     Raises InvalidArgumentError for what is no cell, for no steps, and for an initial state that the cell does
     not take.
     """
-    if not isinstance(cell, RNNCell):
-        raise refuse("static_rnn", "cell", "a cell such as tb.nn.rnn_cell.GRUCell(128)", cell)
+    steps = _steps_of("static_rnn", inputs, cell)
+    with steps[0].graph.as_default(), variable_scope(scope or "rnn"):
+        return _unrolled("static_rnn", cell, steps, initial_state, dtype, sequence_length)
+
+
+@checked
+def static_bidirectional_rnn(
+    cell_fw: Any,
+    cell_bw: Any,
+    inputs: Items,
+    initial_state_fw: Any = None,
+    initial_state_bw: Any = None,
+    dtype: AsDType | None = None,
+    sequence_length: Any = None,
+    scope: Name = None,
+) -> tuple[list[Tensor], Any, Any]:
+    """Unrolls one cell forwards and one backwards (Schuster and Paliwal, 1997) over a list of steps.
+
+    inputs, initial states, dtype, sequence_length: as of `static_rnn`; the backward cell begins at each
+    example's last step. scope: name, by default `bidirectional_rnn`.
+    Returns a list of both cells' outputs side by side, `[batch, units of fw + units of bw]`, and the last
+    state of each: of the backward cell after the first step. Raises as `static_rnn`, and InvalidArgumentError
+    for one cell in both directions.
+    """
+    both, states = _both_ways(
+        *("static_bidirectional_rnn", (cell_fw, cell_bw), inputs, (initial_state_fw, initial_state_bw)),
+        *(dtype, sequence_length, scope),
+    )
+    return [concat(pair, 1) for pair in zip(*both, strict=True)], *states
+
+
+@checked
+def bidirectional_dynamic_rnn(
+    cell_fw: Any,
+    cell_bw: Any,
+    inputs: Any,
+    sequence_length: Any = None,
+    initial_state_fw: Any = None,
+    initial_state_bw: Any = None,
+    dtype: AsDType | None = None,
+    *,
+    time_major: Flag = False,
+    scope: Name = None,
+) -> tuple[tuple[Tensor, Tensor], tuple[Any, Any]]:
+    """`static_bidirectional_rnn` of one tensor `[batch, steps, features]`: a pair of outputs
+    `[batch, steps, units]`, forwards and backwards, and a pair of last states.
+
+    Raises as `dynamic_rnn` and `static_bidirectional_rnn`.
+    """
+    label, axis = "bidirectional_dynamic_rnn", 0 if time_major else 1
+    steps = _unstacked(label, inputs, axis)
+    with steps[0].graph.as_default():
+        (forwards, backwards), states = _both_ways(
+            *(label, (cell_fw, cell_bw), steps, (initial_state_fw, initial_state_bw)),
+            *(dtype, sequence_length, scope),
+        )
+        return (stack(forwards, axis), stack(backwards, axis)), states
+
+
+def _both_ways(
+    label: str,
+    cells: tuple[Any, Any],
+    inputs: Any,
+    initial_states: tuple[Any, Any],
+    dtype: DType | None,
+    sequence_length: Any,
+    scope: str | None,
+) -> tuple[list[list[Tensor]], tuple[Any, Any]]:
+    """Outputs of a forward and a backward cell, by step, and their last states."""
+    steps = _steps_of(label, inputs, *cells)
+    if cells[0] is cells[1]:
+        raise InvalidArgumentError(
+            f"{label}: one cell is given twice, and would share its variables; make one per direction"
+        )
+    outputs, states = [], []
+    with steps[0].graph.as_default(), variable_scope(scope or "bidirectional_rnn"):
+        for direction, cell, initial in zip(("fw", "bw"), cells, initial_states, strict=True):
+            with variable_scope(direction):
+                found = _unrolled(
+                    label, cell, steps, initial, dtype, sequence_length, backwards=direction == "bw"
+                )
+            outputs.append(found[0])
+            states.append(found[1])
+    return outputs, (states[0], states[1])
+
+
+def _steps_of(label: str, inputs: Any, *cells: Any) -> list[Tensor]:
+    """The steps, as tensors. Raises InvalidArgumentError."""
+    for cell in cells:
+        if not isinstance(cell, RNNCell):
+            raise refuse(label, "cell", "a cell such as tb.nn.rnn_cell.GRUCell(128)", cell)
     steps = [convert_to_tensor(step) for step in inputs]
     if not steps:
-        raise InvalidArgumentError("static_rnn: expected at least one step, got no inputs")
+        raise InvalidArgumentError(f"{label}: expected at least one step, got no inputs")
     for step in steps:
         if step.shape.ndims != 2:
-            raise InvalidArgumentError(f"static_rnn: expected inputs [batch, features], got {step.spec}")
-    with steps[0].graph.as_default(), variable_scope(scope or "rnn"):
-        batch = steps[0].spec.dims[0]
-        state = initial_state
-        if state is not None and len(flatten(state)) != len(flatten(cell.state_size)):
-            raise refuse("static_rnn", "initial_state", "one that cell.zero_state(batch_size) gives", state)
-        if state is None:
-            extent = strided_slice(shape(steps[0]), 0) if batch is None else batch
-            state = cell.zero_state(extent, dtype or steps[0].dtype)
-        lengths = None if sequence_length is None else convert_to_tensor(sequence_length)
-        if lengths is not None and not (lengths.dtype in INDEX and compatible(lengths.spec.shape, (batch,))):
-            raise InvalidArgumentError(
-                f"static_rnn: expected a sequence_length of whole numbers [batch], got {lengths.spec} for "
-                f"steps {steps[0].spec}"
-            )
-        outputs = []
-        for number, step in enumerate(steps):
-            output, after = cell(step, state)
-            if lengths is not None:
-                runs = expand_dims(greater(lengths, constant(number, lengths.dtype)), 1)
-                output = where(runs, output, 0.0)
-                pairs = zip(flatten(after), flatten(state), strict=True)
-                after = pack(after, iter([where(runs, new, old) for new, old in pairs]))
-            outputs.append(output)
-            state = after
-        return outputs, state
+            raise InvalidArgumentError(f"{label}: expected inputs [batch, features], got {step.spec}")
+    return steps
+
+
+def _unrolled(
+    label: str,
+    cell: RNNCell,
+    steps: list[Tensor],
+    initial_state: Any,
+    dtype: DType | None,
+    sequence_length: Any,
+    backwards: bool = False,
+) -> tuple[list[Tensor], Any]:
+    """Outputs of a cell by step, and its last state; see `static_rnn`."""
+    batch = steps[0].spec.dims[0]
+    state = initial_state
+    if state is not None and len(flatten(state)) != len(flatten(cell.state_size)):
+        raise refuse(label, "initial_state", "one that cell.zero_state(batch_size) gives", state)
+    if state is None:
+        extent = strided_slice(shape(steps[0]), 0) if batch is None else batch
+        state = cell.zero_state(extent, dtype or steps[0].dtype)
+    lengths = None if sequence_length is None else convert_to_tensor(sequence_length)
+    if lengths is not None and not (lengths.dtype in INDEX and compatible(lengths.spec.shape, (batch,))):
+        raise InvalidArgumentError(
+            f"{label}: expected a sequence_length of whole numbers [batch], got {lengths.spec} for "
+            f"steps {steps[0].spec}"
+        )
+    outputs, way = [], -1 if backwards else 1
+    for number, step in [*enumerate(steps)][::way]:
+        output, after = cell(step, state)
+        if lengths is not None:
+            runs = expand_dims(greater(lengths, constant(number, lengths.dtype)), 1)
+            output = where(runs, output, 0.0)
+            pairs = zip(flatten(after), flatten(state), strict=True)
+            after = pack(after, iter([where(runs, new, old) for new, old in pairs]))
+        outputs.append(output)
+        state = after
+    return outputs[::way], state
+
+
+def _unstacked(label: str, inputs: Any, axis: int) -> list[Tensor]:
+    """Steps of a tensor of sequences. Raises InvalidArgumentError."""
+    tensor = convert_to_tensor(inputs)
+    if tensor.shape.ndims != 3:
+        raise InvalidArgumentError(f"{label}: expected [batch, steps, features], got {tensor.spec}")
+    count = known_extent(label, tensor, axis)
+    with tensor.graph.as_default():
+        return unstack(tensor, count, axis)
 
 
 @checked
@@ -90,12 +201,8 @@ def dynamic_rnn(
     The number of steps must be known, as the graph has every step. time_major: steps come first, in inputs
     and outputs. Raises InvalidArgumentError for an unknown number of steps, and what `static_rnn` refuses.
     """
-    tensor = convert_to_tensor(inputs)
     axis = 0 if time_major else 1
-    if tensor.shape.ndims != 3:
-        raise InvalidArgumentError(f"dynamic_rnn: expected [batch, steps, features], got {tensor.spec}")
-    count = known_extent("dynamic_rnn", tensor, axis)
-    with tensor.graph.as_default():
-        steps = unstack(tensor, count, axis)
+    steps = _unstacked("dynamic_rnn", inputs, axis)
+    with steps[0].graph.as_default():
         outputs, state = static_rnn(cell, steps, initial_state, dtype, sequence_length, scope)
         return stack(outputs, axis), state

@@ -132,7 +132,7 @@ class _CellOfVariables(RNNCell):
 
 
 def _dense(parts: Sequence[Any], kernel: Any, bias: Any) -> Tensor:
-    return bias_add(matmul(concat(list(parts), 1), kernel), bias)
+    return bias_add(matmul(concat(list(parts), 1) if parts[1:] else parts[0], kernel), bias)
 
 
 class BasicRNNCell(_CellOfVariables):
@@ -272,6 +272,11 @@ class GRUCell(_CellOfVariables):
 
     r, u = split(sigmoid([inputs, h] x gates/kernel + gates/bias))
     h = u * h + (1 - u) * activation([inputs, r * h] x candidate/kernel + candidate/bias)
+
+    With reset_after the state is reset after its product, as in cuDNN and `torch.nn.GRU` (below, p and q are
+    candidate/input_projection and candidate/hidden_projection, each with a kernel and a bias):
+
+    h = u * h + (1 - u) * activation(inputs x p/kernel + p/bias + r * (h x q/kernel + q/bias))
     """
 
     @checked
@@ -283,26 +288,35 @@ class GRUCell(_CellOfVariables):
         kernel_initializer: Start | None = None,
         bias_initializer: Start | None = None,
         name: Name = None,
+        *,
+        reset_after: Flag = False,
     ):
         """activation: by default tanh. bias_initializer: by default ones (gates) and zeros (candidate)."""
         super().__init__(num_units, name, "gru_cell", reuse)
-        self._activation = activation or tanh
+        self._activation, self._reset_after = activation or tanh, reset_after
         self._kernel_initializer, self._bias_initializer = kernel_initializer, bias_initializer
 
     def _build(self, features: int, dtype: DType) -> Any:
-        made = []
-        for label, units, start in (("gates", 2 * self._units, "ones"), ("candidate", self._units, "zeros")):
+        both, units, made = features + self._units, self._units, []
+        parts = [("gates", both, 2 * units, "ones"), ("candidate", both, units, "zeros")]
+        if self._reset_after:
+            of_inputs, of_state = "candidate/input_projection", "candidate/hidden_projection"
+            parts[1:] = [(of_inputs, features, units, "zeros"), (of_state, units, units, "zeros")]
+        for label, width, count, start in parts:
             with variable_scope(label):
-                shape = [features + self._units, units]
-                kernel = get_variable("kernel", shape, dtype, self._kernel_initializer)
+                kernel = get_variable("kernel", [width, count], dtype, self._kernel_initializer)
                 own = start if self._bias_initializer is None else self._bias_initializer
-                made.append((kernel, get_variable("bias", [units], dtype, own)))
+                made.append((kernel, get_variable("bias", [count], dtype, own)))
         return made
 
     def _step(self, inputs: Tensor, state: Any, variables: Any) -> tuple[Tensor, Any]:
-        gates, candidate = variables
+        gates, candidate, *of_state = variables
         reset, update = split(sigmoid(_dense([inputs, state], *gates)), 2, 1)
-        new = self._activation(_dense([inputs, multiply(reset, state)], *candidate))
+        if of_state:
+            known = multiply(reset, _dense([state], *of_state[0]))
+            new = self._activation(add(_dense([inputs], *candidate), known))
+        else:
+            new = self._activation(_dense([inputs, multiply(reset, state)], *candidate))
         output = add(multiply(update, state), multiply(subtract(1.0, update), new))
         return output, output
 

@@ -467,6 +467,28 @@ CALLS: Mapping[str, Call] = {
             "dynamic_rnn": lambda: tb.zeros([2, 3, 5]),
         }.items()
     },
+    **{
+        f"nn.{name}": Call(
+            lambda inputs=inputs: {
+                **{f"cell_{way}": tb.nn.rnn_cell.GRUCell(4) for way in ("fw", "bw")},
+                "inputs": inputs(),
+            },
+            sorts={
+                **dict.fromkeys(("cell_fw", "cell_bw"), "object"),
+                "inputs": "tensors" if name == "static_bidirectional_rnn" else "tensor",
+                **dict.fromkeys(("initial_state_fw", "initial_state_bw"), "tensor or none"),
+                "dtype": "nothing",
+                "sequence_length": "tensor or none",
+                "time_major": "flag",
+                "scope": "name",
+            },
+            names=("GRUCell", "GRU", "greater", "concat", "mul", "matmul"),
+        )
+        for name, inputs in {
+            "static_bidirectional_rnn": lambda: [tb.zeros([2, 5])],
+            "bidirectional_dynamic_rnn": lambda: tb.zeros([2, 3, 5]),
+        }.items()
+    },
     # rows of variables
     **_ops(
         "scatter_add scatter_sub scatter_update",

@@ -21,12 +21,13 @@ SCALARS = {
 }
 COLLECTIONS = {"collections": frozenset({"empty list"})}
 PARTS = ("kernel", "bias", "beta", "gamma", "depthwise", "pointwise", "embeddings")
+WITH_REGULARIZER = ("kernel", "bias", "depthwise", "pointwise")
 LAYER = {
     "trainable": "flag",
     "use_bias": "flag",
     "reuse": "flag or none",
     "activation": "nothing",
-    **{f"{part}_regularizer": "function or none" for part in ("kernel", "bias")},
+    **{f"{part}_regularizer": "function or none" for part in WITH_REGULARIZER},
     **{f"{part}_initializer": "start" for part in PARTS},
     **{f"moving_{part}_initializer": "start" for part in ("mean", "variance")},
 }
@@ -262,7 +263,7 @@ CALLS: Mapping[str, Call] = {
             {
                 "num_units": "count",
                 "num_proj": "count or none",
-                **dict.fromkeys(("use_peepholes", "state_is_tuple"), "flag"),
+                **dict.fromkeys(("use_peepholes", "state_is_tuple", "reset_after"), "flag"),
                 "cell_clip": "positive or none",
                 "forget_bias": "number",
                 "initializer": "nothing",

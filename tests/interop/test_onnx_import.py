@@ -182,6 +182,33 @@ def test_a_file_of_another_batch_says_how_to_export_it(tmp_path):
         model(tb.placeholder(tb.float32, [None, 3]))
 
 
+def test_parts_of_an_open_batch(tmp_path):
+    """What does not hold for all batches is refused; the other parts may be of any batch."""
+    helper, limits = onnx.helper, onnx.numpy_helper.from_array
+    ends = [[helper.make_tensor_value_info(name, 1, [None, 3])] for name in "xy"]
+    for start, stop in ((0, 2), (2, 1 << 40), (0, 1), (1, 1 << 40), (-1, 1 << 40)):
+        stored = [
+            limits(np.array([each]), name) for each, name in zip((start, stop), ("s", "e"), strict=True)
+        ]
+        graph = helper.make_graph([helper.make_node("Slice", ["x", "s", "e"], ["y"])], "part", *ends, stored)
+        file = tmp_path / "m.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), file)
+        model = tb.interop.onnx.load(file)
+        assert model(tb.ones([4, 3])).shape[0] == len(range(4)[start:stop])
+        with tb.Graph().as_default(), tb.Session() as session:
+            x = tb.placeholder(tb.float32, [None, 3])
+            if (start, stop) in ((0, 2), (2, 1 << 40)):
+                with pytest.raises(
+                    tb.errors.UnimplementedError, match="of the batch, of which small batches"
+                ):
+                    model(x)
+                continue
+            y = model(x)
+            assert [len(session.run(y, {x: np.ones((n, 3))})) for n in (1, 2, 9)] == [
+                len(range(n)[start:stop]) for n in (1, 2, 9)
+            ]
+
+
 def test_normalised_pictures_for_a_file_that_normalises_them_itself(tmp_path):
     helper = onnx.helper
     ends = (

@@ -89,10 +89,37 @@ def test_an_lstm_of_two_layers_comes_in_and_goes_out(tmp_path):
         for more, message in [
             ("lstm.weight_ih_l0_reverse", "bidirectional"),
             ("lstm.weight_hr_l0", "projection"),
-            ("gru.weight_hh_l0", r"torch\.nn\.GRU, which resets"),
+            (
+                "gru.weight_hh_l0",
+                r"GRU, which resets .*GRUCell\(units, reset_after=True",
+            ),
         ]:
             with pytest.raises(tb.errors.InvalidArgumentError, match=message):
                 tb.interop.torch.load_weights({**state, more: np.zeros((15, 5), np.float32)}, session)
+
+
+def test_a_gru_in_both_directions_comes_in_and_goes_out(tmp_path):
+    """Outputs are PyTorch's; the two biases of r and z come back as their sum."""
+    facts, file = load_file(DATA / "gru.safetensors"), DATA / "gru-state.safetensors"
+    with tb.Graph().as_default(), tb.Session() as session:
+        cells = [tb.nn.rnn_cell.GRUCell(4, reset_after=True) for _ in range(2)]
+        both, _ = tb.nn.bidirectional_dynamic_rnn(*cells, facts["x"])
+        names = tb.interop.torch.load_weights(file, session)
+        assert names["bidirectional_rnn/bw/gru_cell/gates/kernel"] == "gru.weight_ih_l0_reverse"
+        np.testing.assert_allclose(session.run(tb.concat(both, 2)), facts["eval/output"], 1e-5, 1e-6)
+        back = load_file(tb.interop.torch.save_weights(tmp_path / "state", session, names=names))
+        own = tb.interop.torch.state_of(session)
+        assert "bidirectional_rnn.gru_cell.weight_hh_l0_reverse" in own
+        state = load_file(file)
+        assert back.keys() == state.keys()
+        for entry, array in state.items():
+            wanted, other = array.copy(), state[entry.replace("bias_ih", "bias_hh")]
+            if "bias" in entry:  # of r and z
+                wanted[:8] = array[:8] + other[:8] if "bias_ih" in entry else 0
+            np.testing.assert_allclose(back[entry], wanted, 1e-6, 1e-6, err_msg=entry)
+        session.run(tb.global_variables_initializer())
+        tb.interop.torch.load_weights(own, session)
+        np.testing.assert_allclose(session.run(tb.concat(both, 2)), facts["eval/output"], 1e-5, 1e-6)
 
 
 def test_lstms_that_pytorch_lacks_or_that_could_be_either_are_refused(tmp_path):

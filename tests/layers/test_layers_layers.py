@@ -223,3 +223,19 @@ def test_misuse():
             layer(x, **arguments)
     with pytest.raises(InvalidArgumentError, match="must be known; use set_shape"):
         tb.layers.dense(tb.placeholder(tb.float32, [4, None]), 3)
+
+
+def test_regularizers_of_convolutions_of_sequences_and_channels(session):
+    """Each is the sum of its variable's squares; in the order of the variables."""
+    squares = {f"{part}_regularizer": lambda v: tb.reduce_sum(tb.square(v)) for part in ("kernel", "bias")}
+    given = {"bias_initializer": "ones", "bias_regularizer": squares["bias_regularizer"]}
+    tb.layers.conv1d(tb.ones([1, 5, 2]), 3, 2, kernel_regularizer=squares["kernel_regularizer"], **given)
+    of_channels = {"depthwise_regularizer": squares["kernel_regularizer"], **given}
+    tb.layers.depthwise_conv2d(tb.ones([1, 5, 5, 2]), 3, **of_channels)
+    pointwise = {"pointwise_regularizer": squares["kernel_regularizer"]}
+    tb.layers.separable_conv2d(tb.ones([1, 5, 5, 2]), 3, 3, **of_channels, **pointwise)
+    session.run(tb.global_variables_initializer())
+    values = session.run(tb.trainable_variables())
+    assert len(values) == 7
+    found = session.run(tb.losses.get_regularization_losses())
+    np.testing.assert_allclose(found, [np.sum(value**2) for value in values], 1e-6)

@@ -106,6 +106,26 @@ def test_layers_of_cells_and_lengths_of_sequences(session):
         np.testing.assert_allclose([c[example], h[example]], [last_c[0], last_h[0]], rtol=1e-9)
 
 
+def test_a_backward_cell_begins_at_each_examples_last_step(session):
+    lengths, cells = [4, 2, 3], [rnn_cell.GRUCell(5), rnn_cell.GRUCell(3, reset_after=True)]
+    outputs, fw, bw = tb.nn.static_bidirectional_rnn(
+        *cells, tb.unstack(tb.constant(X), axis=1), sequence_length=tb.constant(lengths)
+    )
+    alone = [
+        tb.nn.dynamic_rnn(cells[1], tb.constant(X[n : n + 1, :length][:, ::-1].copy()))
+        for n, length in enumerate(lengths)
+    ]
+    values(session)
+    found, forwards, last, alone = session.run([tb.stack(outputs, 1), fw, bw, alone])
+    for example, (length, (reversed_outputs, state)) in enumerate(zip(lengths, alone, strict=True)):
+        np.testing.assert_allclose(found[example, :length, 5:], reversed_outputs[0, ::-1], rtol=1e-9)
+        np.testing.assert_allclose(last[example], state[0], rtol=1e-9)
+        np.testing.assert_array_equal(forwards[example], found[example, length - 1, :5])
+        assert not found[example, length:].any()
+    with pytest.raises(tb.errors.InvalidArgumentError, match="one cell is given twice"):
+        tb.nn.bidirectional_dynamic_rnn(cells[0], cells[0], tb.constant(X))
+
+
 def test_sharing(session):
     """A cell shares its variables with all its calls; another cell with those of a scope that reuses."""
     cell, x = rnn_cell.GRUCell(5), tb.constant(X)

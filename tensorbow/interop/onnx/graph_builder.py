@@ -273,10 +273,15 @@ def _fitted(arrays: Sequence[Array]) -> Array | None:
         return None
     result = np.empty(first.shape, object)
     for index in np.ndindex(first.shape):
-        numbers = [int(array[index]) for array in arrays]
-        slope, left = divmod(numbers[1] - numbers[0], PROBED[1] - PROBED[0])
-        rest = numbers[0] - slope * PROBED[0]
-        if left or slope * PROBED[2] + rest != numbers[2]:
+        line = line_of([int(array[index]) for array in arrays])
+        if line is None:
             return None
-        result[index] = BatchExtent(slope, rest) if slope else rest
+        result[index] = line if line.per_example else line.rest
     return result
+
+
+def line_of(numbers: Sequence[int]) -> BatchExtent | None:
+    """The number for any batch from those for the probed batches; None if it is not linear in it."""
+    slope, left = divmod(numbers[1] - numbers[0], PROBED[1] - PROBED[0])
+    rest = numbers[0] - slope * PROBED[0]
+    return None if left or slope * PROBED[2] + rest != numbers[2] else BatchExtent(slope, rest)

@@ -198,7 +198,7 @@ def main(folder: Path) -> None:
         x = inputs_of(name)
         for way in (way for file, way in FILES if file == name):
             export(copy.deepcopy(model), x, folder / f"{name}-{way}.onnx", way)
-        if name in ("lenet", "resnet", "lstm"):
+        if name in ("lenet", "resnet", "lstm", "gru"):
             save_torch_file(model.state_dict(), folder / f"{name}-state.safetensors")
         save_file(facts(model, x), folder / f"{name}.safetensors")
 
