@@ -27,7 +27,7 @@ from tensorbow.files import NewFile
 from tensorbow.kinds import AsPath, Count, Function, checked, instance
 
 SPAN_LIMIT = 1_000_000  # about 150 MB in memory while collected, and as much in the file
-WORK, WAIT = "work", "wait"  # categories of spans
+WORK, WAIT, OP = "work", "wait", "op"  # categories of spans; ops are parts of work
 PROGRAM = "training"  # name of the counters' row
 _PROGRAM_PID = 1
 _numbers = itertools.count()
@@ -44,7 +44,7 @@ class StreamTrack:
 
 
 class Span(NamedTuple):
-    """Work or a wait on a stream; times in seconds of `time.perf_counter`."""
+    """Work, an op of it, or a wait on a stream; times in seconds of `time.perf_counter`."""
 
     track: StreamTrack
     name: str
@@ -242,6 +242,8 @@ class TraceFile:
 @contextmanager
 def trace(path: AsPath, limit: Count = SPAN_LIMIT) -> Iterator[Tracer]:
     """Traces all streams of the process within the block, and writes a file at its end.
+
+    A run of a session on CPU devices has a span for each op: they run one by one while it is traced.
 
     path: of the Chrome trace, compressed if it ends in .gz; open it in https://ui.perfetto.dev. It is
     written even if the block raises. limit: spans to keep; a RuntimeWarning tells if there were more.

@@ -6,6 +6,7 @@ import gzip
 import json
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,13 @@ from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, Reso
 from tensorbow.timeline import CURRENT, StreamTrack, Timeline, TraceFile, Tracer, trace
 
 PATIENCE_S = 60
+Doubled = tb.define_op(
+    "TestDoubled",  # without native code
+    inputs=("x",),
+    spec=lambda inputs, attrs: inputs[0],
+    kernel=lambda call: np.multiply(call.inputs[0], 2, out=call.outputs[0]),
+    gradient=lambda op, gradient: [gradient * 2.0],
+)
 
 
 @pytest.fixture
@@ -260,7 +268,7 @@ def test_a_session_and_an_engine_are_traced(tmp_path):
         program = tb.StepProgram((images, labels), loss, update)
         with tb.Session() as session, tb.profiler.trace(tmp_path / "session.json"):
             session.run(tb.constant(1.0) + tb.random_uniform([2]))
-    assert len(events(tmp_path / "session.json", "X")) == 1
+    assert [event["cat"] for event in events(tmp_path / "session.json", "X")] == ["work", "op", "op"]
     batches = tb.DatasetBatches(train, batch_size=16, replicas=3, seed=0)
     with tb.LearningEngine(program, 16, ["/cpu:0", "/cpu:1"], (1, 2)) as engine:
         engine.initialize()
@@ -286,6 +294,36 @@ def test_a_session_and_an_engine_are_traced(tmp_path):
     averaging = "update, averaging 0"
     kinds = ("exchange", "mirrored")
     assert work["/cpu:1", "z"] == [f"{averaging}: {kind} of /cpu:1" for kind in kinds] * 4
+
+
+@pytest.mark.parametrize("devices", [("/cpu:0",), ("/cpu:0", "/cpu:1")])
+def test_a_run_of_a_session_has_a_span_for_each_op(tmp_path, devices):
+    """Within the span of the run; values are those of a run that is not traced."""
+    values = []
+    for traced in (False, True):
+        with tb.Graph().as_default(), tb.Session() as session:
+            x, w = tb.placeholder(tb.float32, [None, 3], name="x"), tb.Variable(np.ones((3, 2), np.float32))
+            with tb.device(devices[-1]):
+                y = Doubled(tb.matmul(x, w, name="product"))
+            loss = tb.reduce_mean(tb.square(y))
+            train = tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+            row = tb.gather(w, tb.cast(tb.reduce_sum(x), tb.int32))
+            session.run(tb.global_variables_initializer())
+            feeds = {x: np.arange(12.0).reshape(4, 3)}
+            with tb.profiler.trace(tmp_path / "session.json") if traced else nullcontext():
+                for _ in range(2):
+                    values.append(session.run([loss, train], feeds)[0])
+                with pytest.raises(InvalidArgumentError, match=r"GatherV2: .*made at .*test_timeline"):
+                    session.run(row, feeds)
+            values.append(session.run([w, loss], feeds)[0].tolist())
+    assert values[:3] == values[3:]
+    spans = events(tmp_path / "session.json", "X")
+    work, ops = ([span for span in spans if span["cat"] == kind] for kind in ("work", "op"))
+    assert [op["name"] for op in ops].count("MatMul product") == 2
+    assert any(op["name"].startswith("TestDoubled ") for op in ops)
+    for op in ops:
+        holders = [s for s in work if (s["pid"], s["tid"]) == (op["pid"], op["tid"]) and s["ts"] <= op["ts"]]
+        assert any(op["ts"] + op["dur"] <= span["ts"] + span["dur"] + 0.01 for span in holders)
 
 
 @pytest.mark.usefixtures("reference_kernels")  # whose tasks are several launches

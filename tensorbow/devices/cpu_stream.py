@@ -178,8 +178,10 @@ class _Worker:
                 work()
                 return
             started_s = perf_counter()
-            work()
-            tracer.add(self.track, label, WORK, started_s, perf_counter())
+            try:
+                work()
+            finally:
+                tracer.add(self.track, label, WORK, started_s, perf_counter())
         except BaseException as error:
             if hasattr(error, "add_note"):  # Python 3.11
                 error.add_note(f"raised by {label!r} on stream {self.title}")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from tensorbow.graph.definition import read_only
 from tensorbow.kernels.rounded_products import FULL, ROUNDED, TITLE, rounding_kernel, rounds
 from tensorbow.program.backend import Backend
 from tensorbow.program.nodes import Node, Unit
-from tensorbow.program.plan import BoundPlan, Executable, Group, Ref, Region
+from tensorbow.program.plan import BoundPlan, Executable, Group, Ref, Region, TellOp
 from tensorbow.specs import Array
 
 
@@ -163,19 +164,32 @@ class ReferencePlan(BoundPlan):
 
         Raises the kernel's error with the op's name and the user's line.
         """
-        calls = self._calls[segment]
+        self._call_all(self._calls[segment], partial(self._blame, segment))
+        self._fetch(segment, step)
+
+    def launch_traced(self, segment: int, step: int, tell: TellOp) -> None:
+        """See BoundPlan.launch_traced."""
+        groups = self.executable.segments[segment].groups
+        calls = [
+            partial(_timed, call, f"{group.definition.name} {group.name}", tell)
+            for group, call in zip(groups, self._one_by_one(segment), strict=True)
+        ]
+        self._call_all(calls, lambda index, error: self._blame_group(groups[index], error))
+        self._fetch(segment, step)
+
+    def _call_all(self, calls: Sequence[Callable[[], None]], blame: Callable[[int, Exception], str]) -> None:
+        """Does calls in their order. blame: (number of a call, error) -> text of the error to raise."""
         index = 0
         try:
             with np.errstate(all="ignore"):
                 for index, call in enumerate(calls):  # noqa: B007 - tells which call failed
                     call()
         except TensorBowError as error:
-            raise type(error)(self._blame(segment, index, error)) from error
+            raise type(error)(blame(index, error)) from error
         except MemoryError as error:
-            raise ResourceExhaustedError(self._blame(segment, index, error)) from error
+            raise ResourceExhaustedError(blame(index, error)) from error
         except Exception as error:
-            raise InvalidArgumentError(self._blame(segment, index, error)) from error
-        self._fetch(segment, step)
+            raise InvalidArgumentError(blame(index, error)) from error
 
     def _fetch(self, segment: int, step: int) -> None:
         """Copies the fetches to the RING, if this is the segment that does so."""
@@ -184,7 +198,9 @@ class ReferencePlan(BoundPlan):
                 np.copyto(target, source)
 
     def _blame(self, segment: int, index: int, error: Exception) -> str:
-        group = self.executable.segments[segment].groups[index]
+        return self._blame_group(self.executable.segments[segment].groups[index], error)
+
+    def _blame_group(self, group: Group, error: Exception) -> str:
         return blame(group.definition.name, group.name, error, group.source)
 
     def fetch_arrays(self, step: int) -> tuple[Array, ...]:
@@ -234,3 +250,10 @@ class ReferencePlan(BoundPlan):
                         note = f"; {group.note}" if group.note else ""
                         return f"{group.definition.name} {group.name} (made at {group.source}{note})"
         return None
+
+
+def _timed(call: Callable[[], None], op: str, tell: TellOp) -> None:
+    """Does a call, and tells its time."""
+    began_s = perf_counter()
+    call()
+    tell(op, began_s, perf_counter())

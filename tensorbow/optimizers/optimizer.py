@@ -56,6 +56,8 @@ _RATE = number(0, above=True)
 def _read_rate(value: Any) -> Any:
     if isinstance(value, Schedule):
         return value
+    if isinstance(value, (list, tuple)):
+        raise RefusedError("tb.per_replica([...]) gives each replica of a step its own")
     if not is_tensor(value):
         return _RATE.read(value)
     if value.shape.ndims not in (None, 0) or not value.dtype.is_floating:

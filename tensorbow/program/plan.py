@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 from tensorbow.devices import Access
 from tensorbow.graph import Attrs, Kernel, OpDef, UserLine
@@ -214,6 +214,10 @@ class Executable:
 ONCE_PER_DEVICE = (Region.CENTRAL, Region.RESULTS, Region.STATE, Region.CONSTANT)
 
 
+TellOp: TypeAlias = Callable[[str, float, float], None]
+"""(op, begin, end): the times in seconds of `time.perf_counter`."""
+
+
 class BoundPlan(ABC):
     """An executable with addresses. Launched from the stream that owns its memory."""
 
@@ -223,6 +227,10 @@ class BoundPlan(ABC):
     @abstractmethod
     def launch(self, segment: int, step: int = 0) -> None:
         """Runs one segment. `step` chooses the RING slot."""
+
+    def launch_traced(self, segment: int, step: int, tell: TellOp) -> None:
+        """Runs one segment op by op, where the host computes, and tells each one's time; else as `launch`."""
+        self.launch(segment, step)
 
     @abstractmethod
     def write(self, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> None:

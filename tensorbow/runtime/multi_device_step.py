@@ -14,6 +14,7 @@ from tensorbow.devices.gpu import mail_access
 from tensorbow.errors import FailedPreconditionError, raise_if_any
 from tensorbow.program import Ref
 from tensorbow.runtime.explain import Explanation, MultiDeviceExplanation
+from tensorbow.runtime.single_device_step import launch
 from tensorbow.specs import Array
 
 
@@ -72,7 +73,7 @@ class MultiDeviceStep:
         def work() -> None:
             for key, mailbox in received:
                 plan.copy_in(key, mailbox)
-            plan.launch(segment)
+            launch(plan, segment, binding.group.compute)
             for source, mailbox in sends:
                 plan.copy_out(source, mailbox)
 

@@ -10,8 +10,10 @@ from typing import Any
 from tensorbow.compiler import Binding
 from tensorbow.devices import Stream
 from tensorbow.errors import FailedPreconditionError, raise_if_any
+from tensorbow.program import BoundPlan
 from tensorbow.runtime.explain import Explanation
 from tensorbow.specs import Array
+from tensorbow.timeline import CURRENT, OP
 
 LONGEST_HERE_S = 2e-3  # longest step in the caller's thread; for longer ones a thread switch costs little
 
@@ -42,9 +44,10 @@ class SingleDeviceStep:
         def work() -> None:
             binding.write(inputs, state)
             for segment in segments:
-                plan.launch(segment)
+                launch(plan, segment, stream)
 
-        here = binding.waits or (binding.duration_s < LONGEST_HERE_S and binding.is_whole)
+        in_one_piece = binding.is_whole and CURRENT.tracer is None  # which runs ops one by one
+        here = binding.waits or (binding.duration_s < LONGEST_HERE_S and in_one_piece)
         started_s = perf_counter()
         try:
             done = stream.run_here(work, label=label) if here else None
@@ -73,6 +76,19 @@ class SingleDeviceStep:
     def close(self) -> None:
         """Frees the memory; idempotent."""
         self.binding.close()
+
+
+def launch(plan: BoundPlan, segment: int, stream: Stream) -> None:
+    """Runs a segment in its stream's turn; while that is traced, op by op where the host computes."""
+    tracer = CURRENT.tracer
+    if tracer is None:
+        plan.launch(segment)
+        return
+
+    def tell(op: str, began_s: float, ended_s: float) -> None:
+        tracer.add(stream.track, op, OP, began_s, ended_s)
+
+    plan.launch_traced(segment, 0, tell)
 
 
 def _settle(stream: Stream) -> None:

@@ -66,6 +66,10 @@ CASES = {
         lambda: tb.train.GradientDescentOptimizer("a"),
         "expected learning_rate to be a finite number above 0.*got str 'a'",
     ),
+    "rates": (
+        lambda: tb.train.GradientDescentOptimizer([0.1, 0.2]),
+        r"expected learning_rate to be a finite number above 0.*tb.per_replica\(\[...\]\) gives each replica",
+    ),
     "a kind of device": (lambda: tb.device("gpuu0").__enter__(), "'gpuu0' names an unknown kind .*cpu"),
 }
 

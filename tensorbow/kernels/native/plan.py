@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tensorbow.devices import Device
 from tensorbow.errors import InternalError, TensorBowError
-from tensorbow.graph import KernelCall, NodeSpec, blame
+from tensorbow.graph import KernelCall, NodeSpec
 from tensorbow.kernels.averaged_updates import AveragedUpdate, merge_averaging
 from tensorbow.kernels.merging import merge_updates
 from tensorbow.kernels.native.codegen.compiler import NativeCode
@@ -209,7 +209,7 @@ class NativePlan(ReferencePlan):
         try:
             self._raise_of(group)
         except TensorBowError as error:
-            raise type(error)(blame(group.definition.name, group.name, error, group.source)) from error
+            raise type(error)(self._blame_group(group, error)) from error
 
     def _step(self, name: str, address: int, groups: Sequence[Group]) -> Callable[[], None]:
         """Calls the native function of a run; raises the error of a group that refuses its input."""
@@ -240,7 +240,11 @@ class NativePlan(ReferencePlan):
         group, self._refused = self._refused, None
         if group is None:
             group = self.executable.segments[segment].groups[self._first_groups[segment][call]]
-        return blame(group.definition.name, group.name, error, group.source)
+        return self._blame_group(group, error)
+
+    def _blame_group(self, group: Group, error: Exception) -> str:
+        self._refused = None
+        return super()._blame_group(group, error)
 
     def launches(self, segment: int) -> list[PlannedLaunch]:
         """Lists runs of calls that are one native function, and calls of reference kernels."""
