@@ -1,4 +1,4 @@
 """Synchronisation of replicas: options, synchronisers (step -> step with exchanges), transports.
 
-Imports `scheduler.options` and `tensorbow.kernels.gpu.runtime`.
+Imports `scheduler.options`, `scheduler.workers` and `tensorbow.kernels.gpu.runtime`.
 """

@@ -1,4 +1,5 @@
 """The learning engine: runs of rounds over replicas, fed with batches, in order.
 
-Imports `scheduler.averaging`, `scheduler.batches`, `scheduler.decisions` and `scheduler.replicas`.
+Imports `scheduler.averaging`, `scheduler.batches`, `scheduler.decisions`,
+`scheduler.replicas` and `scheduler.workers`.
 """

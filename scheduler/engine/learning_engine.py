@@ -29,6 +29,8 @@ from scheduler.replicas.replica_seeds import Seeds, initial_values_of, seeds_for
 from scheduler.replicas.resizing import Resizing, made_again
 from scheduler.replicas.step_program import AsProgram, StepProgram
 from scheduler.replicas.step_summary import explained
+from scheduler.workers.group import WorkerGroup
+from scheduler.workers.lockstep import Lockstep
 from tensorbow.devices import AsDevices, Device, opened
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import (
@@ -56,6 +58,7 @@ from tensorbow.specs import Array, TensorSpec
 
 AsSchedule: TypeAlias = Annotated[Schedule, instance(Schedule, expected="a schedule of tb.train")]
 AsTransport: TypeAlias = Annotated[Transport, instance(Transport, expected="a transport of exchanges")]
+AsWorkers: TypeAlias = Annotated[WorkerGroup, instance(WorkerGroup, expected="what tb.worker_group() gives")]
 Ahead: TypeAlias = Annotated[int, whole(1, 64)]
 Steps: TypeAlias = Annotated[int, whole(1, 4096)]
 _SPECS = sequence(
@@ -93,6 +96,7 @@ class LearningEngine:
         seeds: Seeds | None = None,
         devices_per_replica: Positive = 1,
         room_for_steps: Steps = MOST_STEPS,
+        workers: AsWorkers | None = None,
     ):
         """shapes: batch_size of one replica, or the specs of the program's inputs.
 
@@ -113,6 +117,11 @@ class LearningEngine:
         devices_per_replica: with several, replicas have a part on each of so many devices: the first ones
         belong to the first group of replicas, and so on, and `replicas_per_device` counts those of a group.
         The step's ops are placed by the names of the first group's devices. Such an engine is not resized.
+        workers: the processes of a job, as `tb.worker_group()` gives them, whose replicas all average
+        together (MultiWorkerReplicator: TF-Replicator, 2019, section 3.1). Each makes an engine of the same
+        program and options, with its own devices, and makes the same calls in the same order; replicas are
+        counted worker by worker. z starts as worker 0's. A run ends on all workers at the same launch: where
+        one fails, the others raise AbortedError that names it. Such an engine is not resized.
         Raises InvalidArgumentError for options out of range, ResourceExhaustedError for memory.
         """
         self.schedule = schedule
@@ -135,6 +144,7 @@ class LearningEngine:
         self._compiled: Compiled = {}
         self._given_transport = transport
         self.devices_per_replica = devices_per_replica
+        self.lockstep = self._lockstep_of(workers, options)
         on = [*map(opened, device_list(devices))]
         self.learners = self._made(program, specs, on, replicas_per_device, options)
         if on_nan == FREEZE and (self.learners.synchronises or program.exchange_ops or options.first_come):
@@ -170,12 +180,36 @@ class LearningEngine:
         if self.devices_per_replica == 1:
             transport = self._given_transport
             return Learners(
-                program, specs, devices, replicas_per_device, options, transport=transport, **common
+                program,
+                specs,
+                devices,
+                replicas_per_device,
+                options,
+                transport=transport,
+                lockstep=self.lockstep,
+                **common,
             )
         if self._given_transport is not None:
             raise InvalidArgumentError("transport: not for replicas with several devices; leave it out")
         group = self.devices_per_replica
         return PartedLearners(program, specs, devices, group, replicas_per_device, options, **common)
+
+    def _lockstep_of(self, workers: WorkerGroup | None, options: Synchronisation) -> Lockstep | None:
+        """Agreement with other workers, if there are some. Raises InvalidArgumentError for what is alone."""
+        if workers is None or workers.size == 1:
+            return None
+        why = {
+            "dispatch": options.first_come and "'fcfs', where replicas have no rounds in common",
+            "devices_per_replica": self.devices_per_replica > 1 and f"{self.devices_per_replica}",
+            "transport": self._given_transport is not None and "one of the caller's",
+        }
+        for name, got in why.items():
+            if got:
+                raise InvalidArgumentError(
+                    f"{name}: expected the default with {workers.size} workers, whose replicas meet in the "
+                    f"same rounds; got {got}; leave it out, or workers"
+                )
+        return Lockstep(workers)
 
     @property
     def options(self) -> Synchronisation:
@@ -218,16 +252,16 @@ class LearningEngine:
     @checked
     def initialize(self, values: Mapped | None = None) -> None:
         """Gives every replica and z the same values, by default those of the variables' initialisers, which
-        draw with each replica's seed, if it has one.
+        draw with each replica's seed, if it has one. Of several workers, those that worker 0 gives.
 
         Raises FailedPreconditionError while a run is going on.
         """
         with self._idle("initialize", or_settled=True):
             self.outcomes.frozen.clear()
-            if values is not None:
-                self.learners.values.initialize(values)
-                return
-            self.learners.values.initialize(*initial_values_of(self._steps[0][0], self.seeds))
+            starts = initial_values_of(self._steps[0][0], self.seeds) if values is None else [values]
+            if self.lockstep is not None and self.seeds is None:
+                starts = self.lockstep.broadcast("initial values", starts)
+            self.learners.values.initialize(*starts)
 
     @checked
     def add_program(self, program: AsProgram, shapes: Specs, room_for_steps: Steps | None = None) -> int:
@@ -359,6 +393,8 @@ class LearningEngine:
             raise FailedPreconditionError(
                 "resize: this engine was given its transport, which is connected for good; leave it out"
             )
+        if self.lockstep is not None:
+            raise FailedPreconditionError("resize: with several workers, replicas stay as many")
         if self.seeds is not None:
             raise FailedPreconditionError("resize: replicas with seeds stay as many; leave seeds out")
         if isinstance(self.learners, PartedLearners):
@@ -440,7 +476,8 @@ class LearningEngine:
         that replica has written nothing from there on, and all have ended at the same round. Raises the error
         of a failed op, of the batch source or of `on_results`. After a failed op all replicas and z are as
         before its round, which is `round`: the rounds since a copy of the state are done again. With `fcfs`,
-        and where a GPU is lost, replicas may be some rounds apart; go on from a checkpoint.
+        with several workers, and where a GPU is lost, replicas may be some rounds apart; go on from a
+        checkpoint. Raises AbortedError where another worker has failed.
         """
         source = getattr(open_source, "__self__", None)
         if isinstance(source, DatasetBatches) and source.replicas != self.learners.count:
@@ -452,10 +489,10 @@ class LearningEngine:
         try:
             while True:
                 end = self._restart_or_stop(ended, stop)
-                ended = self._run_stretch(open_source, ended, end, on_results)
+                ended, is_to_stop = self._run_stretch(open_source, ended, end, on_results)
                 if not self.options.first_come and start < ended == end and self._restarts.due_before(end):
                     self.restart(end)
-                if self._stopping or ended == stop:
+                if is_to_stop or ended == stop:
                     return ended
         finally:
             if self._run is None:  # else it is another thread's, which has been asked
@@ -475,8 +512,8 @@ class LearningEngine:
         start: int,
         stop: int,
         on_results: OnResults | None,
-    ) -> int:
-        """Trains rounds; the round before which it ended."""
+    ) -> tuple[int, bool]:
+        """Trains rounds; the round before which it ended, and whether that is on request."""
         run = self.new_run(start, stop, on_results)
         source: BatchSource | None = None
         try:
@@ -488,6 +525,9 @@ class LearningEngine:
                 source = open_source(start, stop, run.inbox.put, run.inbox.put)
             while run.finished_at is None:
                 run.take_all(run.inbox.get(), lambda: self._stopping)
+        except BaseException as error:
+            run.broken_off = f"{type(error).__name__}: {error}"
+            raise
         finally:
             try:
                 if source is not None:
@@ -496,7 +536,7 @@ class LearningEngine:
                 self.end(run)
         self.raise_error(run)
         self.round = run.finished_at
-        return self.round
+        return self.round, run.stopping if self.lockstep is not None else self._stopping
 
     # The pieces of a run, for `run` and for `Stepper`
 
@@ -515,8 +555,9 @@ class LearningEngine:
         given = self.learners, self.outcomes, start, stop, self.launch_ahead, on_results
         if self.options.first_come:
             return TaskRun(*given, self._restarts.due_before)
-        rollback = Rollback(self.learners, self.outcomes) if Rollback.is_needed(self.learners) else None
-        return RoundRun(*given, self.steps_per_launch, rollback)
+        may_go_back = self.lockstep is None and Rollback.is_needed(self.learners)
+        rollback = Rollback(self.learners, self.outcomes) if may_go_back else None
+        return RoundRun(*given, self.steps_per_launch, rollback, self.lockstep)
 
     def go_on(self, run: EngineRun, round: int) -> None:
         """Before `round` of a run that was settled: values may have been set."""
@@ -570,6 +611,7 @@ class LearningEngine:
             self._run, self._drained = None, False
             run.keep_error(self.learners.drain())
             self._drained, self.learners.in_run = True, False
+            run.part()
         while not run.inbox.empty():  # launches, which know the replicas' memory
             run.inbox.get()
 
@@ -685,13 +727,22 @@ class LearningEngine:
     def close(self) -> None:
         """Closes all streams and gives all memory back; idempotent.
 
-        Raises FailedPreconditionError while a run is going on in another thread.
+        Several workers meet here: raises AbortedError where another has failed, InvalidArgumentError where it
+        goes on. Raises FailedPreconditionError while a run is going on in another thread.
         """
         with self._idle("close"):
             self.learners.close()
+            lockstep, self.lockstep = self.lockstep, None
+            if lockstep is not None:
+                lockstep.leave()
 
     def __enter__(self) -> LearningEngine:
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        lockstep, self.lockstep = self.lockstep, None
+        try:
+            if lockstep is not None:
+                lockstep.leave(error)
+        finally:
+            self.close()

@@ -170,6 +170,7 @@ class StepOutcomes:
         written = "no variable was written by that step"
         if not self._learners.checks_come_first:
             written = "that step may have written variables that come before the gradient that is bad"
+        number = self._learners.replicas[index].index
         return NumericsError(
-            f"{what} of replica {index} is not finite at step {round}; {cause}; {written}; {remedy}"
+            f"{what} of replica {number} is not finite at step {round}; {cause}; {written}; {remedy}"
         )

@@ -38,9 +38,17 @@ from scheduler.engine.rollback import Rollback
 from scheduler.replicas.launches import LaunchedRounds
 from scheduler.replicas.parted_learners import AnyLearners
 from scheduler.replicas.task_launcher import announce
+from scheduler.workers.lockstep import Going, Lockstep
 from tensorbow.data import BatchInputs, BatchRun, LaunchRecipes
 from tensorbow.devices import Event
-from tensorbow.errors import AbortedError, InternalError, InvalidArgumentError, NumericsError
+from tensorbow.errors import (
+    AbortedError,
+    InternalError,
+    InvalidArgumentError,
+    NumericsError,
+    TensorBowError,
+)
+from tensorbow.program import OTHERS_FAILED
 from tensorbow.specs import Array
 
 OnResults = Callable[[RoundResults], None]
@@ -66,8 +74,9 @@ class EngineRun(ABC):
         self.start, self.stop = start, stop
         self.inbox: SimpleQueue[Any] = SimpleQueue()
         self.error: BaseException | None = None
+        self.broken_off = ""  # the error that ends it from outside, such as an interrupt, as text
         self.finished_at: int | None = None  # the round before which it ended
-        self.stopping = False  # it knows of the request to stop
+        self.stopping = False  # it knows of the request to stop, which may be another worker's
         self.settled = False  # nothing is in flight until its stepper goes on: values may be read and set
         self._learners, self._outcomes, self._launch_ahead = learners, outcomes, launch_ahead
         self._on_results = on_results
@@ -113,6 +122,9 @@ class EngineRun(ABC):
         round, loss_is_finite, batch_number = next(causes, first) if len(tasks) > 1 else first
         index, inputs = self._task_of(round, batch_number)
         return self._outcomes.numerics_error(index, inputs, round, loss_is_finite, batch_number)
+
+    def part(self) -> None:  # noqa: B027 - most runs have no other workers
+        """Tells other workers if the run has failed, or learns why theirs has; while nothing is in flight."""
 
     @property
     @abstractmethod
@@ -167,8 +179,11 @@ class RoundRun(EngineRun):
         on_results: OnResults | None,
         steps: int,
         rollback: Rollback | None = None,
+        lockstep: Lockstep | None = None,
     ):
-        """steps: rounds of a launch. rollback: of a run with one round a launch, in which ops can fail."""
+        """steps: rounds of a launch. rollback: of a run with one round a launch, in which ops can fail.
+        lockstep: with other workers; they meet before each launch, and at the end.
+        """
         super().__init__(learners, outcomes, start, stop, launch_ahead, on_results)
         self._steps = steps
         self._batches: dict[int, dict[int, ReadyBatch]] = {}  # by launch and batch number, till all are there
@@ -178,6 +193,8 @@ class RoundRun(EngineRun):
         self._ended: dict[int, LaunchedRounds] = {}  # by launch, till those before have
         self._synchronisations = 0  # in flight
         self._failed = False
+        self._lockstep = lockstep
+        self._others_failed = self._met_at_end = False
         self.rollback = rollback
         self.broken_at: int | None = None  # the first round in which an op has failed
 
@@ -197,17 +214,63 @@ class RoundRun(EngineRun):
                 if self.in_flight:
                     return
                 self.rollback.copy(self._next)
+            if not self._all_go_on():
+                break
             self._next += 1
-            self._launch(self._next - 1)
+            try:
+                self._launch(self._next - 1)
+            except TensorBowError as error:
+                if self._lockstep is None:
+                    raise
+                self._next -= (
+                    1  # an exchange between workers has failed, and nobody tells of the launch's end
+                )
+                self._fail(error)
         if self.in_flight:
             return
+        if not self._failed and self._next >= self._end and not self._met_at_end:
+            self._met_at_end = True
+            self._meet("the end of a run", Going.TO_STOP if self.stopping else Going.ON)
         if self._failed:
             self.finished_at = self.start
         elif self._next >= self._end:
             self.finished_at = self._first_round(self._next)
 
     def _request_stop(self) -> None:
-        self._end = min(self._end, self._next)
+        if self._next < self._end and not self._failed:
+            self._all_go_on(Going.TO_STOP)
+
+    # Other workers --------------------------------------------------------------------------------
+
+    def _all_go_on(self, going: Going = Going.ON) -> bool:
+        """Meets the other workers before a launch; True if it is to be."""
+        if self._meet("a launch", going) is Going.TO_STOP:
+            self._end = self._next
+        return self._next < self._end and not self._failed
+
+    def _meet(self, what: str, going: Going = Going.ON) -> Going:
+        """The worst state of a worker; where one has failed, so has this run."""
+        if self._lockstep is None:
+            return going
+        worst = self._lockstep.meet(f"{what} of {self._steps} rounds, {self.start} first", self._next, going)
+        if worst is Going.WRONG:
+            self._failed = self._others_failed = True
+        self.stopping = worst is Going.TO_STOP
+        return worst
+
+    def part(self) -> None:
+        """See EngineRun.part."""
+        error, reason = self.error, self.broken_off
+        if self._bad:
+            reason = f"a loss or gradient is not finite at step {min(self._bad)[0]}"
+        elif error is not None:
+            reason = f"{type(error).__name__}: {error}"
+        if self._lockstep is None or not (reason or self._others_failed):
+            return
+        follows = isinstance(error, AbortedError) and not self._bad
+        told = self._lockstep.part(reason, follows=follows, told=self._others_failed)
+        if follows or not reason:
+            self.error = told
 
     def _first_round(self, launch: int) -> int:
         """The first round of a launch, or where the last one ended."""
@@ -320,6 +383,9 @@ class RoundRun(EngineRun):
             self.keep_error(AbortedError(f"not finite at step {min(self._bad)[0]}"))
         else:
             self._ready.pop(tasks.number).release()
+            if launcher.ended_by_others and not self._failed:
+                self._failed, self.awaited = True, -1  # what was launched behind has not begun
+                self.keep_error(AbortedError(OTHERS_FAILED))
 
     def _hand_out(self, tasks: LaunchedRounds, whole: bool) -> None:
         """Passes on the results of the rounds before the first one with a failed task. whole: none failed."""

@@ -62,8 +62,8 @@ class Stepper:
             run.take(ReadyLaunch(self._launch, inputs, _nothing))
             while not self._results and run.finished_at is None:
                 run.take(run.inbox.get())
-        except BaseException:
-            self._end()
+        except BaseException as error:
+            self._end(f"{type(error).__name__}: {error}")
             raise
         done = len(self._results[-1].rounds) if self._results else 0
         if run.finished_at is not None or done < rounds:
@@ -118,8 +118,8 @@ class Stepper:
             for batch in batches:
                 run.inbox.put(batch)
             run.take_all(run.inbox.get(), lambda: False)
-        except BaseException:
-            self._end()
+        except BaseException as error:
+            self._end(f"{type(error).__name__}: {error}")
             raise
 
     def select(self, program: int) -> None:
@@ -147,8 +147,8 @@ class Stepper:
         try:
             while run.in_flight and run.finished_at is None:
                 run.take(run.inbox.get())
-        except BaseException:
-            self._end()
+        except BaseException as error:
+            self._end(f"{type(error).__name__}: {error}")
             raise
         run.keep_error(self.engine.learners.drain())
         if run.finished_at is not None or run.error is not None:
@@ -239,9 +239,10 @@ class Stepper:
         self.engine.raise_error(run)
         raise InternalError(f"step {self.round}: the run has ended by itself")
 
-    def _end(self) -> None:
+    def _end(self, broken_off: str = "") -> None:
         run, self._run = self._run, None
         if run is not None:
+            run.broken_off = broken_off
             if isinstance(run, TaskRun):
                 self.round, self.begun = run.awaited, run.begun
             self.engine.end(run)

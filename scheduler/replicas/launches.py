@@ -109,6 +109,11 @@ class Launcher(ABC):
     def stopped(self) -> bool:
         """True if some status may be set."""
 
+    @property
+    def ended_by_others(self) -> bool:
+        """True if launches have ended early because of a status that is set on another worker."""
+        return False
+
     @abstractmethod
     def reset(self) -> None:
         """Before and after a run, when nothing is in flight."""

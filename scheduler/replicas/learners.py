@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation, require_no_meeting
 from scheduler.averaging.synchronisers import UPDATE, Synchroniser
 from scheduler.averaging.transport import InProcessTransport, Transport
+from scheduler.averaging.worker_transport import WorkerTransport
 from scheduler.replicas.central import CentralModel, device_exchanges
 from scheduler.replicas.device_dataset import DeviceDataset
 from scheduler.replicas.device_plans import Compiled, DevicePlans, require_host_memory
@@ -20,6 +22,7 @@ from scheduler.replicas.replica_counts import replica_counts, require_different
 from scheduler.replicas.round_launcher import round_launcher, why_not_fused
 from scheduler.replicas.task_launcher import TaskLauncher
 from scheduler.replicas.values import ReplicaValues, check_combination
+from scheduler.workers.lockstep import Lockstep
 from tensorbow.compiler import VariableLayout
 from tensorbow.data import BatchInputs, KeptData
 from tensorbow.devices import Device, Stream
@@ -30,7 +33,7 @@ from tensorbow.errors import (
     UnimplementedError,
 )
 from tensorbow.kernels import backend_for
-from tensorbow.program import Executable, Region
+from tensorbow.program import Executable, Region, WorkerExchange
 from tensorbow.specs import TensorSpec
 
 _numbers = itertools.count()
@@ -58,6 +61,7 @@ class Learners:
         random_streams: Sequence[int] | None = None,
         by_segment: bool = False,
         may_be_captured: bool | None = None,
+        lockstep: Lockstep | None = None,
     ):
         """shapes: specs of the program's inputs. results: so many of a replica are kept.
 
@@ -65,6 +69,8 @@ class Learners:
         compiled: as for DevicePlans. random_streams: by replica, default: its number.
         by_segment: launches no whole rounds. may_be_captured: whether the replicas of a step that cannot be
         fused are captured where others are fused; default: unless the options ask for fused ones.
+        lockstep: with the workers of other processes, which have replicas too. All make their learners, and
+        select steps, in the same order. Between GPUs of several workers sums go through the host's memory.
 
         Raises InvalidArgumentError for options out of range, ResourceExhaustedError for memory.
         """
@@ -77,20 +83,27 @@ class Learners:
         self.may_be_captured = not options.fused if may_be_captured is None else may_be_captured
         self.per_device = replica_counts(replicas_per_device, len(devices))
         self.count = sum(self.per_device)
+        self.lockstep = lockstep
+        # Of all workers: their replicas, counted through worker by worker, and the number of the first here.
+        self.worker_counts = [self.count] if lockstep is None else lockstep.all_gather("replicas", self.count)
+        self.total = sum(self.worker_counts)
+        self.first = sum(self.worker_counts[: 0 if lockstep is None else lockstep.rank])
         # By replica, the index of its device in `devices`.
         self.device_indices = [index for index, count in enumerate(self.per_device) for _ in range(count)]
-        self.random_streams = [*range(self.count)] if random_streams is None else [*random_streams]
-        self.averages = options.averages(self.count)
-        self.alpha = options.alpha_for(self.count)
-        self.averages_gradients = options.averages_gradients(self.count)
-        self.mean_gradient_from = options.mean_gradient_from(self.count)
-        self.z_copies = options.z_copies(self.count)
+        self.random_streams = [*self.numbers] if random_streams is None else [*random_streams]
+        self.averages = options.averages(self.total)
+        self.alpha = options.alpha_for(self.total)
+        self.averages_gradients = options.averages_gradients(self.total)
+        self.mean_gradient_from = options.mean_gradient_from(self.total)
+        self.z_copies = options.z_copies(self.total)
         self.layout = layout or VariableLayout(program.variables)
         check_combination(self.layout)
         self.replicas: list[Replica] = []
         self.central: list[CentralModel] = []
         self._transport = transport
-        self._by_segment = by_segment or transport is not None  # the caller's, which sums between devices
+        # A transport of the caller's sums between devices; that between workers is none that a GPU launches.
+        of_workers = lockstep is not None and devices[0].kind == "gpu"
+        self._by_segment = by_segment or transport is not None or of_workers
         self._kept: list[DeviceDataset] = []  # the data set, by device, where devices keep it
         self._caller_waits = False  # for the results of launches, so that it may run tasks in its own thread
         self._selected = 0  # of the programs
@@ -103,7 +116,7 @@ class Learners:
         try:
             known: Compiled = {} if compiled is None else compiled
             self._plans = [
-                DevicePlans(program, shapes, device, options, self.count, results, self.layout, known)
+                DevicePlans(program, shapes, device, options, self.total, results, self.layout, known)
                 for device in self.devices
             ]
             self._build(ring=results)
@@ -123,23 +136,36 @@ class Learners:
                 self._shared(0, index) if steps[0].shares_memory else {},
             )
             replica = Replica(
-                index, device, steps[device_index], self.layout, shared, ring=ring, name=self._name
+                self.numbers[index],
+                device,
+                steps[device_index],
+                self.layout,
+                shared,
+                ring=ring,
+                name=self._name,
             )
             self.replicas.append(replica)
             replica.set_state(
-                {"replica": index, "random_stream": self.random_streams[index], "alpha": self.alpha}
+                {
+                    "replica": self.numbers[index],
+                    "random_stream": self.random_streams[index],
+                    "alpha": self.alpha,
+                }
             )
-        self.tasks = TaskLauncher(self.replicas, self.central, self.options, self.device_indices)
+        variants = RoundVariants(self.options, self.total)
+        self.tasks = TaskLauncher(self.replicas, self.central, variants, self.device_indices)
         self.launcher: Launcher = self.tasks
-        self.values = ReplicaValues(self.layout, self.options, self.replicas, self.central)
+        self.values = ReplicaValues(
+            self.layout, self.options, self.replicas, self.central, self.total, self.lockstep
+        )
         self.select(0)
 
     def _bind_central(self, number: int, steps: Sequence[Executable]) -> None:
         """Has every device do what it does once for its replicas in a step, if there is anything."""
         if not steps[0].shares_memory:
             return
-        priority, first = self.options.priority, 0
-        synchroniser = Synchroniser.of(self.options, self.count)
+        priority, first = self.options.priority, self.first
+        synchroniser = Synchroniser.of(self.options, self.total)
         for device_index, (device, count) in enumerate(zip(self.devices, self.per_device, strict=True)):
             replicas, first = range(first, first + count), first + count
             if device_index < len(self.central):
@@ -149,9 +175,11 @@ class Learners:
                 device, self.layout, number, steps[device_index], replicas, synchroniser, self._name, priority
             )
             self.central.append(model)
-            model.set_state({"mu": self.options.mu, "share": 1 / self.count})
+            model.set_state({"mu": self.options.mu, "share": 1 / self.total})
         if self._transport is None and len(self.central) > 1:
             self._transport = transport_between(self.devices, f"{self._name} exchanges", priority)
+        if self.lockstep is not None and not isinstance(self._transport, WorkerTransport):
+            self._transport = WorkerTransport(self.lockstep, self._transport)
 
     def _shared(self, number: int, index: int) -> dict[Region, int]:
         """Base addresses of what a replica shares with its device in a step."""
@@ -211,7 +239,10 @@ class Learners:
         for replica in self.replicas:
             replica.set_state({"status": 0})
         whole = self.replicas[0].step
-        transport = self._transport if len(self.central) > 1 and whole.shares_memory else None
+        if self.lockstep is not None:
+            self.lockstep.require_equal("exchanges of a step", self._exchanges_of(whole))
+        meet = len(self.central) > 1 or self.lockstep is not None
+        transport = self._transport if meet and whole.shares_memory else None
         if transport is not None:
             transport.connect(device_exchanges(self.central))
         self.tasks.select(whole, transport)
@@ -224,10 +255,37 @@ class Learners:
                 if before in self._launchers:
                     self.select(before)
                 raise
+            if self.lockstep is not None:
+                how = "by segments, as without native code" if made is None else "of whole rounds"
+                self.lockstep.require_equal("launches", [how])
             self._launchers[number] = made or self.tasks
         self.launcher = self._launchers[number]
         self.set_caller_waits(self._caller_waits)
         self.launcher.reset()
+
+    def _exchanges_of(self, step: Executable) -> list[str]:
+        """The synchronisation, and each exchange of a step: equal on all workers."""
+        groups = [group for number in step.exchange_segments for group in step.segments[number].groups]
+        return [
+            str(self.options),
+            *(
+                f"{g.name}: {g.definition.name} of {g.inputs[0].dtype.name}{[*g.inputs[0].shape]}"
+                for g in groups
+            ),
+        ]
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of this process's replicas among those of all workers."""
+        return range(self.first, self.first + self.count)
+
+    @property
+    def worker_exchange(self) -> WorkerExchange | None:
+        """The exchange with other workers, for native code."""
+        if self.lockstep is None:
+            return None
+        group, control = self.lockstep.exchanges, self.lockstep.control
+        return WorkerExchange(control, self.first, self.worker_counts, group.native_sum, group.native_share)
 
     def _round_launcher(self, transport: Transport | None, must_fuse: bool) -> Launcher | None:
         """A launcher of whole rounds, if there can be one; evaluations that cannot be fused are captured, and
@@ -238,12 +296,12 @@ class Learners:
         layout, written = self.layout, self.executable.writes
         trains = any(layout.ref(name).region is Region.WEIGHTS for name in written)
         shares = options.fused and max(self.per_device) > 1  # one replica has its kernels for itself
-        if shares and (why := why_not_fused(step, self.devices[0], options, self.count)):
+        if shares and (why := why_not_fused(step, self.devices[0], options, self.total)):
             if trains and not falls_back:
                 raise UnimplementedError(f"replica_mode: the replicas of this step cannot be fused: {why}")
             options = replace(options, replica_mode="captured")
         try:
-            return round_launcher(self.replicas, self.central, options, transport)
+            return round_launcher(self.replicas, self.central, options, transport, self.worker_exchange)
         except UnimplementedError:
             if not trains:
                 return None

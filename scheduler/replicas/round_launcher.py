@@ -31,6 +31,7 @@ from tensorbow.program import (
     RoundLaunch,
     RoundProgram,
     RoundProgramSpec,
+    WorkerExchange,
 )
 from tensorbow.specs import Array
 from tensorbow.timeline import CURRENT
@@ -41,10 +42,10 @@ MOST_ROUNDS = 4096  # of a launch
 class ProgramLaunch(LaunchedRounds):
     """Launched by a round program of a backend."""
 
-    def __init__(self, number: int, rounds: range, launch: RoundLaunch, threads: Threads):
-        """threads: the ones chosen to run it."""
+    def __init__(self, number: int, rounds: range, launch: RoundLaunch, threads: Threads, first: int):
+        """threads: the ones chosen to run it. first: number of the first replica, in messages."""
         super().__init__(number, rounds, launch.threads)
-        self.launch, self.threads = launch, threads
+        self.launch, self.threads, self._first = launch, threads, first
 
     def run(self, thread: int) -> None:
         """Does a thread's part, on its stream."""
@@ -53,7 +54,7 @@ class ProgramLaunch(LaunchedRounds):
         except TensorBowError as error:
             replica, done = self.launch.at(thread)
             step = self.rounds.start + done
-            raise type(error)(f"replica {replica} at step {step}: {error}") from error
+            raise type(error)(f"replica {self._first + replica} at step {step}: {error}") from error
 
 
 class RoundLauncher(Launcher):
@@ -61,9 +62,16 @@ class RoundLauncher(Launcher):
 
     most_rounds = MOST_ROUNDS
 
-    def __init__(self, replicas: Sequence[Replica], program: RoundProgram, options: Synchronisation):
-        self._replicas, self._program = replicas, program
-        self._variants = RoundVariants(options, len(replicas))
+    def __init__(
+        self,
+        replicas: Sequence[Replica],
+        program: RoundProgram,
+        variants: RoundVariants,
+        has_workers: bool = False,
+    ):
+        """has_workers: other processes have replicas, too."""
+        self._replicas, self._program, self._has_workers = replicas, program, has_workers
+        self._variants = variants
         self._numbers = {name: number for number, name in enumerate(self._variants.names)}
         self._choice = ThreadChoice(alone=len(replicas) == 1) if program.chooses_threads else None
         self._streams = [replica.group.compute for replica in replicas]
@@ -85,7 +93,7 @@ class RoundLauncher(Launcher):
         most_threads = usable_cores() if threads is Threads.EACH else 1
         variants = [self._numbers[self._variants.of(round)] for round in rounds]
         launch = self._program.launch(rounds.start, variants, self._feeds(inputs), state, most_threads)
-        tasks = ProgramLaunch(number, rounds, launch, threads)
+        tasks = ProgramLaunch(number, rounds, launch, threads, self._replicas[0].index)
         try:
             events = self._enqueue(tasks)
         except BaseException:  # threads that are enqueued must not wait for those that are not
@@ -165,6 +173,11 @@ class RoundLauncher(Launcher):
         """See Launcher: a launch has ended, or is to end, before its last round."""
         return self._program.stopped
 
+    @property
+    def ended_by_others(self) -> bool:
+        """See Launcher."""
+        return self._has_workers and self._program.stopped
+
     def fetched(self, replica: int, tasks: LaunchedRounds) -> list[Sequence[Any] | Array]:
         """See Launcher."""
         if not isinstance(tasks, ProgramLaunch):
@@ -199,24 +212,27 @@ def round_launcher(
     central: Sequence[CentralModel],
     options: Synchronisation,
     transport: Transport | None,
+    workers: WorkerExchange | None = None,
 ) -> RoundLauncher | None:
     """The launcher of replicas, which go by device; None where their backend cannot launch whole rounds.
 
-    transport: between several devices, where replicas meet.
+    transport: between several devices, where replicas meet. workers: where those of other processes do.
     Raises UnimplementedError for a step whose replicas cannot be fused, where the options say so.
     """
     if options.first_come:
         return None
     names = [str(replica.device.name) for replica in replicas]
+    variants = RoundVariants(options, len(replicas) if workers is None else sum(workers.counts))
     rounds = RoundProgramSpec(
         replicas[0].step,
-        RoundVariants(options, len(replicas)).names,
+        variants.names,
         [[model.bases.get(region, 0) for region in Region] for model in central],
         [names.count(name) for name in dict.fromkeys(names)],
         [model.plan for model in central],
         None if transport is None else transport.post,
         options.fused,
+        workers,
     )
     plans = [replica.binding.plan for replica in replicas]
     program = backend_for(replicas[0].device).round_program(plans, rounds)
-    return None if program is None else RoundLauncher(replicas, program, options)
+    return None if program is None else RoundLauncher(replicas, program, variants, workers is not None)

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from scheduler.averaging.round_variants import RoundVariants
-from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.synchronisers import UPDATE
 from scheduler.averaging.transport import Transport
 from scheduler.replicas.central import CentralModel
@@ -37,13 +36,13 @@ class TaskLauncher(Launcher):
         self,
         replicas: Sequence[Replica],
         central: Sequence[CentralModel],
-        options: Synchronisation,
+        variants: RoundVariants,
         device_indices: Sequence[int],
     ):
         """device_indices: by replica, the index of its device in `central`."""
         self._replicas, self._central, self._device_indices = replicas, central, device_indices
         self._transport: Transport | None = None
-        self._variants = RoundVariants(options, len(replicas))
+        self._variants = variants
         self._segments = _Segments(replicas[0].step)
         self._last_run: dict[int, tuple[int, list[Event]]] = {}  # by segment, when it last ran on the devices
         self._order = 0  # of what devices run

@@ -10,6 +10,7 @@ from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.replicas.central import CentralModel
 from scheduler.replicas.replica import Replica
+from scheduler.workers.lockstep import Lockstep
 from tensorbow.compiler import VariableLayout
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from tensorbow.program import Ref
@@ -31,10 +32,13 @@ class ReplicaValues:
         options: Synchronisation,
         replicas: Sequence[Replica],
         central: Sequence[CentralModel],
+        total: int,
+        lockstep: Lockstep | None = None,
     ):
+        """total: replicas of all workers. lockstep: with other workers, if there are some."""
         self.layout = layout
         self._options, self._replicas, self._central = options, replicas, central
-        self._count = len(replicas)
+        self._count, self._lockstep = total, lockstep
         self._averages = options.averages(self._count)
         self._averages_gradients = options.averages_gradients(self._count)
         self._variants = RoundVariants(options, self._count)
@@ -62,10 +66,9 @@ class ReplicaValues:
             raise InvalidArgumentError(
                 f"initialize: no value for {_some(missing)}; give one for every variable of the step"
             )
-        for replica, own in zip(
-            self._replicas, (values, *others) if others else repeat(values), strict=False
-        ):
-            self.initialize_replica(replica.index, own)
+        starts = (values, *others) if others else repeat(values)
+        for number, (replica, own) in enumerate(zip(self._replicas, starts, strict=False)):
+            self.initialize_replica(number, own)
             if replica.index:
                 for name, op in operations.items():
                     if op.attrs["combine"] == "sum":
@@ -108,8 +111,9 @@ class ReplicaValues:
     def central_values(self, round: int, joined: bool = False) -> dict[str, Array]:
         """The central model at the end of round `round` - 1: weights and other variables, copied.
 
-        Without averaging, and once all replicas step on the mean gradient, values are replica 0's, except
-        for sums over the replicas, and with `joined` means over them.
+        Without averaging, and once all replicas step on the mean gradient, values are replica 0's (of each
+        worker, its first replica's), except for sums over the replicas, and with `joined` means over them.
+        With several workers all of them must call it.
         """
         joined = joined or self._averages or self._averages_gradients
         values = self.replica_values(0)
@@ -144,6 +148,8 @@ class ReplicaValues:
         total, *others = (replica.container.read(name) for replica in self._replicas)
         for other in others:
             total += other
+        if self._lockstep is not None:
+            self._lockstep.all_sum(f"the {how} of {name}", total)
         if how == "mean":
             total /= total.dtype.type(self._count)
         return total
@@ -154,10 +160,13 @@ class ReplicaValues:
         return {name: container.read(name) for name in self.layout.refs()}
 
     def state_arrays(self) -> dict[str, Array]:
-        """Everything the next step depends on, by name, copied: the content of a checkpoint."""
+        """Everything the next step depends on, by name, copied: the content of a checkpoint.
+
+        Of several workers each has its own replicas, by their numbers among those of all, and z.
+        """
         arrays: dict[str, Array] = {}
-        for replica in self._replicas:
-            for name, value in self.replica_values(replica.index).items():
+        for number, replica in enumerate(self._replicas):
+            for name, value in self.replica_values(number).items():
                 arrays[f"replica{replica.index}/{name}"] = value
         for model in self._central[:1]:
             for copy in range(self._z_copies):

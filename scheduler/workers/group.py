@@ -7,14 +7,10 @@ import socket
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
+from tensorbow.program import NativeCall
 from tensorbow.specs import Array, DType
-
-NativeCall: TypeAlias = tuple[int, ...]
-"""The address of a C function and `CALL_ARGUMENTS` integers or addresses that it is called with; it returns
-an int, 0 for success."""
-CALL_ARGUMENTS = 8
 
 
 class WorkerGroup(ABC):
@@ -65,8 +61,8 @@ class WorkerGroup(ABC):
         """`all_sum` of a vector as a call for native code; None for a dtype or size that it cannot do."""
 
     @abstractmethod
-    def native_share(self, address: int, itemsize: int, parts: Sequence[range]) -> NativeCall | None:
-        """`share` of a vector as a call for native code; None for sizes that it cannot do.
+    def native_share(self, address: int, parts: Sequence[range]) -> NativeCall | None:
+        """`share` of a vector of bytes as a call for native code; None for sizes that it cannot do.
 
         The group keeps what the call refers to.
         """
@@ -74,9 +70,6 @@ class WorkerGroup(ABC):
     @abstractmethod
     def abort(self, reason: str) -> NoReturn:
         """Ends the processes of all workers, with one line on stderr that names this one and the reason."""
-
-    def close(self) -> None:  # noqa: B027 - the group of one holds nothing
-        """Gives back what a duplicate holds; collective and idempotent."""
 
 
 class LoneWorker(WorkerGroup):
@@ -109,7 +102,7 @@ class LoneWorker(WorkerGroup):
         """See WorkerGroup: there is nothing to call."""
         return None
 
-    def native_share(self, address: int, itemsize: int, parts: Sequence[range]) -> NativeCall | None:
+    def native_share(self, address: int, parts: Sequence[range]) -> NativeCall | None:
         """See WorkerGroup: there is nothing to call."""
         return None
 

@@ -10,8 +10,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from scheduler.workers.group import CALL_ARGUMENTS, NativeCall, WorkerGroup
+from scheduler.workers.group import WorkerGroup
 from tensorbow.errors import AbortedError, FailedPreconditionError, NotFoundError
+from tensorbow.program import CALL_ARGUMENTS, NativeCall
 from tensorbow.specs import Array, DType
 
 LARGEST = (1 << 31) - 1  # of a count in C's MPI_Allreduce
@@ -40,7 +41,6 @@ class MpiWorkers(WorkerGroup):
                 f"calls at the same time; {MPI.Get_library_version().splitlines()[0]} offers less"
             )
         self._mpi = MPI
-        self._is_duplicate = communicator is not None
         # The calls of the user's program, on COMM_WORLD, stay apart from ours.
         self._communicator: Any = MPI.COMM_WORLD.Dup() if communicator is None else communicator
         self.rank, self.size = self._communicator.Get_rank(), self._communicator.Get_size()
@@ -63,9 +63,14 @@ class MpiWorkers(WorkerGroup):
 
     def share(self, array: Array, parts: Sequence[range]) -> None:
         """See WorkerGroup."""
-        for root, part in enumerate(parts):
-            if part:
-                self._called("Bcast", self._bytes(array[part.start : part.stop]), root)
+        owners = [rank for rank, part in enumerate(parts) if part]
+        if len(owners) == 1:
+            part = parts[owners[0]]
+            self._called("Bcast", self._bytes(array[part.start : part.stop]), owners[0])
+        elif owners:
+            counts, offsets = _counts_and_offsets(parts, array.itemsize)
+            whole, byte = self._bytes(array)
+            self._called("Allgatherv", self._mpi.IN_PLACE, [whole, counts, offsets, byte])
 
     def all_gather(self, value: Any) -> list[Any]:
         """See WorkerGroup."""
@@ -99,21 +104,20 @@ class MpiWorkers(WorkerGroup):
             self._handle(self._communicator),
         )
 
-    def native_share(self, address: int, itemsize: int, parts: Sequence[range]) -> NativeCall | None:
+    def native_share(self, address: int, parts: Sequence[range]) -> NativeCall | None:
         """See WorkerGroup."""
-        if max(part.stop for part in parts) * itemsize > LARGEST:
+        if max(part.stop for part in parts) > LARGEST:
             return None
         owners = [rank for rank, part in enumerate(parts) if part]
         communicator, byte = self._handle(self._communicator), self._handle(self._mpi.BYTE)
         if len(owners) == 1:
             part = parts[owners[0]]
-            first = address + part.start * itemsize
-            return self._native_call("MPI_Bcast", first, len(part) * itemsize, byte, owners[0], communicator)
-        table = np.array([[len(part), part.start] for part in parts], np.int32) * itemsize
-        counts, offsets = (np.ascontiguousarray(column) for column in table.T)
+            return self._native_call(
+                "MPI_Bcast", address + part.start, len(part), byte, owners[0], communicator
+            )
+        counts, offsets = _counts_and_offsets(parts)
         self._kept += [counts, offsets]
-        nothing = self._handle(self._mpi.DATATYPE_NULL)
-        own = int(self._mpi.IN_PLACE), 0, nothing
+        own = int(self._mpi.IN_PLACE), 0, self._handle(self._mpi.DATATYPE_NULL)
         others = address, counts.ctypes.data, offsets.ctypes.data, byte, communicator
         return self._native_call("MPI_Allgatherv", *own, *others)
 
@@ -122,12 +126,6 @@ class MpiWorkers(WorkerGroup):
         print(f"tensorbow: {self.name}: {reason}", file=sys.stderr, flush=True)
         self._mpi.COMM_WORLD.Abort(1)
         os._exit(1)
-
-    def close(self) -> None:
-        """See WorkerGroup."""
-        if self._is_duplicate and self._communicator and not self._mpi.Is_finalized():
-            self._communicator.Free()
-        self._kept.clear()
 
     def _called(self, function: str, *arguments: Any) -> Any:
         """The result of a method of the communicator. Raises AbortedError for errors of MPI."""
@@ -156,3 +154,10 @@ class MpiWorkers(WorkerGroup):
         if dtype.kind in "iu":
             names[dtype.name] = f"{dtype.name.upper()}_T"
         return getattr(self._mpi, names[dtype.name]) if dtype.name in names else None
+
+
+def _counts_and_offsets(parts: Sequence[range], itemsize: int = 1) -> tuple[Array, Array]:
+    """Bytes of each worker's part, and where they begin, as C's MPI takes them."""
+    table = np.array([[len(part), part.start] for part in parts], np.int32) * itemsize
+    counts, offsets = (np.ascontiguousarray(column, np.int32) for column in table.T)
+    return counts, offsets

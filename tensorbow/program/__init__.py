@@ -16,21 +16,30 @@ from tensorbow.program.plan import (
     SegmentKind,
 )
 from tensorbow.program.rounds import (
+    CALL_ARGUMENTS,
+    FAILED_WORKER,
+    OTHERS_FAILED,
     STICKY,
     LaunchFeeds,
+    NativeCall,
     RoundLaunch,
     RoundProgram,
     RoundProgramSpec,
+    WorkerExchange,
 )
 
 __all__ = [
+    "CALL_ARGUMENTS",
     "DATA",
+    "FAILED_WORKER",
+    "OTHERS_FAILED",
     "STICKY",
     "Backend",
     "BoundPlan",
     "Executable",
     "Group",
     "LaunchFeeds",
+    "NativeCall",
     "PlannedLaunch",
     "Ref",
     "Region",
@@ -39,4 +48,5 @@ __all__ = [
     "RoundProgramSpec",
     "Segment",
     "SegmentKind",
+    "WorkerExchange",
 ]

@@ -9,16 +9,46 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorbow.devices import Event
 from tensorbow.program.plan import BoundPlan, Executable
-from tensorbow.specs import Array
+from tensorbow.specs import Array, DType
 
+FAILED_WORKER = 1 << 32  # what a worker that has failed adds to `WorkerExchange.control`
+OTHERS_FAILED = "another worker has failed"
+NativeCall: TypeAlias = tuple[int, ...]
+"""The address of a C function, and the integers or addresses that it is called with, `CALL_ARGUMENTS` of
+them; it returns an int, 0 for success."""
+CALL_ARGUMENTS = 8
 STICKY = "sticky"  # a status of a launch: a replica whose status is set writes nothing more, and ends nothing
+
+
+@dataclass(frozen=True)
+class WorkerExchange:
+    """Calls by which native code exchanges vectors with other processes, which run the same rounds.
+
+    control: int64 [2]: a number that is summed over the workers before each exchange, 1 of each that has a
+    replica whose status is set, and FAILED_WORKER of each that has failed; and how often it was.
+    first: the number of this worker's first replica. counts: replicas by worker.
+    sum_of: the call that sums a vector, given its address, size and dtype; None if there is none.
+    share_of: the call that completes a vector of bytes, given its address and each worker's part.
+    """
+
+    control: NDArray[np.int64]
+    first: int
+    counts: Sequence[int]
+    sum_of: Callable[[int, int, DType], NativeCall | None]
+    share_of: Callable[[int, Sequence[range]], NativeCall | None]
+
+    def parts(self, nbytes: int) -> list[range]:
+        """Ranges of the workers' bytes, with so many of each replica."""
+        ends = [nbytes * end for end in accumulate(self.counts, initial=0)]
+        return [range(first, end) for first, end in pairwise(ends)]
 
 
 @dataclass(frozen=True)
@@ -39,6 +69,7 @@ class RoundProgramSpec:
     central_plans: Sequence[BoundPlan] = ()
     post: Callable[[int, Sequence[Event]], Event] | None = None
     fused: bool = False
+    workers: WorkerExchange | None = None
 
 
 class LaunchFeeds(NamedTuple):

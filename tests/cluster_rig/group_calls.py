@@ -8,7 +8,7 @@ import os
 import numpy as np
 
 from scheduler.workers.find import worker_group
-from scheduler.workers.group import NativeCall
+from tensorbow.program import NativeCall
 from tensorbow.specs import DTYPES
 
 
@@ -47,12 +47,10 @@ for parts in ([range(0, 2), range(2, 2), range(2, 7)], [range(0), range(7), rang
         vector = np.full(7, -1.0)
         vector[parts[rank].start : parts[rank].stop] = whole[parts[rank].start : parts[rank].stop]
         if natively:
-            called(other.native_share(vector.ctypes.data, 8, parts))
+            called(other.native_share(vector.ctypes.data, [range(8 * p.start, 8 * p.stop) for p in parts]))
         else:
             other.share(vector, parts)
         assert (vector == whole).all(), (parts, natively, vector)
-other.close()
-other.close()
 workers.barrier()
 if rank == 1:
     workers.abort("as the test asked")

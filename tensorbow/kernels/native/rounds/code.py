@@ -10,16 +10,17 @@ from itertools import chain
 from pathlib import Path
 
 from tensorbow.kernels.native.codegen.compiler import NativeCode
-from tensorbow.kernels.native.codegen.functions import compile_groups, compile_unless_kept
+from tensorbow.kernels.native.codegen.functions import ALIGNMENT, compile_groups, compile_unless_kept
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.plan_key import plan_key, writers_key
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.plan import NativeSegments, native_call
 from tensorbow.kernels.native.rounds.driver import ROUNDS, add_yield, driver_module
-from tensorbow.kernels.native.rounds.exchange_pass import PASS, pass_module
+from tensorbow.kernels.native.rounds.exchange_pass import PASS, PassStage, pass_module
 from tensorbow.kernels.native.rounds.exchange_plan import ExchangePlan, plan_exchange
 from tensorbow.program.plan import Group, SegmentKind
-from tensorbow.program.rounds import RoundProgramSpec
+from tensorbow.program.rounds import RoundProgramSpec, WorkerExchange
+from tensorbow.specs import DType
 
 
 @dataclass(frozen=True)
@@ -28,24 +29,30 @@ class Phase:
 
     first, end: its functions of base addresses, by their numbers in `RoundCode.functions`. pass_address: of
     the pass, or 0. device_function: the number of the function that each device calls behind it, or -1.
+    With other workers the pass ends with this worker's sums: uses_address: of the pass behind their exchange;
+    sums: what they exchange, as (offset in bytes, elements, dtype); copies: gathers and broadcasts.
     """
 
     first: int
     end: int
     pass_address: int
     device_function: int
+    uses_address: int = 0
+    sums: Sequence[tuple[int, int, DType]] = ()
+    copies: Sequence[Group] = ()
 
 
 class RoundCode:
     """The functions of a step's rounds, shared by all bindings of it.
 
     functions: addresses. calls: those of each function. phases: of each variant. meetings: how often threads
-    meet in a round of each variant.
+    meet in a round of each variant. sums_nbytes: of what this worker exchanges with others at a time.
     """
 
     def __init__(self, segments: NativeSegments, rounds: RoundProgramSpec):
         """segments: the replicas' part of the step."""
-        self._segments, self._step = segments, rounds.step
+        self._segments, self._step, self._workers = segments, rounds.step, rounds.workers
+        self.sums_nbytes = 0
         self._alive = [segments.code()]
         self._everything = [group for segment in segments.executable.segments for group in segment.groups]
         self.functions: list[int] = []
@@ -56,8 +63,9 @@ class RoundCode:
             self.driver = self._add(_driver_of(segments.target, segments.folder)).function(ROUNDS)
             for name in rounds.variants:
                 self.phases.append(self._phases_of(rounds.step.variants[name]))
+        of_pass = 2 if rounds.workers is None else 4
         self.meetings = [
-            sum((phase.pass_address != 0) * (2 + (phase.device_function >= 0)) for phase in phases)
+            sum((phase.pass_address != 0) * (of_pass + (phase.device_function >= 0)) for phase in phases)
             for phases in self.phases
         ]
 
@@ -109,13 +117,46 @@ class RoundCode:
             first = len(self.functions)
             for calls in work:
                 self._add_function(calls)
-            end, address, function = len(self.functions), 0, -1
-            if number < len(plans):
-                plan = plans[number]
-                address, function = self._pass(plan), end if plan.device_calls else -1
-                self._add_function(plan.device_calls)
-            phases.append(Phase(first, end, address, function))
+            end = len(self.functions)
+            if number == len(plans):
+                phases.append(Phase(first, end, 0, -1))
+                continue
+            plan = plans[number]
+            function = end if plan.device_calls else -1
+            self._add_function(plan.device_calls)
+            if self._workers is None:
+                phases.append(Phase(first, end, self._pass(plan), function))
+                continue
+            offsets, sums = self._place_sums(plan, self._workers)
+            passes = [self._pass(plan, stage, offsets) for stage in (PassStage.SUMS, PassStage.USES)]
+            phases.append(
+                Phase(first, end, passes[0], function, passes[1], sums, plan.gathers_and_broadcasts)
+            )
         return phases
+
+    def _place_sums(
+        self, plan: ExchangePlan, workers: WorkerExchange
+    ) -> tuple[list[int], list[tuple[int, int, DType]]]:
+        """Offset of each sum of an exchange, and the vectors, one per dtype, that workers exchange.
+
+        Sets `is_possible` to False where they cannot.
+        """
+        offsets, vectors, end = [0] * len(plan.reductions), list[tuple[int, int, DType]](), 0
+        sources = [each.total.inputs[0] for each in plan.reductions]
+        for dtype in dict.fromkeys(source.dtype for source in sources):
+            begin = end
+            for number, source in enumerate(sources):
+                if source.dtype == dtype:
+                    offsets[number] = end
+                    end += -(-source.nbytes // ALIGNMENT) * ALIGNMENT
+            vectors.append((begin, (end - begin) // dtype.size, dtype))
+        self.sums_nbytes = max(self.sums_nbytes, end)
+        copies = [
+            workers.share_of(0, [range(group.outputs[0].nbytes)]) for group in plan.gathers_and_broadcasts
+        ]
+        if None in copies or None in [workers.sum_of(0, size, dtype) for _, size, dtype in vectors]:
+            self.is_possible = False
+        return offsets, vectors
 
     def _add_function(self, groups: Sequence[Group]) -> None:
         """Adds the function of some calls, if there are any: that of a whole segment, or a new one."""
@@ -135,7 +176,9 @@ class RoundCode:
         self.functions.append(address)
         self.calls.append(groups)
 
-    def _pass(self, plan: ExchangePlan) -> int:
+    def _pass(
+        self, plan: ExchangePlan, stage: PassStage = PassStage.WHOLE, offsets: Sequence[int] = ()
+    ) -> int:
         """The address of the pass of an exchange; 0 if some of it has no native code."""
         if not self.is_possible:
             return 0
@@ -147,8 +190,10 @@ class RoundCode:
         how = [(each.made_by is not None, each.keeps, each.checks) for each in reductions]
         copies = [(g.definition.name, g.attrs, g.inputs, g.outputs) for g in plan.gathers_and_broadcasts]
         key = plan_key(groups, status)
-        key = None if key is None else f"{PASS} {how} {copies} {key}"
-        make = partial(pass_module, reductions, plan.gathers_and_broadcasts, status, segments.target)
+        key = None if key is None else f"{PASS} {stage.value} {offsets} {how} {copies} {key}"
+        make = partial(
+            pass_module, reductions, plan.gathers_and_broadcasts, status, segments.target, stage, offsets
+        )
         return self._add(compile_unless_kept(key, make, segments.target, segments.folder)).address(PASS)
 
 
@@ -168,7 +213,7 @@ class RoundCodes:
     def find(self, segments: NativeSegments, rounds: RoundProgramSpec) -> RoundCode:
         """The code of a step."""
         codes = self._codes.setdefault(segments, {})
-        key = tuple(rounds.variants)
+        key = *rounds.variants, rounds.workers is not None
         if key not in codes:
             codes[key] = RoundCode(segments, rounds)
         return codes[key]

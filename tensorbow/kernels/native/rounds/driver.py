@@ -35,6 +35,7 @@ from tensorbow.kernels.native.rounds.words import (
     word_at,
 )
 from tensorbow.program.plan import Region
+from tensorbow.program.rounds import CALL_ARGUMENTS, FAILED_WORKER
 
 ROUNDS = "rounds"
 YIELD = "tensorbow_let_others_run"  # the C function that gives the processor to another thread
@@ -155,7 +156,8 @@ class _DriverWriter:
             self._note(row, step)
         with self._unlikely(self._is_bad(Stops.ENDS)):
             self._set(SharedWord.BAD)
-            self._set(SharedWord.STARTED)
+            with self._b.if_then(self._b.not_(self._has_workers())):  # else all end at the next exchange
+                self._set(SharedWord.STARTED)
 
     def _do_phase(self, phase: ir.Value, row: ir.Value, is_first: ir.Value) -> None:
         """Emits the calls of this replica in a phase, and what comes before them."""
@@ -180,14 +182,26 @@ class _DriverWriter:
         """Between two meetings this thread's part of the pass, then what devices do by themselves.
 
         Where some replica's status is set, all end after this round; in rounds without an exchange the others
-        go on to the end of the launch.
+        go on to the end of the launch. With other workers the pass only sums; then one thread exchanges with
+        them while the others wait, and a second pass uses the sums.
         """
         b = self._b
         self._wait_for_all()
-        self._end_if(self._is_set(SharedWord.BAD))  # no thread sets it until the next meeting
         meeting = b.load(self._arrivals, typ=INT)
         b.store(meeting, word_at(b, self._thread, ThreadWord.MEETING))
-        b.call(_function(b, load_word(b, phase, PhaseWord.PASS)), [self._thread])
+        with b.if_else(self._has_workers()) as (with_others, alone):
+            with with_others:
+                b.call(_function(b, load_word(b, phase, PhaseWord.PASS)), [self._thread])
+                self._wait_for_all()
+                own = load_word(b, self._thread, ThreadWord.NUMBER)
+                with b.if_then(b.icmp_signed("==", own, index(0))):
+                    self._exchange_with_workers(phase)
+                self._wait_for_all()
+                self._end_if(self._is_set(SharedWord.BAD))  # no thread sets it until the next meeting
+                b.call(_function(b, load_word(b, phase, PhaseWord.USES)), [self._thread])
+            with alone:
+                self._end_if(self._is_set(SharedWord.BAD))
+                b.call(_function(b, load_word(b, phase, PhaseWord.PASS)), [self._thread])
         self._wait_for_all()
         function = load_word(b, phase, PhaseWord.DEVICE)
         with b.if_then(b.icmp_signed(">=", function, index(0))):
@@ -204,6 +218,41 @@ class _DriverWriter:
             ):
                 self._call(function, load_pointer(b, central, device))
             self._wait_for_all()
+
+    def _exchange_with_workers(self, phase: ir.Value) -> None:
+        """The calls of one thread, while the others wait; all workers do the same ones."""
+        b = self._b
+        control = load_pointer(b, self._shared, SharedWord.CONTROL)
+        b.store(b.zext(self._is_set(SharedWord.BAD), INT), control)
+        count = word_at(b, control, 1)
+        b.store(b.add(b.load(count, typ=INT), index(1)), count)
+        self._call_between_workers(load_pointer(b, self._shared, SharedWord.CONTROL_CALL))
+        total = b.load(control, typ=INT)
+        self._stop_if(b.icmp_signed(">=", total, index(FAILED_WORKER)), CallResult.WORKER_FAILED)
+        calls = load_pointer(b, phase, PhaseWord.CALLS)
+        with self._e.loop(load_word(b, phase, PhaseWord.CALL_COUNT)) as number:
+            self._call_between_workers(word_at(b, calls, b.mul(number, index(CALL_ARGUMENTS + 1))))
+        with self._unlikely(b.icmp_signed("!=", total, index(0))):
+            self._set(SharedWord.BAD)
+            self._set(SharedWord.STARTED)
+
+    def _call_between_workers(self, words: ir.Value) -> None:
+        """Calls a `NativeCall`; this worker stops if it fails."""
+        b = self._b
+        kind = ir.FunctionType(ir.IntType(32), [INT] * CALL_ARGUMENTS)
+        function = b.inttoptr(load_word(b, words, 0), ir.PointerType(kind))
+        arguments = [load_word(b, words, 1 + number) for number in range(CALL_ARGUMENTS)]
+        result = b.call(function, arguments)
+        self._stop_if(b.icmp_signed("!=", result, ir.Constant(ir.IntType(32), 0)), CallResult.CALL_FAILED)
+
+    def _stop_if(self, condition: ir.Value, result: CallResult) -> None:
+        with self._unlikely(condition):
+            self._set(SharedWord.STOPPED)
+            self._b.ret(index(result))
+
+    def _has_workers(self) -> ir.Value:
+        b = self._b
+        return b.icmp_signed("!=", load_word(b, self._shared, SharedWord.CONTROL), index(0))
 
     @contextmanager
     def _each_replica(self) -> Iterator[None]:

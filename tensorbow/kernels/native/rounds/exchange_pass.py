@@ -11,8 +11,10 @@ by themselves: the replicas of a device are summed in order, then the devices; s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from enum import Enum
 from functools import partial
 
 from llvmlite import ir
@@ -41,12 +43,29 @@ CHUNK = 2048  # elements, at least
 PASS = "pass"
 
 
+class PassStage(Enum):
+    """What a pass does: all of an exchange, or with other workers what comes before and after they exchange.
+
+    In between this worker's sums, which become those of all, stand in memory of their own (SUMS), and what
+    replicas hand to gathers and broadcasts is in the results of the first device.
+    """
+
+    WHOLE = "whole"
+    SUMS = "sums"
+    USES = "uses"
+
+
 def pass_module(
-    reductions: Sequence[ExchangeReduction], copies: Sequence[Group], status: Ref, target: Target
+    reductions: Sequence[ExchangeReduction],
+    copies: Sequence[Group],
+    status: Ref,
+    target: Target,
+    stage: PassStage = PassStage.WHOLE,
+    offsets: Sequence[int] = (),
 ) -> ir.Module:
     """The function PASS of a thread's words: its part of an exchange of all replicas.
 
-    copies: gathers and broadcasts.
+    copies: gathers and broadcasts. offsets: of each reduction's sums in SUMS, in bytes, with other workers.
     """
     functions = Functions(status, target)
     function = ir.Function(functions.module, SIGNATURE, PASS)
@@ -54,10 +73,14 @@ def pass_module(
     builder = ir.IRBuilder(start)
     emitter = Emitter(target, builder, function.args[0])
     rounding = functions.flush_denormals(builder)
-    for reduction in reductions:
-        _Pass(functions, emitter, reduction).emit(function.args[0])
+    for number, reduction in enumerate(reductions):
+        whole = _Pass(functions, emitter, reduction)
+        if stage is PassStage.WHOLE:
+            whole.emit(function.args[0])
+        else:
+            whole.emit_stage(function.args[0], stage, offsets[number])
     for group in copies:
-        _emit_copies(emitter, group, function.args[0])
+        _emit_copies(emitter, group, function.args[0], stage)
     functions.restore(builder, rounding)
     builder.ret(ACCEPTED)
     ir.IRBuilder(entry).branch(start)
@@ -129,12 +152,32 @@ class _Pass:
 
     def emit(self, thread: ir.Value) -> None:
         """Emits the loop over this thread's chunks."""
-        e, builder = self._emitter, self._emitter.builder
+        builder = self._emitter.builder
         shared = load_pointer(builder, thread, ThreadWord.SHARED)
+        with self._chunks(thread, shared) as bounds:
+            sums = self._scratch_of(bounds[0])
+            self._emit_sums(shared, bounds, sums)
+            self._emit_uses(thread, shared, bounds, sums)
+
+    def emit_stage(self, thread: ir.Value, stage: PassStage, offset: int) -> None:
+        """Emits the loop of one stage; the sums of all devices stand in SUMS, at an offset in bytes."""
+        builder = self._emitter.builder
+        shared = load_pointer(builder, thread, ThreadWord.SHARED)
+        total = bytes_on(builder, load_pointer(builder, shared, SharedWord.SUMS), offset)
+        with self._chunks(thread, shared) as bounds:
+            sums = {**self._scratch_of(bounds[0]), self._total: total}
+            if stage is PassStage.SUMS:
+                self._emit_sums(shared, bounds, sums)
+            else:
+                self._emit_uses(thread, shared, bounds, sums)
+
+    @contextmanager
+    def _chunks(self, thread: ir.Value, shared: ir.Value) -> Iterator[Bounds]:
+        """The loop over this thread's chunks: their bounds."""
+        e, builder = self._emitter, self._emitter.builder
         number, threads = (
             load_word(builder, thread, word) for word in (ThreadWord.NUMBER, ThreadWord.THREADS)
         )
-        devices = load_word(builder, shared, SharedWord.DEVICES)
         chunks = index(-(-self._size // self._chunk))
         first, last = (
             builder.udiv(builder.mul(chunks, own), threads) for own in (number, builder.add(number, index(1)))
@@ -143,24 +186,36 @@ class _Pass:
             begin = builder.mul(chunk, index(self._chunk), flags=["nsw"])
             rest = builder.add(begin, index(self._chunk), flags=["nsw"])
             in_range = builder.icmp_signed("<", rest, index(self._size))
-            bounds = begin, builder.select(in_range, rest, index(self._size))
-            back = builder.mul(begin, index(-self._itemsize), flags=["nsw"])
-            total, device, one = (
-                bytes_on(builder, self._scratch, builder.add(back, index(row * self._chunk * self._itemsize)))
-                for row in range(3)
-            )
-            sums = {self._total: total, self._device: device, self._one: one}
-            self._sum_device(shared, index(0), bounds, {**sums, self._device: total}, total)
-            with e.loop(devices, index(1)) as device_number:
-                self._sum_device(shared, device_number, bounds, sums, device)
-                self._add_device.emit(builder, load_pointer(builder, shared, SharedWord.BASES), bounds, sums)
-            if self._checks:
-                self._check(thread, shared, total, bounds)
-            central = load_pointer(builder, shared, SharedWord.CENTRAL)
-            with e.loop(devices) as device_number:
-                bases = load_pointer(builder, central, device_number)
-                for use in self._uses:
-                    use.emit(builder, bases, bounds, sums)
+            yield begin, builder.select(in_range, rest, index(self._size))
+
+    def _scratch_of(self, begin: ir.Value) -> dict[Ref, ir.Value]:
+        """Where the sums of a chunk stand on the stack, as if whole vectors did."""
+        builder = self._emitter.builder
+        back = builder.mul(begin, index(-self._itemsize), flags=["nsw"])
+        rows = [builder.add(back, index(row * self._chunk * self._itemsize)) for row in range(3)]
+        pointers = (bytes_on(builder, self._scratch, row) for row in rows)
+        return dict(zip((self._total, self._device, self._one), pointers, strict=True))
+
+    def _emit_sums(self, shared: ir.Value, bounds: Bounds, sums: Mapping[Ref, ir.Value]) -> None:
+        """The sum of a chunk over this process's devices."""
+        e, builder, total = self._emitter, self._emitter.builder, sums[self._total]
+        self._sum_device(shared, index(0), bounds, {**sums, self._device: total}, total)
+        with e.loop(load_word(builder, shared, SharedWord.DEVICES), index(1)) as device_number:
+            self._sum_device(shared, device_number, bounds, sums, sums[self._device])
+            self._add_device.emit(builder, load_pointer(builder, shared, SharedWord.BASES), bounds, sums)
+
+    def _emit_uses(
+        self, thread: ir.Value, shared: ir.Value, bounds: Bounds, sums: Mapping[Ref, ir.Value]
+    ) -> None:
+        """The check of a chunk's sum, and what each device does with it."""
+        e, builder = self._emitter, self._emitter.builder
+        if self._checks:
+            self._check(thread, shared, sums[self._total], bounds)
+        central = load_pointer(builder, shared, SharedWord.CENTRAL)
+        with e.loop(load_word(builder, shared, SharedWord.DEVICES)) as device_number:
+            bases = load_pointer(builder, central, device_number)
+            for use in self._uses:
+                use.emit(builder, bases, bounds, sums)
 
     def _check(self, thread: ir.Value, shared: ir.Value, total: ir.Value, bounds: Bounds) -> None:
         """Tells of a sum that is not finite: then its mean is not, either."""
@@ -198,8 +253,11 @@ def _sum(inputs: tuple[Ref, ...], output: Ref) -> Group:
     return Group(AllSum.name, AllSum, kernel, {}, inputs, (output,))
 
 
-def _emit_copies(emitter: Emitter, group: Group, thread: ir.Value) -> None:
-    """Copies what replicas hand in to the results of all devices; each thread copies for some replicas."""
+def _emit_copies(emitter: Emitter, group: Group, thread: ir.Value, stage: PassStage) -> None:
+    """Copies what replicas hand in to the results of all devices; each thread copies for some replicas.
+
+    With other workers to those of the first device; and then from there to the others.
+    """
     e, b = emitter, emitter.builder
     (source,), (result,) = group.inputs, group.outputs
     if not source.nbytes:
@@ -208,15 +266,26 @@ def _emit_copies(emitter: Emitter, group: Group, thread: ir.Value) -> None:
     replicas, central = (load_pointer(b, shared, word) for word in (SharedWord.BASES, SharedWord.CENTRAL))
     count, devices = (load_word(b, shared, word) for word in (SharedWord.COUNT, SharedWord.DEVICES))
     number, threads = (load_word(b, thread, word) for word in (ThreadWord.NUMBER, ThreadWord.THREADS))
+
+    def result_of(device: ir.Value) -> ir.Value:
+        return bytes_on(b, load_pointer(b, load_pointer(b, central, device), result.region), result.offset)
+
+    if stage is PassStage.USES:
+        with (
+            e.loop(devices, index(1)) as device,
+            b.if_then(b.icmp_signed("==", b.urem(device, threads), number)),
+        ):
+            copy_bytes(b, result_of(device), result_of(index(0)), index(result.nbytes))
+        return
     gathers = group.definition is AllGather
-    first, end = (
-        (index(0), count) if gathers else (index(group.attrs["source"]), index(group.attrs["source"] + 1))
-    )
-    with e.loop(end, first) as replica, b.if_then(b.icmp_signed("==", b.urem(replica, threads), number)):
-        handed = bytes_on(
-            b, load_pointer(b, load_pointer(b, replicas, replica), source.region), source.offset
-        )
-        start = b.mul(replica, index(source.nbytes if gathers else 0))
-        with e.loop(devices) as device:
-            base = load_pointer(b, load_pointer(b, central, device), result.region)
-            copy_bytes(b, bytes_on(b, bytes_on(b, base, result.offset), start), handed, index(source.nbytes))
+    before = load_word(b, shared, SharedWord.FIRST_REPLICA)  # replicas of other workers
+    with e.loop(count) as replica, b.if_then(b.icmp_signed("==", b.urem(replica, threads), number)):
+        of_all = b.add(replica, before)
+        is_given = b.icmp_signed("==", of_all, index(group.attrs.get("source", -1)))
+        with b.if_then(ir.Constant(ir.IntType(1), 1) if gathers else is_given):
+            handed = bytes_on(
+                b, load_pointer(b, load_pointer(b, replicas, replica), source.region), source.offset
+            )
+            start = b.mul(of_all, index(source.nbytes if gathers else 0))
+            with e.loop(devices if stage is PassStage.WHOLE else index(1)) as device:
+                copy_bytes(b, bytes_on(b, result_of(device), start), handed, index(source.nbytes))

@@ -6,6 +6,7 @@ import ctypes
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain, pairwise
 from struct import Struct
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from tensorbow.errors import AbortedError, InternalError
 from tensorbow.kernels.native.plan import NativePlan
-from tensorbow.kernels.native.rounds.code import RoundCode
+from tensorbow.kernels.native.rounds.code import Phase, RoundCode
 from tensorbow.kernels.native.rounds.words import (
     LINE,
     CallResult,
@@ -24,11 +25,21 @@ from tensorbow.kernels.native.rounds.words import (
     Stops,
     ThreadWord,
 )
+from tensorbow.ops.exchanges import Broadcast
 from tensorbow.program.plan import BoundPlan, Region
-from tensorbow.program.rounds import STICKY, LaunchFeeds, RoundLaunch, RoundProgram, RoundProgramSpec
-from tensorbow.specs import Array
+from tensorbow.program.rounds import (
+    OTHERS_FAILED,
+    STICKY,
+    LaunchFeeds,
+    NativeCall,
+    RoundLaunch,
+    RoundProgram,
+    RoundProgramSpec,
+    WorkerExchange,
+)
+from tensorbow.specs import Array, int64
 
-_STOPPED, _STARTED = int(SharedWord.STOPPED), int(SharedWord.STARTED)
+_STOPPED, _STARTED, _BAD = int(SharedWord.STOPPED), int(SharedWord.STARTED), int(SharedWord.BAD)
 # Words that are written for each launch; `pack_into` raises unless it gets a value for each.
 _OF_THREAD = Struct(f"={ThreadWord.LAUNCH_NUMBER + 1 - ThreadWord.ARRIVALS}q")  # ARRIVALS to LAUNCH_NUMBER
 # With one round, from DONE to the PICKS of the row behind.
@@ -52,11 +63,18 @@ class NativeRounds(RoundProgram):
         ends = np.cumsum([0, *map(len, code.phases)])
         shared[SharedWord.VARIANTS] = self._table(np.stack([ends[:-1], ends[1:]], 1).ravel())
         phases = [phase for phases in code.phases for phase in phases]
+        calls_of_phase = [(0, 0)] * len(phases)
+        if rounds.workers is not None:
+            calls_of_phase = self._join_workers(rounds.workers, phases, rounds.central)
         shared[SharedWord.PHASES] = self._table(
             [
                 number
-                for phase in phases
-                for number in (phase.first, phase.end, phase.pass_address, phase.device_function)
+                for position, phase in enumerate(phases)
+                for number in (
+                    *(phase.first, phase.end, phase.pass_address, phase.device_function),
+                    *calls_of_phase[position],
+                    phase.uses_address,
+                )
             ]
         )
         shared[SharedWord.INPUTS] = len(executable.inputs)
@@ -73,6 +91,40 @@ class NativeRounds(RoundProgram):
         self._arrivals = self._launched = 0  # threads at meetings, and launches, in all
         self._launches: dict[tuple[int, int], _LaunchPool] = {}  # by number of rounds and threads
 
+    def _join_workers(
+        self, workers: WorkerExchange, phases: Sequence[Phase], central: Sequence[Sequence[int]]
+    ) -> list[tuple[int, int]]:
+        """Has the rounds exchange with other workers. Returns the calls of each phase, and their number."""
+        shared, control = self._shared, workers.control
+        sums = _aligned(-(-self._code.sums_nbytes // 8))
+        self._kept += [sums, control]
+        shared[SharedWord.CONTROL], shared[SharedWord.SUMS] = control.ctypes.data, sums.ctypes.data
+        shared[SharedWord.CONTROL_CALL] = self._table(
+            [*_found(workers.sum_of(control.ctypes.data, 1, int64))]
+        )
+        shared[SharedWord.FIRST_REPLICA] = workers.first
+        result = []
+        for phase in phases:
+            calls = [
+                _found(workers.sum_of(sums.ctypes.data + offset, size, dtype))
+                for offset, size, dtype in phase.sums
+            ]
+            for group in phase.copies:
+                (result_ref,) = group.outputs
+                parts = workers.parts(group.inputs[0].nbytes)
+                if group.definition is Broadcast:
+                    owner = group.attrs["source"]
+                    firsts = [0, *np.cumsum(workers.counts)]
+                    parts = [
+                        range(result_ref.nbytes if first <= owner < end else 0)
+                        for first, end in pairwise(firsts)
+                    ]
+                if result_ref.nbytes:
+                    address = central[0][result_ref.region] + result_ref.offset
+                    calls.append(_found(workers.share_of(address, parts)))
+            result.append((self._table(list(chain.from_iterable(calls))), len(calls)))
+        return result
+
     def _table(self, numbers: Sequence[int] | NDArray[np.int64]) -> int:
         """The address of an array of numbers that stays."""
         table = np.array([*numbers, 0], np.int64)
@@ -88,7 +140,8 @@ class NativeRounds(RoundProgram):
     @property
     def stopped(self) -> bool:
         """See RoundProgram.stopped."""
-        return bool(self._shared.item(_STOPPED)) or bool(self._shared.item(_STARTED) & 1)
+        item = self._shared.item
+        return bool(item(_STOPPED) or item(_BAD) or item(_STARTED) & 1)
 
     def stop(self) -> None:
         """See RoundProgram.stop."""
@@ -279,6 +332,13 @@ class _NativeLaunch(RoundLaunch):
         result = self._driver(self._addresses[thread])
         if result == CallResult.OTHERS_FAILED:
             raise AbortedError("the task of another replica in the same rounds has failed")
+        if result == CallResult.WORKER_FAILED:
+            raise AbortedError(OTHERS_FAILED)
+        if result == CallResult.CALL_FAILED:
+            raise AbortedError(
+                "an exchange between workers failed; another may have ended, or the network be cut: start "
+                "the job again, it goes on from its last checkpoint"
+            )
         if result == CallResult.INPUT_REFUSED:
             replica, _ = self.at(thread)
             words = self._words[replica]
@@ -310,6 +370,13 @@ class _NativeLaunch(RoundLaunch):
     def let_go(self) -> None:
         """See RoundLaunch.let_go."""
         self._alive[0] = None
+
+
+def _found(call: NativeCall | None) -> NativeCall:
+    """A call that is there, as `RoundCode.is_possible` says."""
+    if call is None:
+        raise InternalError("an exchange between workers: expected a native call, got none")
+    return call
 
 
 def _aligned(words: int) -> NDArray[np.int64]:

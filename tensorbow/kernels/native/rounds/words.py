@@ -35,12 +35,16 @@ class SharedWord(IntEnum):
     FETCH_TABLE = 11  # of (region, offset, offset in RING, bytes)
     STATE_NBYTES = 12
     STATUS = 13  # its offset in STATE
-    ARRIVED = 2 * LINE  # threads that have come to a meeting, all meetings counted
-    STOPPED = 3 * LINE  # no replica goes on
-    BAD = 4 * LINE  # a replica's status is set, which ends the rounds
-    NOT_FINITE = 4 * LINE + 1  # the MEETING of the last mean of gradients that was not finite
-    STARTED = 5 * LINE  # twice the last launch that a thread has begun, and 1 if that is the last of all
-    WORDS = 6 * LINE
+    CONTROL = 14  # `WorkerExchange.control`, or 0 without other workers
+    CONTROL_CALL = 15  # array: the native call that sums its first number
+    SUMS = 16  # this worker's sums, which become those of all
+    FIRST_REPLICA = 17  # number of the first replica among those of all workers
+    ARRIVED = 3 * LINE  # threads that have come to a meeting, all meetings counted
+    STOPPED = 4 * LINE  # no replica goes on
+    BAD = 5 * LINE  # a replica's status is set, which ends the rounds
+    NOT_FINITE = 5 * LINE + 1  # the MEETING of the last mean of gradients that was not finite
+    STARTED = 6 * LINE  # twice the last launch that a thread has begun, and 1 if that is the last of all
+    WORDS = 7 * LINE
 
 
 class PhaseWord(IntEnum):
@@ -50,7 +54,10 @@ class PhaseWord(IntEnum):
     END = 1  # and the end of these
     PASS = 2  # function of a thread's words: its part of the exchange, or 0 at the end of the round
     DEVICE = 3  # number in FUNCTIONS of what each device does behind the pass, or -1
-    WORDS = 4
+    CALLS = 4  # array of native calls between workers, behind the pass,
+    CALL_COUNT = 5  # and how many there are
+    USES = 6  # function of a thread's words: its part of what is done with the sums of all workers
+    WORDS = 7
 
 
 class ThreadWord(IntEnum):
@@ -109,6 +116,8 @@ class CallResult(IntEnum):
     INPUT_REFUSED = 0  # by a call of this thread
     OTHERS_FAILED = 1  # so this thread stopped
     NOT_BEGUN = 2  # since an earlier launch was the last
+    WORKER_FAILED = 3  # so this one stopped
+    CALL_FAILED = 4  # a call between workers
 
 
 def load_word(builder: ir.IRBuilder, words: ir.Value, number: int | ir.Value) -> ir.Value:

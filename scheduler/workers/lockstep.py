@@ -1,0 +1,162 @@
+"""Agreement of workers that train in lockstep: what they do next, and who has failed.
+
+Each engine has one `Lockstep`. Its calls of the host come in the same order on all workers and begin with a
+meeting, at which each tells where it is: workers that run different programs get an error, and do not wait
+for each other for ever. A worker that fails tells so at the meeting that is next; the others are there, or
+come there when what is in flight has ended.
+
+An exchange between workers begins with the sum of one number, `control`: how many have a replica whose loss
+or gradient is not finite, and how many have failed. So one that waits in an exchange is told, too.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from scheduler.workers.group import WorkerGroup
+from tensorbow.errors import AbortedError, InvalidArgumentError
+from tensorbow.program import FAILED_WORKER, OTHERS_FAILED
+from tensorbow.specs import Array
+
+
+class Going(IntEnum):
+    """A worker's state at a meeting."""
+
+    ON = 0
+    TO_STOP = 1  # before what is next
+    WRONG = 2  # it has failed
+
+
+class Lockstep:
+    """The agreements of one engine with those of the other workers; one thread at a time.
+
+    exchanges: the group for exchanges of replicas, whose calls streams and native code make.
+    control: int64 [2]: the number that workers sum at the begin of an exchange, and how often they have.
+    """
+
+    def __init__(self, workers: WorkerGroup):
+        """Collective, as all else here. workers: more than one."""
+        self.rank, self.size, self.name = workers.rank, workers.size, workers.name
+        self._host, self.exchanges = workers.duplicate(), workers.duplicate()
+        self.control = np.zeros(2, np.int64)
+        self._names: list[str] = self._host.all_gather(workers.name)
+        self._has_parted = self._is_apart = False  # workers have failed; they have gone different ways
+
+    def meet(self, what: str, number: int = 0, going: Going = Going.ON) -> Going:
+        """Meets the other workers before something that all do; the worst state of any of them.
+
+        After WRONG, `part` must follow when nothing is in flight.
+        Raises InvalidArgumentError, on all of them, where they are about to do different things.
+        """
+        if self._is_apart:
+            raise AbortedError(f"{what}: the workers have gone different ways before; start the job again")
+        rows = np.zeros((self.size, 3), np.int64)
+        rows[self.rank] = zlib.crc32(what.encode()), number, going
+        parts = [range(3 * rank, 3 * rank + 3) for rank in range(self.size)]
+        self._host.share(rows.reshape(-1), parts)
+        worst = Going(int(rows[:, 2].max()))
+        if worst is not Going.WRONG and (rows[:, :2] != rows[0, :2]).any():
+            self._refuse_difference("the workers", [what, f"number {number}"])
+        return worst
+
+    def require_equal(self, what: str, items: Sequence[str]) -> None:
+        """Raises InvalidArgumentError, on all workers, that names the first difference between two of them.
+
+        Raises AbortedError where one has failed before. items: the same on all workers, if all is well.
+        """
+        self._meet_well(what)
+        self._refuse_difference(what, items)
+
+    def _refuse_difference(self, what: str, items: Sequence[str]) -> None:
+        first, *others = self._host.all_gather(list(items))
+        for rank, other in enumerate(others, 1):
+            if other != first:
+                differ = [n for n, pair in enumerate(zip(first, other, strict=False)) if pair[0] != pair[1]]
+                number = differ[0] if differ else min(len(first), len(other))
+                self._is_apart = True
+                ours, theirs = (own[number] if number < len(own) else "nothing" for own in (first, other))
+                raise InvalidArgumentError(
+                    f"{what}: expected the same on all workers; {self._names[0]} has {ours}, "
+                    f"{self._names[rank]} has {theirs} (item {number + 1}); run the same program everywhere, "
+                    "and let it branch on the worker's rank only outside of what workers do together"
+                )
+
+    def _meet_well(self, what: str) -> None:
+        """Meets; raises AbortedError where a worker has failed. Nothing is in flight."""
+        if self.meet(what) is Going.WRONG:
+            raise self.part()
+
+    def all_sum(self, what: str, array: Array) -> None:
+        """Replaces an array by its sum over the workers. Raises as `require_equal`."""
+        self._meet_well(what)
+        self._host.all_sum(array)
+
+    def all_gather(self, what: str, value: Any) -> list[Any]:
+        """The value that each worker gives, by rank. Raises as `require_equal`."""
+        self._meet_well(what)
+        return self._host.all_gather(value)
+
+    def broadcast(self, what: str, value: Any) -> Any:
+        """The value of worker 0. Raises as `require_equal`."""
+        self._meet_well(what)
+        return self._host.broadcast(value)
+
+    def begin_exchange(self, failed: bool = False, bad: bool = False) -> bool:
+        """Sums `control` over the workers; True if some worker's replica is bad. May be called by any thread.
+
+        Raises AbortedError if a worker has failed.
+        """
+        self.control[0] = FAILED_WORKER if failed else int(bad)
+        self.control[1] += 1
+        self.exchanges.all_sum(self.control[:1])
+        if self.control[0] >= FAILED_WORKER:
+            raise AbortedError(OTHERS_FAILED)
+        return bool(self.control[0])
+
+    def part(self, reason: str = "", *, follows: bool = False, told: bool = True) -> AbortedError:
+        """Has all workers know who has failed, and why; to be called while nothing is in flight.
+
+        reason: of this worker, if it has failed. follows: as others have. told: the others have been told so,
+        or have told this worker, at a meeting.
+        Returns the error of those that have not failed. Afterwards all may go on.
+        """
+        text = reason and f"{self.name}: {reason}"
+        if self._is_apart:
+            return AbortedError(text)
+        self._has_parted = True
+        helper: threading.Thread | None = None
+        if not told:
+            # Others may wait for this worker in an exchange. If none does, they join it below.
+            helper = threading.Thread(target=self._fail_exchange, daemon=True)
+            self.control[1] += 1
+            helper.start()
+            self.meet("failure", going=Going.WRONG)
+        known: list[tuple[bool, str, int]] = self._host.all_gather((follows, text, int(self.control[1])))
+        most = max(count for *_, count in known)
+        while self.control[1] < most:
+            self.control[1] += 1
+            self._fail_exchange()
+        if helper is not None:
+            helper.join()
+        return AbortedError(min((follows, text) for follows, text, _ in known if text)[1])
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """Meets for the last time, unless all know that workers have failed.
+
+        error: of the program, which others are told. Raises as `require_equal`.
+        """
+        if self._has_parted or self._is_apart:
+            return
+        if error is None:
+            self._meet_well("the end of the engine")
+        else:
+            self.part(f"{type(error).__name__}: {error}", told=False)
+
+    def _fail_exchange(self) -> None:
+        self.exchanges.all_sum(np.array([FAILED_WORKER]))

@@ -1,0 +1,205 @@
+"""Training by two workers, compared with one process, and what ends it early; the program of a test.
+
+The arguments say whether native code launches whole rounds, and whether all ways of averaging are tried.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import tensorbow as tb
+from scheduler import LearningEngine, StepProgram, Synchronisation
+from scheduler.workers.find import worker_group
+from tensorbow.errors import AbortedError, InvalidArgumentError, NumericsError
+from tensorbow.ops import collectives
+from tests.scheduler_rig.programs import Model, logistic, well
+from tests.scheduler_rig.round_engines import labelled, spoilt
+from tests.scheduler_rig.running import Prepared, cpu_devices
+
+workers = worker_group()
+RANK, COUNTS = workers.rank, [2, 1]  # devices, and replicas, of each worker
+FIRST = sum(COUNTS[:RANK])
+NATIVE = sys.argv[1] == "native"
+ROUNDS = 12
+
+
+class Shard(Prepared):
+    """The batches of this worker's replicas."""
+
+    def __init__(self, batch: Callable[[int, int], tuple[Any, ...]], first: int, replicas: int) -> None:
+        super().__init__(lambda round, replica: batch(round, first + replica), replicas)
+
+
+def engine_of(model: Model, alone: bool, **options: Any) -> LearningEngine:
+    own = {key: options.pop(key) for key in ("on_nan", "launch_ahead") if key in options}
+    devices = cpu_devices(sum(COUNTS) if alone else COUNTS[RANK])
+    more = {} if alone else {"workers": workers}
+    engine = LearningEngine(
+        model.program, model.shapes, devices, 1, Synchronisation(**options), **own, **more
+    )
+    engine.initialize(model.initial)
+    return engine
+
+
+def source_of(model: Model, alone: bool) -> Shard:
+    return Shard(model.batch, 0 if alone else FIRST, sum(COUNTS) if alone else COUNTS[RANK])
+
+
+def trained(model: Model, alone: bool, **options: Any) -> dict[str, np.ndarray]:
+    with engine_of(model, alone, **options) as engine:
+        assert engine.learners.launches_rounds is NATIVE, engine.learners.called_apart()
+        assert engine.run(source_of(model, alone).open, 0, ROUNDS) == ROUNDS
+        z = {f"z/{name}": value for name, value in engine.central_values().items()}
+        return {**z, **engine.learners.values.state_arrays()}
+
+
+def meeting() -> Model:
+    """A step with a gather, a broadcast and a sum of its own, batch norm's statistics, and sparse rows."""
+    with tb.Graph().as_default(), collectives.known_replicas(sum(COUNTS)):
+        x = tb.placeholder(tb.float32, [4, 3], name="x")
+        ids = tb.placeholder(tb.int64, [4], name="ids")
+        values = np.linspace(-1, 1, 15).reshape(5, 3).astype(np.float32)
+        table = tb.Variable(values, name="table", trainable=not NATIVE)  # updates of rows have no native code
+        hidden = tb.nn.embedding_lookup(table, ids) * x
+        gathered = collectives.all_gather(tb.reduce_mean(hidden))
+        sent = collectives.broadcast(tb.reduce_sum(x), 2)
+        total = collectives.all_sum(tb.reduce_max(x))
+        statistics = tb.Variable(np.zeros(3, np.float32), name="statistics", trainable=False, combine="mean")
+        w = tb.Variable(np.full(3, 0.5, np.float32), name="w")
+        loss = (
+            tb.reduce_mean(tb.square(hidden * w - 0.1 * sent - 0.05 * total)) + tb.reduce_sum(gathered) * 0.01
+        )
+        step = tb.train.GradientDescentOptimizer(0.05).minimize(loss)
+        with tb.control_dependencies([step]):
+            update = tb.assign_add(statistics, tb.reduce_mean(x, axis=0)).op
+
+    def batch(round: int, replica: int) -> tuple[Any, ...]:
+        own = np.random.default_rng((5, round, replica))
+        return own.normal(size=(4, 3)).astype(np.float32), own.integers(0, 5, size=4)
+
+    shapes = [tb.TensorSpec((4, 3), tb.float32), tb.TensorSpec((4,), tb.int64)]
+    program = StepProgram((x, ids), loss, update, {})
+    return Model(program, shapes, program.initial_values(), batch)
+
+
+def equals_one_process() -> None:
+    model, step = logistic(tb.float32), meeting()
+    cases: list[tuple[Model, dict[str, Any]]] = [
+        (step, {"tau": 2, "mu": 0.5, "staleness": 1}),
+        (model, {"sync": "ssgd", "ema": 0.9}),
+        (model, {"sync": "none"}),
+    ]
+    if sys.argv[2] == "all":
+        others: list[dict[str, Any]] = [{}, {"sync": "ssgd"}, {"sync": "easgd"}, {"ssgd_from": 5}]
+        cases += [(which, options) for which in (step, model) for options in others]
+    for which, options in cases:
+        together, alone = trained(which, False, **options), trained(which, True, **options)
+        assert len([name for name in together if name.startswith("replica")]) > 1
+        if options.get("sync") == "none":  # there is no z
+            together = {name: value for name, value in together.items() if name[0] != "z"}
+        for name, value in together.items():
+            np.testing.assert_allclose(value, alone[name], rtol=2e-6, atol=2e-6, err_msg=f"{options} {name}")
+
+
+def failed(expected: type[Exception], engine: LearningEngine, open_source: Any, **more: Any) -> str:
+    try:
+        engine.run(open_source, 0, ROUNDS, **more)
+    except expected as error:
+        return str(error)
+    raise AssertionError(f"worker {RANK}: expected {expected}")
+
+
+def round_of(engine: LearningEngine) -> list[int]:
+    """How often each replica has stepped: `count` is added up in every step."""
+    return [int(replica.container.read("count")) for replica in engine.learners.replicas]
+
+
+def counting() -> Model:
+    """`well` whose replicas count their steps."""
+    model = well()
+    graph = model.program.graph
+    with graph.as_default():
+        count = tb.Variable(0, name="count", trainable=False, combine="first")
+        with tb.control_dependencies([model.program.update]):
+            update = tb.assign_add(count, 1).op
+    program = StepProgram(model.program.inputs, model.program.loss, update, {})
+    return Model(program, model.shapes, {**model.initial, "count": np.int32(0)}, model.batch)
+
+
+def ends_together() -> None:
+    """One of the workers fails or stops; both end at the same round, with an error that names it."""
+    model = counting()
+    bad = Model(model.program, model.shapes, model.initial, spoilt(model, (5, 2)))  # worker 1's
+    for options in ({}, {"tau": 4}, {"sync": "none"}):
+        with engine_of(bad, False, **options) as engine:
+            said = failed(NumericsError if RANK == 1 else AbortedError, engine, source_of(bad, False).open)
+            assert "is not finite at step 5" in said, said
+            assert ("worker 1 of 2" in said) == (RANK == 0), said
+            steps = workers.all_gather(round_of(engine))
+            assert steps[1] == [5], steps
+            assert steps[0][0] in (6, 7), steps
+            assert steps[0][0] == steps[0][1], steps
+
+    refusing = labelled()  # replica 1, which is worker 0's, gets a label out of range at step 6
+    with engine_of(refusing, False) as engine:
+        shard = source_of(refusing, False)
+        said = failed(InvalidArgumentError if RANK == 0 else AbortedError, engine, shard.open)
+        assert "label" in said, said
+        assert "replica 1 at step 6" in said, said
+
+    class GoneError(Exception):
+        pass
+
+    def interrupt(results: Any) -> None:
+        if RANK == 0 and results.rounds[0] == 3:
+            raise GoneError("by the caller")
+
+    with engine_of(model, False) as engine:
+        said = failed(
+            GoneError if RANK == 0 else AbortedError,
+            engine,
+            source_of(model, False).open,
+            on_results=interrupt,
+        )
+        assert ("GoneError: by the caller" in said) == (RANK == 1), said
+        engine.initialize(model.initial)
+        assert engine.run(source_of(model, False).open, 0, ROUNDS) == ROUNDS  # all may go on
+
+    with engine_of(model, False, launch_ahead=3) as engine:
+        stop = threading.Timer(0.05, engine.request_stop)
+        if RANK == 1:
+            stop.start()
+        rounds = 4000
+        ended = engine.run(source_of(model, False).open, 0, rounds)
+        assert len(set(workers.all_gather(ended))) == 1
+        assert {step for steps in workers.all_gather(round_of(engine)) for step in steps} == {ended}
+        assert ended < rounds
+
+
+def refused(model: Model, **options: Any) -> str:
+    try:
+        engine_of(model, False, **options)
+    except InvalidArgumentError as error:
+        return str(error)
+    raise AssertionError(f"worker {RANK}: an engine of another model, or with {options}")
+
+
+def differences_are_told() -> None:
+    said = refused(well(7 + RANK))
+    assert all(word in said for word in ("worker 0 of 2", "worker 1 of 2", "float32[7]", "float32[8]")), said
+    said = refused(well(), tau=1 + RANK)
+    assert "tau=2" in said, said
+    assert "dispatch: expected" in refused(well(), dispatch="fcfs")
+
+
+equals_one_process()
+first, again = (trained(logistic(), False) for _ in range(2))
+assert all(first[name].tobytes() == again[name].tobytes() for name in first)
+ends_together()
+differences_are_told()
+print(f"worker {RANK} is done")
