@@ -27,13 +27,15 @@ class Phase:
     """Calls of a replica up to an exchange, or to the end of a round, and that exchange.
 
     first, end: its functions of base addresses, by their numbers in `RoundCode.functions`. pass_address: of
-    the pass, or 0. device_function: the number of the function that each device calls behind it, or -1.
+    the pass, or 0. device_function: the number of the function that each device calls behind it, or -1. name:
+    of the exchange, or "".
     """
 
     first: int
     end: int
     pass_address: int
     device_function: int
+    name: str
 
 
 class RoundCode:
@@ -72,6 +74,7 @@ class RoundCode:
         """
         works: list[list[Sequence[Group]]] = [[]]  # of replicas, by phase
         exchanges: list[tuple[Sequence[Group], Sequence[Group]]] = []
+        names: list[str] = []  # of these
         last = SegmentKind.REPLICA
         for number in numbers:
             segment = self._step.segments[number]
@@ -82,6 +85,7 @@ class RoundCode:
             else:
                 is_exchange = segment.kind is SegmentKind.EXCHANGE
                 exchanges.append((segment.groups, ()) if is_exchange else ((), segment.groups))
+                names.append(segment.name)
                 works.append([])
             last = segment.kind
         plans: list[ExchangePlan] = []
@@ -109,12 +113,12 @@ class RoundCode:
             first = len(self.functions)
             for calls in work:
                 self._add_function(calls)
-            end, address, function = len(self.functions), 0, -1
+            end, address, function, name = len(self.functions), 0, -1, ""
             if number < len(plans):
-                plan = plans[number]
+                plan, name = plans[number], names[number]
                 address, function = self._pass(plan), end if plan.device_calls else -1
                 self._add_function(plan.device_calls)
-            phases.append(Phase(first, end, address, function))
+            phases.append(Phase(first, end, address, function, name))
         return phases
 
     def _add_function(self, groups: Sequence[Group]) -> None:
