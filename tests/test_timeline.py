@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 import threading
 import time
 from contextlib import nullcontext
@@ -14,9 +15,14 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
+from scheduler.batches.sources import gathered
+from scheduler.replicas import round_launcher
+from scheduler.replicas.thread_choice import Threads
 from tensorbow.devices import CpuDevice, NullDevice
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from tensorbow.timeline import CURRENT, StreamTrack, Timeline, TraceFile, Tracer, trace
+from tests.scheduler_rig.programs import logistic
+from tests.scheduler_rig.running import Prepared, engine_of, same_bits
 
 PATIENCE_S = 60
 Doubled = tb.define_op(
@@ -324,6 +330,37 @@ def test_a_run_of_a_session_has_a_span_for_each_op(tmp_path, devices):
     for op in ops:
         holders = [s for s in work if (s["pid"], s["tid"]) == (op["pid"], op["tid"]) and s["ts"] <= op["ts"]]
         assert any(op["ts"] + op["dur"] <= span["ts"] + span["dur"] + 0.01 for span in holders)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="native code reads the clock under Linux")
+@pytest.mark.usefixtures("native_kernels")
+def test_averaging_has_spans_within_those_of_the_launches(tmp_path, monkeypatch):
+    monkeypatch.setattr(round_launcher.ThreadChoice, "choose", lambda choice, rounds: Threads.EACH)
+    monkeypatch.setattr(round_launcher, "usable_cores", lambda: 2)
+    model, values = logistic(), []
+    for traced in (False, True):
+        with engine_of(model, [CpuDevice("/cpu:0")], 2, tau=2, steps_per_launch=4) as engine:
+            with tb.profiler.trace(tmp_path / "rounds.json") if traced else nullcontext():
+                engine.run(gathered(Prepared(model.batch, 2).open, 4), 0, 8)
+            values.append(engine.learners.values.state_arrays())
+    assert same_bits(*values)
+    spans = events(tmp_path / "rounds.json", "X")
+    launches, waits, averaging = ([s for s in spans if s["cat"] == kind] for kind in ("work", "wait", "op"))
+    assert len(launches) == 4
+    rounds = sorted(span["name"] for span in averaging)
+    assert rounds == sorted([f"averaging 0: exchange, round {n}" for n in (1, 3, 5, 7)] * 2)
+    assert sorted(span["name"] for span in waits) == [f"wait before {name}" for name in rounds]
+    for span in (*waits, *averaging):
+        (launch,) = (
+            each
+            for each in launches
+            if each["tid"] == span["tid"] and each["ts"] <= span["ts"] < each["ts"] + each["dur"]
+        )
+        assert span["ts"] + span["dur"] <= launch["ts"] + launch["dur"]
+    for wait, span in zip(
+        *(sorted(s, key=lambda e: (e["tid"], e["ts"])) for s in (waits, averaging)), strict=True
+    ):
+        assert wait["ts"] + wait["dur"] == pytest.approx(span["ts"], abs=0.01)
 
 
 @pytest.mark.usefixtures("reference_kernels")  # whose tasks are several launches

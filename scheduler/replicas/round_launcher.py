@@ -34,7 +34,7 @@ from tensorbow.program import (
     WorkerExchange,
 )
 from tensorbow.specs import Array
-from tensorbow.timeline import CURRENT
+from tensorbow.timeline import CURRENT, OP, WAIT, StreamTrack, Tracer
 
 MOST_ROUNDS = 4096  # of a launch
 
@@ -42,19 +42,41 @@ MOST_ROUNDS = 4096  # of a launch
 class ProgramLaunch(LaunchedRounds):
     """Launched by a round program of a backend."""
 
-    def __init__(self, number: int, rounds: range, launch: RoundLaunch, threads: Threads, first: int):
-        """threads: the ones chosen to run it. first: number of the first replica, in messages."""
+    def __init__(
+        self,
+        number: int,
+        rounds: range,
+        launch: RoundLaunch,
+        threads: Threads,
+        first: int,
+        traced: tuple[Tracer, Sequence[StreamTrack]] | None,
+    ):
+        """threads: the ones chosen to run it. first: number of the first replica, in messages. traced: the
+        tracer, and the rows of the replicas' streams."""
         super().__init__(number, rounds, launch.threads)
-        self.launch, self.threads, self._first = launch, threads, first
+        self.launch, self.threads, self._first, self._traced = launch, threads, first, traced
+        if traced is not None:
+            launch.time_exchanges()
 
     def run(self, thread: int) -> None:
         """Does a thread's part, on its stream."""
         try:
             self.launch.run(thread)
+            if self._traced is not None:
+                self._trace_exchanges(thread, *self._traced)
         except TensorBowError as error:
             replica, done = self.launch.at(thread)
             step = self.rounds.start + done
             raise type(error)(f"replica {self._first + replica} at step {step}: {error}") from error
+
+    def _trace_exchanges(self, thread: int, tracer: Tracer, tracks: Sequence[StreamTrack]) -> None:
+        """Adds a span for each exchange of a thread's part, and one before it for the wait for others."""
+        track, waits = tracks[self.members[thread].start], len(self.members) > 1
+        for index, name, arrived_s, all_arrived_s, ended_s in self.launch.exchange_times(thread):
+            of_round = f"{name.removeprefix('update, ')}, round {self.rounds[index]}"
+            if waits:
+                tracer.add(track, f"wait before {of_round}", WAIT, arrived_s, all_arrived_s)
+            tracer.add(track, of_round, OP, all_arrived_s, ended_s)
 
 
 class RoundLauncher(Launcher):
@@ -93,7 +115,9 @@ class RoundLauncher(Launcher):
         most_threads = usable_cores() if threads is Threads.EACH else 1
         variants = [self._numbers[self._variants.of(round)] for round in rounds]
         launch = self._program.launch(rounds.start, variants, self._feeds(inputs), state, most_threads)
-        tasks = ProgramLaunch(number, rounds, launch, threads, self._replicas[0].index)
+        tracer = CURRENT.tracer
+        traced = None if tracer is None else (tracer, [stream.track for stream in self._streams])
+        tasks = ProgramLaunch(number, rounds, launch, threads, self._replicas[0].index, traced)
         try:
             events = self._enqueue(tasks)
         except BaseException:  # threads that are enqueued must not wait for those that are not

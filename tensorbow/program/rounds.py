@@ -86,6 +86,18 @@ class LaunchFeeds(NamedTuple):
     first: int = 0
 
 
+class ExchangeTimes(NamedTuple):
+    """An exchange in a thread: its round in the launch, its name, and times by `time.perf_counter`: when the
+    thread came to it, when all had come, and when it ended.
+    """
+
+    round: int
+    name: str
+    arrived_s: float
+    all_arrived_s: float
+    ended_s: float
+
+
 class RoundLaunch(ABC):
     """Some rounds of all replicas: `run` once for each of `threads`, each on a thread of its own."""
 
@@ -97,6 +109,13 @@ class RoundLaunch(ABC):
     @abstractmethod
     def run(self, thread: int) -> None:
         """Does one thread's part. Raises the error of an op, and AbortedError where another thread failed."""
+
+    def time_exchanges(self) -> None:  # noqa: B027 - not all can
+        """Has `run` measure the exchanges, for `exchange_times`, where the backend can; for one run."""
+
+    def exchange_times(self, thread: int) -> Sequence[ExchangeTimes]:
+        """Times of the exchanges of a thread's part that has ended, in their order."""
+        return ()
 
     @abstractmethod
     def at(self, thread: int) -> tuple[int, int]:

@@ -28,15 +28,17 @@ class Phase:
     """Calls of a replica up to an exchange, or to the end of a round, and that exchange.
 
     first, end: its functions of base addresses, by their numbers in `RoundCode.functions`. pass_address: of
-    the pass, or 0. device_function: the number of the function that each device calls behind it, or -1.
-    With other workers the pass ends with this worker's sums: uses_address: of the pass behind their exchange;
-    sums: what they exchange, as (offset in bytes, elements, dtype); copies: gathers and broadcasts.
+    the pass, or 0. device_function: the number of the function that each device calls behind it, or -1. name:
+    of the exchange, or "". With other workers the pass ends with this worker's sums: uses_address: of the
+    pass behind their exchange; sums: what they exchange, as (offset in bytes, elements, dtype); copies:
+    gathers and broadcasts.
     """
 
     first: int
     end: int
     pass_address: int
     device_function: int
+    name: str
     uses_address: int = 0
     sums: Sequence[tuple[int, int, DType]] = ()
     copies: Sequence[Group] = ()
@@ -80,6 +82,7 @@ class RoundCode:
         """
         works: list[list[Sequence[Group]]] = [[]]  # of replicas, by phase
         exchanges: list[tuple[Sequence[Group], Sequence[Group]]] = []
+        names: list[str] = []  # of these
         last = SegmentKind.REPLICA
         for number in numbers:
             segment = self._step.segments[number]
@@ -90,6 +93,7 @@ class RoundCode:
             else:
                 is_exchange = segment.kind is SegmentKind.EXCHANGE
                 exchanges.append((segment.groups, ()) if is_exchange else ((), segment.groups))
+                names.append(segment.name)
                 works.append([])
             last = segment.kind
         plans: list[ExchangePlan] = []
@@ -119,18 +123,18 @@ class RoundCode:
                 self._add_function(calls)
             end = len(self.functions)
             if number == len(plans):
-                phases.append(Phase(first, end, 0, -1))
+                phases.append(Phase(first, end, 0, -1, ""))
                 continue
-            plan = plans[number]
+            plan, name = plans[number], names[number]
             function = end if plan.device_calls else -1
             self._add_function(plan.device_calls)
             if self._workers is None:
-                phases.append(Phase(first, end, self._pass(plan), function))
+                phases.append(Phase(first, end, self._pass(plan), function, name))
                 continue
             offsets, sums = self._place_sums(plan, self._workers)
             passes = [self._pass(plan, stage, offsets) for stage in (PassStage.SUMS, PassStage.USES)]
             phases.append(
-                Phase(first, end, passes[0], function, passes[1], sums, plan.gathers_and_broadcasts)
+                Phase(first, end, passes[0], function, name, passes[1], sums, plan.gathers_and_broadcasts)
             )
         return phases
 

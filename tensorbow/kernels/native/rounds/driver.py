@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,6 +29,7 @@ from tensorbow.kernels.native.rounds.words import (
     SharedWord,
     Stops,
     ThreadWord,
+    TimesWord,
     bytes_on,
     copy_bytes,
     load_pointer,
@@ -39,18 +41,27 @@ from tensorbow.program.rounds import CALL_ARGUMENTS, FAILED_WORKER
 
 ROUNDS = "rounds"
 YIELD = "tensorbow_let_others_run"  # the C function that gives the processor to another thread
+CLOCK = "tensorbow_clock"  # the C function clock_gettime
+MONOTONIC = 1  # its number on Linux of the clock of `time.perf_counter`
 SPINS = 100  # looks before a thread that waits lets others run
 
 
 def add_yield() -> bool:
-    """Tells LLVM where the operating system's function is; False where there is none."""
+    """Tells LLVM where the operating system's functions are; False where it has none that yields."""
     on_windows = os.name == "nt"
     library = ctypes.CDLL("kernel32" if on_windows else None)
     name = "SwitchToThread" if on_windows else "sched_yield"
     function = getattr(library, name, None)
+    if has_clock():
+        llvm.add_symbol(CLOCK, ctypes.cast(library.clock_gettime, ctypes.c_void_p).value)
     if function is not None:
         llvm.add_symbol(YIELD, ctypes.cast(function, ctypes.c_void_p).value)
     return function is not None
+
+
+def has_clock() -> bool:
+    """True where the code can read the clock of `time.perf_counter`, for traces: on Linux."""
+    return sys.platform == "linux"
 
 
 def driver_module(target: Target) -> ir.Module:
@@ -76,6 +87,9 @@ class _DriverWriter:
         self._undone = entry.alloca(INT)  # the first round that no replica has begun
         self._arrivals = entry.alloca(INT)  # of threads at the meetings that this one is through with
         self._barrier = self._write_barrier(target)
+        if has_clock():
+            int32 = ir.IntType(32)
+            self._clock = ir.Function(module, ir.FunctionType(int32, [int32, POINTER]), CLOCK)
 
     def write(self) -> None:
         """The rounds, one after the other."""
@@ -186,7 +200,9 @@ class _DriverWriter:
         them while the others wait, and a second pass uses the sums.
         """
         b = self._b
+        self._note_time(TimesWord.ARRIVED)
         self._wait_for_all()
+        self._note_time(TimesWord.ALL_ARRIVED)
         meeting = b.load(self._arrivals, typ=INT)
         b.store(meeting, word_at(b, self._thread, ThreadWord.MEETING))
         with b.if_else(self._has_workers()) as (with_others, alone):
@@ -218,6 +234,21 @@ class _DriverWriter:
             ):
                 self._call(function, load_pointer(b, central, device))
             self._wait_for_all()
+        self._note_time(TimesWord.ENDED)
+
+    def _note_time(self, which: TimesWord) -> None:
+        """Notes the time in this exchange's row, if that is asked for; the last time ends the row."""
+        if not has_clock():
+            return
+        b = self._b
+        times = load_word(b, self._thread, ThreadWord.TIMES)
+        with self._unlikely(b.icmp_signed("!=", times, index(0))):
+            row = b.mul(load_word(b, self._thread, ThreadWord.TIMED), index(TimesWord.WORDS))
+            into = word_at(b, load_pointer(b, self._thread, ThreadWord.TIMES), b.add(row, index(which)))
+            b.call(self._clock, [ir.Constant(ir.IntType(32), MONOTONIC), into])
+            if which is TimesWord.ENDED:
+                timed = word_at(b, self._thread, ThreadWord.TIMED)
+                b.store(b.add(b.load(timed, typ=INT, align=8), index(1)), timed)
 
     def _exchange_with_workers(self, phase: ir.Value) -> None:
         """The calls of one thread, while the others wait; all workers do the same ones."""

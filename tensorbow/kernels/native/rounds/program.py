@@ -24,12 +24,14 @@ from tensorbow.kernels.native.rounds.words import (
     SharedWord,
     Stops,
     ThreadWord,
+    TimesWord,
 )
 from tensorbow.ops.exchanges import Broadcast
 from tensorbow.program.plan import BoundPlan, Region
 from tensorbow.program.rounds import (
     OTHERS_FAILED,
     STICKY,
+    ExchangeTimes,
     LaunchFeeds,
     NativeCall,
     RoundLaunch,
@@ -244,6 +246,8 @@ class _NativeLaunch(RoundLaunch):
         self._of_threads = [row[ThreadWord.ARRIVALS :].data for row in own]
         self._of_replicas = [row[ReplicaWord.DONE :].data for row in words]
         self._driver = code.driver
+        self._variants: Sequence[int] = ()
+        self._times: list[NDArray[np.int64]] = []  # by thread, if they are measured
         self._alive: list[Any] = [None, table, shared, states]  # what words point to; first what rows do
         self._written: dict[str, Any] = {}  # of the step scalars: by name what was last written
         self._filled: tuple[int, Sequence[int]] | None = None  # the first RING slot, and the variants
@@ -265,6 +269,9 @@ class _NativeLaunch(RoundLaunch):
             if value != STICKY and self._written.get(key) != value:
                 self._scalars[key][...] = self._written[key] = value
         self._alive[0] = feeds
+        self._variants = variants
+        if self._times:
+            self._times = []
         stops = {None: Stops.ENDS, STICKY: Stops.STICKY}.get(state.get("status"), Stops.NEVER)
         for words in self._of_threads:
             _OF_THREAD.pack_into(words, 0, arrivals, stops, number)
@@ -330,6 +337,8 @@ class _NativeLaunch(RoundLaunch):
     def run(self, thread: int) -> None:
         """See RoundLaunch.run."""
         result = self._driver(self._addresses[thread])
+        if self._times:
+            self._thread_words[thread, ThreadWord.TIMES] = 0
         if result == CallResult.OTHERS_FAILED:
             raise AbortedError("the task of another replica in the same rounds has failed")
         if result == CallResult.WORKER_FAILED:
@@ -348,6 +357,27 @@ class _NativeLaunch(RoundLaunch):
             self._plans[replica].refuse(self._code.calls[which][call])
         if result not in (CallResult.ALL_DONE, CallResult.NOT_BEGUN):
             raise InternalError(f"native code of rounds gave {result}, which it never does")
+
+    def time_exchanges(self) -> None:
+        """See RoundLaunch.time_exchanges."""
+        rows = len(self._exchanges)
+        self._times = [np.zeros((rows, TimesWord.WORDS), np.int64) for _ in self._threads]
+        for own, times in zip(self._thread_words, self._times, strict=True):
+            own[ThreadWord.TIMES], own[ThreadWord.TIMED] = times.ctypes.data, 0
+
+    @property
+    def _exchanges(self) -> list[tuple[int, str]]:
+        """Round and name of each exchange, in their order."""
+        phases = self._code.phases
+        return [(r, phase.name) for r, v in enumerate(self._variants) for phase in phases[v] if phase.name]
+
+    def exchange_times(self, thread: int) -> Sequence[ExchangeTimes]:
+        """See RoundLaunch.exchange_times."""
+        if not self._times:
+            return ()
+        done = self._times[thread][: self._thread_words[thread, ThreadWord.TIMED]]
+        times = (done[:, ::2] + done[:, 1::2] * 1e-9).tolist()
+        return [ExchangeTimes(*which, *row) for which, row in zip(self._exchanges, times, strict=False)]
 
     def _refuse_batch(self, replica: int) -> None:
         """Raises the error of a batch that cannot be made of its picks."""

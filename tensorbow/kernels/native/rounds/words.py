@@ -74,7 +74,18 @@ class ThreadWord(IntEnum):
     LAUNCH_NUMBER = 8
     AT = 9  # the replica, by its number among the thread's, whose call refused its input; by the code
     MEETING = 10  # arrivals at the meeting before the pass: no other has that number; by the code
-    WORDS = 11
+    TIMES = 11  # array of `TimesWord`s, one row for each exchange of the launch, or 0
+    TIMED = 12  # rows that are filled, by the code
+    WORDS = 13
+
+
+class TimesWord(IntEnum):
+    """Times of an exchange in a thread, in seconds and nanoseconds of the monotonic clock."""
+
+    ARRIVED = 0  # this thread
+    ALL_ARRIVED = 2
+    ENDED = 4
+    WORDS = 6
 
 
 class ReplicaWord(IntEnum):
