@@ -41,7 +41,12 @@ def _read_jobs(value: Any) -> dict[str, dict[int, str]]:
                 raise RefusedError
             numbered = dict(enumerate(tasks))
         for task, address in numbered.items():
-            if not isinstance(task, int) or isinstance(task, bool) or task < 0 or not isinstance(address, str):
+            if (
+                not isinstance(task, int)
+                or isinstance(task, bool)
+                or task < 0
+                or not isinstance(address, str)
+            ):
                 raise RefusedError
             split_address(address)
         jobs[job] = dict(sorted(numbered.items()))
@@ -71,7 +76,9 @@ class ClusterSpec:
 
     def _tasks(self, job: str) -> dict[int, str]:
         if job not in self._jobs:
-            raise NotFoundError(f"ClusterSpec: no job {job!r:.80}; there are: {', '.join(self.jobs) or 'none'}")
+            raise NotFoundError(
+                f"ClusterSpec: no job {job!r:.80}; there are: {', '.join(self.jobs) or 'none'}"
+            )
         return self._jobs[job]
 
     @checked
@@ -90,7 +97,8 @@ class ClusterSpec:
         tasks = self._tasks(job_name)
         if task_index not in tasks:
             raise NotFoundError(
-                f"ClusterSpec: job {job_name!r} has no task {task_index}; there are: {', '.join(map(str, tasks))}"
+                f"ClusterSpec: job {job_name!r} has no task {task_index}; there are: "
+                f"{', '.join(map(str, tasks))}"
             )
         return tasks[task_index]
 

@@ -1,8 +1,8 @@
 """Connections between the processes of a cluster: authenticated, carrying JSON headers and raw arrays.
 
-A message is the length of its header, the header (JSON, with dtypes and shapes of the arrays), and the bytes of
-the arrays. Nothing that arrives is executed or unpickled. Both sides prove by HMAC-SHA256 over fresh random
-numbers that they know the token before anything else is read; what follows is not encrypted.
+A message is the length of its header, the header (JSON, with dtypes and shapes of the arrays), and the bytes
+of the arrays. Nothing that arrives is executed or unpickled. Both sides prove by HMAC-SHA256 over fresh
+random numbers that they know the token before anything else is read; what follows is not encrypted.
 """
 
 from __future__ import annotations
@@ -108,7 +108,9 @@ class Connection:
         """
         length = int.from_bytes(self._exactly(4), "big")
         if length > MOST_HEADER:
-            raise DataLossError(f"{self.peer}: a header of {length:,} bytes; at most {MOST_HEADER:,} are read")
+            raise DataLossError(
+                f"{self.peer}: a header of {length:,} bytes; at most {MOST_HEADER:,} are read"
+            )
         try:
             header = json.loads(self._exactly(length))
             specs = [(DTYPES[name], _extents(shape)) for name, shape in header["arrays"]]
@@ -194,7 +196,10 @@ def _watch_link(sock: socket.socket) -> None:
     """Sends at once, and ends the connection when the other machine is gone without a word."""
     options = [(socket.IPPROTO_TCP, "TCP_NODELAY", 1), (socket.SOL_SOCKET, "SO_KEEPALIVE", 1)]
     options += [(socket.IPPROTO_TCP, "TCP_KEEPIDLE", 5), (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 3)]
-    options += [(socket.IPPROTO_TCP, "TCP_KEEPCNT", 3), (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", DEAD_LINK_S * 1000)]
+    options += [
+        (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
+        (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", DEAD_LINK_S * 1000),
+    ]
     for level, name, value in options:
         if hasattr(socket, name):
             with suppress(OSError):
@@ -204,9 +209,7 @@ def _watch_link(sock: socket.socket) -> None:
 # Greeting -----------------------------------------------------------------------------------------
 
 
-def connect(
-    address: str, token: str, hello: Mapping[str, Any], peer: str, timeout_s: float
-) -> Connection:
+def connect(address: str, token: str, hello: Mapping[str, Any], peer: str, timeout_s: float) -> Connection:
     """Connects to a task, tries again until the time is over; `welcome` of the connection is its answer.
 
     Raises UnavailableError if nothing answers, PermissionDeniedError for another token.
@@ -260,7 +263,8 @@ def _prove_to_server(sock: socket.socket, token: str, peer: str) -> None:
     greeting = _bytes_of(sock, len(MAGIC) + NONCE_NBYTES)
     if not greeting.startswith(MAGIC):
         raise InvalidArgumentError(
-            f"{peer}: expected a tb.train.Server of this version, got another kind of server; correct the address"
+            f"{peer}: expected a tb.train.Server of this version, got another kind of server; correct the "
+            "address"
         )
     nonce, mine = greeting[len(MAGIC) :], os.urandom(NONCE_NBYTES)
     sock.sendall(mine + _proof(token, b"client", nonce, mine))

@@ -1,15 +1,15 @@
-"""`replica_device_setter`: variables on parameter tasks, everything else on the worker (TensorFlow 1's name)."""
+"""`replica_device_setter`: variables on parameter tasks, other ops on the worker (TensorFlow 1's name)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any, TypeAlias
 
 from tensorbow.cluster.cluster_spec import ClusterSpec
 from tensorbow.devices import DeviceName
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation
-from tensorbow.kinds import Count, Flag, Function, Kind, Names, Text, checked, optional, FUNCTION
+from tensorbow.kinds import FUNCTION, Count, Flag, Kind, Names, Text, checked, optional
 from tensorbow.ops.state import VariableReference
 
 
@@ -35,21 +35,24 @@ def replica_device_setter(
 ) -> Callable[[Operation], str] | None:
     """A function for `tb.device`: variables take turns on the parameter tasks, other ops are the worker's.
 
-    ps_tasks: their number; cluster: takes it from the job of ps_device instead. ps_ops: types of the ops that
-    go to parameter tasks, by default variables; slots of optimisers follow their variables. ps_strategy: gives
-    the number of the task for an op; by default round robin. merge_devices: must be True, as scopes merge.
+    ps_tasks: their number; cluster: takes it from the job of ps_device instead. ps_ops: types of the ops
+    that go to parameter tasks, by default variables; slots of optimisers follow their variables. ps_strategy:
+    gives the number of the task for an op; by default round robin. merge_devices: must be True, as scopes
+    merge.
 
     Returns None without parameter tasks. Raises InvalidArgumentError.
     """
     if not merge_devices:
-        raise InvalidArgumentError("replica_device_setter: merge_devices=False is not supported; leave it out")
+        raise InvalidArgumentError(
+            "replica_device_setter: merge_devices=False is not supported; leave it out"
+        )
     home = DeviceName.parse(ps_device)
     DeviceName.parse(worker_device)
     if cluster is not None:
         if home.job is None or home.job not in cluster.jobs:
             raise InvalidArgumentError(
-                f"replica_device_setter: expected a job of the cluster as ps_device, got {ps_device!r}; its jobs "
-                f"are: {', '.join(cluster.jobs)}"
+                f"replica_device_setter: expected a job of the cluster as ps_device, got {ps_device!r}; "
+                f"its jobs are: {', '.join(cluster.jobs)}"
             )
         ps_tasks = cluster.num_tasks(home.job)
     if not ps_tasks:

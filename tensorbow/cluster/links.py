@@ -5,14 +5,14 @@ from __future__ import annotations
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from tensorbow.cluster.cluster_spec import ClusterSpec
 from tensorbow.cluster.connection import Connection, connect
 from tensorbow.cluster.server import task_here, token_for
-from tensorbow.cluster.task import Task
+from tensorbow.cluster.task import ClusterTask
 from tensorbow.errors import InvalidArgumentError, TensorBowError, UnavailableError
 from tensorbow.specs import Array
 
@@ -38,7 +38,7 @@ class TaskLink:
         first = self._connect(connect_s)
         self.incarnation = str(first.welcome["incarnation"])
         self.devices: list[str] = list(first.welcome["devices"])
-        self.here: Task | None = task_here(self.incarnation)
+        self.here: ClusterTask | None = task_here(self.incarnation)
         self.give(first)
 
     def _connect(self, timeout_s: float) -> Connection:
@@ -47,15 +47,15 @@ class TaskLink:
         if self.name and welcome["task"] != self.name:
             connection.close()
             raise InvalidArgumentError(
-                f"expected {self.name} at {self._address}, got {welcome['task']}; give all processes the same "
-                "ClusterSpec"
+                f"expected {self.name} at {self._address}, got {welcome['task']}; give all processes the "
+                "same ClusterSpec"
             )
         connection.peer = self.name = welcome["task"]
         if self.incarnation not in ("", welcome["incarnation"]):
             connection.close()
             raise UnavailableError(
-                f"{self.name} was started anew and has lost its variables; make a new session, and restore the "
-                "last checkpoint"
+                f"{self.name} was started anew and has lost its variables; make a new session, and restore "
+                "the last checkpoint"
             )
         return connection
 
@@ -168,7 +168,7 @@ class Pending:
             self._checked_s = time.monotonic()
 
     def collect(self) -> dict[str, Answer]:
-        """Waits for all answers, by task. Raises the first error, UnavailableError for a task that is gone."""
+        """Waits for all answers, by task. Raises the first error; UnavailableError for a lost task."""
         while self._waiting:
             self.look(min(1.0, self._check_s))
         return self._answers
@@ -205,11 +205,6 @@ class Links:
                     task, self._addresses[task], self._token, self._session, self._connect_s
                 )
             return self._links[task]
-
-    def each(self, tasks: Iterable[str], ask: Callable[[TaskLink], None]) -> None:
-        """Calls a function with the link to each task."""
-        for task in tasks:
-            ask(self.link(task))
 
     def release(self, handles: Mapping[str, Sequence[str]]) -> None:
         """Has tasks forget steps, by task; those that are gone are left out."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeAlias
 
 from tensorbow.cluster.cluster_spec import AsJobs, ClusterSpec, split_address
 from tensorbow.cluster.connection import TOKEN_VARIABLE, Connection, accept, token_of
-from tensorbow.cluster.task import Task
+from tensorbow.cluster.task import ClusterTask
 from tensorbow.cluster.task_step import Watch
 from tensorbow.errors import (
     AbortedError,
@@ -22,7 +22,7 @@ from tensorbow.errors import (
     TensorBowError,
     UnavailableError,
 )
-from tensorbow.kinds import Count, Flag, Name, checked, optional, one_of
+from tensorbow.kinds import Count, Flag, Name, checked, one_of, optional
 from tensorbow.runtime import AsConfig
 from tensorbow.runtime.config_proto import warn_of_ignored
 from tensorbow.specs import Array
@@ -31,11 +31,13 @@ _logger = logging.getLogger("tensorbow.cluster")
 
 Protocol: TypeAlias = Annotated["str | None", optional(one_of("grpc", "tcp"))]
 
-_here: weakref.WeakValueDictionary[str, Task] = weakref.WeakValueDictionary()  # open ones, by incarnation
+_here: weakref.WeakValueDictionary[str, ClusterTask] = (
+    weakref.WeakValueDictionary()
+)  # open ones, by incarnation
 _tokens: dict[str, str] = {}  # by address of a server of this process
 
 
-def task_here(incarnation: str) -> Task | None:
+def task_here(incarnation: str) -> ClusterTask | None:
     """The task of this process with that incarnation, if there is one."""
     return _here.get(incarnation)
 
@@ -84,11 +86,11 @@ class Server:
         self._token = token_of(token)
         if not self._token and not _is_local(self._host):
             raise InvalidArgumentError(
-                f"Server: expected a token for {self._host}, which other machines may reach, got none; give all "
-                f"processes of the cluster the same token=, or set {TOKEN_VARIABLE}"
+                f"Server: expected a token for {self._host}, which other machines may reach, got none; give "
+                f"all processes of the cluster the same token=, or set {TOKEN_VARIABLE}"
             )
         self._job, self._index, self._cluster = job_name, task_index, cluster
-        self._task: Task | None = None
+        self._task: ClusterTask | None = None
         self._listener: socket.socket | None = None
         self._lock = threading.Lock()  # guards the connections and sessions
         self._connections: set[Connection] = set()
@@ -131,7 +133,7 @@ class Server:
                 f"Server: {where} cannot be listened on: {error}; end the process that uses it, or give "
                 f"/job:{self._job}/task:{self._index} another address"
             ) from None
-        self._task = Task(self._cluster, self._job, self._index, self._token)
+        self._task = ClusterTask(self._cluster, self._job, self._index, self._token)
         _here[self._task.incarnation] = self._task
         _tokens[where] = self._token
         threading.Thread(target=self._accept, name=f"tensorbow server {where}", daemon=True).start()
@@ -179,10 +181,13 @@ class Server:
             except OSError:
                 return
             threading.Thread(
-                target=self._serve, args=(sock, task, str(address[0])), name=f"{task.name} serves", daemon=True
+                target=self._serve,
+                args=(sock, task, str(address[0])),
+                name=f"{task.name} serves",
+                daemon=True,
             ).start()
 
-    def _serve(self, sock: socket.socket, task: Task, address: str) -> None:
+    def _serve(self, sock: socket.socket, task: ClusterTask, address: str) -> None:
         """Serves one connection until it ends."""
         try:
             connection = accept(sock, self._token, address)
@@ -220,7 +225,7 @@ class Server:
                 task.release_session(session)
 
 
-def _take_values(connection: Connection, task: Task) -> None:
+def _take_values(connection: Connection, task: ClusterTask) -> None:
     """Receives the values that another task sends."""
 
     def where(number: int, header: Any) -> Array | None:
@@ -232,7 +237,7 @@ def _take_values(connection: Connection, task: Task) -> None:
         run.arrive(header["stages"], dict(zip(header["keys"], arrays, strict=True)))
 
 
-def _answer(connection: Connection, task: Task, session: str) -> None:
+def _answer(connection: Connection, task: ClusterTask, session: str) -> None:
     """Answers the requests of a session, one after the other."""
 
     def watch() -> None:
@@ -253,7 +258,7 @@ def _answer(connection: Connection, task: Task, session: str) -> None:
 
 def _answer_one(
     connection: Connection,
-    task: Task,
+    task: ClusterTask,
     session: str,
     header: dict[str, Any],
     arrays: list[Array],
@@ -300,7 +305,9 @@ def _answer_one(
 def _only_task(cluster: ClusterSpec, job: str | None, index: int | None) -> tuple[str, int]:
     if job is None:
         if len(cluster.jobs) != 1:
-            raise InvalidArgumentError(f"Server: expected a job_name, one of {', '.join(cluster.jobs)}, got none")
+            raise InvalidArgumentError(
+                f"Server: expected a job_name, one of {', '.join(cluster.jobs)}, got none"
+            )
         (job,) = cluster.jobs
     if index is None:
         indices = cluster.task_indices(job)

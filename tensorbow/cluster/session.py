@@ -6,7 +6,7 @@ import itertools
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -59,7 +59,7 @@ class ClusterDevices(DeviceSet):
         self._links = links
         self._listed: set[str] = set()
         home = self._of_task(links.home.name)[0]
-        super().__init__(home, self._of_task(links.home.name)[1:])  # type: ignore[arg-type]
+        super().__init__(home, self._of_task(links.home.name)[1:])
 
     def _of_task(self, task: str) -> list[Any]:
         self._listed.add(task)
@@ -239,7 +239,8 @@ class ClusterSession(Session):
         answers = self._ask(tasks, header, [_text(sent.graph)])
         if len({answer["digest"] for answer in answers.values()}) > 1:
             raise InternalError(
-                f"the tasks {', '.join(tasks)} cut a step in different ways; use the same version on all of them"
+                f"the tasks {', '.join(tasks)} cut a step in different ways; use the same version on all of "
+                "them"
             )
         by_name = {name: tensor for tensor, name in sent.fed.items()}
         running = [task for task in tasks if answers[task]["parts"]]
@@ -321,11 +322,12 @@ class ClusterSession(Session):
     @staticmethod
     @checked
     def reset(target: Text = "", containers: Names | None = None, *, token: Name = None) -> None:
-        """Takes the values of variables on all tasks away: of those in these containers, by default of all."""
+        """Takes values of variables on all tasks away: of those in these containers, by default of all."""
         links = Links(target.partition("://")[2], token, uuid.uuid4().hex, 10.0, 5.0)
         try:
             header = {"op": "reset", "containers": None if containers is None else list(containers)}
-            links.each(links.tasks(), lambda link: link.call(header, links.check_s) and None)
+            for task in links.tasks():
+                links.link(task).call(header, links.check_s)
         finally:
             links.close()
 
@@ -334,8 +336,8 @@ class ClusterSession(Session):
     def explain(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> NoReturn:
         """Raises UnimplementedError: the tasks compile the step, each its own parts."""
         raise UnimplementedError(
-            "explain: a session on a cluster has no plan of its own; explain the step in a plain tb.Session, with "
-            "allow_soft_placement=True"
+            "explain: a session on a cluster has no plan of its own; explain the step in a plain tb.Session, "
+            "with allow_soft_placement=True"
         )
 
     def trim(self) -> int:

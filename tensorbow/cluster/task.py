@@ -13,7 +13,7 @@ from typing import Any
 
 from tensorbow.cluster.cluster_spec import ClusterSpec, task_name
 from tensorbow.cluster.connection import Connection, connect
-from tensorbow.cluster.task_step import StepOfTask, TaskRun, TaskStep, Watch, task_of
+from tensorbow.cluster.task_step import Arrivals, StepOfTask, TaskStep, Watch, task_of
 from tensorbow.cluster.task_variables import TaskVariables
 from tensorbow.compiler import Binding, compile_multi_device
 from tensorbow.devices import Device, DeviceName, StreamGroup, available_devices, get_device
@@ -53,12 +53,10 @@ class _Registered:
         self.writes = {name: part.writes for name, part in own}
         # By index among the step's fetches: device, and index among the part's.
         here = step.executable.parts
-        self.fetches = {
-            i: place for i, place in enumerate(step.executable.fetches) if place[0] in here
-        }
+        self.fetches = {i: place for i, place in enumerate(step.executable.fetches) if place[0] in here}
 
 
-class Task:
+class ClusterTask:
     """One task of a cluster, in this process. All methods are thread-safe."""
 
     def __init__(self, cluster: ClusterSpec, job: str, index: int, token: str):
@@ -71,7 +69,7 @@ class Task:
         self._lock = threading.RLock()  # guards the fields below
         self._steps: dict[str, _Registered] = {}
         self._variables: dict[str, TaskVariables] = {}  # by full name of the device
-        self._runs: dict[str, TaskRun] = {}  # of runs that have begun, and of those that values came for
+        self._runs: dict[str, Arrivals] = {}  # of runs that have begun, and of those that values came for
         self._came_s: OrderedDict[str, float] = OrderedDict()  # runs not begun, and when the first value came
         self._groups: list[StreamGroup] = []
         self._busy: set[StreamGroup] = set()
@@ -83,8 +81,10 @@ class Task:
         return {
             "task": self.name,
             "incarnation": self.incarnation,
-            "cluster": {job: {str(i): self.cluster.task_address(job, i) for i in self.cluster.task_indices(job)}
-                        for job in self.cluster.jobs},
+            "cluster": {
+                job: {str(i): self.cluster.task_address(job, i) for i in self.cluster.task_indices(job)}
+                for job in self.cluster.jobs
+            },
             "devices": [f"{self.name}{row['name']}" for row in available_devices()],
         }
 
@@ -152,7 +152,7 @@ class Task:
         if name not in self._variables:
             parsed = DeviceName.parse(name)
             device = get_device(DeviceName(kind=parsed.kind, index=parsed.index))
-            self._variables[name] = TaskVariables(device, name)
+            self._variables[name] = TaskVariables(device, name, self._label)
         return self._variables[name]
 
     def release(self, handles: Sequence[str]) -> None:
@@ -190,7 +190,7 @@ class Task:
             registered = self._steps.get(handle)
             if registered is None:
                 raise NotFoundError(f"run: {self.name} has no step {handle}; make a new session")
-            run = self._runs.setdefault(name, TaskRun(name))
+            run = self._runs.setdefault(name, Arrivals(name))
             self._came_s.pop(name, None)
         step = registered.step
         bound: TaskStep | None = None
@@ -233,9 +233,9 @@ class Task:
                 parts[name] = Binding(part, group, shared, ring=1, owner=f"{self._label} step")
             return TaskStep(step, parts, self._label)
         except BaseException:
-            for part in parts.values():
-                self._busy.discard(part.group)
-                part.close()
+            for binding in parts.values():
+                self._busy.discard(binding.group)
+                binding.close()
             raise
 
     def _free_group(self, device: Device) -> StreamGroup:
@@ -288,7 +288,7 @@ class Task:
             raise UnavailableError(f"{task} was started anew; make a new session")
         return connection
 
-    def run_of(self, name: str) -> TaskRun:
+    def run_of(self, name: str) -> Arrivals:
         """The run of that name; kept for a while if it has not begun here."""
         with self._lock:
             run = self._runs.get(name)
@@ -298,7 +298,7 @@ class Task:
                     len(self._came_s) >= MOST_LATE or now - next(iter(self._came_s.values())) > LATE_S
                 ):
                     self._runs.pop(self._came_s.popitem(last=False)[0], None)
-                run = self._runs[name] = TaskRun(name)
+                run = self._runs[name] = Arrivals(name)
                 self._came_s[name] = now
             return run
 

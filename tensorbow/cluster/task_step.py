@@ -1,7 +1,7 @@
 """A bound step's parts on one task: stages run as soon as what they wait for has arrived.
 
-The parts of different devices run side by side, each in its own thread, whether their task is the same or not:
-a stage waits until the stages before it on other devices have ended, and what they send has arrived.
+The parts of different devices run side by side, each in its own thread, whether their task is the same or
+not: a stage waits until the stages before it on other devices have ended, and what they send has arrived.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from tensorbow.program import Ref, Region
 from tensorbow.specs import Array
 
 WATCH_S = 0.1  # between two looks whether the client still waits for a run
-HELD_BACK_NBYTES = 1 << 16  # smaller values wait for the next message to their task, if no stage waits before it
+HELD_BACK_NBYTES = (
+    1 << 16
+)  # smaller values wait for the next message to their task, if no stage waits before it
 
 Watch = Callable[[], None]
 Post = Callable[[str, "list[int]", "list[str]", "list[Array]"], None]  # task, stages, keys, arrays
 
 
-class TaskRun:
+class Arrivals:
     """What has arrived for one run of a step on one task: ended stages, and values by key."""
 
     def __init__(self, name: str) -> None:
@@ -79,7 +81,9 @@ class _TaskStage:
     receives: tuple[str, ...]
     copied: tuple[tuple[Ref, Array], ...]  # values to copy out before the next stage
     here: Mapping[str, Array]  # values for other devices of this task, by key
-    away: Mapping[str, tuple[tuple[str, Array], ...]]  # by task: keys and values; empty: only that it has ended
+    away: Mapping[
+        str, tuple[tuple[str, Array], ...]
+    ]  # by task: keys and values; empty: only that it has ended
     reads: frozenset[str]
     writes: frozenset[str]
     accesses: tuple[Sequence[Access], Sequence[Access]]
@@ -175,13 +179,13 @@ class TaskStep:
 
     def run(
         self,
-        run: TaskRun,
+        run: Arrivals,
         inputs: Mapping[str, Array],
         state: Mapping[str, Any],
         post: Post,
         watch: Watch,
     ) -> None:
-        """Runs all parts. post: sends values to another task. watch: see `TaskRun.wait`.
+        """Runs all parts. post: sends values to another task. watch: see `Arrivals.wait`.
 
         Raises the error of the op that failed, of the abort, or of `watch`; the step is then closed.
         """
@@ -204,16 +208,18 @@ class TaskStep:
                 thread.join()
         run.wait(frozenset(), None)  # raises the error of another part
 
-    def _run_guarded(self, name: str, run: TaskRun, *arguments: Any) -> None:
+    def _run_guarded(
+        self, name: str, run: Arrivals, inputs: Mapping[str, Array], state: Mapping[str, Any], post: Post
+    ) -> None:
         try:
-            self._run_part(name, run, *arguments, None)
+            self._run_part(name, run, inputs, state, post, None)
         except BaseException as error:
             run.abort(error)
 
     def _run_part(
         self,
         name: str,
-        run: TaskRun,
+        run: Arrivals,
         inputs: Mapping[str, Array],
         state: Mapping[str, Any],
         post: Post,

@@ -24,19 +24,19 @@ SAME = ("shape", "dtype")  # attributes in which the sessions' variables of one 
 class TaskVariables:
     """Variables on one device of a task."""
 
-    def __init__(self, device: Device, where: str):
-        """where: the device's full name, for messages."""
+    def __init__(self, device: Device, where: str, label: str):
+        """where: the device's full name, for messages. label: of the memory."""
         self.device = device
         self.lock = SharedLock()  # by variable; held by stages
         self._where = where
-        self._group = device.stream_group("variables of the cluster's sessions")
+        self._group = device.stream_group(f"{label} variables")
         self._lock = threading.Lock()  # guards the fields below
         self._variables: dict[str, Operation] = {}
         self._addresses: dict[str, int] = {}
         self._initialized: set[str] = set()
 
     def grow(self, variables: Iterable[Operation]) -> None:
-        """Makes room for new variables. Raises InvalidArgumentError for another shape or dtype than before."""
+        """Makes room for new variables. Raises InvalidArgumentError for another shape or dtype."""
         with self._lock:
             new: dict[str, Operation] = {}
             for variable in variables:
@@ -45,8 +45,9 @@ class TaskVariables:
                     new[variable.name] = variable
                 elif any(known.attrs[key] != variable.attrs[key] for key in SAME):
                     raise InvalidArgumentError(
-                        f"variable {variable.name} on {self._where}: expected {known.outputs[0].spec}, as another "
-                        f"session made it, got {variable.outputs[0].spec}; give it another name or tb.container"
+                        f"variable {variable.name} on {self._where}: expected {known.outputs[0].spec}, as "
+                        f"another session made it, got {variable.outputs[0].spec}; give it another name or "
+                        "tb.container"
                     )
             offsets: dict[str, int] = {}
             nbytes = 0
@@ -72,8 +73,8 @@ class TaskVariables:
         missing = self.without_value(names)
         if missing:
             raise FailedPreconditionError(
-                f"variables without a value: {', '.join(missing)}; run tb.global_variables_initializer() first, "
-                "or restore a checkpoint"
+                f"variables without a value: {', '.join(missing)}; run tb.global_variables_initializer() "
+                "first, or restore a checkpoint"
             )
 
     def without_value(self, names: Iterable[str]) -> list[str]:

@@ -43,8 +43,8 @@ from tensorbow.specs import TensorSpec
 class MultiDeviceExecutable:
     """A compiled step over several devices.
 
-    parts: one executable per device of this process, by the device's full name. stages: of all devices, in the
-    order of enqueueing. fetches: for each fetched value the device whose part has it, and its index among
+    parts: one executable per device of this process, by the device's full name. stages: of all devices, in
+    the order of enqueueing. fetches: for each fetched value the device whose part has it, and its index among
     that part's fetches. senders: by receiving device and key the number of the stage that sends a value.
     digest: equal in all processes that have cut the step in the same way.
     """
@@ -86,8 +86,8 @@ def compile_multi_device(
     """Compiles a step whose operations are placed.
 
     needed: the pruned operations. names: the full name of each one's device. home: the device of fetched
-    constants and feeds. devices: those of this process, whose parts are compiled. layouts: the variable layout
-    of each of them. Both by the device's full name.
+    constants and feeds. devices: those of this process, whose parts are compiled. layouts: the variable
+    layout of each of them. Both by the device's full name.
 
     Raises InvalidArgumentError for a step that cannot be planned, UnimplementedError for an operation without
     a kernel on its device; both name the operation and the user's line.
@@ -129,8 +129,10 @@ def senders_of(cut: Cut) -> dict[tuple[str, str], int]:
 def _digest(cut: Cut) -> str:
     checksum = hashlib.sha256(repr(cut.stages).encode())
     for name, part in cut.parts.items():
-        rows = [[(n.name, n.definition.name, n.outputs and str(n.outputs[0].spec)) for n in nodes]
-                for nodes in part.segments]
+        rows = [
+            [(n.name, n.definition.name, n.outputs and str(n.outputs[0].spec)) for n in nodes]
+            for nodes in part.segments
+        ]
         checksum.update(repr((name, part.fetched, rows)).encode())
     return checksum.hexdigest()
 

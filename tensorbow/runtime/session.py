@@ -322,7 +322,9 @@ class Session:
         if chosen.reset is not Session.reset:
             chosen.reset(target, containers)
         elif target:
-            raise InvalidArgumentError(f"Session.reset: target {target!r:.60} has no containers; leave it empty")
+            raise InvalidArgumentError(
+                f"Session.reset: target {target!r:.60} has no containers; leave it empty"
+            )
         else:
             reset_containers(containers)
 
