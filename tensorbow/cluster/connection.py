@@ -209,8 +209,12 @@ def _watch_link(sock: socket.socket) -> None:
 # Greeting -----------------------------------------------------------------------------------------
 
 
-def connect(address: str, token: str, hello: Mapping[str, Any], peer: str, timeout_s: float) -> Connection:
-    """Connects to a task, tries again until the time is over; `welcome` of the connection is its answer.
+def connect(
+    address: str, token: str, hello: Mapping[str, Any], peer: str, timeout_s: float, *, starts: bool = False
+) -> Connection:
+    """Connects to a task; `welcome` of the connection is its answer.
+
+    starts: its server may still have to be started, so it is tried again until the time is over.
 
     Raises UnavailableError if nothing answers, PermissionDeniedError for another token.
     """
@@ -231,7 +235,7 @@ def connect(address: str, token: str, hello: Mapping[str, Any], peer: str, timeo
                 sock.close()
                 raise
         except (OSError, UnavailableError) as error:
-            if time.monotonic() + pause_s >= deadline:
+            if not starts or time.monotonic() + pause_s >= deadline:
                 reason = " ".join(str(error).split())
                 raise UnavailableError(
                     f"{peer} at {address} does not answer ({reason}); start its tb.train.Server, and check "

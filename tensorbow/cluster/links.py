@@ -42,7 +42,8 @@ class TaskLink:
         self.give(first)
 
     def _connect(self, timeout_s: float) -> Connection:
-        connection = connect(self._address, self._token, self._hello, self.name, timeout_s)
+        first = not self.incarnation
+        connection = connect(self._address, self._token, self._hello, self.name, timeout_s, starts=first)
         welcome = connection.welcome
         if self.name and welcome["task"] != self.name:
             connection.close()
@@ -51,7 +52,7 @@ class TaskLink:
                 "same ClusterSpec"
             )
         connection.peer = self.name = welcome["task"]
-        if self.incarnation not in ("", welcome["incarnation"]):
+        if not first and self.incarnation != welcome["incarnation"]:
             connection.close()
             raise UnavailableError(
                 f"{self.name} was started anew and has lost its variables; make a new session, and restore "

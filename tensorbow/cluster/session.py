@@ -20,11 +20,13 @@ from tensorbow.compiler import DeviceSet, Placer
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import DeviceName
 from tensorbow.errors import (
+    AbortedError,
     FailedPreconditionError,
     InternalError,
     InvalidArgumentError,
     NotFoundError,
     TensorBowError,
+    UnavailableError,
     UnimplementedError,
 )
 from tensorbow.graph import AsGraph, GraphDef, NodeDef, Operation, Tensor, get_default_graph
@@ -39,6 +41,8 @@ from tensorbow.runtime.shape_counts import ShapeCounts
 from tensorbow.specs import Array, TensorSpec
 
 SCHEMES = ("tcp://", "grpc://")  # the second as TensorFlow's programs write it; the protocol is the same
+# After these errors tasks may have forgotten the session's steps: the next runs register them again.
+FORGOTTEN_BY = (UnavailableError, AbortedError, FailedPreconditionError, NotFoundError)
 CACHED_STEPS = 64  # registered steps kept; the least recently used one is dropped first
 
 _numbers = itertools.count()
@@ -155,7 +159,13 @@ class ClusterSession(Session):
 
     def _execute(self, elements: Sequence[Tensor | Operation], feeds: Mapping[Tensor, Array]) -> list[Any]:
         step = self._registered(elements, {tensor: value.shape for tensor, value in feeds.items()})
-        values = self._run_on_tasks(step, feeds)
+        try:
+            values = self._run_on_tasks(step, feeds)
+        except TensorBowError as error:
+            if isinstance(error, FORGOTTEN_BY):
+                with self._registering:
+                    self._steps.clear()
+            raise
         results = iter(range(len(values)))
         return [values[next(results)] if isinstance(e, Tensor) else None for e in elements]
 
@@ -185,9 +195,12 @@ class ClusterSession(Session):
                 connection.send(header, arrays)
             if local is not None:
                 link, arguments = local
-                copies = link.here.run(
-                    step.handle, run, *arguments, pending.look, lambda views: [view.copy() for view in views]
-                )
+                try:
+                    copies = link.here.run(step.handle, run, *arguments, pending.look, _copied)
+                except TensorBowError as error:
+                    if str(error).startswith("/job:"):
+                        raise
+                    raise type(error)(f"{link.name}: {error}") from error
                 keep(link.name, copies)
             for task, (_, found) in pending.collect().items():
                 keep(task, found)
@@ -362,6 +375,10 @@ class ClusterSession(Session):
 
     def __repr__(self) -> str:
         return f"<tb.Session {self._name} on {self._target}{' (closed)' if self._closed else ''}>"
+
+
+def _copied(views: Sequence[Array]) -> list[Array]:
+    return [view.copy() for view in views]
 
 
 class _Sent:

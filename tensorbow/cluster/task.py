@@ -51,6 +51,8 @@ class _Registered:
         own = list(step.executable.parts.items())
         self.reads = {name: part.reads_first for name, part in own}
         self.writes = {name: part.writes for name, part in own}
+        self.touched = {name: part.reads_first | part.writes for name, part in own}
+        self.lost: set[str] = set()  # variables that were reset since
         # By index among the step's fetches: device, and index among the part's.
         here = step.executable.parts
         self.fetches = {i: place for i, place in enumerate(step.executable.fetches) if place[0] in here}
@@ -190,6 +192,11 @@ class ClusterTask:
             registered = self._steps.get(handle)
             if registered is None:
                 raise NotFoundError(f"run: {self.name} has no step {handle}; make a new session")
+            if registered.lost:
+                raise FailedPreconditionError(
+                    f"variables without a value: {', '.join(sorted(registered.lost))}, which were reset; run "
+                    "tb.global_variables_initializer(), or restore a checkpoint"
+                )
             run = self._runs.setdefault(name, Arrivals(name))
             self._came_s.pop(name, None)
         step = registered.step
@@ -340,15 +347,14 @@ class ClusterTask:
         return missing
 
     def reset(self, containers: Sequence[str] | None) -> None:
-        """Takes the values of variables away: of those in these containers, or of all."""
+        """Removes the variables in these containers, or all; steps of open sessions lose them."""
         with self._lock:
-            places = list(self._variables.values())
-        for variables in places:
-            variables.forget(
-                None
-                if containers is None
-                else [name for name in variables.names() if container_of(name) in containers]
-            )
+            for device, variables in self._variables.items():
+                gone = [n for n in variables.names() if containers is None or container_of(n) in containers]
+                variables.forget(gone)
+                for registered in self._steps.values():
+                    touched = registered.touched.get(device, frozenset())
+                    registered.lost |= touched.intersection(gone)
 
     def close(self) -> None:
         """Ends running steps and frees the memory; idempotent."""

@@ -86,10 +86,13 @@ class TaskVariables:
         with self._lock:
             self._initialized.update(names)
 
-    def forget(self, chosen: Iterable[str] | None = None) -> None:
-        """Takes the values of these variables away, or of all."""
+    def forget(self, chosen: Iterable[str]) -> None:
+        """Removes variables: steps that are compiled for them are no longer valid."""
         with self._lock:
-            self._initialized.difference_update(list(self._initialized) if chosen is None else chosen)
+            for name in chosen:
+                self._initialized.discard(name)
+                self._variables.pop(name, None)
+                self._addresses.pop(name, None)
 
     def names(self) -> list[str]:
         """The names of all variables."""

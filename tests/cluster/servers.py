@@ -6,7 +6,6 @@ import json
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
@@ -68,13 +67,3 @@ def end(process: subprocess.Popen[str]) -> None:
     """Kills a process and waits for its end."""
     process.kill()
     process.communicate(timeout=20)
-
-
-def eventually(holds, within_s: float = 20.0) -> bool:
-    """True once `holds()` is true, False if that takes too long."""
-    deadline = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True

@@ -20,7 +20,7 @@ from tensorbow.errors import (
 from tests.cluster.servers import free_addresses, servers_here
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def servers():
     with servers_here(ps=2, worker=2) as servers:
         yield servers
@@ -30,12 +30,6 @@ def servers():
 def graph():
     with tb.Graph().as_default() as graph:
         yield graph
-
-
-@pytest.fixture(autouse=True)
-def no_values(servers):
-    yield
-    tb.Session.reset(servers["ps0"].target)
 
 
 def model(ps=("/job:ps/task:0", "/job:ps/task:1"), worker="/job:worker/task:0"):
