@@ -29,13 +29,15 @@ from tensorbow.errors import (
     TensorBowError,
     UnavailableError,
 )
-from tensorbow.specs import DTYPES, Array, as_dtype
+from tensorbow.specs import DTYPES, Array
+from tensorbow.strict_json import parse_json
 
 MAGIC = b"tensorbow-cluster-1\n"
 TOKEN_VARIABLE = "TENSORBOW_CLUSTER_TOKEN"
 NONCE_NBYTES = 32
 MOST_HEADER = 1 << 26  # bytes
 MOST_ARRAYS = 1 << 20  # of a message
+MOST_VALUES = 1 << 23  # of a header
 SMALL_NBYTES = 1 << 16  # arrays below are joined with the header
 HANDSHAKE_S = 10.0
 DEAD_LINK_S = 15  # unacknowledged bytes or probes for so long end a connection
@@ -112,7 +114,7 @@ class Connection:
                 f"{self.peer}: a header of {length:,} bytes; at most {MOST_HEADER:,} are read"
             )
         try:
-            header = json.loads(self._exactly(length))
+            header = parse_json(self._exactly(length).decode(), MOST_VALUES)
             specs = [(DTYPES[name], _extents(shape)) for name, shape in header["arrays"]]
         except (ValueError, KeyError, TypeError) as error:
             raise DataLossError(f"{self.peer}: no message of a cluster: {error!r:.200}") from None
@@ -292,8 +294,3 @@ def _bytes_of(sock: socket.socket, nbytes: int) -> bytes:
             raise ConnectionResetError("the connection ended in its greeting")
         data += more
     return data
-
-
-def spec_text(array: Array) -> str:
-    """Dtype and shape of an array, for messages."""
-    return f"{as_dtype(array.dtype).name}{list(array.shape)}"

@@ -43,7 +43,9 @@ class TaskLink:
 
     def _connect(self, timeout_s: float) -> Connection:
         first = not self.incarnation
-        connection = connect(self._address, self._token, self._hello, self.name, timeout_s, starts=first)
+        connection = connect(
+            self._address, self._token, self._hello, self.name or "the target", timeout_s, starts=first
+        )
         welcome = connection.welcome
         if self.name and welcome["task"] != self.name:
             connection.close()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -148,22 +148,25 @@ class Supervisor:
             self._init_fn(session)
         return True
 
-    @contextmanager
+    @checked
     def managed_session(
         self,
-        master: str = "",
+        master: Text = "",
         config: AsConfig | None = None,
-        start_standard_services: bool = True,
+        start_standard_services: Flag = True,
         **options: Any,
-    ) -> Iterator[Session]:
+    ) -> AbstractContextManager[Session]:
         """Context of a session, the default one, which is stopped at its end; see `stop`.
 
         The end of the input (OutOfRangeError) ends it without an error. Other arguments: those of
         `prepare_or_wait_for_session`.
         """
-        session = self.prepare_or_wait_for_session(
-            master, config, start_standard_services=start_standard_services, **options
-        )
+        services: dict[str, Any] = {"start_standard_services": start_standard_services}
+        return self._managed(lambda: self.prepare_or_wait_for_session(master, config, **services, **options))
+
+    @contextmanager
+    def _managed(self, prepared: Callable[[], Session]) -> Iterator[Session]:
+        session = prepared()
         try:
             with session.as_default():
                 yield session
