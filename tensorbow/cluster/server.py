@@ -305,6 +305,8 @@ def _answer_one(
 def _only_task(cluster: ClusterSpec, job: str | None, index: int | None) -> tuple[str, int]:
     if job is None:
         if len(cluster.jobs) != 1:
+            if not cluster.jobs:
+                raise InvalidArgumentError("Server: server_or_cluster_def: expected a job, got none")
             raise InvalidArgumentError(
                 f"Server: expected a job_name, one of {', '.join(cluster.jobs)}, got none"
             )
