@@ -3,10 +3,10 @@
     python benchmarks/cluster_null_steps.py [--small] [--output FOLDER]
 
 In a null step every worker fetches parameters from all parameter tasks, computes next to nothing of them,
-and sends an update of what it has fetched, which the parameter tasks add up. The step ends when all updates of
-all workers are in. Scalar: one value from each parameter task. Dense: the whole model, in equal shares on the
-parameter tasks. Sparse: 32 random rows of a matrix for each worker, in equal shares; the updates are of these
-rows. The session's process has the server of the first worker; everything else has a process of its own.
+and sends an update of what it has fetched, which the parameter tasks add up. The step ends when all updates
+of all workers are in. Scalar: one value from each parameter task. Dense: the whole model, in equal shares on
+the parameter tasks. Sparse: 32 random rows of a matrix for each worker, in equal shares; the updates are of
+these rows. The session's process has the server of the first worker; all other tasks have their own.
 
 The paper's tasks are machines of a shared cluster, 16 of them with parameters. Here all processes share one
 machine, its cores and its memory's bandwidth: with more processes than cores a step takes at least the sum of
