@@ -54,6 +54,7 @@ class DeviceElsewhere:
 
     name: DeviceName
     kind: str
+    compute: str = "fp32"  # the task's own precision counts when it compiles
 
 
 class ClusterDevices(DeviceSet):
