@@ -205,6 +205,16 @@ EXPERIMENTS = (
         cpu_only="its workers share the cores",
     ),
     Experiment(
+        "cluster_null_steps",
+        "Null steps over parameter tasks",
+        "milliseconds of a step in which every worker fetches parameters and sends updates, over processes "
+        "of one machine; medians.",
+        "TensorFlow (OSDI 2016), figure 7",
+        "a step of scalars grows slowly with the workers, dense ones with their bytes and the workers, "
+        "sparse ones do not depend on the size of the model",
+        cpu_only="it measures the host",
+    ),
+    Experiment(
         "replicator_overhead",
         "Overhead of a Replicator over the plain session",
         "time of LeNet's step (b=16, one replica) by each kind of call, in turn, and median ratio to the "

@@ -226,6 +226,8 @@ if not TYPE_CHECKING:  # for which every name would be known
 
 
 _register_target("tensorbow", lambda: _import_ours("scheduler").TensorBowSession)
+for _scheme in ("tcp://", "grpc://"):
+    _register_target(_scheme, lambda: _import_ours("tensorbow.cluster.session").ClusterSession)
 
 
 def __dir__() -> list[str]:

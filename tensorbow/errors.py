@@ -47,6 +47,14 @@ class AbortedError(TensorBowError):
     """The run ended early, by a fault or on request; a checkpoint says where to continue."""
 
 
+class UnavailableError(TensorBowError):
+    """A process of a cluster does not answer; a new session goes on once it is back."""
+
+
+class PermissionDeniedError(TensorBowError):
+    """The other process refuses the caller, for example for another token."""
+
+
 class DataLossError(TensorBowError):
     """A file is truncated, corrupt or hostile."""
 

@@ -44,7 +44,6 @@ INSTEAD = {
     "logging": _ARGUMENTS,
     "queue": _QUEUES,
     "FIFOQueue": _QUEUES,
-    "train.Supervisor": "write tb.train.MonitoredSession, or let a tb.Trainer train",
     "GradientTape": f"{_GRAPHS}; tb.gradients differentiates",
     "Print": _PRINT,
     "case": _CHOICE,

@@ -44,11 +44,13 @@ from tensorbow.shadowing import import_ours as _import_ours
 
 if TYPE_CHECKING:
     from scheduler import load_model
+    from tensorbow.cluster import ClusterSpec, Server, replica_device_setter
     from tensorbow.training import (
         CheckpointSaverHook,
         MonitoredTrainingSession,
         SavedModel,
         Saver,
+        Supervisor,
         best_checkpoint,
         latest_checkpoint,
         list_variables,
@@ -57,11 +59,14 @@ if TYPE_CHECKING:
         write_graph,
     )
 
+_OF_CLUSTERS = ("ClusterSpec", "Server", "replica_device_setter")
 _LATER = (
+    *_OF_CLUSTERS,
     "CheckpointSaverHook",
     "MonitoredTrainingSession",
     "SavedModel",
     "Saver",
+    "Supervisor",
     "best_checkpoint",
     "latest_checkpoint",
     "list_variables",
@@ -80,6 +85,10 @@ if not TYPE_CHECKING:  # for which every name would be known
             raise _no_attribute(name, __all__, __name__)
         if name == "load_model":
             return _import_ours("scheduler").load_model
+        if name in _OF_CLUSTERS:
+            from tensorbow import cluster
+
+            return getattr(cluster, name)
         from tensorbow import training
 
         return getattr(training, name)
@@ -96,6 +105,7 @@ __all__ = [
     "AdamOptimizer",
     "AdamWOptimizer",
     "CheckpointSaverHook",
+    "ClusterSpec",
     "Constant",
     "CosineDecay",
     "ExponentialDecay",
@@ -112,11 +122,13 @@ __all__ = [
     "SavedModel",
     "Saver",
     "Schedule",
+    "Server",
     "SessionRunArgs",
     "SessionRunContext",
     "SessionRunHook",
     "SessionRunValues",
     "StopAtStepHook",
+    "Supervisor",
     "WarmUp",
     "best_checkpoint",
     "cosine_decay",
@@ -132,6 +144,7 @@ __all__ = [
     "piecewise_constant",
     "polynomial_decay",
     "read_graph",
+    "replica_device_setter",
     "save_model",
     "warm_up",
     "write_graph",

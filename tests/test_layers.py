@@ -35,6 +35,7 @@ LAYERS = (
     ("scheduler.decisions",),
     ("scheduler.options",),
     ("tensorbow.models", "tensorbow.data", "tensorbow.training"),
+    ("tensorbow.cluster",),
     ("tensorbow.runtime",),
     ("tensorbow.compiler",),
     ("tensorbow.kernels",),

@@ -1,9 +1,14 @@
-"""Compilation of a step over several devices: one part per device, and the order of their stages."""
+"""Compilation of a step over several devices: one part per device, and the order of their stages.
+
+The devices may be those of several processes: each cuts the whole step, and compiles the parts of its own
+devices.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from tensorbow.compiler.compile import assemble, state_scalars
@@ -11,7 +16,9 @@ from tensorbow.compiler.fold import fold
 from tensorbow.compiler.group import SegmentDraft, units_of
 from tensorbow.compiler.merge import merge
 from tensorbow.compiler.partition import (
+    Cut,
     Part,
+    Send,
     Stage,
     partition,
     segments_with_copies,
@@ -36,8 +43,10 @@ from tensorbow.specs import TensorSpec
 class MultiDeviceExecutable:
     """A compiled step over several devices.
 
-    parts: one executable per device, by the device's full name. stages: in the order of enqueueing.
-    fetches: for each fetched value the device whose part has it, and its index among that part's fetches.
+    parts: one executable per device of this process, by the device's full name. stages: of all devices, in
+    the order of enqueueing. fetches: for each fetched value the device whose part has it, and its index among
+    that part's fetches. senders: by receiving device and key the number of the stage that sends a value.
+    digest: equal in all processes that have cut the step in the same way.
     """
 
     parts: Mapping[str, Executable]
@@ -45,6 +54,8 @@ class MultiDeviceExecutable:
     stages: tuple[Stage, ...]
     fetches: tuple[tuple[str, int], ...]
     notes: tuple[str, ...] = ()
+    senders: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    digest: str = ""
 
     @cached_property
     def reads_first(self) -> frozenset[str]:
@@ -66,31 +77,33 @@ def compile_multi_device(
     needed: Sequence[Operation],
     fetches: Sequence[Tensor | Operation],
     feeds: Mapping[Tensor, TensorSpec],
-    placement: Mapping[Operation, Device],
-    home: Device,
+    names: Mapping[Operation, str],
+    home: str,
+    devices: Mapping[str, Device],
     layouts: Mapping[str, VariableLayout],
     notes: Sequence[str] = (),
 ) -> MultiDeviceExecutable:
     """Compiles a step whose operations are placed.
 
-    needed: the pruned operations. layouts: the variable layout of each device, by the device's full name.
+    needed: the pruned operations. names: the full name of each one's device. home: the device of fetched
+    constants and feeds. devices: those of this process, whose parts are compiled. layouts: the variable
+    layout of each of them. Both by the device's full name.
 
     Raises InvalidArgumentError for a step that cannot be planned, UnimplementedError for an operation without
     a kernel on its device; both name the operation and the user's line.
     """
-    names = {op: str(device.name) for op, device in placement.items()}
-    devices = {str(device.name): device for device in (home, *placement.values())}
     tensors = [f for f in fetches if isinstance(f, Tensor)]
     program = fold(needed, feeds, tensors, [f for f in fetches if isinstance(f, Operation)], names)
     settle_views(program)
     program = drop_unused(merge(drop_unused(program)))
     program.check_invariants()
     variables = {op.name: name for op, name in names.items() if op.definition is VariableReference}
-    cut = partition(program, str(home.name), variables)
+    cut = partition(program, home, variables)
     parts: dict[str, Executable] = {}
     fetched_from: dict[int, tuple[str, int]] = {}  # by index of the fetch
     for name, part in cut.parts.items():
-        parts[name] = _compile_part(part, devices[name], layouts.get(name) or VariableLayout([]))
+        if name in devices:
+            parts[name] = _compile_part(part, devices[name], layouts.get(name) or VariableLayout([]))
         fetched_from.update({index: (name, number) for number, index in enumerate(part.fetched)})
     return MultiDeviceExecutable(
         parts=parts,
@@ -98,7 +111,30 @@ def compile_multi_device(
         stages=tuple(cut.stages),
         fetches=tuple(fetched_from[index] for index in range(len(program.fetches))),
         notes=(*notes, *program.notes),
+        senders=senders_of(cut),
+        digest=_digest(cut),
     )
+
+
+def senders_of(cut: Cut) -> dict[tuple[str, str], int]:
+    """By receiving device and key, the number of the stage that sends a value."""
+    return {
+        (node.attrs["to"], node.attrs["key"]): number
+        for number, stage in enumerate(cut.stages)
+        for node in cut.parts[stage.device].segments[stage.segment]
+        if node.definition is Send
+    }
+
+
+def _digest(cut: Cut) -> str:
+    checksum = hashlib.sha256(repr(cut.stages).encode())
+    for name, part in cut.parts.items():
+        rows = [
+            [(n.name, n.definition.name, n.outputs and str(n.outputs[0].spec)) for n in nodes]
+            for nodes in part.segments
+        ]
+        checksum.update(repr((name, part.fetched, rows)).encode())
+    return checksum.hexdigest()
 
 
 def _compile_part(part: Part, device: Device, layout: VariableLayout) -> Executable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tensorbow.errors import NotFoundError
 from tensorbow.graph import Graph, Operation
@@ -39,6 +39,22 @@ class VariableLayout:
     def of_graph(cls, graph: Graph) -> VariableLayout:
         """The layout of all variables that a graph has now."""
         return cls(op for op in graph.get_operations() if op.definition is VariableReference)
+
+    @classmethod
+    def scattered(cls, variables: Iterable[Operation], offsets: Mapping[str, int]) -> VariableLayout:
+        """The layout of variables that lie anywhere, so that new ones move none, all in STATISTICS.
+
+        offsets: by name, in bytes from one address. Gradients and slots of such variables are not laid out
+        like them.
+        """
+        layout = cls(())
+        layout.variables = tuple(variables)
+        for variable in layout.variables:
+            spec = variable.outputs[0].spec
+            layout._refs[variable.name] = Ref(
+                Region.STATISTICS, offsets[variable.name], spec.extents, spec.dtype
+            )
+        return layout
 
     def _pack(self, region: Region, variables: Sequence[Operation]) -> int:
         offset = 0

@@ -38,4 +38,7 @@ def compile_on_devices(
         layout = variables.layouts[str(home.name)]
         executable = compile_step(elements, feeds, layout, backend_for(home))
         return replace(executable, notes=(*notes, *executable.notes))
-    return compile_multi_device(needed, elements, feeds, placement, home, variables.layouts, notes)
+    names = {op: str(device.name) for op, device in placement.items()}
+    by_name = {str(device.name): device for device in (home, *placement.values())}
+    layouts = variables.layouts
+    return compile_multi_device(needed, elements, feeds, names, str(home.name), by_name, layouts, notes)

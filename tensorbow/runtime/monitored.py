@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
+from tensorbow.errors import (
+    AbortedError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    OutOfRangeError,
+    UnavailableError,
+)
 from tensorbow.graph import AsGraph, get_default_graph
-from tensorbow.kinds import ITEMS, Function, Kind, Mapped, Positive, Text, checked, instance, shown
+from tensorbow.kinds import (
+    ITEMS,
+    Flag,
+    Function,
+    Kind,
+    Mapped,
+    NonNegative,
+    Positive,
+    Text,
+    checked,
+    instance,
+    shown,
+)
 from tensorbow.runtime.config_proto import RunMetadata, RunOptions
 from tensorbow.runtime.fetches_and_feeds import Arguments
 from tensorbow.runtime.global_step import get_global_step
 from tensorbow.runtime.session import Session
-from tensorbow.variables import Variable, global_variables_initializer
+from tensorbow.variables import Variable, global_variables, global_variables_initializer
+
+FAULTS = (UnavailableError, AbortedError)  # of a cluster, after which a new session goes on
+PAUSE_S = 0.2  # between two looks whether the cluster is back, or the chief has initialised the variables
+
+_logger = logging.getLogger("tensorbow.runtime")
 
 
 class SessionRunArgs(NamedTuple):
@@ -146,6 +171,9 @@ class MonitoredSession:
 
     An OutOfRangeError, the end of the input, ends the `with` block and is not raised further; other errors
     are. Within the block it is the default session.
+
+    On a cluster (the target of a `tb.train.Server`), a task that fails ends the session: the next one is made
+    as soon as all tasks are back, its hooks restore the last checkpoint, and the step runs again.
     """
 
     @checked
@@ -155,27 +183,80 @@ class MonitoredSession:
         hooks: Hooks = (),
         target: Text = "",
         graph: AsGraph | None = None,
+        is_chief: Flag = True,
+        max_wait_secs: NonNegative = 7200.0,
         **options: Any,
     ):
-        """A session over the graph (by default the default graph); options are those of `tb.Session`."""
+        """A session over the graph (by default the default graph); options are those of `tb.Session`.
+
+        is_chief: False for all workers of a cluster but one: they wait until the chief has initialised the
+        variables. max_wait_secs: how long a worker waits for that, and for tasks that have failed.
+        """
         self.graph = graph if graph is not None else get_default_graph()
         self._hooks = list(hooks)
+        self._target, self._options = target, options
+        self._is_chief, self._max_wait_s = is_chief, max_wait_secs
         self._arguments = Arguments(self.graph)
         self._stopping = False
         self._callbacks: list[Callable[[], None]] = []
         self._stack = ExitStack()
+        self._entered = False  # by `with`, so that it is the default session
         with self.graph.as_default():
             for hook in self._hooks:
                 hook.begin()
-            initializer = global_variables_initializer()
-        self._session: Session | None = Session(target, self.graph, **options)
+            self._initializer = global_variables_initializer() if is_chief else None
+        self._session: Session | None = None
         try:
-            self._session.run(initializer)
-            for hook in self._hooks:
-                hook.after_create_session(self._session)
+            self._begin()
         except BaseException:
             self.close()
             raise
+
+    def _begin(self) -> None:
+        """Makes the session, initialises its variables or waits for them, and tells the hooks."""
+        self._session = session = Session(self._target, self.graph, **self._options)
+        if self._initializer is not None:
+            session.run(self._initializer)
+        else:
+            self._await_variables(session)
+        for hook in self._hooks:
+            hook.after_create_session(session)
+
+    def _await_variables(self, session: Session) -> None:
+        without_value = getattr(session, "without_value", None)
+        if without_value is None:
+            raise InvalidArgumentError(
+                "MonitoredSession: is_chief=False needs the target of a tb.train.Server, whose chief "
+                "initialises the variables; leave it out"
+            )
+        with self.graph.as_default():
+            variables = [variable.op for variable in global_variables()]
+        deadline = time.monotonic() + self._max_wait_s
+        while missing := without_value(variables):
+            if time.monotonic() > deadline:
+                raise FailedPreconditionError(
+                    f"MonitoredSession: waited {self._max_wait_s:g} s for the chief to initialise "
+                    f"{', '.join(missing[:3])}; start the chief, or give max_wait_secs"
+                )
+            time.sleep(PAUSE_S)
+
+    def _recover(self, fault: Exception) -> None:
+        """Makes a new session after a fault of a cluster; raises the fault if that takes too long."""
+        _logger.warning("the session ends: %s; a new one restores the last checkpoint", fault)
+        deadline = time.monotonic() + self._max_wait_s
+        while True:
+            if self._session is not None:
+                self._session.close()
+            try:
+                self._begin()
+                break
+            except FAULTS:
+                if time.monotonic() > deadline:
+                    raise fault from None
+                time.sleep(PAUSE_S)
+        if self._entered:
+            self._stack.close()
+            self._stack.enter_context(self._open().as_default())
 
     @property
     def hooks(self) -> tuple[SessionRunHook, ...]:
@@ -194,6 +275,21 @@ class MonitoredSession:
         Raises OutOfRangeError at the end of the input, InvalidArgumentError for a tensor that is fed twice,
         by hooks or by a hook and the caller.
         """
+        while True:
+            try:
+                return self._run(fetches, feed_dict, options, run_metadata)
+            except FAULTS as fault:
+                if "://" not in self._target:
+                    raise
+                self._recover(fault)
+
+    def _run(
+        self,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None,
+        options: RunOptions | None,
+        run_metadata: RunMetadata | None,
+    ) -> Any:
         session = self._open()
         context = SessionRunContext(session, fetches, feed_dict)
         added = [(hook, self._added(hook, context)) for hook in self._hooks]
@@ -267,6 +363,7 @@ class MonitoredSession:
 
     def __enter__(self) -> MonitoredSession:
         self._stack.enter_context(self._open().as_default())
+        self._entered = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> bool:

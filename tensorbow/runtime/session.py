@@ -89,7 +89,8 @@ class Session:
         devices: further devices that device scopes may name; None for every device of this process.
         allow_soft_placement: an operation whose device is missing, or has no kernel for it, runs elsewhere.
         config: TensorFlow 1's form of this option; warns of others, which have no effect.
-        target: a name of `register_target`, such as "tensorbow": makes that kind of session.
+        target: a name of `register_target`, such as "tensorbow": makes that kind of session; or the target of
+        a `tb.train.Server`, which runs the graph on the tasks of its cluster.
 
         Raises InvalidArgumentError for an unknown target, NotFoundError for a missing device.
         """
@@ -317,9 +318,15 @@ class Session:
         Waits for running steps; sessions stay open. Raises NotFoundError for an unknown container,
         InvalidArgumentError for an unknown target.
         """
-        if target:
-            raise InvalidArgumentError(f"Session.reset: target {target!r:.60} is unknown; leave it empty")
-        reset_containers(containers)
+        chosen = session_class(target) if target else Session
+        if chosen.reset is not Session.reset:
+            chosen.reset(target, containers)
+        elif target:
+            raise InvalidArgumentError(
+                f"Session.reset: target {target!r:.60} has no containers; leave it empty"
+            )
+        else:
+            reset_containers(containers)
 
     def _require_open(self) -> None:
         if self._closed:

@@ -15,17 +15,24 @@ _targets: dict[str, Callable[[], type[Any]]] = {}
 
 
 def register_target(target: str, load: Callable[[], type[Any]]) -> None:
-    """Registers a target; `load()` gives the subclass of Session that `tb.Session(target=...)` then makes."""
+    """Registers a target; `load()` gives the subclass of Session that `tb.Session(target=...)` then makes.
+
+    target: a name, or a scheme such as "tcp://" for all targets that begin with it.
+    """
     _targets[target] = load
 
 
 def session_class(target: str) -> type[Any]:
     """The class of a target. Raises InvalidArgumentError for an unknown one."""
-    load = _targets.get(target) if isinstance(target, str) else None
+    load = None
+    if isinstance(target, str):
+        scheme, separator, _ = target.partition("://")
+        load = _targets.get(f"{scheme}://" if separator else target)
     if load is None:
         raise InvalidArgumentError(
             f"Session: target {shown(target)} is unknown; leave it empty for this process"
-            f"{''.join(f', or give {name!r}' for name in _targets)}"
+            f"{''.join(f', or give {name!r}' for name in _targets if '://' not in name)}, or the target of a "
+            "tb.train.Server, as 'tcp://host:port'"
         )
     return load()
 

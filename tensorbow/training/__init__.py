@@ -14,6 +14,7 @@ from tensorbow.training.metrics_log import (
 from tensorbow.training.monitored_checkpoints import CheckpointSaverHook, MonitoredTrainingSession
 from tensorbow.training.progress import TrainingProgress
 from tensorbow.training.saver import Saver
+from tensorbow.training.supervisor import Supervisor
 
 __all__ = [
     "Checkpoint",
@@ -23,6 +24,7 @@ __all__ = [
     "RollingCheckpoints",
     "SavedModel",
     "Saver",
+    "Supervisor",
     "TrainingProgress",
     "best_checkpoint",
     "finite_or_none",

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Protocol, TypeAlias
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import AsGraph, get_default_graph
-from tensorbow.kinds import AsPath, Positive, PositiveNumber, Text, checked, instance
+from tensorbow.kinds import AsPath, Flag, NonNegative, Positive, PositiveNumber, Text, checked, instance
 from tensorbow.runtime import (
     MonitoredSession,
     Session,
@@ -152,11 +152,14 @@ class _Restoring(SessionRunHook):
 
 @checked
 def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
+    master: Text = "",
+    is_chief: Flag = True,
     *,
     checkpoint_dir: AsPath | None = None,
     hooks: Hooks = (),
     save_checkpoint_secs: PositiveNumber | None = None,
     save_checkpoint_steps: Positive | None = None,
+    max_wait_secs: NonNegative = 7200.0,
     target: Text = "",
     graph: AsGraph | None = None,
     **options: Any,
@@ -165,18 +168,26 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
 
     With a checkpoint_dir it saves every 600 s, or as given; `save_checkpoint_steps` counts steps. Replicators
     that are initialised with the session, `replicator.init(session)`, are restored then and saved with it.
-    options: of the session, as of `tb.Session`.
+    master: TensorFlow's name of target. is_chief: the worker of a cluster that initialises the variables,
+    restores and saves; the others wait for it. After a task has failed, the session begins anew from the last
+    checkpoint; max_wait_secs: how long it waits for that. options: of the session, as of `tb.Session`.
     """
     graph = graph if graph is not None else get_default_graph()
+    if master and target:
+        raise InvalidArgumentError("MonitoredTrainingSession: expected master or target, got both; give one")
+    given: dict[str, Any] = {**options, "target": target or master, "graph": graph}
+    given |= {"is_chief": is_chief, "max_wait_secs": max_wait_secs}
     if checkpoint_dir is None:
         if save_checkpoint_secs is not None or save_checkpoint_steps is not None:
             raise InvalidArgumentError(
                 "MonitoredTrainingSession: save_checkpoint_secs and save_checkpoint_steps need a "
                 "checkpoint_dir; give it, or leave them out"
             )
-        return MonitoredSession(hooks=hooks, target=target, graph=graph, **options)
+        return MonitoredSession(hooks=hooks, **given)
+    if not is_chief:
+        return MonitoredSession(hooks=hooks, **given)
     if save_checkpoint_secs is None and save_checkpoint_steps is None:
         save_checkpoint_secs = 600
     saving = CheckpointSaverHook(checkpoint_dir, save_checkpoint_secs, save_checkpoint_steps)
     every = [_Restoring(str(checkpoint_dir)), *hooks, saving]
-    return MonitoredSession(hooks=every, target=target, graph=graph, **options)
+    return MonitoredSession(hooks=every, **given)

@@ -118,7 +118,10 @@ CALLS: Mapping[str, Call] = {
     ),
     "train.MonitoredSession": Call(
         dict,
-        {"hooks": "object", "target": "text", "graph": "nothing"},
+        {
+            **{"hooks": "object", "target": "text", "graph": "nothing"},
+            **{"is_chief": "flag", "max_wait_secs": "number"},
+        },
         {"graph": GRAPH, "hooks": frozenset({"empty list"})},
         names=("Session",),
     ),
@@ -129,7 +132,7 @@ CALLS: Mapping[str, Call] = {
             "hooks": "object",
             "save_checkpoint_secs": "nothing",
             "save_checkpoint_steps": "nothing",
-            "target": "text",
+            **{"master": "text", "target": "text", "is_chief": "flag", "max_wait_secs": "number"},
             "graph": "nothing",
         },
         {"graph": GRAPH, "hooks": frozenset({"empty list"}), "checkpoint_dir": frozenset({"path"})},

@@ -16,6 +16,7 @@ import pytest
 
 import tensorbow as tb
 from tests.arguments import (
+    calls_of_clusters,
     calls_of_data,
     calls_of_graphs,
     calls_of_interop,
@@ -31,6 +32,7 @@ from tests.arguments.public_calls import Call, names_of, parameters, plain, publ
 from tests.arguments.without_row import WITHOUT_ROW
 
 TABLES = (
+    calls_of_clusters,
     calls_of_ops,
     calls_of_data,
     calls_of_graphs,

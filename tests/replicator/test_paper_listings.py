@@ -1,7 +1,7 @@
 """The listings of TF-Replicator's section 3 (2019) as they are printed; only the import is changed.
 
-Left out: the one of section 2.1, whose devices are on other machines. `xrange` is written as `range`, and
-what the paper leaves as comments is filled in; the devices are virtual CPU devices.
+The one of section 2.1, whose devices are on other machines, is in tests/cluster. `xrange` is written as
+`range`, and what the paper leaves as comments is filled in; the devices are virtual CPU devices.
 """
 
 from __future__ import annotations

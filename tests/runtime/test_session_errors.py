@@ -158,7 +158,7 @@ def test_a_closed_session(x):
 
 
 def test_targets_and_devices():
-    assert "target str 'grpc://a:1' is unknown" in message(InvalidArgumentError, tb.Session, "grpc://a:1")
+    assert "target str 'ssh://a:1' is unknown" in message(InvalidArgumentError, tb.Session, "ssh://a:1")
     with pytest.raises(NotFoundError, match="tpu"):
         tb.Session(device="/tpu:0")
     with tb.device("/gpu:1"):

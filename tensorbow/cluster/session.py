@@ -1,0 +1,442 @@
+"""ClusterSession: `tb.Session("tcp://host:port")`, which runs graphs on the tasks of a cluster."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tensorbow.cluster.links import Links, Pending
+from tensorbow.cluster.task import name_on_tasks
+from tensorbow.cluster.task_step import task_of
+from tensorbow.compiler import DeviceSet, Placer
+from tensorbow.compiler.prune import prune
+from tensorbow.devices import DeviceName
+from tensorbow.errors import (
+    AbortedError,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    TensorBowError,
+    UnavailableError,
+    UnimplementedError,
+)
+from tensorbow.graph import AsGraph, GraphDef, NodeDef, Operation, Tensor, get_default_graph
+from tensorbow.graph.graph_def import graph_def_of, operation_name
+from tensorbow.kinds import Flag, Mapped, Name, Names, PositiveNumber, Text, checked
+from tensorbow.ops.constant import to_array
+from tensorbow.ops.state import VariableReference
+from tensorbow.runtime import AsConfig, Session
+from tensorbow.runtime.config_proto import warn_of_ignored
+from tensorbow.runtime.fetches_and_feeds import Arguments
+from tensorbow.runtime.shape_counts import ShapeCounts
+from tensorbow.specs import Array, TensorSpec
+
+SCHEMES = ("tcp://", "grpc://")  # the second as TensorFlow's programs write it; the protocol is the same
+# After these errors tasks may have forgotten the session's steps: the next runs register them again.
+FORGOTTEN_BY = (UnavailableError, AbortedError, FailedPreconditionError, NotFoundError)
+CACHED_STEPS = 64  # registered steps kept; the least recently used one is dropped first
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class DeviceElsewhere:
+    """A device of a task, as placement sees it."""
+
+    name: DeviceName
+    kind: str
+    compute: str = "fp32"  # the task's own precision counts when it compiles
+
+
+class ClusterDevices(DeviceSet):
+    """The devices of a cluster: those that its tasks list, and any virtual CPU device of them."""
+
+    def __init__(self, links: Links):
+        self._links = links
+        self._listed: set[str] = set()
+        home = self._of_task(links.home.name)[0]
+        super().__init__(home, self._of_task(links.home.name)[1:])
+
+    def _of_task(self, task: str) -> list[Any]:
+        self._listed.add(task)
+        names = [DeviceName.parse(name) for name in self._links.link(task).devices]
+        return [DeviceElsewhere(name, (name.kind or "").lower()) for name in names]
+
+    def matching(self, wish: DeviceName) -> list[Any]:
+        """Devices that match a full or partial name; asks the first task that matches for its devices."""
+        if wish.job is None and wish.task is None:
+            wish = replace(wish, job=self.home.name.job, task=self.home.name.task)
+        for task in self._links.tasks():
+            name = DeviceName.parse(task)
+            if wish.job not in (None, name.job) or wish.task not in (None, name.task):
+                continue
+            if task not in self._listed:
+                self._devices += self._of_task(task)
+            found = super().matching(replace(wish, job=name.job, task=name.task))
+            if not found and wish.kind == "CPU" and wish.index is not None:
+                found = [DeviceElsewhere(replace(wish, job=name.job, task=name.task), "cpu")]  # type: ignore[list-item]
+                self._devices += found
+            return list(found)
+        return []
+
+    def __str__(self) -> str:
+        return f"tasks {', '.join(self._links.tasks())} with their devices"
+
+
+@dataclass(eq=False)
+class _RegisteredStep:
+    """A step that the tasks know by its handle: what each of them is sent, and what it gives."""
+
+    handle: str
+    feeds: dict[str, list[tuple[str, Tensor]]]  # by task: names there, and the tensors fed
+    counters: dict[str, list[str]]  # by task: random ops
+    fetches: dict[str, list[int]]  # by task: indices among the fetched tensors
+
+
+class ClusterSession(Session):
+    """A session on the tasks of a cluster. Variables live at their tasks, shared by name with other sessions.
+
+    Ops without a device run on the target's task. Steps of several threads or clients run concurrently: each
+    stage of a step is atomic on its device, steps as wholes are not (asynchronous updates, as in OSDI 2016,
+    section 4.4).
+    """
+
+    @checked
+    def __init__(
+        self,
+        target: Text,
+        graph: AsGraph | None = None,
+        config: AsConfig | None = None,
+        *,
+        token: Name = None,
+        connect_timeout_s: PositiveNumber = 60.0,
+        health_check_s: PositiveNumber = 5.0,
+        allow_soft_placement: Flag = False,
+    ):
+        """target: of a `tb.train.Server`, as "tcp://host:port" or "grpc://host:port". graph: by default the
+        default graph. token: see `tb.train.Server`.
+
+        connect_timeout_s: how long it waits for a task's server to come. health_check_s: a task that a step
+        waits for is asked after so many seconds whether it lives, and has as many to answer.
+        allow_soft_placement: an operation whose device is missing runs elsewhere.
+
+        Raises UnavailableError if no task answers, PermissionDeniedError for another token.
+        """
+        scheme, _, address = target.partition("://")
+        if f"{scheme}://" not in SCHEMES:
+            raise InvalidArgumentError(f"Session: expected a target as 'tcp://host:port', got {target!r:.80}")
+        self.graph = graph if graph is not None else get_default_graph()
+        if config is not None:
+            warn_of_ignored(config)
+            allow_soft_placement = allow_soft_placement or config.allow_soft_placement
+        self._soft = allow_soft_placement
+        self._target = target
+        self._name = f"cluster-session-{next(_numbers)}"
+        self._id = uuid.uuid4().hex
+        self._links = Links(address, token, self._id, connect_timeout_s, health_check_s)
+        self._places = ClusterDevices(self._links)
+        self.device = self._places.home
+        self._arguments = Arguments(self.graph)
+        self._shape_counts = ShapeCounts()
+        self._counters: dict[str, int] = {}
+        self._counters_lock = threading.Lock()
+        self._fixed: dict[Operation, Any] = {}  # devices of variables, once chosen
+        self._steps: OrderedDict[Hashable, _RegisteredStep] = OrderedDict()
+        self._registering = threading.RLock()  # guards the two above
+        self._serial = itertools.count()
+        self._stack = ExitStack()
+        self._closed = False
+
+    # Running ----------------------------------------------------------------------------------
+
+    def _execute(self, elements: Sequence[Tensor | Operation], feeds: Mapping[Tensor, Array]) -> list[Any]:
+        step = self._registered(elements, {tensor: value.shape for tensor, value in feeds.items()})
+        try:
+            values = self._run_on_tasks(step, feeds)
+        except TensorBowError as error:
+            if isinstance(error, FORGOTTEN_BY):
+                with self._registering:
+                    self._steps.clear()
+            raise
+        results = iter(range(len(values)))
+        return [values[next(results)] if isinstance(e, Tensor) else None for e in elements]
+
+    def _run_on_tasks(self, step: _RegisteredStep, feeds: Mapping[Tensor, Array]) -> dict[int, Any]:
+        """Runs a registered step; the fetched values by index. Raises the first error of a task."""
+        run = f"{self._id}-{next(self._serial)}"
+        values: dict[int, Any] = {}
+        pending = Pending(self._links.check_s)
+        local: tuple[Any, list[Any]] | None = None
+
+        def keep(task: str, arrays: Sequence[Array]) -> None:
+            for index, array in zip(step.fetches[task], arrays, strict=True):
+                values[index] = array if array.shape else array[()]
+
+        try:
+            for task, fed in step.feeds.items():
+                link = self._links.link(task)
+                state = self._draw(step.counters[task])
+                arrays = [feeds[tensor] for _, tensor in fed]
+                names = [name for name, _ in fed]
+                if link.here is not None and local is None:
+                    local = link, [dict(zip(names, arrays, strict=True)), state]
+                    continue
+                connection = link.take()
+                pending.add(link, connection)
+                header = {"op": "run", "step": step.handle, "run": run, "feeds": names, "state": state}
+                connection.send(header, arrays)
+            if local is not None:
+                link, arguments = local
+                try:
+                    copies = link.here.run(step.handle, run, *arguments, pending.look, _copied)
+                except TensorBowError as error:
+                    if str(error).startswith("/job:"):
+                        raise
+                    raise type(error)(f"{link.name}: {error}") from error
+                keep(link.name, copies)
+            for task, (_, found) in pending.collect().items():
+                keep(task, found)
+        finally:
+            pending.close()
+        return values
+
+    # Registering ------------------------------------------------------------------------------
+
+    def _registered(
+        self, elements: Sequence[Tensor | Operation], shapes: Mapping[Tensor, tuple[int, ...]]
+    ) -> _RegisteredStep:
+        key = (tuple(elements), frozenset(shapes.items()))
+        with self._registering:
+            self._require_open()
+            step = self._steps.get(key)
+            if step is None:
+                self._shape_counts.add(tuple(elements), shapes)
+                self._warn_of_forgotten_updates(elements, shapes)
+                step = self._steps[key] = self._register(elements, shapes)
+                while len(self._steps) > CACHED_STEPS:
+                    old = self._steps.popitem(last=False)[1]
+                    self._links.release({task: [old.handle] for task in old.feeds})
+            else:
+                self._steps.move_to_end(key)
+            return step
+
+    def _register(
+        self, elements: Sequence[Tensor | Operation], shapes: Mapping[Tensor, tuple[int, ...]]
+    ) -> _RegisteredStep:
+        """Places a step and sends it to its tasks."""
+        targets = [e if isinstance(e, Operation) else e.op for e in elements if e not in shapes]
+        needed = prune(targets, shapes)
+        home = str(self._places.home.name)
+        places = self._placed(needed)
+        sent = _Sent(needed, places, shapes, home)
+        fetches = [sent.name(element) for element in elements]
+        feeds = {name: (tensor.dtype.name, list(shapes[tensor])) for tensor, name in sent.fed.items()}
+        tasks = list(dict.fromkeys([task_of(name) for name in (*places.values(), home)]))
+        handle = f"{self._id}-step-{next(self._serial)}"
+        header = {
+            "op": "register",
+            "step": handle,
+            "fetches": fetches,
+            "feeds": feeds,
+            "home": home,
+            "incarnations": {task: self._links.link(task).incarnation for task in tasks},
+        }
+        answers = self._ask(tasks, header, [_text(sent.graph)])
+        if len({answer["digest"] for answer in answers.values()}) > 1:
+            raise InternalError(
+                f"the tasks {', '.join(tasks)} cut a step in different ways; use the same version on all of "
+                "them"
+            )
+        by_name = {name: tensor for tensor, name in sent.fed.items()}
+        running = [task for task in tasks if answers[task]["parts"]]
+        return _RegisteredStep(
+            handle,
+            {task: [(name, by_name[name]) for name in answers[task]["feeds"]] for task in running},
+            {task: answers[task]["counters"] for task in running},
+            {task: answers[task]["fetches"] for task in running},
+        )
+
+    def _placed(self, needed: Sequence[Operation]) -> dict[Operation, str]:
+        """The full name of the device of each operation; variables keep theirs."""
+        placer = Placer(self._places, soft=self._soft, fixed=self._fixed)
+        placement = placer.place(needed)
+        self._fixed.update({op: d for op, d in placement.items() if op.definition is VariableReference})
+        return {op: str(device.name) for op, device in placement.items()}
+
+    def _ask(
+        self, tasks: Sequence[str], header: Mapping[str, Any], arrays: Sequence[Array] = ()
+    ) -> dict[str, dict[str, Any]]:
+        """Sends one request to several tasks at once; their answers, by task."""
+        pending = Pending(self._links.check_s)
+        try:
+            for task in tasks:
+                link = self._links.link(task)
+                connection = link.take()
+                pending.add(link, connection)
+                connection.send(header, arrays)
+            return {task: found for task, (found, _) in pending.collect().items()}
+        finally:
+            pending.close()
+
+    # Variables --------------------------------------------------------------------------------
+
+    def _at_tasks(self, variables: Sequence[Operation]) -> dict[str, list[Operation]]:
+        """Variables by task; makes room for them there."""
+        by_task: dict[str, list[Operation]] = {}
+        with self._registering:
+            self._require_open()
+            places = self._placed(variables)
+        for variable in variables:
+            by_task.setdefault(task_of(places[variable]), []).append(variable)
+        for task, own in by_task.items():
+            graph = _Sent(own, {op: places[op] for op in own}, {}, "").graph
+            self._ask([task], {"op": "declare"}, [_text(graph)])
+        return by_task
+
+    @checked
+    def load_variables(self, values: Mapped) -> None:
+        """Sets variables by name from arrays. Raises NotFoundError, InvalidArgumentError."""
+        known = {op.name: op for op in self.graph.get_operations() if op.definition is VariableReference}
+        arrays: dict[Operation, Array] = {}
+        for name, value in values.items():
+            if name not in known:
+                raise NotFoundError(f"no variable '{name}'; there are: {', '.join(known) or 'none'}")
+            spec = known[name].outputs[0].spec
+            array = to_array(value, spec.dtype)
+            if array.shape != spec.extents:
+                raise InvalidArgumentError(
+                    f"variable {name}: expected shape {list(spec.extents)}, got {list(array.shape)}"
+                )
+            arrays[known[name]] = array
+        for task, own in self._at_tasks(list(arrays)).items():
+            names = [[str(self._fixed[op].name), name_on_tasks(op)] for op in own]
+            header = {"op": "load", "names": names}
+            self._links.link(task).call(header, self._links.check_s, [arrays[op] for op in own])
+
+    def without_value(self, variables: Sequence[Operation]) -> list[str]:
+        """The names of those variables that have no value yet."""
+        missing: list[str] = []
+        for task, own in self._at_tasks(list(variables)).items():
+            asked: dict[str, list[str]] = {}
+            for op in own:
+                asked.setdefault(str(self._fixed[op].name), []).append(name_on_tasks(op))
+            header = {"op": "without_value", "names": asked}
+            missing += self._links.link(task).call(header, self._links.check_s)["names"]
+        return missing
+
+    @staticmethod
+    @checked
+    def reset(target: Text = "", containers: Names | None = None, *, token: Name = None) -> None:
+        """Takes values of variables on all tasks away: of those in these containers, by default of all."""
+        links = Links(target.partition("://")[2], token, uuid.uuid4().hex, 10.0, 5.0)
+        try:
+            header = {"op": "reset", "containers": None if containers is None else list(containers)}
+            for task in links.tasks():
+                links.link(task).call(header, links.check_s)
+        finally:
+            links.close()
+
+    # Life -------------------------------------------------------------------------------------
+
+    def explain(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> NoReturn:
+        """Raises UnimplementedError: the tasks compile the step, each its own parts."""
+        raise UnimplementedError(
+            "explain: a session on a cluster has no plan of its own; explain the step in a plain tb.Session, "
+            "with allow_soft_placement=True"
+        )
+
+    def trim(self) -> int:
+        """Has the tasks forget this session's steps; the next runs register them again. Returns 0."""
+        with self._registering:
+            self._require_open()
+            steps, self._steps = list(self._steps.values()), OrderedDict()
+        for step in steps:
+            self._links.release({task: [step.handle] for task in step.feeds})
+        return 0
+
+    def close(self) -> None:
+        """Ends the session; variables stay at their tasks; idempotent."""
+        if not self._closed:
+            self._closed = True
+            with suppress(TensorBowError):
+                self._links.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise FailedPreconditionError("the session is closed; make a new one")
+
+    def __repr__(self) -> str:
+        return f"<tb.Session {self._name} on {self._target}{' (closed)' if self._closed else ''}>"
+
+
+def _copied(views: Sequence[Array]) -> list[Array]:
+    return [view.copy() for view in views]
+
+
+class _Sent:
+    """A step as tasks get it: a GraphDef with full device names, and placeholders in the place of feeds."""
+
+    def __init__(
+        self,
+        needed: Sequence[Operation],
+        places: Mapping[Operation, str],
+        fed: Mapping[Tensor, tuple[int, ...]],
+        home: str,
+    ):
+        renamed = {op.name: name_on_tasks(op) for op in needed if op.definition is VariableReference}
+        names = {op.name for op in needed}
+        self._renamed = {old: new for old, new in renamed.items() if old != new}
+        self.fed: dict[Tensor, str] = {}
+        nodes: list[NodeDef] = []
+        for tensor, shape in fed.items():
+            name = f"{tensor.op.name}/fed"
+            while name in names:
+                name += "_"
+            names.add(name)
+            self.fed[tensor] = f"{name}:0"
+            spec = TensorSpec(shape, tensor.dtype)
+            attr = {"dtype": tensor.dtype, "shape": shape}
+            nodes.append(NodeDef(name, "Placeholder", [], attr, [spec], home, [], str(tensor.op.source)))
+        self._inputs = {tensor.name: name for tensor, name in self.fed.items()}
+        places_by_name = {op.name: place for op, place in places.items()}
+        for node in graph_def_of(needed, {}).node:
+            kept = [self._input(item) for item in node.input]
+            slot_of = node.attr.get("slot_of")
+            attr = {**node.attr, "slot_of": self._renamed.get(slot_of, slot_of)} if slot_of else node.attr
+            nodes.append(
+                replace(
+                    node,
+                    name=self._renamed.get(node.name, node.name),
+                    input=kept,
+                    attr=attr,
+                    device=places_by_name[node.name],
+                    colocation=[],
+                )
+            )
+        self.graph = GraphDef(nodes)
+
+    def _input(self, item: str) -> str:
+        if item in self._inputs:
+            return self._inputs[item]
+        old = operation_name(item)
+        new = self._renamed.get(old)
+        return item if new is None else item.replace(old, new, 1)
+
+    def name(self, element: Tensor | Operation) -> str:
+        """The name by which a task fetches an element."""
+        if isinstance(element, Tensor) and element in self.fed:
+            return self.fed[element]
+        return self._input(element.name)
+
+
+def _text(graph: GraphDef) -> Array:
+    return np.frombuffer(graph.to_json().encode(), np.uint8)

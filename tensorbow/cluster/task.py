@@ -1,0 +1,396 @@
+"""A task: registers the steps of sessions, runs its parts of them, and sends values to the other tasks."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from tensorbow.cluster.cluster_spec import ClusterSpec, task_name
+from tensorbow.cluster.connection import Connection, connect
+from tensorbow.cluster.task_step import Arrivals, StepOfTask, TaskStep, Watch, task_of
+from tensorbow.cluster.task_variables import TaskVariables
+from tensorbow.compiler import Binding, compile_multi_device
+from tensorbow.devices import Device, DeviceName, StreamGroup, available_devices, get_device
+from tensorbow.errors import (
+    AbortedError,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    TensorBowError,
+    UnavailableError,
+)
+from tensorbow.graph import Graph, GraphDef, Operation, Tensor
+from tensorbow.ops.importing import import_graph_def
+from tensorbow.ops.state import VariableReference
+from tensorbow.program import Region
+from tensorbow.specs import Array, TensorSpec, as_dtype
+
+CONNECT_S = 10.0  # to another task, in a step: its server was there when the session was made
+LATE_S = 60.0  # how long values of a run that has not begun are kept
+MOST_LATE = 1 << 12  # such runs
+CACHED_STEPS = 256  # bound steps kept, over all sessions; the least recently used is closed first
+
+_numbers = itertools.count()
+
+
+class _Registered:
+    """A session's step, and its bound forms that nobody uses."""
+
+    def __init__(self, step: StepOfTask, session: str):
+        self.step = step
+        self.session = session
+        self.idle: list[TaskStep] = []
+        self.released = False
+        own = list(step.executable.parts.items())
+        self.reads = {name: part.reads_first for name, part in own}
+        self.writes = {name: part.writes for name, part in own}
+        self.touched = {name: part.reads_first | part.writes for name, part in own}
+        self.lost: set[str] = set()  # variables that were reset since
+        # By index among the step's fetches: device, and index among the part's.
+        here = step.executable.parts
+        self.fetches = {i: place for i, place in enumerate(step.executable.fetches) if place[0] in here}
+
+
+class ClusterTask:
+    """One task of a cluster, in this process. All methods are thread-safe."""
+
+    def __init__(self, cluster: ClusterSpec, job: str, index: int, token: str):
+        self.cluster = cluster
+        self.name = task_name(job, index)
+        self.incarnation = uuid.uuid4().hex
+        self.token = token
+        self._addresses = cluster.tasks()
+        self._label = f"task {self.name} {next(_numbers)}"
+        self._lock = threading.RLock()  # guards the fields below
+        self._steps: dict[str, _Registered] = {}
+        self._variables: dict[str, TaskVariables] = {}  # by full name of the device
+        self._runs: dict[str, Arrivals] = {}  # of runs that have begun, and of those that values came for
+        self._came_s: OrderedDict[str, float] = OrderedDict()  # runs not begun, and when the first value came
+        self._groups: list[StreamGroup] = []
+        self._busy: set[StreamGroup] = set()
+        self._peers: dict[tuple[str, str], list[Connection]] = {}  # idle ones, by task and incarnation
+        self._closed = False
+
+    def describe(self) -> dict[str, Any]:
+        """What a client learns of the task: its name, its cluster, its devices."""
+        return {
+            "task": self.name,
+            "incarnation": self.incarnation,
+            "cluster": {
+                job: {str(i): self.cluster.task_address(job, i) for i in self.cluster.task_indices(job)}
+                for job in self.cluster.jobs
+            },
+            "devices": [f"{self.name}{row['name']}" for row in available_devices()],
+        }
+
+    # Registering ------------------------------------------------------------------------------
+
+    def register(
+        self,
+        handle: str,
+        session: str,
+        graph: str,
+        fetches: Sequence[str],
+        feeds: Mapping[str, tuple[str, Sequence[int]]],
+        home: str,
+        incarnations: Mapping[str, str],
+    ) -> dict[str, Any]:
+        """Compiles this task's parts of a step; the session runs it by its handle.
+
+        graph: a GraphDef with the full name of each operation's device. fetches: names of tensors and
+        operations. feeds: dtype and shape by tensor. home: the device of fetched constants and feeds.
+        """
+        with Graph().as_default() as made:
+            import_graph_def(GraphDef.from_json(graph), name="")
+        elements: list[Tensor | Operation] = [made.as_graph_element(name) for name in fetches]
+        specs: dict[Tensor, TensorSpec] = {}
+        for name, (dtype, shape) in feeds.items():
+            tensor = made.as_graph_element(name)
+            if not isinstance(tensor, Tensor):
+                raise InvalidArgumentError(f"register: {name} is no tensor")
+            specs[tensor] = TensorSpec(tuple(shape), as_dtype(dtype))
+        ops = made.get_operations()
+        names = {op: op.device for op in ops}
+        with self._lock:
+            self._require_open()
+            mine = {name for name in (*names.values(), home) if task_of(name) == self.name}
+            places = {name: self._variables_on(name) for name in mine}
+        for name, variables in places.items():
+            variables.grow(op for op in ops if op.definition is VariableReference and names[op] == name)
+        snapshots = {name: variables.layout() for name, variables in places.items()}
+        executable = compile_multi_device(
+            ops,
+            elements,
+            specs,
+            names,
+            home,
+            {name: variables.device for name, variables in places.items()},
+            {name: layout for name, (layout, _) in snapshots.items()},
+        )
+        layouts = {name: layout for name, (layout, _) in snapshots.items()}
+        bases = {name: base for name, (_, base) in snapshots.items()}
+        step = StepOfTask(executable, layouts, bases, places, dict(incarnations))
+        registered = _Registered(step, session)
+        with self._lock:
+            self._require_open()
+            self._steps[handle] = registered
+        parts = executable.parts.values()
+        return {
+            "digest": executable.digest,
+            "fetches": list(registered.fetches),
+            "feeds": sorted({name for part in parts for name in part.inputs if name in feeds}),
+            "counters": [name for part in parts for name in part.counters],
+            "parts": len(executable.parts),
+        }
+
+    def _variables_on(self, name: str) -> TaskVariables:
+        if name not in self._variables:
+            parsed = DeviceName.parse(name)
+            device = get_device(DeviceName(kind=parsed.kind, index=parsed.index))
+            self._variables[name] = TaskVariables(device, name, self._label)
+        return self._variables[name]
+
+    def release(self, handles: Sequence[str]) -> None:
+        """Forgets steps; those that are unknown are ignored."""
+        with self._lock:
+            for handle in handles:
+                registered = self._steps.pop(handle, None)
+                if registered is not None:
+                    registered.released = True
+                    while registered.idle:
+                        registered.idle.pop().close()
+
+    def release_session(self, session: str) -> None:
+        """Forgets all steps of a session."""
+        with self._lock:
+            self.release([h for h, registered in self._steps.items() if registered.session == session])
+
+    # Running ----------------------------------------------------------------------------------
+
+    def run(
+        self,
+        handle: str,
+        name: str,
+        inputs: Mapping[str, Array],
+        state: Mapping[str, Any],
+        watch: Watch,
+        use: Callable[[list[Array]], Any],
+    ) -> Any:
+        """Runs a registered step and gives what `use` makes of views of the values that are fetched here.
+
+        name: of the run, the same on all tasks. watch: called while the step waits; its error ends the run.
+        """
+        with self._lock:
+            self._require_open()
+            registered = self._steps.get(handle)
+            if registered is None:
+                raise NotFoundError(f"run: {self.name} has no step {handle}; make a new session")
+            if registered.lost:
+                raise FailedPreconditionError(
+                    f"variables without a value: {', '.join(sorted(registered.lost))}, which were reset; run "
+                    "tb.global_variables_initializer(), or restore a checkpoint"
+                )
+            run = self._runs.setdefault(name, Arrivals(name))
+            self._came_s.pop(name, None)
+        step = registered.step
+        bound: TaskStep | None = None
+        try:
+            for device, names in registered.reads.items():
+                step.variables[device].require(names)
+            with self._lock:
+                bound = self._take(registered)
+            run.boxes = bound.boxes
+            bound.run(run, inputs, state, lambda *message: self._post(step, name, *message), watch)
+            for device, names in registered.writes.items():
+                step.variables[device].mark(names)
+            views = bound.fetched()
+            result = use([views[device][number] for device, number in registered.fetches.values()])
+        except BaseException:
+            with self._lock:
+                self._runs.pop(name, None)
+                if bound is not None:
+                    self._busy.difference_update(bound.groups)
+                    bound.close()
+            raise
+        with self._lock:
+            del self._runs[name]
+            self._give(registered, bound)
+        return result
+
+    def _take(self, registered: _Registered) -> TaskStep:
+        for bound in registered.idle:
+            if self._busy.isdisjoint(bound.groups):
+                registered.idle.remove(bound)
+                self._busy.update(bound.groups)
+                return bound
+        parts: dict[str, Binding] = {}
+        step = registered.step
+        try:
+            for name, part in step.executable.parts.items():
+                group = self._free_group(step.executable.devices[name])
+                self._busy.add(group)
+                shared = {Region.STATISTICS: step.bases[name]}
+                parts[name] = Binding(part, group, shared, ring=1, owner=f"{self._label} step")
+            return TaskStep(step, parts, self._label)
+        except BaseException:
+            for binding in parts.values():
+                self._busy.discard(binding.group)
+                binding.close()
+            raise
+
+    def _free_group(self, device: Device) -> StreamGroup:
+        for group in self._groups:
+            if group.device is device and group not in self._busy:
+                return group
+        group = device.stream_group(f"{self._label}/{len(self._groups)}")
+        self._groups.append(group)
+        return group
+
+    def _give(self, registered: _Registered, bound: TaskStep) -> None:
+        self._busy.difference_update(bound.groups)
+        if registered.released or self._closed:
+            bound.close()
+        else:
+            registered.idle.append(bound)
+
+    # Values of other tasks --------------------------------------------------------------------
+
+    def _post(
+        self, step: StepOfTask, run: str, task: str, stages: list[int], keys: list[str], arrays: list[Array]
+    ) -> None:
+        """Sends a message to another task."""
+        incarnation = step.incarnations.get(task, "")
+        connection = self._peer(task, incarnation)
+        try:
+            connection.send({"op": "data", "run": run, "stages": stages, "keys": keys}, arrays)
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            if not self._closed:
+                self._peers.setdefault((task, incarnation), []).append(connection)
+                return
+        connection.close()
+
+    def _peer(self, task: str, incarnation: str) -> Connection:
+        """A connection to another task that nobody else uses; the same process that the session knows."""
+        with self._lock:
+            idle = self._peers.get((task, incarnation), [])
+            while idle:
+                connection = idle.pop()
+                if not connection.ended():
+                    return connection
+                connection.close()
+        hello = {"op": "hello", "purpose": "peer", "from": self.name}
+        connection = connect(self._addresses[task], self.token, hello, task, CONNECT_S)
+        if connection.welcome.get("incarnation") != incarnation:
+            connection.close()
+            raise UnavailableError(f"{task} was started anew; make a new session")
+        return connection
+
+    def run_of(self, name: str) -> Arrivals:
+        """The run of that name; kept for a while if it has not begun here."""
+        with self._lock:
+            run = self._runs.get(name)
+            if run is None:
+                now = time.monotonic()
+                while self._came_s and (
+                    len(self._came_s) >= MOST_LATE or now - next(iter(self._came_s.values())) > LATE_S
+                ):
+                    self._runs.pop(self._came_s.popitem(last=False)[0], None)
+                run = self._runs[name] = Arrivals(name)
+                self._came_s[name] = now
+            return run
+
+    # Variables --------------------------------------------------------------------------------
+
+    def load(self, values: Mapping[str, Mapping[str, Array]]) -> None:
+        """Sets variables, by full name of the device and name; raises NotFoundError before changing any."""
+        with self._lock:
+            places = {device: self._variables.get(device) for device in values}
+        for device, arrays in values.items():
+            variables = places[device]
+            missing = sorted(set(arrays) - set(variables.names() if variables is not None else ()))
+            if missing:
+                raise NotFoundError(f"no variable '{missing[0]}' on {device}")
+        for device, arrays in values.items():
+            known = places[device]
+            if known is None:
+                raise InternalError(f"no variables on {device}")
+            known.load(arrays)
+
+    def declare(self, graph: str) -> None:
+        """Makes room for the variables of a GraphDef, whose devices are full names."""
+        with Graph().as_default() as made:
+            import_graph_def(GraphDef.from_json(graph), name="")
+        ops = made.get_operations()
+        for name in dict.fromkeys(op.device for op in ops):
+            with self._lock:
+                variables = self._variables_on(name)
+            variables.grow(op for op in ops if op.definition is VariableReference and op.device == name)
+
+    def without_value(self, names: Mapping[str, Sequence[str]]) -> list[str]:
+        """Those variables, by full name of the device, that have no value."""
+        with self._lock:
+            places = {device: self._variables.get(device) for device in names}
+        missing: list[str] = []
+        for device, wanted in names.items():
+            variables = places[device]
+            missing += wanted if variables is None else variables.without_value(wanted)
+        return missing
+
+    def reset(self, containers: Sequence[str] | None) -> None:
+        """Removes the variables in these containers, or all; steps of open sessions lose them."""
+        with self._lock:
+            for device, variables in self._variables.items():
+                gone = [n for n in variables.names() if containers is None or container_of(n) in containers]
+                variables.forget(gone)
+                for registered in self._steps.values():
+                    touched = registered.touched.get(device, frozenset())
+                    registered.lost |= touched.intersection(gone)
+
+    def close(self) -> None:
+        """Ends running steps and frees the memory; idempotent."""
+        with self._lock:
+            self._closed = True
+            runs, steps = list(self._runs.values()), list(self._steps)
+            peers = [connection for idle in self._peers.values() for connection in idle]
+            self._peers.clear()
+        for run in runs:
+            run.abort(AbortedError(f"{self.name} closes"))
+        for connection in peers:
+            connection.close()
+        self.release(steps)
+        deadline = time.monotonic() + CONNECT_S
+        while self._busy and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for group in self._groups:
+            with suppress(TensorBowError):
+                group.close()
+        for variables in self._variables.values():
+            variables.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise FailedPreconditionError(f"{self.name}: the server is stopped; make a new tb.train.Server")
+
+
+CONTAINER = "/of-container/"  # between a container's name and a variable's
+
+
+def container_of(name: str) -> str:
+    """The container of a variable, from its name on tasks; "" for none."""
+    return name.partition(CONTAINER)[0] if CONTAINER in name else ""
+
+
+def name_on_tasks(variable: Operation) -> str:
+    """The name of a variable on tasks, where containers are told apart by it."""
+    container = variable.attrs["container"]
+    return f"{container}{CONTAINER}{variable.name}" if container else variable.name

@@ -1,0 +1,291 @@
+"""A bound step's parts on one task: stages run as soon as what they wait for has arrived.
+
+The parts of different devices run side by side, each in its own thread, whether their task is the same or
+not: a stage waits until the stages before it on other devices have ended, and what they send has arrived.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorbow.cluster.task_variables import TaskVariables, names_touched
+from tensorbow.compiler import Binding, MultiDeviceExecutable, VariableLayout, sends_of
+from tensorbow.devices import Access
+from tensorbow.errors import AbortedError, FailedPreconditionError, raise_if_any
+from tensorbow.program import Ref, Region
+from tensorbow.specs import Array
+
+WATCH_S = 0.1  # between two looks whether the client still waits for a run
+HELD_BACK_NBYTES = (
+    1 << 16
+)  # smaller values wait for the next message to their task, if no stage waits before it
+
+Watch = Callable[[], None]
+Post = Callable[[str, "list[int]", "list[str]", "list[Array]"], None]  # task, stages, keys, arrays
+
+
+class Arrivals:
+    """What has arrived for one run of a step on one task: ended stages, and values by key."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._changed = threading.Condition(threading.Lock())
+        self._ended: set[int] = set()
+        self._values: dict[str, Array] = {}
+        self._error: BaseException | None = None
+        self.boxes: Mapping[str, Array] = {}  # where values may be received directly, once the run has begun
+
+    def arrive(self, stages: Collection[int], values: Mapping[str, Array]) -> None:
+        """Says that stages of other devices have ended, with the values that they send."""
+        with self._changed:
+            self._values.update(values)
+            self._ended.update(stages)
+            self._changed.notify_all()
+
+    def abort(self, error: BaseException) -> None:
+        """Makes all waits raise; the first error counts."""
+        with self._changed:
+            if self._error is None:
+                self._error = error
+            self._changed.notify_all()
+
+    def wait(self, stages: frozenset[int], watch: Watch | None) -> None:
+        """Waits until these stages have ended. watch: called now and then; may raise."""
+        while True:
+            with self._changed:
+                if self._error is not None:
+                    raise_if_any(self._error)
+                if stages <= self._ended or (
+                    self._changed.wait(WATCH_S) and stages <= self._ended and self._error is None
+                ):
+                    return
+            if watch is not None:
+                watch()
+
+    def value(self, key: str) -> Array:
+        """A value that has arrived, once."""
+        return self._values.pop(key)
+
+
+@dataclass(frozen=True)
+class _TaskStage:
+    """A stage of one device of this task, ready to run."""
+
+    number: int
+    segment: int
+    needs: frozenset[int]  # stages of other devices
+    receives: tuple[str, ...]
+    copied: tuple[tuple[Ref, Array], ...]  # values to copy out before the next stage
+    here: Mapping[str, Array]  # values for other devices of this task, by key
+    away: Mapping[
+        str, tuple[tuple[str, Array], ...]
+    ]  # by task: keys and values; empty: only that it has ended
+    reads: frozenset[str]
+    writes: frozenset[str]
+    accesses: tuple[Sequence[Access], Sequence[Access]]
+
+
+@dataclass
+class StepOfTask:
+    """A step that a session has registered: the parts of this task, and where its variables are."""
+
+    executable: MultiDeviceExecutable
+    layouts: Mapping[str, VariableLayout]  # by full name of the device
+    bases: Mapping[str, int]  # addresses that the layouts count from
+    variables: Mapping[str, TaskVariables]
+    incarnations: Mapping[str, str] = field(default_factory=dict)  # of the other tasks, by name
+
+
+def task_of(device: str) -> str:
+    """The task's part of a full device name."""
+    return device[: device.index("/device:")]
+
+
+class TaskStep:
+    """A bound step of a task. One run at a time uses it; after a failed one it is closed."""
+
+    def __init__(self, step: StepOfTask, parts: Mapping[str, Binding], label: str):
+        """parts: by full name of the device, closed with the step."""
+        self.step = step
+        self.parts = parts
+        self.groups = tuple(part.group for part in parts.values())
+        self._label = label
+        self.boxes: dict[str, Array] = {}  # for values that come from other tasks, by key
+        self._needed = self._needs()
+        self._stages = {name: self._bound(name) for name in parts}
+
+    def _needs(self) -> dict[int, frozenset[int]]:
+        """By stage, the stages of other devices that must have ended, and whose values have arrived."""
+        stages, senders = self.step.executable.stages, self.step.executable.senders
+        return {
+            number: frozenset({*stage.waits, *(senders[stage.device, key] for key in stage.receives)})
+            for number, stage in enumerate(stages)
+        }
+
+    def _bound(self, device: str) -> list[_TaskStage]:
+        stages = self.step.executable.stages
+        return [self._stage(n) for n, stage in enumerate(stages) if stage.device == device]
+
+    def _stage(self, number: int) -> _TaskStage:
+        stage = self.step.executable.stages[number]
+        binding, layout = self.parts[stage.device], self.step.layouts[stage.device]
+        executable, device = binding.executable, binding.group.device
+        segment = executable.segments[stage.segment]
+        own = task_of(stage.device)
+        copied: list[tuple[Ref, Array]] = []
+        here: dict[str, Array] = {}
+        away: dict[str, list[tuple[str, Array]]] = {}
+        for other, needs in self._needed.items():  # also tasks that wait only for the stage's end
+            task = task_of(self.step.executable.stages[other].device)
+            if number in needs and task != own:
+                away.setdefault(task, [])
+        for receiver, key, ref in sends_of(segment):
+            # What the slab holds stays there until the next stage; a variable may change at once.
+            stays = ref.region is Region.SLAB and device.kind == "cpu" and ref.nbytes >= HELD_BACK_NBYTES
+            if stays and task_of(receiver) != own:
+                address = binding.bases[ref.region] + ref.offset
+                value = device.view(address, ref.shape, ref.dtype.as_numpy_dtype)
+            else:
+                value = device.host_array(ref.shape, ref.dtype.as_numpy_dtype)
+                copied.append((ref, value))
+            if task_of(receiver) == own:
+                here[key] = value
+            else:
+                away[task_of(receiver)].append((key, value))
+        for key in stage.receives:
+            slot = executable.inputs[key]
+            self.boxes[key] = device.host_array(slot.shape, slot.dtype.as_numpy_dtype)
+        reads = [ref for group in segment.groups for ref in (*group.reads, *group.inputs)]
+        writes = [ref for group in segment.groups for ref in group.writes]
+        writes += [group.inputs[i] for group in segment.groups for i in group.definition.writes]
+        fetched = executable.fetch_sources if segment.fetches else ()
+        written = names_touched(layout, writes)
+        return _TaskStage(
+            number,
+            stage.segment,
+            self._needed[number],
+            stage.receives,
+            tuple(copied),
+            here,
+            {task: tuple(values) for task, values in away.items()},
+            names_touched(layout, [*reads, *fetched]) - written,
+            written,
+            binding.plan.accesses(stage.segment),
+        )
+
+    def run(
+        self,
+        run: Arrivals,
+        inputs: Mapping[str, Array],
+        state: Mapping[str, Any],
+        post: Post,
+        watch: Watch,
+    ) -> None:
+        """Runs all parts. post: sends values to another task. watch: see `Arrivals.wait`.
+
+        Raises the error of the op that failed, of the abort, or of `watch`; the step is then closed.
+        """
+        first, *others = self.parts
+        threads = [
+            threading.Thread(
+                target=self._run_guarded, args=(name, run, inputs, state, post), name=f"{self._label} {name}"
+            )
+            for name in others
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            self._run_part(first, run, inputs, state, post, watch)
+        except BaseException as error:
+            run.abort(AbortedError(f"another part failed: {error}"))
+            raise
+        finally:
+            for thread in threads:
+                thread.join()
+        run.wait(frozenset(), None)  # raises the error of another part
+
+    def _run_guarded(
+        self, name: str, run: Arrivals, inputs: Mapping[str, Array], state: Mapping[str, Any], post: Post
+    ) -> None:
+        try:
+            self._run_part(name, run, inputs, state, post, None)
+        except BaseException as error:
+            run.abort(error)
+
+    def _run_part(
+        self,
+        name: str,
+        run: Arrivals,
+        inputs: Mapping[str, Array],
+        state: Mapping[str, Any],
+        post: Post,
+        watch: Watch | None,
+    ) -> None:
+        binding, lock = self.parts[name], self.step.variables[name].lock
+        plan, known = binding.plan, binding.executable
+        own_inputs = {key: value for key, value in inputs.items() if key in known.inputs}
+        own_state = {key: value for key, value in state.items() if key in known.state}
+        stages = self._stages[name]
+        held_back: dict[str, tuple[list[int], list[str], list[Array]]] = {}  # by task
+
+        def send(task: str) -> None:
+            post(task, *held_back.pop(task))
+
+        for index, stage in enumerate(stages):
+            if stage.needs:
+                for task in list(held_back):
+                    send(task)
+                run.wait(stage.needs, watch)
+            values = [(key, run.value(key)) for key in stage.receives]
+
+            def work() -> None:
+                if not index:  # noqa: B023 - runs before the next stage
+                    binding.write(own_inputs, own_state)
+                for key, value in values:  # noqa: B023
+                    plan.copy_in(key, value)
+                plan.launch(stage.segment)  # noqa: B023
+                for ref, box in stage.copied:  # noqa: B023
+                    plan.copy_out(ref, box)
+
+            if stage.reads or stage.writes:
+                lock.acquire(work, stage.reads, stage.writes)
+            try:
+                self._execute(binding, work, stage)
+            finally:
+                lock.release(work)
+            run.arrive((stage.number,), stage.here)
+            for task, rows in stage.away.items():
+                numbers, keys, arrays = held_back.setdefault(task, ([], [], []))
+                numbers.append(stage.number)
+                keys.extend(key for key, _ in rows)
+                arrays.extend(value for _, value in rows)
+                if sum(value.nbytes for value in arrays) >= HELD_BACK_NBYTES:
+                    send(task)
+        for task in list(held_back):
+            send(task)
+
+    def _execute(self, binding: Binding, work: Callable[[], None], stage: _TaskStage) -> None:
+        stream = binding.group.compute
+        label = f"{self._label} stage {stage.number}"
+        done = stream.run_here(work, label=label)
+        if done is None:
+            reads, writes = stage.accesses
+            done = stream.submit(work, label=label, reads=reads, writes=writes)
+        done.synchronize()
+
+    def fetched(self) -> dict[str, tuple[Array, ...]]:
+        """Views of the fetched values, by device."""
+        return {name: part.plan.fetch_arrays(0) for name, part in self.parts.items()}
+
+    def close(self) -> None:
+        """Frees the memory, once no stage is running."""
+        for part in self.parts.values():
+            with suppress(Exception):
+                part.group.compute.synchronize()
+            with suppress(FailedPreconditionError):
+                part.group.compute.reset()
+            part.close()

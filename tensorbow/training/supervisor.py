@@ -1,0 +1,215 @@
+"""Supervisor: prepares sessions, and saves checkpoints beside a program's loop (TensorFlow 1's name)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+from tensorbow.errors import (
+    AbortedError,
+    FailedPreconditionError,
+    OutOfRangeError,
+    TensorBowError,
+    UnavailableError,
+)
+from tensorbow.graph import AsGraph, get_default_graph
+from tensorbow.kinds import (
+    FUNCTION,
+    AsPath,
+    Flag,
+    Function,
+    NonNegative,
+    Text,
+    checked,
+    optional,
+)
+from tensorbow.runtime import AsConfig, Session, get_global_step
+from tensorbow.training.checkpoint_paths import latest_checkpoint
+from tensorbow.training.monitored_checkpoints import AsSaver
+from tensorbow.training.saver import Saver
+from tensorbow.variables import global_variables, global_variables_initializer
+
+PAUSE_S = 0.2  # between two looks whether the variables have values
+
+_logger = logging.getLogger("tensorbow.training")
+
+InitFn: TypeAlias = Annotated["Function | None", optional(FUNCTION)]
+
+
+class Supervisor:
+    """Initialises or restores the variables, gives a session, and saves checkpoints in the background.
+
+        supervisor = tb.train.Supervisor(is_chief=task_index == 0, logdir="checkpoints")
+        with supervisor.managed_session(server.target) as session:
+            while not supervisor.should_stop():
+                session.run(train_op)
+
+    `tb.train.MonitoredTrainingSession` does the same, and goes on by itself after a task has failed.
+    """
+
+    @checked
+    def __init__(
+        self,
+        graph: AsGraph | None = None,
+        is_chief: Flag = True,
+        logdir: AsPath | None = None,
+        saver: AsSaver | None = None,
+        save_model_secs: NonNegative = 600,
+        checkpoint_basename: Text = "model.ckpt",
+        init_fn: InitFn = None,
+    ):
+        """graph: by default the default graph, which must be complete. is_chief: this process initialises,
+        restores and saves; others wait for it. logdir: folder of checkpoints; None saves none.
+
+        save_model_secs: between two checkpoints; 0 saves only at the end. init_fn: called with the session
+        after the variables were initialised, unless they were restored.
+        """
+        self.graph = graph if graph is not None else get_default_graph()
+        self.is_chief = is_chief
+        self._folder = None if logdir is None else Path(logdir)
+        self._path = None if self._folder is None else self._folder / checkpoint_basename
+        self._every_s, self._init_fn = save_model_secs, init_fn
+        with self.graph.as_default():
+            self._initializer = global_variables_initializer()
+            self._saver = saver if saver is not None or not global_variables() else Saver()
+            self._step = get_global_step()
+        self._stopping = threading.Event()
+        self._saving: threading.Thread | None = None
+        self._session: Session | None = None
+
+    @property
+    def saver(self) -> Saver | None:
+        """The saver of the checkpoints; None for a graph without variables."""
+        return self._saver
+
+    @property
+    def save_path(self) -> str | None:
+        """The path of the checkpoints, without their steps; None without a logdir."""
+        return None if self._path is None else str(self._path)
+
+    @checked
+    def prepare_or_wait_for_session(
+        self,
+        master: Text = "",
+        config: AsConfig | None = None,
+        max_wait_secs: NonNegative = 7200,
+        start_standard_services: Flag = True,
+        **options: Any,
+    ) -> Session:
+        """A session whose variables have values: from the newest checkpoint, or initialised.
+
+        Waits until all tasks of a cluster are there and, unless this is the chief, until it has initialised
+        the variables. start_standard_services: save checkpoints in the background (the chief). options: of
+        `tb.Session`. Raises FailedPreconditionError if the variables have no values in time.
+        """
+        deadline = time.monotonic() + max_wait_secs
+        while True:
+            session = Session(master, self.graph, config, **options)
+            try:
+                if self._prepared(session):
+                    break
+            except (UnavailableError, AbortedError):
+                if time.monotonic() > deadline:
+                    raise
+            except BaseException:
+                session.close()
+                raise
+            session.close()
+            if time.monotonic() > deadline:
+                raise FailedPreconditionError(
+                    f"Supervisor: waited {max_wait_secs:g} s for the chief to initialise the variables; "
+                    "start it"
+                )
+            time.sleep(PAUSE_S)
+        self._stopping.clear()
+        self._session = session
+        if start_standard_services and self.is_chief and self._path is not None and self._every_s:
+            self._saving = threading.Thread(target=self._save_often, args=(session,), daemon=True)
+            self._saving.start()
+        return session
+
+    def _prepared(self, session: Session) -> bool:
+        """True once the variables have values, which the chief gives them."""
+        if not self.is_chief:
+            without_value = getattr(session, "without_value", None)
+            with self.graph.as_default():
+                return without_value is None or not without_value([v.op for v in global_variables()])
+        session.run(self._initializer)
+        newest = None if self._folder is None else latest_checkpoint(self._folder)
+        if newest is not None and self._saver is not None:
+            with self.graph.as_default():
+                self._saver.restore(session, newest)
+        elif self._init_fn is not None:
+            self._init_fn(session)
+        return True
+
+    @checked
+    def managed_session(
+        self,
+        master: Text = "",
+        config: AsConfig | None = None,
+        start_standard_services: Flag = True,
+        **options: Any,
+    ) -> AbstractContextManager[Session]:
+        """Context of a session, the default one, which is stopped at its end; see `stop`.
+
+        The end of the input (OutOfRangeError) ends it without an error. Other arguments: those of
+        `prepare_or_wait_for_session`.
+        """
+        services: dict[str, Any] = {"start_standard_services": start_standard_services}
+        return self._managed(lambda: self.prepare_or_wait_for_session(master, config, **services, **options))
+
+    @contextmanager
+    def _managed(self, prepared: Callable[[], Session]) -> Iterator[Session]:
+        session = prepared()
+        try:
+            with session.as_default():
+                yield session
+        except OutOfRangeError:
+            pass
+        except BaseException:
+            self._end(saves=False)
+            raise
+        self.stop()
+
+    def should_stop(self) -> bool:
+        """True once `request_stop` or `stop` was called."""
+        return self._stopping.is_set()
+
+    def request_stop(self) -> None:
+        """Ends the loop: `should_stop()` is True from now on."""
+        self._stopping.set()
+
+    def stop(self) -> None:
+        """Saves a last checkpoint (the chief) and closes the session; idempotent."""
+        self._end(saves=True)
+
+    def _end(self, saves: bool) -> None:
+        self._stopping.set()
+        thread, self._saving = self._saving, None
+        if thread is not None:
+            thread.join()
+        session, self._session = self._session, None
+        if session is not None:
+            try:
+                if saves:
+                    self._save(session)
+            finally:
+                session.close()
+
+    def _save(self, session: Session) -> None:
+        if self.is_chief and self._path is not None and self._saver is not None:
+            with self.graph.as_default():
+                self._saver.save(session, self._path, self._step)
+
+    def _save_often(self, session: Session) -> None:
+        while not self._stopping.wait(self._every_s):
+            try:
+                self._save(session)
+            except TensorBowError as error:
+                _logger.warning("Supervisor: no checkpoint was saved: %s", error)

@@ -1,0 +1,306 @@
+"""Steps whose parts run on several tasks, whose servers are in this process but talk over sockets."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+import tensorbow as tf
+from tensorbow.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+    UnimplementedError,
+)
+from tests.cluster.servers import free_addresses, servers_here
+
+
+@pytest.fixture
+def servers():
+    with servers_here(ps=2, worker=2) as servers:
+        yield servers
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tb.Graph().as_default() as graph:
+        yield graph
+
+
+def model(ps=("/job:ps/task:0", "/job:ps/task:1"), worker="/job:worker/task:0"):
+    """Input, loss and update of two layers, with weights and biases on different tasks."""
+    with tb.device(ps[0]):
+        w = tb.Variable(np.linspace(-1, 1, 15, dtype=np.float32).reshape(5, 3), name="w")
+        v = tb.Variable(np.linspace(1, 2, 6, dtype=np.float32).reshape(3, 2), name="v")
+    with tb.device(ps[1]):
+        b = tb.Variable(np.full(3, 0.5, np.float32), name="b")
+    with tb.device(worker):
+        x = tb.placeholder(tb.float32, [None, 5], name="x")
+        loss = tb.reduce_mean(tb.square(tb.matmul(tb.nn.relu(tb.matmul(x, w) + b), v) - 1.0))
+        update = tb.train.MomentumOptimizer(0.05, 0.9).minimize(loss)
+    return x, loss, update, [w, v, b]
+
+
+X = np.random.default_rng(3).normal(size=(4, 5)).astype(np.float32)
+
+
+def trained(target, x, loss, update, variables):
+    options = {} if target else {"allow_soft_placement": True}
+    with tb.Session(target, **options) as session:
+        session.run(tb.global_variables_initializer())
+        losses = [session.run([loss, update], {x: X})[0] for _ in range(5)]
+        return losses, session.run(variables)
+
+
+def test_a_step_over_three_tasks_has_the_bits_of_one_process(servers):
+    parts = model()
+    losses, values = trained(servers["worker0"].target, *parts)
+    expected, those = trained("", *parts)
+    assert losses == expected
+    for value, other in zip(values, those, strict=True):
+        np.testing.assert_array_equal(value, other)
+
+
+def test_the_listing_of_section_2_1(servers):
+    """TF-Replicator's first listing as printed; what it leaves open is filled in."""
+    with tf.device("/job:ps/task:0"):
+        w = tf.Variable(np.ones((3, 2), np.float32))
+        b = tf.Variable(np.array([-1.0, 2.0], np.float32))
+    with tf.device("/job:worker/task:0"):
+        inputs = np.full((4, 3), 2, np.float32)
+        y = tf.nn.relu(tf.matmul(inputs, w) + b)
+    with tf.Session(servers["worker0"].target) as session:
+        session.run(tf.global_variables_initializer())
+        np.testing.assert_array_equal(session.run(y), np.tile(np.float32([5, 8]), (4, 1)))
+
+
+def test_clients_share_variables_by_name(servers):
+    with tb.device("/job:ps/task:1"):
+        count = tb.Variable(np.int64(0), name="count")
+    with tb.Session(servers["worker0"].target) as one:
+        one.run(count.initializer)
+        with tb.Graph().as_default(), tb.device("/job:ps/task:1"):
+            again = tb.Variable(np.int64(7), name="count")
+            more = tb.assign_add(again, np.int64(5))
+            with tb.Session(servers["worker1"].target.replace("tcp", "grpc")) as other:
+                assert other.run(more) == 5
+        assert one.run(count) == 5
+        with tb.Graph().as_default(), tb.device("/job:ps/task:1"):
+            wrong = tb.Variable(np.zeros(2, np.float32), name="count")
+            with (
+                tb.Session(servers["worker0"].target) as other,
+                pytest.raises(
+                    InvalidArgumentError, match=r"count on /job:ps/task:1.*as another session made it"
+                ),
+            ):
+                other.run(wrong.initializer)
+    with tb.Session(servers["ps0"].target) as later:
+        assert later.run(count) == 5
+
+
+def test_containers_tell_variables_of_one_name_apart(servers):
+    def count_in(container, value):
+        with tb.Graph().as_default() as graph, tb.container(container), tb.device("/job:ps/task:0"):
+            return graph, tb.Variable(np.int64(value), name="count")
+
+    (first, a), (second, b) = count_in("first", 1), count_in("second", 2)
+    target = servers["worker0"].target
+    with tb.Session(target, first) as one, tb.Session(target, second) as two:
+        one.run(a.initializer)
+        two.run(b.initializer)
+        assert (one.run(a), two.run(b)) == (1, 2)
+        tb.Session.reset(target, ["first"])
+        assert two.run(b) == 2
+        with pytest.raises(
+            FailedPreconditionError, match=r"/job:ps/task:0.*variables without a value: first"
+        ):
+            one.run(a)
+        one.load_variables({"count": 9})
+        assert one.run(a) == 9
+
+
+def test_steps_of_several_threads_lose_no_update(servers):
+    with tb.device("/job:ps/task:0"):
+        total = tb.Variable(np.zeros(3, np.float32), name="total")
+    with tb.device("/job:worker/task:1"):
+        amount = tb.placeholder(tb.float32, [3], name="amount")
+        update = tb.assign_add(total, amount * 2.0)
+    with tb.Session(servers["worker0"].target) as session:
+        session.run(total.initializer)
+
+        def add():
+            for _ in range(20):
+                session.run(update.op, {amount: np.float32([1, 2, 3])})
+
+        threads = [threading.Thread(target=add) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        np.testing.assert_array_equal(session.run(total), [160, 320, 480])
+
+
+def test_values_go_back_and_forth(servers):
+    """Stages of tasks wait for one another several times in one step; fed and constant values are fetched."""
+    x = tb.placeholder(tb.float32, [2], name="x")
+    y, places = x, ["/job:ps/task:0", "/job:worker/task:1/cpu:1", "/job:worker/task:1/cpu:0"]
+    for turn in range(7):
+        with tb.device(places[turn % 3]):
+            y = tb.matmul(tb.reshape(y, [1, 2]), np.float32([[0, 1], [2, 0]])) + np.float32(turn)
+    with tb.device("/job:ps/task:1"):
+        noise, seven = tb.random_normal([2], seed=5), tb.constant(7.0)
+    fetches = {"y": y, "x": x, "seven": seven, "noise": noise, "nothing": tb.group(y.op)}
+    with tb.Session(servers["worker0"].target) as session, tb.Session(allow_soft_placement=True) as plain:
+        first, second = (session.run(fetches, {"x:0": [3, 4]}) for _ in range(2))
+        expected = plain.run(y, {x: [3, 4]})
+        fed = session.run([y, noise], {x: [0, 0], noise: [5, 6]})
+    np.testing.assert_array_equal(first["y"], expected)
+    assert (first["seven"], first["x"].tolist(), first["nothing"]) == (7, [3, 4], None)
+    assert (first["noise"] != second["noise"]).all()
+    assert fed[1].tolist() == [5, 6]
+
+
+def test_variables_take_turns_on_parameter_tasks(servers):
+    cluster = servers["ps0"].server_def
+    setter = tb.train.replica_device_setter(cluster=cluster, worker_device="/job:worker/task:1")
+    with tb.device(setter):
+        a, b, c = (tb.Variable(np.ones(2, np.float32), name=name) for name in "abc")
+        loss = tb.reduce_sum(a * b * c)
+        update = tb.train.AdamOptimizer(0.1).minimize(loss)
+    assert [v.op.device for v in (a, b, c)] == ["/job:ps/task:0", "/job:ps/task:1", "/job:ps/task:0"]
+    assert loss.op.device == "/job:worker/task:1"
+    with tb.Session(servers["worker0"].target) as session:
+        session.run(tb.global_variables_initializer())
+        session.run(update)
+        placed = {op.name: str(device.name) for op, device in session._fixed.items()}
+    slots = {name: place for name, place in placed.items() if name.startswith("b/")}
+    assert len(slots) >= 2
+    assert set(slots.values()) == {"/job:ps/task:1/device:CPU:0"}
+    assert tb.train.replica_device_setter() is None
+    turns = tb.train.replica_device_setter(3, ps_strategy=lambda op: 2)
+    with tb.device(turns):
+        assert tb.Variable(1.0).op.device == "/job:ps/task:2"
+    with pytest.raises(
+        InvalidArgumentError, match=r"expected a job of the cluster as ps_device, got '/job:p'"
+    ):
+        tb.train.replica_device_setter(cluster=cluster, ps_device="/job:p")
+
+
+def test_errors_of_tasks_have_their_names_and_leave_the_session_usable(servers):
+    with tb.device("/job:ps/task:0"):
+        w = tb.Variable(np.ones((3, 2), np.float32), name="w")
+    with tb.device("/job:worker/task:1"):
+        ids = tb.placeholder(tb.int64, [None], name="ids")
+        rows = tb.gather(w * 2.0, ids)
+    with tb.Session(servers["worker0"].target) as session:
+        with pytest.raises(FailedPreconditionError, match=r"^/job:ps/task:0: variables without a value: w;"):
+            session.run(rows, {ids: [0]})
+        session.run(w.initializer)
+        with pytest.raises(InvalidArgumentError, match=r"^/job:worker/task:1: Gather"):
+            session.run(rows, {ids: [0, 3]})
+        assert session.run(rows, {ids: [2]}).tolist() == [[2, 2]]
+        with tb.device("/job:ps/task:7"):
+            lost = tb.constant(1.0) + w
+        with pytest.raises(
+            InvalidArgumentError, match=r"/job:ps/task:7, which does not exist; there are: tasks"
+        ):
+            session.run(lost)
+        with pytest.raises(NotFoundError, match=r"no variable 'u'; there are: w"):
+            session.load_variables({"u": 1})
+        with pytest.raises(UnimplementedError, match=r"^explain: .* plain tb\.Session"):
+            session.explain(rows)
+        session.trim()
+        assert session.run(rows, {ids: [1]}).tolist() == [[2, 2]]
+    with pytest.raises(FailedPreconditionError, match="the session is closed"):
+        session.run(w)
+
+
+def test_a_saver_restores_variables_at_their_tasks(servers, tmp_path):
+    x, loss, update, variables = model()
+    saver = tb.train.Saver()
+    target = servers["worker0"].target
+    with tb.Session(target) as session:
+        session.run(tb.global_variables_initializer())
+        session.run(update, {x: X})
+        path = saver.save(session, tmp_path / "model")
+        before = session.run([loss, *variables], {x: X})
+        tb.Session.reset(target)
+    with tb.Session(target) as session:
+        saver.restore(session, path)
+        after = session.run([loss, *variables], {x: X})
+    for value, other in zip(before, after, strict=True):
+        np.testing.assert_array_equal(value, other)
+
+
+def test_a_supervisor_restores_and_the_others_wait_for_the_chief(servers, tmp_path):
+    x, _, update, (w, *_) = model()
+    step = tb.train.create_global_step()
+    count = tb.assign_add(step, np.int64(1))
+    target = servers["worker0"].target
+    for expected in (3, 6):
+        supervisor = tb.train.Supervisor(logdir=tmp_path)
+        with supervisor.managed_session(target) as session:
+            assert tb.get_default_session() is session
+            while not supervisor.should_stop():
+                session.run(update, {x: X})
+                if session.run(count) == expected:
+                    supervisor.request_stop()
+        assert tb.train.latest_checkpoint(tmp_path).endswith(f"-{expected}.safetensors")
+        tb.Session.reset(target)
+    other = tb.train.Supervisor(is_chief=False)
+    with pytest.raises(FailedPreconditionError, match=r"waited 0\.1 s for the chief"):
+        other.prepare_or_wait_for_session(target, max_wait_secs=0.1)
+    with tb.Session(target) as chief:
+        chief.run(tb.global_variables_initializer())
+    assert other.prepare_or_wait_for_session(target).run(w).shape == (5, 3)
+    other.stop()
+
+
+# Addresses and tokens -----------------------------------------------------------------------------
+
+
+def test_a_cluster_spec_answers_questions():
+    spec = tb.train.ClusterSpec({"ps": ["a:1", "b:2"], "worker": {1: "c:3", 4: "d:4"}})
+    assert spec.jobs == ["ps", "worker"]
+    assert (spec.num_tasks("ps"), spec.task_indices("worker")) == (2, [1, 4])
+    assert spec.job_tasks("worker") == [None, "c:3", None, None, "d:4"]
+    assert spec.as_dict() == {"ps": ["a:1", "b:2"], "worker": {1: "c:3", 4: "d:4"}}
+    assert spec == tb.train.ClusterSpec(spec)
+    assert spec.task_address("worker", 4) == "d:4"
+    for wrong, said in (
+        ({"ps": ["a"]}, "host:port"),
+        ({"ps": "a:1"}, "a dictionary of addresses by job"),
+        ({"ps": ["a:1"], "worker": ["a:1"]}, "'a:1' twice"),
+        ({"p s": ["a:1"]}, "job"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=said):
+            tb.train.ClusterSpec(wrong)
+    with pytest.raises(NotFoundError, match=r"no job 'chief'; there are: ps, worker"):
+        spec.num_tasks("chief")
+    with pytest.raises(NotFoundError, match=r"has no task 0; there are: 1, 4"):
+        spec.task_address("worker", 0)
+
+
+def test_processes_prove_that_they_know_the_token():
+    (address,) = free_addresses(1)
+    x = tb.constant(2.0) * 3.0
+    with tb.train.Server({"local": [address]}, token="one secret") as server:
+        with pytest.raises(PermissionDeniedError, match=r"it knows another token; give all processes"):
+            tb.Session(server.target, token="another", connect_timeout_s=5)
+        with tb.Session(server.target) as session:  # of this process: knows its server's token
+            assert session.run(x) == 6
+        with pytest.raises(UnavailableError, match=r"cannot be listened on.*give /job:local/task:0 another"):
+            tb.train.Server({"local": [address]})
+    with pytest.raises(UnavailableError, match=r"does not answer .* start its tb\.train\.Server"):
+        tb.Session(f"tcp://{address}", connect_timeout_s=0.1)
+    with pytest.raises(
+        InvalidArgumentError, match=r"expected a token for 192\.0\.2\.1, which other machines may"
+    ):
+        tb.train.Server({"local": ["192.0.2.1:2222"]})
+    with tb.train.Server.create_local_server() as server, tb.Session(server.target) as session:
+        assert session.run(x) == 6
