@@ -144,7 +144,7 @@ def _padded(rows: Sequence[Walk]) -> tuple[Walk, ...]:
 def contraction(e: Emitter, what: Contraction) -> ir.Function:
     """The function (a, b, c, accumulate) of a contraction; it adds to C if `accumulate` is not 0."""
     if what.pairs and e.target.tiles:
-        tiled = TiledContraction.of(what.dtype, what.rows, what.columns, what.sums, what.passes)
+        tiled = TiledContraction.of(what)
         if tiled is not None:
             return shared_function(e, tiled, ARGUMENTS, tiled.write)
     blocking = blocking_of(what, e.target)

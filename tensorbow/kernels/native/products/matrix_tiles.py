@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import POINTER, Emitter, index, type_of
 from tensorbow.kernels.native.products.microkernel import ARGUMENTS, Walk, merged, shared_function
 from tensorbow.specs import DType
+
+if TYPE_CHECKING:
+    from tensorbow.kernels.native.products.contraction import Contraction
 
 SIDE = 16  # rows of a tile, and its words of 4 bytes
 WORD = 4  # bytes
@@ -43,21 +47,14 @@ class TiledContraction:
     depth: int
 
     @classmethod
-    def of(
-        cls,
-        dtype: DType,
-        rows: Sequence[Walk],
-        columns: int,
-        sums: Sequence[Walk],
-        passes: Sequence[Walk],
-    ) -> TiledContraction | None:
-        """The tiled form of a contraction; None where tiles do not fit it."""
-        rows, sums = merged(rows) or (Walk(1),), merged(sums) or (Walk(1),)
+    def of(cls, what: Contraction) -> TiledContraction | None:
+        """The tiled form of a contraction of pairs; None where tiles do not fit it."""
+        rows, sums = (merged(walks) or (Walk(1),) for walks in (what.rows, what.sums))
         *others, inner = sums
         depth = max(n for n in range(1, SIDE + 1) if inner.count % n == 0)
         if inner.a != 1 or depth < FEWEST:
             return None
-        return cls(dtype, rows, columns, tuple(others), tuple(passes), inner, depth)
+        return cls(what.dtype, rows, what.columns, tuple(others), what.passes, inner, depth)
 
     def write(self, e: Emitter, arguments: Sequence[ir.Value]) -> None:
         """Emits the contraction. arguments: pointers to A, B and C, and `accumulate`."""

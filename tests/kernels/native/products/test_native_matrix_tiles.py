@@ -19,8 +19,9 @@ from tensorbow.kernels.native.codegen.target import host_target, may_use_tiles, 
 from tensorbow.kernels.native.products.contraction import Contraction, contraction
 from tensorbow.kernels.native.products.matrix_tiles import TiledContraction
 from tensorbow.kernels.native.products.microkernel import Walk
-from tensorbow.ops.conv import Conv2D, Conv2DBackpropInput
+from tensorbow.ops.conv import Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput
 from tensorbow.ops.matmul import MatMul
+from tensorbow.ops.sliding_windows import Windows
 from tensorbow.specs import float32
 from tests.native_rig.emitted_code import call_emitted
 from tests.native_rig.matrix_registers import matrix_registers
@@ -107,11 +108,12 @@ def test_layers_of_networks_use_tiles():
 
 
 def test_sums_without_neighbours_use_vectors():
-    rows, columns = (Walk(16, 64, c=16),), 16
-    assert TiledContraction.of(float32, rows, columns, (Walk(32, 2, 16),), ()) is None
-    assert TiledContraction.of(float32, rows, columns, (Walk(17, 1, 16),), ()) is None
-    found = TiledContraction.of(float32, rows, columns, (Walk(3, 8, 128), Walk(8, 1, 16)), ())
-    assert found is not None
+    def tiled_form(*sums):
+        return TiledContraction.of(Contraction(float32, (Walk(16, 64, c=16),), 16, sums, pairs=True))
+
+    assert tiled_form(Walk(32, 2, 16)) is None
+    assert tiled_form(Walk(17, 1, 16)) is None
+    found = tiled_form(Walk(3, 8, 128), Walk(8, 1, 16))
     assert math.prod((found.depth, found.inner.count)) == 12 * 24
 
 
@@ -122,6 +124,29 @@ def test_only_permitted_registers_are_used():
     for lacking in ("+amx-bf16", "+amx-tile", "+avx512bf16"):
         less = replace(have, features=have.features.replace(lacking, lacking.replace("+", "-")))
         assert not may_use_tiles(less, lambda: pytest.fail("asked for what the processor lacks"))
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    ("images", "filters", "strides", "rates", "padding"),
+    [
+        ((2, 9, 15, 17), (3, 3, 17, 20), (1, 1), (1, 1), "SAME"),
+        ((1, 21, 19, 8), (3, 5, 8, 16), (2, 2), (1, 1), "SAME"),
+        ((2, 8, 16, 16), (3, 3, 16, 33), (1, 1), (1, 2), "SAME"),
+        ((1, 20, 31, 9), (2, 4, 9, 4), (1, 3), (2, 1), "VALID"),
+        ((2, 40, 8, 32), (1, 1, 32, 16), (1, 1), (1, 1), "VALID"),
+    ],
+)
+def test_gradients_of_filters_use_tiles(images, filters, strides, rates, padding):
+    attrs = {"strides": (1, *strides, 1), "dilations": (1, *rates, 1), "padding": padding}
+    place = Windows.of(images, filters, attrs["strides"], padding, attrs["dilations"])
+    flow = normal(images[0], place.rows.count, place.columns.count, filters[3], seed=2)
+    inputs = normal(*images).astype(np.float32), vector(*filters), flow.astype(np.float32)
+    with matrix_registers() as registers:
+        (ours,) = run_native(Conv2DBackpropFilter, inputs, attrs, tiled())
+    (theirs,) = run_native(Conv2DBackpropFilter, inputs, attrs, replace(tiled(), tiles=False))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+    assert registers.counts["tdpbf16ps"]
 
 
 @pytest.mark.skipif(not host_target().triple.startswith("x86_64"), reason="needs LLVM's x86-64 target")
