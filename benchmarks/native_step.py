@@ -30,7 +30,7 @@ from tensorbow.devices import StreamGroup
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kernels import register_backend
 from tensorbow.kernels.native.backend import NativeBackend
-from tensorbow.kernels.native.codegen.target import host_target
+from tensorbow.kernels.native.codegen.target import host_target, may_use_tiles
 from tensorbow.kernels.native.plan import NativePlan
 from tensorbow.models import get_model
 from tensorbow.program.plan import BoundPlan, Executable, Region
@@ -40,7 +40,9 @@ class RecordingBackend(NativeBackend):
     """Native backend that keeps its plans."""
 
     def __init__(self, folder: Path | None, compute: str):
-        super().__init__(replace(host_target(), compute=compute), folder)
+        target = host_target()
+        tiles = compute == "bf16" and may_use_tiles(target)
+        super().__init__(replace(target, compute=compute, tiles=tiles), folder)
         self.plans: list[NativePlan] = []
 
     def bind(

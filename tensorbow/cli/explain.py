@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from scheduler.replicas.device_plans import DevicePlans
 from scheduler.replicas.memory import planned_nbytes
 from scheduler.replicas.step_summary import calls_of, mode_of
 from scheduler.training.model_inputs import summary_of
+from scheduler.training.precision import PrecisionSetting
 from scheduler.training.run_data import load_data
 from scheduler.training.run_folder import CONFIG
 from tensorbow.cli.messages import OptionValueError
@@ -24,6 +26,7 @@ from tensorbow.cli.options import MODELS_HELP, ModelCommand, add_options, checke
 from tensorbow.data import SEQUENCES, TrainingData, make_synthetic
 from tensorbow.devices import Device, get_device
 from tensorbow.graph import Graph
+from tensorbow.kernels import backend_for
 from tensorbow.models import ModelSummary
 from tensorbow.program import Executable
 from tensorbow.runtime import Explanation
@@ -63,6 +66,7 @@ class Plans:
         "tau",
         "dispatch",
         "replica_mode",
+        "compute",
     ),
     "staleness",
     dataset="Only the size of its pictures is used; its files are not read.",
@@ -80,23 +84,28 @@ def explain(context: click.Context, /, full: bool, **_: Any) -> None:
         )
     config = checked(given)
     device = get_device(config.devices[0])
+    with closing(PrecisionSetting([device], config.compute)):
+        click.echo("\n".join(_explained(config, device, full)))
+
+
+def _explained(config: TrainingConfig, device: Device, full: bool) -> list[str]:
+    """The parts of the text."""
     with Console(stderr=True).status(f"building the graph of {config.source.name}") as status:
         plans = _compiled(config, device, status)
         parts = [_summary(config, plans, device), "", str(plans.layers), "", *_kernels(plans.step, device)]
-        if not full:
-            parts.append("\nsegments, order, addresses and reasons: add --full")
-    if full:
+    if not full:
+        return [*parts, "\nsegments, order, addresses and reasons: add --full"]
+    parts += [
+        f"\na learning task of {config.source.name}, batch {config.batch_size}",
+        str(Explanation.of_device(plans.step.for_replica, device)),
+    ]
+    if plans.central is not None:
+        what = f"the synchronisation of {plans.replicas} replicas, on a stream of its own"
         parts += [
-            f"\na learning task of {config.source.name}, batch {config.batch_size}",
-            str(Explanation.of_device(plans.step.for_replica, device)),
+            f"\n{what}{', followed by a sum over the devices' if len(config.devices) > 1 else ''}",
+            str(Explanation.of_device(plans.central, device)),
         ]
-        if plans.central is not None:
-            what = f"the synchronisation of {plans.replicas} replicas, on a stream of its own"
-            parts += [
-                f"\n{what}{', followed by a sum over the devices' if len(config.devices) > 1 else ''}",
-                str(Explanation.of_device(plans.central, device)),
-            ]
-    click.echo("\n".join(parts))
+    return parts
 
 
 def _compiled(config: TrainingConfig, device: Device, status: Status) -> Plans:
@@ -160,6 +169,7 @@ def _summary(config: TrainingConfig, plans: Plans, device: Device) -> str:
         f"{wanting}",
         f"  peak of a step       {step.peak_nbytes:>15,} bytes of intermediate values and scratch; "
         f"lower bound {step.lower_bound_nbytes:,} ({slack:.1%} above)",
+        f"  kernels: {backend_for(device).title}",
         *(f"  {line}" for line in mode_of(step, device, config.synchronisation, config.replicas)),
         *(f"  {line}" for line in calls_of(step, device)),
     ]

@@ -20,7 +20,7 @@ from tensorbow.graph import Kernel, NodeSpec
 from tensorbow.kernels.native import lowerings  # noqa: F401 - registers the templates
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.lowering import LOWERINGS, Lowering
-from tensorbow.kernels.native.codegen.target import Target, host_target
+from tensorbow.kernels.native.codegen.target import Target, host_target, may_use_tiles
 from tensorbow.kernels.native.ops.random import with_seeds
 from tensorbow.kernels.native.plan import NativePlan, NativeSegments, launches_of
 from tensorbow.kernels.native.rounds.code import RoundCodes
@@ -47,7 +47,8 @@ class NativeBackend(ReferenceBackend):
         )
         self.compute = self.target.compute
         if self.compute == ROUNDED:
-            self.title += f", {TITLE}" + ("" if self.target.has_bfloat16 else " (emulated)")
+            how = "AMX" if self.target.tiles else "AVX-512" if self.target.has_bfloat16 else "emulated"
+            self.title += f", {TITLE} ({how})"
         self._folder = folder
         self._lock = threading.Lock()  # guards the table
         self._codes = RoundCodes()
@@ -70,7 +71,8 @@ class NativeBackend(ReferenceBackend):
                 f"compute {ROUNDED}: expected a processor with AVX-512 BF16, got {self.target.processor}, "
                 f"which has none; compute in {FULL}, or set {EMULATION_VARIABLE}=1 for the same bits, slower"
             )
-        return NativeBackend(replace(self.target, compute=ROUNDED), self._folder)
+        target = replace(self.target, compute=ROUNDED, tiles=may_use_tiles(self.target))
+        return NativeBackend(target, self._folder)
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
         """One unit per node; random ops also read their seeds."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -13,13 +16,15 @@ from tensorbow.specs import DType, float32
 _WIDTHS = (("avx512f", 64, 32), ("avx2", 32, 16))  # feature, bytes per vector, registers
 _BASE_WIDTHS = {"x86_64": (16, 16), "aarch64": (16, 32), "arm64": (16, 32)}  # SSE2 and NEON, always present
 _LEAST_WIDTH = (16, 16)
+ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA = 158, 0x1023, 18  # x86-64's system call, and ours
 
 
 @dataclass(frozen=True)
 class Target:
     """A processor as LLVM names it, and the code made for it.
 
-    features: as `+avx2,-avx512f`. compute: precision of products of float32, fp32 or bf16.
+    features: as `+avx2,-avx512f`. compute: precision of products of float32, fp32 or bf16. tiles: uses the
+    matrix registers of AMX for bf16.
     """
 
     triple: str
@@ -29,6 +34,7 @@ class Target:
     vector_registers: int
     switches: Switches = ALL
     compute: str = "fp32"
+    tiles: bool = False
 
     @property
     def has_bfloat16(self) -> bool:
@@ -45,6 +51,23 @@ class Target:
 
     def __str__(self) -> str:
         return f"{self.triple} {self.processor} {self.features}"
+
+
+def may_use_tiles(target: Target, ask: Callable[[], bool] | None = None) -> bool:
+    """True if the processor has AMX for bfloat16, and the operating system lets this process use it.
+
+    ask(): asks for that; by default Linux.
+    """
+    has = {"+amx-tile", "+amx-bf16"} <= set(target.features.split(",")) and target.has_bfloat16
+    return has and (ask or _ask_linux)()
+
+
+def _ask_linux() -> bool:
+    """Asks for the state of the matrix registers, of all threads of this process."""
+    if not sys.platform.startswith("linux"):
+        return False
+    call = getattr(ctypes.CDLL(None, use_errno=True), "syscall", None)
+    return call is not None and call(ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA) == 0
 
 
 @cache

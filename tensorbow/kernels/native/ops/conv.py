@@ -72,7 +72,7 @@ def _backprop_filter_scratch(node: NodeSpec, target: Target) -> list[TensorSpec]
     images, filters = node.inputs[0], node.outputs[0]
     what = ConvolutionShape.of(images.extents, filters.extents, node.attrs, images.dtype)
     if target.rounds(what.dtype):
-        return pair_convolution.backprop_filter_scratch(what)
+        return pair_convolution.backprop_filter_scratch(what, target)
     fast = fast_gradients(what, target)
     return [what.band_spec() if fast is None else fast.scratch()]
 

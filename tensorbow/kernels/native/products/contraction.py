@@ -18,6 +18,7 @@ from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import Emitter, index, type_of
 from tensorbow.kernels.native.codegen.target import Target
+from tensorbow.kernels.native.products.matrix_tiles import TiledContraction
 from tensorbow.kernels.native.products.microkernel import (
     ARGUMENTS,
     Tile,
@@ -142,6 +143,10 @@ def _padded(rows: Sequence[Walk]) -> tuple[Walk, ...]:
 
 def contraction(e: Emitter, what: Contraction) -> ir.Function:
     """The function (a, b, c, accumulate) of a contraction; it adds to C if `accumulate` is not 0."""
+    if what.pairs and e.target.tiles:
+        tiled = TiledContraction.of(what)
+        if tiled is not None:
+            return shared_function(e, tiled, ARGUMENTS, tiled.write)
     blocking = blocking_of(what, e.target)
     split = split_of(what, blocking)
 

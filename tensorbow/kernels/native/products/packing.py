@@ -54,14 +54,26 @@ def copy_rows(
         copy_row(e, e.offset(to, element, at[0]), e.offset(source, element, at[1]), count, dtype)
 
 
-def transpose(e: Emitter, to: ir.Value, source: ir.Value, rows: int, columns: int, dtype: DType) -> None:
-    """Transposes a matrix [rows, columns], in square blocks of a vector's extent."""
+def transpose(
+    e: Emitter,
+    to: ir.Value,
+    source: ir.Value,
+    rows: int,
+    columns: int,
+    dtype: DType,
+    steps: tuple[int, int] | None = None,
+) -> None:
+    """Transposes a matrix [rows, columns], in square blocks of a vector's extent.
+
+    steps: strides of rows (to, source), in elements; by default contiguous.
+    """
     lanes, element = e.target.lanes(dtype.size), type_of(dtype)
+    down, across = steps or (rows, columns)
 
     def block(i: ir.Value, j: ir.Value, high: int, wide: int) -> None:
-        on_source = e.offset(source, element, e.builder.add(e.builder.mul(i, index(columns)), j))
-        on_to = e.offset(to, element, e.builder.add(e.builder.mul(j, index(rows)), i))
-        _transpose_block(e, (on_to, rows), (on_source, columns), high, wide, dtype)
+        on_source = e.offset(source, element, e.builder.add(e.builder.mul(i, index(across)), j))
+        on_to = e.offset(to, element, e.builder.add(e.builder.mul(j, index(down)), i))
+        _transpose_block(e, (on_to, down), (on_source, across), high, wide, dtype)
 
     for high, i in blocks(e, rows, lanes):
         for wide, j in blocks(e, columns, lanes):

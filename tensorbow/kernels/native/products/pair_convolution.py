@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import Emitter, index
+from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.products.contraction import Contraction, contraction
 from tensorbow.kernels.native.products.convolution import ConvolutionShape
 from tensorbow.kernels.native.products.convolution_passes import (
@@ -23,7 +24,9 @@ from tensorbow.kernels.native.products.convolution_passes import (
     image_at,
     turn_filter,
 )
-from tensorbow.kernels.native.products.packing import fill_zero
+from tensorbow.kernels.native.products.matrix_tiles import TiledContraction
+from tensorbow.kernels.native.products.microkernel import Walk
+from tensorbow.kernels.native.products.packing import fill_zero, transpose
 from tensorbow.kernels.native.products.pair_packing import (
     element_at,
     pack_both,
@@ -33,6 +36,8 @@ from tensorbow.kernels.native.products.pair_packing import (
     pairs_of,
 )
 from tensorbow.specs import TensorSpec, float32
+
+LEAST_CHANNELS = 8  # rows of a tile for which transposing the images pays
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,80 @@ class PairFrame:
                 pack_both(e, there, first, second, count * channels)
 
 
+@dataclass(frozen=True)
+class PairPlanes:
+    """The frame for the gradient of the filter, [rows, columns, channels], with channels in front.
+
+    Pairs that follow each other along the sum become neighbours, as matrix registers need them: the columns
+    are divided into phases, [phases, channels, rows, columns of a phase].
+    """
+
+    frame: PairFrame
+
+    @property
+    def phases(self) -> int:
+        """Columns of the frame from one pair of windows to the next."""
+        return self.frame.words.columns.stride
+
+    @property
+    def row(self) -> int:
+        """Pairs in a row of a phase."""
+        return -(-self.frame.words.width // self.phases)
+
+    @property
+    def plane(self) -> int:
+        """Pairs of a channel in a phase."""
+        return self.frame.words.rows_of(self.frame.words.band) * self.row
+
+    @property
+    def size(self) -> int:
+        """Pairs in all."""
+        return self.phases * self.frame.what.channels * self.plane
+
+    def product(self) -> Contraction:
+        """The gradient of a column of the window, of a band."""
+        words = self.frame.words
+        columns, rows, size = words.columns, words.rows, words.channels * words.outputs
+        return Contraction(
+            words.dtype,
+            (
+                Walk(rows.window, rows.rate * self.row, c=columns.window * size),
+                Walk(words.channels, self.plane, c=words.outputs),
+            ),
+            words.outputs,
+            (
+                Walk(words.band, rows.stride * self.row, columns.count * words.outputs),
+                Walk(columns.count, 1, words.outputs),
+            ),
+            pairs=True,
+        )
+
+    def begin(self, column: int) -> int:
+        """Position of the first pair for a column of the window."""
+        across, phase = divmod(column * self.frame.words.columns.rate, self.phases)
+        return phase * self.frame.what.channels * self.plane + across
+
+    def fill(self, e: Emitter, to: ir.Value, frame: ir.Value) -> None:
+        """Fills the planes from the frame."""
+        words, channels = self.frame.words, self.frame.words.channels
+        with e.loop(words.rows_of(words.band)) as i:
+            row, there = element_at(e, frame, i, words.width * channels), element_at(e, to, i, self.row)
+            for phase in range(min(self.phases, words.width)):
+                count = -(-(words.width - phase) // self.phases)
+                steps = self.plane, self.phases * channels
+                source = element_at(e, row, phase * channels)
+                plane = element_at(e, there, phase * channels * self.plane)
+                transpose(e, plane, source, count, channels, words.dtype, steps)
+
+
+def planes_of(what: ConvolutionShape, target: Target) -> PairPlanes | None:
+    """The planes for matrix registers; None where the processor has none, or tiles would be small."""
+    planes = PairPlanes(PairFrame.filter_gradient(what))
+    product = planes.product()
+    fits = target.tiles and what.channels >= LEAST_CHANNELS
+    return planes if fits and TiledContraction.of(product) is not None else None
+
+
 def _pairs(what: Contraction) -> Contraction:
     return replace(what, pairs=True)
 
@@ -147,11 +226,14 @@ def convolve_scratch(what: ConvolutionShape) -> list[TensorSpec]:
 
 
 def backprop_filter(e: Emitter, what: ConvolutionShape, pointers: Pointers) -> None:
-    """Emits the filter's gradient. pointers: to images, flow, the gradient, a frame, the packed flow."""
-    images, gradient, result, frame, packed = pointers
-    pairs = PairFrame.filter_gradient(what)
+    """Emits the filter's gradient.
+
+    pointers: to images, flow, the gradient, a frame, the packed flow, and planes if there are any.
+    """
+    images, gradient, result, frame, packed, *others = pointers
+    pairs, planes = PairFrame.filter_gradient(what), planes_of(what, e.target)
     words, count, outputs = pairs.words, what.columns.count, what.outputs
-    product = contraction(e, _pairs(words.filter_gradient()))
+    product = contraction(e, _pairs(words.filter_gradient()) if planes is None else planes.product())
     for i, band in pairs.bands(e, images, frame):
         flow = image_at(e, what, gradient, i, what.result_size)
         flow = element_at(e, flow, band, words.band * count * outputs)
@@ -161,13 +243,22 @@ def backprop_filter(e: Emitter, what: ConvolutionShape, pointers: Pointers) -> N
             with e.loop(words.band) as row:
                 to = element_at(e, packed, row, words.columns.count * outputs)
                 pack_columns(e, to, element_at(e, flow, row, count * outputs), count, outputs)
-        e.builder.call(product, [frame, packed, result, e.builder.or_(i, band)])
+        adds = e.builder.or_(i, band)
+        if planes is None:
+            e.builder.call(product, [frame, packed, result, adds])
+            continue
+        planes.fill(e, others[0], frame)
+        for column in range(what.columns.window):
+            there = element_at(e, result, column * what.channels * outputs)
+            e.builder.call(product, [element_at(e, others[0], planes.begin(column)), packed, there, adds])
 
 
-def backprop_filter_scratch(what: ConvolutionShape) -> list[TensorSpec]:
+def backprop_filter_scratch(what: ConvolutionShape, target: Target) -> list[TensorSpec]:
     """Scratch of `backprop_filter`."""
-    words = PairFrame.filter_gradient(what).words
-    return [words.band_spec(), TensorSpec((words.band, words.columns.count, words.outputs), float32)]
+    words, planes = PairFrame.filter_gradient(what).words, planes_of(what, target)
+    flow = TensorSpec((words.band, words.columns.count, words.outputs), float32)
+    others = [] if planes is None else [TensorSpec((planes.size,), float32)]
+    return [words.band_spec(), flow, *others]
 
 
 def backprop_input(e: Emitter, what: ConvolutionShape, pointers: Pointers) -> None:

