@@ -16,9 +16,9 @@ from tensorbow.specs import Array
 class LaunchedRounds:
     """The tasks of all replicas in some rounds, launched together; they end together."""
 
-    def __init__(self, number: int, rounds: range, members: Sequence[range]):
-        """number: of the launch. members: for each event the replicas whose tasks it ends, in order."""
-        self.number, self.rounds, self.members = number, rounds, members
+    def __init__(self, number: int, rounds: range, replicas: Sequence[range]):
+        """number: of the launch. replicas: for each event those whose tasks it ends, in order."""
+        self.number, self.rounds, self.replicas = number, rounds, replicas
         self.events: Sequence[Event] = ()
 
     def follow(
@@ -56,13 +56,13 @@ class LaunchedRounds:
     def times_s(self) -> Sequence[float]:
         """Times by `time.perf_counter` at which the tasks ended, by replica."""
         if len(self.events) == 1:
-            return [self.events[0].time_s] * len(self.members[0])
-        pairs = zip(self.members, self.events, strict=True)
+            return [self.events[0].time_s] * len(self.replicas[0])
+        pairs = zip(self.replicas, self.events, strict=True)
         return [event.time_s for replicas, event in pairs for _ in replicas]
 
     def failed(self, replica: int) -> bool:
         """True if the event of a replica ended with an error."""
-        pairs = zip(self.members, self.events, strict=True)
+        pairs = zip(self.replicas, self.events, strict=True)
         return any(event.error is not None for replicas, event in pairs if replica in replicas)
 
 

@@ -127,6 +127,6 @@ class PartedRounds(LaunchedRounds):
     def times_s(self) -> Sequence[float]:
         """Times by `time.perf_counter` at which the last part of each replica ended, by replica."""
         latest: dict[int, float] = {}
-        for (replica,), event in zip(self.members, self.events, strict=True):
+        for (replica,), event in zip(self.replicas, self.events, strict=True):
             latest[replica] = max(event.time_s, latest.get(replica, 0.0))
         return [*latest.values()]

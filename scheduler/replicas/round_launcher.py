@@ -71,7 +71,7 @@ class ProgramLaunch(LaunchedRounds):
 
     def _trace_exchanges(self, thread: int, tracer: Tracer, tracks: Sequence[StreamTrack]) -> None:
         """Adds a span for each exchange of a thread's part, and one before it for the wait for others."""
-        track, waits = tracks[self.members[thread].start], len(self.members) > 1
+        track, waits = tracks[self.replicas[thread].start], len(self.replicas) > 1
         for index, name, arrived_s, all_arrived_s, ended_s in self.launch.exchange_times(thread):
             of_round = f"{name.removeprefix('update, ')}, round {self.rounds[index]}"
             if waits:

@@ -22,7 +22,7 @@ from tensorbow.specs import Array
 
 BATCH = 250  # examples per step; affects speed and memory, not the result
 ROUNDING = 1e-6  # of a mean of float32
-ACCURACY = "accuracy"  # name of the metric that is a run's headline, where a model has it
+ACCURACY = "accuracy"  # metric by which runs are compared, where a model has it
 
 
 @dataclass(frozen=True)

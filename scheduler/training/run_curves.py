@@ -98,12 +98,12 @@ class RunRecord:
 
     def reaches(self, name: str, target: float, x: str, lower: bool) -> float | None:
         """Value of figure `x` at the first evaluation at which a measure is as good as `target`, or None."""
-        places, values = self.curve(x, name)
-        reached = (p for p, v in zip(places, values, strict=True) if (v <= target if lower else v >= target))
+        at, values = self.curve(x, name)
+        reached = (p for p, v in zip(at, values, strict=True) if (v <= target if lower else v >= target))
         return next(reached, None)
 
 
-def headline(runs: Sequence[RunRecord]) -> str | None:
+def common_measure(runs: Sequence[RunRecord]) -> str | None:
     """The measure to compare runs by: the `best_metric` of all, an accuracy, or one of evaluations."""
     chosen = {run.options.get("best_metric") for run in runs}
     by_option = [metric_and_mode(name)[0] for name in chosen if isinstance(name, str) and len(chosen) == 1]

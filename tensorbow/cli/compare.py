@@ -16,7 +16,7 @@ from scheduler.options import options_of
 from scheduler.training.config import TrainingConfig
 from scheduler.training.metric_order import lower_is_better, score_of
 from scheduler.training.option_kinds import metric_and_mode
-from scheduler.training.run_curves import RunRecord, draw_runs, headline
+from scheduler.training.run_curves import RunRecord, common_measure, draw_runs
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import PathOption, json_option, picture_option, require_picture
 
@@ -80,7 +80,7 @@ def compare(
 
 def _metric(runs: Sequence[RunRecord], given: str | None) -> str:
     """Name of the metric. Raises OptionValueError for one that a run does not have."""
-    name = given or headline(runs)
+    name = given or common_measure(runs)
     if name is None:
         without = next(
             (str(run.path) for run in runs if not run.measures),

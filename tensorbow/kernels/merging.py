@@ -84,12 +84,12 @@ def _follows(before: Group, after: Group) -> bool:
 
 
 def _free(groups: Sequence[Group], run: Sequence[int]) -> bool:
-    """True if every member of a run can run at the last member's index, regarding the calls between."""
-    members = set(run)
-    read, written = _Bytes(), _Bytes()  # by later calls that are no members
+    """True if every call of a run can be made at the last one's index, regarding the calls between."""
+    of_run = set(run)
+    read, written = _Bytes(), _Bytes()  # by later calls that are not of the run
     for index in range(max(run) - 1, min(run) - 1, -1):
         group = groups[index]
-        if index not in members:
+        if index not in of_run:
             read.add(group.reads)
             written.add(group.writes)
         elif read.touch(group.writes) or written.touch((*group.reads, *group.writes)):
@@ -150,18 +150,18 @@ def touch(first: Iterable[Ref], second: Sequence[Ref]) -> bool:
     )
 
 
-def _merged(members: Sequence[Group]) -> Group:
-    """One call on flat vectors; `members` in address order."""
-    first = members[0]
+def _merged(updates: Sequence[Group]) -> Group:
+    """One call on flat vectors; `updates` in address order."""
+    first = updates[0]
     arrays, scalars = _parts(first)
-    size = sum(math.prod(_parts(member)[0][0].shape) for member in members)
+    size = sum(math.prod(_parts(update)[0][0].shape) for update in updates)
     flat = tuple(replace(ref, shape=(size,)) for ref in arrays)
     return replace(
         first,
-        name=f"{first.name} to {members[-1].name}",
+        name=f"{first.name} to {updates[-1].name}",
         inputs=(*flat, *scalars),
         outputs=tuple(replace(ref, shape=(size,)) for ref in first.outputs),
-        reads=tuple(dict.fromkeys(ref for member in members for ref in member.reads)),
-        writes=tuple(dict.fromkeys(ref for member in members for ref in member.writes)),
-        note=f"{len(members)} updates in one pass: {', '.join(member.name for member in members)}",
+        reads=tuple(dict.fromkeys(ref for update in updates for ref in update.reads)),
+        writes=tuple(dict.fromkeys(ref for update in updates for ref in update.writes)),
+        note=f"{len(updates)} updates in one pass: {', '.join(update.name for update in updates)}",
     )

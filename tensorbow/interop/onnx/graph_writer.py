@@ -39,7 +39,7 @@ def writes(*ops: str) -> Callable[[WriteRule], WriteRule]:
     return register
 
 
-class Placed(NamedTuple):
+class Written(NamedTuple):
     """A written value: its axis i is the tensor's axis axes[i] (None: the same order)."""
 
     name: str
@@ -62,7 +62,7 @@ class GraphWriter:
         self._values, self._operations = values, operations
         self._known: dict[Tensor, Array] = {}
         self._labels: dict[Tensor, str] = {}  # of variables
-        self._placed: dict[Tensor, Placed] = {}
+        self._written: dict[Tensor, Written] = {}
         self._ordered: dict[tuple[Tensor, AxisOrder], str] = {}
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._taken: Counter[str] = Counter()
@@ -71,7 +71,7 @@ class GraphWriter:
         """Writes all operations. Raises UnimplementedError that lists all that have no counterpart."""
         for tensor, name in inputs.items():
             self.unique(name)
-            self._placed[tensor] = Placed(name)
+            self._written[tensor] = Written(name)
         self._require_known()
         for op in self._operations:
             if all(tensor in inputs for tensor in op.outputs):
@@ -113,7 +113,7 @@ class GraphWriter:
             if source in self._labels:
                 self._labels[result] = self._labels[source]
         else:
-            self._placed[result] = self._placed[source]
+            self._written[result] = self._written[source]
 
     def _fold(self, op: Operation) -> bool:
         """Evaluates an operation whose results depend on weights and constants only."""
@@ -137,8 +137,8 @@ class GraphWriter:
 
     def order(self, tensor: Tensor) -> AxisOrder:
         """The tensor's axes in the order in which it is written."""
-        placed = self._placed.get(tensor)
-        return placed.axes if placed and placed.axes else tuple(range(len(tensor.spec.dims)))
+        written = self._written.get(tensor)
+        return written.axes if written and written.axes else tuple(range(len(tensor.spec.dims)))
 
     def name(self, tensor: Tensor, order: AxisOrder | None = None) -> str:
         """The written value with its axes in this order, by default the tensor's."""
@@ -151,8 +151,8 @@ class GraphWriter:
             label = self._labels.get(tensor)
             found = self.constant(array) if label is None else self.store(label, array)
         else:
-            placed, own = self._placed[tensor], self.order(tensor)
-            found = placed.name
+            written, own = self._written[tensor], self.order(tensor)
+            found = written.name
             if own != wanted:
                 perm = [own.index(axis) for axis in wanted]
                 found = self.node("Transpose", [found], perm=perm)
@@ -182,10 +182,10 @@ class GraphWriter:
         lead = self.constant(np.arange(len(order) - rank))
         return self.node("Transpose", [self.node("Unsqueeze", [self.name(tensor), lead])], perm=list(order))
 
-    def place(self, tensor: Tensor, name: str, axes: AxisOrder | None = None) -> None:
+    def name_result(self, tensor: Tensor, name: str, axes: AxisOrder | None = None) -> None:
         """Says under which name, and in which order of axes, a tensor was written."""
         order = axes if axes is None or axes != tuple(range(len(axes))) else None
-        self._placed[tensor] = Placed(name, order)
+        self._written[tensor] = Written(name, order)
 
     def node(self, op: str, inputs: Sequence[str], **attrs: Any) -> str:
         """Adds a node with one result; returns its name."""

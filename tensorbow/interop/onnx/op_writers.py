@@ -69,16 +69,16 @@ def _elementwise(w: GraphWriter, op: Operation) -> None:
     names, order = w.aligned(op.inputs)
     for node in UNARY.get(op.definition.name) or BINARY[op.definition.name]:
         names = [w.node(node, names)]
-    w.place(op.outputs[0], names[0], order)
+    w.name_result(op.outputs[0], names[0], order)
 
 
 @writes("Square", "IntegerPow")
 def _square(w: GraphWriter, op: Operation) -> None:
     names, order = w.aligned(op.inputs)
     if op.definition.name == "Square":
-        w.place(op.outputs[0], w.node("Mul", [names[0], names[0]]), order)
+        w.name_result(op.outputs[0], w.node("Mul", [names[0], names[0]]), order)
     else:
-        w.place(op.outputs[0], w.node("Pow", names), order)
+        w.name_result(op.outputs[0], w.node("Pow", names), order)
 
 
 @writes("Expm1", "Log1p", "IsFinite", "LeakyRelu")
@@ -93,7 +93,7 @@ def _one_more(w: GraphWriter, op: Operation) -> None:
         result = w.node("LeakyRelu", [x], alpha=float(op.attrs["alpha"]))
     else:
         result = w.node("Not", [w.node("Or", [w.node("IsNaN", [x]), w.node("IsInf", [x])])])
-    w.place(op.outputs[0], result, order)
+    w.name_result(op.outputs[0], result, order)
 
 
 @writes("FloorDiv", "FloorMod")
@@ -107,13 +107,13 @@ def _floor(w: GraphWriter, op: Operation) -> None:
     else:
         quotient = w.node("Floor", [w.node("Div", [x, y])])
         result = w.node("Sub", [x, w.node("Mul", [quotient, y])]) if remainder else quotient
-    w.place(op.outputs[0], result, order)
+    w.name_result(op.outputs[0], result, order)
 
 
 @writes("Cast")
 def _cast(w: GraphWriter, op: Operation) -> None:
     (x,), order = w.aligned(op.inputs)
-    w.place(op.outputs[0], _converted(w, x, op.attrs["dtype"]), order)
+    w.name_result(op.outputs[0], _converted(w, x, op.attrs["dtype"]), order)
 
 
 def _converted(w: GraphWriter, name: str, dtype: Any) -> str:
@@ -128,7 +128,7 @@ def _converted(w: GraphWriter, name: str, dtype: Any) -> str:
 def _matmul(w: GraphWriter, op: Operation) -> None:
     keys = ("transpose_a", "transpose_b") if op.definition.name == "MatMul" else ("adj_x", "adj_y")
     names = [_matrix(w, tensor, op.attrs[key]) for tensor, key in zip(op.inputs, keys, strict=True)]
-    w.place(op.outputs[0], w.node("MatMul", names))
+    w.name_result(op.outputs[0], w.node("MatMul", names))
 
 
 def _matrix(w: GraphWriter, tensor: Tensor, swapped: bool) -> str:
@@ -145,7 +145,7 @@ def _bias_add(w: GraphWriter, op: Operation) -> None:
     last = w.nodes[-1] if w.nodes else None
     if last is not None and last.op_type == "Conv" and list(last.output) == [x] and w.readers[value] == 1:
         last.input.append(w.name(bias))
-        w.place(op.outputs[0], x, order)
+        w.name_result(op.outputs[0], x, order)
         return
     behind = rank - 1 - order.index(rank - 1)
     offset, known = w.name(bias), w.known(bias)
@@ -156,7 +156,7 @@ def _bias_add(w: GraphWriter, op: Operation) -> None:
             if known is not None
             else w.node("Reshape", [offset, w.constant(dims, np.int64)])
         )
-    w.place(op.outputs[0], w.node("Add", [x, offset]), order)
+    w.name_result(op.outputs[0], w.node("Add", [x, offset]), order)
 
 
 # Images -----------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def _conv(w: GraphWriter, op: Operation) -> None:
     height, width, *_ = (int(d or 0) for d in filters.spec.dims)
     kernel = w.name(filters, (3, 2, 0, 1))
     result = w.node("Conv", [w.name(images, IMAGES), kernel], **_window(w, op, images, (height, width)))
-    w.place(op.outputs[0], result, IMAGES)
+    w.name_result(op.outputs[0], result, IMAGES)
 
 
 @writes("DepthwiseConv2dNative")
@@ -205,7 +205,7 @@ def _depthwise(w: GraphWriter, op: Operation) -> None:
         kernel = w.node("Reshape", [w.name(filters, order), w.constant(dims, np.int64)])
     attrs = _window(w, op, images, (height, width))
     result = w.node("Conv", [w.name(images, IMAGES), kernel], group=channels, **attrs)
-    w.place(op.outputs[0], result, IMAGES)
+    w.name_result(op.outputs[0], result, IMAGES)
 
 
 @writes("MaxPool", "AvgPool")
@@ -213,7 +213,7 @@ def _pool(w: GraphWriter, op: Operation) -> None:
     images = op.inputs[0]
     node = "MaxPool" if op.definition.name == "MaxPool" else "AveragePool"
     attrs = _window(w, op, images, op.attrs["ksize"][1:3])
-    w.place(op.outputs[0], w.node(node, [w.name(images, IMAGES)], **attrs), IMAGES)
+    w.name_result(op.outputs[0], w.node(node, [w.name(images, IMAGES)], **attrs), IMAGES)
 
 
 @writes("FusedBatchNorm")
@@ -226,12 +226,12 @@ def _batch_norm(w: GraphWriter, op: Operation) -> None:
     order = channels_second(len(x.spec.dims))
     names = [w.name(x, order), *(w.name(vector) for vector in vectors)]
     result = w.node("BatchNormalization", names, epsilon=float(op.attrs["epsilon"]))
-    w.place(op.outputs[0], result, order)
+    w.name_result(op.outputs[0], result, order)
 
 
 @writes("Softmax", "LogSoftmax")
 def _softmax(w: GraphWriter, op: Operation) -> None:
-    w.place(op.outputs[0], w.node(op.definition.name, [w.name(op.inputs[0])], axis=-1))
+    w.name_result(op.outputs[0], w.node(op.definition.name, [w.name(op.inputs[0])], axis=-1))
 
 
 # Shapes and parts -------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def _reshape(w: GraphWriter, op: Operation) -> None:
     x, target = op.inputs
     dims = op.outputs[0].spec.shape
     more = {"allowzero": 1} if dims is not None and 0 in dims else {}
-    w.place(op.outputs[0], w.node("Reshape", [_flowing(w, x), w.shape_vector(target, dims)], **more))
+    w.name_result(op.outputs[0], w.node("Reshape", [_flowing(w, x), w.shape_vector(target, dims)], **more))
 
 
 def _flowing(w: GraphWriter, x: Tensor) -> str:
@@ -254,7 +254,7 @@ def _flowing(w: GraphWriter, x: Tensor) -> str:
 
 @writes("ExpandDims")
 def _expand_dims(w: GraphWriter, op: Operation) -> None:
-    w.place(
+    w.name_result(
         op.outputs[0], w.node("Unsqueeze", [w.name(op.inputs[0]), w.constant([op.attrs["axis"]], np.int64)])
     )
 
@@ -265,7 +265,7 @@ def _squeeze(w: GraphWriter, op: Operation) -> None:
     axes = op.attrs["axis"] or [axis for axis, extent in enumerate(x.spec.dims) if extent == 1]
     places = w.constant(w.written_axes(x, axes), np.int64)
     result = w.node("Squeeze", [w.name(x, w.order(x)), places])
-    w.place(op.outputs[0], result, without(w.order(x), [axis % len(x.spec.dims) for axis in axes]))
+    w.name_result(op.outputs[0], result, without(w.order(x), [axis % len(x.spec.dims) for axis in axes]))
 
 
 @writes("Transpose")
@@ -273,7 +273,7 @@ def _transpose(w: GraphWriter, op: Operation) -> None:
     (x,) = op.inputs
     order = w.order(x)
     perm = tuple(op.attrs["perm"] or reversed(range(len(order))))
-    w.place(op.outputs[0], w.name(x, order), tuple(perm.index(axis) for axis in order))
+    w.name_result(op.outputs[0], w.name(x, order), tuple(perm.index(axis) for axis in order))
 
 
 @writes("ConcatV2")
@@ -281,7 +281,7 @@ def _concat(w: GraphWriter, op: Operation) -> None:
     names, order = w.aligned(op.inputs)
     order = order or tuple(range(len(op.inputs[0].spec.dims)))
     axis = order.index(op.attrs["axis"] % len(order))
-    w.place(op.outputs[0], w.node("Concat", names, axis=axis), order)
+    w.name_result(op.outputs[0], w.node("Concat", names, axis=axis), order)
 
 
 @writes("Split")
@@ -294,7 +294,7 @@ def _split(w: GraphWriter, op: Operation) -> None:
     inputs = [w.name(x, order), w.constant(sizes, np.int64)]
     names = w.node_of_several("Split", inputs, len(sizes), axis=order.index(axis))
     for tensor, name in zip(op.outputs, names, strict=True):
-        w.place(tensor, name, order)
+        w.name_result(tensor, name, order)
 
 
 @writes("StridedSlice")
@@ -332,7 +332,7 @@ def _strided_slice(w: GraphWriter, op: Operation) -> None:
         name = w.node("Slice", [name, starts, ends, axes, steps])
     if removed:
         name = w.node("Squeeze", [name, w.constant(removed, np.int64)])
-    w.place(op.outputs[0], w.node("Unsqueeze", [name, w.constant(added, np.int64)]) if added else name)
+    w.name_result(op.outputs[0], w.node("Unsqueeze", [name, w.constant(added, np.int64)]) if added else name)
 
 
 @writes("Slice")
@@ -352,7 +352,7 @@ def _slice(w: GraphWriter, op: Operation) -> None:
         far = w.constant(np.full(len(x.spec.dims), (1 << 63) - 1))
         rest = w.node("Less", [extents, w.constant(np.zeros(len(x.spec.dims), np.int64))])
         end = w.node("Where", [rest, far, w.node("Add", [start, extents])])
-    w.place(op.outputs[0], w.node("Slice", [w.name(x), start, end]))
+    w.name_result(op.outputs[0], w.node("Slice", [w.name(x), start, end]))
 
 
 @writes("Pad")
@@ -363,7 +363,7 @@ def _pad(w: GraphWriter, op: Operation) -> None:
         raise UnimplementedError("paddings are computed; expected constants")
     pads = w.constant(np.asarray(known)[list(order)].T.reshape(-1), np.int64)
     value = w.constant(op.attrs["constant_values"], x.dtype.as_numpy_dtype)
-    w.place(op.outputs[0], w.node("Pad", [w.name(x, order), pads, value]), order)
+    w.name_result(op.outputs[0], w.node("Pad", [w.name(x, order), pads, value]), order)
 
 
 @writes("GatherV2")
@@ -372,7 +372,7 @@ def _gather(w: GraphWriter, op: Operation) -> None:
     positions = w.name(indices)
     if indices.dtype.name == "uint8":
         positions = _converted(w, positions, int64)
-    w.place(op.outputs[0], w.node("Gather", [w.name(params), positions], axis=int(op.attrs["axis"])))
+    w.name_result(op.outputs[0], w.node("Gather", [w.name(params), positions], axis=int(op.attrs["axis"])))
 
 
 @writes("OneHot")
@@ -383,12 +383,12 @@ def _one_hot(w: GraphWriter, op: Operation) -> None:
     positions = w.name(op.inputs[0])
     if op.inputs[0].dtype.name == "uint8":
         positions = _converted(w, positions, int64)
-    w.place(op.outputs[0], w.node("OneHot", [positions, depth, values], axis=int(attrs["axis"])))
+    w.name_result(op.outputs[0], w.node("OneHot", [positions, depth, values], axis=int(attrs["axis"])))
 
 
 @writes("Tile")
 def _tile(w: GraphWriter, op: Operation) -> None:
-    w.place(op.outputs[0], w.node("Tile", [w.name(op.inputs[0]), w.vector(op.inputs[1])]))
+    w.name_result(op.outputs[0], w.node("Tile", [w.name(op.inputs[0]), w.vector(op.inputs[1])]))
 
 
 @writes("BroadcastTo")
@@ -396,7 +396,7 @@ def _broadcast(w: GraphWriter, op: Operation) -> None:
     x, target = op.inputs
     dims = op.outputs[0].spec.shape
     known = dims is not None and None not in dims
-    w.place(
+    w.name_result(
         op.outputs[0],
         w.node("Expand", [w.name(x), w.constant(list(dims or ()), np.int64) if known else w.vector(target)]),
     )
@@ -405,12 +405,12 @@ def _broadcast(w: GraphWriter, op: Operation) -> None:
 @writes("Fill")
 def _fill(w: GraphWriter, op: Operation) -> None:
     dims, value = op.inputs
-    w.place(op.outputs[0], w.node("Expand", [w.name(value), w.vector(dims)]))
+    w.name_result(op.outputs[0], w.node("Expand", [w.name(value), w.vector(dims)]))
 
 
 @writes("Range")
 def _range(w: GraphWriter, op: Operation) -> None:
-    w.place(op.outputs[0], w.node("Range", [w.name(tensor) for tensor in op.inputs]))
+    w.name_result(op.outputs[0], w.node("Range", [w.name(tensor) for tensor in op.inputs]))
 
 
 @writes("ReverseV2")
@@ -419,14 +419,14 @@ def _reverse(w: GraphWriter, op: Operation) -> None:
     axes = w.written_axes(x, op.attrs["axis"])
     columns = [-1] * len(axes), [-(1 << 63) + 1] * len(axes), axes, [-1] * len(axes)
     limits = [w.constant(column, np.int64) for column in columns]
-    w.place(op.outputs[0], w.node("Slice", [w.name(x, w.order(x)), *limits]), w.order(x))
+    w.name_result(op.outputs[0], w.node("Slice", [w.name(x, w.order(x)), *limits]), w.order(x))
 
 
 @writes("Shape", "Size")
 def _shape(w: GraphWriter, op: Operation) -> None:
     name = w.node(op.definition.name, [w.name(op.inputs[0])])
     dtype = op.attrs["out_type"]
-    w.place(op.outputs[0], name if dtype == int64 else _converted(w, name, dtype))
+    w.name_result(op.outputs[0], name if dtype == int64 else _converted(w, name, dtype))
 
 
 # Reductions -------------------------------------------------------------------------------------------
@@ -441,7 +441,7 @@ def _reduce(w: GraphWriter, op: Operation) -> None:
     places = w.constant([order.index(axis) for axis in axes], np.int64)
     kind = op.definition.name
     if not axes:
-        w.place(op.outputs[0], name, order)
+        w.name_result(op.outputs[0], name, order)
         return
     if kind in REDUCTIONS:
         result = w.node(REDUCTIONS[kind], [name, places], keepdims=int(keep))
@@ -449,26 +449,26 @@ def _reduce(w: GraphWriter, op: Operation) -> None:
         numbers = w.node("Cast", [name], to=w.onnx.TensorProto.UINT8)
         number = w.node("ReduceMax" if kind == "Any" else "ReduceMin", [numbers, places], keepdims=int(keep))
         result = w.node("Cast", [number], to=w.onnx.TensorProto.BOOL)
-    w.place(op.outputs[0], result, order if keep else without(order, axes))
+    w.name_result(op.outputs[0], result, order if keep else without(order, axes))
 
 
 @writes("ArgMax")
 def _argmax(w: GraphWriter, op: Operation) -> None:
     result = w.node("ArgMax", [w.name(op.inputs[0])], axis=int(op.attrs["axis"]), keepdims=0)
     dtype = op.attrs["output_type"]
-    w.place(op.outputs[0], result if dtype == int64 else _converted(w, result, dtype))
+    w.name_result(op.outputs[0], result if dtype == int64 else _converted(w, result, dtype))
 
 
 @writes("TopKV2")
 def _top_k(w: GraphWriter, op: Operation) -> None:
     count = w.constant([op.attrs["k"]], np.int64)
     values, positions = w.node_of_several("TopK", [w.name(op.inputs[0]), count], 2)
-    w.place(op.outputs[0], values)
-    w.place(op.outputs[1], _converted(w, positions, op.outputs[1].dtype))
+    w.name_result(op.outputs[0], values)
+    w.name_result(op.outputs[1], _converted(w, positions, op.outputs[1].dtype))
 
 
 @writes("Cumsum")
 def _cumsum(w: GraphWriter, op: Operation) -> None:
     axis = w.constant(op.attrs["axis"], np.int64)
     attrs = {key: int(op.attrs[key]) for key in ("exclusive", "reverse")}
-    w.place(op.outputs[0], w.node("CumSum", [w.name(op.inputs[0]), axis], **attrs))
+    w.name_result(op.outputs[0], w.node("CumSum", [w.name(op.inputs[0]), axis], **attrs))

@@ -41,11 +41,11 @@ class FusedMap:
 
 @dataclass(eq=False)
 class _Draft:
-    """A unit under construction; members in reverse order, the head first."""
+    """A unit under construction; nodes in reverse order, the head first."""
 
     index: int  # of the head
     shape: tuple[int, ...]
-    members: list[Node] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
     inputs: set[Value] = field(default_factory=set)  # storages read from memory
 
 
@@ -64,9 +64,9 @@ def fuse_maps(
     units: list[Unit] = []
     for node in ordered:
         draft = drafts.get(node)
-        if draft is None or len(draft.members) == 1:
+        if draft is None or len(draft.nodes) == 1:
             units.append(Unit((node,), kernel_of(node), node.inputs, node.outputs))
-        elif node is draft.members[0]:
+        elif node is draft.nodes[0]:
             units.append(_fused(draft, kernel_of_map))
     return units
 
@@ -94,7 +94,7 @@ def _drafts(nodes: Sequence[Node]) -> dict[Node, _Draft]:
         draft = None if assigns else _readers_draft(node, drafts)
         if draft is None or not _may_join(node, draft, frozenset().union(*writes[index : draft.index])):
             draft = _Draft(index, node.outputs[0].spec.extents)
-        draft.members.append(node)
+        draft.nodes.append(node)
         draft.inputs.discard(node.outputs[0])
         draft.inputs.update(storage_of(value) for value in node.inputs)
         drafts[node] = draft
@@ -114,18 +114,18 @@ def _may_join(node: Node, draft: _Draft, written: frozenset[Value]) -> bool:
     """True if shapes, limits and the variables `written` before the draft's head allow the node to join."""
     result = node.outputs[0]
     reads = {storage_of(value) for value in node.inputs}
-    views = (v for member in draft.members for v in member.inputs if storage_of(v) is result)
+    views = (v for member in draft.nodes for v in member.inputs if storage_of(v) is result)
     return (
         result.spec.extents in (draft.shape, ())
         and all(view.spec.extents == result.spec.extents for view in views)
         and not reads & written
-        and len(draft.members) < MAX_NODES
+        and len(draft.nodes) < MAX_NODES
         and len((draft.inputs | reads) - {result}) <= MAX_INPUTS
     )
 
 
 def _fused(draft: _Draft, kernel_of_map: Callable[[FusedMap], Kernel]) -> Unit:
-    nodes = tuple(reversed(draft.members))
+    nodes = tuple(reversed(draft.nodes))
     head = nodes[-1]
     assigns = head.definition in ASSIGNMENTS
     inner: dict[Value, Scalar] = {}  # by storage

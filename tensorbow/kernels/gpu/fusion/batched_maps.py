@@ -1,6 +1,6 @@
 """One launch for independent small maps of one expression: moving averages of batch normalisation.
 
-The members run where the last of them was. Tables in the kernel's arguments have the addresses of each.
+The units run where the last of them was. Tables in the kernel's arguments have the addresses of each.
 The bits stay the same: each element is computed as before.
 """
 
@@ -50,12 +50,12 @@ class _Batch:
     """Units that may become one. fused: the expression of all of them."""
 
     fused: FusedMap
-    members: list[int] = field(default_factory=list)  # indices of units
+    units: list[int] = field(default_factory=list)  # by index
     effects: Effects = field(default_factory=Effects)
 
 
 def batch_maps(units: Sequence[Unit]) -> list[Unit]:
-    """The units of a segment, with batches in place of their last members."""
+    """The units of a segment, with batches in place of their last units."""
     open_: dict[Hashable, _Batch] = {}
     batches: list[_Batch] = []
     for index, unit in enumerate(units):
@@ -66,15 +66,15 @@ def batch_maps(units: Sequence[Unit]) -> list[Unit]:
             continue
         key = _key(unit, fused)
         batch = open_.setdefault(key, _Batch(fused))
-        batch.members.append(index)
+        batch.units.append(index)
         batch.effects.add(unit)
-        if len(batch.members) == TABLE_NBYTES // _entry_nbytes(fused):
+        if len(batch.units) == TABLE_NBYTES // _entry_nbytes(fused):
             batches.append(open_.pop(key))
-    several = [batch for batch in (*batches, *open_.values()) if len(batch.members) > 1]
-    moved = {index for batch in several for index in batch.members}
-    last = {batch.members[-1]: batch for batch in several}
+    several = [batch for batch in (*batches, *open_.values()) if len(batch.units) > 1]
+    moved = {index for batch in several for index in batch.units}
+    last = {batch.units[-1]: batch for batch in several}
     return [
-        _batched([units[i] for i in last[index].members], last[index].fused) if index in last else unit
+        _batched([units[i] for i in last[index].units], last[index].fused) if index in last else unit
         for index, unit in enumerate(units)
         if index in last or index not in moved
     ]
