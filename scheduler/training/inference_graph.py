@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ from tensorbow.ops.state import VariableReference
 from tensorbow.specs import TensorSpec, float32, int64, uint8
 
 _LIMIT = 1 << 30
+DEEPEST = 32  # nest of inputs or outputs in a description
 LARGEST_SCALE = 1e6  # largest plausible mean, standard deviation, and inverse of it, of pixels
 # Signature of exports of older versions: classifiers of pictures.
 OLD_SIGNATURE = {"inputs": "images", "labels": "labels", "outputs": "logits", "metrics": None}
@@ -144,7 +145,7 @@ def load_inference(about: Mapping[str, Any], folder: Path) -> InferenceGraph:
         return build_inference(about)
     path = folder / GRAPH_FILE
     text = read_file(path, _LIMIT)
-    if zlib.crc32(text) != stored["crc32"]:
+    if zlib.crc32(text) != stored.get("crc32"):
         raise DataLossError(f"{path} is damaged, or of another model; train the model again, or copy it anew")
     return read_inference(about, text)
 
@@ -227,8 +228,13 @@ def require_description(path: Path, about: Mapping[str, Any]) -> None:
             f"{path} is a checkpoint to go on from, no trained model; give {path.with_name(MODEL)}, "
             "which a run writes when it ends"
         )
-    if not isinstance(about.get("model"), str) or not (_is_of_pictures(about) or _is_of_arrays(about)):
+    is_sound = isinstance(about.get("model"), str) and isinstance(about.get("model_options", {}), dict)
+    if not (is_sound and (_is_of_pictures(about) or _is_of_arrays(about))):
         raise DataLossError(f"{path} is no trained model: it does not say model, classes and examples")
+    named = ("class_names", "feature_names")
+    names = [about[part] for part in named if part in about]
+    if not (all(map(_are_names, names)) and _is_graph(about.get("graph"))):
+        raise DataLossError(f"{path} is no trained model: its names or its graph are not described as such")
 
 
 def _is_of_pictures(about: Mapping[str, Any]) -> bool:
@@ -247,9 +253,62 @@ def _is_of_pictures(about: Mapping[str, Any]) -> bool:
 
 
 def _is_of_arrays(about: Mapping[str, Any]) -> bool:
-    classes = about.get("classes")
-    nests = isinstance(about.get("inputs"), (str, list, dict)) and "labels" in about
-    return nests and (classes is None or (type(classes) is int and 1 <= classes <= 1 << 20))
+    classes, labels, scales = about.get("classes"), about.get("labels", 0), about.get("standardisation")
+    nests = _is_nest(about.get("inputs"), _is_spec) and (labels is None or _is_nest(labels, _is_spec))
+    return (
+        nests
+        and (classes is None or (type(classes) is int and 1 <= classes <= 1 << 20))
+        and (scales is None or _are_scales(scales))
+    )
+
+
+def _is_nest(nest: Any, is_leaf: Callable[[str], bool], depth: int = DEEPEST) -> bool:
+    """True for a text that is a leaf, and for a list or dictionary of such nests that is not too deep."""
+    if isinstance(nest, str):
+        return is_leaf(nest)
+    inner = [*nest.values()] if isinstance(nest, dict) else nest
+    return isinstance(inner, list) and depth > 0 and all(_is_nest(each, is_leaf, depth - 1) for each in inner)
+
+
+def _is_spec(text: str) -> bool:
+    try:
+        spec = spec_of_text(text)
+    except (ValueError, TensorBowError):
+        return False
+    return all(extent is not None and extent >= 0 for extent in spec.dims[1:])
+
+
+def _are_scales(found: Any) -> bool:
+    """True for a mean and a standard deviation of each column."""
+    if not isinstance(found, dict) or not all(isinstance(found.get(key), list) for key in ("mean", "std")):
+        return False
+    mean, std = found["mean"], found["std"]
+    numbers = all(isinstance(each, (int, float)) and math.isfinite(each) for each in (*mean, *std))
+    return len(mean) == len(std) and numbers and 0 not in std
+
+
+def _are_names(found: Any) -> bool:
+    return isinstance(found, list) and all(isinstance(name, str) for name in found)
+
+
+def _is_graph(found: Any) -> bool:
+    """True for the description of a stored inference graph, and for None."""
+    if found is None:
+        return True
+    if not isinstance(found, dict) or not isinstance(signature := found.get("signature"), dict):
+        return False
+    inputs, outputs = found.get("inputs"), found.get("outputs")
+    if not isinstance(inputs, dict) or not isinstance(outputs, dict):
+        return False
+    if not _are_names([*inputs.values(), *outputs.values()]):
+        return False
+    places = {"inputs": inputs, "labels": inputs, "outputs": outputs}
+    nests = [(signature.get(part, 0), names) for part, names in places.items()]
+    return (
+        all(nest is None or _is_nest(nest, names.__contains__) for nest, names in nests)
+        and _are_names(signature.get("metrics"))
+        and {"loss", *signature["metrics"]} <= outputs.keys()
+    )
 
 
 def _is_scale(value: Any) -> bool:

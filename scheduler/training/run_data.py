@@ -16,7 +16,8 @@ from scheduler.training.option_kinds import BALANCED
 from scheduler.training.run_folder import CONFIG
 from tensorbow.data import DataSplits, ImageDataset, TrainingData, load, splits_of
 from tensorbow.data.augmentation import augmentation_of
-from tensorbow.data.own_data import load_own, with_class_names
+from tensorbow.data.own_data import load_own
+from tensorbow.data.splits import with_class_names
 from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.specs import Array
 from tensorbow.user_code import is_object_name

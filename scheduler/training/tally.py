@@ -187,7 +187,8 @@ class Tally:
             elif annotation.startswith("list"):
                 sound = isinstance(value, list) and all(_can_be(item, annotation) for item in value)
             else:
-                sound = _can_be(value, annotation)
+                is_loss = each.name.endswith("_loss")  # as of a density, less than 0
+                sound = _can_be(abs(value) if is_loss and type(value) is float else value, annotation)
             if not sound and not (value is None and "None" in annotation):
                 raise DataLossError(f"a run's {each.name} cannot be {str(value)[:80]!r}")
             values[each.name] = value

@@ -46,11 +46,14 @@ class ArrayDataset(ArrayRows):
         """inputs, labels: an array, or a dictionary or tuple of arrays; labels may be None.
 
         classes: number of classes of labels 0..classes-1; by default one more than the greatest, if the
-        labels are one array of integers of at least 0. class_names: of text labels, by class. feature_names:
-        of the columns of inputs [examples, columns]. standardisation: mean and standard deviation
-        `[columns]`; the model gets (inputs - mean) / std.
+        labels are one array of integers of at least 0. class_names: by class; labels [examples] that are
+        texts have themselves as names, in their order, and are numbered by it. feature_names: of the columns
+        of inputs [examples, columns]. standardisation: mean and standard deviation `[columns]`; the model
+        gets (inputs - mean) / std.
         Raises InvalidArgumentError for arrays of different numbers of examples, of no examples or no numbers.
         """
+        labels, names = numbered(labels)
+        class_names, classes = names or class_names, len(names) or classes
         nest = {"inputs": inputs} if labels is None else {"inputs": inputs, "labels": labels}
         arrays = map_leaves(_number_array, nest, name)
         if isinstance(arrays.get("labels"), np.ndarray) and arrays["labels"].ndim == 1:
@@ -163,6 +166,19 @@ def standardised(inputs: Any, standardisation: tuple[Array, Array] | None) -> An
         return inputs
     mean, std = standardisation
     return multiply(subtract(inputs, mean.astype(np.float32)), (1 / std).astype(np.float32))
+
+
+def numbered(labels: Any) -> tuple[Any, Sequence[str]]:
+    """Numbers int64 [examples] of labels that are texts, in their order, and the texts; else the labels."""
+    array = np.asarray(labels) if isinstance(labels, (list, np.ndarray)) else labels
+    if not isinstance(array, np.ndarray) or array.ndim != 1:
+        return labels, ()
+    if array.dtype.kind == "O" and all(isinstance(each, str) for each in array):
+        array = array.astype(str)
+    if array.dtype.kind != "U":
+        return labels, ()
+    names, numbers = np.unique(array, return_inverse=True)
+    return numbers.astype(np.int64).reshape(-1), [str(name) for name in names]
 
 
 def _class_numbers(labels: Array) -> Array:

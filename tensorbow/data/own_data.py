@@ -7,7 +7,7 @@ import re
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from tensorbow.data.dataset_files import mode_of
 from tensorbow.data.image_dataset import ImageDataset, pixel_statistics
 from tensorbow.data.numpy_files import read_numpy_archive, read_numpy_file
 from tensorbow.data.prediction_inputs import SUFFIXES, image_extents_of, read_pictures
-from tensorbow.data.tables import features_of, numbered, read_table, table_dataset
+from tensorbow.data.tables import features_of, read_table, table_dataset
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.files import shown
 from tensorbow.kinds import shown as shown_value
@@ -36,8 +36,6 @@ _INPUTS, _LABELS = (
     ("x", "inputs", "input", "images", "data", "features"),
     ("y", "labels", "label", "targets", "target"),
 )
-
-AnyData = TypeVar("AnyData", ImageDataset, ArrayDataset)
 
 
 def name_of_data(data: str) -> str:
@@ -134,12 +132,7 @@ def _from_archive(path: Path, target: str | None) -> Any:
             f"{', '.join(arrays) or 'none'}"
         )
     wanted = None if target is None else _part_and_role(target)[1] or target
-    names: tuple[str, ...] = ()
-    found: dict[str, ArrayDataset] = {}
-    for part in sorted(parts, key=lambda part: part != "train"):
-        found[part] = _roles(parts[part], f"{shown(path)}/{part}", wanted, names)
-        names = found["train"].class_names
-    return found
+    return {part: _roles(found, f"{shown(path)}/{part}", wanted) for part, found in parts.items()}
 
 
 def _part_and_role(name: str) -> tuple[str, str]:
@@ -149,13 +142,8 @@ def _part_and_role(name: str) -> tuple[str, str]:
     return part, "_".join(word for word in words if word.lower() not in _PARTS)
 
 
-def _roles(
-    arrays: Mapping[str, Array], name: str, target: str | None, classes: Sequence[str]
-) -> ArrayDataset:
-    """Inputs and labels among the arrays of one split.
-
-    target: name of the labels, if it was given. classes: names of those to train, if their labels are texts.
-    """
+def _roles(arrays: Mapping[str, Array], name: str, target: str | None) -> ArrayDataset:
+    """Inputs and labels among the arrays of one split. target: name of the labels, if it was given."""
     if target is not None and target not in arrays:
         raise InvalidArgumentError(
             f"target: expected an array of {name}, one of {', '.join(arrays)}; got {target!r:.60}"
@@ -172,29 +160,7 @@ def _roles(
     inputs: Any = others[only] if len(others) == 1 and only.lower() in _INPUTS else others
     if len(others) == 1 and only.lower() not in _INPUTS and labels:
         inputs = others[only]
-    if not labels:
-        return ArrayDataset(inputs, name=name)
-    numbers, names = numbered(arrays[labels[0]])
-    given = ArrayDataset(inputs, numbers, name=name, classes=len(names) or None, class_names=names)
-    return with_class_names(given, classes) if classes else given
-
-
-def with_class_names(dataset: AnyData, names: Sequence[str]) -> AnyData:
-    """The data set with its named classes numbered as these are, of which it may lack some.
-
-    Raises InvalidArgumentError for a class that has none of the names, and for classes without names.
-    """
-    own = dataset.class_names
-    if tuple(own) == tuple(names):
-        return dataset
-    unknown = [name for name in own if name not in names]
-    if unknown or not own:
-        got = f"{', '.join(unknown[:5])}" if unknown else "classes without names"
-        raise InvalidArgumentError(
-            f"{dataset.name}: expected the classes that are trained ({', '.join(names)[:200]}), got {got}"
-        )
-    labels = np.array([names.index(name) for name in own], np.int64)[dataset.labels]
-    return dataset.with_labels(labels, names)
+    return ArrayDataset(inputs, arrays[labels[0]] if labels else None, name=name)
 
 
 def _from_folder(path: Path, image_size: tuple[int, int] | None) -> Any:

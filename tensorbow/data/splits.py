@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -142,6 +142,7 @@ def _elements_of(dataset: Dataset, name: str) -> Any:
 def _alike(found: dict[str, TrainingData]) -> dict[str, TrainingData]:
     """The splits as data sets of one kind, with the same shapes, classes and statistics of pictures."""
     train = found["train"]
+    found = {part: with_class_names(each, train.class_names) for part, each in found.items()}
     if all(isinstance(each, ArrayDataset) and _is_pictures(each) for each in found.values()):
         images = {part: _images(each) for part, each in found.items() if isinstance(each, ArrayDataset)}
         mean, std = pixel_statistics(images["train"][0])
@@ -167,6 +168,23 @@ def _alike(found: dict[str, TrainingData]) -> dict[str, TrainingData]:
                 f"{each.name}: expected examples like those to train with, {train!r}, got {each!r}"
             )
     return found
+
+
+def with_class_names(dataset: TrainingData, names: Sequence[str]) -> TrainingData:
+    """The data set with its named classes numbered as these are, of which it may lack some.
+
+    Without names of its own its labels are numbers already. Raises InvalidArgumentError for another class.
+    """
+    own = dataset.class_names
+    if not own or tuple(own) == tuple(names):
+        return dataset
+    if unknown := [name for name in own if name not in names]:
+        raise InvalidArgumentError(
+            f"{dataset.name}: expected the classes that are trained "
+            f"({', '.join(names)[:200] or 'which have no names'}), got {', '.join(unknown[:5])}"
+        )
+    labels = np.array([names.index(name) for name in own], np.int64)[dataset.labels]
+    return dataset.with_labels(labels, names)
 
 
 def _is_pictures(data: ArrayDataset) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorbow.data.array_dataset import ArrayDataset
+from tensorbow.data.array_dataset import ArrayDataset, numbered
 from tensorbow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
 from tensorbow.files import open_to_read, shown
 from tensorbow.specs import Array
@@ -160,14 +160,6 @@ def _target_of(column: Array) -> tuple[Array, Sequence[str]]:
     if (column == np.floor(column)).all() and column.min() >= 0 and column.max() < _MOST_CLASSES:
         return column.astype(np.int64), ()
     return column.astype(np.float32), ()
-
-
-def numbered(labels: Array) -> tuple[Array, Sequence[str]]:
-    """Numbers int64 of labels that are texts, in their order, and the texts; others as they are."""
-    if labels.dtype.kind != "U":
-        return labels, ()
-    names, numbers = np.unique(labels, return_inverse=True)
-    return numbers.astype(np.int64).reshape(labels.shape), [str(name) for name in names]
 
 
 def standardisation_of(inputs: Array) -> tuple[Array, Array]:

@@ -65,6 +65,8 @@ def test_labels_of_an_archive_that_are_texts(tmp_path: Path) -> None:
     np.savez(path, x_train=X, y_train=names[Y], x_test=X[:1], y_test=["dog"])
     with pytest.raises(InvalidArgumentError, match=r"classes that are trained \(ant, bee, cat\), got dog"):
         splits(path)
+    given = tb.data.splits_of(((X, [*names[Y]]), (X[:2], names[[2, 2]].astype(object))), "given")
+    assert (given.test.classes, given.test.labels.tolist()) == (3, [2, 2])
     np.savez(path, x=X, y=names[Y].astype(object))
     with pytest.raises(
         DataLossError, match=r"holds object, no numbers; save texts as numpy.array\(texts, str"

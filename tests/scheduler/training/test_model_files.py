@@ -35,6 +35,43 @@ def written(folder: Path, about: dict[str, Any], arrays: dict[str, Any] | None =
     return path
 
 
+def nested(depth: int, leaf: str) -> Any:
+    return leaf if depth == 0 else [nested(depth - 1, leaf)]
+
+
+GRAPH = {"crc32": 0, "inputs": {"inputs": "x:0"}, "outputs": {"loss": "l:0"}}
+SIGNATURE = {"inputs": "inputs", "labels": None, "outputs": None, "metrics": []}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"inputs": {"a": 3}},
+        {"inputs": [["float32 2"], None]},
+        {"inputs": "float99 2"},
+        {"inputs": "float32 -2"},
+        {"inputs": nested(500, "float32 2")},
+        {"labels": 7},
+        {"labels": {"a": "no spec"}},
+        {"class_names": "abc"},
+        {"model_options": []},
+        {"standardisation": {"mean": [0.0, 1.0], "std": [1.0]}},
+        {"standardisation": {"mean": [0.0], "std": [0]}},
+        {"graph": {"crc32": 0}},
+        {"graph": {**GRAPH, "signature": {**SIGNATURE, "inputs": [1]}}},
+        {"graph": {**GRAPH, "signature": {**SIGNATURE, "outputs": "elsewhere"}}},
+        {"graph": {**GRAPH, "signature": {**SIGNATURE, "metrics": ["accuracy"]}}},
+    ],
+    ids=lambda change: str(change)[:60],
+)
+def test_nests_and_names_that_are_none(change: dict[str, Any], tmp_path: Path) -> None:
+    about = {"model": "logreg", "inputs": "float32 784", "labels": "int64", "classes": 10}
+    with TrainedModel(written(tmp_path, about)) as model:
+        assert model.probabilities(np.zeros((2, 784), np.float32)).shape == (2, 10)
+    with pytest.raises(DataLossError, match=r"is no trained model|cannot be read|damaged"):
+        TrainedModel(written(tmp_path, {**about, **change}))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Loads modules and code that are loaded once, before memory is measured."""

@@ -213,6 +213,17 @@ def made(tmp_path: Path) -> Callable[..., TrainingConfig]:
     return options
 
 
+def test_a_run_with_losses_below_0_is_resumed(tmp_path: Path) -> None:
+    def model(inputs: Any, labels: Any, training: bool) -> Any:
+        outputs = tb.layers.dense(inputs, 1)
+        return tb.reduce_mean(tb.square(outputs - labels)) - 100.0, outputs
+
+    trained(model, REGRESSION, output=str(tmp_path), epochs=1)
+    result = trained(model, REGRESSION, output=str(tmp_path), epochs=2, resume="auto")
+    assert result.epochs == 2
+    assert result.metrics["test_loss"] < 0
+
+
 def test_independent_replicas_are_evaluated_by_their_means(tmp_path: Path) -> None:
     result = trained(Regression, REGRESSION, sync="none", output=str(tmp_path))
     assert result.metrics.keys() == {"test_loss", "test_r2"}
