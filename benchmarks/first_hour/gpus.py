@@ -1,4 +1,4 @@
-"""The GPUs of this process, or an emulated one, and what describes them in a result."""
+"""The GPUs of this process, or two emulated ones, and what describes them in a result."""
 
 from __future__ import annotations
 
@@ -24,12 +24,25 @@ def runtimes() -> list[CudaRuntime]:
     """Runtimes of all GPUs. Raises NotThereError with the reason where there is none."""
     if gpus_are_emulated():
         from tests.gpu_rig.emulated_cuda import EmulatedCuda
+        from tests.gpu_rig.emulated_nccl import EmulatedNccl
 
-        return [EmulatedCuda()]
+        pair = EmulatedCuda(), EmulatedCuda()
+        pair[1].index = 1
+        EmulatedNccl(pair).show()
+        return [*pair]
     status = gpu_status()
     if not status.runtimes:
         raise NotThereError(status.problem)
     return list(status.runtimes)
+
+
+def require_nccl() -> Any:
+    """CuPy's module of NCCL. Raises NotThereError."""
+    try:
+        from cupy.cuda import nccl
+    except ImportError as error:
+        raise NotThereError(f"NCCL comes with CuPy, which cannot be imported: {error}") from None
+    return nccl
 
 
 @contextmanager

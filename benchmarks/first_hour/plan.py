@@ -57,7 +57,7 @@ def second_stage(size: Size) -> Sequence[Part]:
         for case in size.cases
     ]
     choices = [
-        Part(f"cuDNN {case}", "first_hour.steps:choices", {"case": case}, 100.0) for case in size.cases
+        Part(f"cuDNN {case}", "first_hour.steps:choices", {"case": case}, 100.0) for case in size.convolved
     ]
     return [facts(), *kernels, *choices]
 

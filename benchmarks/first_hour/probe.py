@@ -7,15 +7,15 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from harness import gpus_are_emulated
 
-from first_hour.gpus import opened, runtimes
+from first_hour.gpus import opened, require_nccl, runtimes
 from first_hour.records import NotThereError, Recorder
 from tensorbow.devices.cuda_runtime import CopyKind, CudaError, CudaRuntime
+from tensorbow.devices.nccl import NcclCommunicators
 
 ADD = """extern "C" __global__ void add(float* y, float x, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -227,16 +227,13 @@ def nccl_of_one_rank(recorder: Recorder) -> None:
     """Part: an all-reduce of one rank keeps the vector."""
 
     def check() -> dict[str, Any]:
-        if find_spec("cupy") is None:
-            raise NotThereError("NCCL comes with CuPy, which is not installed")
-        from tensorbow.devices.nccl import NcclCommunicators
-
-        communicators = NcclCommunicators([runtimes()[0].index])
         with opened() as (device,), Bench(device.runtime) as bench:
+            require_nccl()
+            communicators = NcclCommunicators([device.runtime.index])
             bench.add()
             communicators.all_reduce([bench.memory], SIZE, "float32", [bench.stream])
             bench.expect(1)
-        communicators.close()
+            communicators.close()
         return {}
 
     recorder.check("all-reduce of one rank", check)

@@ -270,11 +270,17 @@ def contest_tables(checks: list[Check]) -> list[str]:
 
 
 def bits_tables(checks: list[Check]) -> list[str]:
-    lines = [
-        f"- {c['name']}: {json.dumps(c['findings'])}"
-        for c in checks
-        if c["part"] not in ("facts",) and c["name"] != "tests"
-    ]
+    lines = []
+    for check in checks:
+        found = check["findings"]
+        if "different" in found:
+            number, results = found["done"], found["different"]
+            said = "the same bits" if results == 1 else f"{results} different results"
+            lines.append(f"- {check['name']}: {number} done, {said}")
+        elif "apart" in found:
+            lines.append(f"- {check['name']}: {found['apart']:.2g} apart after {found['rounds']} rounds")
+        elif "lines" in found:
+            lines.append(f"- {check['name']}: {found['lines']} lines of the checker in the log")
     return ["Found:\n\n" + "\n".join(lines)] if lines else []
 
 

@@ -13,7 +13,7 @@ from replica_modes import Ways
 
 from first_hour.bits import REPLICAS, ROUNDS
 from first_hour.engines import split, state_of, training
-from first_hour.gpus import opened, runtimes
+from first_hour.gpus import opened, require_nccl, runtimes
 from first_hour.host import TURNS, timed_rounds
 from first_hour.probe import Bench
 from first_hour.records import NotThereError, Recorder
@@ -28,10 +28,7 @@ AGAINST_CPU = {"rtol": 1e-3, "atol": 1e-4}
 def ranks() -> list[CudaRuntime]:
     """GPUs of two or more ranks: all GPUs, or the only one twice. Raises NotThereError."""
     found = runtimes()
-    try:
-        from cupy.cuda import nccl
-    except ImportError as error:
-        raise NotThereError(f"NCCL comes with CuPy, which cannot be imported: {error}") from None
+    nccl = require_nccl()
     if len(found) > 1:
         return found
     version = nccl.get_version()

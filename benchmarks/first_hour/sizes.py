@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Size:
-    """cases: of stages 2 and 4. counts: of replicas. loops: of a tight loop. rounds_s: seconds of rounds.
+    """cases: of stages 2 and 4. convolved: those of which cuDNN's choices are listed. counts: of replicas.
+    loops: of a tight loop. rounds_s: seconds of rounds.
 
     window_s, windows: of each contestant of stage 5. engines: built one after the other to compare bits.
     connections: hardware queues. rounds_per_launch: tried in stages 4 and 5.
     """
 
     cases: tuple[str, ...] = ("lenet:16", "resnet32:32")
+    convolved: tuple[str, ...] = ("lenet:16", "resnet32:32")
     overlap_cases: tuple[str, ...] = ("lenet:4", "lenet:16", "resnet32:32")
     contests: tuple[str, ...] = ("lenet:16", "lenet:4", "resnet32:32", "lenet:32", "logreg:16", "resnet32:64")
     bits_case: str = "lenet:4"
@@ -39,6 +41,7 @@ SIZES = {
     "full": Size(),
     "tiny": Size(
         cases=("logreg:4",),
+        convolved=("lenet:2",),
         overlap_cases=("logreg:4",),
         contests=("logreg:4",),
         bits_case="logreg:4",

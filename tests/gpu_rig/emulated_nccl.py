@@ -113,15 +113,19 @@ class EmulatedNccl(ModuleType):
 
         self.NcclCommunicator = NcclCommunicator
 
-    def show(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Makes it what `from cupy.cuda import nccl` gives; forgets communicators of other tests."""
+    def show(self, monkeypatch: pytest.MonkeyPatch | None = None) -> None:
+        """Makes it what `from cupy.cuda import nccl` gives; forgets communicators of others.
+
+        monkeypatch: takes it back behind a test; without, it lasts as long as the process.
+        """
         from tensorbow.devices import nccl
 
+        patch = monkeypatch or pytest.MonkeyPatch()
         cuda = ModuleType("cupy.cuda")
         cuda.nccl = self  # type: ignore[attr-defined]
         for name, module in (("cupy", ModuleType("cupy")), ("cupy.cuda", cuda)):
-            monkeypatch.setitem(sys.modules, name, module)
-        monkeypatch.setattr(nccl, "_idle", {})
+            patch.setitem(sys.modules, name, module)
+        patch.setattr(nccl, "_idle", {})
 
     def groupStart(self) -> None:  # noqa: N802
         """Begins a group of the calling thread."""

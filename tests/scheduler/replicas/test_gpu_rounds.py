@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import random
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -225,14 +226,16 @@ def test_physical_gpus_meet_between_graphs(
     """A status that ends the rounds is seen by all of them at the same round."""
     model, rounds = well(), ROUNDS if bad is None else bad[0] + 1
     how = {"on_nan": "skip"} if bad else {}
-    reference = Trained(model, cpu_devices(2), 2, rounds=rounds, bad=bad, **how, **options)
-    with emulated_runtime(delay=delay(1)) as first, emulated_runtime(delay=delay(2)) as second:
-        second.index = 1
-        nccl = EmulatedNccl([first, second])
+    reference = Trained(model, cpu_devices(3), 2, rounds=rounds, bad=bad, **how, **options)
+    with ExitStack() as stack:
+        runtimes = [stack.enter_context(emulated_runtime(delay=delay(seed))) for seed in (1, 2, 3)]
+        for index, runtime in enumerate(runtimes):
+            runtime.index = index
+        nccl = EmulatedNccl(runtimes)
         nccl.show(monkeypatch)
         devices: list[Device] = [
             GpuDevice(f"/gpu:{index}", runtime, limit_nbytes=1 << 27)
-            for index, runtime in enumerate((first, second))
+            for index, runtime in enumerate(runtimes)
         ]
         found = Trained(model, devices, 2, 4, bad=bad, **options)
         assert found.whole

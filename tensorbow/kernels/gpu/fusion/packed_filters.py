@@ -82,7 +82,7 @@ def _home(groups: Sequence[Group], index: int) -> tuple[Ref, bool]:
     for end, group in enumerate(groups[index:], index):
         if group.definition is UNPACK and packed in group.inputs:
             home = group.outputs[group.inputs.index(packed)]
-            others = groups[index + 1 : end]
+            others = groups[index:end]  # the call itself, too: it reads while it writes
             return home, not any(touch((*other.reads, *other.writes), (home,)) for other in others)
     raise InternalError(f"{groups[index].name}: nothing unpacks its result")
 

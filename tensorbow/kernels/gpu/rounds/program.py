@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from allocators import Allocation
-from tensorbow.devices import Event
 from tensorbow.devices.gpu_stream import GpuStream
 from tensorbow.errors import InternalError
 from tensorbow.kernels.gpu.launches import launches_of
@@ -113,11 +112,12 @@ class GpuRounds(RoundProgram):
         """Has all devices go on when all are there: they must agree on whether a status ends the rounds."""
         if len(self._streams) == 1:
             return
-        events: list[Event] = [stream.record() for stream in self._streams]
-        for stream, own in zip(self._streams, events, strict=True):
-            for event in events:
-                if event is not own:
-                    stream.wait(event)
+        first, *others = self._streams
+        for stream in others:
+            first.wait(stream.record())
+        all_there = first.record()
+        for stream in others:
+            stream.wait(all_there)
 
     def fetched(self, replica: int, first: int, count: int) -> list[Array]:
         """See RoundProgram.fetched."""

@@ -120,6 +120,31 @@ def test_gradients_of_filters_in_parts_are_summed_in_the_workspaces(opened: Open
     assert_close(*both(opened, lambda: classifier("lenet", batch_size=2), 2, rounds=1))
 
 
+def clipped() -> Model:
+    """Gradients of filters that are scaled before the update lie in memory that others use before."""
+    graph = tb.Graph()
+    with graph.as_default():
+        tb.set_random_seed(4)
+        images = tb.placeholder(tb.float32, [None, 8, 6, 3], name="images")
+        hidden = tb.layers.conv2d(images, 8, 3, padding="same", name="first")
+        hidden = tb.nn.relu(tb.layers.conv2d(hidden, 6, 3, strides=2, padding="same", name="second"))
+        loss = tb.reduce_mean(tb.square(tb.layers.dense(tb.layers.flatten(hidden), 5, name="dense")))
+        optimizer = tb.train.AdamWOptimizer(0.01, weight_decay=0.1)
+        gradients, variables = zip(*optimizer.compute_gradients(loss), strict=True)
+        clipped, _ = tb.clip_by_global_norm(gradients, 0.1)
+        update = optimizer.apply_gradients(zip(clipped, variables, strict=True))
+        program = StepProgram((images,), loss, update)
+
+    def batch(round: int, replica: int) -> tuple[Any, ...]:
+        return (np.random.default_rng((29, round, replica)).normal(size=(3, 8, 6, 3)).astype(np.float32),)
+
+    return Model(program, [tb.TensorSpec((3, 8, 6, 3), tb.float32)], program.initial_values(), batch)
+
+
+def test_clipped_gradients_of_filters(opened: OpenedGpu) -> None:
+    assert_close(*both(opened, clipped, 2, rounds=2), 1e-4)
+
+
 def test_captured_replicas_convolve_in_bf16_as_fused_ones_do(opened: OpenedGpu) -> None:
     plain, fused = both(opened, residual, 2, rounds=1, compute="bf16")
     assert_close(plain, fused)
