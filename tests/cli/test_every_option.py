@@ -62,7 +62,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("tensorbow.cli.train.Trainer", starts)
     monkeypatch.setattr("tensorbow.cli.tune.ThroughputTuning", starts)
-    monkeypatch.setattr("tensorbow.cli.sweep.Sweep", starts)
+    monkeypatch.setattr("scheduler.sweeps.sweep.get_device", starts)
     monkeypatch.setattr("tensorbow.cli.explain.get_device", starts)
     monkeypatch.setattr("tensorbow.cli.inference.data_of_run", starts)
 
