@@ -154,6 +154,7 @@ CALLS: Mapping[str, Call] = {
             "steps_per_launch": "object or none",
             "on_nan": "choice",
             "transport": "nothing",
+            "workers": "nothing",
             "seeds": "nothing",
             "devices_per_replica": "nothing",
             "room_for_steps": "object",

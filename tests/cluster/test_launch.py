@@ -143,6 +143,9 @@ def test_a_stopped_worker_is_named_and_does_not_stay(tmp_path, number):
         _, err = job.communicate(timeout=20)
     assert job.returncode == 1
     assert re.search(rf"worker {number} \(.*\) hangs .*: nothing heard for \d+ s", err), err
+    ends = time.monotonic() + 5
+    while os.path.exists(f"/proc/{process}") and time.monotonic() < ends:  # killed, and not yet reaped
+        time.sleep(0.05)
     assert not os.path.exists(f"/proc/{process}")
 
 
