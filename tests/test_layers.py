@@ -81,7 +81,7 @@ SIDEWAYS = {
     ("tensorbow.private_folder", "tensorbow.files"),
 }
 FACADES = {"tensorbow", "tensorbow.nn", "tensorbow.profiler", "tensorbow.train"}
-ENTRIES = {"tensorbow.__main__", "tensorbow.launcher"}  # `python -m`, console script: above everything
+ENTRIES = {"tensorbow.__main__", "tensorbow.launcher", "tensorbow.worker_entry"}  # above everything
 OF_LAUNCHER = {"__future__", "os", "sys", "signal"}  # what is imported before signals are handled
 
 EXTERNAL = {
@@ -125,6 +125,7 @@ LAZY = {
     ("tensorbow.launcher", "tensorbow.cli"): "signals are handled before anything heavy is loaded",
 }
 BY_NAME = {
+    "tensorbow.worker_entry": "the program of a worker",
     "tensorbow.user_code": "files and modules of users",
     "tensorbow.data.tables": "pyarrow, which has no types and need not be installed",
     "tensorbow.shadowing": "the facade's table of names of upper layers",

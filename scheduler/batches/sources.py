@@ -73,6 +73,7 @@ The source passes on_ready one ReadyBatch per replica and launch, or one ReadyLa
 """
 
 
+_NUMBERS = sequence(whole(0), "")
 _CHANGES = sequence(sequence(whole(0), ""), "")
 
 
@@ -81,6 +82,13 @@ def _read_changes(value: Any) -> tuple[tuple[int, int], ...]:
     if any(len(pair) != 2 for pair in pairs):
         raise RefusedError
     return tuple((round, count) for round, count in pairs)
+
+
+def _read_share(value: Any) -> tuple[int, int]:
+    numbers = _NUMBERS.read(value)
+    if len(numbers) != 2 or not numbers[1]:
+        raise RefusedError
+    return numbers[0], numbers[1]
 
 
 def _read_earlier(value: Any) -> tuple[RoundPositions, int]:
@@ -92,11 +100,14 @@ def _read_earlier(value: Any) -> tuple[RoundPositions, int]:
 Earlier: TypeAlias = Annotated[
     tuple[RoundPositions, int], Kind("(positions, the round they end before)", _read_earlier)
 ]
+Share: TypeAlias = Annotated[tuple[int, int], Kind("(first, count) of this process's replicas", _read_share)]
 Changes: TypeAlias = Annotated[Sequence[tuple[int, int]], Kind("a list of (round, replicas)", _read_changes)]
 
 
 class DatasetBatches:
     """Batches of a data set: batch r * replicas + i of an epoch goes to replica i in the epoch's round r.
+
+    Replicas are those of all workers of a job; each has a share of the batches.
 
     With `fcfs` (see `Synchronisation`) any free replica takes it. `RoundPositions` handles changes of the
     number of replicas.
@@ -114,12 +125,15 @@ class DatasetBatches:
         *,
         steps_per_launch: Positive = 1,
         earlier: Earlier | None = None,
+        share: Share | None = None,
     ):
         """depth: launches (of `steps_per_launch` batches each) held ready per replica.
 
         seed: of the order of examples. changes, earlier: see RoundPositions.
+        share: (first, count) of the replicas, after all changes, that are this process's; by default all.
         Raises InvalidArgumentError if an epoch does not fill one round.
         """
+        self._share = share
         self.dataset = dataset
         self.depth = depth
         self.steps_per_launch = steps_per_launch
@@ -134,8 +148,8 @@ class DatasetBatches:
 
     @property
     def replicas(self) -> int:
-        """Current number of replicas, which is the number of batches of a round."""
-        return self.positions.replicas
+        """Current number of replicas of this process: of the batches of a round that they take."""
+        return self.positions.replicas if self._share is None else self._share[1]
 
     @property
     def rounds_per_epoch(self) -> int:
@@ -188,19 +202,21 @@ class DatasetBatches:
         """Recipes of the batches of some rounds, which may span several epochs."""
         parts: list[NDArray[Any]] = []
         begins: list[tuple[int, EpochPosition]] = []  # per part: index and position of its first round
-        round, count = rounds.start, self.replicas
+        round, count = rounds.start, self.positions.replicas
+        first_own, own = self._share or (0, count)
         while round < rounds.stop:
             position = self.positions.at(round)
             left = (self.order.batches_per_epoch - position.number) // count
             taken = min(left, rounds.stop - round)
             begins.append((round - rounds.start, position))
             picks = self._picks_of(position.epoch)[position.number : position.number + count * taken]
-            parts.append(picks.reshape(taken, count, *picks.shape[1:]))
+            shared = picks.reshape(taken, count, *picks.shape[1:])
+            parts.append(np.ascontiguousarray(shared[:, first_own : first_own + own]))
             round += taken
 
         def key_of(index: int, replica: int) -> BatchKey:
             first, (epoch, number) = next(part for part in reversed(begins) if part[0] <= index)
-            return BatchKey(self.order.seed, epoch, number + (index - first) * count + replica)
+            return BatchKey(self.order.seed, epoch, number + (index - first) * count + first_own + replica)
 
         return RoundRecipes(self.dataset, parts[0] if len(parts) == 1 else np.concatenate(parts), key_of)
 
@@ -258,6 +274,7 @@ class DatasetBatches:
             max_rounds=stop - start,
             slots=slots,
             skipped=position.number,
+            share=None if self._share is None else (self._share[0], self.positions.replicas),
         )
         holder.append(prefetcher)
         return prefetcher

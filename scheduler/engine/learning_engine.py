@@ -31,6 +31,7 @@ from scheduler.replicas.step_program import AsProgram, StepProgram
 from scheduler.replicas.step_summary import explained
 from scheduler.workers.group import WorkerGroup
 from scheduler.workers.lockstep import Lockstep
+from scheduler.workers.pulse import PULSE
 from tensorbow.devices import AsDevices, Device, opened
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import (
@@ -524,7 +525,7 @@ class LearningEngine:
             if run.finished_at is None:
                 source = open_source(start, stop, run.inbox.put, run.inbox.put)
             while run.finished_at is None:
-                run.take_all(run.inbox.get(), lambda: self._stopping)
+                run.take_all(run.next_message(), lambda: self._stopping)
         except BaseException as error:
             run.broken_off = f"{type(error).__name__}: {error}"
             raise
@@ -611,6 +612,7 @@ class LearningEngine:
             self._run, self._drained = None, False
             run.keep_error(self.learners.drain())
             self._drained, self.learners.in_run = True, False
+            PULSE.settle()
             run.part()
         while not run.inbox.empty():  # launches, which know the replicas' memory
             run.inbox.get()
@@ -644,7 +646,7 @@ class LearningEngine:
             for number, own in enumerate(inputs, start):
                 again.take(ReadyLaunch(number, own, lambda: None))
             while again.finished_at is None:
-                again.take(again.inbox.get())
+                again.take(again.next_message())
         finally:
             self.end(again)
         self.round = round

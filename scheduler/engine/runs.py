@@ -39,6 +39,7 @@ from scheduler.replicas.launches import LaunchedRounds
 from scheduler.replicas.parted_learners import AnyLearners
 from scheduler.replicas.task_launcher import announce
 from scheduler.workers.lockstep import Going, Lockstep
+from scheduler.workers.pulse import PULSE
 from tensorbow.data import BatchInputs, BatchRun, LaunchRecipes
 from tensorbow.devices import Event
 from tensorbow.errors import (
@@ -82,6 +83,13 @@ class EngineRun(ABC):
         self._on_results = on_results
         self.awaited = start  # the round whose results are to be handed out next
         self._bad: list[tuple[int, bool, int]] = []  # (round, loss is finite, batch number) that end the run
+
+    def next_message(self) -> Any:
+        """Waits for a message of the inbox."""
+        PULSE.waits = True
+        message = self.inbox.get()
+        PULSE.waits = False
+        return message
 
     def take(self, message: Any) -> None:
         """Takes a message of the inbox, and launches what can be launched; None only wakes the run."""
@@ -217,6 +225,7 @@ class RoundRun(EngineRun):
             if not self._all_go_on():
                 break
             self._next += 1
+            PULSE.begun += 1
             try:
                 self._launch(self._next - 1)
             except TensorBowError as error:
@@ -370,6 +379,7 @@ class RoundRun(EngineRun):
     def _take_ended(self, tasks: LaunchedRounds) -> None:
         launcher, error, known = self._learners.launcher, tasks.error, len(self._bad)
         self._oldest += 1
+        PULSE.ended, PULSE.round = PULSE.ended + 1, tasks.rounds.stop
         launcher.ended(tasks)
         if self._on_results is not None or self._outcomes.on_nan != "stop" or launcher.stopped:
             self._hand_out(tasks, error is None)

@@ -61,7 +61,7 @@ class Stepper:
         try:
             run.take(ReadyLaunch(self._launch, inputs, _nothing))
             while not self._results and run.finished_at is None:
-                run.take(run.inbox.get())
+                run.take(run.next_message())
         except BaseException as error:
             self._end(f"{type(error).__name__}: {error}")
             raise
@@ -117,7 +117,7 @@ class Stepper:
         try:
             for batch in batches:
                 run.inbox.put(batch)
-            run.take_all(run.inbox.get(), lambda: False)
+            run.take_all(run.next_message(), lambda: False)
         except BaseException as error:
             self._end(f"{type(error).__name__}: {error}")
             raise
@@ -146,7 +146,7 @@ class Stepper:
             return
         try:
             while run.in_flight and run.finished_at is None:
-                run.take(run.inbox.get())
+                run.take(run.next_message())
         except BaseException as error:
             self._end(f"{type(error).__name__}: {error}")
             raise
@@ -161,7 +161,7 @@ class Stepper:
         try:
             run.take_all(None, lambda: True)
             while run.finished_at is None:
-                run.take(run.inbox.get())
+                run.take(run.next_message())
         finally:
             self._end()
         self.engine.raise_error(run)

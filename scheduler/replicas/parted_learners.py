@@ -234,6 +234,11 @@ class PartedValues:
         parts = (part.central_values(round, joined) for part in self._parts)
         return {name: value for values in parts for name, value in values.items()}
 
+    def set_average(self, values: Mapping[str, Array]) -> None:
+        """See ReplicaValues.set_average."""
+        for part in self._parts:
+            part.set_average({name: values[name] for name in part.layout.refs() if name in values})
+
     def ema_values(self, round: int) -> dict[str, Array]:
         """See ReplicaValues.ema_values."""
         return {name: value for part in self._parts for name, value in part.ema_values(round).items()}

@@ -224,6 +224,11 @@ class ReplicaValues:
             targets[f"ema/{name}"] = refs[name], partial(self._write_average, name)
         return targets
 
+    def set_average(self, values: Mapping[str, Array]) -> None:
+        """Sets the moving average of z, if there is one."""
+        for model in self._central:
+            model.write_average(values)
+
     def _write_average(self, name: str, value: Array) -> None:
         for model in self._central:
             model.write_average({name: value})

@@ -1,5 +1,5 @@
 """The classifier application: trainer, run folder, auto-tuner, prediction.
 
 Imports `scheduler.averaging`, `scheduler.batches`, `scheduler.decisions`, `scheduler.engine`,
-`scheduler.options` and `scheduler.replicas`.
+`scheduler.options`, `scheduler.replicas` and `scheduler.workers`.
 """

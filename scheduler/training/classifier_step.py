@@ -13,6 +13,7 @@ from scheduler.training.config import TrainingConfig
 from scheduler.training.model_inputs import build_model, inputs_for
 from scheduler.training.optimizer_choice import make_optimizer, minimize
 from scheduler.training.run_data import class_weights_of
+from scheduler.workers.group import WorkerGroup
 from tensorbow.data import TrainingData
 from tensorbow.devices import get_device
 from tensorbow.graph import Graph, GraphKeys, Operation, Tensor, get_collection, set_random_seed
@@ -98,9 +99,15 @@ def _minimize(config: TrainingConfig, rate: float, bound: Collection[str], loss:
 
 
 def build_engine(
-    config: TrainingConfig, dataset: TrainingData, schedule: Schedule, synchronisation: Synchronisation
+    config: TrainingConfig,
+    dataset: TrainingData,
+    schedule: Schedule,
+    synchronisation: Synchronisation,
+    workers: WorkerGroup | None = None,
 ) -> LearningEngine:
     """Creates all replicas of a configuration on its devices, with uninitialised variables.
+
+    workers: processes whose replicas average together.
 
     Raises ResourceExhaustedError if memory does not suffice.
     """
@@ -115,4 +122,5 @@ def build_engine(
         launch_ahead=config.launch_ahead,
         steps_per_launch=config.steps_per_launch,
         on_nan=config.on_nan,
+        workers=workers,
     )

@@ -68,10 +68,11 @@ NEWER: dict[str, Any] = {
     "optimizer_options": {},
 }  # options that old checkpoints lack, where not None
 DEFAULT_REPLICAS = 2  # on each device
+ALONE = "there is one replica"  # reason why options of averaging are ignored
 
 
 def _alone(run: TrainingConfig) -> str:
-    return "there is one replica" if run.replicas == 1 and not run.tunes else ""
+    return ALONE if run.replicas == 1 and not run.tunes else ""
 
 
 def _unaveraged(run: TrainingConfig) -> str:

@@ -29,12 +29,15 @@ class LaunchPace:
         batches: DatasetBatches,
         chooses: bool,
         known: dict[tuple[int, bool], int] | None = None,
+        agreed: Callable[[float], float] = lambda seconds: seconds,
     ):
         """chooses: whether to measure the number of steps per launch.
 
         known: numbers found so far, by number of replicas and whether they are fused; updated in place, to
         be shared with later engines.
+        agreed: makes a measured time that of worker 0, so that all workers of a job choose the same.
         """
+        self._agreed = agreed
         self._engine, self._batches, self._chooses = engine, batches, chooses
         self._known = {} if known is None else known
         self.before_run: BeforeRun = lambda steps, settled: None
@@ -77,7 +80,7 @@ class LaunchPace:
             end = min(stop, at + self._choice.left)
             started = perf_counter()
             reached = self._run(at, end, on_results)
-            self._choice.record(reached - at, perf_counter() - started)
+            self._choice.record(reached - at, self._agreed(perf_counter() - started))
             at = reached
             if not self._choice.left:
                 self._choose()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from scheduler.engine.results import RoundResults, TaskResult
 from scheduler.options import options_of
-from scheduler.training.config import TrainingConfig
+from scheduler.training.config import ALONE, TrainingConfig
 from scheduler.training.evaluation import ACCURACY
 from scheduler.training.output_folders import numbered_folders
 from scheduler.training.run_folder import CONFIG, RunFolder
@@ -22,13 +22,15 @@ HOPELESS = 1e6  # losses above this many times the loss of a guess, log(classes)
 LOWER = 10  # a diverged run is advised to divide its learning rate by this
 
 
-def ignored_options(config: TrainingConfig) -> list[str]:
+def ignored_options(config: TrainingConfig, workers: int = 1) -> list[str]:
     """A line for each option that differs from its default and has no effect in this run."""
+    few = ALONE if workers > 1 else None  # the other workers have further replicas
     plain = TrainingConfig(config.model, config.model_options)
     return [
         f"{option.flag} is ignored: {reason}"
         for name, option in options_of(TrainingConfig).items()
-        if getattr(config, name) != getattr(plain, name) and (reason := option.ignored(config))
+        if getattr(config, name) != getattr(plain, name)
+        and (reason := option.ignored(config)) not in ("", few)
     ]
 
 

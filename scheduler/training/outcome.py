@@ -42,17 +42,18 @@ def save_models(
     described: Mapping[str, Any],
     tally: Tally,
     engine: LearningEngine,
+    models: Sequence[Mapping[str, Array]],
     split: str,
 ) -> None:
     """Writes each model, and the moving average of z, with the metadata that `TrainedModel` needs.
 
-    described: the model and its data, see `description_of`. split: the evaluated one, `test` or `validation`,
-    whose accuracy is kept: None of a model that was not evaluated, because the run was interrupted.
+    described: the model and its data, see `description_of`. models: see `models_of`. split: the evaluated
+    one, `test` or `validation`, whose accuracy is kept: None of a model that was not evaluated, because the
+    run was interrupted.
 
     The same run gives the same bytes.
     """
     metadata = {**described, "round": tally.round}
-    models = models_of(engine, tally.round)
     accuracies: Sequence[float | None] = tally.test_accuracies or [tally.test_accuracy]
     if tally.evaluated_at != tally.round or len(accuracies) != len(models):
         accuracies = [None] * len(models)
@@ -66,11 +67,11 @@ def save_models(
 
 
 def save_best_model(
-    folder: RunFolder, described: Mapping[str, Any], tally: Tally, engine: LearningEngine, split: str
+    folder: RunFolder, described: Mapping[str, Any], tally: Tally, model: Mapping[str, Array], split: str
 ) -> None:
-    """Writes z, just evaluated on a split, as the best model so far."""
+    """Writes z, just evaluated on a split, as the best model so far. model: its variables."""
     metadata = {**described, "round": tally.round, f"{split}_accuracy": tally.test_accuracy}
-    folder.save_model(engine.central_values(tally.round), metadata, kind=BEST_MODEL)
+    folder.save_model(model, metadata, kind=BEST_MODEL)
 
 
 def metrics_record(
@@ -80,8 +81,10 @@ def metrics_record(
     ema: Evaluation | None,
     learning_rate: float,
     split: str,
+    replicas: int,
 ) -> dict[str, Any]:
-    """Record of `metrics.jsonl`, without the devices' figures. split: the evaluated one."""
+    """Record of `metrics.jsonl`, without the devices' figures. split: the evaluated one. replicas: of all
+    workers."""
     record: dict[str, Any] = {
         "round": tally.round,
         "epoch": int(epoch) if epoch == int(epoch) else round(epoch, 4),
@@ -93,7 +96,7 @@ def metrics_record(
         **{f"{split}_{name}": value for name, value in tally.test_metrics.items()},
         "learning_rate": learning_rate,
         "alpha": engine.learners.alpha,
-        "replicas": engine.learners.count,
+        "replicas": replicas,
         "skipped_updates": tally.skipped_updates,
     }
     if tally.test_accuracies is not None:
@@ -114,6 +117,7 @@ def result_of(
     data_name: str,
     split: str,
     final_metrics: Mapping[str, float],
+    workers: int,
 ) -> TrainingResult:
     """Result of a run. replicas: the final number. stop_reason: of a callback. split: the evaluated one.
     final_metrics: on the test split, where this was not evaluated after each epoch.
@@ -134,6 +138,7 @@ def result_of(
         interrupted=interrupted,
         skipped_updates=tally.skipped_updates,
         tuning=tuning,
+        workers=workers,
         ema_accuracy=tally.ema_accuracy,
         stop_reason=stop_reason,
         metrics={f"{split}_{name}": value for name, value in tally.test_metrics.items()}

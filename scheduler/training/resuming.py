@@ -11,6 +11,7 @@ import numpy as np
 
 from scheduler.options import shortened
 from scheduler.replicas.parted_learners import AnyLearners
+from scheduler.training.joint_run import WORKERS, own_arrays
 from scheduler.training.tally import Tally
 from tensorbow.data import TrainingData
 from tensorbow.devices import Device
@@ -67,12 +68,12 @@ def changed_code(checkpoint: Checkpoint, source: ModelSource) -> str | None:
 
 def restored(
     checkpoint: Checkpoint,
-    learners: AnyLearners,
+    learners: AnyLearners | None,
     data: TrainingData,
     schedule: Schedule,
     target_accuracy: float | None,
 ) -> Tally:
-    """Loads the variables of a checkpoint into the learners; returns its tally.
+    """Loads the variables of a checkpoint into the learners, if there are some; returns its tally.
 
     Momentum slots of an earlier version contain the learning rate, and are divided by that of the last round.
     schedule: learning rates of the checkpoint's run.
@@ -91,14 +92,18 @@ def restored(
     if slots_hold_rate(checkpoint.metadata):
         arrays = _without_rate(checkpoint, schedule(max(0, tally.round - 1)))
     try:
-        learners.values.load_state_arrays(arrays)
+        if learners is not None:
+            learners.values.load_state_arrays(own_arrays(arrays))
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{checkpoint.path}: {error}") from error
     if target_accuracy is None or checkpoint.metadata["config"].get("target_accuracy") != target_accuracy:
         tally.seconds_to_target = None
     if tally.best is None and 0 < tally.round == tally.evaluated_at:  # written by an older version
         tally.best, tally.best_accuracy = tally.round, tally.test_accuracy
-    if tally.test_accuracies is not None and len(tally.test_accuracies) != learners.count:
+    replicas = None if learners is None else learners.count * checkpoint.metadata.get(WORKERS, 1)
+    if learners is None:
+        tally.test_accuracies = None  # they were of other replicas
+    elif tally.test_accuracies is not None and len(tally.test_accuracies) != replicas:
         raise DataLossError(f"{checkpoint.path} has not one test accuracy for each replica")
     return tally
 

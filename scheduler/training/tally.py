@@ -45,12 +45,13 @@ class TrainingResult:
     ema_accuracy: float | None = None
     stop_reason: str | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    workers: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON values, without `interrupted` and `skipped_updates`.
 
         If the number of replicas was tuned, includes the measurements and the reason of the choice;
-        `ema_accuracy` and `stop_reason`, of a callback, where there is one.
+        `ema_accuracy` and `stop_reason`, of a callback, where there is one; `workers` if there are several.
         """
         values = finite_values(asdict(self))
         del values["interrupted"], values["skipped_updates"], values["tuning"]
@@ -58,6 +59,8 @@ class TrainingResult:
         for name in ("ema_accuracy", "stop_reason"):
             if values[name] is None:
                 del values[name]
+        if self.workers == 1:
+            del values["workers"]
         if self.tuning is not None:
             values["tuning"] = self.tuning.to_dict()
         return values

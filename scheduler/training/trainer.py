@@ -6,7 +6,9 @@ import math
 import sys
 import time
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 from scheduler.averaging.synchronisation import FUSED
@@ -24,11 +26,12 @@ from scheduler.training.callbacks import (
     TrainingRun,
     require_figure,
 )
-from scheduler.training.classification_metrics import CONFUSION
+from scheduler.training.classification_metrics import CONFUSION, ClassificationReport
 from scheduler.training.classifier_step import build_engine
 from scheduler.training.config import DEFAULT_REPLICAS, TrainingConfig
 from scheduler.training.evaluation import ACCURACY, Evaluation, Evaluator
 from scheduler.training.inference_graph import description_of, stored_inference
+from scheduler.training.joint_run import COUNTS, WORKERS, JointRun, average_of, model_of, without_sums
 from scheduler.training.launch_pace import LaunchPace
 from scheduler.training.model_inputs import summary_of
 from scheduler.training.notices import (
@@ -58,19 +61,30 @@ from scheduler.training.schedule_choice import build_schedule
 from scheduler.training.tally import Tally, TrainingResult
 from scheduler.training.tensorboard import TensorBoard
 from scheduler.training.tuning_result import TuningResult
+from scheduler.workers.find import worker_group
+from scheduler.workers.group import WorkerGroup
+from scheduler.workers.pulse import doing
+from scheduler.workers.watch_client import tell_folder
 from tensorbow.data import TrainingData
 from tensorbow.devices import GpuMonitor, get_device
 from tensorbow.devices.cuda_runtime import CudaError
-from tensorbow.errors import NumericsError, ResourceExhaustedError, UnimplementedError
+from tensorbow.errors import (
+    InvalidArgumentError,
+    NumericsError,
+    ResourceExhaustedError,
+    UnimplementedError,
+)
 from tensorbow.kinds import Flag, checked, instance
 from tensorbow.models import ModelSummary
 from tensorbow.optimizers import SLOT_FORM, Schedule
+from tensorbow.specs import Array
 from tensorbow.training import Checkpoint, TrainingProgress
 
 RATE_OPTIONS = ("learning_rate", "learning_rate_drops", "schedule", "final_rate", "warmup_epochs")
 LEAST = 1e-9  # lower bound of the remaining epochs or seconds: avoids division by zero
 
 AsConfig: TypeAlias = Annotated[TrainingConfig, instance(TrainingConfig, expected="a tb.TrainingConfig")]
+AsWorkers: TypeAlias = Annotated[WorkerGroup, instance(WorkerGroup, expected="what tb.worker_group() gives")]
 AsModel: TypeAlias = Annotated[Any, MODEL]
 AsProgress: TypeAlias = Annotated[TrainingProgress, instance(TrainingProgress, expected="a TrainingProgress")]
 
@@ -88,6 +102,7 @@ class Trainer:
         data: Any = None,
         callbacks: Callbacks = (),
         numbered: Flag = False,
+        workers: AsWorkers | None = None,
     ):
         """Loads the data, builds all replicas on their devices, and restores the checkpoint of a resumed run.
 
@@ -96,12 +111,24 @@ class Trainer:
             (inputs, labels) of arrays or a data set, see `tb.data.splits_of`; instead of the config's.
         callbacks: called in this order, after those of the options.
         numbered: `config.output` is a default, which may get another number; see RunFolder.
+        workers: processes that train together, each with the config's devices and replicas; by default those
+            of the MPI job that this process is of. Worker 0 evaluates, prints, writes the files of the run,
+            and calls the callbacks; every worker adds its replicas to the checkpoints.
         Raises a TensorBowError for options, data or files that do not work; files of earlier runs are
         unchanged then.
         """
         if model is not None:
             config = replace(config, model=model)
         self.config, self._given_data = config, data
+        self._joint = JointRun(worker_group() if workers is None else workers)
+        if self._joint.size > 1 and config.tunes:
+            raise InvalidArgumentError(
+                f"replicas_per_device: expected a number with {self._joint.size} workers, got auto; measure "
+                "it in one process, as by tensorbow tune"
+            )
+        if not self._joint.leads:
+            config = self.config = replace(config, trace=None, trace_rounds=None, tensorboard=False)
+            progress, callbacks = None, ()
         self._progress = progress or TrainingProgress()
         self._stopping = False
         self._engine: LearningEngine | None = None
@@ -118,8 +145,17 @@ class Trainer:
         own = [self._best] if self._best is not None else []
         early = [EarlyStopping(*config.early_stopping)] if config.early_stopping is not None else []
         events = [TensorBoard()] if config.tensorboard else []
-        self._callbacks = CallbackCaller([*early, *own, *events, *callbacks], self.run)
-        self.folder = RunFolder(config, numbered, data_given=data is not None)
+        watching = [*early, *own, *events] if self._joint.leads else []
+        self._callbacks = CallbackCaller([*watching, *callbacks], self.run)
+        self._models: list[dict[str, Array]] = []  # that were evaluated last
+        folder: RunFolder | None = None
+
+        def open_folder() -> None:
+            nonlocal folder
+            folder = RunFolder(config, numbered, data_given=data is not None)
+
+        self._joint.by_first(open_folder)
+        self.folder = folder or RunFolder(replace(config, output=None, resume=None))
         try:
             self._build()
         except BaseException:
@@ -138,11 +174,14 @@ class Trainer:
         self._train_set, self._evaluated_set = self.data.train, self.data.evaluated
         self._data_name = config.data_name if self._given_data is None else GIVEN
         self.run.split = "test" if self.data.validation is None else "validation"
+        self._first, total = self._joint.replicas(config.replicas)
+        checkpoint, self._only_z = self._joint.restored(self.folder.checkpoint)
         batches = len(self._train_set) // config.batch_size
         self._tuning = tuning = tuning_of(
-            config, batches, self.folder.checkpoint, say, self.folder.save_tuning, self._share_done
+            config, batches, checkpoint, say, self.folder.save_tuning, self._share_done
         )
-        (_, replicas), *changes = [(0, config.replicas)] if tuning is None else tuning.replica_counts
+        counts = self._counts(checkpoint, total) if tuning is None else tuning.replica_counts
+        (_, replicas), *changes = counts
         self._batches = DatasetBatches(
             self._train_set,
             config.batch_size,
@@ -152,6 +191,7 @@ class Trainer:
             changes,
             steps_per_launch=config.steps_per_launch or 1,
             earlier=None if tuning is None else tuning.earlier_positions(len(self._train_set)),
+            share=None if self._joint.size == 1 else (self._first, config.replicas),
         )
         positions = self._batches.positions
         self.schedule = build_schedule(config, positions.replicas, positions)
@@ -159,10 +199,13 @@ class Trainer:
         if tuning is not None:
             current_config = replace(config, replicas_per_device=tuning.current)
             averaging = replace(averaging, replica_mode=tuning.mode or averaging.replica_mode)
-        self._engine = build_engine(current_config, self._train_set, self.schedule, averaging)
-        if self._callbacks.reads_state:
+        self._engine = build_engine(
+            current_config, self._train_set, self.schedule, averaging, self._joint.workers
+        )
+        if self._joint.agreed(self._callbacks.reads_state):
             self._engine.launch_ahead = 1
-        self._pace = LaunchPace(self._engine, self._batches, config.steps_per_launch is None)
+        chooses = config.steps_per_launch is None
+        self._pace = LaunchPace(self._engine, self._batches, chooses, agreed=self._joint.agreed)
         if tuning is not None:
             self._pace.before_run = tuning.begin_run
         threads = len(devices) * DEFAULT_REPLICAS if config.tunes else config.replicas
@@ -182,8 +225,17 @@ class Trainer:
             if why := why_not_fused(step, devices[0], options, learners.count):
                 tuning.leave_out_fused(why)
         self.engine.initialize()
-        self._begin(self.folder.checkpoint)
+        self._begin(checkpoint)
         self.folder.checkpoint = None  # its arrays are copied
+
+    def _counts(self, checkpoint: Checkpoint | None, total: int) -> list[tuple[int, int]]:
+        """(first round, replicas from it on) of the run so far, and of the checkpoint's rounds before."""
+        if checkpoint is None:
+            return [(0, total)]
+        metadata = checkpoint.metadata
+        earlier = metadata.get(COUNTS) or [(0, self.config.replicas * metadata.get(WORKERS, 1))]
+        counts = [(int(round), int(count)) for round, count in earlier]
+        return counts if counts[-1][1] == total else [*counts, (metadata["round"], total)]
 
     def _require_watched(self) -> None:
         """Raises InvalidArgumentError for an option that watches a figure which evaluations will not have."""
@@ -209,7 +261,10 @@ class Trainer:
         self._watch = LossWatch(self._train_set.classes, lambda round: batches.positions.at(round).epoch)
         self._tally = tally = self._restore(checkpoint)
         done = None if checkpoint is None else nothing_left(self.config, tally, self._epoch)
-        self.folder.begin(tally.evaluated_at, keep_config=done is not None)
+        self._joint.by_first(lambda: self.folder.begin(tally.evaluated_at, keep_config=done is not None))
+        self._saved_in = self._joint.agreed(self.folder.path and self.folder.path.absolute())
+        if self._joint.leads and self._saved_in is not None:
+            tell_folder(str(self._saved_in))
         if self._graph_text is not None:
             self.folder.save_graph(self._graph_text, self.config.source)
         self.run.history = self.folder.records()
@@ -219,6 +274,8 @@ class Trainer:
             self._tuning.save()
         if checkpoint is not None:
             self._progress.line(f"resumed from {checkpoint.path} at round {tally.round}")
+            if self._only_z:
+                self._progress.line(f"{self._only_z}: all replicas go on from z, and optimisers begin anew")
             for name in self._callbacks.load_states(checkpoint.metadata.get("callbacks", {})):
                 self._progress.line(f"the checkpoint has a state of callback {name}, which this run has not")
             for change in (
@@ -261,7 +318,16 @@ class Trainer:
         if checkpoint is None:
             return Tally()
         learners, target = self.engine.learners, self.config.target_accuracy
-        return restored(checkpoint, learners, self._train_set, self._schedule_until(checkpoint), target)
+        schedule = self._schedule_until(checkpoint)
+        if not self._only_z:
+            return restored(checkpoint, learners, self._train_set, schedule, target)
+        tally = restored(without_sums(checkpoint, self._joint.leads), None, self._train_set, schedule, target)
+        (_, before), *_ = reversed(self._counts(checkpoint, 0)[:-1])
+        layout, options = learners.layout, self.config.synchronisation
+        self.engine.initialize(self._joint.by_first(lambda: model_of(checkpoint, layout, options, before)))
+        if self.config.ema is not None:
+            learners.values.set_average(self._joint.agreed(average_of(checkpoint)))
+        return tally
 
     def _schedule_until(self, checkpoint: Checkpoint) -> Schedule:
         """Learning rates of the checkpoint's run; this run may have others."""
@@ -290,11 +356,15 @@ class Trainer:
             self._follow_run()
             with self._callbacks.reading(self.engine):
                 self._callbacks.end(result)
+        self._joint.by_first(self._raise_failure)
+        return result
+
+    def _raise_failure(self) -> None:
+        """Raises the error of a callback that has ended the run."""
         if (failure := self._callbacks.failure) is not None:
             saved = self.folder.last_checkpoint
             kept = "" if saved is None else f"; the last checkpoint is of step {saved[0]}, {saved[1]}"
             raise type(failure)(f"{failure}{kept}") from failure.__cause__
-        return result
 
     def _trained_to_the_end(self) -> TrainingResult:
         """Trains, evaluates and saves. Raises as `train`, but for a failed callback, which only ends it."""
@@ -319,7 +389,8 @@ class Trainer:
                 self._evaluate_and_record()
                 self._checkpoint()
             if tally.round:
-                save_models(self.folder, config, self.described, tally, self.engine, self.run.split)
+                models = self._models_of(tally.round)
+                save_models(self.folder, config, self.described, tally, self.engine, models, self.run.split)
             return self._result()
         except CudaError as error:
             raise with_last_checkpoint(error, self.folder.last_checkpoint) from error
@@ -342,13 +413,24 @@ class Trainer:
             self.request_stop()
         return self._stopping or self.run.stop_reason is not None
 
+    def _agree_to_halt(self) -> bool:
+        """`_halts`, if some worker does; all know the reason then."""
+        halts = self._halts()
+        if self._joint.size == 1:
+            return halts
+        self._stopping = self._joint.any(self._stopping)
+        reason = self._joint.first_of(self.run.stop_reason)
+        if reason is not None:
+            self.run.stop(reason)
+        return self._halts()
+
     def _follow_run(self) -> None:
         """Tells the callbacks' view of the run where it is."""
         self.run.round, self.run.epoch = self._tally.round, self._epoch
-        self.run.replicas = self.engine.learners.count
+        self.run.replicas = self._batches.positions.replicas
 
     def _ended(self) -> bool:
-        if self._halts():
+        if self._agree_to_halt():
             return True
         return self._finished() and not self._evaluation_is_due()
 
@@ -433,7 +515,9 @@ class Trainer:
             tally.begin_epoch()
         skipped = self.engine.skipped_updates
         started = self._began = time.perf_counter()
-        deadline = started + (config.max_seconds or math.inf) - tally.seconds
+        deadline = math.inf
+        if self._joint.leads:
+            deadline = started + (config.max_seconds or math.inf) - tally.seconds
         since, total, count = tally.round, 0.0, 0
         names = list(self.engine.program.metrics)
         progress.resume_clock()
@@ -446,8 +530,8 @@ class Trainer:
             for warning in self._watch.warnings(results):
                 progress.line(warning)
             self._trace.on_results(results)
-            progress.tasks(losses, metrics, config.batch_size)
-            progress.set(self.schedule(results.rounds.stop - 1), len(results.replicas))
+            progress.tasks(losses, metrics, config.batch_size * self._joint.size)
+            progress.set(self.schedule(results.rounds.stop - 1), self._batches.positions.replicas)
             progress.rounds(results.rounds.stop)
             stops = tuning is not None and tuning.on_results(results)
             positions = self._batches.positions
@@ -464,11 +548,12 @@ class Trainer:
                 for end, recording in self._trace.pieces(tally.round, stop := self._due(since)):
                     with recording:
                         tally.round = self._pace.run(tally.round, end, on_results)
-                    if tally.round < end or self._halts() or time.perf_counter() >= deadline:
+                    halts = self._agree_to_halt() or self._joint.agreed(time.perf_counter() >= deadline)
+                    if tally.round < end or halts:
                         break
-                if tally.round >= stop or self._halts() or time.perf_counter() >= deadline:
+                if tally.round >= stop or halts:
                     break
-        elapsed, self._began = time.perf_counter() - started, None
+        elapsed, self._began = self._joint.agreed(time.perf_counter() - started), None
         tally.seconds += elapsed
         tally.epoch_seconds += elapsed
         tally.skipped_updates += self.engine.skipped_updates - skipped
@@ -478,22 +563,16 @@ class Trainer:
 
     def _evaluate_and_record(self) -> None:
         """Evaluates and writes a line of metrics, unless a stop is requested meanwhile."""
-        assert self._evaluator is not None
         tally, config = self._tally, self.config
         self._progress.evaluating(len(self._evaluated_set))
-        results: list[Evaluation] = []
-        for values in models_of(self.engine, tally.round):
-            result = self._evaluator.evaluate(values, lambda: self._stopping)
-            if result is None:
-                return
-            results.append(result)
-            if not results[1:]:
-                self.run.report = self._evaluator.report
-        average: Evaluation | None = None
-        if config.ema is not None:
-            average = self._evaluator.evaluate(self.engine.ema_values(tally.round), lambda: self._stopping)
-            if average is None:
-                return
+        models = self._models_of(tally.round)
+        ema = None if config.ema is None else self.engine.ema_values(tally.round)
+        with doing("evaluating"):
+            done = self._joint.agreed(self._evaluated(models, ema) if self._joint.leads else None)
+        if done is None:
+            return
+        results, average, self.run.report = done
+        if average is not None:
             tally.ema_accuracy = average.accuracy
         found = Evaluation.mean(results)
         loss, accuracy = found.loss, found.accuracy
@@ -513,13 +592,35 @@ class Trainer:
             tally.seconds_to_target = tally.seconds
         self._record(average)
 
+    def _models_of(self, round: int) -> list[dict[str, Array]]:
+        """`models_of` for all workers: with sync `none` those of every worker's replicas."""
+        models = models_of(self.engine, round)
+        self._models = self._joint.gathered(models) if self.config.sync == "none" else models
+        return self._models
+
+    def _evaluated(
+        self, models: Sequence[dict[str, Array]], ema: dict[str, Array] | None
+    ) -> tuple[list[Evaluation], Evaluation | None, ClassificationReport | None] | None:
+        """Evaluations of models and of the moving average, and the report of the first; None if stopped."""
+        assert self._evaluator is not None
+        results, report = list[Evaluation](), None
+        for values in models:
+            result = self._evaluator.evaluate(values, lambda: self._stopping)
+            if result is None:
+                return None
+            report = report if results else self._evaluator.report
+            results.append(result)
+        average = None if ema is None else self._evaluator.evaluate(ema, lambda: self._stopping)
+        return None if average is None and ema is not None else (results, average, report)
+
     def _record(self, ema: Evaluation | None) -> None:
-        tally, epoch = self._tally, self._epoch
+        tally, epoch = self._joint.tally(self._tally), self._epoch
         rate = self.schedule(max(0, tally.round - 1))
-        record = metrics_record(self.engine, tally, epoch, ema, rate, self.run.split)
+        replicas = self._batches.positions.replicas
+        record = metrics_record(self.engine, tally, epoch, ema, rate, self.run.split, replicas)
         if self._monitor is not None and (figures := self._monitor.take()):
             record["devices"] = figures
-        for warning in self.folder.record(record):
+        for warning in self._joint.by_first(lambda: self.folder.record(record)):
             self._progress.line(warning)
         self.run.history.append(record)
         self._progress.line(epoch_line(self.config, tally, epoch, self.run.split))
@@ -532,10 +633,15 @@ class Trainer:
     # Saving -----------------------------------------------------------------------------------
 
     def _checkpoint(self) -> None:
-        if self.folder.path is None:
+        if self._saved_in is None:
             return
+        with doing("writing a checkpoint"):
+            self._save_checkpoint(self._saved_in)
+
+    def _save_checkpoint(self, folder: Path) -> None:
         tally, arrays = self._tally, self.engine.learners.values.state_arrays()
-        if not has_exploded(self.engine, arrays):
+        exploded = self._joint.any(has_exploded(self.engine, arrays))
+        if not exploded and self._joint.leads:
             if self._trained is not None:
                 tally.mark_sound(*self._trained, self._train_set.classes)
             if self._test_loss is not None and self._best is not None:
@@ -543,14 +649,21 @@ class Trainer:
             elif self._test_loss is not None:
                 tally.mark_best(self._test_loss, is_there=self.folder.holds(tally.best))
             if self._test_loss is not None and tally.best == tally.round and self.config.sync != "none":
-                save_best_model(self.folder, self.described, tally, self.engine, self.run.split)
+                save_best_model(self.folder, self.described, tally, self._models[0], self.run.split)
         self._trained = self._test_loss = None
         metadata = {**tally.to_metadata(), **SLOT_FORM, **self._facts}
         if self._tuning is not None:
             metadata["tuning"] = self._tuning.checkpoint()
         if states := self._callbacks.states():
             metadata["callbacks"] = states
-        self.folder.save_checkpoint(arrays, metadata)
+        if len(counts := self._batches.positions.counts) > 1 and self._tuning is None:
+            metadata[COUNTS] = [list(each) for each in counts]
+        if self._joint.size == 1:
+            self.folder.save_checkpoint(arrays, metadata)
+        else:
+            model = {} if self.config.sync == "none" else self.engine.central_values(tally.round)
+            together = self._joint.tally(tally)
+            self._joint.save(folder, arrays, model, metadata, together, self.folder.save_checkpoint)
         if self.folder.last_checkpoint is not None:
             self._follow_run()
             with self._callbacks.reading(self.engine):
@@ -558,7 +671,7 @@ class Trainer:
 
     def _result(self) -> TrainingResult:
         tally, interrupted = self._tally, self._stopping and not self._complete()
-        replicas, final = self._batches.replicas, {} if interrupted else self._tested()
+        replicas, final = self._batches.positions.replicas, {} if interrupted else self._tested()
         if CONFUSION in self.config.metrics and self.run.report is not None:
             split = "test" if final else self.run.split
             self.folder.save_confusion(
@@ -566,7 +679,7 @@ class Trainer:
             )
         return result_of(
             self.config,
-            tally,
+            self._joint.tally(tally),
             replicas,
             self._epoch,
             interrupted,
@@ -575,6 +688,7 @@ class Trainer:
             self._data_name,
             self.run.split,
             final,
+            self._joint.size,
         )
 
     def _tested(self) -> dict[str, float]:
@@ -583,11 +697,11 @@ class Trainer:
             return {}
         evaluator = self._evaluator_of(self.data.test, self.config.replicas)
         try:
-            models = models_of(self.engine, self._tally.round)
-            found = [evaluator.evaluate(values) for values in reversed(models)]  # the report is of the first
+            models = reversed(self._models_of(self._tally.round))  # the report is of the first
+            found = [evaluator.evaluate(values) for values in models if self._joint.leads]
         finally:
             evaluator.close()
-        self.run.report = evaluator.report
+        found, self.run.report = self._joint.agreed((found, evaluator.report))
         result = Evaluation.mean([each for each in reversed(found) if each is not None])
         figures = {"test_loss": result.loss, **{f"test_{name}": v for name, v in result.metrics.items()}}
         texts = [f"{name.replace('_', ' ')} {metric_text(name, value)}" for name, value in figures.items()]

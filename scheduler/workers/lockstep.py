@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from scheduler.workers.group import WorkerGroup
+from scheduler.workers.pulse import PULSE
 from tensorbow.errors import AbortedError, InvalidArgumentError
 from tensorbow.program import FAILED_WORKER, OTHERS_FAILED
 from tensorbow.specs import Array
@@ -59,7 +60,9 @@ class Lockstep:
         rows = np.zeros((self.size, 3), np.int64)
         rows[self.rank] = zlib.crc32(what.encode()), number, going
         parts = [range(3 * rank, 3 * rank + 3) for rank in range(self.size)]
+        PULSE.begun, waited, PULSE.waits = PULSE.begun + 1, PULSE.waits, True
         self._host.share(rows.reshape(-1), parts)
+        PULSE.ended, PULSE.waits = PULSE.ended + 1, waited
         worst = Going(int(rows[:, 2].max()))
         if worst is not Going.WRONG and (rows[:, :2] != rows[0, :2]).any():
             self._refuse_difference("the workers", [what, f"number {number}"])

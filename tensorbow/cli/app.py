@@ -10,6 +10,7 @@ from tensorbow.cli.devices import devices
 from tensorbow.cli.explain import explain
 from tensorbow.cli.inference import evaluate, export, predict
 from tensorbow.cli.init import init
+from tensorbow.cli.launch import launch
 from tensorbow.cli.sweep import sweep
 from tensorbow.cli.train import train
 from tensorbow.cli.tune import tune
@@ -21,7 +22,7 @@ def app() -> None:
     """Trains several small-batch replicas of a model on every device and averages them."""
 
 
-COMMANDS = (init, train, tune, sweep, compare, predict, evaluate, export, devices, explain)
+COMMANDS = (init, train, launch, tune, sweep, compare, predict, evaluate, export, devices, explain)
 
 for command in COMMANDS:
     command.short_help = (

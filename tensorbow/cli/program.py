@@ -42,19 +42,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if arguments is None:
         _print_any_text()
     signals = StopSignals()
+    is_told = False
     with signals.installed(for_good=arguments is None), warnings_said():
         try:
             status, message = _run(words, signals)
         except BaseException as error:
             status, message = _ending(error, signals)
+            is_told = getattr(error, "is_told", False)  # by worker 0, whose error it is
             if debug and not isinstance(error, SystemExit):
                 traceback.print_exc()
         signals.nothing_to_save = arguments is None
-        if message:
+        if message and not is_told:
             say(message)
         if arguments is None:
+            if status:
+                _leave_job(_flushed(status))
             gc.freeze()  # skips garbage collection at exit, which takes a second for a large graph
         sys.exit(_flushed(status))
+
+
+def _leave_job(status: int) -> None:
+    """Ends a worker that `mpirun` has started: MPI's own end would wait for the other workers."""
+    with contextlib.suppress(Exception):  # a package is broken or missing: MPI has not begun
+        from scheduler.workers.own_watch import leave
+
+        leave(status)
 
 
 def _terminal_size() -> os.terminal_size:

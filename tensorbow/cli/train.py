@@ -13,8 +13,10 @@ from allocators import format_nbytes
 from scheduler import Callback, Trainer, TrainingConfig, TrainingResult
 from scheduler.training import run_curves
 from scheduler.training.callbacks import Record, TrainingRun
+from scheduler.training.joint_run import JointRun
 from scheduler.training.notices import epoch_text, ignored_options, metric_text
 from scheduler.training.tuning_result import mode_text
+from scheduler.workers.find import worker_group
 from tensorbow.cli.grouped_help import grouped
 from tensorbow.cli.messages import say
 from tensorbow.cli.options import (
@@ -31,7 +33,7 @@ from tensorbow.cli.signals import StopSignals
 from tensorbow.cli.tune_picture import ThroughputPicture
 from tensorbow.errors import AbortedError, FailedPreconditionError
 from tensorbow.models.summary import count
-from tensorbow.training import TrainingProgress, finite_values
+from tensorbow.training import TrainingProgress, console_of_worker, finite_values
 
 FIXED = ", ".join(name.replace("_", " ") for name, option in RUN_OPTIONS.items() if option.fixed)
 
@@ -83,15 +85,20 @@ def train(
     now.
     """
     given = given_options(context)
-    resolved = resolve_options(given, config)
-    for warning in ignored_options(resolved):
+    workers = worker_group()
+    joint = JointRun(workers)
+    resolved = TrainingConfig.from_dict(joint.by_first(lambda: resolve_options(given, config).to_dict()))
+    for warning in ignored_options(resolved, workers.size) if joint.leads else ():
         say(warning)
     signals = context.find_object(StopSignals) or StopSignals()
-    console = Console(stderr=json_lines)
+    console = console_of_worker(quiet=not joint.leads, stderr=json_lines)
     progress = TrainingProgress(console)
     lines = [EvaluationLines(progress)] if json_lines else []
     numbered = "output" not in given and resolved.resume in (None, "auto")
-    with names_as_typed(), Trainer(resolved, progress, callbacks=lines, numbered=numbered) as trainer:
+    with (
+        names_as_typed(),
+        Trainer(resolved, progress, callbacks=lines, numbered=numbered, workers=workers) as trainer,
+    ):
         for line in _introduction(trainer, with_summary):
             progress.line(line)
         with signals.calling(trainer.request_stop):
@@ -102,6 +109,8 @@ def train(
             f"cannot write to standard output: {progress.failure.strerror or progress.failure}; "
             f"stopped at step {result.steps} with a checkpoint; go on with --resume auto --output {folder}"
         )
+    if not joint.leads:
+        return signals.status if result.interrupted else 0
     _show(console, resolved, result, folder)
     _draw_tuning(console, resolved, result, folder)
     if folder is not None and (curves := run_curves.draw_run(folder)) is not None:
@@ -139,6 +148,7 @@ def _show(console: Console, config: TrainingConfig, result: TrainingResult, fold
     """Prints a short table of the result, without line breaks for narrow terminals."""
     epochs = "1 epoch" if result.epochs == 1 else f"{epoch_text(result.epochs)} epochs"
     replicas = f"{result.replicas} x batch {result.batch_size}, {result.sync}, on {', '.join(result.devices)}"
+    replicas += f" of {result.workers} workers" if result.workers > 1 else ""
     more = f" (mean of {result.replicas} replicas)" if result.sync == "none" and result.replicas > 1 else ""
     more += ", when the last whole epoch ended" if result.interrupted else ""
     metrics = {name.replace("_", " "): value for name, value in result.metrics.items()}
@@ -168,7 +178,7 @@ def _show(console: Console, config: TrainingConfig, result: TrainingResult, fold
 
 def _chosen(config: TrainingConfig, result: TrainingResult) -> dict[str, str]:
     """Row of the table for `--replicas-per-gpu auto`: the chosen number and mode, and the reason."""
-    trained = result.replicas // len(result.devices)
+    trained = result.replicas // (len(result.devices) * result.workers)
     if result.tuning is None:
         undecided = f"not decided: the run was over before {trained} per device was measured"
         return {"auto": undecided} if config.tunes else {}

@@ -132,6 +132,7 @@ class Prefetcher:
         epochs: Count | None = None,
         slots: Slots | None = None,
         skipped: Count = 0,
+        share: Start | None = None,
     ) -> None:
         """Starts the thread at round start[1] of epoch start[0].
 
@@ -141,10 +142,18 @@ class Prefetcher:
         slots: `slots[replica][slot]` are the arrays to fill (such as pinned memory); replaces `depth`. The
             caller keeps them alive until `close`; they must not overlap.
 
+        share: (first, batches) of each round where other processes have the others: the first one that these
+            replicas take, and how many there are in a round. By default a round has one for each replica.
+
         Raises InvalidArgumentError for arguments that do not fit together.
         """
         self.replicas = replicas
-        self.rounds_per_epoch = order.rounds_per_epoch(self.replicas)
+        self._first, self._batches = share or (0, replicas)
+        if self._first + replicas > self._batches:
+            raise InvalidArgumentError(
+                f"prefetch: expected a share of {replicas} batches in a round, got {share}: (first, batches)"
+            )
+        self.rounds_per_epoch = order.rounds_per_epoch(self._batches)
         if order.examples != len(dataset):
             raise InvalidArgumentError(
                 f"prefetch: the order is over {order.examples} examples, "
@@ -152,7 +161,7 @@ class Prefetcher:
             )
         self._epoch = start[0]
         self._skipped = read_as(whole(0, order.batches_per_epoch), skipped, "Prefetcher", "skipped")
-        rounds = (order.batches_per_epoch - self._skipped) // self.replicas
+        rounds = (order.batches_per_epoch - self._skipped) // self._batches
         self._round = read_as(whole(0, rounds), start[1], "Prefetcher", "the round of start")
         self._left = rounds - self._round  # rounds of the first epoch
         limits = []
@@ -323,11 +332,12 @@ class Prefetcher:
 
     def _position(self, claim: Claim) -> tuple[int, int, int]:
         """(epoch, round, number) of a claim's batch."""
+        own = self._first + claim.replica
         if claim.step < self._left:
             round_ = self._round + claim.step
-            return self._epoch, round_, self._skipped + round_ * self.replicas + claim.replica
+            return self._epoch, round_, self._skipped + round_ * self._batches + own
         epochs, round_ = divmod(claim.step - self._left, self.rounds_per_epoch)
-        return self._epoch + 1 + epochs, round_, round_ * self.replicas + claim.replica
+        return self._epoch + 1 + epochs, round_, round_ * self._batches + own
 
     def _batch(self, claim: Claim) -> Batch:
         epoch, round_, number = self._position(claim)

@@ -2,7 +2,13 @@
 
 from tensorbow.training.arrays_file import load_arrays, load_metadata, save_arrays
 from tensorbow.training.checkpoint_paths import best_checkpoint, latest_checkpoint, list_variables
-from tensorbow.training.checkpoints import Checkpoint, RollingCheckpoints, make_folder
+from tensorbow.training.checkpoints import (
+    Checkpoint,
+    RollingCheckpoints,
+    delete_parts,
+    make_folder,
+    part_path,
+)
 from tensorbow.training.graph_files import SavedModel, read_graph, save_model, write_graph
 from tensorbow.training.metrics_log import (
     MetricsLog,
@@ -12,11 +18,12 @@ from tensorbow.training.metrics_log import (
     record_line,
 )
 from tensorbow.training.monitored_checkpoints import CheckpointSaverHook, MonitoredTrainingSession
-from tensorbow.training.progress import TrainingProgress
+from tensorbow.training.progress import TERMINAL, TrainingProgress, console_of_worker
 from tensorbow.training.saver import Saver
 from tensorbow.training.supervisor import Supervisor
 
 __all__ = [
+    "TERMINAL",
     "Checkpoint",
     "CheckpointSaverHook",
     "MetricsLog",
@@ -27,6 +34,8 @@ __all__ = [
     "Supervisor",
     "TrainingProgress",
     "best_checkpoint",
+    "console_of_worker",
+    "delete_parts",
     "finite_or_none",
     "finite_values",
     "latest_checkpoint",
@@ -34,6 +43,7 @@ __all__ = [
     "load_arrays",
     "load_metadata",
     "make_folder",
+    "part_path",
     "read_graph",
     "read_metrics",
     "record_line",

@@ -25,6 +25,7 @@ from tensorbow.training.arrays_file import load_arrays, save_arrays
 MAXIMUM_ROUND = 10**15 - 1  # 15 digits in file names
 
 _NAME = re.compile(r"^checkpoint-(\d{1,15})\.safetensors$", re.ASCII)
+_PART = re.compile(r"^checkpoint-(\d{1,15})\.worker(\d{1,9})\.safetensors$", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,23 @@ class RollingCheckpoints:
                 "start anew in another folder"
             )
         return None, []
+
+
+def part_path(folder: Path, round: int, worker: int) -> Path:
+    """Path of what a worker other than 0 adds to a round's checkpoint, which `RollingCheckpoints` has not."""
+    return folder / f"checkpoint-{round:09d}.worker{worker}.safetensors"
+
+
+def delete_parts(folder: Path, kept: Collection[int], worker: int) -> None:
+    """Deletes the parts of checkpoints of other rounds than those kept, ignoring failures.
+
+    worker: whose; worker 0 deletes those of all, where it sees them.
+    """
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            match = _PART.match(name)
+            if match and int(match[1]) not in kept and worker in (0, int(match[2])):
+                (folder / name).unlink(missing_ok=True)
 
 
 def make_folder(folder: Path, new: bool = False) -> None:

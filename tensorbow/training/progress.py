@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,12 +11,23 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+TERMINAL = "TENSORBOW_TERMINAL"  # environment variable of workers: whether worker 0 prints on a terminal
 SMOOTHING = 0.98  # decay per task of the moving averages of loss and accuracy
 REFRESH_S = 0.1  # least time between two updates of the bar's figures
 QUIET_S = 10.0  # without a bar, longest time between two lines while rounds end
 FIGURES_WIDTH = 76  # columns of the text beside the bar
 SETTING_WIDTH = 28  # further columns for learning rate and replicas, on wide terminals
 BAR_WIDTHS = (4, 24)  # least and greatest width in columns
+
+
+def console_of_worker(quiet: bool = False, stderr: bool = False) -> Console:
+    """Console on standard output or error; of a worker that mpirun has started, whose terminal is its own.
+
+    Such a worker always sees a terminal, and its lines may go to a file: TENSORBOW_TERMINAL is 1 or 0 there.
+    quiet: it shows nothing.
+    """
+    terminal = {"1": True, "0": False}.get(os.environ.get(TERMINAL, ""))
+    return Console(quiet=quiet, stderr=stderr, force_terminal=terminal)
 
 
 class TrainingProgress:
@@ -43,7 +55,7 @@ class TrainingProgress:
     @classmethod
     def on_standard_output(cls) -> TrainingProgress:
         """A display on standard output."""
-        return cls(Console())
+        return cls(console_of_worker())
 
     def start(self, epochs: int, rounds_per_epoch: int, first_round: int) -> None:
         """Starts the display of a run of `epochs` epochs, at round `first_round`."""

@@ -213,6 +213,7 @@ CALLS: Mapping[str, Call] = {
             "depth": "object",
             "start": "object",
             "on_ready": "nothing",
+            "share": "nothing",
             "on_error": "nothing",
             "max_rounds": "count or none",
             "epochs": "count or none",

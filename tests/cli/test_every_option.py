@@ -37,7 +37,8 @@ def cases() -> Iterator[Any]:
     """Options and arguments, without those of which any value is sound as long as no run is read."""
     for command in COMMANDS:
         for parameter in command.params:
-            if command.name == "compare" and parameter.name in ("metric", "target"):
+            any_value = {"compare": ("metric", "target"), "launch": ("arguments",)}
+            if parameter.name in any_value.get(str(command.name), ()):
                 continue
             if not (isinstance(parameter, click.Option) and (parameter.is_flag or parameter.is_eager)):
                 yield pytest.param(command, parameter, id=f"{command.name} {parameter.name}")
@@ -61,6 +62,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the value is taken")
 
     monkeypatch.setattr("tensorbow.cli.train.Trainer", starts)
+    monkeypatch.setattr("tensorbow.cli.launch.JobLaunch", starts)
     monkeypatch.setattr("tensorbow.cli.tune.ThroughputTuning", starts)
     monkeypatch.setattr("scheduler.sweeps.sweep.get_device", starts)
     monkeypatch.setattr("tensorbow.cli.explain.get_device", starts)

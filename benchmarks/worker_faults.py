@@ -1,0 +1,253 @@
+"""Faults of a worker: how soon all processes of the job end, with which line, and if resuming keeps the bits.
+
+    python benchmarks/worker_faults.py [--kills 100] [--small] [--output FOLDER]
+
+Two workers of one replica each train an MLP on the digits by `tensorbow launch`, with a watchdog of a few
+seconds. Faults come in the middle of training; the time is from the fault to the end of the last process. A
+run whose workers are killed at random moments, and restarted each time by `--restarts`, is compared bit by
+bit with one that nothing disturbs. Needs the extra `mpi`, and Linux.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from harness import parser, positive_int, save
+from results_page import MISSED, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "worker_faults"
+WATCHDOG_S, GRACE_S = (
+    5.0,
+    10.0,
+)  # of the jobs, and asked: to the end after a fault, or after the watchdog's time
+WORKERS, EPOCHS = 2, 2000
+TRAIN = ("train", "mlp", "--dataset", "digits", "--replicas-per-gpu", 1, "--checkpoint-rounds", 200)
+PROGRAM = """
+import os, sys, time
+import tensorbow as tb
+worker, fault = int(os.environ["OMPI_COMM_WORLD_RANK"]), sys.argv[1]
+if fault == "import" and worker == 1:
+    import a_module_that_is_not_there
+class Fault(tb.Callback):
+    def on_round(self, run, report):
+        if report.round == 200:
+            print("now", time.time(), flush=True)
+            if fault == "raise": raise ValueError("of the program")
+            if fault == "exit": sys.exit(3)
+            if fault == "sleep": time.sleep(1e6)
+            if fault == "abort": os.abort()
+tb.fit("mlp", "digits", replicas=1, epochs=100000, callbacks=[Fault()], progress=False)
+"""
+
+
+class Fault(NamedTuple):
+    """A fault. cause: what to do to the processes of the workers, or the program's own fault."""
+
+    name: str
+    cause: Callable[[Sequence[int]], None] | str
+    waits: bool = False  # the watchdog finds it
+
+
+def signalled(worker: int, number: int) -> Callable[[Sequence[int]], None]:
+    return lambda workers: os.kill(workers[worker], number)
+
+
+FAULTS = (
+    Fault("kill -9 of worker 1", signalled(1, signal.SIGKILL)),
+    Fault("kill -9 of worker 0", signalled(0, signal.SIGKILL)),
+    Fault("crash of native code (SIGSEGV) in worker 1", signalled(1, signal.SIGSEGV)),
+    Fault("exception in worker 0's program", "raise"),
+    Fault("sys.exit(3) in worker 0's program", "exit"),
+    Fault("failed import in worker 1", "import"),
+    Fault("worker 1 stops (SIGSTOP)", signalled(1, signal.SIGSTOP), waits=True),
+    Fault("worker 0 stops (SIGSTOP)", signalled(0, signal.SIGSTOP), waits=True),
+    Fault("worker 0's program sleeps between steps", "sleep", waits=True),
+)
+
+
+def start(words: Sequence[Any], *options: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tensorbow", "launch", "-n", WORKERS, "--watchdog", WATCHDOG_S]
+    return subprocess.Popen(
+        [*map(str, (*command, *options, *words))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def descendants(process: int) -> list[int]:
+    """Processes below one, in the order in which they were started."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    found = [process]
+    for each in found:
+        found += sorted(child for child, parent in parents.items() if parent == each)
+    return found[1:]
+
+
+def workers_of(job: subprocess.Popen[str]) -> list[int]:
+    """Processes of the workers by number; fewer while the job starts."""
+    found: dict[int, int] = {}
+    for process in descendants(job.pid):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            environment = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+            ranks = [
+                line.partition(b"=")[2] for line in environment if line.startswith(b"OMPI_COMM_WORLD_RANK=")
+            ]
+            found.setdefault(int(ranks[0]), process)
+    return [found[number] for number in sorted(found)]
+
+
+def wait_for(what: Callable[[], Any], job: subprocess.Popen[str], seconds: float = 120.0) -> None:
+    ends = time.monotonic() + seconds
+    while not what():
+        if job.poll() is not None or time.monotonic() > ends:
+            out, err = job.communicate(timeout=10)
+            raise SystemExit(f"the job did not get to train:\n{out}{err}")
+        time.sleep(0.05)
+
+
+def measure_fault(fault: Fault, folder: Path) -> dict[str, Any]:
+    """Seconds from a fault to the end of all processes, the job's status, and its last line."""
+    if isinstance(fault.cause, str):
+        program = folder / "program.py"
+        program.write_text(PROGRAM)
+        job = start([program, fault.cause])
+        wait_for(lambda: len(workers_of(job)) == WORKERS, job)
+    else:
+        output = folder / "run"
+        job = start([*TRAIN, "--epochs", 100 * EPOCHS, "--output", output])
+        wait_for(lambda: list(output.glob("checkpoint-*")), job)
+    processes = descendants(job.pid)
+    began = time.time()
+    if not isinstance(fault.cause, str):
+        fault.cause(workers_of(job))
+    out, err = job.communicate(timeout=300)
+    while any(os.path.exists(f"/proc/{process}") for process in processes) and time.time() - began < 300:
+        time.sleep(0.05)
+    ended = time.time()
+    for line in out.splitlines():
+        if line.startswith("now "):
+            began = float(line.split()[1])
+    lines = [line for line in err.splitlines() if line.startswith("tensorbow: ")]
+    return {"fault": fault.name, "seconds": ended - began, "status": job.returncode, "line": lines[-1:]}
+
+
+def measure_kills(kills: int, epochs: int, folder: Path) -> dict[str, Any]:
+    """A run with so many kills at random moments, beside an undisturbed one."""
+    words = [*TRAIN, "--epochs", epochs]
+    started = time.monotonic()
+    whole = start([*words, "--output", folder / "whole"])
+    if whole.wait(600):
+        raise SystemExit(whole.stderr and whole.stderr.read())
+    undisturbed = time.monotonic() - started
+    rng, done, moments = random.Random(0), 0, []
+    started = time.monotonic()
+    job = start([*words, "--output", folder / "killed"], "--restarts", 10 * kills)
+    while done < kills and job.poll() is None:
+        time.sleep(rng.uniform(0.2, undisturbed / 2))
+        workers = workers_of(job)
+        if workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rng.choice(workers), signal.SIGKILL)
+                done += 1
+                moments.append(round(time.monotonic() - started, 2))
+    out, err = job.communicate(timeout=600)
+    files = [(folder / name / "model.safetensors") for name in ("whole", "killed")]
+    contents = [file.read_bytes() if file.exists() else os.urandom(8) for file in files]
+    return {
+        "kills": done,
+        "restarts": err.count(": restart "),
+        "status": job.returncode,
+        "same_bits": contents[0] == contents[1],
+        "moments_s": moments,
+        "seconds": time.monotonic() - started,
+        "seconds_undisturbed": undisturbed,
+        "resumed": out.count("resumed from"),
+    }
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Measures all faults and then the kills."""
+    faults = []
+    for fault in FAULTS[: 2 if options.small else None]:
+        with tempfile.TemporaryDirectory() as made:
+            faults.append(measure_fault(fault, Path(made)))
+            print(faults[-1], flush=True)
+    with tempfile.TemporaryDirectory() as made:
+        kills = measure_kills(options.kills, options.epochs, Path(made))
+    return {"watchdog_s": WATCHDOG_S, "grace_s": GRACE_S, "faults": faults, "kills": kills}
+
+
+def table(details: dict[str, Any]) -> Table:
+    """Table of the faults, and of the kills."""
+    waits = {fault.name: fault.waits for fault in FAULTS}
+    rows: list[list[str | int | float | None]] = []
+    for each in details["faults"]:
+        limit = GRACE_S + (WATCHDOG_S if waits[each["fault"]] else 0.0)
+        reached = each["seconds"] <= limit and each["status"] and "worker" in "".join(each["line"])
+        said = "".join(each["line"]).removeprefix("tensorbow: ")
+        rows.append([each["fault"], each["seconds"], limit, "yes" if reached else MISSED, said])
+    kills = details["kills"]
+    same = "yes" if kills["same_bits"] and not kills["status"] else MISSED
+    said = (
+        f"{kills['restarts']} restarts, {kills['resumed']} of them from a checkpoint; the same bits: {same}"
+    )
+    rows.append([f"{kills['kills']} kills -9 at random moments", None, None, same, said])
+    remarks = [
+        f"Watchdog: {WATCHDOG_S:g} s. Workers import a whole library at each start, on a shared machine."
+    ]
+    return Table(["fault", "seconds to the end", "asked", "reached", "what the job says"], rows, remarks)
+
+
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    """Draws a bar for each fault, beside the time that is asked."""
+    from drawing import CONTESTANTS, WIDTH
+
+    rows = [row for row in result["rows"] if row[1] is not None]
+    figure.set_size_inches(WIDTH, 0.6 + 0.35 * len(rows))
+    axes = figure.add_subplot()
+    places = [*range(len(rows))]
+    axes.barh(places, [row[1] for row in rows], color=CONTESTANTS["TensorBow"])
+    for place, row in zip(places, rows, strict=True):
+        axes.plot([row[2]] * 2, [place - 0.4, place + 0.4], color="black")
+    axes.set_yticks(places, [row[0] for row in rows])
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel("seconds from the fault to the end of the last process; line: asked")
+
+
+def parse() -> argparse.Namespace:
+    made = parser(__doc__, NAME)
+    made.add_argument("--kills", type=positive_int, help="at random moments; default 100, small 2")
+    options = made.parse_args()
+    options.kills = options.kills or (2 if options.small else 100)
+    options.epochs = 200 if options.small else EPOCHS
+    return options
+
+
+def main() -> None:
+    options = parse()
+    details = measure(options)
+    save(options, NAME, details, table(details), draw)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""Decides from what workers tell whether their job is over, or which of them has failed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+PATIENCE_S = 2.0  # from a worker's failure to the job's: others that fail of themselves tell so meanwhile
+STOPPED_S = 5.0  # without a word of a worker that is blamed: the whole process has stopped, or its link
+
+
+@dataclass
+class Watched:
+    """A worker as its messages show it.
+
+    heard: when the last one came. waits: for other workers. still_s: seconds since its rounds moved.
+    status: exit status of its program, None while it runs. reason: the error that ended it. follows: 0 for an
+    error of its own, 1 for one that may, 2 for one that does follow on another worker's.
+    """
+
+    number: int
+    host: str = ""
+    process: int = 0
+    heard: float | None = None
+    round: int = 0
+    waits: bool = False
+    still_s: float = 0.0
+    doing: str = ""
+    status: int | None = None
+    ended: float = 0.0
+    reason: str = ""
+    follows: int = 0
+    is_lost: bool = False
+
+    @property
+    def name(self) -> str:
+        """The worker in messages."""
+        where = f" ({self.host}, process {self.process})" if self.process else ""
+        return f"worker {self.number}{where}"
+
+    @property
+    def where(self) -> str:
+        """Its step, and what else it does, for messages."""
+        return f"at step {self.round}{f', {self.doing}' if self.doing else ''}"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a job ends before its time. number: of the worker that is the cause. status: the job's."""
+
+    number: int
+    text: str
+    status: int = 1
+
+
+class JobWatch:
+    """All workers of a job. `heard` and `lost` take notes, `fault` and `status` decide; times in seconds."""
+
+    def __init__(self, size: int, limit_s: float):
+        """limit_s: time without any progress after which a worker hangs; 0 for no limit."""
+        self.workers = [Watched(number) for number in range(size)]
+        self.limit_s = limit_s
+        self.folder: str | None = None  # output folder of the run, to go on in
+        self._first_heard: float | None = None
+
+    def heard(self, number: int, message: Mapping[str, Any], now: float) -> None:
+        """Takes note of a message of a worker."""
+        worker = self.workers[number]
+        worker.heard = now
+        if self._first_heard is None:
+            self._first_heard = now
+        for name in ("host", "process", "round", "waits", "still_s", "doing", "reason", "follows"):
+            if name in message:
+                setattr(worker, name, message[name])
+        self.folder = message.get("folder", self.folder)
+        if "status" in message and worker.status is None:
+            worker.status, worker.ended = int(message["status"]), now
+
+    def lost(self, number: int) -> None:
+        """Takes note that the connection to a worker is closed."""
+        self.workers[number].is_lost = True
+
+    @property
+    def status(self) -> int | None:
+        """The job's exit status when all workers have ended of themselves: the first that is not 0."""
+        found = [worker.status for worker in self.workers]
+        return None if None in found else next((status for status in found if status), 0)
+
+    def fault(self, now: float) -> Fault | None:
+        """The fault that the job has, if any."""
+        if self.status is not None:  # programs that end with a status have said why; exceptions have a reason
+            has_reason = any(worker.reason for worker in self.workers)
+            return self._failed(math.inf) if has_reason else None
+        return self._killed() or self._failed(now) or self._hanging(now)
+
+    def _killed(self) -> Fault | None:
+        for worker in self.workers:
+            if worker.is_lost and worker.status is None:
+                return Fault(worker.number, f"{worker.name} was killed or has crashed {worker.where}")
+        return None
+
+    def _failed(self, now: float) -> Fault | None:
+        failed = [worker for worker in self.workers if worker.status]
+        for worker in sorted(failed, key=lambda worker: (worker.follows, worker.ended)):
+            if now - worker.ended >= PATIENCE_S * (2 if worker.follows else 1):
+                how = worker.reason or f"ended with status {worker.status}"
+                return Fault(worker.number, f"{worker.name}, {worker.where}: {how}", worker.status or 1)
+        return None
+
+    def _hanging(self, now: float) -> Fault | None:
+        limit = self.limit_s
+        if not limit or self._first_heard is None:
+            return None
+        silent = [w for w in self.workers if w.status is None and self._silent_s(w, now) >= limit]
+        waiting = [w for w in self.workers if w.status is None and w.waits and w.still_s >= limit]
+        if not silent and not waiting:
+            return None
+        stopped = [
+            w for w in self.workers if w.status is None and self._silent_s(w, now) >= min(STOPPED_S, limit)
+        ]
+        if blamed := max(stopped, key=lambda w: self._silent_s(w, now), default=None):
+            if blamed.heard is None:
+                text = f"worker {blamed.number} has not started within {limit:g} s"
+                return Fault(blamed.number, text)
+            why = "it has stopped, or its host or link is down"
+            heard = f"nothing heard for {self._silent_s(blamed, now):.0f} s"
+            return Fault(blamed.number, f"{blamed.name} hangs {blamed.where}: {heard}; {why}")
+        if not waiting:
+            return None
+        others = [w for w in self.workers if not w.waits or w.status is not None]
+        if any(worker.doing and worker.status is None for worker in others):
+            return None  # what the others wait for is neither a step nor a hang
+        blamed = min(others or waiting, key=lambda w: (w.status is None, w.round, w.number))
+        state = "its program has ended" if blamed.status == 0 else "it is between two steps"
+        if not others:
+            state = "all wait for each other: a link is cut, or an exchange hangs"
+        text = (
+            f"{blamed.name} hangs {blamed.where}: no step of the job has ended for {limit:g} s, and {state}"
+        )
+        return Fault(blamed.number, text)
+
+    def _silent_s(self, worker: Watched, now: float) -> float:
+        """Seconds since something was heard of a worker, or since the first worker was, if nothing ever."""
+        assert self._first_heard is not None
+        return now - (self._first_heard if worker.heard is None else worker.heard)

@@ -1,0 +1,207 @@
+"""Starts the workers of a job by MPI, watches them, ends all when one fails, and starts them again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import IO
+
+from scheduler.workers.find import PATIENT
+from scheduler.workers.job_watch import Fault, JobWatch
+from scheduler.workers.mpirun import AS_ROOT, Hosts, command_of
+from scheduler.workers.watch_client import WATCH
+from scheduler.workers.watch_server import WatchServer
+from tensorbow.errors import FailedPreconditionError
+from tensorbow.training import TERMINAL
+
+END_S = 3.0  # for the workers to end when they are told, and for mpirun when it is
+
+ATTEMPT = "TENSORBOW_ATTEMPT"  # environment variable of workers: 0, and with each restart one more
+BAD_OPTION = 2  # exit status that a restart does not change
+TICK_S = 0.05
+RULE = b"-" * 60  # begins the lines around mpirun's own messages
+
+
+@dataclass(frozen=True)
+class Job:
+    """Options of a job. mpirun: as `find_mpirun` says. more: further options of mpirun.
+
+    program: the command of a worker; again: the words that a restart adds, given the run's folder.
+    """
+
+    workers: int
+    hosts: Hosts
+    mpirun: tuple[str, str]
+    watchdog_s: float
+    restarts: int
+    program: Sequence[str]
+    again: Callable[[str | None], Sequence[str]]
+    more: Sequence[str] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+class JobLaunch:
+    """A job under way. `interrupt` may be called by a signal handler."""
+
+    def __init__(self, job: Job, say: Callable[[str], None]):
+        """say: prints a line for people."""
+        self._job, self._say = job, say
+        self._signals: list[int] = []
+        self._told = 0  # signals that were passed on
+
+    def interrupt(self, number: int) -> None:
+        """Passes a signal on to all workers; the second one ends them at once."""
+        self._signals.append(number)
+
+    def run(self) -> int:
+        """Runs the job to its end; returns its exit status.
+
+        0 means that each worker has told that its program ended well, whatever mpirun's own status is.
+        Raises FailedPreconditionError if mpirun cannot be started.
+        """
+        words: Sequence[str] = ()
+        for attempt in range(self._job.restarts + 1):
+            fault, status, watch = self._attempt(attempt, words)
+            if fault is not None:
+                self._say(fault.text)
+            if self._signals:
+                return status or 128 + self._signals[0]
+            if status in (0, BAD_OPTION):
+                return status
+            if attempt < self._job.restarts:
+                words = self._job.again(watch.folder)
+                where = f", from the last checkpoint in {watch.folder}" if watch.folder else ""
+                self._say(f"restart {attempt + 1} of {self._job.restarts}{where}")
+        return status
+
+    def _attempt(self, attempt: int, words: Sequence[str]) -> tuple[Fault | None, int, JobWatch]:
+        job = self._job
+        address = job.hosts.address() if job.hosts.slots else "127.0.0.1"
+        server = WatchServer(job.workers, job.watchdog_s, address)
+        is_terminal = sys.stdout is not None and sys.stdout.isatty()
+        own = {WATCH: server.contact, ATTEMPT: str(attempt), TERMINAL: str(int(is_terminal))}
+        environment = {**os.environ, **AS_ROOT, **dict([PATIENT]), **job.environment, **own}
+        program = [*job.program, *words]
+        command = command_of(job.mpirun, job.workers, job.hosts, program, environment, job.more)
+        try:
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # the terminal's Ctrl-C comes here alone, and is passed on in order
+            )
+        except OSError as error:
+            server.close()
+            raise FailedPreconditionError(f"launch: cannot start {command[0]}: {error.strerror}") from error
+        assert process.stderr is not None
+        errors = _Errors(process.stderr)
+        try:
+            fault = self._watched(server, process)
+            fault = fault or self._end_of(server.watch, process.returncode)
+            server.tell({"end": 1 if fault is None else fault.status})
+        finally:
+            _ended(process, server.watch)
+            server.close()
+        status = server.watch.status
+        if fault is not None and not self._signals:
+            status = fault.status
+        errors.close(with_notes=fault is not None and fault.number < 0)
+        return None if self._signals else fault, status or 0, server.watch
+
+    def _watched(self, server: WatchServer, process: subprocess.Popen[bytes]) -> Fault | None:
+        """Follows the job until it ends, has a fault, or is interrupted twice."""
+        while process.poll() is None:
+            fault = server.step(TICK_S)
+            if fault is not None:
+                return fault
+            if server.watch.status:
+                return None  # all have ended of themselves, and wait for leave
+            while self._told < len(self._signals):
+                if self._told:
+                    return None
+                server.tell({"signal": self._signals[0]})
+                self._told += 1
+        for _ in range(3):
+            server.step(0.0)  # last words
+        return None
+
+    def _end_of(self, watch: JobWatch, returned: int | None) -> Fault | None:
+        """The fault of a job whose mpirun has ended, while some worker has not told that its program has."""
+        if self._signals:
+            return None
+        if watch.status is not None:
+            return watch.fault(time.monotonic())
+        if all(worker.heard is None for worker in watch.workers):
+            return Fault(-1, f"launch: mpirun ended with status {returned} before any worker had started")
+        fault = watch.fault(time.monotonic() + watch.limit_s + 1e3)
+        left = next(worker for worker in watch.workers if worker.status is None or worker.status)
+        return fault or Fault(left.number, f"{left.name} has ended {left.where}, and has not said how")
+
+
+def _ended(process: subprocess.Popen[bytes], watch: JobWatch) -> None:
+    """Waits for the end of mpirun and the workers, and enforces it."""
+    for ending in (None, signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            if ending is not None:
+                process.send_signal(ending)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
+            break
+        _kill_here(watch)
+    _kill_here(watch)
+
+
+def _kill_here(watch: JobWatch) -> None:
+    """Kills the workers of this machine that are left, also stopped ones."""
+    for worker in watch.workers:
+        if worker.process and worker.host == socket.gethostname():
+            with suppress(OSError):
+                if os.getsid(worker.process) != os.getsid(0) and _is_worker(worker.process):
+                    os.kill(worker.process, signal.SIGKILL)
+
+
+def _is_worker(process: int) -> bool:
+    """True if the process still is a worker: its number may be another's by now."""
+    try:
+        with open(f"/proc/{process}/environ", "rb") as file:
+            return f"{WATCH}=".encode() in file.read()
+    except OSError:
+        return False
+
+
+class _Errors:
+    """Passes on stderr of a job, without mpirun's own notes, which repeat at length what the watch says."""
+
+    def __init__(self, file: IO[bytes]):
+        self._file, self._notes = file, b""
+        self._thread = threading.Thread(target=self._pass_on, name="tensorbow-stderr", daemon=True)
+        self._thread.start()
+
+    def _pass_on(self) -> None:
+        inside = False
+        while line := self._file.readline():
+            if line.startswith(RULE):
+                inside = not inside
+            if inside or line.startswith(RULE):
+                self._notes += line
+                continue
+            with suppress(OSError, ValueError):
+                sys.stderr.buffer.write(line)
+                sys.stderr.flush()
+
+    def close(self, with_notes: bool) -> None:
+        """Waits for the end. with_notes: prints what mpirun said, which explains why nothing has started."""
+        self._thread.join(END_S)
+        if with_notes:
+            with suppress(OSError, ValueError):
+                sys.stderr.buffer.write(self._notes)
+                sys.stderr.flush()

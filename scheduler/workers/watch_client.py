@@ -1,0 +1,133 @@
+"""A worker's side of the watch: a thread that reports to the server, and ends the process if that says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from scheduler.workers.pulse import PULSE
+from scheduler.workers.watch_server import beat_s
+from tensorbow.errors import AbortedError
+
+WATCH = "TENSORBOW_WATCH"  # environment variable: where the server of a launched job is
+CONNECT_S = 30.0
+GRACE_S = 5.0  # beyond the limit, until the server's own verdict must have come
+LAST_S = 15.0  # longest time that a failed worker waits for the others
+
+
+_clients: list[WatchClient] = []  # of this process: one, if its job is watched
+
+
+def tell_folder(folder: str) -> None:
+    """Tells the process that started the job where this run's checkpoints are, for a restart."""
+    for client in _clients:
+        client.tell(folder=folder)
+
+
+class WatchClient:
+    """Connection of worker `number` to the server at `contact`. `close` it before a good end."""
+
+    def __init__(self, contact: str, number: int):
+        """Raises OSError if the server cannot be reached."""
+        host, port, secret, limit = contact.rsplit(":", 3)
+        self.number, self._limit_s = number, float(limit)
+        self._socket = socket.create_connection((host, int(port)), CONNECT_S)
+        self._socket.settimeout(CONNECT_S)
+        self._sending = threading.Lock()
+        self._parent = os.getppid()
+        self._is_closed = False
+        about = {"worker": number, "secret": secret, "host": socket.gethostname(), "process": os.getpid()}
+        self.tell(**about)
+        _clients.append(self)
+        threading.Thread(target=self._report, name="tensorbow-watch", daemon=True).start()
+        threading.Thread(target=self._listen, name="tensorbow-orders", daemon=True).start()
+
+    def tell(self, **message: Any) -> None:
+        """Sends a message; one that cannot be sent is missed by the server."""
+        with self._sending, suppress(OSError):
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def fail(self, status: int, reason: str = "", follows: int = 0) -> NoReturn:
+        """Reports that the program has failed, and ends the process when all others have, or are told to.
+
+        reason, follows: see Watched.
+        """
+        self.tell(status=status, reason=reason, follows=follows, round=PULSE.round, doing=PULSE.doing)
+        time.sleep(LAST_S)
+        _end(status)
+
+    def close(self) -> None:
+        """Ends the watch; the process goes on."""
+        self._is_closed = True
+        with suppress(OSError):
+            self._socket.close()
+
+    def _report(self) -> None:
+        seen, moved = (PULSE.begun, PULSE.ended), time.monotonic()
+        while not self._is_closed:
+            now, state = time.monotonic(), (PULSE.begun, PULSE.ended)
+            if state != seen:
+                seen, moved = state, now
+            still_s = round(now - moved, 2)
+            self.tell(round=PULSE.round, waits=PULSE.waits_for_others, still_s=still_s, doing=PULSE.doing)
+            if os.getppid() != self._parent:
+                self._give_up("what started it is gone")
+            time.sleep(beat_s(self._limit_s))
+
+    def _listen(self) -> None:
+        limit = self._limit_s + GRACE_S if self._limit_s else None
+        self._socket.settimeout(limit)
+        rest = b""
+        while not self._is_closed:
+            try:
+                data = self._socket.recv(1 << 12)
+            except TimeoutError:
+                self._give_up(f"nothing heard of the job's watch for {limit:g} s: a host or link is down")
+            except OSError:
+                data = b""
+            if not data and not self._is_closed:
+                self._give_up("the process that watches the job is gone")
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                self._obey(json.loads(line))
+
+    def _obey(self, message: dict[str, Any]) -> None:
+        if "signal" in message:
+            os.kill(os.getpid(), message["signal"])
+        if "end" in message:
+            _end(message["end"])
+        if "bye" in message:
+            self._is_closed = True
+
+    def _give_up(self, reason: str) -> None:
+        if self._is_closed:
+            return
+        with suppress(OSError):
+            text = f"tensorbow: worker {self.number} ({socket.gethostname()}, process {os.getpid()})"
+            os.write(2, f"{text} ends at step {PULSE.round}: {reason}\n".encode())
+        _end(1)
+
+
+def reason_of(error: BaseException) -> tuple[str, int]:
+    """An exception as one line, and whether it follows on one of another worker, see Watched."""
+    follows = 2 if is_told(error) else int(isinstance(error, AbortedError))
+    return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": "), follows
+
+
+def is_told(error: BaseException) -> bool:
+    """True for an error of another worker, which shows it by itself."""
+    return bool(getattr(error, "is_told", False))
+
+
+def _end(status: int) -> NoReturn:
+    """Ends the process at once: a job whose worker exits with a status other than 0 is ended by MPI."""
+    for file in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            file.flush()
+    os._exit(status or 1)

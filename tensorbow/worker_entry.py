@@ -1,0 +1,147 @@
+"""Entry of a worker that `tensorbow launch` has started: runs a program, and tells how it has ended.
+
+An exception, `sys.exit` and a failure to import anything all end the whole job, which would wait for this
+worker for ever. MPI starts this file by its path, so that it runs before the library is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    from scheduler.workers.watch_client import WatchClient
+
+if sys.path and os.path.realpath(sys.path[0] or os.curdir) == os.path.dirname(os.path.realpath(__file__)):
+    del sys.path[0]  # Python puts it there; its modules are not to be imported as top-level ones
+
+HOME = "TENSORBOW_HOME"  # environment variable: the folder of a checkout that is not installed
+RANKS = "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"  # environment variables: the worker's number
+_RUNPY = os.path.join(os.path.dirname(os.__file__), "runpy.py")  # before Python 3.11
+COMMAND = "tensorbow"  # in place of a program's path: the words are of the command line
+
+
+class PrefixedLines(io.TextIOBase):
+    """Passes whole lines on to a file, each with a prefix."""
+
+    def __init__(self, file: TextIO, prefix: str):
+        self._file, self._prefix, self._rest = file, prefix, ""
+
+    def write(self, text: str) -> int:
+        """Writes the lines that are whole by now, in one piece each."""
+        *lines, self._rest = f"{self._rest}{text}".split("\n")
+        for line in lines:
+            self._file.write(f"{self._prefix}{line}\n")
+        if lines:
+            self._file.flush()
+        return len(text)
+
+    def finish(self) -> None:
+        """Writes the last line, which has no end."""
+        if self._rest:
+            self.write("\n")
+
+    def flush(self) -> None:
+        """Flushes whole lines."""
+        self._file.flush()
+
+    def fileno(self) -> int:
+        """The descriptor of the file."""
+        number: int = self._file.fileno()
+        return number
+
+    def writable(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """That of the file."""
+        return str(self._file.encoding)
+
+
+def main(arguments: list[str]) -> None:
+    """Runs a program in this worker. arguments: its path, or "tensorbow" for a command, and its words."""
+    number = int(next(filter(None, map(os.environ.get, RANKS)), "0"))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # mpirun's pipe never ends for who reads it
+    prefixed: list[PrefixedLines] = []
+    if number:
+        prefixed = [PrefixedLines(file, f"worker {number}: ") for file in (sys.stdout, sys.stderr)]
+        sys.stdout, sys.stderr = prefixed
+    if arguments[0] == COMMAND or os.path.basename(arguments[0]) == COMMAND:
+        arguments[0] = COMMAND
+    sys.argv = arguments
+    if home := os.environ.get(HOME):
+        sys.path.append(home)
+    client: WatchClient | None = None
+    status, reason = 0, ("", 0)
+    try:
+        from scheduler.workers.watch_client import WATCH, WatchClient, is_told, reason_of
+
+        client = WatchClient(os.environ[WATCH], number)
+        _run(arguments)
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+            reason = error.code, 0
+    except BaseException as error:
+        status = 130 if isinstance(error, KeyboardInterrupt) else 1
+        reason = reason_of(error) if client is not None else (f"{type(error).__name__}: {error}", 0)
+        if client is None or not is_told(error):
+            _show(error)
+    with contextlib.suppress(OSError, ValueError):  # its reader is gone
+        for lines in prefixed:
+            lines.finish()
+        sys.stdout.flush()
+    if client is None and status:
+        _tell_without_library(number, status, reason[0])
+        os._exit(status)
+    if client is not None and status:
+        client.fail(status, *reason)
+    if client is not None:
+        client.tell(status=0)
+
+
+def _show(error: BaseException) -> None:
+    """Prints the traceback of a program's exception, without the frames that have started it."""
+    import traceback
+
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>", _RUNPY):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace or error.__traceback__)
+
+
+def _run(arguments: list[str]) -> None:
+    if arguments[0] == COMMAND:
+        from tensorbow.cli import main as program
+
+        program()
+        return
+    import runpy
+
+    sys.path.insert(0, os.path.dirname(os.path.abspath(arguments[0])))
+    runpy.run_path(arguments[0], run_name="__main__")
+
+
+def _tell_without_library(number: int, status: int, reason: str) -> None:
+    """Tells of a failure to import the library itself."""
+    import json
+    import socket
+
+    with contextlib.suppress(OSError, KeyError, ValueError):  # what started this one sees that it has ended
+        host, port, secret, _ = os.environ["TENSORBOW_WATCH"].rsplit(":", 3)
+        about = {"worker": number, "secret": secret, "host": socket.gethostname(), "process": os.getpid()}
+        with socket.create_connection((host, int(port)), 10) as connection:
+            connection.sendall(json.dumps({**about, "status": status, "reason": reason}).encode() + b"\n")
+            connection.recv(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

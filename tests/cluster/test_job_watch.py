@@ -1,0 +1,77 @@
+"""What the watch of a job makes of its workers' messages: who has failed, who hangs, and when all is over."""
+
+import pytest
+
+from scheduler.workers.job_watch import PATIENCE_S, JobWatch
+
+LIMIT_S = 10.0
+
+
+def watch_of(*messages, at=0.0):
+    watch = JobWatch(len(messages), LIMIT_S)
+    for number, message in enumerate(messages):
+        watch.heard(number, {"host": "a", "process": 7 + number, **message}, at)
+    return watch
+
+
+def test_a_job_is_over_when_each_worker_has_told_so():
+    watch = watch_of({"status": 0}, {})
+    assert watch.status is None
+    assert watch.fault(LIMIT_S / 2) is None
+    watch.heard(1, {"status": 0}, 1.0)
+    watch.lost(1)
+    assert (watch.status, watch.fault(1e9)) == (0, None)
+
+
+def test_a_connection_that_breaks_is_a_killed_worker():
+    watch = watch_of({}, {"round": 12, "doing": "evaluating"})
+    watch.lost(1)
+    fault = watch.fault(0.1)
+    assert fault.text == "worker 1 (a, process 8) was killed or has crashed at step 12, evaluating"
+
+
+def test_the_cause_is_named_and_not_what_follows_on_it():
+    watch = watch_of({"status": 1, "reason": "AbortedError: MPI failed", "follows": 1}, {}, {})
+    assert watch.fault(PATIENCE_S) is None
+    watch.heard(1, {"status": 3, "reason": "ValueError: odd"}, 1.0)
+    assert watch.fault(1.0 + PATIENCE_S).text == "worker 1 (a, process 8), at step 0: ValueError: odd"
+    assert watch.fault(1.0 + PATIENCE_S).status == 3
+
+
+def test_programs_that_end_together_with_a_status_have_said_why():
+    watch = watch_of({"status": 2}, {"status": 2})
+    assert (watch.status, watch.fault(0.0)) == (2, None)
+    watch = watch_of({"status": 1, "reason": "E", "follows": 2}, {"status": 1, "reason": "E"})
+    assert watch.fault(0.0).number == 1
+
+
+@pytest.mark.parametrize(
+    ("other", "number", "words"),
+    [
+        ({"round": 5}, 1, "it is between two steps"),
+        ({"round": 5, "status": 0}, 1, "its program has ended"),
+        ({"round": 4, "waits": True, "still_s": LIMIT_S}, 1, "all wait for each other"),
+        ({"round": 5, "doing": "evaluating"}, None, ""),
+    ],
+)
+def test_a_worker_that_others_wait_for_hangs(other, number, words):
+    watch = watch_of({"round": 5, "waits": True, "still_s": LIMIT_S}, other, at=100.0)
+    fault = watch.fault(100.0)
+    if number is None:
+        assert fault is None
+    else:
+        assert fault.number == number
+        assert words in fault.text
+
+
+def test_one_of_which_nothing_is_heard_has_stopped():
+    watch = watch_of({"waits": True}, {"round": 3})
+    watch.heard(0, {"waits": True, "still_s": LIMIT_S}, LIMIT_S)
+    fault = watch.fault(LIMIT_S)
+    assert (fault.number, "nothing heard for 10 s" in fault.text) == (1, True)
+    late = JobWatch(2, LIMIT_S)
+    assert late.fault(1e9) is None  # mpirun is starting
+    late.heard(0, {}, 0.0)
+    late.heard(0, {}, LIMIT_S)
+    assert late.fault(LIMIT_S).text == "worker 1 has not started within 10 s"
+    assert JobWatch(2, 0.0).fault(1e9) is None

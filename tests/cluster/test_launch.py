@@ -1,0 +1,252 @@
+"""`tensorbow launch`: workers train as one process would, a fault of one ends all, restarts lose no bits."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from scheduler.workers.group import LoneWorker
+from scheduler.workers.mpirun import Hosts, command_of
+from scheduler.workers.watch_server import WatchServer
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.training import load_arrays
+from tests.cluster_rig.mpi_jobs import ROOT, mpirun
+
+OPTIONS = {"epochs": 12, "tau": 2, "staleness": 1, "checkpoint_rounds": 25}
+WORDS = [word for name, value in OPTIONS.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+TRAIN = ("train", "logreg", *WORDS, "--replicas-per-gpu", "1")
+PROGRAM = """
+import os, sys, time
+import tensorbow as tb
+worker, fault = int(os.environ["OMPI_COMM_WORLD_RANK"]), sys.argv[1]
+class Fault(tb.Callback):
+    def on_round(self, run, report):
+        if report.round == 20:
+            if fault == "raise": raise ValueError("of the program")
+            if fault == "sleep": time.sleep(1e6)
+with tb.fit("logreg", replicas=1, epochs=50, callbacks=[Fault()], progress=False):
+    if fault == "exit" and worker: sys.exit(3)
+    if fault == "exit": time.sleep(1e6)
+"""
+
+
+@contextlib.contextmanager
+def launched(folder, *words, prefix=("-m", "tensorbow", "launch", "-n", "2")):
+    """A job under way, which does not outlive the test."""
+    mpirun()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, *prefix, *words],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)  # twice: all workers are killed
+            time.sleep(0.2)
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=30)
+
+
+def rounds(folder):
+    found = (re.match(r"checkpoint-(\d+)\.safetensors$", path.name) for path in folder.glob("checkpoint-*"))
+    return [int(match[1]) for match in found if match]
+
+
+def worker_process(number, folder):
+    """The process of a worker, by its environment; None while it starts."""
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError, ValueError):
+            with open(f"/proc/{int(entry)}/environ", "rb") as file:
+                environment = file.read().split(b"\0")
+            here = os.readlink(f"/proc/{entry}/cwd") == folder
+            if here and f"OMPI_COMM_WORLD_RANK={number}".encode() in environment:
+                return int(entry)
+    return None
+
+
+def wait_for(what, job, seconds=60):
+    ends = time.monotonic() + seconds
+    while not (found := what()):
+        assert job.poll() is None, job.communicate()
+        assert time.monotonic() < ends, "it takes too long"
+        time.sleep(0.02)
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
+def test_a_killed_worker_is_named_and_the_restarted_job_has_the_bits_of_one_process(tmp_path):
+    with launched(tmp_path, "--restarts", "2", *TRAIN, "--output", "run") as job:
+        wait_for(lambda: rounds(tmp_path / "run"), job)
+        os.kill(wait_for(lambda: worker_process(1, str(tmp_path)), job), signal.SIGKILL)
+        out, err = job.communicate(timeout=60)
+    assert job.returncode == 0, err
+    assert re.search(r"tensorbow: worker 1 \(\S+, process \d+\) was killed or has crashed at step \d+\n", err)
+    assert "tensorbow: restart 1 of 2, from the last checkpoint in " in err
+    assert "resumed from " in out
+    assert out.count("epoch  12/12") == 1
+    with tb.fit("logreg", replicas=2, progress=False, **OPTIONS) as whole:
+        values, _ = load_arrays(tmp_path / "run" / "model.safetensors")
+        assert whole.values.keys() == values.keys()
+        for name, value in whole.values.items():
+            np.testing.assert_allclose(values[name], value, rtol=1e-6, atol=1e-7)
+        assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == len(whole.history)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("raise", r"worker 0 .*callback Fault.on_round failed at round 21: ValueError: of the program"),
+        ("exit", r"worker 1 .*: ended with status 3"),
+        ("sleep", r"worker 0 .* hangs at step 2\d: no step of the job has ended for 3 s"),
+    ],
+)
+@pytest.mark.parametrize("launcher", ["launch", "mpirun"])
+def test_a_fault_of_a_program_ends_all_workers_with_a_line(tmp_path, fault, line, launcher):
+    if launcher == "mpirun" and fault == "exit":
+        pytest.skip("sys.exit is seen by `tensorbow launch`, and by the watchdog if others train on")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    words = ("-m", "tensorbow", "launch", "-n", "2", "--watchdog", "3")
+    if launcher == "mpirun":
+        started = "import os, sys; os.environ.update(TENSORBOW_WATCHDOG='3', OMPI_ALLOW_RUN_AS_ROOT='1', "
+        started += "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1'); os.execv(sys.argv[1], sys.argv[1:])"
+        words = ("-c", started, mpirun(), "-n", "2", "--oversubscribe", sys.executable)
+    with launched(tmp_path, "program.py", fault, prefix=words) as job:
+        _, err = job.communicate(timeout=60)
+    assert job.returncode != 0
+    assert len(re.findall(rf"tensorbow: {line}", err)) == 1, err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_stopped_worker_is_named_and_does_not_stay(tmp_path, number):
+    words = ("--watchdog", "3", "train", "logreg", "--epochs", "100000", "--output", "run")
+    with launched(tmp_path, *words) as job:
+        wait_for(lambda: rounds(tmp_path / "run"), job)
+        process = worker_process(number, str(tmp_path))
+        os.kill(process, signal.SIGSTOP)
+        _, err = job.communicate(timeout=20)
+    assert job.returncode == 1
+    assert re.search(rf"worker {number} \(.*\) hangs .*: nothing heard for \d+ s", err), err
+    ends = time.monotonic() + 5
+    while os.path.exists(f"/proc/{process}") and time.monotonic() < ends:  # killed, and not yet reaped
+        time.sleep(0.05)
+    assert not os.path.exists(f"/proc/{process}")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
+def test_many_kills_at_random_moments_lose_no_bits(tmp_path):
+    words = (*TRAIN[:2], "--epochs", "60", *TRAIN[4:])
+    with launched(tmp_path, *words, "--output", "whole") as job:
+        job.communicate(timeout=120)
+    rng = np.random.default_rng(0)
+    with launched(tmp_path, "--restarts", "1000", *words, "--output", "killed") as job:
+        for _ in range(100):
+            time.sleep(rng.uniform(0.2, 4.0))
+            if job.poll() is not None:
+                break
+            if process := worker_process(rng.integers(2), str(tmp_path)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+        _, err = job.communicate(timeout=120)
+    assert job.returncode == 0, err
+    files = [(tmp_path / folder / "model.safetensors").read_bytes() for folder in ("whole", "killed")]
+    assert files[0] == files[1]
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_all_workers_at_one_round_with_a_checkpoint(tmp_path):
+    words = ("train", "logreg", "--epochs", "100000", "--output", "run")
+    with launched(tmp_path, *words) as job:
+        wait_for(lambda: rounds(tmp_path / "run"), job)
+        job.send_signal(signal.SIGINT)
+        out, err = job.communicate(timeout=60)
+    assert job.returncode == 130, err
+    assert err == ""
+    assert "interrupted      go on with --resume auto --output run" in out
+    newest = max(rounds(tmp_path / "run"))
+    assert (tmp_path / "run" / f"checkpoint-{newest:09d}.worker1.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_a_checkpoint_without_a_part_of_it_is_gone_on_with_from_z(tmp_path):
+    with launched(tmp_path, *TRAIN, "--output", "run") as job:
+        job.communicate(timeout=60)
+    newest = max(rounds(tmp_path / "run"))
+    part = tmp_path / "run" / f"checkpoint-{newest:09d}.worker1.safetensors"
+    part.write_bytes(part.read_bytes()[:-1])
+    with launched(tmp_path, *TRAIN, "--epochs", "13", "--output", "run", "--resume", "auto") as job:
+        out, err = job.communicate(timeout=60)
+    assert job.returncode == 0, err
+    assert "cannot be used" in out
+    assert "all replicas go on from z" in out
+
+
+@pytest.mark.slow
+def test_other_numbers_of_workers_go_on_from_z(tmp_path):
+    for number, extra in ((2, ()), (3, ("--resume", "auto", "--epochs", "14"))):
+        prefix = ("-m", "tensorbow", "launch", "-n", str(number))
+        with launched(tmp_path, *TRAIN, "--output", "run", *extra, prefix=prefix) as job:
+            out, err = job.communicate(timeout=60)
+        assert job.returncode == 0, err
+    assert "is of 2 workers, and this run has 3: all replicas go on from z" in out
+    assert list((tmp_path / "run").glob("checkpoint-*.worker2.*"))
+    alone = tb.fit(
+        "logreg", replicas=1, **{**OPTIONS, "epochs": 16}, output=str(tmp_path / "run"), resume="auto"
+    )
+    assert alone.result.test_accuracy > 0.85
+
+
+def test_auto_replicas_are_refused(tmp_path):
+    class OfTwo(LoneWorker):
+        size = 2
+
+    config = tb.TrainingConfig("logreg", replicas_per_device="auto")
+    with pytest.raises(InvalidArgumentError, match="expected a number with 2 workers, got auto"):
+        tb.Trainer(config, workers=OfTwo())
+
+
+def test_hosts_are_read():
+    assert Hosts.read("a:2,b") == Hosts((("a", 2), ("b", 1)))
+    assert Hosts.read("10.0.0.1:3").workers == 3
+    for text in ("", "a:0", "a,a", "a:2;b", "-x", "a:b"):
+        with pytest.raises(InvalidArgumentError, match="hosts: expected different names with their workers"):
+            Hosts.read(text)
+
+
+def test_other_machines_get_what_concerns_training():
+    environment = {"PATH": "/bin", "TENSORBOW_DATA": "/data", "HOME": "/root", "OMP_NUM_THREADS": "1"}
+    command = command_of(("mpirun", "mpirun (Open MPI) 5.0"), 3, Hosts.read("a:2,b"), ["x.py"], environment)
+    passed = [command[i + 1] for i, word in enumerate(command) if word == "-x"]
+    assert passed == ["OMP_NUM_THREADS", "PATH", "TENSORBOW_DATA"]
+    assert command[command.index("--host") + 1] == "a:2,b:1"
+    alone = command_of(("mpiexec", "HYDRA build details:"), 2, Hosts(), ["x.py"], environment, ["-v"])
+    assert alone == ["mpiexec", "-n", "2", "-v", "x.py"]
+
+
+def test_strangers_are_not_heard():
+    server = WatchServer(1, 0.0)
+    host, port, *_ = server.contact.split(":")
+    with socket.create_connection((host, int(port))) as stranger:
+        stranger.sendall(b'{"worker": 0, "secret": "guess", "status": 0}\n')
+        for _ in range(20):
+            server.step(0.01)
+        assert stranger.recv(1) == b""
+    assert server.watch.status is None
+    server.close()
