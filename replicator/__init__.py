@@ -13,6 +13,7 @@ from replicator.base import Replicator
 from replicator.collectives import map_gather, map_reduce
 from replicator.input_functions import PER_REPLICA, PER_WORKER, InputContext
 from replicator.multi_gpu import MultiGpuReplicator, TpuReplicator
+from replicator.multi_worker import MultiWorkerReplicator
 from replicator.single import NonReplicator
 from replicator.tracing import num_replicas, per_replica, replica_id
 from replicator.wrapped_optimizer import WrappedOptimizer
@@ -23,6 +24,7 @@ __all__ = [
     "InputContext",
     "MultiGpuReplicator",
     "MultiWorkerAsyncReplicator",
+    "MultiWorkerReplicator",
     "NonReplicator",
     "Replicator",
     "TpuReplicator",

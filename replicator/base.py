@@ -21,6 +21,7 @@ from replicator.input_functions import (
     PER_REPLICA,
     InputFunction,
     InputOptions,
+    ReplicaShare,
     Replication,
     SmallerBatch,
 )
@@ -30,7 +31,7 @@ from replicator.replicated_step import BuiltStep, ReplicatedStep, steps_with_roo
 from replicator.results import ReplicaResults, read_outside
 from replicator.running_replicas import RunningReplicas
 from replicator.starting import started
-from replicator.state_file import restored, state_of
+from replicator.state_file import State, read_state, restored, save_state
 from replicator.tracing import Trace, current_trace, trace_step
 from replicator.training_loop import TrainingLoop
 from replicator.wrapped_optimizer import WrappedOptimizer
@@ -45,6 +46,7 @@ from scheduler.averaging.synchronisation import (
 from scheduler.replicas.replica_counts import ReplicaCounts, device_list, replica_counts, require_different
 from scheduler.replicas.replica_seeds import Seeds, seeds_for
 from scheduler.replicas.step_summary import replicas_on
+from scheduler.workers.group import LoneWorker, WorkerGroup
 from tensorbow.devices import AsDevices, opened
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
 from tensorbow.graph import Graph, Operation, get_default_graph
@@ -76,6 +78,8 @@ class Replicator:
     `tb.NonReplicator` or `tb.MultiGpuReplicator`; this class, `tb.Replicator`, is the type of both.
     """
 
+    workers: WorkerGroup = LoneWorker()  # processes whose replicas are synchronised together
+
     @checked
     def __init__(
         self,
@@ -99,7 +103,7 @@ class Replicator:
                 f"devices: expected a multiple of num_gpus_per_replica={devices_per_replica}, got "
                 f"{len(self.devices)} devices"
             )
-        self.replicas_per_device = replica_counts(replicas_per_device, groups)
+        self._take(replica_counts(replicas_per_device, groups))
         self.synchronisation = synchronisation
         synchronisation.alpha_for(self.num_replicas)  # raises for an unstable alpha
         require_whole_replicas(synchronisation, devices_per_replica)
@@ -123,6 +127,7 @@ class Replicator:
             "on_nan": self._on_nan,
             "seeds": self.seeds,
             "devices_per_replica": self.devices_per_replica,
+            "workers": self.workers,
         }
         return RunningReplicas(self.graph, lambda steps, values: started(steps, values, *where, **options))
 
@@ -137,13 +142,24 @@ class Replicator:
         self.shutdown()
         seed, self.graph = self.graph.seed, Graph()
         self.graph.seed = seed
-        self.replicas_per_device, self._fused = replicas_per_device, fused
+        self._take(replicas_per_device)
+        self._fused = fused
         self._step_graph, self._running = None, self._new_replicas(tried)
+
+    def _take(self, replicas_per_device: tuple[int, ...]) -> None:
+        """Takes the numbers of replicas of this process; collective."""
+        self.replicas_per_device = replicas_per_device
+        self.share = ReplicaShare.of(self.workers, sum(replicas_per_device))
 
     @property
     def num_replicas(self) -> int:
-        """Number of replicas on all devices."""
-        return sum(self.replicas_per_device)
+        """Number of replicas on all devices, and of all workers."""
+        return self.share.total
+
+    @property
+    def num_local_replicas(self) -> int:
+        """Number of replicas of this process; results have a row for each."""
+        return self.share.count
 
     # Building ---------------------------------------------------------------------------------
 
@@ -275,7 +291,9 @@ class Replicator:
         results = tuple((tensor.spec.extents, tensor.dtype) for tensor in traced.tensors)
         with outer.as_default():
             explain = partial(self._explain, step)
-            made = ReplicatedStep(runner=step, replicas=self.num_replicas, results=results, explain=explain)
+            made = ReplicatedStep(
+                runner=step, replicas=self.num_local_replicas, results=results, explain=explain
+            )
         op: Operation = made if isinstance(made, Operation) else (made[0] if type(made) is tuple else made).op
 
         def replaced(name: str, leaf: Any) -> Any:
@@ -301,7 +319,7 @@ class Replicator:
         """is_awaited: each round is waited for before the next one begins."""
         self._before_building(step_fn, given)
         with self.context():
-            inputs = inputs_of(given, self.num_replicas)
+            inputs = inputs_of(given, self.share)
             parts = self.devices[: self.devices_per_replica]
             options = self.synchronisation
             trace = Trace(self.num_replicas, self.graph, options.sync != "none", options.first_come, parts)
@@ -443,7 +461,7 @@ class Replicator:
                         remedy = "have input_fn give more, or ask for fewer steps"
                         done = f"{loop.done} of {loop.rounds} steps"
                         warnings.warn(f"train: {done}: {error}; {remedy}", stacklevel=2)
-                    elif loop.step.inputs.ended_early:
+                    elif loop.step.inputs.ended_early or loop.step.ended_early:
                         remedy = "all replicas end with the first; give all as many batches"
                         warnings.warn(f"train: {loop.done} steps: {error}; {remedy}", stacklevel=2)
                     break
@@ -527,9 +545,9 @@ class Replicator:
         (`sync="none"`). Raises FailedPreconditionError before `init`, and otherwise after `shutdown`,
         InvalidArgumentError for a replica out of range.
         """
-        if replica >= self.num_replicas:
+        if replica >= self.num_local_replicas:
             raise InvalidArgumentError(
-                f"replica_values: there is no replica {replica} of {self.num_replicas}"
+                f"replica_values: there is no replica {replica} of {self.num_local_replicas}"
             )
         with self._running.values("replica_values") as values:
             return values.replica(replica, slots)
@@ -568,9 +586,11 @@ class Replicator:
     @property
     def _results(self) -> ReplicaResults:
         def rows(name: str) -> list[Array]:
-            return [self.replica_values(replica, slots=True)[name] for replica in range(self.num_replicas)]
+            return [
+                self.replica_values(replica, slots=True)[name] for replica in range(self.num_local_replicas)
+            ]
 
-        return ReplicaResults(self.graph, self.num_replicas, rows)
+        return ReplicaResults(self.graph, self.num_local_replicas, rows)
 
     def local_results(self, value: Any) -> tuple[Any, ...]:
         """The replicas' own values, in a tuple, of a result of `run` or `train`.
@@ -605,12 +625,14 @@ class Replicator:
         Replicator together. With `fcfs` the last ones may be of results that `train` has yet to yield.
 
         That is all replicas' variables and slots, the central model, the round, and how far the inputs are;
-        what `input_fn` and its generators hold themselves is the caller's. The file is written atomically.
+        what `input_fn` and its generators hold themselves is the caller's. The file is written atomically; of
+        several workers all call this, and worker 0 writes the replicas of all.
         Raises FailedPreconditionError before `init` and after `shutdown`, ResourceExhaustedError when it
         cannot be written.
         """
         with self._running.between_rounds("save") as stepper:
-            save_arrays(Path(path), *state_of(stepper, self._running.steps))
+            write = partial(save_arrays, Path(path))
+            save_state(write, stepper, self._running.steps)
             return stepper.round
 
     @checked
@@ -626,13 +648,16 @@ class Replicator:
         if self._running.stepper is None and self._running.steps:
             self.init()
         with self._running.between_rounds("restore") as stepper:
-            restored(Path(path), *load_arrays(Path(path)), stepper, self._running.steps)
+            state = read_state(lambda: load_arrays(Path(path)), stepper)
+            if state is not None:
+                restored(Path(path), state, stepper, self._running.steps)
             return stepper.round
 
     def save_newest(self, folder: Path) -> None:
         """Saves the state as the newest checkpoint of a folder, of which the last three are kept."""
         with self._running.between_rounds("save_newest") as stepper:
-            RollingCheckpoints(folder).save(stepper.round, *state_of(stepper, self._running.steps))
+            write = partial(RollingCheckpoints(folder).save, stepper.round)
+            save_state(write, stepper, self._running.steps)
 
     def restore_newest(self, folder: Path) -> bool:
         """Restores the newest checkpoint of a folder that can be read; False if there is none.
@@ -640,13 +665,18 @@ class Replicator:
         Warns of newer ones that cannot. Raises as `restore`.
         """
         with self._running.between_rounds("restore_newest") as stepper:
-            checkpoint, problems = RollingCheckpoints(folder).newest()
-            for problem in problems:
-                warnings.warn(problem, stacklevel=2)
-            if checkpoint is None:
+            checkpoints = RollingCheckpoints(folder)
+
+            def read() -> State | None:
+                checkpoint, problems = checkpoints.newest()
+                for problem in problems:
+                    warnings.warn(problem, stacklevel=4)
+                return None if checkpoint is None else (checkpoint.arrays, checkpoint.metadata)
+
+            state = read_state(read, stepper)
+            if state is None:
                 return False
-            state = checkpoint.path, checkpoint.arrays, checkpoint.metadata
-            restored(*state, stepper, self._running.steps)
+            restored(checkpoints.path_of(state[1]["round"]), state, stepper, self._running.steps)
             return True
 
     def __repr__(self) -> str:

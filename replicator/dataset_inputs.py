@@ -7,7 +7,7 @@ from typing import Annotated, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from replicator.input_functions import PER_WORKER, InputCalls, InputOptions
+from replicator.input_functions import PER_WORKER, InputCalls, InputOptions, ReplicaShare
 from replicator.step_inputs import StepInputs
 from scheduler import DatasetBatches, LearningEngine
 from scheduler.batches.keep_on_devices import ON_DEVICE, keep_on_devices
@@ -24,7 +24,7 @@ class DatasetInputs(StepInputs):
     They are known for every round: each is a recipe, of which a device makes the batch.
     """
 
-    def __init__(self, calls: InputCalls, options: InputOptions, replicas: int):
+    def __init__(self, calls: InputCalls, options: InputOptions, share: ReplicaShare):
         """calls: each gives a `DatasetBatches`. Raises InvalidArgumentError for sources that do not fit."""
         if options.smaller_batch != "error" or options.split is not None:
             raise InvalidArgumentError(
@@ -32,8 +32,9 @@ class DatasetInputs(StepInputs):
                 "smaller_batch and input_split_fn out"
             )
         first: DatasetBatches = calls[0]
-        self._sources = [first] if first.replicas == replicas else [calls[i] for i in range(len(calls))]
-        self._require_fitting(options.replication == PER_WORKER, replicas)
+        self._share, for_all = share, first.replicas == share.total
+        self._sources = [first] if for_all else [calls[i] for i in range(len(calls))]
+        self._require_fitting(options.replication == PER_WORKER, share.total if for_all else share.count)
         self.dataset, self.data_on_device = first.dataset, options.data_on_device
         size = first.order.batch_size
         self.structure = tuple(first.dataset.batch_specs(size))
@@ -72,7 +73,7 @@ class DatasetInputs(StepInputs):
     def _recipes(self, rounds: range) -> RoundRecipes:
         parts = [source.recipes(rounds) for source in self._sources]
         if len(parts) == 1:
-            return parts[0]
+            return parts[0].of_replicas(self._share.first, self._share.count)
         picks = np.concatenate([part.picks_drawn_to(0) for part in parts], axis=1)
 
         def key_of(index: int, replica: int) -> BatchKey:

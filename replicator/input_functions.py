@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, TypeAlias
 
+from scheduler.workers.group import WorkerGroup
 from tensorbow.errors import AbortedError, InvalidArgumentError, OutOfRangeError, TensorBowError
 from tensorbow.graph import Tensor
 from tensorbow.graph.user_lines import raising_line
@@ -43,13 +44,16 @@ class InputOptions:
 class InputContext:
     """Argument of `input_fn`: the replica that it makes input for.
 
-    replica_id: number of the replica; 0 with PER_WORKER. num_input_pipelines: number of calls of `input_fn`.
-    num_replicas: number of replicas that run the step.
+    replica_id: number of the replica; with PER_WORKER of the worker's first. num_input_pipelines: number of
+    calls of `input_fn`, by all workers. num_replicas: number of replicas that run the step, of all workers.
+    worker_id, num_workers: of the process, with a `MultiWorkerReplicator`.
     """
 
     replica_id: int
     num_input_pipelines: int
     num_replicas: int
+    worker_id: int = 0
+    num_workers: int = 1
 
     @checked
     def per_replica_batch_size(self, global_batch_size: Positive) -> int:
@@ -60,6 +64,23 @@ class InputContext:
                 f"{self.num_replicas} replicas"
             )
         return global_batch_size // self.num_replicas
+
+
+@dataclass(frozen=True)
+class ReplicaShare:
+    """The replicas of a process: `count` from number `first` on, of `total` replicas of all workers."""
+
+    first: int
+    count: int
+    total: int
+    worker: int = 0
+    workers: int = 1
+
+    @classmethod
+    def of(cls, workers: WorkerGroup, count: int) -> ReplicaShare:
+        """The share of a worker with so many replicas; collective."""
+        counts = workers.all_gather(count)
+        return cls(sum(counts[: workers.rank]), count, sum(counts), workers.rank, workers.size)
 
 
 class _WatchedContext(InputContext):
@@ -79,9 +100,13 @@ _WatchedContext.__name__ = _WatchedContext.__qualname__ = InputContext.__name__ 
 class InputCalls:
     """Results of `input_fn`, called for each replica or once, each when it is first asked for."""
 
-    def __init__(self, input_fn: Callable[..., Any], calls: int, replicas: int):
-        self._input_fn = input_fn
-        self._contexts = [_WatchedContext(number, calls, replicas) for number in range(calls)]
+    def __init__(self, input_fn: Callable[..., Any], per_worker: bool, share: ReplicaShare):
+        self._input_fn, self._per_worker, self.share = input_fn, per_worker, share
+        pipelines = share.workers if per_worker else share.total
+        self._contexts = [
+            _WatchedContext(share.first + number, pipelines, share.total, share.worker, share.workers)
+            for number in range(1 if per_worker else share.count)
+        ]
         self._given: dict[int, Any] = {}
 
     def __len__(self) -> int:
@@ -91,7 +116,7 @@ class InputCalls:
         """Raises AbortedError for an exception of `input_fn`, OutOfRangeError for one without batches."""
         if number not in self._given:
             context = self._contexts[number]
-            of = f" of replica {number}" if len(self) == context.num_replicas else ""
+            of = "" if self._per_worker else f" of replica {self.share.first + number}"
             try:
                 given = called_with(self._input_fn, context)
                 self._given[number] = CalledForEachStep(given) if _is_called_for_each_step(given) else given

@@ -19,6 +19,7 @@ from replicator.input_functions import (
     CalledForEachStep,
     InputCalls,
     InputOptions,
+    ReplicaShare,
     failure,
     no_batch,
 )
@@ -55,14 +56,14 @@ class ReplicaInputs(StepInputs):
         self,
         calls: InputCalls | None,
         options: InputOptions,
-        replicas: int,
+        share: ReplicaShare,
     ):
         """Draws the first batches, to learn their structure and shapes.
 
         calls: of `input_fn`; None if there is none. Raises InvalidArgumentError for batches of different
         shapes or without examples, OutOfRangeError for an input without batches.
         """
-        self.replicas = replicas
+        self.replicas, self._first_replica = share.count, share.first
         self._per_worker = options.replication == PER_WORKER
         self._split = options.split if options.split is not None else split_leading_axis
         self._smaller_batch, self._prefetch = options.smaller_batch, options.prefetch
@@ -90,7 +91,7 @@ class ReplicaInputs(StepInputs):
             if self._per_worker:
                 self.tensors = self._parts(given)
             elif calls.told_the_replica:
-                others = (calls[number] for number in range(1, replicas))
+                others = (calls[number] for number in range(1, self.replicas))
                 self.tensors += [
                     each.first if isinstance(each, CalledForEachStep) else each for each in others
                 ]
@@ -248,7 +249,7 @@ class ReplicaInputs(StepInputs):
                 return None
         if self._per_worker:
             nests = self._parts(nests[0])
-        batch = [self._arrays(nest, number) for number, nest in enumerate(nests)]
+        batch = [self._arrays(nest, number) for number, nest in enumerate(nests, self._first_replica)]
         if self.compiles_smaller:
             self._require_equal(batch)
         self._rounds += 1
@@ -322,7 +323,7 @@ class ReplicaInputs(StepInputs):
             raise failure(error, f"the iterator of input_fn{self._of(number)}", self._hint) from error
 
     def _of(self, number: int) -> str:
-        return "" if self._per_worker else f" of replica {number}"
+        return "" if self._per_worker else f" of replica {self._first_replica + number}"
 
     def _end(self, number: int) -> OutOfRangeError:
         """The error for an input that has ended. Finds out whether another replica's goes on."""
@@ -333,7 +334,7 @@ class ReplicaInputs(StepInputs):
             with suppress(Exception):
                 if other < number or (other > number and next(stream, None) is not None):
                     self.ended_early = True
-                    return OutOfRangeError(f"{text}, while that of replica {other} goes on")
+                    return OutOfRangeError(f"{text}, while that{self._of(other)} goes on")
         return OutOfRangeError(text)
 
     def _arrays(self, nest: Any, replica: int) -> tuple[Array, ...]:

@@ -55,7 +55,7 @@ class LockstepLoop(TrainingLoop):
         if self.step.updates_no_weights:
             why = "the step updates no trainable variable"
         if given is None:
-            small = _state_nbytes(engine) <= STATE_NBYTES
+            small = _of_worker_0(engine, _state_nbytes(engine) <= STATE_NBYTES)
             self._most = 1 if why or not small else min(self.step.most_steps, engine.most_steps_per_launch)
             self._least = engine.learners.launcher.least_rounds
             return
@@ -81,7 +81,8 @@ class LockstepLoop(TrainingLoop):
 
     def launch(self, stepper: Stepper, rounds: list[Any]) -> None:
         """See TrainingLoop."""
-        step, began = self.step, perf_counter() - self._draw_s
+        step, engine = self.step, stepper.engine
+        began = _of_worker_0(engine, perf_counter() - self._draw_s)
         step.select(stepper, rounds)
         count = stepper.engine.rounds_before_restart(stepper.round, len(rounds))
         if count < len(rounds):
@@ -104,7 +105,7 @@ class LockstepLoop(TrainingLoop):
             return
         self._failed = False
         self._one_by_one = max(0, self._one_by_one - 1)
-        self._keep_pace(count, perf_counter() - began)
+        self._keep_pace(count, _of_worker_0(engine, perf_counter()) - began)
 
     def _keep_pace(self, rounds: int, seconds: float) -> None:
         """Chooses the rounds of further launches, after one that took so many seconds."""
@@ -124,7 +125,8 @@ class LockstepLoop(TrainingLoop):
         """Copies the state before a launch, if the last copy is old."""
         began = perf_counter()
         kept_nbytes = sum(map(len, self._since)) * self.step.inputs.round_nbytes
-        if self._copy is None or began >= self._copy_again_s or kept_nbytes > INPUTS_NBYTES:
+        is_due = self._copy is None or began >= self._copy_again_s or kept_nbytes > INPUTS_NBYTES
+        if _of_worker_0(stepper.engine, is_due):
             self._copy, self._copied_at, self._since = stepper.state(), self.done, []
             now = perf_counter()
             self._copy_again_s = now + min(LONGEST_S, COPIES * (now - began))
@@ -155,6 +157,11 @@ class LockstepLoop(TrainingLoop):
     def _forget(self) -> None:
         """Drops the copy: the replicas are about to change without it."""
         self._copy, self._since = None, []
+
+
+def _of_worker_0(engine: LearningEngine, value: Any) -> Any:
+    """A value by which all workers decide alike: worker 0's, where there are several."""
+    return value if engine.lockstep is None else engine.lockstep.broadcast("the pace of training", value)
 
 
 def _state_nbytes(engine: LearningEngine) -> int:

@@ -89,7 +89,8 @@ class MultiGpuReplicator(Replicator):
         if sync is None:
             counts = replica_counts(given, max(1, len(devices) // num_gpus_per_replica))
             plain = Synchronisation(**averaging, dispatch=dispatch) == Synchronisation()
-            sync = "ssgd" if plain and len(counts) > 1 and max(counts) == 1 else "sma"
+            several = len(counts) * self.workers.size > 1
+            sync = "ssgd" if plain and several and max(counts) == 1 else "sma"
         options, defaults = Synchronisation(sync, **averaging, **more), Synchronisation()
         ignored = [name for name in averaging if getattr(options, name) != getattr(defaults, name)]
         if options.sync in ("ssgd", "none") and ignored:
@@ -147,6 +148,8 @@ class MultiGpuReplicator(Replicator):
                 "tune: expected a Replicator without steps and variables, which training anew would lose; "
                 "make variables in step_fn, and call tune first"
             )
+        if self.workers.size > 1:
+            raise FailedPreconditionError("tune: with several workers, replicas stay as many; give a number")
         if self.seeds is not None:
             raise FailedPreconditionError("tune: replicas with seeds stay as many; leave seeds out")
         before, was_auto = self.replicas_per_device, self._is_auto

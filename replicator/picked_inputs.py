@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from replicator.dataset_inputs import DatasetInputs
-from replicator.input_functions import PER_REPLICA, PER_WORKER, InputCalls, InputOptions
+from replicator.input_functions import PER_REPLICA, PER_WORKER, InputCalls, InputOptions, ReplicaShare
 from replicator.inputs import ReplicaInputs, RoundInputs
 from replicator.step_inputs import StepInputs
 from scheduler import DatasetBatches
@@ -22,22 +22,22 @@ KEPT_DTYPES = [np.dtype(dtype.as_numpy_dtype) for dtype in DTYPES.values()]
 NO_KEY = BatchKey(0, 0, 0)  # rows are not augmented
 
 
-def inputs_of(options: InputOptions, replicas: int) -> StepInputs:
+def inputs_of(options: InputOptions, share: ReplicaShare) -> StepInputs:
     """Inputs of a step; calls `input_fn`. Raises as `ReplicaInputs` and `DatasetInputs`."""
     if options.split is not None and options.replication == PER_REPLICA:
         raise InvalidArgumentError("input_split_fn is for PER_WORKER; leave it out with PER_REPLICA")
     if options.input_fn is None:
-        return ReplicaInputs(None, options, replicas)
-    calls = InputCalls(options.input_fn, 1 if options.replication == PER_WORKER else replicas, replicas)
+        return ReplicaInputs(None, options, share)
+    calls = InputCalls(options.input_fn, options.replication == PER_WORKER, share)
     if isinstance(calls[0], DatasetBatches):
-        return DatasetInputs(calls, options, replicas)
+        return DatasetInputs(calls, options, share)
     source = None
     if isinstance(calls[0], Dataset) and options.split is None and options.smaller_batch != "compile":
         source = _source_of([calls[number] for number in range(len(calls))])
     return (
-        ReplicaInputs(calls, options, replicas)
+        ReplicaInputs(calls, options, share)
         if source is None
-        else PickedInputs(calls, options, replicas, source)
+        else PickedInputs(calls, options, share, source)
     )
 
 
@@ -64,14 +64,14 @@ def _is_same(one: Array, other: Array) -> bool:
 class PickedInputs(StepInputs):
     """Rows of arrays in memory, whose numbers pipelines give: recipes, of which devices make batches."""
 
-    def __init__(self, calls: InputCalls, options: InputOptions, replicas: int, source: Any):
+    def __init__(self, calls: InputCalls, options: InputOptions, share: ReplicaShare, source: Any):
         """calls: each gives a `Dataset` that batches rows of `source`, a nest of arrays.
 
         Raises as `ReplicaInputs`.
         """
         for number in range(len(calls)):
             calls[number] = calls[number].row_batches()[1]
-        self._numbers = ReplicaInputs(calls, options, replicas)
+        self._numbers = ReplicaInputs(calls, options, share)
         self.are_equal = self._numbers.are_equal
         self.dataset = self._rows = ArrayRows(flatten(source))
         self.data_on_device = options.data_on_device

@@ -12,9 +12,9 @@ from replicator.learned_values import CurrentValues, LastValues
 from replicator.replicated_step import BuiltStep, Columns
 from replicator.starting import Values, started_beside
 from replicator.training_loop import TrainingLoop
-from scheduler import Stepper
+from scheduler import LearningEngine, Stepper
 from scheduler.engine.growing import new_variables
-from tensorbow.errors import FailedPreconditionError
+from tensorbow.errors import AbortedError, FailedPreconditionError, OutOfRangeError, raise_if_any
 from tensorbow.graph import Graph
 
 
@@ -93,8 +93,8 @@ class RunningReplicas:
     def run(self, step: BuiltStep) -> Columns:
         """Runs a step once; returns its results."""
         with self._lock:
-            self._stepper_of(step)
-        rounds = step.inputs.take(1)  # without the lock
+            engine = self._stepper_of(step).engine
+        rounds = _agreed(engine, step, lambda: step.inputs.take(1))  # without the lock
         with self._lock:
             stepper = self._stepper_of(step)
             self._go_back()
@@ -112,8 +112,8 @@ class RunningReplicas:
             with self._lock:
                 if loop.has_results:
                     return loop.next_result()
-                self._stepper_of(loop.step)
-            rounds = loop.take_inputs()  # without the lock
+                engine = self._stepper_of(loop.step).engine
+            rounds = _agreed(engine, loop.step, loop.take_inputs)  # without the lock
             with self._lock:
                 stepper = self._stepper_of(loop.step)
                 self._go_back(but=loop)
@@ -199,3 +199,33 @@ class RunningReplicas:
                 yield self.last
             else:
                 raise FailedPreconditionError(f"{what}: there are no values before init()")
+
+
+def _agreed(engine: LearningEngine, step: BuiltStep, take: Callable[[], list[Any]]) -> list[Any]:
+    """Rounds of inputs for a launch: of several workers, as many as all of them have.
+
+    Raises what `take` raises; on other workers AbortedError, or OutOfRangeError where an input has ended.
+    """
+    if engine.lockstep is None:
+        return take()
+    rounds, own = list[Any](), None
+    try:
+        rounds = take()
+    except Exception as error:
+        own = error
+    failure = None if own is None else (isinstance(own, OutOfRangeError), f"{type(own).__name__}: {own}")
+    told = engine.lockstep.all_gather("inputs of a step", (len(rounds), failure))
+    fewest = min(count for count, _ in told)
+    step.ended_early |= any(count > fewest == 0 for count, _ in told)
+    if fewest < len(rounds):
+        step.inputs.give_back(rounds[fewest:])
+        del rounds[fewest:]
+    try:
+        raise_if_any(own)
+    finally:
+        del own
+    for worker, (count, reason) in enumerate(told):
+        if not count and reason is not None:
+            kind = OutOfRangeError if reason[0] else AbortedError
+            raise kind(f"the input of worker {worker}: {reason[1]}")
+    return rounds

@@ -2,23 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from replicator.replicated_step import BuiltStep
 from scheduler import LearningEngine, Stepper, Synchronisation
 from scheduler.averaging.synchronisation import FUSED, modes_on
 from scheduler.engine.rollback import EngineState
-from tensorbow.errors import DataLossError, InvalidArgumentError
+from tensorbow.errors import DataLossError, InvalidArgumentError, raise_if_any
 from tensorbow.specs import Array
 
 KEY = "replicator"  # of the metadata
 
 
-def state_of(stepper: Stepper, steps: Sequence[BuiltStep]) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Arrays (variables, slots, z) and metadata (round, positions in the inputs) of a Replicator."""
+State: TypeAlias = "tuple[Mapping[str, Array], Mapping[str, Any]]"
+"""Arrays (variables, slots, z) and metadata (round, positions in the inputs) of a Replicator."""
+
+
+def save_state(
+    write: Callable[[Mapping[str, Array], Mapping[str, Any]], object],
+    stepper: Stepper,
+    steps: Sequence[BuiltStep],
+) -> None:
+    """Writes the state; of several workers worker 0 does, with all replicas, as one process would.
+
+    Raises what `write` raises, on all workers.
+    """
+    state, lockstep = _state_of(stepper, steps), stepper.engine.lockstep
+    if lockstep is None:
+        write(*state)
+        return
+    every = lockstep.gather("a checkpoint", state[0])
+    error: Exception | None = None
+    if every is not None:
+        try:
+            write({name: array for arrays in every for name, array in arrays.items()}, state[1])
+        except Exception as caught:
+            error = caught
+    raise_if_any(lockstep.broadcast("the end of a checkpoint", error))
+
+
+def read_state(read: Callable[[], State | None], stepper: Stepper) -> State | None:
+    """A state that was saved; of several workers worker 0 reads it, and each gets its own replicas'.
+
+    Raises what `read` raises, on all workers.
+    """
+    lockstep = stepper.engine.lockstep
+    if lockstep is None:
+        return read()
+    found: State | Exception | None = None
+    if lockstep.rank == 0:
+        try:
+            found = read()
+        except Exception as error:
+            found = error
+    found = lockstep.broadcast("a checkpoint", found)
+    if isinstance(found, Exception):
+        raise found
+    if found is None:
+        return None
+    arrays, metadata = found
+    others = {f"replica{n}" for n in range(stepper.engine.learners.total)}
+    others -= {f"replica{n}" for n in stepper.engine.learners.numbers}
+    return {name: a for name, a in arrays.items() if name.partition("/")[0] not in others}, metadata
+
+
+def _state_of(stepper: Stepper, steps: Sequence[BuiltStep]) -> tuple[dict[str, Array], dict[str, Any]]:
     stepper.settle()
     engine = stepper.engine
     facts = {
@@ -32,8 +83,7 @@ def state_of(stepper: Stepper, steps: Sequence[BuiltStep]) -> tuple[dict[str, Ar
 
 def restored(
     path: Path,
-    arrays: Mapping[str, Array],
-    metadata: Mapping[str, Any],
+    state: State,
     stepper: Stepper,
     steps: Sequence[BuiltStep],
 ) -> None:
@@ -43,6 +93,7 @@ def restored(
     replicas, options, variables or steps, or for inputs that are further on already, DataLossError for
     damaged metadata. The replicas have not changed then, but inputs may have been drawn.
     """
+    arrays, metadata = state
     facts = metadata.get(KEY)
     if not isinstance(facts, dict):
         raise InvalidArgumentError(f"{path} is not a file of a replicator's state")
@@ -94,7 +145,7 @@ def _different(name: str, found: Any, value: Any) -> tuple[str, str]:
 def _kind(engine: LearningEngine, steps: Sequence[BuiltStep]) -> dict[str, Any]:
     """Facts that must be equal where a state is saved and where it is restored."""
     return {
-        "replicas per device": list(engine.learners.per_device),
+        "replicas per device": list(engine.learners.per_device_of_all),
         "synchronisation": asdict(engine.given_options),
         "steps": len(steps),
         "seeds": None if engine.seeds is None else [*engine.seeds],

@@ -24,6 +24,8 @@ from scheduler.training.throughput_tuning import ThroughputTuning, TuningOptions
 from scheduler.training.trained_model import TrainedModel, load_model
 from scheduler.training.trainer import Trainer
 from scheduler.training.tuning_result import TuningResult
+from scheduler.workers.find import worker_group
+from scheduler.workers.group import WorkerGroup
 
 __all__ = [
     "SYNCS",
@@ -59,9 +61,11 @@ __all__ = [
     "TrainingRun",
     "TuningOptions",
     "TuningResult",
+    "WorkerGroup",
     "build_program",
     "fit",
     "gathered",
     "load_model",
     "sweep",
+    "worker_group",
 ]

@@ -136,6 +136,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not see `_LATER`
     from replicator import InputContext as InputContext
     from replicator import MultiGpuReplicator as MultiGpuReplicator
     from replicator import MultiWorkerAsyncReplicator as MultiWorkerAsyncReplicator
+    from replicator import MultiWorkerReplicator as MultiWorkerReplicator
     from replicator import NonReplicator as NonReplicator
     from replicator import Replicator as Replicator
     from replicator import TpuReplicator as TpuReplicator
@@ -157,6 +158,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not see `_LATER`
     from scheduler import TrainingConfig as TrainingConfig
     from scheduler import fit as fit
     from scheduler import sweep as sweep
+    from scheduler import worker_group as worker_group
     from tensorbow import data as data
     from tensorbow import interop as interop
     from tensorbow import models as models
@@ -179,6 +181,7 @@ _LATER = {
     "LearningEngine": "scheduler",
     "MultiGpuReplicator": "replicator",
     "MultiWorkerAsyncReplicator": "replicator",
+    "MultiWorkerReplicator": "replicator",
     "NonReplicator": "replicator",
     "Replicator": "replicator",
     "StepProgram": "scheduler",
@@ -198,6 +201,7 @@ _LATER = {
     "per_replica": "replicator",
     "replica_id": "replicator",
     "sweep": "scheduler",
+    "worker_group": "scheduler",
 }
 
 

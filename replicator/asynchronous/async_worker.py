@@ -16,7 +16,7 @@ from replicator.asynchronous.pushes import (
     SharedVariable,
     pushed_in,
 )
-from replicator.input_functions import InputContext, InputOptions, called_with
+from replicator.input_functions import InputContext, InputOptions, ReplicaShare, called_with
 from replicator.picked_inputs import inputs_of
 from replicator.tracing import Trace, TracedStep, trace_step
 from tensorbow.compiler.prune import prune
@@ -52,7 +52,7 @@ class AsyncWorker:
         self._graph.seed = seed
         opened_device = opened(device)
         with self._graph.as_default():
-            self._inputs = inputs_of(_for_worker(options, number, workers), 1)
+            self._inputs = inputs_of(_for_worker(options, number, workers), ReplicaShare(0, 1, 1))
             trace = Trace(1, self._graph, True, False, [opened_device])
             self._traced = trace_step(step_fn, self._inputs, trace)
         _require_no_meeting(trace, self._traced)

@@ -93,9 +93,10 @@ def grown(
         on_nan=old.on_nan,
         devices_per_replica=old.devices_per_replica,
         seeds=old.seeds,
+        workers=old.workers,
     )
     try:
-        engine.learners.values.initialize(*_starts(old, programs[0][0], values))
+        engine.learners.values.initialize(*engine.of_worker_0(_starts(old, programs[0][0], values)))
         arrays = {**engine.learners.values.state_arrays(), **old.learners.values.state_arrays()}
         engine.learners.values.load_state_arrays(arrays)
         if old.options.fused:

@@ -145,7 +145,7 @@ class LearningEngine:
         self._compiled: Compiled = {}
         self._given_transport = transport
         self.devices_per_replica = devices_per_replica
-        self.lockstep = self._lockstep_of(workers, options)
+        self.workers, self.lockstep = workers, self._lockstep_of(workers, options)
         on = [*map(opened, device_list(devices))]
         self.learners = self._made(program, specs, on, replicas_per_device, options)
         if on_nan == FREEZE and (self.learners.synchronises or program.exchange_ops or options.first_come):
@@ -260,9 +260,14 @@ class LearningEngine:
         with self._idle("initialize", or_settled=True):
             self.outcomes.frozen.clear()
             starts = initial_values_of(self._steps[0][0], self.seeds) if values is None else [values]
-            if self.lockstep is not None and self.seeds is None:
-                starts = self.lockstep.broadcast("initial values", starts)
-            self.learners.values.initialize(*starts)
+            self.learners.values.initialize(*self.of_worker_0(starts))
+
+    def of_worker_0(self, starts: Sequence[Mapped]) -> Sequence[Mapped]:
+        """Initial values that worker 0 gives, of replicas without seeds; collective."""
+        if self.lockstep is None or self.seeds is not None:
+            return starts
+        found: Sequence[Mapped] = self.lockstep.broadcast("initial values", starts)
+        return found
 
     @checked
     def add_program(self, program: AsProgram, shapes: Specs, room_for_steps: Steps | None = None) -> int:

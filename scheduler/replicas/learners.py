@@ -85,7 +85,9 @@ class Learners:
         self.count = sum(self.per_device)
         self.lockstep = lockstep
         # Of all workers: their replicas, counted through worker by worker, and the number of the first here.
-        self.worker_counts = [self.count] if lockstep is None else lockstep.all_gather("replicas", self.count)
+        every = [self.per_device] if lockstep is None else lockstep.all_gather("replicas", self.per_device)
+        self.per_device_of_all = [count for counts in every for count in counts]
+        self.worker_counts = [sum(counts) for counts in every]
         self.total = sum(self.worker_counts)
         self.first = sum(self.worker_counts[: 0 if lockstep is None else lockstep.rank])
         # By replica, the index of its device in `devices`.

@@ -89,6 +89,7 @@ class PartedLearners:
             raise
         some = self.parts[0]
         self.per_device, self.count, self.alpha = some.per_device, some.count, some.alpha
+        self.per_device_of_all, self.total, self.numbers = some.per_device_of_all, some.total, some.numbers
         self.averages, self.averages_gradients = some.averages, some.averages_gradients
         self.mean_gradient_from, self.synchronises = some.mean_gradient_from, some.synchronises
         self.layout = VariableLayout(program.variables)

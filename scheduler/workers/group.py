@@ -45,6 +45,10 @@ class WorkerGroup(ABC):
         """The value that each worker gives, by rank; anything that can be pickled."""
 
     @abstractmethod
+    def gather(self, value: Any) -> list[Any] | None:
+        """The value that each worker gives, by rank, on worker 0; None on the others."""
+
+    @abstractmethod
     def broadcast(self, value: Any, root: int = 0) -> Any:
         """The value that the worker `root` gives; the others' are ignored."""
 
@@ -84,6 +88,10 @@ class LoneWorker(WorkerGroup):
         """See WorkerGroup."""
 
     def all_gather(self, value: Any) -> list[Any]:
+        """See WorkerGroup."""
+        return [value]
+
+    def gather(self, value: Any) -> list[Any] | None:
         """See WorkerGroup."""
         return [value]
 

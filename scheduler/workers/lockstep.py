@@ -105,6 +105,11 @@ class Lockstep:
         self._meet_well(what)
         return self._host.all_gather(value)
 
+    def gather(self, what: str, value: Any) -> list[Any] | None:
+        """The value that each worker gives, by rank, on worker 0. Raises as `require_equal`."""
+        self._meet_well(what)
+        return self._host.gather(value)
+
     def broadcast(self, what: str, value: Any) -> Any:
         """The value of worker 0. Raises as `require_equal`."""
         self._meet_well(what)

@@ -77,6 +77,11 @@ class MpiWorkers(WorkerGroup):
         result: list[Any] = self._called("allgather", value)
         return result
 
+    def gather(self, value: Any) -> list[Any] | None:
+        """See WorkerGroup."""
+        result: list[Any] | None = self._called("gather", value)
+        return result
+
     def broadcast(self, value: Any, root: int = 0) -> Any:
         """See WorkerGroup."""
         return self._called("bcast", value, root)

@@ -116,6 +116,13 @@ class RoundRecipes:
         joined._drawn = len(picks)
         return joined
 
+    def of_replicas(self, first: int, count: int) -> RoundRecipes:
+        """The recipes of some of the replicas, which follow one another."""
+        if count == self.replicas:
+            return self
+        key_of, own = self.key_of, self._picks[:, first : first + count]
+        return RoundRecipes(self.dataset, own, lambda index, replica: key_of(index, first + replica))
+
     def __len__(self) -> int:
         return len(self._picks)
 

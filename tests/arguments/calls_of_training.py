@@ -225,6 +225,10 @@ CALLS: Mapping[str, Call] = {
         },
         names=("devices", "replicas per device", *OPTIONS),
     ),
+    "MultiWorkerReplicator": Call(
+        dict,
+        {"devices": "nothing", "replicas_per_gpu": "extents", "sync": "choice", "workers": "nothing"},
+    ),
     "MultiWorkerAsyncReplicator": Call(
         dict,
         {

@@ -1,17 +1,33 @@
 """Replicas of several processes that average together, segment by segment and in whole native rounds."""
 
+from subprocess import CompletedProcess
+
 import pytest
 
 from tests.cluster_rig.mpi_jobs import run_job
 
-PROGRAM = "tests/cluster_rig/worker_training.py"
+def is_done(job: CompletedProcess[str]) -> bool:
+    assert job.returncode == 0, job.stderr
+    return [line for line in sorted(job.stdout.split("\n")) if "is done" in line] == [
+        "worker 0 is done",
+        "worker 1 is done",
+    ]
 
 
-@pytest.mark.parametrize("cases", ["some", pytest.param("all", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kernels", ["native", "reference"])
+@pytest.mark.parametrize(
+    ("kernels", "cases"),
+    [
+        ("native", "some"),
+        pytest.param("native", "all", marks=pytest.mark.slow),
+        pytest.param("reference", "all", marks=pytest.mark.slow),
+    ],
+)
 def test_two_workers_train_as_one_process_and_end_together(kernels, cases):
     if kernels == "native":
         pytest.importorskip("llvmlite", reason="native code needs llvmlite")
-    job = run_job(2, PROGRAM, kernels, cases, seconds=120, environment={"TENSORBOW_CPU": kernels})
-    assert job.returncode == 0, job.stderr
-    assert sorted(job.stdout.split("\n"))[-2:] == ["worker 0 is done", "worker 1 is done"]
+    program = "tests/cluster_rig/worker_training.py"
+    assert is_done(run_job(2, program, kernels, cases, seconds=120, environment={"TENSORBOW_CPU": kernels}))
+
+
+def test_a_replicator_of_two_workers_is_as_one_of_one_process(tmp_path):
+    assert is_done(run_job(2, "tests/cluster_rig/worker_replicators.py", tmp_path, seconds=120))

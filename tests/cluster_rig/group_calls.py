@@ -33,6 +33,7 @@ for group in (workers, other):
         assert (array == total).all(), (name, array)
     assert group.all_gather({"rank": rank}) == [{"rank": each} for each in range(size)]
     assert group.broadcast(rank, 1) == 1
+    assert group.gather(rank) == (None if rank else [0, 1, 2])
     group.barrier()
 
 numbers = np.full(5, rank + 1, np.float32)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 import tensorbow as tb
 from scheduler import LearningEngine, StepProgram, Synchronisation
@@ -107,11 +108,9 @@ def equals_one_process() -> None:
 
 
 def failed(expected: type[Exception], engine: LearningEngine, open_source: Any, **more: Any) -> str:
-    try:
+    with pytest.raises(expected) as found:
         engine.run(open_source, 0, ROUNDS, **more)
-    except expected as error:
-        return str(error)
-    raise AssertionError(f"worker {RANK}: expected {expected}")
+    return str(found.value)
 
 
 def round_of(engine: LearningEngine) -> list[int]:
@@ -182,11 +181,9 @@ def ends_together() -> None:
 
 
 def refused(model: Model, **options: Any) -> str:
-    try:
+    with pytest.raises(InvalidArgumentError) as found:
         engine_of(model, False, **options)
-    except InvalidArgumentError as error:
-        return str(error)
-    raise AssertionError(f"worker {RANK}: an engine of another model, or with {options}")
+    return str(found.value)
 
 
 def differences_are_told() -> None:

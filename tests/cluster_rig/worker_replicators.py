@@ -1,0 +1,174 @@
+"""A `MultiWorkerReplicator` of two workers beside one process with as many replicas; the program of a test.
+
+The argument is a folder for checkpoints.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from tensorbow.errors import AbortedError, InvalidArgumentError
+
+FOLDER = Path(sys.argv[1])
+workers = tb.worker_group()
+tb.set_random_seed(5)
+RANK, PER_WORKER, REPLICAS = workers.rank, 2, 4
+rng = np.random.default_rng(1)
+IMAGES, LABELS = rng.normal(size=(64, 6)).astype(np.float32), rng.integers(0, 3, 64)
+
+
+def replicator_of(alone: bool, **options: Any) -> tb.Replicator:
+    if alone:
+        return tb.MultiGpuReplicator(["/cpu:0", "/cpu:1"], 2, **options)
+    return tb.MultiWorkerReplicator(["/cpu:0"], PER_WORKER, **options)
+
+
+def step_of(replicator: tb.Replicator) -> Any:
+    with replicator.context():
+        optimizer = replicator.wrap_optimizer(tb.train.MomentumOptimizer(0.1, 0.9))
+
+    def step_fn(images: Any, labels: Any) -> dict[str, Any]:
+        hidden = tb.layers.dense(images, 5, activation=tb.nn.relu, name="hidden")
+        logits = tb.layers.dense(hidden, 10, name="logits")
+        loss = tb.losses.sparse_softmax_cross_entropy(labels, logits)
+        total = tb.all_reduce(loss, "sum")
+        with tb.control_dependencies([optimizer.minimize(loss)]):
+            return {"loss": tb.identity(loss), "total": total, "id": tb.identity(tb.replica_id())}
+
+    return step_fn
+
+
+def by_replica(context: tb.InputContext) -> Iterator[Any]:
+    assert context.num_replicas == context.num_input_pipelines == REPLICAS, context
+    own = np.random.default_rng(context.replica_id)
+    while True:
+        rows = own.integers(0, 64, 4)
+        yield IMAGES[rows], LABELS[rows]
+
+
+def by_worker(context: tb.InputContext) -> Iterator[Any]:
+    """Rows of all replicas, of which a worker gives its own."""
+    own = np.random.default_rng(7)
+    while True:
+        rows = own.integers(0, 64, 4 * REPLICAS).reshape(context.num_workers, -1)[context.worker_id]
+        yield IMAGES[rows], LABELS[rows]
+
+
+def of_dataset() -> tb.DatasetBatches:
+    return tb.DatasetBatches(tb.data.load("digits")[0], batch_size=4, replicas=REPLICAS, seed=3)
+
+
+def trained(alone: bool, input_fn: Any, steps: int = 30, **more: Any) -> tuple[list[Any], dict[str, Any]]:
+    replication = more.pop("replication", tb.PER_REPLICA)
+    replicator = replicator_of(alone, **more)
+    step_fn = step_of(replicator)
+    if input_fn is of_dataset:
+        inner = step_fn
+
+        def step_fn(images: Any, labels: Any) -> Any:
+            return inner(tb.reshape(images, [4, 784]), labels)
+
+    results = [*replicator.train(step_fn, input_fn, steps, replication)]
+    return results, replicator.central_values()
+
+
+def is_near(one: Any, other: Any, what: str) -> None:
+    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=what)
+
+
+def equals_one_process() -> None:
+    cases: list[tuple[Any, dict[str, Any]]] = [
+        (by_replica, {"sync": "sma", "tau": 2}),
+        (by_worker, {"replication": tb.PER_WORKER, "sync": "ssgd"}),
+        (of_dataset, {}),
+    ]
+    for input_fn, options in cases:
+        results, z = trained(False, input_fn, **options)
+        expected, expected_z = trained(True, input_fn, **options)
+        assert len(results) == len(expected) == 30
+        for ours, theirs in zip(results, expected, strict=True):
+            assert ours["id"].tolist() == [2 * RANK, 2 * RANK + 1]
+            is_near(ours["loss"], theirs["loss"][2 * RANK : 2 * RANK + 2], input_fn.__name__)
+            is_near(ours["total"], theirs["total"][:2], input_fn.__name__)
+        for name, value in z.items():
+            is_near(value, expected_z[name], name)
+
+
+def saves_and_goes_on() -> None:
+    """One file has all replicas; a Replicator of one process goes on from it, too."""
+    path, rest = FOLDER / "state", []
+    replicator = replicator_of(False, sync="sma")
+    for number, results in enumerate(replicator.train(step_of(replicator), by_replica, 8), 1):
+        if number == 5:
+            assert replicator.save(path) == 5
+        elif number > 5:
+            rest.append(results["loss"])
+    again = replicator_of(False, sync="sma")
+    step = again.run(step_of(again), by_replica)
+    with tb.Session() as session:
+        again.init(session)
+        assert again.restore(path) == 5
+        assert [session.run(step["loss"]).tolist() for _ in rest] == [each.tolist() for each in rest]
+        again.shutdown()
+    workers.barrier()
+
+
+def ends_of_inputs_are_told() -> None:
+    def ends(context: tb.InputContext) -> Iterator[Any]:
+        for _ in range(6 if context.worker_id else 20):
+            yield IMAGES[:4], LABELS[:4]
+
+    replicator = replicator_of(False, sync="sma")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert len([*replicator.train(step_of(replicator), ends)]) == 6
+    told = [str(each.message) for each in caught]
+    assert any("all replicas end with the first" in each for each in told), told
+    assert RANK == 1 or any("worker 1" in each for each in told), told
+
+    def fails(context: tb.InputContext) -> Iterator[Any]:
+        yield IMAGES[:4], LABELS[:4]
+        if context.worker_id == 0:
+            raise OSError("the disk is gone")
+        while True:
+            yield IMAGES[:4], LABELS[:4]
+
+    replicator = replicator_of(False, sync="sma")
+    warnings.simplefilter("ignore")  # of equal batches
+    with pytest.raises(AbortedError, match="the disk is gone") as failed:
+        list(replicator.train(step_of(replicator), fails))
+    assert RANK == 0 or "worker 0" in str(failed.value), failed.value
+
+
+def differences_are_told() -> None:
+    replicator = replicator_of(False, sync="sma")
+    with replicator.context():
+        optimizer = replicator.wrap_optimizer(tb.train.GradientDescentOptimizer(0.1))
+
+    def step_fn(images: Any, labels: Any) -> Any:
+        loss = tb.reduce_mean(tb.layers.dense(images, 3))
+        ways = [tb.all_sum, tb.all_gather]
+        joined = [each(loss) for each in (ways if RANK == 0 else reversed(ways))]
+        with tb.control_dependencies([optimizer.minimize(loss)]):
+            return [tb.identity(each) for each in joined]
+
+    replicator.run(step_fn, by_replica)
+    with pytest.raises(
+        InvalidArgumentError, match=r"worker 0 of 2.* has .*AllSum.* worker 1 of 2.* has .*AllGather"
+    ):
+        replicator.init()
+
+
+equals_one_process()
+saves_and_goes_on()
+ends_of_inputs_are_told()
+differences_are_told()
+print(f"worker {RANK} is done")
