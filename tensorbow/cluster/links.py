@@ -130,12 +130,14 @@ class Pending:
         """check_s: seconds of silence before a task is asked, and for its answer then."""
         self._check_s = check_s
         self._waiting: dict[Connection, TaskLink] = {}
+        self._asked: list[TaskLink] = []  # all of them: what one has sent may be lost on the way to another
         self._answers: dict[str, Answer] = {}
         self._checked_s = time.monotonic()
 
     def add(self, link: TaskLink, connection: Connection) -> None:
         """Adds a request that was sent."""
         self._waiting[connection] = link
+        self._asked.append(link)
 
     def look(self, timeout_s: float = 0.0) -> None:
         """Takes the answers that have come; waits for at most so long. Raises the first error."""
@@ -166,7 +168,7 @@ class Pending:
         if errors:
             raise errors[0]
         if time.monotonic() - self._checked_s > self._check_s:
-            for link in list(self._waiting.values()):
+            for link in self._asked:
                 link.ping(self._check_s)
             self._checked_s = time.monotonic()
 

@@ -291,6 +291,7 @@ def _answer_one(
         given = {key: header[key] for key in ("fetches", "feeds", "home", "incarnations")}
         connection.reply(task.register(header["step"], session, graph, **given))
     elif op == "ping":
+        task.check_links()
         connection.reply({})
     elif op == "load":
         values: dict[str, dict[str, Array]] = {}

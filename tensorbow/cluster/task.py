@@ -304,6 +304,19 @@ class ClusterTask:
             raise UnavailableError(f"{task} was started anew; make a new session")
         return connection
 
+    def check_links(self) -> None:
+        """Raises UnavailableError if a link to another task does not carry what was sent."""
+        with self._lock:
+            for (task, _), idle in self._peers.items():
+                for connection in idle[:]:
+                    if connection.cut():
+                        idle.remove(connection)
+                        connection.close()
+                        raise UnavailableError(
+                            f"the link from {self.name} to {task} is cut; restore it, and make a new session "
+                            "that restores the last checkpoint"
+                        )
+
     def run_of(self, name: str) -> Arrivals:
         """The run of that name; kept for a while if it has not begun here."""
         with self._lock:
