@@ -39,7 +39,7 @@ class TaskLink:
         self.incarnation = str(first.welcome["incarnation"])
         self.devices: list[str] = list(first.welcome["devices"])
         self.here: ClusterTask | None = task_here(self.incarnation)
-        self.give(first)
+        self._anchor = first  # only kept open: the task remembers the session's steps as long as it is
 
     def _connect(self, timeout_s: float) -> Connection:
         first = not self.incarnation
@@ -65,9 +65,7 @@ class TaskLink:
     @property
     def cluster(self) -> dict[str, dict[int, str]]:
         """The task's cluster: addresses by job and number."""
-        connection = self.take()
-        self.give(connection)
-        jobs = connection.welcome["cluster"]
+        jobs = self._anchor.welcome["cluster"]
         return {job: {int(index): address for index, address in tasks.items()} for job, tasks in jobs.items()}
 
     def take(self) -> Connection:
@@ -116,7 +114,7 @@ class TaskLink:
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
-        for connection in idle:
+        for connection in (self._anchor, *idle):
             connection.close()
 
 
