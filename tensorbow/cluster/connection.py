@@ -7,6 +7,7 @@ random numbers that they know the token before anything else is read; what follo
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import json
@@ -40,7 +41,8 @@ MOST_ARRAYS = 1 << 20  # of a message
 MOST_VALUES = 1 << 23  # of a header
 SMALL_NBYTES = 1 << 16  # arrays below are joined with the header
 HANDSHAKE_S = 10.0
-DEAD_LINK_S = 15  # unacknowledged bytes or probes for so long end a connection
+LINK_ERRORS = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+DEAD_LINK_S = 10  # unacknowledged bytes or probes for so long end a connection
 
 Where = Callable[[int, Mapping[str, Any]], "Array | None"]
 
@@ -154,6 +156,16 @@ class Connection:
             return False
         except OSError:
             return True
+
+    def cut(self) -> bool:
+        """True if the link to the other side does not carry what was sent; reads nothing."""
+        try:
+            self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            return error.errno in LINK_ERRORS
+        return False
 
     def set_timeout(self, seconds: float | None) -> None:
         """Limits every later wait; None for no limit."""

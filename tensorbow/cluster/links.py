@@ -39,7 +39,7 @@ class TaskLink:
         self.incarnation = str(first.welcome["incarnation"])
         self.devices: list[str] = list(first.welcome["devices"])
         self.here: ClusterTask | None = task_here(self.incarnation)
-        self.give(first)
+        self._anchor = first  # only kept open: the task remembers the session's steps as long as it is
 
     def _connect(self, timeout_s: float) -> Connection:
         first = not self.incarnation
@@ -65,9 +65,7 @@ class TaskLink:
     @property
     def cluster(self) -> dict[str, dict[int, str]]:
         """The task's cluster: addresses by job and number."""
-        connection = self.take()
-        self.give(connection)
-        jobs = connection.welcome["cluster"]
+        jobs = self._anchor.welcome["cluster"]
         return {job: {int(index): address for index, address in tasks.items()} for job, tasks in jobs.items()}
 
     def take(self) -> Connection:
@@ -116,7 +114,7 @@ class TaskLink:
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
-        for connection in idle:
+        for connection in (self._anchor, *idle):
             connection.close()
 
 
@@ -130,12 +128,14 @@ class Pending:
         """check_s: seconds of silence before a task is asked, and for its answer then."""
         self._check_s = check_s
         self._waiting: dict[Connection, TaskLink] = {}
+        self._asked: list[TaskLink] = []  # all of them: what one has sent may be lost on the way to another
         self._answers: dict[str, Answer] = {}
         self._checked_s = time.monotonic()
 
     def add(self, link: TaskLink, connection: Connection) -> None:
         """Adds a request that was sent."""
         self._waiting[connection] = link
+        self._asked.append(link)
 
     def look(self, timeout_s: float = 0.0) -> None:
         """Takes the answers that have come; waits for at most so long. Raises the first error."""
@@ -166,7 +166,7 @@ class Pending:
         if errors:
             raise errors[0]
         if time.monotonic() - self._checked_s > self._check_s:
-            for link in list(self._waiting.values()):
+            for link in self._asked:
                 link.ping(self._check_s)
             self._checked_s = time.monotonic()
 

@@ -8,13 +8,14 @@ import socket
 import threading
 import weakref
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Any, TypeAlias
 
 from tensorbow.cluster.cluster_spec import AsJobs, ClusterSpec, split_address
 from tensorbow.cluster.connection import TOKEN_VARIABLE, Connection, accept, token_of
 from tensorbow.cluster.task import ClusterTask
-from tensorbow.cluster.task_step import Watch
+from tensorbow.cluster.task_step import Arrivals, Watch
 from tensorbow.errors import (
     AbortedError,
     FailedPreconditionError,
@@ -227,14 +228,24 @@ class Server:
 
 def _take_values(connection: Connection, task: ClusterTask) -> None:
     """Receives the values that another task sends."""
-
-    def where(number: int, header: Any) -> Array | None:
-        return task.run_of(header["run"]).boxes.get(header["keys"][number])
-
     while True:
-        header, arrays = connection.receive(where)
-        run = task.run_of(header["run"])
-        run.arrive(header["stages"], dict(zip(header["keys"], arrays, strict=True)))
+        run: Arrivals | None = None
+        boxes: Mapping[str, Array] = {}
+
+        def where(number: int, header: Any) -> Array | None:
+            nonlocal run, boxes
+            if run is None:
+                run = task.run_of(header["run"])
+                boxes = run.receive()
+            return boxes.get(header["keys"][number])
+
+        try:
+            header, arrays = connection.receive(where)
+            values = dict(zip(header["keys"], arrays, strict=True))
+            task.run_of(header["run"]).arrive(header["stages"], values)
+        finally:
+            if run is not None:
+                run.received()
 
 
 def _answer(connection: Connection, task: ClusterTask, session: str) -> None:
@@ -280,6 +291,7 @@ def _answer_one(
         given = {key: header[key] for key in ("fetches", "feeds", "home", "incarnations")}
         connection.reply(task.register(header["step"], session, graph, **given))
     elif op == "ping":
+        task.check_links()
         connection.reply({})
     elif op == "load":
         values: dict[str, dict[str, Array]] = {}

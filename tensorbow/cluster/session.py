@@ -72,7 +72,7 @@ class ClusterDevices(DeviceSet):
         return [DeviceElsewhere(name, (name.kind or "").lower()) for name in names]
 
     def matching(self, wish: DeviceName) -> list[Any]:
-        """Devices that match a full or partial name; asks the first task that matches for its devices."""
+        """Devices that match a full or partial name; asks tasks that match for theirs, in order."""
         if wish.job is None and wish.task is None:
             wish = replace(wish, job=self.home.name.job, task=self.home.name.task)
         for task in self._links.tasks():
@@ -85,7 +85,8 @@ class ClusterDevices(DeviceSet):
             if not found and wish.kind == "CPU" and wish.index is not None:
                 found = [DeviceElsewhere(replace(wish, job=name.job, task=name.task), "cpu")]  # type: ignore[list-item]
                 self._devices += found
-            return list(found)
+            if found:
+                return list(found)
         return []
 
     def __str__(self) -> str:

@@ -35,7 +35,6 @@ from tensorbow.specs import Array, TensorSpec, as_dtype
 CONNECT_S = 10.0  # to another task, in a step: its server was there when the session was made
 LATE_S = 60.0  # how long values of a run that has not begun are kept
 MOST_LATE = 1 << 12  # such runs
-CACHED_STEPS = 256  # bound steps kept, over all sessions; the least recently used is closed first
 
 _numbers = itertools.count()
 
@@ -76,6 +75,7 @@ class ClusterTask:
         self._groups: list[StreamGroup] = []
         self._busy: set[StreamGroup] = set()
         self._peers: dict[tuple[str, str], list[Connection]] = {}  # idle ones, by task and incarnation
+        self._failed: list[tuple[Arrivals, TaskStep]] = []  # steps that failed, not yet closed
         self._closed = False
 
     def describe(self) -> dict[str, Any]:
@@ -206,7 +206,7 @@ class ClusterTask:
                 step.variables[device].require(names)
             with self._lock:
                 bound = self._take(registered)
-            run.boxes = bound.boxes
+            run.begin(bound.boxes)
             bound.run(run, inputs, state, lambda *message: self._post(step, name, *message), watch)
             for device, names in registered.writes.items():
                 step.variables[device].mark(names)
@@ -217,14 +217,23 @@ class ClusterTask:
                 self._runs.pop(name, None)
                 if bound is not None:
                     self._busy.difference_update(bound.groups)
-                    bound.close()
+                    self._failed.append((run, bound))
+                    self._close_failed()
             raise
         with self._lock:
             del self._runs[name]
             self._give(registered, bound)
         return result
 
+    def _close_failed(self) -> None:
+        """Closes steps that failed, once no value is being received into their memory."""
+        for run, bound in self._failed[:]:
+            if run.end():
+                self._failed.remove((run, bound))
+                bound.close()
+
     def _take(self, registered: _Registered) -> TaskStep:
+        self._close_failed()
         for bound in registered.idle:
             if self._busy.isdisjoint(bound.groups):
                 registered.idle.remove(bound)
@@ -294,6 +303,19 @@ class ClusterTask:
             connection.close()
             raise UnavailableError(f"{task} was started anew; make a new session")
         return connection
+
+    def check_links(self) -> None:
+        """Raises UnavailableError if a link to another task does not carry what was sent."""
+        with self._lock:
+            for (task, _), idle in self._peers.items():
+                for connection in idle[:]:
+                    if connection.cut():
+                        idle.remove(connection)
+                        connection.close()
+                        raise UnavailableError(
+                            f"the link from {self.name} to {task} is cut; restore it, and make a new session "
+                            "that restores the last checkpoint"
+                        )
 
     def run_of(self, name: str) -> Arrivals:
         """The run of that name; kept for a while if it has not begun here."""
@@ -371,6 +393,9 @@ class ClusterTask:
         deadline = time.monotonic() + CONNECT_S
         while self._busy and time.monotonic() < deadline:
             time.sleep(0.01)
+        with self._lock:
+            for _, bound in self._failed:
+                bound.close()
         for group in self._groups:
             with suppress(TensorBowError):
                 group.close()

@@ -37,7 +37,30 @@ class Arrivals:
         self._ended: set[int] = set()
         self._values: dict[str, Array] = {}
         self._error: BaseException | None = None
-        self.boxes: Mapping[str, Array] = {}  # where values may be received directly, once the run has begun
+        self._boxes: Mapping[str, Array] = {}
+        self._receiving = 0  # messages that are being received into boxes
+
+    def begin(self, boxes: Mapping[str, Array]) -> None:
+        """Says where values may be received directly, by key, as the run has begun."""
+        with self._changed:
+            self._boxes = boxes
+
+    def receive(self) -> Mapping[str, Array]:
+        """The places for values of a message that comes; call `received` afterwards."""
+        with self._changed:
+            self._receiving += 1
+            return self._boxes
+
+    def received(self) -> None:
+        """Ends a `receive`."""
+        with self._changed:
+            self._receiving -= 1
+
+    def end(self) -> bool:
+        """Closes the boxes; True once nothing is being received into them."""
+        with self._changed:
+            self._boxes = {}
+            return not self._receiving
 
     def arrive(self, stages: Collection[int], values: Mapping[str, Array]) -> None:
         """Says that stages of other devices have ended, with the values that they send."""
@@ -115,6 +138,7 @@ class TaskStep:
         self.groups = tuple(part.group for part in parts.values())
         self._label = label
         self.boxes: dict[str, Array] = {}  # for values that come from other tasks, by key
+        self._in_place: set[str] = set()  # those boxes that are the step's own inputs
         self._needed = self._needs()
         self._stages = {name: self._bound(name) for name in parts}
 
@@ -158,7 +182,12 @@ class TaskStep:
                 away[task_of(receiver)].append((key, value))
         for key in stage.receives:
             slot = executable.inputs[key]
-            self.boxes[key] = device.host_array(slot.shape, slot.dtype.as_numpy_dtype)
+            shape, dtype = slot.shape, slot.dtype.as_numpy_dtype
+            if device.kind == "cpu":
+                self._in_place.add(key)
+                self.boxes[key] = device.view(binding.bases[slot.region] + slot.offset, shape, dtype)
+            else:
+                self.boxes[key] = device.host_array(shape, dtype)
         reads = [ref for group in segment.groups for ref in (*group.reads, *group.inputs)]
         writes = [ref for group in segment.groups for ref in group.writes]
         writes += [group.inputs[i] for group in segment.groups for i in group.definition.writes]
@@ -246,7 +275,8 @@ class TaskStep:
                 if not index:  # noqa: B023 - runs before the next stage
                     binding.write(own_inputs, own_state)
                 for key, value in values:  # noqa: B023
-                    plan.copy_in(key, value)
+                    if key not in self._in_place or value is not self.boxes[key]:
+                        plan.copy_in(key, value)
                 plan.launch(stage.segment)  # noqa: B023
                 for ref, box in stage.copied:  # noqa: B023
                     plan.copy_out(ref, box)

@@ -19,7 +19,7 @@ from tensorbow.graph import (
     as_tensor,
     name_scope,
 )
-from tensorbow.kinds import AxisNumber, Name, Seed, checked, is_tensor, one_of
+from tensorbow.kinds import AxisNumber, Name, Seed, checked, is_tensor, one_of, refuse
 from tensorbow.ops.argument_kinds import DataFormat, Extents, Rate
 from tensorbow.ops.array_views import Copy, after, as_matrix, packed
 from tensorbow.ops.arrays import concat, reshape, transpose
@@ -27,6 +27,7 @@ from tensorbow.ops.broadcasting import as_shape_vector, broadcast_to, checked_ax
 from tensorbow.ops.control import identity
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
 from tensorbow.ops.elementwise import add, equal, exp, multiply, pair, subtract
+from tensorbow.ops.embedding_shards import lookup_in_shards
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.random import dropout_mask
@@ -365,13 +366,16 @@ def embedding_lookup(
 ) -> Tensor:
     """The rows `ids` of a table: `tb.gather(params, ids)`, whose gradient is sparse.
 
-    partition_strategy: of tables in several parts, which are not supported. Raises InvalidArgumentError for
-    a list of tables.
+    params: the table, or a list of its shards, whose rows are gathered on the shards' devices. Their
+    gradients have a row of zeros for each id of another shard.
+    partition_strategy: "mod": row i is row i // n of shard i mod n; "div": shards have neighbouring rows, the
+    first ones one more. Raises InvalidArgumentError for shards that do not fit together.
     """
     if isinstance(params, (list, tuple)):
-        if len(params) != 1:
-            raise InvalidArgumentError(
-                f"embedding_lookup: expected one table, got a list of {len(params)}; use one variable"
-            )
+        if len(params) > 1:
+            with name_scope(name or "embedding_lookup"):
+                return lookup_in_shards(params, ids, partition_strategy)
+        if not params:
+            raise refuse("embedding_lookup", "params", "a table or a list of its shards", params)
         (params,) = params
     return gather(params, ids, name=name)

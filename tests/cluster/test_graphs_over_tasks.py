@@ -191,6 +191,37 @@ def test_variables_take_turns_on_parameter_tasks(servers):
         tb.train.replica_device_setter(cluster=cluster, ps_device="/job:p")
 
 
+@pytest.mark.parametrize("strategy", ["mod", "div"])
+def test_rows_are_gathered_where_the_shards_of_a_table_are(servers, strategy):
+    values = np.random.default_rng(1).normal(size=(7, 3)).astype(np.float32)
+    cuts = [slice(0, 7, 2), slice(1, 7, 2)] if strategy == "mod" else [slice(4), slice(4, 7)]
+    shards = []
+    for task, cut in enumerate(cuts):
+        with tb.device(f"/job:ps/task:{task}"):
+            shards.append(tb.Variable(values[cut], name=f"shard{task}"))
+    with tb.device("/job:worker/task:0"):
+        ids = tb.placeholder(tb.int64, [None, 2], name="ids")
+        rows = tb.nn.embedding_lookup(shards, ids, strategy)
+        update = tb.train.GradientDescentOptimizer(1.0).minimize(tb.reduce_sum(rows))
+    asked = np.array([[6, 0], [3, 3], [5, 6]])
+    with tb.Session(servers["worker0"].target) as session:
+        session.run(tb.global_variables_initializer())
+        np.testing.assert_array_equal(session.run(rows, {ids: asked}), values[asked])
+        places = session._placed(tb.get_default_graph().get_operations())
+        session.run(update, {ids: asked})
+        after = session.run(shards)
+        for beyond in (-1, 7):
+            with pytest.raises(InvalidArgumentError, match=r"^/job:ps/task:[01]: Gather"):
+                session.run(rows, {ids: [[0, beyond]]})
+    gathers = [place for op, place in places.items() if "Gather" in op.type and "gradients" not in op.name]
+    assert gathers == [f"/job:ps/task:{task}/device:CPU:0" for task in range(2)]
+    expected = values - np.bincount(asked.ravel(), minlength=7)[:, None]
+    for cut, own in zip(cuts, after, strict=True):
+        np.testing.assert_allclose(own, expected[cut], rtol=1e-6)
+    with pytest.raises(InvalidArgumentError, match=r"with 4, 3 rows \(strategy 'div'\), got float32\[3, 3\]"):
+        tb.nn.embedding_lookup([values[:3], values[3:]], [0], "div")
+
+
 def test_errors_of_tasks_have_their_names_and_leave_the_session_usable(servers):
     with tb.device("/job:ps/task:0"):
         w = tb.Variable(np.ones((3, 2), np.float32), name="w")
