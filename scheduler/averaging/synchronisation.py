@@ -8,11 +8,11 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
-from scheduler.options import MOMENTUM, POSITIVE, documents_options, option, read_options
+from scheduler.options import MOMENTUM, POSITIVE, RATE, documents_options, option, read_options
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import FLAG, Kind, Positive, RefusedError, checked, instance, number, one_of, whole
 
-SYNCS = ("sma", "ssgd", "easgd", "none")
+SYNCS = ("sma", "ssgd", "easgd", "diloco", "none")
 DISPATCHES = ("round_robin", "fcfs")
 REPLICA_MODES = AUTO_MODE, CAPTURED, FUSED = ("auto", "captured", "fused")
 ON_NAN = ("stop", "skip")
@@ -20,6 +20,13 @@ FREEZE = "freeze"  # further reaction, of independent replicas: the replica ends
 
 EASGD_BETA = 0.9
 """Default of beta = alpha * replicas for `easgd`, from its paper's experiments (2015, section 5)."""
+
+OUTER_TAU = 100
+"""Default of tau for `diloco`; its paper (2023, section 3) has 500 rounds, and 50 to 1000 beside them."""
+
+
+def _without_outer_steps(run: Any) -> str:
+    return "" if run.sync == "diloco" else "it is for --sync diloco"
 
 
 @documents_options
@@ -31,6 +38,13 @@ class Synchronisation:
     and without restarts at jumps of the learning rate: every tau rounds
     w_i <- w_i - learning_rate * g_i - alpha (w_i - z) and z <- z + alpha * sum of (w_i - z), with w_i from
     before the step on the right; the step may be any optimiser's.
+
+    `diloco` (Douillard et al. 2023, algorithm 1) trains replicas for tau rounds without any exchange. Then
+    their mean progress is an outer gradient, along which z takes a step with Nesterov momentum, and each
+    replica goes on from z: p = mean of (w_i - z), u <- outer_momentum * u + p,
+    z <- z + outer_learning_rate * (outer_momentum * u + p), w_i <- z. The optimisers' slots stay, and nothing
+    restarts at jumps of the learning rate. With staleness 1 the exchange has the next tau rounds to complete:
+    each replica goes on from the z before, plus the progress of its own that this z lacks, w_i <- z + p_i.
 
     With `fcfs` a round has as many batches as there are replicas, but a fast replica takes more of them and a
     slow one fewer, or none. A replica is free while fewer than `launch_ahead` of its tasks are on its stream;
@@ -46,10 +60,15 @@ class Synchronisation:
     sync: str = option(
         "sma",
         "Synchronisation of the replicas: synchronous model averaging (sma), synchronous SGD (ssgd), elastic "
-        "averaging SGD (easgd), or none.",
+        "averaging SGD (easgd), rounds of their own and then an outer step (diloco), or none.",
         choices=SYNCS,
     )
-    tau: int = option(1, "Number of rounds from one averaging to the next.", whole(1))
+    tau: int = option(
+        None,
+        "Number of rounds from one averaging to the next.",
+        whole(1),
+        shown=f"1, with diloco {OUTER_TAU}",
+    )
     alpha: float | None = option(
         None,
         "Fraction of a replica's difference from the central model that each averaging removes.",
@@ -57,6 +76,18 @@ class Synchronisation:
         shown="1 / replicas, with easgd 0.9 / replicas, less with staleness",
     )
     mu: float = option(0.0, "Momentum of the central model; easgd has none.", MOMENTUM)
+    outer_learning_rate: float = option(
+        0.7,
+        "Learning rate of the central model's outer steps, with sync diloco.",
+        RATE,
+        ignored=_without_outer_steps,
+    )
+    outer_momentum: float = option(
+        0.9,
+        "Nesterov momentum of the central model's outer steps, with sync diloco.",
+        MOMENTUM,
+        ignored=_without_outer_steps,
+    )
     staleness: int = option(
         0, "Number of averagings by which the central model that replicas read is delayed.", whole(0, 64)
     )
@@ -101,6 +132,7 @@ class Synchronisation:
 
     def __post_init__(self) -> None:
         read_options(self)
+        object.__setattr__(self, "tau", default_tau(self.sync) if self.tau is None else self.tau)
         if self.ssgd_from is not None and self.sync != "sma":
             raise InvalidArgumentError(
                 f"ssgd_from: expected sync 'sma', which ssgd follows, got {self.sync!r}; leave it out"
@@ -110,11 +142,37 @@ class Synchronisation:
                 f"mu: expected 0 with sync 'easgd', whose z has no momentum, got {self.mu:g}; leave it out, "
                 "or choose sync 'sma'"
             )
+        if self.outer_steps:
+            self._require_outer_options()
         if self.first_come and (self.sync == "ssgd" or self.ssgd_from is not None):
             raise InvalidArgumentError(
                 "dispatch: expected round_robin with ssgd, which steps all replicas together on one batch "
-                "each; got 'fcfs'; leave it out, or choose sync sma, easgd or none"
+                "each; got 'fcfs'; leave it out, or choose sync sma, easgd, diloco or none"
             )
+
+    def _require_outer_options(self) -> None:
+        """Raises InvalidArgumentError for options that outer steps have not."""
+        for name, usual, instead in (
+            ("alpha", None, "replicas go on from z itself; leave it out"),
+            ("mu", 0.0, "give outer_momentum"),
+        ):
+            if (value := getattr(self, name)) != usual:
+                raise InvalidArgumentError(f"{name}: not for sync 'diloco', got {value:g}; {instead}")
+        if self.staleness > 1:
+            raise InvalidArgumentError(
+                f"staleness: expected 0 or 1 with sync 'diloco', where one exchange is under way at a time, "
+                f"got {self.staleness}; give 1, and a greater tau if the exchange needs more time"
+            )
+
+    @property
+    def outer_steps(self) -> bool:
+        """True if z takes outer steps along the mean progress of the replicas."""
+        return self.sync == "diloco"
+
+    @property
+    def z_momentum(self) -> float:
+        """Momentum of z: mu, or that of its outer steps."""
+        return self.outer_momentum if self.outer_steps else self.mu
 
     @property
     def first_come(self) -> bool:
@@ -128,8 +186,8 @@ class Synchronisation:
 
     @property
     def saves_velocity(self) -> bool:
-        """True if u, the momentum of z, is part of a checkpoint: with sma, also if mu and so u is 0."""
-        return self.sync == "sma"
+        """True if u, the momentum of z, is part of a checkpoint: also if mu and so u is 0."""
+        return self.sync in ("sma", "diloco")
 
     @property
     def restarts(self) -> bool:
@@ -138,7 +196,7 @@ class Synchronisation:
 
     def averages(self, replicas: int) -> bool:
         """True if there is anything to average: one replica is plain training, z is w."""
-        return self.sync in ("sma", "easgd") and replicas > 1
+        return self.sync in ("sma", "easgd", "diloco") and replicas > 1
 
     def z_copies(self, replicas: int) -> int:
         """Copies of z that averaging needs: staleness + 1, or 0 without averaging."""
@@ -159,7 +217,7 @@ class Synchronisation:
         if self.ema is not None and self.sync == "none" and replicas > 1:
             raise InvalidArgumentError(
                 f"ema: expected a central model to average over time, got sync 'none' with {replicas} "
-                "independent replicas; leave it out, or choose sync sma, ssgd or easgd"
+                "independent replicas; leave it out, or choose sync sma, ssgd, easgd or diloco"
             )
         if self.ema is not None and self.first_come and not self.averages(replicas):
             raise InvalidArgumentError(
@@ -168,8 +226,8 @@ class Synchronisation:
 
     @checked
     def alpha_for(self, replicas: Positive) -> float:
-        """alpha: 0 where nothing is averaged, else as given, or by default 1 / replicas (`easgd`:
-        0.9 / replicas), with staleness half its bound at most.
+        """alpha: 0 where nothing is averaged, 1 with `diloco`, else as given, or by default 1 / replicas
+        (`easgd`: 0.9 / replicas), with staleness half its bound at most.
 
         Raises InvalidArgumentError beyond `alpha_bound`, or as `require_z`. The bound is necessary, not
         sufficient: the optimiser's steps ask for less.
@@ -177,6 +235,8 @@ class Synchronisation:
         self.require_z(replicas)
         if not self.averages(replicas):
             return 0.0
+        if self.outer_steps:
+            return 1.0
         bound = alpha_bound(replicas, self.mu, self.staleness)
         default = (EASGD_BETA if self.sync == "easgd" else 1) / replicas
         if self.staleness:
@@ -216,6 +276,11 @@ def modes_on(kinds: Collection[str], options: Synchronisation) -> tuple[str | No
     if {*kinds} != {"gpu"}:
         return (None,)
     return (CAPTURED, FUSED) if options.replica_mode == AUTO_MODE else (options.replica_mode,)
+
+
+def default_tau(sync: str) -> int:
+    """The default of tau, by the option sync."""
+    return OUTER_TAU if sync == "diloco" else 1
 
 
 def require_round_robin(options: Synchronisation, user: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from scheduler.averaging.synchronisation import ON_NAN, REACTION, Synchronisation
+from scheduler.averaging.synchronisation import ON_NAN, REACTION, Synchronisation, default_tau
 from scheduler.batches.keep_on_devices import ON_DEVICE
 from scheduler.options import (
     MOMENTUM,
@@ -229,6 +229,8 @@ class TrainingConfig:
     tau: int = same_option(Synchronisation, "tau", fixed=True, ignored=_unaveraged)
     alpha: float | None = same_option(Synchronisation, "alpha", ignored=_unaveraged)
     mu: float = same_option(Synchronisation, "mu", ignored=_unaveraged)
+    outer_learning_rate: float = same_option(Synchronisation, "outer_learning_rate")
+    outer_momentum: float = same_option(Synchronisation, "outer_momentum")
     staleness: int = same_option(Synchronisation, "staleness", fixed=True, ignored=_unaveraged)
     ema: float | None = same_option(Synchronisation, "ema", "Its model is model-ema.safetensors.", fixed=True)
     dispatch: str = same_option(Synchronisation, "dispatch", ignored=_alone)
@@ -473,6 +475,7 @@ class TrainingConfig:
             if declared.of_model and getattr(self, name) is None and (name != "dataset" or self.data is None):
                 object.__setattr__(self, name, getattr(source.defaults, name))
         read_options(self)
+        object.__setattr__(self, "tau", default_tau(self.sync) if self.tau is None else self.tau)
         object.__setattr__(self, "model_options", source.read_options(self.model_options or {}))
         self._check_counts()
         make_optimizer(self.optimizer, 1.0, self.momentum, dict(self.optimizer_options))

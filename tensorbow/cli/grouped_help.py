@@ -61,6 +61,8 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "tau",
         "alpha",
         "mu",
+        "outer_learning_rate",
+        "outer_momentum",
         "staleness",
         "ema",
         "ssgd_epoch",

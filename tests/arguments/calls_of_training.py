@@ -21,6 +21,8 @@ OPTIONS = (
     "tau",
     "alpha",
     "mu",
+    "outer_learning_rate",
+    "outer_momentum",
     "staleness",
     "clear_velocity",
     "ssgd_from",
@@ -40,9 +42,11 @@ STEP = {
 }
 SYNCHRONISATION = {
     "sync": "choice",
-    "tau": "count",
+    "tau": "count or none",
     "alpha": "positive or none",
     "mu": "fraction",
+    "outer_learning_rate": "positive",
+    "outer_momentum": "fraction",
     "staleness": "object",
     "clear_velocity": "flag",
     "ssgd_from": "count or none",

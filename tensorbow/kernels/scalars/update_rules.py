@@ -19,6 +19,7 @@ from tensorbow.ops.adaptive_updates import (
 from tensorbow.ops.averaging import (
     GradientMean,
     GradientSpoil,
+    OuterStep,
     SmaClear,
     SmaCorrect,
     SmaDifference,
@@ -125,6 +126,14 @@ def _move(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
     return central + velocity, velocity
 
 
+def _outer_step(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    central, total, velocity = x
+    share, momentum, rate = (cast(state[key], total.dtype) for key in ("share", "mu", "outer_rate"))
+    progress = total * share
+    velocity = velocity * momentum + progress
+    return central + (velocity * momentum + progress) * rate, velocity
+
+
 def _follow(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
     average, followed = x
     return ((followed - average) * (1 - float(attrs["decay"])) + average,)
@@ -159,6 +168,7 @@ AVERAGING_RULES: dict[OpDef, _Rule] = {
     SmaCorrect: _correct,
     AllSum: _sum,
     SmaMove: _move,
+    OuterStep: _outer_step,
     SmaFollow: _follow,
     SmaClear: _clear,
     GradientMean: _mean,
