@@ -13,6 +13,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import FLAG, Kind, Positive, RefusedError, checked, instance, number, one_of, whole
 
 SYNCS = ("sma", "ssgd", "easgd", "diloco", "none")
+EXCHANGE_DTYPES = ("bfloat16",)
 DISPATCHES = ("round_robin", "fcfs")
 REPLICA_MODES = AUTO_MODE, CAPTURED, FUSED = ("auto", "captured", "fused")
 ON_NAN = ("stop", "skip")
@@ -45,6 +46,9 @@ class Synchronisation:
     z <- z + outer_learning_rate * (outer_momentum * u + p), w_i <- z. The optimisers' slots stay, and nothing
     restarts at jumps of the learning rate. With staleness 1 the exchange has the next tau rounds to complete:
     each replica goes on from the z before, plus the progress of its own that this z lacks, w_i <- z + p_i.
+    With exchange_dtype bfloat16 a replica hands in p_i without the lower half of its bits, so with a relative
+    error below 2^-7 (TensorFlow's white paper, 2015, section 5.5); with staleness 1 what is cut off is
+    progress of its next period.
 
     With `fcfs` a round has as many batches as there are replicas, but a fast replica takes more of them and a
     slow one fewer, or none. A replica is free while fewer than `launch_ahead` of its tasks are on its stream;
@@ -86,6 +90,14 @@ class Synchronisation:
         0.9,
         "Nesterov momentum of the central model's outer steps, with sync diloco.",
         MOMENTUM,
+        ignored=_without_outer_steps,
+    )
+    exchange_dtype: str | None = option(
+        None,
+        "Precision of what replicas hand to an exchange, with sync diloco: bfloat16 keeps the upper half of "
+        "each float32.",
+        choices=EXCHANGE_DTYPES,
+        shown="that of the weights",
         ignored=_without_outer_steps,
     )
     staleness: int = option(

@@ -46,6 +46,7 @@ from tensorbow.ops.averaging import (
     SmaDifference,
     SmaFollow,
     SmaMove,
+    Truncate16,
 )
 from tensorbow.ops.control import Copy
 from tensorbow.ops.elementwise_table import Add
@@ -79,7 +80,7 @@ class Synchroniser:
     is not 0, or z takes outer steps, as of DiLoCo (outer_steps).
     averages_gradients: whether some round steps on the mean of gradients. separate: averaging is a variant of
     its own, for fcfs, where a task cannot know that it is its replica's last before the averaging.
-    ema: decay of the moving average of z, if there is one.
+    ema: decay of the moving average of z, if there is one. halves: replicas hand in bfloat16.
     """
 
     z_copies: int = 0
@@ -89,6 +90,7 @@ class Synchroniser:
     separate: bool = False
     ema: float | None = None
     outer_steps: bool = False
+    halves: bool = False
 
     @classmethod
     def of(cls, options: Synchronisation, replicas: int) -> Synchroniser:
@@ -102,6 +104,7 @@ class Synchroniser:
             averages and options.first_come,
             options.ema,
             averages and options.outer_steps,
+            averages and options.exchange_dtype is not None,
         )
 
     @property
@@ -187,21 +190,24 @@ class _Rewriting:
                 self._z(ref, (copy - 1) % self._how.z_copies),
             )
             handed = _moved(ref, Region.EXCHANGE, copy * self._stride)
-            difference = _node(SmaDifference, [weights, z], handed, "p = w - z; alpha is 1")
-            progress = difference.outputs[0]
+            made = [_node(SmaDifference, [weights, z], None if self._how.halves else handed, "p = w - z")]
+            progress = made[0].outputs[0]
+            if self._how.halves:
+                made.append(_node(Truncate16, [progress], handed, "handed in as bfloat16"))
+            sent = made[-1].outputs[0]
             if self._how.z_copies == 1:
-                before.append(difference)
+                before += made
                 behind.append(_assign(weights, z, "w = z"))
             else:
                 lacked = _value("p", progress_ref(self._layout, ref))
                 before += [
                     _node(AssignSub, [weights, lacked], None, "w -= the progress that z has by now"),
-                    difference,
-                    _assign(lacked, progress, "the progress that it lacks from here on"),
+                    *made,
+                    _assign(lacked, sent, "the progress that it lacks from here on"),
                     _assign(weights, last, "w = newest z"),
                     _node(AssignAdd, [weights, progress], None, "w += p"),
                 ]
-            sums.append(_node(AllSum, [progress], _moved(ref, Region.RESULTS, 0), "in replica order"))
+            sums.append(_node(AllSum, [sent], _moved(ref, Region.RESULTS, 0), "in replica order"))
             total = sums[-1].outputs[0]
             moves.append(_node(OuterStep, [last, total, self._momentum(ref)], z.ref, "outer step of z"))
             if self._how.ema is not None:

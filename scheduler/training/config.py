@@ -231,6 +231,7 @@ class TrainingConfig:
     mu: float = same_option(Synchronisation, "mu", ignored=_unaveraged)
     outer_learning_rate: float = same_option(Synchronisation, "outer_learning_rate")
     outer_momentum: float = same_option(Synchronisation, "outer_momentum")
+    exchange_dtype: str | None = same_option(Synchronisation, "exchange_dtype", fixed=True)
     staleness: int = same_option(Synchronisation, "staleness", fixed=True, ignored=_unaveraged)
     ema: float | None = same_option(Synchronisation, "ema", "Its model is model-ema.safetensors.", fixed=True)
     dispatch: str = same_option(Synchronisation, "dispatch", ignored=_alone)

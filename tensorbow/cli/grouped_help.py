@@ -63,6 +63,7 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "mu",
         "outer_learning_rate",
         "outer_momentum",
+        "exchange_dtype",
         "staleness",
         "ema",
         "ssgd_epoch",

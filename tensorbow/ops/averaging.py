@@ -113,6 +113,13 @@ def _prepare_outer_step(call: KernelCall) -> Callable[[], None]:
     return step
 
 
+def _truncate16(call: KernelCall) -> None:
+    upper = call.outputs[0]
+    single = np.array(call.inputs[0], np.float32)
+    np.bitwise_and(single.view(np.uint32), np.uint32(0xFFFF0000), out=single.view(np.uint32))
+    upper[...] = single
+
+
 def _prepare_follow(call: KernelCall) -> Callable[[], None]:
     pieces = _pieces(*call.inputs, *call.outputs)
     factor = np.array(1 - call.attrs["decay"], call.outputs[0].dtype)
@@ -240,6 +247,14 @@ OuterStep = define_op(
     writes=(2,),
     state=("share", "mu", "outer_rate"),
     doc="Nesterov momentum along p = share * total: u = mu * u + p; z' = z + outer_rate * (mu * u + p).",
+)
+Truncate16 = define_op(
+    "Truncate16",
+    spec=_flat_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("value",),
+    kernel=Kernel(run=_truncate16),
+    doc="The upper 16 bits of each float32, zeros below, as TensorFlow sends it (white paper, section 5.5).",
 )
 SmaFollow = define_op(
     "SmaFollow",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
 from tensorbow.graph import Attrs, OpDef
-from tensorbow.kernels.scalars.expression import Scalar, cast, constant, not_equal, select, sqrt
+from tensorbow.kernels.scalars.expression import Scalar, cast, constant, not_equal, select, sqrt, truncate16
 from tensorbow.ops.adaptive_updates import (
     ApplyAdadelta,
     ApplyAdagrad,
@@ -25,6 +25,7 @@ from tensorbow.ops.averaging import (
     SmaDifference,
     SmaFollow,
     SmaMove,
+    Truncate16,
 )
 from tensorbow.ops.exchanges import AllSum
 from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum
@@ -134,6 +135,10 @@ def _outer_step(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
     return central + (velocity * momentum + progress) * rate, velocity
 
 
+def _truncate16(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    return (truncate16(x[0]),)
+
+
 def _follow(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
     average, followed = x
     return ((followed - average) * (1 - float(attrs["decay"])) + average,)
@@ -168,6 +173,7 @@ AVERAGING_RULES: dict[OpDef, _Rule] = {
     SmaCorrect: _correct,
     AllSum: _sum,
     SmaMove: _move,
+    Truncate16: _truncate16,
     OuterStep: _outer_step,
     SmaFollow: _follow,
     SmaClear: _clear,

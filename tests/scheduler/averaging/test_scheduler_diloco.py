@@ -252,3 +252,31 @@ def test_a_tensorbow_session_and_a_replicator() -> None:
         optimizer = replicator.wrap_optimizer(tb.train.GradientDescentOptimizer(0.05))
     losses = [values.mean() for values in replicator.train(step_fn, steps=60)]
     assert losses[-1] < 0.01 * losses[0]
+
+
+# Exchange of 16 bits --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_replicas_hand_in_bfloat16_and_z_moves_along_it(staleness: int) -> None:
+    """Of the first two periods; with staleness 1 what the first one cuts off is in the second one."""
+    model = well(300, momentum=0.0)
+    half = {"tau": 2, "outer_learning_rate": 1.0, "outer_momentum": 0.0, "exchange_dtype": "bfloat16"}
+    with engine_of(model, cpu_devices(1), 2, sync="diloco", staleness=staleness, **half) as engine:
+        w, z, lacked = [model.initial["w"]] * 2, model.initial["w"], [np.float32(0)] * 2
+        for start in (0, 2):
+            engine.run(Prepared(model.batch, 2).open, start, start + 2)
+            for t in (start, start + 1):
+                w = [w[i] - np.float32(0.1) * (w[i] - model.batch(t, i)[0]) for i in range(2)]
+            before = z if start else model.initial["w"]
+            base = before if not staleness else (model.initial["w"] if start else before)
+            progress = [(w[i] - lacked[i]) - base for i in range(2)]
+            sent = [(p.view(np.uint32) >> 16 << 16).view(np.float32) for p in progress]
+            assert all(
+                np.all(np.abs(p - s) <= np.abs(p) * 2.0**-7) for p, s in zip(progress, sent, strict=True)
+            )
+            z = before + (sent[0] + sent[1]) * np.float32(0.5)
+            w = [before + p for p in progress] if staleness else [z, z]
+            lacked = sent if staleness else lacked
+            np.testing.assert_allclose(engine.central_values()["w"], z, rtol=0, atol=1e-6)
+        assert np.any(sent[0] != progress[0])
