@@ -40,6 +40,11 @@ class Synchronisation:
     w_i <- w_i - learning_rate * g_i - alpha (w_i - z) and z <- z + alpha * sum of (w_i - z), with w_i from
     before the step on the right; the step may be any optimiser's.
 
+    `ssgd` with backup workers (Abadi et al., OSDI 2016, section 4.4) takes the first gradients of a round, as
+    many as there are replicas without the backups, and their mean. Replica i computes on batch i of a round;
+    what the others compute then is stale: it is dropped, with its batch. A replica that was dropped copies
+    weights and slots of another one and joins the round of then.
+
     `diloco` (Douillard et al. 2023, algorithm 1) trains replicas for tau rounds without any exchange. Then
     their mean progress is an outer gradient, along which z takes a step with Nesterov momentum, and each
     replica goes on from z: p = mean of (w_i - z), u <- outer_momentum * u + p,
@@ -125,6 +130,12 @@ class Synchronisation:
         "reproducible: the assignment depends on timing.",
         choices=DISPATCHES,
     )
+    backup: int = option(
+        0,
+        "Number of replicas whose gradients a round of ssgd does not wait for: it takes the first that are "
+        "there, and drops the rest. Not reproducible: what is dropped depends on timing.",
+        whole(0),
+    )
     replica_mode: str = option(
         "auto",
         "Way in which the replicas of a GPU share it: each with kernels of its own, side by side in one CUDA "
@@ -154,6 +165,8 @@ class Synchronisation:
                 f"mu: expected 0 with sync 'easgd', whose z has no momentum, got {self.mu:g}; leave it out, "
                 "or choose sync 'sma'"
             )
+        if self.backup:
+            self._require_backup_options()
         if self.outer_steps:
             self._require_outer_options()
         if self.first_come and (self.sync == "ssgd" or self.ssgd_from is not None):
@@ -175,6 +188,23 @@ class Synchronisation:
                 f"staleness: expected 0 or 1 with sync 'diloco', where one exchange is under way at a time, "
                 f"got {self.staleness}; give 1, and a greater tau if the exchange needs more time"
             )
+
+    def _require_backup_options(self) -> None:
+        """Raises InvalidArgumentError for options that do not go with backup workers."""
+        if self.sync != "ssgd":
+            raise InvalidArgumentError(
+                f"backup: expected 0 with sync {self.sync!r}, where no round waits for gradients, got "
+                f"{self.backup}; choose sync 'ssgd'"
+            )
+        if self.ema is not None:
+            raise InvalidArgumentError(
+                "ema: not with backup workers, of which none has done every update; leave ema or backup out"
+            )
+
+    @property
+    def in_lockstep(self) -> bool:
+        """True if each round waits for the tasks of all replicas; else a run is made of single tasks."""
+        return not (self.first_come or self.backup)
 
     @property
     def outer_steps(self) -> bool:
@@ -225,7 +255,12 @@ class Synchronisation:
         return 0 if self.ssgd_from is None else self.ssgd_from
 
     def require_z(self, replicas: int) -> None:
-        """Raises InvalidArgumentError for an option that needs a z where so many replicas have none."""
+        """Raises InvalidArgumentError for an option that so many replicas cannot have."""
+        if self.backup and self.backup >= replicas:
+            raise InvalidArgumentError(
+                f"backup: expected fewer than the {replicas} replicas, got {self.backup}; each round needs "
+                "the gradient of one at least"
+            )
         if self.ema is not None and self.sync == "none" and replicas > 1:
             raise InvalidArgumentError(
                 f"ema: expected a central model to average over time, got sync 'none' with {replicas} "
@@ -296,7 +331,13 @@ def default_tau(sync: str) -> int:
 
 
 def require_round_robin(options: Synchronisation, user: str) -> None:
-    """Raises InvalidArgumentError for `fcfs` where one round is waited for before the next is given."""
+    """Raises InvalidArgumentError for `fcfs` and backup workers where one round is waited for before the next
+    is given."""
+    if options.backup:
+        raise InvalidArgumentError(
+            f"backup: expected 0 for {user}, which waits for all replicas at each step, got "
+            f"{options.backup}; leave it out, or train by tb.LearningEngine.run or the Trainer"
+        )
     if options.first_come:
         raise InvalidArgumentError(
             f"dispatch: expected round_robin for {user}, which waits for all replicas at each step, so that "
@@ -306,7 +347,12 @@ def require_round_robin(options: Synchronisation, user: str) -> None:
 
 
 def require_no_meeting(options: Synchronisation, exchanges: Collection[Any]) -> None:
-    """Raises InvalidArgumentError for `fcfs` with a step that has exchanges."""
+    """Raises InvalidArgumentError for `fcfs` and backup workers with a step that has exchanges."""
+    if options.backup and exchanges:
+        raise InvalidArgumentError(
+            f"backup: expected 0 for a step with exchanges, in which all replicas meet; got "
+            f"{options.backup}; leave it out"
+        )
     if options.first_come and exchanges:
         raise InvalidArgumentError(
             "dispatch: expected round_robin for a step with exchanges, in which all replicas meet; "
@@ -315,7 +361,12 @@ def require_no_meeting(options: Synchronisation, exchanges: Collection[Any]) -> 
 
 
 def require_whole_replicas(options: Synchronisation, devices_per_replica: int) -> None:
-    """Raises InvalidArgumentError for `fcfs` with replicas of several devices."""
+    """Raises InvalidArgumentError for `fcfs` and backup workers with replicas of several devices."""
+    if options.backup and devices_per_replica > 1:
+        raise InvalidArgumentError(
+            f"backup: expected 0 for replicas with several devices, here {devices_per_replica}, whose parts "
+            f"are launched together; got {options.backup}; leave it out"
+        )
     if options.first_come and devices_per_replica > 1:
         raise InvalidArgumentError(
             f"dispatch: expected round_robin for replicas with several devices, here {devices_per_replica}, "

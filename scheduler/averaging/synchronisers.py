@@ -81,6 +81,8 @@ class Synchroniser:
     averages_gradients: whether some round steps on the mean of gradients. separate: averaging is a variant of
     its own, for fcfs, where a task cannot know that it is its replica's last before the averaging.
     ema: decay of the moving average of z, if there is one. halves: replicas hand in bfloat16.
+    copies_gradients: replicas hand in copies, made behind the gradient, so that those which hand in nothing
+    may compute meanwhile (backup workers).
     """
 
     z_copies: int = 0
@@ -91,6 +93,7 @@ class Synchroniser:
     ema: float | None = None
     outer_steps: bool = False
     halves: bool = False
+    copies_gradients: bool = False
 
     @classmethod
     def of(cls, options: Synchronisation, replicas: int) -> Synchroniser:
@@ -105,6 +108,7 @@ class Synchroniser:
             options.ema,
             averages and options.outer_steps,
             averages and options.exchange_dtype is not None,
+            bool(options.backup),
         )
 
     @property
@@ -320,9 +324,12 @@ class _Rewriting:
             for value in self._gradients(node):
                 if value not in mean_of:
                     home = self._home(node, homes)
-                    total = _node(
-                        AllSum, [self._spoiled.get(value, value)], home and _moved(home, Region.RESULTS, 0)
-                    )
+                    handed = self._spoiled.get(value, value)
+                    if self._how.copies_gradients:
+                        slot = home and _moved(home, Region.EXCHANGE, 0)
+                        sums.append(_node(Copy, [handed], slot, "handed in"))
+                        handed = sums[-1].outputs[0]
+                    total = _node(AllSum, [handed], home and _moved(home, Region.RESULTS, 0))
                     ref = home and _moved(home, Region.RESULTS, self._stride)
                     mean = _node(GradientMean, total.outputs, ref, "divided by the replicas")
                     mean_of[value] = mean.outputs[0]
@@ -343,6 +350,11 @@ class _Rewriting:
     def _update_on_joined_rows(self, node: Node) -> Iterator[Node]:
         """Nodes of the mean of all replicas' rows, then its check, then the update."""
         where = node.definition.row_update
+        if self._how.copies_gradients:
+            raise InvalidArgumentError(
+                f"backup: {node.definition.name} {node.name} updates rows, or without a gradient of its own, "
+                f"which backup workers cannot leave out; leave backup out (made at {node.source})"
+            )
         if where is None:
             raise InvalidArgumentError(
                 f"ssgd: {node.definition.name} {node.name} writes a trainable variable without a gradient of "

@@ -181,7 +181,7 @@ class Learners:
             model.set_state(
                 {
                     "mu": options.z_momentum,
-                    "share": 1 / self.total,
+                    "share": 1 / (self.total - options.backup),
                     "outer_rate": options.outer_learning_rate,
                 }
             )
@@ -342,7 +342,11 @@ class Learners:
             raise
 
     def _require_gpus(self, options: Synchronisation) -> None:
-        """Raises InvalidArgumentError for devices whose replicas cannot be fused, if they are to be."""
+        """Raises InvalidArgumentError for devices on which replicas cannot be as the options say."""
+        if options.backup and self.devices[0].kind == "gpu":
+            raise InvalidArgumentError(
+                f"backup: expected CPU devices, got {self.devices[0].name.short}; leave it out"
+            )
         if options.fused and (self._by_segment or self.devices[0].kind != "gpu"):
             raise InvalidArgumentError(
                 "replica_mode: 'fused' is for replicas of one GPU each, with the library's transport; got "

@@ -85,7 +85,8 @@ def replicas_on(devices: Sequence[Device], per_device: Sequence[int], options: S
             how = f"an outer step {every}, learning rate {rate:g}, Nesterov momentum {momentum:g}"
         lines.append(f"synchroniser: {options.sync}, {how}")
     elif options.averages_gradients(replicas):
-        lines.append("synchroniser: ssgd, every round on the mean gradient")
+        which = f"the first {replicas - options.backup} gradients" if options.backup else "the mean gradient"
+        lines.append(f"synchroniser: ssgd, every round on {which}")
     else:
         lines.append("synchroniser: none, replicas are independent" if replicas > 1 else "synchroniser: none")
     return lines

@@ -31,7 +31,7 @@ SHARED = (
 OF_RUNS = (
     *("replicas_per_device", "sync", "tau", "alpha", "mu", "staleness", "ema", "dispatch", "ssgd_epoch"),
     *("outer_learning_rate", "outer_momentum", "clear_velocity", "on_nan", "evaluate_every", "max_seconds"),
-    *("target_accuracy", "early_stopping", "exchange_dtype"),
+    *("target_accuracy", "early_stopping", "exchange_dtype", "backup"),
     *("output", "resume", "checkpoint_rounds", "keep_checkpoints", "trace", "trace_rounds"),
     *("metrics", "tensorboard"),
 )

@@ -66,6 +66,7 @@ NEWER: dict[str, Any] = {
     "optimizer": "momentum",
     "model_options": {},
     "optimizer_options": {},
+    "tau": 1,
 }  # options that old checkpoints lack, where not None
 DEFAULT_REPLICAS = 2  # on each device
 
@@ -235,6 +236,7 @@ class TrainingConfig:
     staleness: int = same_option(Synchronisation, "staleness", fixed=True, ignored=_unaveraged)
     ema: float | None = same_option(Synchronisation, "ema", "Its model is model-ema.safetensors.", fixed=True)
     dispatch: str = same_option(Synchronisation, "dispatch", ignored=_alone)
+    backup: int = same_option(Synchronisation, "backup")
     replica_mode: str = same_option(
         Synchronisation,
         "replica_mode",
@@ -492,6 +494,11 @@ class TrainingConfig:
             raise InvalidArgumentError(
                 "ssgd_epoch: expected dispatch round_robin, since ssgd steps all replicas together; "
                 "got fcfs; leave one of them out"
+            )
+        if self.backup and self.tunes:
+            raise InvalidArgumentError(
+                f"backup: expected 0 where the number of replicas is tuned, got {self.backup}; give "
+                "a number of replicas"
             )
         self.synchronisation.alpha_for(self.replicas)
         if self.tunes:

@@ -64,6 +64,7 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "outer_learning_rate",
         "outer_momentum",
         "exchange_dtype",
+        "backup",
         "staleness",
         "ema",
         "ssgd_epoch",

@@ -49,6 +49,7 @@ SYNCHRONISATION = {
     "outer_learning_rate": "positive",
     "outer_momentum": "fraction",
     "exchange_dtype": "choice or none",
+    "backup": "axis",
     "staleness": "object",
     "clear_velocity": "flag",
     "ssgd_from": "count or none",
