@@ -201,6 +201,7 @@ class LearningEngine:
             return None
         why = {
             "dispatch": options.first_come and "'fcfs', where replicas have no rounds in common",
+            "backup": options.backup and f"{options.backup}",
             "devices_per_replica": self.devices_per_replica > 1 and f"{self.devices_per_replica}",
             "transport": self._given_transport is not None and "one of the caller's",
         }

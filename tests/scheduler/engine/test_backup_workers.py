@@ -123,7 +123,7 @@ def test_without_backups_the_numbers_are_those_of_all_gradients() -> None:
         with engine_of(model, cpu_devices(1), 3, sync="ssgd", backup=backup) as engine:
             told = list[RoundResults]()
             engine.run(Prepared(model.batch, 3).open, 0, 8, told.append)
-            np.testing.assert_allclose(engine.central_values()["w"], trained(model, told)[0], atol=1e-6)
+            np.testing.assert_allclose(engine.central_values()["w"], trained(model, told)[0], 1e-5, 1e-6)
             found.append([len(results.replicas) for results in told])
     assert found == [[3] * 8, [1] * 8]
 
