@@ -215,6 +215,16 @@ EXPERIMENTS = (
         cpu_only="it measures the host",
     ),
     Experiment(
+        "backup_workers",
+        "Backup workers against stragglers",
+        "milliseconds of a step of S-SGD that takes the first 8 gradients of 8 to 12 replicas, 5 % of them "
+        "late; replicas sleep in place of computing, as two cores do not run 12 at once.",
+        "TensorFlow (OSDI 2016), figure 8",
+        "backup workers shorten the step, most of all the first ones; beyond some number they cost more than "
+        "they gain",
+        cpu_only="its replicas sleep",
+    ),
+    Experiment(
         "replicator_overhead",
         "Overhead of a Replicator over the plain session",
         "time of LeNet's step (b=16, one replica) by each kind of call, in turn, and median ratio to the "

@@ -27,7 +27,8 @@ class MultiGpuReplicator(Replicator):
 
     With `ssgd` all replicas take the same step, on the mean of their gradients, as TF-Replicator does. With
     `sma` each replica takes its own step and is pulled towards the central average model z; `easgd` is
-    elastic averaging SGD. With `none` they are independent. `Synchronisation` describes the other options.
+    elastic averaging SGD. With `diloco` replicas take tau steps of their own, and then z takes an outer one.
+    With `none` they are independent. `Synchronisation` describes the other options.
     """
 
     @checked
@@ -39,9 +40,12 @@ class MultiGpuReplicator(Replicator):
         *,
         num_gpus: Positive | None = None,
         num_gpus_per_replica: Positive = 1,
-        tau: int = 1,
+        tau: int | None = None,
         alpha: float | None = None,
         mu: float = 0.0,
+        outer_learning_rate: float = 0.7,
+        outer_momentum: float = 0.9,
+        exchange_dtype: str | None = None,
         staleness: int = 0,
         clear_velocity: bool = False,
         ssgd_from: int | None = None,
@@ -77,6 +81,9 @@ class MultiGpuReplicator(Replicator):
             "tau": tau,
             "alpha": alpha,
             "mu": mu,
+            "outer_learning_rate": outer_learning_rate,
+            "outer_momentum": outer_momentum,
+            "exchange_dtype": exchange_dtype,
             "staleness": staleness,
             "clear_velocity": clear_velocity,
             "ssgd_from": ssgd_from,

@@ -8,11 +8,12 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
-from scheduler.options import MOMENTUM, POSITIVE, documents_options, option, read_options
+from scheduler.options import MOMENTUM, POSITIVE, RATE, documents_options, option, read_options
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import FLAG, Kind, Positive, RefusedError, checked, instance, number, one_of, whole
 
-SYNCS = ("sma", "ssgd", "easgd", "none")
+SYNCS = ("sma", "ssgd", "easgd", "diloco", "none")
+EXCHANGE_DTYPES = ("bfloat16",)
 DISPATCHES = ("round_robin", "fcfs")
 REPLICA_MODES = AUTO_MODE, CAPTURED, FUSED = ("auto", "captured", "fused")
 ON_NAN = ("stop", "skip")
@@ -20,6 +21,13 @@ FREEZE = "freeze"  # further reaction, of independent replicas: the replica ends
 
 EASGD_BETA = 0.9
 """Default of beta = alpha * replicas for `easgd`, from its paper's experiments (2015, section 5)."""
+
+OUTER_TAU = 100
+"""Default of tau for `diloco`; its paper (2023, section 3) has 500 rounds, and 50 to 1000 beside them."""
+
+
+def _without_outer_steps(run: Any) -> str:
+    return "" if run.sync == "diloco" else "it is for --sync diloco"
 
 
 @documents_options
@@ -31,6 +39,21 @@ class Synchronisation:
     and without restarts at jumps of the learning rate: every tau rounds
     w_i <- w_i - learning_rate * g_i - alpha (w_i - z) and z <- z + alpha * sum of (w_i - z), with w_i from
     before the step on the right; the step may be any optimiser's.
+
+    `ssgd` with backup workers (Abadi et al., OSDI 2016, section 4.4) takes the first gradients of a round, as
+    many as there are replicas without the backups, and their mean. Replica i computes on batch i of a round;
+    what the others compute then is stale: it is dropped, with its batch. A replica that was dropped copies
+    weights and slots of another one and joins the round of then.
+
+    `diloco` (Douillard et al. 2023, algorithm 1) trains replicas for tau rounds without any exchange. Then
+    their mean progress is an outer gradient, along which z takes a step with Nesterov momentum, and each
+    replica goes on from z: p = mean of (w_i - z), u <- outer_momentum * u + p,
+    z <- z + outer_learning_rate * (outer_momentum * u + p), w_i <- z. The optimisers' slots stay, and nothing
+    restarts at jumps of the learning rate. With staleness 1 the exchange has the next tau rounds to complete:
+    each replica goes on from the z before, plus the progress of its own that this z lacks, w_i <- z + p_i.
+    With exchange_dtype bfloat16 a replica hands in p_i without the lower half of its bits, so with a relative
+    error below 2^-7 (TensorFlow's white paper, 2015, section 5.5); with staleness 1 what is cut off is
+    progress of its next period.
 
     With `fcfs` a round has as many batches as there are replicas, but a fast replica takes more of them and a
     slow one fewer, or none. A replica is free while fewer than `launch_ahead` of its tasks are on its stream;
@@ -46,10 +69,15 @@ class Synchronisation:
     sync: str = option(
         "sma",
         "Synchronisation of the replicas: synchronous model averaging (sma), synchronous SGD (ssgd), elastic "
-        "averaging SGD (easgd), or none.",
+        "averaging SGD (easgd), rounds of their own and then an outer step (diloco), or none.",
         choices=SYNCS,
     )
-    tau: int = option(1, "Number of rounds from one averaging to the next.", whole(1))
+    tau: int = option(
+        None,
+        "Number of rounds from one averaging to the next.",
+        whole(1),
+        shown=f"1, with diloco {OUTER_TAU}",
+    )
     alpha: float | None = option(
         None,
         "Fraction of a replica's difference from the central model that each averaging removes.",
@@ -57,6 +85,26 @@ class Synchronisation:
         shown="1 / replicas, with easgd 0.9 / replicas, less with staleness",
     )
     mu: float = option(0.0, "Momentum of the central model; easgd has none.", MOMENTUM)
+    outer_learning_rate: float = option(
+        0.7,
+        "Learning rate of the central model's outer steps, with sync diloco.",
+        RATE,
+        ignored=_without_outer_steps,
+    )
+    outer_momentum: float = option(
+        0.9,
+        "Nesterov momentum of the central model's outer steps, with sync diloco.",
+        MOMENTUM,
+        ignored=_without_outer_steps,
+    )
+    exchange_dtype: str | None = option(
+        None,
+        "Precision of what replicas hand to an exchange, with sync diloco: bfloat16 keeps the upper half of "
+        "each float32.",
+        choices=EXCHANGE_DTYPES,
+        shown="that of the weights",
+        ignored=_without_outer_steps,
+    )
     staleness: int = option(
         0, "Number of averagings by which the central model that replicas read is delayed.", whole(0, 64)
     )
@@ -82,6 +130,12 @@ class Synchronisation:
         "reproducible: the assignment depends on timing.",
         choices=DISPATCHES,
     )
+    backup: int = option(
+        0,
+        "Number of replicas whose gradients a round of ssgd does not wait for: it takes the first that are "
+        "there, and drops the rest. Not reproducible: what is dropped depends on timing.",
+        whole(0),
+    )
     replica_mode: str = option(
         "auto",
         "Way in which the replicas of a GPU share it: each with kernels of its own, side by side in one CUDA "
@@ -101,6 +155,7 @@ class Synchronisation:
 
     def __post_init__(self) -> None:
         read_options(self)
+        object.__setattr__(self, "tau", default_tau(self.sync) if self.tau is None else self.tau)
         if self.ssgd_from is not None and self.sync != "sma":
             raise InvalidArgumentError(
                 f"ssgd_from: expected sync 'sma', which ssgd follows, got {self.sync!r}; leave it out"
@@ -110,11 +165,56 @@ class Synchronisation:
                 f"mu: expected 0 with sync 'easgd', whose z has no momentum, got {self.mu:g}; leave it out, "
                 "or choose sync 'sma'"
             )
+        if self.backup:
+            self._require_backup_options()
+        if self.outer_steps:
+            self._require_outer_options()
         if self.first_come and (self.sync == "ssgd" or self.ssgd_from is not None):
             raise InvalidArgumentError(
                 "dispatch: expected round_robin with ssgd, which steps all replicas together on one batch "
-                "each; got 'fcfs'; leave it out, or choose sync sma, easgd or none"
+                "each; got 'fcfs'; leave it out, or choose sync sma, easgd, diloco or none"
             )
+
+    def _require_outer_options(self) -> None:
+        """Raises InvalidArgumentError for options that outer steps have not."""
+        for name, usual, instead in (
+            ("alpha", None, "replicas go on from z itself; leave it out"),
+            ("mu", 0.0, "give outer_momentum"),
+        ):
+            if (value := getattr(self, name)) != usual:
+                raise InvalidArgumentError(f"{name}: not for sync 'diloco', got {value:g}; {instead}")
+        if self.staleness > 1:
+            raise InvalidArgumentError(
+                f"staleness: expected 0 or 1 with sync 'diloco', where one exchange is under way at a time, "
+                f"got {self.staleness}; give 1, and a greater tau if the exchange needs more time"
+            )
+
+    def _require_backup_options(self) -> None:
+        """Raises InvalidArgumentError for options that do not go with backup workers."""
+        if self.sync != "ssgd":
+            raise InvalidArgumentError(
+                f"backup: expected 0 with sync {self.sync!r}, where no round waits for gradients, got "
+                f"{self.backup}; choose sync 'ssgd'"
+            )
+        if self.ema is not None:
+            raise InvalidArgumentError(
+                "ema: not with backup workers, of which none has done every update; leave ema or backup out"
+            )
+
+    @property
+    def in_lockstep(self) -> bool:
+        """True if each round waits for the tasks of all replicas; else a run is made of single tasks."""
+        return not (self.first_come or self.backup)
+
+    @property
+    def outer_steps(self) -> bool:
+        """True if z takes outer steps along the mean progress of the replicas."""
+        return self.sync == "diloco"
+
+    @property
+    def z_momentum(self) -> float:
+        """Momentum of z: mu, or that of its outer steps."""
+        return self.outer_momentum if self.outer_steps else self.mu
 
     @property
     def first_come(self) -> bool:
@@ -128,8 +228,8 @@ class Synchronisation:
 
     @property
     def saves_velocity(self) -> bool:
-        """True if u, the momentum of z, is part of a checkpoint: with sma, also if mu and so u is 0."""
-        return self.sync == "sma"
+        """True if u, the momentum of z, is part of a checkpoint: also if mu and so u is 0."""
+        return self.sync in ("sma", "diloco")
 
     @property
     def restarts(self) -> bool:
@@ -138,7 +238,7 @@ class Synchronisation:
 
     def averages(self, replicas: int) -> bool:
         """True if there is anything to average: one replica is plain training, z is w."""
-        return self.sync in ("sma", "easgd") and replicas > 1
+        return self.sync in ("sma", "easgd", "diloco") and replicas > 1
 
     def z_copies(self, replicas: int) -> int:
         """Copies of z that averaging needs: staleness + 1, or 0 without averaging."""
@@ -155,11 +255,16 @@ class Synchronisation:
         return 0 if self.ssgd_from is None else self.ssgd_from
 
     def require_z(self, replicas: int) -> None:
-        """Raises InvalidArgumentError for an option that needs a z where so many replicas have none."""
+        """Raises InvalidArgumentError for an option that so many replicas cannot have."""
+        if self.backup and self.backup >= replicas:
+            raise InvalidArgumentError(
+                f"backup: expected fewer than the {replicas} replicas, got {self.backup}; each round needs "
+                "the gradient of one at least"
+            )
         if self.ema is not None and self.sync == "none" and replicas > 1:
             raise InvalidArgumentError(
                 f"ema: expected a central model to average over time, got sync 'none' with {replicas} "
-                "independent replicas; leave it out, or choose sync sma, ssgd or easgd"
+                "independent replicas; leave it out, or choose sync sma, ssgd, easgd or diloco"
             )
         if self.ema is not None and self.first_come and not self.averages(replicas):
             raise InvalidArgumentError(
@@ -168,8 +273,8 @@ class Synchronisation:
 
     @checked
     def alpha_for(self, replicas: Positive) -> float:
-        """alpha: 0 where nothing is averaged, else as given, or by default 1 / replicas (`easgd`:
-        0.9 / replicas), with staleness half its bound at most.
+        """alpha: 0 where nothing is averaged, 1 with `diloco`, else as given, or by default 1 / replicas
+        (`easgd`: 0.9 / replicas), with staleness half its bound at most.
 
         Raises InvalidArgumentError beyond `alpha_bound`, or as `require_z`. The bound is necessary, not
         sufficient: the optimiser's steps ask for less.
@@ -177,6 +282,8 @@ class Synchronisation:
         self.require_z(replicas)
         if not self.averages(replicas):
             return 0.0
+        if self.outer_steps:
+            return 1.0
         bound = alpha_bound(replicas, self.mu, self.staleness)
         default = (EASGD_BETA if self.sync == "easgd" else 1) / replicas
         if self.staleness:
@@ -218,8 +325,19 @@ def modes_on(kinds: Collection[str], options: Synchronisation) -> tuple[str | No
     return (CAPTURED, FUSED) if options.replica_mode == AUTO_MODE else (options.replica_mode,)
 
 
+def default_tau(sync: str) -> int:
+    """The default of tau, by the option sync."""
+    return OUTER_TAU if sync == "diloco" else 1
+
+
 def require_round_robin(options: Synchronisation, user: str) -> None:
-    """Raises InvalidArgumentError for `fcfs` where one round is waited for before the next is given."""
+    """Raises InvalidArgumentError for `fcfs` and backup workers where one round is waited for before the next
+    is given."""
+    if options.backup:
+        raise InvalidArgumentError(
+            f"backup: expected 0 for {user}, which waits for all replicas at each step, got "
+            f"{options.backup}; leave it out, or train by tb.LearningEngine.run or the Trainer"
+        )
     if options.first_come:
         raise InvalidArgumentError(
             f"dispatch: expected round_robin for {user}, which waits for all replicas at each step, so that "
@@ -229,7 +347,12 @@ def require_round_robin(options: Synchronisation, user: str) -> None:
 
 
 def require_no_meeting(options: Synchronisation, exchanges: Collection[Any]) -> None:
-    """Raises InvalidArgumentError for `fcfs` with a step that has exchanges."""
+    """Raises InvalidArgumentError for `fcfs` and backup workers with a step that has exchanges."""
+    if options.backup and exchanges:
+        raise InvalidArgumentError(
+            f"backup: expected 0 for a step with exchanges, in which all replicas meet; got "
+            f"{options.backup}; leave it out"
+        )
     if options.first_come and exchanges:
         raise InvalidArgumentError(
             "dispatch: expected round_robin for a step with exchanges, in which all replicas meet; "
@@ -238,7 +361,12 @@ def require_no_meeting(options: Synchronisation, exchanges: Collection[Any]) -> 
 
 
 def require_whole_replicas(options: Synchronisation, devices_per_replica: int) -> None:
-    """Raises InvalidArgumentError for `fcfs` with replicas of several devices."""
+    """Raises InvalidArgumentError for `fcfs` and backup workers with replicas of several devices."""
+    if options.backup and devices_per_replica > 1:
+        raise InvalidArgumentError(
+            f"backup: expected 0 for replicas with several devices, here {devices_per_replica}, whose parts "
+            f"are launched together; got {options.backup}; leave it out"
+        )
     if options.first_come and devices_per_replica > 1:
         raise InvalidArgumentError(
             f"dispatch: expected round_robin for replicas with several devices, here {devices_per_replica}, "

@@ -8,6 +8,9 @@ Synchronous model averaging (Crossbow, section 3) and EASGD put c = alpha * (w -
 w -= c after it, and z += all_sum(c) (with the momentum u of z) behind that; z and u are mirrored variables.
 S-SGD has the update read the mean of all replicas' gradients, so that equal weights stay equal, to the bit;
 rows of sparse gradients are gathered from all replicas, so that the number of replicas is in their shape.
+DiLoCo hands in w - z after the update of the last of tau rounds; z takes an outer step along the mean, and a
+segment behind it puts w = z. With staleness 1 nothing waits for that: w becomes the newest z that is there,
+plus the replica's progress that it lacks, which is kept in a slot (`outer_progress`).
 With `none`, or one replica, only checks of gradients are added. Gradients that are computed before the first
 write of a weight are checked before it, others before their own update.
 
@@ -27,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from scheduler.averaging.outer_progress import progress_ref
 from scheduler.averaging.synchronisation import Synchronisation
 from tensorbow.compiler import Mirrored, VariableLayout
 from tensorbow.errors import InvalidArgumentError
@@ -36,18 +40,20 @@ from tensorbow.ops.averaging import (
     GradientCheck,
     GradientMean,
     GradientSpoil,
+    OuterStep,
     SmaClear,
     SmaCorrect,
     SmaDifference,
     SmaFollow,
     SmaMove,
+    Truncate16,
 )
 from tensorbow.ops.control import Copy
 from tensorbow.ops.elementwise_table import Add
 from tensorbow.ops.exchanges import AllGather, AllSum, Broadcast
 from tensorbow.ops.scatter import ScatterAdd, ScatterSub
 from tensorbow.ops.sparse_updates import SumEqualRows
-from tensorbow.ops.state import Assign
+from tensorbow.ops.state import Assign, AssignAdd, AssignSub
 from tensorbow.program.nodes import Node, SplitStep, Value, Variant, storage_of, writes_weights
 from tensorbow.program.plan import Ref, Region
 from tensorbow.specs import TensorSpec, int64
@@ -70,10 +76,13 @@ class Synchroniser:
     """Rewriting of a step by the options of synchronisation.
 
     The number of replicas matters to it only where S-SGD gathers sparse gradients, see `averages_rows`.
-    z_copies: staleness + 1, or 0 without averaging. has_momentum: whether mu is not 0; without there is no u.
+    z_copies: staleness + 1, or 0 without averaging. has_momentum: whether there is u, the momentum of z: mu
+    is not 0, or z takes outer steps, as of DiLoCo (outer_steps).
     averages_gradients: whether some round steps on the mean of gradients. separate: averaging is a variant of
     its own, for fcfs, where a task cannot know that it is its replica's last before the averaging.
-    ema: decay of the moving average of z, if there is one.
+    ema: decay of the moving average of z, if there is one. halves: replicas hand in bfloat16.
+    copies_gradients: replicas hand in copies, made behind the gradient, so that those which hand in nothing
+    may compute meanwhile (backup workers).
     """
 
     z_copies: int = 0
@@ -82,6 +91,9 @@ class Synchroniser:
     averages_gradients: bool = False
     separate: bool = False
     ema: float | None = None
+    outer_steps: bool = False
+    halves: bool = False
+    copies_gradients: bool = False
 
     @classmethod
     def of(cls, options: Synchronisation, replicas: int) -> Synchroniser:
@@ -89,11 +101,14 @@ class Synchroniser:
         averages = options.averages(replicas)
         return cls(
             options.z_copies(replicas),
-            averages and bool(options.mu),
+            averages and (bool(options.mu) or options.outer_steps),
             averages and options.clear_velocity,
             options.averages_gradients(replicas),
             averages and options.first_come,
             options.ema,
+            averages and options.outer_steps,
+            averages and options.exchange_dtype is not None,
+            bool(options.backup),
         )
 
     @property
@@ -132,7 +147,7 @@ class _Rewriting:
         variants = [Variant(UPDATE, [*self._checks, *self._update, *own], predicated=True)]
         for copy in range(how.z_copies):
             variants += [
-                self._averaging(copy),
+                self._outer_step(copy) if how.outer_steps else self._averaging(copy),
                 Variant(restart(copy), [*self._restart(copy)], without_gradient=True),
             ]
         if how.averages_gradients:
@@ -170,6 +185,42 @@ class _Rewriting:
         nodes = [*self._checks, *before, *self._update, *after, *sums, *moves]
         return Variant(averaging(copy), nodes, predicated=True)
 
+    def _outer_step(self, copy: int) -> Variant:
+        before, behind, sums, moves = list[Node](), list[Node](), list[Node](), list[Node]()
+        for ref in self._flat:
+            weights, z, last = (
+                _value("w", ref),
+                self._z(ref, copy),
+                self._z(ref, (copy - 1) % self._how.z_copies),
+            )
+            handed = _moved(ref, Region.EXCHANGE, copy * self._stride)
+            made = [_node(SmaDifference, [weights, z], None if self._how.halves else handed, "p = w - z")]
+            progress = made[0].outputs[0]
+            if self._how.halves:
+                made.append(_node(Truncate16, [progress], handed, "handed in as bfloat16"))
+            sent = made[-1].outputs[0]
+            if self._how.z_copies == 1:
+                before += made
+                behind.append(_assign(weights, z, "w = z"))
+            else:
+                lacked = _value("p", progress_ref(self._layout, ref))
+                before += [
+                    _node(AssignSub, [weights, lacked], None, "w -= the progress that z has by now"),
+                    *made,
+                    _assign(lacked, sent, "the progress that it lacks from here on"),
+                    _assign(weights, last, "w = newest z"),
+                    _node(AssignAdd, [weights, progress], None, "w += p"),
+                ]
+            sums.append(_node(AllSum, [sent], _moved(ref, Region.RESULTS, 0), "in replica order"))
+            total = sums[-1].outputs[0]
+            moves.append(_node(OuterStep, [last, total, self._momentum(ref)], z.ref, "outer step of z"))
+            if self._how.ema is not None:
+                moves.append(self._follow(ref, moves[-1].outputs[0]))
+        tail = [*before, *sums, *moves, *behind]
+        if self._how.separate:
+            return Variant(averaging(copy, separate=True), tail, predicated=True, without_gradient=True)
+        return Variant(averaging(copy), [*self._checks, *self._update, *tail], predicated=True)
+
     def _restart(self, copy: int) -> Iterator[Node]:
         """u = 0, z in all copies, w = z."""
         for ref in self._flat:
@@ -180,6 +231,9 @@ class _Rewriting:
                     note = "no older z is read after a restart"
                     yield _assign(self._z(ref, other), self._z(ref, copy), note)
             yield _assign(_value("w", ref), self._z(ref, copy), "w = z")
+            if self._how.outer_steps and self._how.z_copies > 1:
+                lacked = _value("p", progress_ref(self._layout, ref))
+                yield _node(SmaClear, [lacked], None, "z lacks nothing")
         if self._how.clear_velocity:
             yield from self._clear_optimizer_slots()
 
@@ -270,9 +324,12 @@ class _Rewriting:
             for value in self._gradients(node):
                 if value not in mean_of:
                     home = self._home(node, homes)
-                    total = _node(
-                        AllSum, [self._spoiled.get(value, value)], home and _moved(home, Region.RESULTS, 0)
-                    )
+                    handed = self._spoiled.get(value, value)
+                    if self._how.copies_gradients:
+                        slot = home and _moved(home, Region.EXCHANGE, 0)
+                        sums.append(_node(Copy, [handed], slot, "handed in"))
+                        handed = sums[-1].outputs[0]
+                    total = _node(AllSum, [handed], home and _moved(home, Region.RESULTS, 0))
                     ref = home and _moved(home, Region.RESULTS, self._stride)
                     mean = _node(GradientMean, total.outputs, ref, "divided by the replicas")
                     mean_of[value] = mean.outputs[0]
@@ -293,6 +350,11 @@ class _Rewriting:
     def _update_on_joined_rows(self, node: Node) -> Iterator[Node]:
         """Nodes of the mean of all replicas' rows, then its check, then the update."""
         where = node.definition.row_update
+        if self._how.copies_gradients:
+            raise InvalidArgumentError(
+                f"backup: {node.definition.name} {node.name} updates rows, or without a gradient of its own, "
+                f"which backup workers cannot leave out; leave backup out (made at {node.source})"
+            )
         if where is None:
             raise InvalidArgumentError(
                 f"ssgd: {node.definition.name} {node.name} writes a trainable variable without a gradient of "

@@ -164,7 +164,7 @@ class DatasetBatches:
         self.positions = self.positions.resized(round, learners.count)
         if self._hosts is not None:
             self._hosts, self._slots = _hosts(learners), []
-        self._in_lockstep = not learners.options.first_come
+        self._in_lockstep = learners.options.in_lockstep
 
     def keep_on_devices(self, learners: AnyLearners, when: str = "auto") -> str:
         """Lets replicas make their batches from a data set kept on their devices; the bits stay the same.
@@ -179,7 +179,7 @@ class DatasetBatches:
         """
         self.on_devices, notice = keep_on_devices(learners, self.dataset, when)
         self._hosts, self._slots = None if self.on_devices else _hosts(learners), []
-        self._in_lockstep = not learners.options.first_come
+        self._in_lockstep = learners.options.in_lockstep
         return notice
 
     def _host_slots(self) -> list[list[HostSlot]] | None:

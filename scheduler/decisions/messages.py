@@ -95,6 +95,30 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
+class Combine:
+    """Enqueue the step of some replicas on the mean of their gradients of a round; others hand in nothing."""
+
+    round: int
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """Enqueue a copy of weights and slots to a replica, before its next task."""
+
+    replica: int
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Release a batch: its task was not launched, or its gradient came too late."""
+
+    batch_number: int
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """The run has ended: all rounds before this one are finished, and nothing is in flight."""
 
@@ -108,4 +132,4 @@ class GiveUp:
     reason: str
 
 
-Instruction: TypeAlias = "Launch | Synchronise | Restart | Finish | GiveUp"
+Instruction: TypeAlias = "Launch | Synchronise | Restart | Combine | CatchUp | Drop | Finish | GiveUp"

@@ -9,11 +9,13 @@ from tensorbow.errors import InternalError, InvalidArgumentError
 REMEMBERED = 64  # finished tasks whose records are kept
 
 WAITING, READY, EXECUTING, FINISHED, FAILED = "waiting", "ready", "executing", "finished", "failed"
+DROPPED = "dropped"
 
 TRANSITIONS = frozenset(
     {
         (WAITING, READY),  # the batch is filled; for a synchronisation: all its tasks are enqueued
         (READY, EXECUTING),  # enqueued
+        (READY, DROPPED),  # with backup workers: its round is over
         (EXECUTING, FINISHED),
         (EXECUTING, FAILED),
     }
@@ -21,6 +23,7 @@ TRANSITIONS = frozenset(
 STORIES = {  # history of each state: only one path leads to it
     WAITING: [WAITING],
     READY: [WAITING, READY],
+    DROPPED: [WAITING, READY, DROPPED],
     EXECUTING: [WAITING, READY, EXECUTING],
     FINISHED: [WAITING, READY, EXECUTING, FINISHED],
     FAILED: [WAITING, READY, EXECUTING, FAILED],

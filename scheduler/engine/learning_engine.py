@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeAlias
 from scheduler.averaging.synchronisation import FREEZE, AsSynchronisation, OnNanAlone, Synchronisation
 from scheduler.averaging.transport import Transport
 from scheduler.batches.sources import BatchSource, DatasetBatches, OpenSource, ReadyLaunch
+from scheduler.engine.backup_run import BackupRun
 from scheduler.engine.outcomes import StepOutcomes
 from scheduler.engine.restarts import Restarts
 from scheduler.engine.rollback import Rollback
@@ -201,6 +202,7 @@ class LearningEngine:
             return None
         why = {
             "dispatch": options.first_come and "'fcfs', where replicas have no rounds in common",
+            "backup": options.backup and f"{options.backup}",
             "devices_per_replica": self.devices_per_replica > 1 and f"{self.devices_per_replica}",
             "transport": self._given_transport is not None and "one of the caller's",
         }
@@ -496,7 +498,7 @@ class LearningEngine:
             while True:
                 end = self._restart_or_stop(ended, stop)
                 ended, is_to_stop = self._run_stretch(open_source, ended, end, on_results)
-                if not self.options.first_come and start < ended == end and self._restarts.due_before(end):
+                if self.options.in_lockstep and start < ended == end and self._restarts.due_before(end):
                     self.restart(end)
                 if is_to_stop or ended == stop:
                     return ended
@@ -506,7 +508,7 @@ class LearningEngine:
 
     def _restart_or_stop(self, start: int, stop: int) -> int:
         """Round before which a run from `start` ends: `stop`, or in lockstep one where averaging restarts."""
-        if not self._restarts.are_possible or self.options.first_come:
+        if not self._restarts.are_possible or not self.options.in_lockstep:
             return stop
         with self._idle("run"):
             self._make_ready(start)
@@ -561,6 +563,8 @@ class LearningEngine:
         given = self.learners, self.outcomes, start, stop, self.launch_ahead, on_results
         if self.options.first_come:
             return TaskRun(*given, self._restarts.due_before)
+        if self.options.backup:
+            return BackupRun(*given)
         may_go_back = self.lockstep is None and Rollback.is_needed(self.learners)
         rollback = Rollback(self.learners, self.outcomes) if may_go_back else None
         return RoundRun(*given, self.steps_per_launch, rollback, self.lockstep)

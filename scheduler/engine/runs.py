@@ -551,7 +551,7 @@ class TaskRun(EngineRun):
                 case Launch(batch_number, round):
                     self._launch(batch_number, round)
                 case Synchronise(round):
-                    announce(tasks.synchronise(round), partial(_put, self.inbox, None, round))
+                    announce(tasks.synchronise(round), partial(tell_of_end, self.inbox, None, round))
                 case Restart(round):
                     tasks.restart(round)
                 case Finish(round):
@@ -567,7 +567,7 @@ class TaskRun(EngineRun):
             raise not_one_batch(replica, round, inputs)
         state = self._outcomes.state_of(round, batch_number)
         done = self._learners.tasks.launch_task(replica, round, inputs, state, result_number)
-        done.on_done(partial(_put, self.inbox, batch_number, round))
+        done.on_done(partial(tell_of_end, self.inbox, batch_number, round))
 
     def _task_of(self, round: int, batch_number: int) -> tuple[int, BatchInputs]:
         inputs = self._batches[batch_number, round].inputs
@@ -577,7 +577,7 @@ class TaskRun(EngineRun):
         return replica, inputs
 
 
-def _put(inbox: SimpleQueue[Any], batch_number: int | None, round: int, event: Event) -> None:
+def tell_of_end(inbox: SimpleQueue[Any], batch_number: int | None, round: int, event: Event) -> None:
     """Tells of a task's end; an event must not hold the run."""
     inbox.put((batch_number, round, event))
 

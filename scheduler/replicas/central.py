@@ -12,7 +12,7 @@ from scheduler.averaging.synchronisers import Synchroniser, central_ref
 from scheduler.averaging.transport import DeviceExchange, FlatVector
 from scheduler.replicas.memory import planned_nbytes
 from tensorbow.compiler import AVERAGING_STATE, Binding, RegionMemory, VariableLayout
-from tensorbow.devices import Device, Event
+from tensorbow.devices import Access, Device, Event
 from tensorbow.errors import InternalError, TensorBowError
 from tensorbow.kernels import backend_for
 from tensorbow.ops.exchanges import AllGather, AllSum, Broadcast
@@ -169,6 +169,19 @@ class CentralModel:
         if group.definition is Broadcast:
             return range(size if group.attrs["source"] in self._replicas else 0)
         raise InternalError(f"{group.definition.name} {group.name}: no transport knows how to carry it")
+
+    def withhold(self, replicas: Sequence[int]) -> None:
+        """Enqueues zeros in place of what some of the device's replicas hand to exchanges.
+
+        replicas: by their index on this device.
+        """
+        for region in self.executable.exchange_inputs:
+            nbytes = self.executable.region_nbytes[region]
+            for replica in replicas:
+                address = self.bases[region] + replica * nbytes
+                clear = partial(self.device.clear, address, nbytes)
+                written = [Access(address, nbytes)]
+                self.group.compute.enqueue(clear, label="nothing handed in", writes=written)
 
     def launch(self, segment: int, round: int, after: Sequence[Event]) -> Event:
         """Enqueues a segment of a round, after some events."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from allocators import format_nbytes
+from scheduler.averaging.outer_progress import replica_layout
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.synchronisers import Synchroniser
 from scheduler.replicas.central import CentralModel
@@ -55,7 +56,7 @@ class DevicePlans:
         self._program, self._specs, self._results = program, specs, results
         self._replicas, self._synchroniser = replicas, Synchroniser.of(options, replicas)
         self._backend = backend_for(device)
-        self._layout = layout or VariableLayout(program.variables)
+        self._layout = layout or replica_layout(program.variables, options)
         self._compiled = {} if compiled is None else compiled
         self.step = self.compile(program, specs)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from scheduler.averaging.outer_progress import replica_layout
 from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation, require_no_meeting
 from scheduler.averaging.synchronisers import UPDATE, Synchroniser
@@ -98,7 +99,8 @@ class Learners:
         self.averages_gradients = options.averages_gradients(self.total)
         self.mean_gradient_from = options.mean_gradient_from(self.total)
         self.z_copies = options.z_copies(self.total)
-        self.layout = layout or VariableLayout(program.variables)
+        self._own_variables = (*program.variables,)
+        self.layout = layout or replica_layout(program.variables, options)
         check_combination(self.layout)
         self.replicas: list[Replica] = []
         self.central: list[CentralModel] = []
@@ -177,7 +179,14 @@ class Learners:
                 device, self.layout, number, steps[device_index], replicas, synchroniser, self._name, priority
             )
             self.central.append(model)
-            model.set_state({"mu": self.options.mu, "share": 1 / self.total})
+            options = self.options
+            model.set_state(
+                {
+                    "mu": options.z_momentum,
+                    "share": 1 / (self.total - options.backup),
+                    "outer_rate": options.outer_learning_rate,
+                }
+            )
         if self._transport is None and len(self.central) > 1:
             self._transport = transport_between(self.devices, f"{self._name} exchanges", priority)
         if self.lockstep is not None and not isinstance(self._transport, WorkerTransport):
@@ -196,7 +205,7 @@ class Learners:
         results: so many of a replica are kept; by default as many as of the first step.
         Raises InvalidArgumentError when its graph has other variables than the replicas.
         """
-        if (*program.variables,) != self.layout.variables:
+        if (*program.variables,) != self._own_variables:
             new = [op.name for op in program.variables if op not in self.layout.variables]
             raise InvalidArgumentError(
                 f"the replicas have no room for variables made after them: {', '.join(new[:3]) or 'none'}; "
@@ -335,7 +344,11 @@ class Learners:
             raise
 
     def _require_gpus(self, options: Synchronisation) -> None:
-        """Raises InvalidArgumentError for devices whose replicas cannot be fused, if they are to be."""
+        """Raises InvalidArgumentError for devices on which replicas cannot be as the options say."""
+        if options.backup and self.devices[0].kind == "gpu":
+            raise InvalidArgumentError(
+                f"backup: expected CPU devices, got {self.devices[0].name.short}; leave it out"
+            )
         if options.fused and (self._by_segment or self.devices[0].kind != "gpu"):
             raise InvalidArgumentError(
                 "replica_mode: 'fused' is for replicas of one GPU each, with the library's transport; got "

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from scheduler.averaging.outer_progress import replica_layout
 from scheduler.averaging.synchronisation import Synchronisation, require_whole_replicas
 from scheduler.replicas.device_dataset import DeviceDataset
 from scheduler.replicas.device_plans import Compiled, DevicePlans
@@ -19,7 +20,6 @@ from scheduler.replicas.parted_replica import PartedReplica
 from scheduler.replicas.parted_step import PartedStep
 from scheduler.replicas.replica_counts import require_different
 from scheduler.replicas.step_program import StepProgram
-from tensorbow.compiler import VariableLayout
 from tensorbow.data import BatchInputs
 from tensorbow.devices import Device
 from tensorbow.errors import AbortedError, FailedPreconditionError, InvalidArgumentError
@@ -58,7 +58,7 @@ class PartedLearners:
         self.devices = list(devices)
         by_part = [self.devices[part::devices_per_replica] for part in range(devices_per_replica)]
         first = [own[0] for own in by_part]
-        self._first, self._steps = first, [PartedStep(program, first)]
+        self._first, self._steps = first, [PartedStep(program, first, options)]
         for own in by_part:
             other = next((device for device in own if device.kind != own[0].kind), None)
             if other is not None:
@@ -92,7 +92,7 @@ class PartedLearners:
         self.per_device_of_all, self.total, self.numbers = some.per_device_of_all, some.total, some.numbers
         self.averages, self.averages_gradients = some.averages, some.averages_gradients
         self.mean_gradient_from, self.synchronises = some.mean_gradient_from, some.synchronises
-        self.layout = VariableLayout(program.variables)
+        self.layout = replica_layout(program.variables, options)
         self.replicas = [
             PartedReplica(index, [part.replicas[index] for part in self.parts], self._steps[0].names)
             for index in range(self.count)
@@ -112,7 +112,7 @@ class PartedLearners:
         self, program: StepProgram, shapes: Sequence[TensorSpec], results: int | None = None
     ) -> int:
         """See Learners.add_program."""
-        step, number = PartedStep(program, self._first), len(self._steps)
+        step, number = PartedStep(program, self._first, self.options), len(self._steps)
         added: list[Learners] = []
         try:
             for learners, part in zip(self.parts, step.parts, strict=True):

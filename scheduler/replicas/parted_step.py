@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TypeAlias
 
+from scheduler.averaging.outer_progress import replica_layout
+from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.synchronisers import Synchroniser
 from scheduler.replicas.step_program import StepProgram
 from tensorbow.compiler import DeviceSet, PartedExecutable, PartSpec, Placer, VariableLayout, compile_parts
@@ -20,7 +22,7 @@ from tensorbow.specs import TensorSpec
 class PartedStep:
     """A step whose ops are placed on the parts of a replica, by the devices of the first replica."""
 
-    def __init__(self, program: StepProgram, devices: Sequence[Device]):
+    def __init__(self, program: StepProgram, devices: Sequence[Device], options: Synchronisation):
         """devices: of the first replica, by part.
 
         Raises InvalidArgumentError for an operation that requests another device.
@@ -31,7 +33,7 @@ class PartedStep:
         self._placer = Placer(DeviceSet(devices[0], devices[1:]), fixed={})
         placed = self._placer.place(program.variables)
         variables = [[op for op, there in placed.items() if there is device] for device in devices]
-        self.layouts = [*map(VariableLayout, variables)]
+        self.layouts = [replica_layout(own, options) for own in variables]
         self.parts = [StepPart(self, part, own) for part, own in enumerate(variables)]
         self._executable: PartedExecutable | None = None
 

@@ -314,6 +314,25 @@ class Replica:
         now.mail.ran(segment, number, done)
         return done
 
+    def copy_training_state(self, source: Replica) -> Event:
+        """Enqueues a copy of another replica's weights and optimiser slots; its status is cleared."""
+        reads, writes, copies = list[Access](), list[Access](), list[tuple[Array, Array]]()
+        for region in (Region.WEIGHTS, Region.SLOTS):
+            if nbytes := self.layout.region_nbytes[region]:
+                theirs, own = source.binding.bases[region], self.binding.bases[region]
+                reads.append(Access(theirs, nbytes))
+                writes.append(Access(own, nbytes))
+                given = source.device.view(theirs, (nbytes,), np.uint8)
+                copies.append((self.device.view(own, (nbytes,), np.uint8), given))
+
+        def copy() -> None:
+            for target, given in copies:
+                np.copyto(target, given)
+            self.set_state({"status": 0})
+
+        label = f"replica {self.index} copies replica {source.index}"
+        return self.group.compute.submit(copy, label=label, reads=reads, writes=writes)
+
     def results(self, result_number: int) -> list[Any]:
         """Values fetched by a finished task: numbers, and copies of arrays. The last is its status."""
         return self.binding.plan.fetch_values(result_number)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from scheduler.averaging.outer_progress import progress_of
+from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.replicas.device_plans import Compiled
 from scheduler.replicas.learners import Learners
@@ -145,6 +147,12 @@ def _values_after(
             velocity = model.velocity() if options.saves_velocity else {}
             for name, value in velocity.items():
                 result[f"velocity/{name}"] = value
+        if options.outer_steps and options.staleness:
+            older = 1 - RoundVariants(options, count).newest_copy(round - 1)
+            for index in (number for number, origin in enumerate(origins) if origin is None):
+                for name in weights:  # it starts from the newest z, whose last move is no progress of its own
+                    moved = z[name] - result[f"central{older}/{name}"]
+                    result[f"replica{index}/{progress_of(name)}"] = moved
     return result
 
 

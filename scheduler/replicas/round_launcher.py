@@ -226,8 +226,8 @@ def why_not_fused(step: Executable, device: Device, options: Synchronisation, re
     """Reason why replicas of a step cannot be fused on a device, as far as that is known before it is bound;
     empty if there is none. replicas: on all devices.
     """
-    if options.first_come:
-        return f"dispatch is {options.dispatch!r}"
+    if not options.in_lockstep:
+        return f"dispatch is {options.dispatch!r}" if options.first_come else "there are backup workers"
     return backend_for(device).why_not_fused(step, RoundVariants(options, replicas).names)
 
 
@@ -243,7 +243,7 @@ def round_launcher(
     transport: between several devices, where replicas meet. workers: where those of other processes do.
     Raises UnimplementedError for a step whose replicas cannot be fused, where the options say so.
     """
-    if options.first_come:
+    if not options.in_lockstep:
         return None
     names = [str(replica.device.name) for replica in replicas]
     variants = RoundVariants(options, len(replicas) if workers is None else sum(workers.counts))

@@ -79,9 +79,14 @@ def replicas_on(devices: Sequence[Device], per_device: Sequence[int], options: S
     if options.averages(replicas):
         alpha = options.alpha_for(replicas)
         every = "every round" if options.tau == 1 else f"every {options.tau} rounds"
-        lines.append(f"synchroniser: {options.sync}, averaging {every}, alpha {alpha:.4g}, mu {options.mu:g}")
+        how = f"averaging {every}, alpha {alpha:.4g}, mu {options.mu:g}"
+        if options.outer_steps:
+            rate, momentum = options.outer_learning_rate, options.outer_momentum
+            how = f"an outer step {every}, learning rate {rate:g}, Nesterov momentum {momentum:g}"
+        lines.append(f"synchroniser: {options.sync}, {how}")
     elif options.averages_gradients(replicas):
-        lines.append("synchroniser: ssgd, every round on the mean gradient")
+        which = f"the first {replicas - options.backup} gradients" if options.backup else "the mean gradient"
+        lines.append(f"synchroniser: ssgd, every round on {which}")
     else:
         lines.append("synchroniser: none, replicas are independent" if replicas > 1 else "synchroniser: none")
     return lines

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from scheduler.averaging.round_variants import RoundVariants
-from scheduler.averaging.synchronisers import UPDATE
+from scheduler.averaging.synchronisers import UPDATE, UPDATE_ON_MEAN
 from scheduler.averaging.transport import Transport
 from scheduler.replicas.central import CentralModel
 from scheduler.replicas.launches import LaunchedRounds, Launcher
@@ -45,6 +45,7 @@ class TaskLauncher(Launcher):
         self._variants = variants
         self._segments = _Segments(replicas[0].step)
         self._last_run: dict[int, tuple[int, list[Event]]] = {}  # by segment, when it last ran on the devices
+        self._copies: dict[int, list[Event]] = {}  # by replica, copies of its variables that others make
         self._order = 0  # of what devices run
         self._last: list[Any] = [None] * len(replicas)  # the last event of each replica, or None
         self._devices = max(device_indices) + 1
@@ -113,6 +114,7 @@ class TaskLauncher(Launcher):
     def reset(self) -> None:
         """See Launcher."""
         self._last_run.clear()
+        self._copies.clear()
         self._last = [None] * len(self._replicas)
 
     # One by one -----------------------------------------------------------------------------------
@@ -148,6 +150,31 @@ class TaskLauncher(Launcher):
         done = self._last[index] = replica.launch(round, inputs, state, work, result_number, waits)
         return done
 
+    def begin_gradient(self, index: int, round: int, inputs: BatchInputs, state: Mapping[str, Any]) -> Event:
+        """Enqueues the gradient of a round with backup workers, which `combine` may take."""
+        work = self._work(self._segments.before[UPDATE_ON_MEAN][:1])[self._device_indices[index]]
+        return self._begin(index, round, inputs, state, work)
+
+    def combine(self, round: int, members: Sequence[int]) -> list[Event]:
+        """Enqueues the step of some replicas on the mean of their gradients; others hand in zeros.
+
+        Returns the last event of each of them.
+        """
+        for member in members:
+            for event in self._copies.pop(member, ()):
+                self._replicas[member].group.compute.wait(event)
+        for device_index, model in enumerate(self._central):
+            own = [n for n, device in enumerate(self._device_indices) if device == device_index]
+            model.withhold([place for place, index in enumerate(own) if index not in members])
+        self.go_on(round, self._segments.of(UPDATE_ON_MEAN)[1:], members)
+        return [self._last[member] for member in members]
+
+    def catch_up(self, index: int, source: int) -> None:
+        """Enqueues a copy of weights and slots to a replica with no task in flight, from one that does not
+        write them before `combine`."""
+        target, giver = self._replicas[index], self._replicas[source]
+        self._copies.setdefault(source, []).append(target.copy_training_state(giver))
+
     def evaluate(self, number: int, inputs: Sequence[BatchInputs], state: Mapping[str, Any]) -> None:
         """Enqueues a step of all replicas without averaging. number: result number of each replica's task."""
         self.begin(number, inputs, state, self._segments.before[UPDATE])
@@ -165,27 +192,30 @@ class TaskLauncher(Launcher):
         for variant in self._variants.restarts(round):
             self.go_on(round, self._segments.of(variant))
 
-    def go_on(self, round: int, segments: Sequence[int]) -> tuple[list[Event], list[Event]]:
-        """Enqueues further segments of all replicas and devices.
+    def go_on(
+        self, round: int, segments: Sequence[int], members: Sequence[int] | None = None
+    ) -> tuple[list[Event], list[Event]]:
+        """Enqueues further segments of all replicas, or of `members`, and of all devices.
 
         Returns the events of the last segment on each device, and of the last one of each replica.
         """
+        members = range(len(self._replicas)) if members is None else members
         joined, updated = list[Event](), list[Event]()
         last = SegmentKind.REPLICA
         for segment in segments:
             before, last = last, self._segments.kinds[segment]
             kind = last
             if kind is SegmentKind.REPLICA:
-                updated = [
-                    replica.update(segment, round, self._event_before(segment, device_index))
-                    for replica, device_index in zip(self._replicas, self._device_indices, strict=True)
-                ]
-                self._last = [*updated]
+                updated = []
+                for index in members:
+                    before_it = self._event_before(segment, self._device_indices[index])
+                    self._last[index] = self._replicas[index].update(segment, round, before_it)
+                    updated.append(self._last[index])
                 continue
             if before is not SegmentKind.REPLICA:  # on the same stream, but for a transport
                 waits = [[event] for event in joined] if self._transport is not None else NOTHING
             else:
-                waits = [self._tasks_of(device_index) for device_index in range(len(self._central))]
+                waits = [self._tasks_of(device_index, members) for device_index in range(len(self._central))]
             pairs = zip(self._central, waits, strict=True)
             joined = [model.launch(segment, round, events) for model, events in pairs]
             if kind is SegmentKind.EXCHANGE and self._transport is not None:
@@ -204,9 +234,9 @@ class TaskLauncher(Launcher):
                 latest, before = order, events[device_index]
         return before
 
-    def _tasks_of(self, device_index: int) -> list[Event]:
-        pairs = zip(self._device_indices, self._last, strict=True)
-        return [event for own, event in pairs if own == device_index and event is not None]
+    def _tasks_of(self, device_index: int, members: Sequence[int]) -> list[Event]:
+        last = (self._last[index] for index in members if self._device_indices[index] == device_index)
+        return [event for event in last if event is not None]
 
 
 def _state_of(replica: int, state: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 
+from scheduler.averaging.outer_progress import progress_of
 from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.replicas.central import CentralModel
@@ -102,6 +103,8 @@ class ReplicaValues:
             for name in values:
                 if replica.index and combined[name] == "sum":
                     replica.container.write(name, 0)
+                if progress_of(name) in combined:  # z lacks nothing of it
+                    replica.container.write(progress_of(name), 0)
         for model in self._central:
             weights = {name: values[name] for name in model.names if name in values}
             for copy in range(self._z_copies):

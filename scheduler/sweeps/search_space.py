@@ -30,7 +30,8 @@ SHARED = (
 # Options of single runs: of averaging, of their ends, and of their files.
 OF_RUNS = (
     *("replicas_per_device", "sync", "tau", "alpha", "mu", "staleness", "ema", "dispatch", "ssgd_epoch"),
-    *("clear_velocity", "on_nan", "evaluate_every", "max_seconds", "target_accuracy", "early_stopping"),
+    *("outer_learning_rate", "outer_momentum", "clear_velocity", "on_nan", "evaluate_every", "max_seconds"),
+    *("target_accuracy", "early_stopping", "exchange_dtype", "backup"),
     *("output", "resume", "checkpoint_rounds", "keep_checkpoints", "trace", "trace_rounds"),
     *("metrics", "tensorboard"),
 )

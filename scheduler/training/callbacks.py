@@ -201,7 +201,7 @@ class CallbackCaller:
             return
         count, self.run.round = len(results.replicas), results.rounds.stop
         self.run.replicas, self.run.epoch = count, positions.epoch(self.run.round)
-        readable = self.reads_state and not engine.options.first_come
+        readable = self.reads_state and engine.options.in_lockstep
         with self.reading(engine if readable else None):
             for index, round in enumerate(results.rounds):
                 part = slice(index * count, (index + 1) * count)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from scheduler.averaging.synchronisation import ON_NAN, REACTION, Synchronisation
+from scheduler.averaging.synchronisation import ON_NAN, REACTION, Synchronisation, default_tau
 from scheduler.batches.keep_on_devices import ON_DEVICE
 from scheduler.options import (
     MOMENTUM,
@@ -66,6 +66,7 @@ NEWER: dict[str, Any] = {
     "optimizer": "momentum",
     "model_options": {},
     "optimizer_options": {},
+    "tau": 1,
 }  # options that old checkpoints lack, where not None
 DEFAULT_REPLICAS = 2  # on each device
 ALONE = "there is one replica"  # reason why options of averaging are ignored
@@ -230,9 +231,13 @@ class TrainingConfig:
     tau: int = same_option(Synchronisation, "tau", fixed=True, ignored=_unaveraged)
     alpha: float | None = same_option(Synchronisation, "alpha", ignored=_unaveraged)
     mu: float = same_option(Synchronisation, "mu", ignored=_unaveraged)
+    outer_learning_rate: float = same_option(Synchronisation, "outer_learning_rate")
+    outer_momentum: float = same_option(Synchronisation, "outer_momentum")
+    exchange_dtype: str | None = same_option(Synchronisation, "exchange_dtype", fixed=True)
     staleness: int = same_option(Synchronisation, "staleness", fixed=True, ignored=_unaveraged)
     ema: float | None = same_option(Synchronisation, "ema", "Its model is model-ema.safetensors.", fixed=True)
     dispatch: str = same_option(Synchronisation, "dispatch", ignored=_alone)
+    backup: int = same_option(Synchronisation, "backup")
     replica_mode: str = same_option(
         Synchronisation,
         "replica_mode",
@@ -474,6 +479,7 @@ class TrainingConfig:
             if declared.of_model and getattr(self, name) is None and (name != "dataset" or self.data is None):
                 object.__setattr__(self, name, getattr(source.defaults, name))
         read_options(self)
+        object.__setattr__(self, "tau", default_tau(self.sync) if self.tau is None else self.tau)
         object.__setattr__(self, "model_options", source.read_options(self.model_options or {}))
         self._check_counts()
         make_optimizer(self.optimizer, 1.0, self.momentum, dict(self.optimizer_options))
@@ -489,6 +495,11 @@ class TrainingConfig:
             raise InvalidArgumentError(
                 "ssgd_epoch: expected dispatch round_robin, since ssgd steps all replicas together; "
                 "got fcfs; leave one of them out"
+            )
+        if self.backup and self.tunes:
+            raise InvalidArgumentError(
+                f"backup: expected 0 where the number of replicas is tuned, got {self.backup}; give "
+                "a number of replicas"
             )
         self.synchronisation.alpha_for(self.replicas)
         if self.tunes:

@@ -19,7 +19,7 @@ from tensorbow.program.nodes import Program, Rewriting, Unit, storage_of
 from tensorbow.program.plan import Executable, Group, Ref, Region, Segment, SegmentKind
 from tensorbow.specs import DType, TensorSpec, float64, int64
 
-AVERAGING_STATE = ("alpha", "mu", "share")  # scalars that synchronisers set
+AVERAGING_STATE = ("alpha", "mu", "share", "outer_rate")  # scalars that synchronisers set
 FETCHED_NBYTES = 64  # of one fetched scalar
 
 

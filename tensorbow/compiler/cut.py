@@ -12,7 +12,7 @@ from tensorbow.program.nodes import Node, Value, storage_of
 from tensorbow.program.plan import Region, SegmentKind
 
 ORDER = (SegmentKind.REPLICA, SegmentKind.EXCHANGE, SegmentKind.MIRRORED)
-EQUAL_STATE = ("mu", "share")  # step scalars that are equal for all replicas
+EQUAL_STATE = ("mu", "share", "outer_rate")  # step scalars that are equal for all replicas
 STATUS = "status"  # stands among the regions for the sticky status
 VARIABLE_REGIONS = {Region.WEIGHTS, Region.SLOTS, Region.STATISTICS, Region.CENTRAL}
 

@@ -1,8 +1,9 @@
 """The arithmetic of synchronous model averaging and of averaged gradients (Crossbow, VLDB 2019, section 3).
 
 A replica's correction is c = alpha * (w - z), taken before its update and subtracted after it; the
-sum of all corrections (`AllSum`) moves z. Synchronisers add these ops to steps; they are not
-for user graphs.
+sum of all corrections (`AllSum`) moves z. With DiLoCo (Douillard et al., 2023, algorithm 1) the sum of the
+replicas' progress w - z is an outer gradient. Synchronisers add these ops to steps; they are not for user
+graphs.
 """
 
 from __future__ import annotations
@@ -88,6 +89,35 @@ def _prepare_move(call: KernelCall) -> Callable[[], None]:
             np.add(before, u, out=after)
 
     return step
+
+
+def _prepare_outer_step(call: KernelCall) -> Callable[[], None]:
+    pieces = _pieces(*call.inputs, *call.outputs)
+    factors = [np.empty((), call.outputs[0].dtype) for _ in range(3)]
+    values = [call.state[key] for key in ("share", "mu", "outer_rate")]
+    steps = [np.empty_like(pieces[0][1])] if pieces else []
+
+    def step() -> None:
+        for factor, value in zip(factors, values, strict=True):
+            factor[...] = value
+        share, momentum, rate = factors
+        for before, total, u, after in pieces:
+            moved = steps[0][: len(total)] if total.ndim == 1 else steps[0]
+            np.multiply(total, share, out=moved)
+            np.multiply(u, momentum, out=u)
+            np.add(u, moved, out=u)
+            np.add(u * momentum, moved, out=moved)
+            np.multiply(moved, rate, out=moved)
+            np.add(before, moved, out=after)
+
+    return step
+
+
+def _truncate16(call: KernelCall) -> None:
+    upper = call.outputs[0]
+    single = np.array(call.inputs[0], np.float32)
+    np.bitwise_and(single.view(np.uint32), np.uint32(0xFFFF0000), out=single.view(np.uint32))
+    upper[...] = single
 
 
 def _prepare_follow(call: KernelCall) -> Callable[[], None]:
@@ -207,6 +237,24 @@ SmaMove = define_op(
     writes=(2,),
     state=("mu",),
     doc="u = mu * u + a; z' = z + u",
+)
+OuterStep = define_op(
+    "OuterStep",
+    spec=_flat_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("central", "total", "velocity"),
+    kernel=Kernel(prepare=_prepare_outer_step, inplace=((0, 0),)),
+    writes=(2,),
+    state=("share", "mu", "outer_rate"),
+    doc="Nesterov momentum along p = share * total: u = mu * u + p; z' = z + outer_rate * (mu * u + p).",
+)
+Truncate16 = define_op(
+    "Truncate16",
+    spec=_flat_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("value",),
+    kernel=Kernel(run=_truncate16),
+    doc="The upper 16 bits of each float32, zeros below, as TensorFlow sends it (white paper, section 5.5).",
 )
 SmaFollow = define_op(
     "SmaFollow",

@@ -110,7 +110,7 @@ def test_a_run_without_averaging_says_mean(call: Call) -> None:
 
 def test_the_help_shows_choices(call: Call) -> None:
     text = " ".join(call("train", "--help").out.split())
-    for part in ("--dataset [digits|", "--sync [sma|ssgd|easgd|none]", "--on-nan [stop|skip]"):
+    for part in ("--dataset [digits|", "--sync [sma|ssgd|easgd|diloco|none]", "--on-nan [stop|skip]"):
         assert part in text
     assert "its output, resume and trace are ignored" in text.lower()
 

@@ -48,7 +48,7 @@ BAD = [
     ((*QUICK, "--alpha", "0.7"), "--alpha: expected 0 < alpha < "),
     ((*QUICK, "--staleness", "1000000"), "--staleness: expected a whole number from 0 to 64, got 1000000"),
     ((*QUICK, "--weight-decay", "nan"), "--weight-decay: expected a number"),
-    ((*QUICK, "--sync", "pair"), "--sync: expected one of sma, ssgd, easgd, none, got 'pair'"),
+    ((*QUICK, "--sync", "pair"), "--sync: expected one of sma, ssgd, easgd, diloco, none, got 'pair'"),
     ((*QUICK, "--optimizer", "adamm"), "got 'adamm'; did you mean adam?"),
     ((*QUICK, "--schedule", "cosin"), "got 'cosin'; did you mean cosine?"),
     ((*QUICK, "--metrics", "f2"), "got 'f2'; did you mean f1?"),

@@ -63,7 +63,7 @@ def test_the_help_says_what_fcfs_gives_up(call: Call) -> None:
     said = " ".join(call("train", "--help").out.split())
     assert "first come, first served" in said
     assert "fcfs is not reproducible" in said.partition("--dispatch")[2]
-    assert "[sma|ssgd|easgd|none]" in said
+    assert "[sma|ssgd|easgd|diloco|none]" in said
 
 
 def test_what_is_explained(call: Call) -> None:

@@ -47,6 +47,7 @@ OTHERS: dict[str, Any] = {  # values that are not their type's
     **{name: [*declared.choices][-1] for name, declared in OPTIONS.items() if declared.choices},
 }
 NEEDS: dict[str, dict[str, Any]] = {
+    "backup": {"sync": "ssgd", "replicas_per_device": 4},
     "model_options": {"model": "mlp"},
     "trace_rounds": {"trace": "t.json"},
     "optimizer_options": {"optimizer": "adam"},
@@ -207,6 +208,6 @@ def test_a_replicator_s_parameters_have_the_defaults_of_the_options() -> None:
     declared = options_of(Synchronisation)
     given = inspect.signature(tb.MultiGpuReplicator).parameters
     shared = declared.keys() & given.keys()
-    assert declared.keys() - shared == {"priority"}
+    assert declared.keys() - shared == {"priority", "backup"}
     assert given["sync"].default is None  # chosen by the devices
     assert all(given[name].default == declared[name].default for name in shared - {"sync"})

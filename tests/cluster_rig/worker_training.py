@@ -94,9 +94,11 @@ def equals_one_process() -> None:
         (step, {"tau": 2, "mu": 0.5, "staleness": 1}),
         (model, {"sync": "ssgd", "ema": 0.9}),
         (model, {"sync": "none"}),
+        (model, {"sync": "diloco", "tau": 3, "staleness": 1, "exchange_dtype": "bfloat16"}),
     ]
     if sys.argv[2] == "all":
         others: list[dict[str, Any]] = [{}, {"sync": "ssgd"}, {"sync": "easgd"}, {"ssgd_from": 5}]
+        others += [{"sync": "diloco", "tau": 2}, {"sync": "diloco", "tau": 2, "staleness": 1}]
         cases += [(which, options) for which in (step, model) for options in others]
     for which, options in cases:
         together, alone = trained(which, False, **options), trained(which, True, **options)

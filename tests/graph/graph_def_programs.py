@@ -18,7 +18,9 @@ def call(sample):
         elif index in (*sample.op.shape_inputs, *sample.constant):
             values.append(tb.constant(array))
         else:
-            open_shape = index % 2 and not sample.op.name.startswith("Sma")  # which want equal extents
+            open_shape = index % 2 and not sample.op.name.startswith(
+                ("Sma", "Outer")
+            )  # which want equal extents
             values.append(tb.placeholder(array.dtype, [None] * array.ndim if open_shape else array.shape))
             feeds[values[-1].name] = array
     made = sample.op(*values, name="made", **sample.attrs)

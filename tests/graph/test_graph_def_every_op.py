@@ -10,7 +10,8 @@ from tensorbow.ops.definition import OPS
 from tests.graph.graph_def_programs import SMALL, call
 from tests.ops_contract.collection import all_samples, product_ops
 
-SCHEDULED = ("SmaDifference", "SmaMove", "GradientMean")  # read scalars that a session does not have
+# Ops that read scalars that a session does not have.
+SCHEDULED = ("SmaDifference", "SmaMove", "OuterStep", "GradientMean")
 
 
 def results(graph, fetches, feeds):

@@ -32,6 +32,8 @@ ALWAYS_STATIC = {
     "SmaDifference": _FLAT,
     "SmaCorrect": _FLAT,
     "SmaMove": _FLAT,
+    "OuterStep": _FLAT,
+    "Truncate16": _FLAT,
     "SmaFollow": _FLAT,
     "SmaClear": _FLAT,
     "GradientCheck": _FLAT,

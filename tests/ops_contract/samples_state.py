@@ -11,11 +11,13 @@ from tensorbow.ops.averaging import (
     GradientCheck,
     GradientMean,
     GradientSpoil,
+    OuterStep,
     SmaClear,
     SmaCorrect,
     SmaDifference,
     SmaFollow,
     SmaMove,
+    Truncate16,
 )
 from tensorbow.ops.control import CheckFinite, Copy, Identity, StopGradient
 from tensorbow.ops.state import Assign, AssignAdd, AssignSub, ReadVariable
@@ -122,6 +124,7 @@ def _flat(op: OpDef, count: int, expected: Any, written: Any = None, **more: Any
     ]
 
 
+HALF = np.float32(0.5)
 AVERAGING = [
     *_flat(SmaDifference, 2, lambda w, z: np.float32(0.25) * (w - z), state={"alpha": 0.25, "status": 0}),
     Sample(
@@ -151,6 +154,14 @@ AVERAGING = [
         lambda z, a, u: (np.float32(0.5) * u + a,),
         state={"mu": 0.5},
     ),
+    *_flat(
+        OuterStep,
+        3,
+        lambda z, a, u: z + (HALF * (HALF * u + HALF**2 * a) + HALF**2 * a) * HALF,
+        lambda z, a, u: (HALF * u + HALF**2 * a,),
+        state={"share": 0.25, "mu": 0.5, "outer_rate": 0.5},
+    ),
+    *_flat(Truncate16, 1, lambda x: (np.asarray(x, np.float32).view(np.uint32) >> 16 << 16).view(np.float32)),
     *_flat(SmaFollow, 2, lambda e, z: e + np.float32(0.125) * (z - e), attrs={"decay": 0.875}),
 ]
 

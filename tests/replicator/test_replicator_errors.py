@@ -301,7 +301,7 @@ def test_results_of_unknown_shape(repl):
 
 def test_options():
     with pytest.raises(
-        InvalidArgumentError, match="sync: expected one of sma, ssgd, easgd, none, got 'pair'"
+        InvalidArgumentError, match="sync: expected one of sma, ssgd, easgd, diloco, none, got 'pair'"
     ):
         tb.MultiGpuReplicator(["/cpu:0"], 2, sync="pair")
     with pytest.raises(

@@ -19,6 +19,7 @@ OPTIONS = [
     {"sync": "sma", "ssgd_from": 6},
     {"sync": "ssgd"},
     {"sync": "easgd"},
+    {"sync": "diloco", "tau": 3, "staleness": 1},
     {"sync": "none"},
 ]
 

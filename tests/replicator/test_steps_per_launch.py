@@ -25,6 +25,8 @@ SYNCS = [
     {"sync": "sma", "ssgd_from": 9},
     {"sync": "ssgd"},
     {"sync": "easgd"},
+    {"sync": "diloco", "tau": 3},
+    {"sync": "diloco", "tau": 2, "staleness": 1},
     {"sync": "none"},
 ]
 DEVICES = [(["/cpu:0"], 1), (["/cpu:0"], 3), (["/cpu:0", "/cpu:1"], (1, 2)), (["/cpu:0", "/cpu:1"], 1)]

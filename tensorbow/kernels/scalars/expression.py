@@ -17,7 +17,7 @@ INPUT, CONSTANT, CAST, SELECT = "input", "constant", "cast", "select"
 SAME_DTYPE = (  # operators whose result has the dtype of their operands
     "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "maximum", "minimum",
     "negative", "absolute", "sign", "floor", "ceil", "rint", "sqrt", "exp", "expm1", "log", "log1p",
-    "sin", "cos", "tanh", "erf",
+    "sin", "cos", "tanh", "erf", "truncate16",
 )  # fmt: skip
 TRUTH = (  # operators whose result is bool
     "less", "less_equal", "greater", "greater_equal", "equal", "not_equal",
@@ -25,7 +25,7 @@ TRUTH = (  # operators whose result is bool
 )  # fmt: skip
 FLOATING_ONLY = frozenset(
     ("divide", "floor", "ceil", "rint", "sqrt", "exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf",
-     "isfinite", "isnan")
+     "truncate16", "isfinite", "isnan")
 )  # fmt: skip
 BOOLEAN_ONLY = frozenset(("logical_and", "logical_or", "logical_not"))
 ANY_DTYPE = frozenset(("equal", "not_equal"))
@@ -163,6 +163,11 @@ def sqrt(x: Scalar) -> Scalar:
 def exp(x: Scalar) -> Scalar:
     """e to the power of x."""
     return _apply("exp", x)
+
+
+def truncate16(x: Scalar) -> Scalar:
+    """The upper 16 bits of x as float32, zeros below: a bfloat16, rounded towards zero."""
+    return _apply("truncate16", x)
 
 
 def select(condition: Scalar, x: Operand, y: Operand) -> Scalar:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
 from tensorbow.graph import Attrs, OpDef
-from tensorbow.kernels.scalars.expression import Scalar, cast, constant, not_equal, select, sqrt
+from tensorbow.kernels.scalars.expression import Scalar, cast, constant, not_equal, select, sqrt, truncate16
 from tensorbow.ops.adaptive_updates import (
     ApplyAdadelta,
     ApplyAdagrad,
@@ -19,11 +19,13 @@ from tensorbow.ops.adaptive_updates import (
 from tensorbow.ops.averaging import (
     GradientMean,
     GradientSpoil,
+    OuterStep,
     SmaClear,
     SmaCorrect,
     SmaDifference,
     SmaFollow,
     SmaMove,
+    Truncate16,
 )
 from tensorbow.ops.exchanges import AllSum
 from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum
@@ -125,6 +127,18 @@ def _move(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
     return central + velocity, velocity
 
 
+def _outer_step(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    central, total, velocity = x
+    share, momentum, rate = (cast(state[key], total.dtype) for key in ("share", "mu", "outer_rate"))
+    progress = total * share
+    velocity = velocity * momentum + progress
+    return central + (velocity * momentum + progress) * rate, velocity
+
+
+def _truncate16(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
+    return (truncate16(x[0]),)
+
+
 def _follow(x: Inputs, attrs: Attrs, state: State) -> Sequence[Scalar]:
     average, followed = x
     return ((followed - average) * (1 - float(attrs["decay"])) + average,)
@@ -159,6 +173,8 @@ AVERAGING_RULES: dict[OpDef, _Rule] = {
     SmaCorrect: _correct,
     AllSum: _sum,
     SmaMove: _move,
+    Truncate16: _truncate16,
+    OuterStep: _outer_step,
     SmaFollow: _follow,
     SmaClear: _clear,
     GradientMean: _mean,

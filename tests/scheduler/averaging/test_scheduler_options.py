@@ -104,7 +104,7 @@ def test_one_replica_has_nothing_to_bound(sync: str, alpha: float | None) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sync": "pair"}, "sync: expected one of sma, ssgd, easgd, none, got 'pair'"),
+        ({"sync": "pair"}, "sync: expected one of sma, ssgd, easgd, diloco, none, got 'pair'"),
         ({"tau": 0}, "tau: expected a whole number of at least 1, got 0"),
         ({"tau": 1.5}, "tau: expected a whole number"),
         ({"staleness": -1}, "staleness: expected a whole number from 0 to 64, got -1"),

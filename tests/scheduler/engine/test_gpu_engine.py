@@ -74,6 +74,8 @@ def trained(
         {"sync": "none"},
         {"ssgd_from": 4},
         {"sync": "easgd", "tau": 2},
+        {"sync": "diloco", "tau": 3},
+        {"sync": "diloco", "tau": 2, "staleness": 1},
         {"launch_ahead": 1},
         {"launch_ahead": 3},
     ],

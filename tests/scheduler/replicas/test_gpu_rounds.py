@@ -45,6 +45,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"sync": "ssgd"},
     {"sync": "none"},
     {"sync": "easgd", "tau": 2},
+    {"sync": "diloco", "tau": 3},
+    {"sync": "diloco", "tau": 2, "staleness": 1},
     {"ssgd_from": 4},
     {"ema": 0.9, "mu": 0.3},
 ]

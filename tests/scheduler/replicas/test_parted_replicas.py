@@ -108,6 +108,8 @@ OPTIONS = [
     {"sync": "sma", "tau": 3, "mu": 0.3},
     {"sync": "sma", "staleness": 1, "launch_ahead": 3},
     {"sync": "easgd"},
+    {"sync": "diloco", "tau": 3},
+    {"sync": "diloco", "tau": 2, "staleness": 1},
     {"sync": "ssgd"},
     {"sync": "sma", "ssgd_from": 4},
     {"sync": "none", "launch_ahead": 3},

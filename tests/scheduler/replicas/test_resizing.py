@@ -37,6 +37,7 @@ SYNCS: list[dict[str, Any]] = [
     {"sync": "none"},
     {"ssgd_from": 4},
     {"sync": "easgd", "tau": 2},
+    {"sync": "diloco", "tau": 2, "staleness": 1},
 ]
 
 

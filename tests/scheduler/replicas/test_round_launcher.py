@@ -46,6 +46,8 @@ WAYS: list[dict[str, Any]] = [
     {"mu": 0.7},
     {"tau": 3, "mu": 0.5},
     {"sync": "easgd", "tau": 2},
+    {"sync": "diloco", "tau": 3},
+    {"sync": "diloco", "tau": 2, "staleness": 1},
     {"sync": "none"},
     {"sync": "ssgd"},
     {"staleness": 2, "tau": 2, "mu": 0.4},

@@ -37,6 +37,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "evaluate_every": 0.4,
     },
     "adam": {"optimizer": "adamw", "weight_decay": 0.1, "clip_norm": 0.5, "clip_value": 0.1},
+    "diloco": {"sync": "diloco", "tau": 4, "staleness": 1, "ema": 0.9},
     "easgd": {"sync": "easgd", "tau": 3, "learning_rate_drops": ((1, 0.5), (2, 0.1))},
 }
 

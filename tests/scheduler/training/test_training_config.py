@@ -59,7 +59,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"devices": ["cpu:0", "/device:CPU:0"]}, "devices: expected different ones"),
     ({"devices": [0]}, "devices: expected names of devices"),
     ({"devices": 3}, "devices: expected names of devices"),
-    ({"sync": "SMA"}, "sync: expected one of sma, ssgd, easgd, none"),
+    ({"sync": "SMA"}, "sync: expected one of sma, ssgd, easgd, diloco, none"),
     ({"learning_rate_drops": [[2, 0.1], [1, 0.01]]}, "learning_rate_drops: expected EPOCH:FACTOR pairs"),
     ({"learning_rate_drops": [[0, 0.1]]}, "of rising epochs from 1 to 1000000 and positive factors, got"),
     ({"learning_rate_drops": [[10**25, 0.5]]}, "of rising epochs"),

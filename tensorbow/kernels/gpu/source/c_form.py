@@ -76,6 +76,14 @@ template <typename T> static __device__ inline T tb_floor_divide(T x, T y) {  //
     return quotient - whole > T(0.5) ? whole + T(1) : whole;
 }
 """,
+    "truncate16": """\
+template <typename T> static __device__ inline T tb_truncate16(T x) {  // a bfloat16, towards zero
+    union { float value; unsigned int bits; } single;
+    single.value = float(x);
+    single.bits &= 0xffff0000u;
+    return T(single.value);
+}
+""",
     "integer_remainder": """\
 template <typename T> static __device__ inline T tb_integer_remainder(T x, T y) {  // 0 for y = 0
     if (y == T(0) || (T(-1) < T(0) && y == T(-1))) return T(0);
@@ -174,7 +182,7 @@ def _text(node: Scalar, values: Sequence[str], helpers: dict[str, None]) -> str:
         return f"{values[0]} != {values[0]}"
     if operator == "isfinite":
         return f"{values[0]} - {values[0]} == {literal(0, dtype)}"
-    if operator in ("maximum", "minimum", "sign"):
+    if operator in ("maximum", "minimum", "sign", "truncate16"):
         return _call(operator, values, helpers)
     return (
         _floating(operator, dtype, values, helpers)

@@ -15,7 +15,7 @@ from tensorbow.errors import InternalError
 from tensorbow.kernels.native.codegen import vector_math
 from tensorbow.kernels.native.codegen.emitter import Emitter, constant, type_of
 from tensorbow.kernels.scalars.expression import CAST, CONSTANT, SELECT, Scalar
-from tensorbow.specs import DType, bool_, int32, uint8
+from tensorbow.specs import DType, bool_, float32, int32, uint8
 
 BIT = ir.IntType(1)
 
@@ -135,6 +135,8 @@ def _floating(emitter: Emitter, operator: str, dtype: DType, values: Sequence[ir
         return b.fcmp_unordered("uno", values[0], values[0])
     if operator == "isfinite":
         return b.fcmp_ordered("<", emitter.intrinsic("fabs", kind, values[0]), constant(kind, math.inf))
+    if operator == "truncate16":
+        return _truncate16(emitter, dtype, *values)
     if operator == "remainder":
         return _remainder(emitter, *values)
     if operator == "floor_divide":
@@ -153,6 +155,15 @@ def _integer(emitter: Emitter, operator: str, dtype: DType, values: Sequence[ir.
         zero = constant(x.type, 0)
         return b.select(b.icmp_signed("<", x, zero), b.sub(zero, x), x)
     raise InternalError(f"scalar operator {operator} has no LLVM form for {dtype.name}")
+
+
+def _truncate16(emitter: Emitter, dtype: DType, x: ir.Value) -> ir.Value:
+    b, lanes = emitter.builder, x.type.count if isinstance(x.type, ir.VectorType) else 1
+    single, bits = register_type(float32, lanes), register_type(int32, lanes)
+    narrow = x if dtype == float32 else b.fptrunc(x, single)
+    upper = b.and_(b.bitcast(narrow, bits), constant(bits, -65536))
+    value = b.bitcast(upper, single)
+    return value if dtype == float32 else b.fpext(value, x.type)
 
 
 def _remainder(emitter: Emitter, x: ir.Value, y: ir.Value) -> ir.Value:

@@ -50,6 +50,8 @@ def calls_of(code: RoundCode, phase: Phase) -> list[str]:
         ({"tau": 2, "mu": 0.5}, [0, 2]),
         ({"mu": 0.5, "staleness": 1}, [0, 2, 2]),
         ({"sync": "easgd"}, [0, 2]),
+        ({"sync": "diloco", "tau": 2}, [0, 2]),
+        ({"sync": "diloco", "tau": 2, "staleness": 1}, [0, 2, 2]),
         ({"sync": "ssgd"}, [0, 2]),
         ({"ssgd_from": 3}, [0, 2, 2]),
         ({"sync": "none"}, [0]),

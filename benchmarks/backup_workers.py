@@ -1,0 +1,140 @@
+"""Time of a step of S-SGD against the number of backup workers, with stragglers (OSDI 2016, figure 8).
+
+    python benchmarks/backup_workers.py [--small]
+
+Every replica computes the gradient of the same small step, and sleeps before: 20 ms, and with a probability
+of 5 % for 80 ms more, drawn by its number and the round. There are 8 replicas whose gradients a round takes, and
+0 to 4 backups. The sleeps stand for the computing of 8 machines, which two cores do not have. The paper's
+normalised speedup t(0) / t(b) * n / (n + b) discounts the resources that the backups cost; n = 8.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import harness
+import numpy as np
+from results_page import Table
+
+import tensorbow as tb
+from scheduler import LearningEngine, ReadyBatch, StepProgram, Synchronisation
+from tensorbow.graph import Kernel, KernelCall
+from tensorbow.ops.definition import define_op
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "backup_workers"
+WORKERS, BACKUPS, SIZE = 8, (0, 1, 2, 3, 4), 1000
+USUAL_S, LATE_S, LATE = 0.020, 0.080, 0.05
+ROUNDS = 150
+
+
+def _compute(call: KernelCall) -> None:
+    time.sleep(float(call.inputs[1]))
+    np.copyto(call.outputs[0], call.inputs[0])
+
+
+Computed = define_op(
+    "BenchmarkSleep",
+    spec=lambda inputs, attrs: inputs[0],
+    gradient=lambda op, g: [g, None],
+    inputs=("value", "seconds"),
+    kernel=Kernel(run=_compute),
+    doc="The value, after some seconds.",
+)
+
+
+def program() -> StepProgram:
+    """A step whose gradient is w - x, after a sleep."""
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [SIZE], name="x")
+        seconds = tb.placeholder(tb.float32, [], name="seconds")
+        w = tb.Variable(np.zeros(SIZE, np.float32), name="w")
+        loss = tb.reduce_mean(tb.square(w - Computed(x, seconds)))
+        return StepProgram((x, seconds), loss, tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss), {})
+
+
+class Sleeps:
+    """Source of batches, all of which are there, with the time that each one takes."""
+
+    def __init__(self, replicas: int, seed: int) -> None:
+        self._replicas, self._seed = replicas, seed
+
+    def open(self, start: int, stop: int, on_ready: Any, on_error: Any) -> Sleeps:
+        x = np.ones(SIZE, np.float32)
+        for round in range(start, stop):
+            for replica in range(self._replicas):
+                late = np.random.default_rng((self._seed, round, replica)).random() < LATE
+                seconds = np.float32(USUAL_S + LATE_S * late)
+                on_ready(ReadyBatch(replica, round, (x, seconds), lambda: None))
+        return self
+
+    def close(self) -> None:
+        """Does nothing: nothing is open."""
+
+
+def times_of(backup: int, rounds: int, seed: int) -> list[float]:
+    """Seconds of each round's step."""
+    step, ended, replicas = program(), list[float](), WORKERS + backup
+    specs = [tb.TensorSpec((SIZE,), tb.float32), tb.TensorSpec((), tb.float32)]
+    options = Synchronisation("ssgd", backup=backup)
+    with LearningEngine(step, specs, ("/cpu:0",), replicas, options) as engine:
+        engine.initialize()
+        source = Sleeps(replicas, seed)
+        engine.run(source.open, 0, 5)
+        engine.run(source.open, 5, 5 + rounds, lambda results: ended.append(max(results.times_s)))
+    return [later - earlier for earlier, later in pairwise(ended)]
+
+
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    from drawing import SYNCHRONISERS, finish_axes, finish_figure
+
+    from tensorbow.pictures import GOLD
+
+    rows, (left, right) = result["details"]["rows"], figure.subplots(1, 2)
+    backups, colour = [row["backup"] for row in rows], SYNCHRONISERS["ssgd"]
+    left.plot(backups, [row["median_ms"] for row in rows], "o-", color=colour, label="median step")
+    left.plot(backups, [row["p90_ms"] for row in rows], "o--", color=colour, label="90th percentile")
+    left.plot(backups, [row["mean_ms"] for row in rows], "o-", color=GOLD, label="mean step")
+    finish_axes(left, "time of a step", "backup workers", "milliseconds", backups)
+    right.plot(backups, [row["speedup"] for row in rows], "o-", color=colour)
+    finish_axes(right, "normalised speedup", "backup workers", "t(0) / t(b) * n / (n + b)", backups)
+    title = f"S-SGD with {WORKERS} workers and backups; 5 % of the gradients take {LATE_S * 1e3:.0f} ms more"
+    finish_figure(figure, title, 3.8)
+
+
+def table(details: dict[str, Any]) -> Table:
+    keys = ("backup", "median_ms", "mean_ms", "p90_ms", "speedup")
+    columns = [
+        "backups",
+        "median [ms]",
+        "mean [ms]",
+        "90th percentile [ms]",
+        "normalised speedup of the mean",
+    ]
+    remark = f"{details['rounds']} steps each; without a straggler a step sleeps {USUAL_S * 1e3:.0f} ms."
+    return Table(columns, [[row[key] for key in keys] for row in details["rows"]], [remark])
+
+
+def main() -> None:
+    options = harness.parser(__doc__, NAME).parse_args()
+    rounds, backups = (20, BACKUPS[:2]) if options.small else (ROUNDS, BACKUPS)
+    rows = list[dict[str, Any]]()
+    for backup in backups:
+        taken = sorted(1e3 * seconds for seconds in times_of(backup, rounds, 7))
+        mean = statistics.fmean(taken)
+        row = {"backup": backup, "median_ms": statistics.median(taken), "mean_ms": mean}
+        row["p90_ms"] = taken[int(0.9 * len(taken))]
+        first = rows[0]["mean_ms"] if rows else mean
+        row["speedup"] = first / mean * WORKERS / (WORKERS + backup)
+        rows.append({name: round(value, 4) for name, value in row.items()})
+    details = {"rounds": rounds, "rows": rows}
+    harness.save(options, NAME, details, table(details), draw)
+
+
+if __name__ == "__main__":
+    main()
