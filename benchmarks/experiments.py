@@ -225,6 +225,14 @@ EXPERIMENTS = (
         cpu_only="its replicas sleep",
     ),
     Experiment(
+        "worker_exchange",
+        "Workers over MPI beside one process",
+        "rate of LeNet (b=16, sma) with two workers of one replica each over one process with two, in turn, "
+        "and the time of an exchange of 4 MiB between workers over that of `MPI_Allreduce` alone.",
+        alone=True,
+        cpu_only="its workers share the cores",
+    ),
+    Experiment(
         "replicator_overhead",
         "Overhead of a Replicator over the plain session",
         "time of LeNet's step (b=16, one replica) by each kind of call, in turn, and median ratio to the "

@@ -81,6 +81,8 @@ WITHOUT_ROW = frozenset(
         "LearningEngine.add_program",
         "LearningEngine.executables_of",
         "LearningEngine.freeze",
+        "LearningEngine.of_worker_0",
+        "RoundRecipes.of_replicas",
         "RoundRecipes.side_by_side",
         "LearningEngine.resize",
         "Model.logits",

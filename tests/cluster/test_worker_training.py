@@ -6,6 +6,7 @@ import pytest
 
 from tests.cluster_rig.mpi_jobs import run_job
 
+
 def is_done(job: CompletedProcess[str]) -> bool:
     assert job.returncode == 0, job.stderr
     return [line for line in sorted(job.stdout.split("\n")) if "is done" in line] == [

@@ -1,0 +1,212 @@
+"""Two workers with one replica each beside one process with two: rate of LeNet, and time of an exchange.
+
+    python benchmarks/worker_exchange.py [--small]
+
+Both train by turns, averaged every round: LeNet (b=16), and a model of 4 MiB whose step is next to nothing.
+There the round of two workers takes longer by the exchange, and by the passes over memory that one process
+shares between its replicas: z, and the sums, are there twice. Beside it what workers call for an exchange of
+4 MiB, status and sum, and `MPI_Allreduce` of as much alone. Needs the extra `mpi`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from drawing import CONTESTANTS, WIDTH
+from harness import in_turn, interleave, paced, parser, save
+from ours import training_window
+from results_page import MISSED, Table
+
+import tensorbow as tb
+from scheduler import ReadyBatch, StepProgram
+from tensorbow.pictures import GREY, LIMIT
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "worker_exchange"
+WORKERS, BATCH_SIZE, LAUNCH = 2, 16, 8  # LAUNCH: rounds
+SIZE = 1 << 20  # float32 numbers of the exchange
+RATE, COST = 0.8, 1.5  # asked: of one process's rate at least, and times Allreduce alone at most
+CASES = ("lenet", "round", "exchange", "allreduce")
+OF_WORKERS = ("exchange", "allreduce")  # cases of several workers alone
+LOOK_S = 0.001  # between two looks at the folder: a worker that waits leaves the cores to others
+
+
+class EmptyBatches:
+    """Source for steps without inputs."""
+
+    def __init__(self, replicas: int):
+        self._replicas = replicas
+
+    def open(self, start: int, stop: int, on_ready: Any, on_error: Any) -> EmptyBatches:
+        for round in range(start, stop):
+            for replica in range(self._replicas):
+                on_ready(ReadyBatch(replica, round, (), lambda: None))
+        return self
+
+    def close(self) -> None:
+        pass
+
+
+def rounds_of(case: str) -> Callable[[int], object]:
+    """Runs so many rounds of a case, as a worker of its job, or alone with as many replicas."""
+    workers = tb.worker_group()
+    replicas = 1 if workers.size > 1 else WORKERS
+    if case == "lenet":
+        return training_window(
+            "lenet", BATCH_SIZE, replicas, steps_per_launch=LAUNCH, engine_options={"workers": workers}
+        ).run_rounds
+    if case in OF_WORKERS:
+        vector, status = np.zeros(SIZE, np.float32), np.zeros(1, np.int64)
+        vectors = [status, vector] if case == "exchange" else [vector]
+        return lambda rounds: [workers.all_sum(each) for _ in range(rounds) for each in vectors]
+    with tb.Graph().as_default():
+        w = tb.Variable(np.zeros(SIZE, np.float32), name="w")
+        loss = tb.reduce_sum(w[:1])
+        step = tb.train.GradientDescentOptimizer(0.1).apply_gradients([(tb.identity(w), w)])
+    engine = tb.LearningEngine(StepProgram((), loss, step), [], ["/cpu:0"], replicas, workers=workers)
+    engine.initialize()
+    source = EmptyBatches(replicas)
+    return lambda rounds: engine.run(source.open, engine.round, engine.round + rounds)
+
+
+def serve(case: str, folder: Path) -> None:
+    """Does the rounds that files of a folder ask for, one after the other."""
+    run, group = rounds_of(case), tb.worker_group()
+    for number in range(sys.maxsize):
+        while not (asked := folder / f"{number}.asked").exists():
+            time.sleep(LOOK_S)
+        rounds = int(asked.read_text())
+        if not rounds:
+            return
+        run(rounds)
+        group.barrier()
+        if group.rank == 0:
+            (folder / f"{number}.done").touch()
+
+
+@contextmanager
+def job(case: str, workers: int) -> Iterator[Callable[[int], object]]:
+    """Processes that run rounds of a case when they are asked."""
+    command = [sys.executable, __file__, "serve", case]
+    environment = dict(os.environ)
+    if workers > 1:
+        found = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        command = [found or "mpirun", "-n", str(workers), "--oversubscribe", "--bind-to", "none", *command]
+    with tempfile.TemporaryDirectory() as name:
+        folder, number = Path(name), 0
+        process = subprocess.Popen([*command, name], env=environment)
+
+        def ask(rounds: int) -> None:
+            nonlocal number
+            waiting = folder / "waiting"
+            waiting.write_text(str(rounds))
+            waiting.rename(folder / f"{number}.asked")
+            while rounds and not (folder / f"{number}.done").exists():
+                if process.poll() is not None:
+                    raise RuntimeError(f"{case} in {workers} workers: the job has ended by itself")
+                time.sleep(LOOK_S)
+            number += 1
+
+        try:
+            yield ask
+            ask(0)
+            process.wait(30)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def measured(seconds: float, windows: int) -> dict[str, Any]:
+    """Rounds per second of each case and way, and the medians of what they say, turn by turn."""
+    ways = [
+        (case, workers) for case in CASES for workers in (1, WORKERS) if workers > 1 or case not in OF_WORKERS
+    ]
+    with ExitStack() as stack:
+        jobs = {way: stack.enter_context(job(*way)) for way in ways}
+        # The files are looked at every millisecond: windows are long, and that is the same for all.
+        found = interleave({way: paced(run, 1) for way, run in jobs.items()}, seconds, windows)
+
+    def rates(case: str, workers: int) -> np.ndarray:
+        return np.array(found[case, workers].samples)
+
+    alone_ms, exchange_ms = (1e3 / rates(case, WORKERS) for case in ("allreduce", "exchange"))
+    added_ms = 1e3 / rates("round", WORKERS) - 1e3 / rates("round", 1)
+    rows = [
+        {"case": case, "workers": workers, "rounds_per_second": found[case, workers].as_json()}
+        for case, workers in ways
+    ]
+    return {
+        "rows": rows,
+        "rate": round(float(np.median(rates("lenet", WORKERS) / rates("lenet", 1))), 3),
+        "exchange_ms": round(float(np.median(exchange_ms)), 3),
+        "added_ms": round(float(np.median(added_ms)), 3),
+        "allreduce_ms": round(float(np.median(alone_ms)), 3),
+        "cost": round(float(np.median(exchange_ms / alone_ms)), 3),
+        "windows": in_turn(windows, seconds),
+    }
+
+
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    details = result["details"]
+    figure.set_size_inches(WIDTH, 2.6)
+    left, right = figure.subplots(1, 2)
+    left.barh(["one process", "two workers"], [1, details["rate"]], color=[GREY, CONTESTANTS["TensorBow"]])
+    left.axvline(RATE, color=LIMIT, linestyle="--", label=f"to reach: {RATE:g}")
+    left.set_xlabel("times the rate of one process, LeNet b=16")
+    names = ["Allreduce alone", "exchange", "added to a round"]
+    times = [details["allreduce_ms"], details["exchange_ms"], details["added_ms"]]
+    right.barh(names, times, color=[GREY, CONTESTANTS["TensorBow"], CONTESTANTS["TensorBow"]])
+    right.axvline(COST * times[0], color=LIMIT, linestyle="--", label=f"at most {COST:g} times")
+    right.set_xlabel("ms for 4 MiB")
+    for axes in (left, right):
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+        axes.legend(fontsize=8)
+
+
+def table(details: dict[str, Any]) -> Table:
+    def reached(is_reached: bool) -> str:
+        return "yes" if is_reached else MISSED
+
+    rows = [
+        [
+            "LeNet b=16, rate of two workers",
+            details["rate"],
+            f"at least {RATE:g}",
+            reached(details["rate"] >= RATE),
+        ],
+        ["exchange of 4 MiB", details["cost"], f"at most {COST:g}", reached(details["cost"] <= COST)],
+    ]
+    remarks = [
+        f"An exchange of 4 MiB takes {details['exchange_ms']:g} ms, Allreduce alone "
+        f"{details['allreduce_ms']:g} ms; a round of two workers is {details['added_ms']:g} ms longer.",
+        details["windows"],
+    ]
+    return Table(["measured", "times one process, or Allreduce", "asked", "reached"], rows, remarks)
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["serve"]:
+        serve(sys.argv[2], Path(sys.argv[3]))
+        return
+    options = parser(__doc__, NAME).parse_args()
+    seconds, windows = (0.3, 3) if options.small else (1.0, 15)
+    details = measured(seconds, windows)
+    save(options, NAME, details, table(details), draw)
+
+
+if __name__ == "__main__":
+    main()
