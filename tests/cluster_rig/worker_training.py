@@ -27,6 +27,7 @@ RANK, COUNTS = workers.rank, [2, 1]  # devices, and replicas, of each worker
 FIRST = sum(COUNTS[:RANK])
 NATIVE = sys.argv[1] == "native"
 ROUNDS = 12
+DILOCO = {"sync": "diloco", "tau": 3, "exchange_dtype": "bfloat16"}
 
 
 class Shard(Prepared):
@@ -97,7 +98,7 @@ def equals_one_process() -> None:
         (model, {"sync": "diloco", "tau": 3, "staleness": 1, "exchange_dtype": "bfloat16"}),
     ]
     if sys.argv[2] == "all":
-        others: list[dict[str, Any]] = [{}, {"sync": "ssgd"}, {"sync": "easgd"}, {"ssgd_from": 5}]
+        others: list[dict[str, Any]] = [{}, {"sync": "ssgd"}, {"sync": "easgd"}, {"ssgd_from": 5}, DILOCO]
         others += [{"sync": "diloco", "tau": 2}, {"sync": "diloco", "tau": 2, "staleness": 1}]
         cases += [(which, options) for which in (step, model) for options in others]
     for which, options in cases:
