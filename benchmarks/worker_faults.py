@@ -34,7 +34,7 @@ WATCHDOG_S, GRACE_S = (
     5.0,
     10.0,
 )  # of the jobs, and asked: to the end after a fault, or after the watchdog's time
-WORKERS, EPOCHS = 2, 2000
+WORKERS, EPOCHS = 2, 600
 TRAIN = ("train", "mlp", "--dataset", "digits", "--replicas-per-gpu", 1, "--checkpoint-rounds", 200)
 PROGRAM = """
 import os, sys, time

@@ -44,6 +44,8 @@ OTHERS = {
     ("tensorbow/pictures.py", "figure.savefig"),
     ("tensorbow/cli/program.py", "os.open"),  # /dev/null, for what nobody reads
     ("tensorbow/launcher.py", "os.open"),  # the same
+    ("tensorbow/worker_entry.py", "os.open"),  # the same
+    ("scheduler/workers/launching.py", "open"),  # of the system, about a process
     ("tensorbow/data/digits.py", "gzip.open"),  # of an installed package
     ("tensorbow/data/cifar10.py", "fromfile"),
     ("tensorbow/data/numpy_files.py", "zipfile.ZipFile"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -67,7 +68,7 @@ class JobLaunch:
         0 means that each worker has told that its program ended well, whatever mpirun's own status is.
         Raises FailedPreconditionError if mpirun cannot be started.
         """
-        words: Sequence[str] = ()
+        words, folder = list[str](), None
         for attempt in range(self._job.restarts + 1):
             fault, status, watch = self._attempt(attempt, words)
             if fault is not None:
@@ -77,8 +78,9 @@ class JobLaunch:
             if status in (0, BAD_OPTION):
                 return status
             if attempt < self._job.restarts:
-                words = self._job.again(watch.folder)
-                where = f", from the last checkpoint in {watch.folder}" if watch.folder else ""
+                folder = watch.folder or folder  # an attempt may end before it has told
+                words = [*self._job.again(folder)]
+                where = f", from the last checkpoint in {folder}" if folder else ""
                 self._say(f"restart {attempt + 1} of {self._job.restarts}{where}")
         return status
 
@@ -106,7 +108,7 @@ class JobLaunch:
         errors = _Errors(process.stderr)
         try:
             fault = self._watched(server, process)
-            fault = fault or self._end_of(server.watch, process.returncode)
+            fault = fault or self._end_of(server.watch, process.returncode, errors)
             server.tell({"end": 1 if fault is None else fault.status})
         finally:
             _ended(process, server.watch)
@@ -134,13 +136,15 @@ class JobLaunch:
             server.step(0.0)  # last words
         return None
 
-    def _end_of(self, watch: JobWatch, returned: int | None) -> Fault | None:
+    def _end_of(self, watch: JobWatch, returned: int | None, errors: _Errors) -> Fault | None:
         """The fault of a job whose mpirun has ended, while some worker has not told that its program has."""
         if self._signals:
             return None
         if watch.status is not None:
             return watch.fault(time.monotonic())
         if all(worker.heard is None for worker in watch.workers):
+            if (number := errors.worker()) is not None:
+                return Fault(number, f"worker {number} was killed or has crashed before it had started")
             return Fault(-1, f"launch: mpirun ended with status {returned} before any worker had started")
         fault = watch.fault(time.monotonic() + watch.limit_s + 1e3)
         left = next(worker for worker in watch.workers if worker.status is None or worker.status)
@@ -197,6 +201,12 @@ class _Errors:
             with suppress(OSError, ValueError):
                 sys.stderr.buffer.write(line)
                 sys.stderr.flush()
+
+    def worker(self) -> int | None:
+        """The worker that mpirun blames, if it names one."""
+        self._thread.join(END_S)
+        found = re.search(rb"\brank (\d{1,9})\b", self._notes)
+        return None if found is None else int(found[1])
 
     def close(self, with_notes: bool) -> None:
         """Waits for the end. with_notes: prints what mpirun said, which explains why nothing has started."""

@@ -207,7 +207,10 @@ class MonitoredSession:
             self._initializer = global_variables_initializer() if is_chief else None
         self._session: Session | None = None
         try:
-            self._begin()
+            try:
+                self._begin()
+            except FAULTS as fault:
+                self._recover(fault)
         except BaseException:
             self.close()
             raise
@@ -241,7 +244,9 @@ class MonitoredSession:
             time.sleep(PAUSE_S)
 
     def _recover(self, fault: Exception) -> None:
-        """Makes a new session after a fault of a cluster; raises the fault if that takes too long."""
+        """Makes a new session after a fault of a cluster; raises the fault if there is none, or too late."""
+        if "://" not in self._target:
+            raise fault
         _logger.warning("the session ends: %s; a new one restores the last checkpoint", fault)
         deadline = time.monotonic() + self._max_wait_s
         while True:
@@ -279,8 +284,6 @@ class MonitoredSession:
             try:
                 return self._run(fetches, feed_dict, options, run_metadata)
             except FAULTS as fault:
-                if "://" not in self._target:
-                    raise
                 self._recover(fault)
 
     def _run(

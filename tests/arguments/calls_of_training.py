@@ -235,6 +235,7 @@ CALLS: Mapping[str, Call] = {
     "MultiWorkerReplicator": Call(
         dict,
         {"devices": "nothing", "replicas_per_gpu": "extents", "sync": "choice", "workers": "nothing"},
+        names=("devices", "replicas per device", *OPTIONS),
     ),
     "MultiWorkerAsyncReplicator": Call(
         dict,

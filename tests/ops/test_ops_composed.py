@@ -225,8 +225,8 @@ def test_refusals():
         tb.norm(X, axis=[0, 1, 2])
     with pytest.raises(InvalidArgumentError, match="tensordot: expected axes to be 0 to 3 axes, or"):
         tb.tensordot(X, X, [[0], [0, 1]])
-    with pytest.raises(InvalidArgumentError, match=r"embedding_lookup: params: expected the shards of a table"):
-        tb.nn.embedding_lookup([X, X], [0])
+    with pytest.raises(InvalidArgumentError, match="embedding_lookup: params: expected the shards of a"):
+        tb.nn.embedding_lookup([X, X[:1]], [0])
     with pytest.raises(InvalidArgumentError, match="must have one shape"):
         tb.nn.sigmoid_cross_entropy_with_logits(labels=X[0], logits=X)
     with pytest.raises(InvalidArgumentError, match="give labels and logits by name"):
