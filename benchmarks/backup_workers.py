@@ -3,7 +3,7 @@
     python benchmarks/backup_workers.py [--small]
 
 Every replica computes the gradient of the same small step, and sleeps before: 20 ms, and with a probability
-of 5 % for 80 ms more, drawn by its number and the round. There are 8 replicas whose gradients a round takes, and
+of 5 % for 80 ms more, drawn by its number and the round. A round takes 8 gradients, and there are
 0 to 4 backups. The sleeps stand for the computing of 8 machines, which two cores do not have. The paper's
 normalised speedup t(0) / t(b) * n / (n + b) discounts the resources that the backups cost; n = 8.
 """

@@ -233,6 +233,14 @@ EXPERIMENTS = (
         cpu_only="its workers share the cores",
     ),
     Experiment(
+        "scaling_model",
+        "Model of many workers",
+        "milliseconds of a round of 1, 2, 4 and 8 workers over MPI, whose steps sleep, as measured and as a "
+        "model predicts them by costs of one and two workers; and its curves up to 1,024 workers.",
+        alone=True,
+        cpu_only="its workers share the cores",
+    ),
+    Experiment(
         "replicator_overhead",
         "Overhead of a Replicator over the plain session",
         "time of LeNet's step (b=16, one replica) by each kind of call, in turn, and median ratio to the "

@@ -15,7 +15,6 @@ from typing import Any
 from scheduler.decisions.messages import (
     BatchReady,
     CatchUp,
-    Combine,
     Drop,
     Finish,
     GiveUp,
@@ -23,6 +22,7 @@ from scheduler.decisions.messages import (
     Launch,
     SchedulerEvent,
     SourceFailed,
+    StepOnMean,
     StopRequested,
     SyncFailed,
     SyncFinished,
@@ -162,7 +162,7 @@ class BackupState:
             if len(self.members) == self.wanted:
                 self.members.sort()
                 self.updating = True
-                instructions.append(Combine(self.round, tuple(self.members)))
+                instructions.append(StepOnMean(self.round, tuple(self.members)))
         if self.in_flight:
             return
         if self._failure is not None:

@@ -95,7 +95,7 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
-class Combine:
+class StepOnMean:
     """Enqueue the step of some replicas on the mean of their gradients of a round; others hand in nothing."""
 
     round: int
@@ -132,4 +132,4 @@ class GiveUp:
     reason: str
 
 
-Instruction: TypeAlias = "Launch | Synchronise | Restart | Combine | CatchUp | Drop | Finish | GiveUp"
+Instruction: TypeAlias = "Launch | Synchronise | Restart | StepOnMean | CatchUp | Drop | Finish | GiveUp"

@@ -11,7 +11,6 @@ from scheduler.decisions.backup_workers import BackupState
 from scheduler.decisions.messages import (
     BatchReady,
     CatchUp,
-    Combine,
     Drop,
     Finish,
     GiveUp,
@@ -19,6 +18,7 @@ from scheduler.decisions.messages import (
     Launch,
     SchedulerEvent,
     SourceFailed,
+    StepOnMean,
     StopRequested,
     SyncFailed,
     SyncFinished,
@@ -123,7 +123,7 @@ class BackupRun(EngineRun):
                     inputs = self._inputs_of(replica, round)
                     done = tasks.begin_gradient(replica, round, inputs, state)
                     done.on_done(partial(tell_of_end, self.inbox, replica, round))
-                case Combine(round, members):
+                case StepOnMean(round, members):
                     self._members = members
                     announce(tasks.combine(round, members), partial(tell_of_end, self.inbox, None, round))
                 case CatchUp(replica, source):

@@ -12,8 +12,9 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from scheduler.workers.pulse import PULSE
-from scheduler.workers.watch_server import beat_s
+from scheduler.workers.watch_server import MOST_VALUES, beat_s
 from tensorbow.errors import AbortedError
+from tensorbow.strict_json import parse_json
 
 WATCH = "TENSORBOW_WATCH"  # environment variable: where the server of a launched job is
 CONNECT_S = 30.0
@@ -95,7 +96,7 @@ class WatchClient:
                 self._give_up("the process that watches the job is gone")
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
-                self._obey(json.loads(line))
+                self._obey(parse_json(line.decode(), MOST_VALUES))
 
     def _obey(self, message: dict[str, Any]) -> None:
         if "signal" in message:

@@ -12,8 +12,10 @@ from contextlib import suppress
 from typing import Any
 
 from scheduler.workers.job_watch import Fault, JobWatch
+from tensorbow.strict_json import parse_json
 
 LINE_LIMIT = 1 << 16  # bytes of a message
+MOST_VALUES = 100  # of a message
 BEAT_S = 1.0  # longest time between two messages, in both directions
 
 
@@ -99,7 +101,7 @@ class WatchServer:
     def _take(self, connection: _Connection, line: bytes) -> bool:
         """Takes a line; False for one that is no message, or comes before the secret."""
         try:
-            message = json.loads(line)
+            message = parse_json(line.decode(), MOST_VALUES)
             if connection.number is None:
                 number, given = message["worker"], str(message["secret"])
                 if not hmac.compare_digest(given.encode(), self._secret.encode()):

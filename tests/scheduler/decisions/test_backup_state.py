@@ -13,13 +13,13 @@ from scheduler.decisions.backup_workers import BackupState
 from scheduler.decisions.messages import (
     BatchReady,
     CatchUp,
-    Combine,
     Drop,
     Finish,
     GiveUp,
     Instruction,
     Launch,
     SourceFailed,
+    StepOnMean,
     StopRequested,
     SyncFailed,
     SyncFinished,
@@ -44,14 +44,14 @@ def ready(replicas: int, round: int) -> list[BatchReady]:
 def test_the_first_two_of_three_step_and_the_third_catches_up_when_it_is_free() -> None:
     state = BackupState(3, 1, 0, 3)
     assert deliver(state, *ready(3, 0), *ready(3, 1)) == [Launch(0, 0), Launch(1, 0), Launch(2, 0)]
-    assert deliver(state, TaskFinished(2, 0), TaskFinished(0, 0)) == [Combine(0, (0, 2))]
+    assert deliver(state, TaskFinished(2, 0), TaskFinished(0, 0)) == [StepOnMean(0, (0, 2))]
     assert deliver(state, SyncFinished(0)) == [Launch(0, 1), Launch(2, 1)]
     assert deliver(state, TaskFinished(1, 0)) == [Drop(1, 0), CatchUp(1, 0), Launch(1, 1)]
-    assert deliver(state, TaskFinished(1, 1), TaskFinished(0, 1)) == [Combine(1, (0, 1))]
+    assert deliver(state, TaskFinished(1, 1), TaskFinished(0, 1)) == [StepOnMean(1, (0, 1))]
     said = deliver(
         state, *ready(3, 2), SyncFinished(1), TaskFinished(1, 2), TaskFinished(0, 2), SyncFinished(2)
     )
-    assert said == [Launch(0, 2), Launch(1, 2), Combine(2, (0, 1)), Drop(2, 2)]
+    assert said == [Launch(0, 2), Launch(1, 2), StepOnMean(2, (0, 1)), Drop(2, 2)]
     assert deliver(state, TaskFinished(2, 1)) == [Drop(2, 1), CatchUp(2, 0), Finish(3)]
 
 
@@ -59,7 +59,7 @@ def test_a_batch_that_comes_when_its_round_is_over_is_dropped() -> None:
     state = BackupState(2, 1, 4, 9)
     assert deliver(state, BatchReady(1, 4), TaskFinished(1, 4), SyncFinished(4)) == [
         Launch(1, 4),
-        Combine(4, (1,)),
+        StepOnMean(4, (1,)),
     ]
     assert deliver(state, BatchReady(0, 4), BatchReady(0, 5)) == [Drop(0, 4), CatchUp(0, 1), Launch(0, 5)]
 
@@ -67,7 +67,7 @@ def test_a_batch_that_comes_when_its_round_is_over_is_dropped() -> None:
 def test_without_backups_a_round_waits_for_all() -> None:
     state = BackupState(2, 0, 0, 1)
     assert deliver(state, *ready(2, 0), TaskFinished(1, 0)) == [Launch(0, 0), Launch(1, 0)]
-    assert deliver(state, TaskFinished(0, 0), SyncFinished(0)) == [Combine(0, (0, 1)), Finish(1)]
+    assert deliver(state, TaskFinished(0, 0), SyncFinished(0)) == [StepOnMean(0, (0, 1)), Finish(1)]
 
 
 def test_a_failure_ends_the_run_when_nothing_is_in_flight() -> None:
@@ -106,7 +106,7 @@ class EveryOrder(RuleBasedStateMachine):
         self.unread = [(batch, round) for round in range(rounds) for batch in range(replicas)]
         self.tasks: dict[int, int] = {}
         self.weights: list[list[tuple[int, ...]]] = [[] for _ in range(replicas)]
-        self.update: Combine | None = None
+        self.update: StepOnMean | None = None
         self.held: set[tuple[int, int]] = set()
         self.end: Instruction | None = None
         self.obey(self.state.begin())
@@ -122,7 +122,7 @@ class EveryOrder(RuleBasedStateMachine):
                     assert batch not in self.tasks
                     assert len(self.weights[batch]) == round
                     self.tasks[batch] = round
-                case Combine(round, members):
+                case StepOnMean(round, members):
                     assert self.update is None
                     assert len(members) == self.n - self.backup
                     assert all(len(self.weights[i]) == round and i not in self.tasks for i in members)
