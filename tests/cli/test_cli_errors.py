@@ -54,7 +54,7 @@ BAD = [
     ((*QUICK, "--metrics", "f2"), "got 'f2'; did you mean f1?"),
     ((*QUICK, "--learning-rate", "0.1,0.2"), "sweep MODEL --grid learning_rate=0.1,0.2 trains with each"),
     ((*QUICK, "--alpha", "0.1,0.2"), "--alpha: expected one number, got '0.1,0.2'"),
-    ((*QUICK, "--on-nan", "pray"), "--on-nan: expected one of stop, skip, got 'pray'"),
+    ((*QUICK, "--on-nan", "pray"), "--on-nan: expected 'stop' or 'skip', got 'pray'"),
     ((*QUICK, "--sync", "none", "--ssgd-epoch", "1"), "--ssgd-epoch: expected sync sma"),
     ((*QUICK, "--devices", "gpu:0"), f"{NAMES} got 'gpu:0': "),
     (
