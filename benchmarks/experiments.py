@@ -205,6 +205,14 @@ EXPERIMENTS = (
         cpu_only="its workers share the cores",
     ),
     Experiment(
+        "worker_faults",
+        "Faults of workers",
+        "seconds from a fault of one of two workers to the end of all processes of the job, what the job "
+        "says, and a run whose workers are killed at random moments.",
+        alone=True,
+        cpu_only="its workers share the cores",
+    ),
+    Experiment(
         "cluster_null_steps",
         "Null steps over parameter tasks",
         "milliseconds of a step in which every worker fetches parameters and sends updates, over processes "

@@ -34,7 +34,8 @@ WATCHDOG_S, GRACE_S = (
     5.0,
     10.0,
 )  # of the jobs, and asked: to the end after a fault, or after the watchdog's time
-WORKERS, EPOCHS = 2, 600
+WORKERS, EPOCHS = 2, 2500
+LONGEST_S = 6.0  # between two kills
 TRAIN = ("train", "mlp", "--dataset", "digits", "--replicas-per-gpu", 1, "--checkpoint-rounds", 200)
 PROGRAM = """
 import os, sys, time
@@ -162,7 +163,7 @@ def measure_kills(kills: int, epochs: int, folder: Path) -> dict[str, Any]:
     started = time.monotonic()
     job = start([*words, "--output", folder / "killed"], "--restarts", 10 * kills)
     while done < kills and job.poll() is None:
-        time.sleep(rng.uniform(0.2, undisturbed / 2))
+        time.sleep(rng.uniform(0.2, LONGEST_S))
         workers = workers_of(job)
         if workers:
             with contextlib.suppress(ProcessLookupError):

@@ -19,6 +19,7 @@ from scheduler.workers.watch_server import WatchServer
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.training import load_arrays
 from tests.cluster_rig.mpi_jobs import ROOT, mpirun
+from tests.cluster_rig.two_machines import cut, two_machines
 
 OPTIONS = {"epochs": 12, "tau": 2, "staleness": 1, "checkpoint_rounds": 25}
 WORDS = [word for name, value in OPTIONS.items() for word in (f"--{name.replace('_', '-')}", str(value))]
@@ -59,6 +60,8 @@ def launched(folder, *words, prefix=("-m", "tensorbow", "launch", "-n", "2")):
             time.sleep(0.2)
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=30)
+        for pipe in (process.stdout, process.stderr):
+            pipe.close()
 
 
 def rounds(folder):
@@ -147,6 +150,29 @@ def test_a_stopped_worker_is_named_and_does_not_stay(tmp_path, number):
     while os.path.exists(f"/proc/{process}") and time.monotonic() < ends:  # killed, and not yet reaped
         time.sleep(0.05)
     assert not os.path.exists(f"/proc/{process}")
+
+
+@pytest.mark.slow
+def test_two_machines_train_together_until_their_link_is_cut(tmp_path):
+    with contextlib.ExitStack() as stack:
+        try:
+            hosts = stack.enter_context(two_machines(tmp_path))
+        except PermissionError as error:
+            pytest.skip(str(error))
+        prefix = ("-m", "tensorbow", "launch", *hosts, "--watchdog", "4")
+        words = ("train", "logreg", "--epochs", "100000", "--output", "run")
+        job = stack.enter_context(launched(tmp_path, *words, prefix=prefix))
+        wait_for(lambda: rounds(tmp_path / "run"), job)
+        cut()
+        job.wait(timeout=4 + 10 + 10)
+        os.set_blocking(job.stderr.fileno(), False)  # MPI's helper beyond the link still has the other end
+        err = job.stderr.read()
+        assert re.search(r"worker 1 \(far, process \d+\) hangs at step \d+: nothing heard for \d s", err), err
+        ends = time.monotonic() + 10
+        while worker_process(0, str(tmp_path)) or worker_process(1, str(tmp_path)):
+            assert time.monotonic() < ends
+            time.sleep(0.1)
+    assert job.returncode == 1
 
 
 @pytest.mark.slow
