@@ -5,6 +5,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from tests.cluster_rig.mpi_jobs import run_job
+from tests.gpu_rig.runtimes import needs_compiler
 
 
 def is_done(job: CompletedProcess[str]) -> bool:
@@ -32,3 +33,9 @@ def test_two_workers_train_as_one_process_and_end_together(kernels, cases):
 
 def test_a_replicator_of_two_workers_is_as_one_of_one_process(tmp_path):
     assert is_done(run_job(2, "tests/cluster_rig/worker_replicators.py", tmp_path, seconds=120))
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_gpus_of_two_workers_train_as_those_of_one_process():
+    assert is_done(run_job(2, "tests/cluster_rig/worker_gpus.py", seconds=120))
