@@ -193,8 +193,8 @@ def table(details: dict[str, Any]) -> Table:
     samples = {row["case"]: row["rounds_per_second"]["samples"] for row in details["rows"]}
     ratios = [alone / ours for alone, ours in zip(samples["allreduce"], samples["exchange"], strict=True)]
     remarks = [
-        f"In single windows the exchange takes {min(ratios):.2g} to {max(ratios):.2g} times as long as Allreduce: "
-        "waiting workers let others run, and a loaded machine makes them wait.",
+        f"In single windows the exchange takes {min(ratios):.2g} to {max(ratios):.2g} times as long as "
+        "Allreduce: waiting workers let others run, and a loaded machine makes them wait.",
         f"An exchange of 4 MiB takes {details['exchange_ms']:g} ms, Allreduce alone "
         f"{details['allreduce_ms']:g} ms; a round of two workers is {details['added_ms']:g} ms longer.",
         details["windows"],
