@@ -34,8 +34,9 @@ WATCHDOG_S, GRACE_S = (
     5.0,
     10.0,
 )  # of the jobs, and asked: to the end after a fault, or after the watchdog's time
-WORKERS, EPOCHS = 2, 2500
-LONGEST_S = 6.0  # between two kills
+WORKERS, EPOCHS = 2, 300
+OUT, ERR = (Path(tempfile.gettempdir()) / f"{NAME}-{os.getpid()}.{kind}" for kind in ("out", "err"))
+LONGEST_S = 5.0  # between two kills
 TRAIN = ("train", "mlp", "--dataset", "digits", "--replicas-per-gpu", 1, "--checkpoint-rounds", 200)
 PROGRAM = """
 import os, sys, time
@@ -84,11 +85,17 @@ def start(words: Sequence[Any], *options: Any) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tensorbow", "launch", "-n", WORKERS, "--watchdog", WATCHDOG_S]
     return subprocess.Popen(
         [*map(str, (*command, *options, *words))],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=OUT.open("w"),
+        stderr=ERR.open("w"),
         text=True,
         start_new_session=True,
     )
+
+
+def ended(job: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
+    """Waits for a job; what it has printed, which is in files: nobody reads a pipe meanwhile."""
+    job.wait(seconds)
+    return OUT.read_text(), ERR.read_text()
 
 
 def descendants(process: int) -> list[int]:
@@ -120,7 +127,7 @@ def wait_for(what: Callable[[], Any], job: subprocess.Popen[str], seconds: float
     ends = time.monotonic() + seconds
     while not what():
         if job.poll() is not None or time.monotonic() > ends:
-            out, err = job.communicate(timeout=10)
+            out, err = ended(job, 10)
             raise SystemExit(f"the job did not get to train:\n{out}{err}")
         time.sleep(0.05)
 
@@ -140,7 +147,7 @@ def measure_fault(fault: Fault, folder: Path) -> dict[str, Any]:
     began = time.time()
     if not isinstance(fault.cause, str):
         fault.cause(workers_of(job))
-    out, err = job.communicate(timeout=300)
+    out, err = ended(job, 300)
     while any(os.path.exists(f"/proc/{process}") for process in processes) and time.time() - began < 300:
         time.sleep(0.05)
     ended = time.time()
@@ -156,8 +163,9 @@ def measure_kills(kills: int, epochs: int, folder: Path) -> dict[str, Any]:
     words = [*TRAIN, "--epochs", epochs]
     started = time.monotonic()
     whole = start([*words, "--output", folder / "whole"])
-    if whole.wait(600):
-        raise SystemExit(whole.stderr and whole.stderr.read())
+    _, said = ended(whole, 600)
+    if whole.returncode:
+        raise SystemExit(said)
     undisturbed = time.monotonic() - started
     rng, done, moments = random.Random(0), 0, []
     started = time.monotonic()
@@ -170,7 +178,7 @@ def measure_kills(kills: int, epochs: int, folder: Path) -> dict[str, Any]:
                 os.kill(rng.choice(workers), signal.SIGKILL)
                 done += 1
                 moments.append(round(time.monotonic() - started, 2))
-    out, err = job.communicate(timeout=600)
+    out, err = ended(job, 600)
     files = [(folder / name / "model.safetensors") for name in ("whole", "killed")]
     contents = [file.read_bytes() if file.exists() else os.urandom(8) for file in files]
     return {
