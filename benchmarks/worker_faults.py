@@ -92,7 +92,7 @@ def start(words: Sequence[Any], *options: Any) -> subprocess.Popen[str]:
     )
 
 
-def ended(job: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
+def output_of(job: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
     """Waits for a job; what it has printed, which is in files: nobody reads a pipe meanwhile."""
     job.wait(seconds)
     return OUT.read_text(), ERR.read_text()
@@ -127,7 +127,7 @@ def wait_for(what: Callable[[], Any], job: subprocess.Popen[str], seconds: float
     ends = time.monotonic() + seconds
     while not what():
         if job.poll() is not None or time.monotonic() > ends:
-            out, err = ended(job, 10)
+            out, err = output_of(job, 10)
             raise SystemExit(f"the job did not get to train:\n{out}{err}")
         time.sleep(0.05)
 
@@ -147,7 +147,7 @@ def measure_fault(fault: Fault, folder: Path) -> dict[str, Any]:
     began = time.time()
     if not isinstance(fault.cause, str):
         fault.cause(workers_of(job))
-    out, err = ended(job, 300)
+    out, err = output_of(job, 300)
     while any(os.path.exists(f"/proc/{process}") for process in processes) and time.time() - began < 300:
         time.sleep(0.05)
     ended = time.time()
@@ -163,7 +163,7 @@ def measure_kills(kills: int, epochs: int, folder: Path) -> dict[str, Any]:
     words = [*TRAIN, "--epochs", epochs]
     started = time.monotonic()
     whole = start([*words, "--output", folder / "whole"])
-    _, said = ended(whole, 600)
+    _, said = output_of(whole, 600)
     if whole.returncode:
         raise SystemExit(said)
     undisturbed = time.monotonic() - started
@@ -178,7 +178,7 @@ def measure_kills(kills: int, epochs: int, folder: Path) -> dict[str, Any]:
                 os.kill(rng.choice(workers), signal.SIGKILL)
                 done += 1
                 moments.append(round(time.monotonic() - started, 2))
-    out, err = ended(job, 600)
+    out, err = output_of(job, 600)
     files = [(folder / name / "model.safetensors") for name in ("whole", "killed")]
     contents = [file.read_bytes() if file.exists() else os.urandom(8) for file in files]
     return {
