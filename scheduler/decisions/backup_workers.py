@@ -55,7 +55,8 @@ class BackupState:
         self._ended = False
         self._tasks: dict[tuple[int, int], Task] = {}  # by replica and round: neither finished nor dropped
         self._computing: dict[int, int] = {}  # by replica, the round of its task in flight
-        self._current: set[int] = {*range(replicas)}  # replicas that have done the last update
+        self._current: set[int] = {*range(replicas)}  # replicas that have done the last update, or copied it
+        self._givers: set[int] = {*range(replicas)}  # those of them that have done it: nothing is on its way
 
     def handle(self, *events: SchedulerEvent) -> list[Instruction]:
         """Processes events in order and returns what to do now. Raises InternalError for an illegal event."""
@@ -120,7 +121,8 @@ class BackupState:
         self._require_update(event)
         for replica in self.members:
             del self._tasks[replica, self.round]
-        self._current, self.members, self.updating = {*self.members}, [], False
+        self._current, self._givers = {*self.members}, {*self.members}
+        self.members, self.updating = [], False
         self.round += 1
         for key in sorted(self._tasks):
             task = self._tasks[key]
@@ -187,7 +189,7 @@ class BackupState:
     def _catch_up(self, replica: int, instructions: list[Instruction]) -> None:
         """Has a replica copy one that has done the last update, if it has not itself."""
         if replica not in self._current:
-            instructions.append(CatchUp(replica, min(self._current)))
+            instructions.append(CatchUp(replica, min(self._givers)))
             self._current.add(replica)
 
     def check_invariants(self) -> None:

@@ -173,6 +173,8 @@ class TaskLauncher(Launcher):
         """Enqueues a copy of weights and slots to a replica with no task in flight, from one that does not
         write them before `combine`."""
         target, giver = self._replicas[index], self._replicas[source]
+        for event in self._copies.pop(index, ()):  # others may still read what it had
+            target.group.compute.wait(event)
         self._copies.setdefault(source, []).append(target.copy_training_state(giver))
 
     def evaluate(self, number: int, inputs: Sequence[BatchInputs], state: Mapping[str, Any]) -> None:

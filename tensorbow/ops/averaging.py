@@ -113,11 +113,18 @@ def _prepare_outer_step(call: KernelCall) -> Callable[[], None]:
     return step
 
 
-def _truncate16(call: KernelCall) -> None:
-    upper = call.outputs[0]
-    single = np.array(call.inputs[0], np.float32)
-    np.bitwise_and(single.view(np.uint32), np.uint32(0xFFFF0000), out=single.view(np.uint32))
-    upper[...] = single
+def _prepare_truncate16(call: KernelCall) -> Callable[[], None]:
+    pieces = _pieces(*call.inputs, *call.outputs)
+    single = np.empty(pieces[0][0].shape if pieces else (0,), np.float32)
+
+    def step() -> None:
+        for value, upper in pieces:
+            kept = single[: value.size]
+            np.copyto(kept, value, casting="same_kind")
+            np.bitwise_and(kept.view(np.uint32), np.uint32(0xFFFF0000), out=kept.view(np.uint32))
+            np.copyto(upper, kept)
+
+    return step
 
 
 def _prepare_follow(call: KernelCall) -> Callable[[], None]:
@@ -253,7 +260,7 @@ Truncate16 = define_op(
     spec=_flat_spec,
     gradient=NOT_DIFFERENTIABLE,
     inputs=("value",),
-    kernel=Kernel(run=_truncate16),
+    kernel=Kernel(prepare=_prepare_truncate16),
     doc="The upper 16 bits of each float32, zeros below, as TensorFlow sends it (white paper, section 5.5).",
 )
 SmaFollow = define_op(

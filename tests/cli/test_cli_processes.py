@@ -152,7 +152,7 @@ def test_standard_output_may_be_closed(program: Program, tmp_path: Path) -> None
 def test_a_disk_that_is_full_at_the_first_checkpoint(program: Program, tmp_path: Path) -> None:
     """Simulated by a limit on the size of files, in blocks of 512 bytes."""
     ended = program.run(*QUICK, shell="ulimit -f 20")
-    assert "cannot write 'run/checkpoint-000000128.safetensors'" in ended.line
+    assert "cannot write 'run/model-best.safetensors'" in ended.line
     assert "free space or choose another path" in ended.line
     assert not list((tmp_path / "run").glob(".*"))
     assert program.run(*QUICK).status == 0

@@ -158,7 +158,7 @@ def test_a_backend_is_found_by_the_devices_kind():
     assert backend_for(device).kernel_kind == "cpu"
 
     class Strange:
-        kind = "strange"
+        kind, compute = "strange", "fp32"
 
     with pytest.raises(InternalError, match="no backend is registered for strange devices"):
         backend_for(Strange())

@@ -18,7 +18,7 @@ from tensorbow.kernels import backends
 from tensorbow.kernels.native.backend import NativeBackend
 from tensorbow.kernels.native.codegen import compiler, target, vector_math
 from tensorbow.kernels.native.codegen.target import Target, target_of
-from tensorbow.kernels.native.rounds.driver import YIELD
+from tensorbow.kernels.native.rounds.driver import CLOCK, YIELD
 from tests.native_rig.aarch64_emulator import TURN, Processor, Provided, WildAccessError, is_memory
 from tests.native_rig.aarch64_objects import CodeMemory, LoadedObject
 
@@ -127,7 +127,17 @@ def _let_others_run(uc: Uc) -> None:
     uc.reg_write(registers.UC_ARM64_REG_X0, 0)
 
 
+def _clock(uc: Uc) -> None:
+    function = ctypes.CDLL(None).clock_gettime
+    number, into = (uc.reg_read(getattr(registers, f"UC_ARM64_REG_X{n}")) for n in range(2))
+    if not is_memory(into, 16):
+        raise WildAccessError(f"{CLOCK} at {into:#x}, where there is no such memory")
+    function.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    uc.reg_write(registers.UC_ARM64_REG_X0, function(number, into))
+
+
 _PROVIDED: Provided = {
+    CLOCK: _clock,
     YIELD: _let_others_run,
     **{name: _bytes(name) for name in ("memcpy", "memmove", "memset")},
     **{name: _numbers(name, "D", ctypes.c_double) for name in vector_math.LIBRARY},

@@ -15,7 +15,7 @@ from tensorbow.kernels.native.codegen import compiler  # isort: skip
 from tensorbow.kernels.native.products.contraction import Contraction, blocking_of, contraction  # isort: skip
 from tensorbow.kernels.native.products.convolution import ConvolutionShape  # isort: skip
 from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index  # isort: skip
-from tensorbow.kernels.native.rounds.driver import ROUNDS, YIELD, driver_module  # isort: skip
+from tensorbow.kernels.native.rounds.driver import ROUNDS, CLOCK, YIELD, driver_module  # isort: skip
 from tensorbow.kernels.native.products.microkernel import Walk  # isort: skip
 from tensorbow.kernels.native.codegen.target import target_of  # isort: skip
 from tensorbow.specs import float32, float64  # isort: skip
@@ -118,5 +118,5 @@ def test_a_processor_without_atomic_additions_needs_no_library_for_them():
     """Before ARMv8.1 the driver of rounds loops over exclusive loads and stores."""
     old = target_of({"neon": True}, NEON.triple, "cortex-a72")
     code = compiler._compiled(str(driver_module(old)), old)
-    loaded = LoadedObject(code, CodeMemory(1 << 20), provided={YIELD, "memcpy"})
+    loaded = LoadedObject(code, CodeMemory(1 << 20), provided={CLOCK, YIELD, "memcpy"})
     assert ROUNDS in loaded.functions

@@ -64,6 +64,13 @@ def test_a_batch_that_comes_when_its_round_is_over_is_dropped() -> None:
     assert deliver(state, BatchReady(0, 4), BatchReady(0, 5)) == [Drop(0, 4), CatchUp(0, 1), Launch(0, 5)]
 
 
+def test_a_replica_whose_own_copy_may_be_on_its_way_gives_none() -> None:
+    state = BackupState(3, 2, 0, 3)
+    deliver(state, *ready(3, 0), *ready(3, 1), TaskFinished(2, 0), TaskFinished(0, 0), TaskFinished(1, 0))
+    said = deliver(state, SyncFinished(0))
+    assert [one for one in said if isinstance(one, CatchUp)] == [CatchUp(0, 2), CatchUp(1, 2)]
+
+
 def test_without_backups_a_round_waits_for_all() -> None:
     state = BackupState(2, 0, 0, 1)
     assert deliver(state, *ready(2, 0), TaskFinished(1, 0)) == [Launch(0, 0), Launch(1, 0)]
