@@ -153,7 +153,12 @@ class SweepFolder:
         if described.get("dataset") == GIVEN:
             options["dataset"] = GIVEN_BY_PROGRAM
         write_file(path / CONFIG, config_text(options).encode())
-        own = [record for record in self.curves() if record["member"] == member.number]
+        own = [record for record in self.curves() if record.pop("member") == member.number]
+        for record in own:
+            # A run's records have rounds; compare and curves.png read no others.
+            record["round"] = member.rounds * record["epoch"] // member.epochs
+        if own:
+            own[-1] |= member.figures  # with those of the test examples
         write_file(path / METRICS, b"".join(map(record_line, own)))
         return path
 

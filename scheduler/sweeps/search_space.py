@@ -134,7 +134,9 @@ def require_option(name: str) -> None:
         raise InvalidArgumentError(
             f"{name}: expected one value for all members, got a list; sweep each alone"
         )
-    hint = did_you_mean(repr(name), map(repr, known)) or f"; there are {', '.join(map(repr, known))}"
+    hint = did_you_mean(repr(name), map(repr, known)) or (
+        f"; there are {', '.join(map(repr, known))}, and arguments of your model, as model.{name}"
+    )
     raise InvalidArgumentError(f"{name}: expected an option in which members can differ{hint}")
 
 

@@ -42,6 +42,15 @@ class FittedModel:
         self._described, self._data = trainer.described, trainer.data
         self._open: TrainedModel | None = None
 
+    def __repr__(self) -> str:
+        figures = self.history[-1].items() if self.history else ()
+        tested = "".join(
+            f", {name} {value:.4g}"
+            for name, value in figures
+            if name.startswith("test_") and isinstance(value, float)
+        )
+        return f"<FittedModel: {self.config.source.name}, {self.result.steps} steps{tested}>"
+
     def curve(self, name: str) -> list[Any]:
         """Values of a figure of the history, such as `test_loss`, one for each evaluation.
 

@@ -81,9 +81,8 @@ def read_model_options(
     for name in given:
         if name not in options:
             near = did_you_mean(str(name), options, before="model.")
-            raise InvalidArgumentError(
-                f"model.{name}: {model} has no such option, it has {', '.join(options) or 'none'}{near}"
-            )
+            known = f"has no such option, it has {', '.join(options)}" if options else "has no options"
+            raise InvalidArgumentError(f"model.{name}: {model} {known}{near}")
     missing = [name for name, option in options.items() if option.required and name not in given]
     if missing:
         raise InvalidArgumentError(

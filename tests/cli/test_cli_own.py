@@ -106,7 +106,7 @@ REFUSED = [
     (("train", "my_model.py:Net", "--data", "t.csv"), 1, "expected a column of"),
     (("train", "my_model.py:Net", "--label-smoothing", 0.1), 1, "; add label_smoothing=0.0 (a number"),
     (("train", "my_model.py:Nett"), 1, "did you mean my_model.py:Net?"),
-    (("explain", "lenet", "--model.width", 3), 2, "--model.width: lenet has no such option, it has none"),
+    (("explain", "lenet", "--model.width", 3), 2, "--model.width: lenet has no options"),
     (("train", "lenet", "--dataset", "digits", "--data", "t.csv"), 2, "--data: expected without"),
 ]
 

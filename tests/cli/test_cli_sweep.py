@@ -41,6 +41,8 @@ def test_a_sweep_ends_with_a_table_its_files_and_one_json_object(call: Call, tmp
     assert "it is the folder of a sweep, whose best member is out/best" in call("evaluate", "out").line
     evaluated = call("evaluate", "out/best", "--json")
     assert json.loads(evaluated.out)["accuracy"] == pytest.approx(float(best["test_accuracy"]))
+    compared = json.loads(call("compare", "out/best", "--metric", "test_accuracy", "--json").out)
+    assert compared["test_accuracy"] == pytest.approx(float(best["test_accuracy"]))
     together = json.loads(call("evaluate", "out/ensemble", "--json").out)
     assert together["accuracy"] >= min(float(row["test_accuracy"]) for row in rows)
     again = call("sweep", "--resume", "--output", "out")
@@ -55,6 +57,7 @@ def test_a_sweep_ends_with_a_table_its_files_and_one_json_object(call: Call, tmp
     [
         (("--grid", "learning_rate"), "--grid: expected NAME=VALUES, as learning_rate=0.01,0.03, got"),
         (("--grid", "lerning_rate=1,2"), "did you mean 'learning_rate'?"),
+        (("--grid", "width=1,2"), "and arguments of your model, as model.width"),
         (("--grid", "seed=1,2"), "vary it by seeds"),
         (("--random", "3"), "with ranges, as --random 20 --range learning_rate=log:1e-4:1e-1, got random 3"),
         (("--grid", "momentum=2"), "momentum: expected a momentum in [0, 1), got 2"),

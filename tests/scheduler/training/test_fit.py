@@ -33,6 +33,7 @@ def test_fit_is_a_trainer_and_its_model_at_once(tmp_path: Path, options: Options
         assert fitted.values.keys() == expected.keys()
         assert all(np.array_equal(fitted.values[name], expected[name]) for name in expected)
         assert fitted.curve("epoch") == [1, 2]
+        assert repr(fitted).startswith(f"<FittedModel: logreg, {fitted.result.steps} steps, test_loss ")
         assert [record["test_accuracy"] for record in fitted.history] == fitted.curve("test_accuracy")
         assert fitted.evaluate().accuracy == fitted.result.test_accuracy
         assert fitted.evaluate(test).loss == fitted.curve("test_loss")[-1]
