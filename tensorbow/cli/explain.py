@@ -21,8 +21,9 @@ from scheduler.training.model_inputs import summary_of
 from scheduler.training.precision import PrecisionSetting
 from scheduler.training.run_data import load_data
 from scheduler.training.run_folder import CONFIG
+from tensorbow.cli.grouped_help import grouped
 from tensorbow.cli.messages import OptionValueError
-from tensorbow.cli.options import MODELS_HELP, ModelCommand, add_options, checked, given_options
+from tensorbow.cli.options import MODELS_HELP, add_options, checked, given_options
 from tensorbow.data import SEQUENCES, TrainingData, make_synthetic
 from tensorbow.devices import Device, get_device
 from tensorbow.graph import Graph
@@ -50,7 +51,14 @@ class Plans:
     central_nbytes: int
 
 
-@click.command(cls=ModelCommand, epilog=MODELS_HELP)
+EXAMPLES = (
+    ("explain lenet", "Its layers, parameters and memory, and what each replica runs."),
+    ("explain my_model.py:MyModel --data my_data.npz --replicas-per-gpu 4", "A model and data of your own."),
+    ("explain resnet32 --full", "Every call of the compiled step."),
+)
+
+
+@click.command(cls=grouped(EXAMPLES), epilog=MODELS_HELP)
 @click.argument("model", metavar="MODEL")
 @add_options(
     TrainingConfig,

@@ -94,10 +94,12 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
 OTHER_SUBJECT = "Other options"
 
 
-def grouped(examples: Sequence[tuple[str, str]]) -> type[click.Command]:
+def grouped(
+    examples: Sequence[tuple[str, str]], base: type[click.Command] = ModelCommand
+) -> type[click.Command]:
     """Class of commands that show these examples, (words, what they do), and the options by subject."""
 
-    class GroupedCommand(ModelCommand):
+    class GroupedCommand(base):  # type: ignore[misc, valid-type] # a class of the caller's choice
         def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
             """Writes examples and options."""
             with formatter.section("Examples"):

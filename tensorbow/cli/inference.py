@@ -18,6 +18,7 @@ from scheduler.training.model_inputs import name_of_path
 from scheduler.training.notices import metric_text
 from scheduler.training.run_data import data_of_run
 from scheduler.training.trained_model import raw_inputs
+from tensorbow.cli.grouped_help import grouped
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import (
     RUN_OPTIONS,
@@ -119,7 +120,25 @@ RUN_S_OWN = "By default the run's own."
 MODEL_HELP = "MODEL: the folder of a run, its model.safetensors, or a folder that export wrote."
 
 
-@click.command(epilog=MODEL_HELP)
+PREDICT_EXAMPLES = (
+    ("predict runs/lenet-digits digit.png --resize", "The class of a picture."),
+    ("predict runs/mine my_data.csv --output predictions.csv", "Of each row of a table, to a file."),
+)
+EVALUATE_EXAMPLES = (
+    ("evaluate runs/lenet-digits", "Loss and accuracy on the run's test examples."),
+    (
+        "evaluate runs/lenet-digits --best --metrics top5,confusion",
+        "The run's best model, more metrics.",
+    ),
+    ("evaluate runs/mine --data other.npz", "On other data."),
+)
+EXPORT_EXAMPLES = (
+    ("export runs/lenet-digits", "The central model, as a folder for tb.train.SavedModel."),
+    ("export runs/lenet-digits --format onnx --output lenet.onnx", "For other programs."),
+)
+
+
+@click.command(cls=grouped(PREDICT_EXAMPLES, click.Command), epilog=MODEL_HELP)
 @click.argument("model", type=PathOption(path_type=Path))
 @click.argument("examples", metavar="INPUT", type=PathOption(path_type=Path))
 @click.option("--resize", is_flag=True, show_default="off", help="Resize picture files to the model's size.")
@@ -209,7 +228,7 @@ def _json_line(name: str, row: Any, class_names: list[str] | None) -> str:
     return json.dumps({**facts, "class_name": class_names[chosen]} if class_names else facts)
 
 
-@click.command(epilog=MODEL_HELP)
+@click.command(cls=grouped(EVALUATE_EXAMPLES, click.Command), epilog=MODEL_HELP)
 @click.argument("model", type=PathOption(path_type=Path))
 @add_options(
     TrainingConfig, "dataset", "data_dir", "data", "target", "image_size", dataset=RUN_S_OWN, data=RUN_S_OWN
@@ -308,7 +327,10 @@ def evaluate(
     click.echo("\n".join(table), nl=bool(table))
 
 
-@click.command(epilog="MODEL: the folder of a run, or its model.safetensors.")
+@click.command(
+    cls=grouped(EXPORT_EXAMPLES, click.Command),
+    epilog="MODEL: the folder of a run, or its model.safetensors.",
+)
 @click.argument("model", type=PathOption(path_type=Path))
 @click.option(
     "--output",

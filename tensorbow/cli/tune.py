@@ -18,12 +18,12 @@ from rich.table import Table
 from scheduler import Decision, Measurement, ThroughputTuning, TrainingConfig, TuningOptions, TuningResult
 from scheduler.options import options_of
 from scheduler.training.tuning_result import mode_fact
+from tensorbow.cli.grouped_help import grouped
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import (
     MODELS_HELP,
     OF_MODEL,
     RUN_OPTIONS,
-    ModelCommand,
     add_options,
     checked,
     config_option,
@@ -40,7 +40,14 @@ TUNING_OPTIONS = options_of(TuningOptions)
 _NAMES = re.compile(rf"\b({'|'.join(name for name in TUNING_OPTIONS if '_' in name)})\b")
 
 
-@click.command(cls=ModelCommand, epilog=MODELS_HELP)
+EXAMPLES = (
+    ("tune lenet", "The number of replicas for the data set that needs no download."),
+    ("tune my_model.py:MyModel --data my_data.npz --batch-size 8", "For a model and data of your own."),
+    ("tune lenet --picture rates.png", "Also draw the rates."),
+)
+
+
+@click.command(cls=grouped(EXAMPLES), epilog=MODELS_HELP)
 @click.argument("model", required=False, metavar="[MODEL]")
 @add_options(
     TrainingConfig,
