@@ -211,11 +211,10 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
         right.plot(details["workers"], curve, "-", color=colour, label=f"{way}, predicted")
     for axes in (left, right):
         axes.set_xscale("log", base=2)
+    right.set_yscale("log", base=2)
     finish_axes(left, "this machine, steps that sleep", "workers", "milliseconds of a round", WORKERS)
     link = f"{details['gigabits']:g} Gbit/s, {details['latency_us']:g} us"
     finish_axes(right, link, "workers", "rate over that of one worker", MANY[::3])
-    right.set_yscale("log", base=2)
-    right.yaxis.set_major_formatter(lambda number, place: f"{number:g}")
     finish_figure(figure, "A round by the model and as measured", 4.4)
 
 

@@ -78,6 +78,7 @@ def test_a_batch_is_made_once_in_a_round(mode: str) -> None:
     assert kernels.count("make_batch") == (1 if mode == "fused" else 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refused", range(3))
 @pytest.mark.sampled(1)
 def test_no_memory_before_a_launch_leaves_the_rounds_usable(refused: int) -> None:

@@ -213,6 +213,7 @@ def test_an_ensemble_that_cannot_be_is_refused_before_training(sweep):
         assert running.run()
 
 
+@pytest.mark.slow
 def test_regressions_of_a_needed_argument_are_swept_and_averaged(sweep, tmp_path):
     def regression(inputs, labels, training, width: int):
         hidden = tb.layers.dense(tb.layers.flatten(inputs), width, tb.tanh)

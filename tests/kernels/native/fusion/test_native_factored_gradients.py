@@ -197,6 +197,7 @@ def test_a_product_that_is_not_finite_writes_nothing(sync, bad):
         assert same_bits({"w": engine.learners.values.replica_values(1)["w"]}, {"w": after["w"]})
 
 
+@pytest.mark.slow
 def test_factors_in_bfloat16():
     """An odd number of rows, with the same bits again; a product beyond float32 is found and named."""
     model, _ = dense(5, 40, 33)
