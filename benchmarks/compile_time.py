@@ -54,7 +54,7 @@ def once(model: str, batch_size: int) -> dict[str, float]:
     from ours import LEARNING_RATE, MOMENTUM, made_up_data
 
     import tensorbow as tb
-    from scheduler.training.classifier_step import build_program
+    from scheduler.training.models.classifier_step import build_program
     from tensorbow.kernels.backends import backend_of_kind
     from tensorbow.models import get_model
 

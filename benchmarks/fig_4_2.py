@@ -37,7 +37,7 @@ from time_to_accuracy import CHECK, Goal, Replicas, RunSetting, add_goal_options
 import tensorbow as tb
 from allocators import Allocation, Allocator, BestFitAllocator, DriverAllocator, VirtualSource
 from scheduler.averaging.synchronisers import Synchroniser
-from scheduler.training.classifier_step import build_program
+from scheduler.training.models.classifier_step import build_program
 from tensorbow.compiler import VariableLayout
 from tensorbow.devices import GpuDevice, gpu_status
 from tensorbow.devices.cuda_runtime import CudaRuntime

@@ -49,7 +49,7 @@ from scheduler import (
     StepProgram,
     Synchronisation,
 )
-from scheduler.training.tally import Tally
+from scheduler.training.measures.tally import Tally
 from tensorbow.data import BatchRun
 from tensorbow.devices import Device, GpuDevice, LaunchLog, NullDevice
 from tensorbow.kernels import NullBackend, register_backend
@@ -69,7 +69,7 @@ LIMIT_ON_GPU_US = 5.0  # per round and replica
 BATCH, FEATURES, UNITS = 16, 8, 4  # of the step, whose kernels never run
 PROFILES, PROFILED_ROUNDS = 7, 200
 PARTS = {  # of the scheduler, by files and folders
-    "runs and results": ("scheduler/engine/", "scheduler/training/tally.py"),
+    "runs and results": ("scheduler/engine/", "scheduler/training/measures/tally.py"),
     "launching": ("scheduler/", "tensorbow/kernels/", "tensorbow/program/"),  # the rest of it
     "streams and events": ("tensorbow/devices/",),
 }

@@ -8,8 +8,8 @@ from harness import LEARNING_RATE, MOMENTUM, paced
 
 import tensorbow as tb
 from scheduler import RoundResults
-from scheduler.training.classifier_step import build_program
-from scheduler.training.tally import Tally
+from scheduler.training.measures.tally import Tally
+from scheduler.training.models.classifier_step import build_program
 from tensorbow.data import ImageDataset, make_synthetic
 from tensorbow.devices import Device
 from tensorbow.models import get_model

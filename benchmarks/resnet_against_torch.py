@@ -31,7 +31,7 @@ from results_page import MISSED, Table
 
 import tensorbow as tb
 from scheduler import RoundResults
-from scheduler.training.classifier_step import build_program
+from scheduler.training.models.classifier_step import build_program
 from tensorbow.data import ImageDataset, Prefetcher
 from tensorbow.models import get_model
 

@@ -17,7 +17,7 @@ from ours import made_up_data
 
 import tensorbow as tb
 from scheduler.averaging.synchronisers import Synchroniser
-from scheduler.training.classifier_step import build_program
+from scheduler.training.models.classifier_step import build_program
 from tensorbow.compiler import Binding, VariableLayout
 from tensorbow.devices import Event, Stream, get_device
 from tensorbow.kernels import backend_for

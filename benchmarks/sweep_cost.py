@@ -76,7 +76,7 @@ def scripts_seconds(count: int, epochs: int, data: Path) -> float:
 def write_data(file: Path) -> None:
     """Writes the splits that the sweep makes, normalised."""
     from scheduler import TrainingConfig
-    from scheduler.training.run_data import load_data
+    from scheduler.training.folders.run_data import load_data
 
     splits = load_data(TrainingConfig(model="mlp", dataset="digits", validation_split=0.1))
     arrays = {}

@@ -30,7 +30,7 @@ from scheduler import Synchronisation
 from scheduler.averaging.synchronisers import Synchroniser, averaging
 from scheduler.replicas.device_plans import DevicePlans
 from scheduler.replicas.step_program import StepProgram
-from scheduler.training.classifier_step import build_program
+from scheduler.training.models.classifier_step import build_program
 from tensorbow.compiler import Binding, VariableLayout
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import Device, get_device

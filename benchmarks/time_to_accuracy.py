@@ -21,10 +21,10 @@ import harness
 import tensorbow as tb
 from scheduler import DatasetBatches, LearningEngine, Synchronisation
 from scheduler.replicas.step_program import StepProgram
-from scheduler.training.classifier_step import build_program
-from scheduler.training.evaluation import Evaluator
-from scheduler.training.launch_pace import LaunchPace
-from scheduler.training.outcome import models_of
+from scheduler.training.models.classifier_step import build_program
+from scheduler.training.models.evaluation import Evaluator
+from scheduler.training.running.outcome import models_of
+from scheduler.training.tuning.launch_pace import LaunchPace
 from tensorbow.data import ImageDataset
 from tensorbow.devices import Device, get_device
 from tensorbow.errors import TensorBowError

@@ -12,18 +12,18 @@ from scheduler.engine.stepper import Stepper
 from scheduler.replicas.step_program import StepProgram
 from scheduler.session import TensorBowSession
 from scheduler.sweeps.sweeping import SweepResult, sweep
-from scheduler.training.callbacks import Callback, EarlyStopping, RoundReport, TrainingRun
-from scheduler.training.classifier_step import build_program
-from scheduler.training.config import TrainingConfig
-from scheduler.training.ensemble import Ensemble
-from scheduler.training.evaluation import Evaluation, Evaluator
-from scheduler.training.fitting import FittedModel, fit
-from scheduler.training.tally import TrainingResult
-from scheduler.training.tensorboard import TensorBoard
-from scheduler.training.throughput_tuning import ThroughputTuning, TuningOptions
-from scheduler.training.trained_model import TrainedModel, load_model
-from scheduler.training.trainer import Trainer
-from scheduler.training.tuning_result import TuningResult
+from scheduler.training.configuration.config import TrainingConfig
+from scheduler.training.measures.tally import TrainingResult
+from scheduler.training.measures.tuning_result import TuningResult
+from scheduler.training.models.classifier_step import build_program
+from scheduler.training.models.ensemble import Ensemble
+from scheduler.training.models.evaluation import Evaluation, Evaluator
+from scheduler.training.models.trained_model import TrainedModel, load_model
+from scheduler.training.running.callbacks import Callback, EarlyStopping, RoundReport, TrainingRun
+from scheduler.training.running.fitting import FittedModel, fit
+from scheduler.training.running.tensorboard import TensorBoard
+from scheduler.training.running.trainer import Trainer
+from scheduler.training.tuning.throughput_tuning import ThroughputTuning, TuningOptions
 from scheduler.workers.find import worker_group
 from scheduler.workers.group import WorkerGroup
 

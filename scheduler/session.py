@@ -21,12 +21,14 @@ from scheduler.averaging.synchronisation import (
 from scheduler.decisions.replica_tuner import Decision
 from scheduler.decisions.step_tuner import BatchSplitTuner
 from scheduler.engine.growing import grown, new_variables, started
+from scheduler.engine.learning_engine import AsWorkers
 from scheduler.engine.stepper import Stepper
 from scheduler.replicas.device_plans import DevicePlans
 from scheduler.replicas.replica_counts import TunedCounts, device_list, replica_counts
 from scheduler.replicas.step_program import StepProgram, writes_weights
 from scheduler.replicas.step_summary import LearningExplanation, calls_of, mode_of, replicas_on
 from scheduler.replicas.values import of_model
+from scheduler.workers.find import worker_group
 from tensorbow.compiler import VariableLayout
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import AsDevices, opened
@@ -42,6 +44,7 @@ from tensorbow.nest import flatten
 from tensorbow.ops.control import Placeholder
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime import AsConfig, Explanation, Session
+from tensorbow.runtime.fetches_and_feeds import computed_for
 from tensorbow.specs import Array, TensorSpec
 
 REMEMBERED = 256  # fetch lists whose `_update_among` result is cached
@@ -85,6 +88,12 @@ class TensorBowSession(Session):
     fused replicas (`replica_mode` of `Synchronisation`), and takes the faster mode for all steps that can be
     fused. New replicas begin with z. Not reproducible: the changes depend on timing.
 
+    In a job of several workers, as `tensorbow launch -n 2 train.py` and `mpirun` start it, the replicas of
+    all workers are synchronised over MPI, and every worker makes the same runs: each feeds a batch of its own
+    examples, which is split over its own replicas (`num_replicas`), and gets the results of these. Shard the
+    data by `tb.worker_group().rank` and `.size`. The initial values are worker 0's; z is the same on all.
+    Where a worker fails, the others raise AbortedError, which names it.
+
     One learning run, or one that assigns, executes at a time. Other runs of other threads execute beside it:
     each waits for the learning run that is under way, and for no later one, and reads z as that has left it.
     If variables were created after the first learning run, new replicas are built
@@ -104,9 +113,11 @@ class TensorBowSession(Session):
         replicas_per_device: TunedCounts = 2,
         synchronisation: AsSynchronisation | None = None,
         on_nan: OnNan = "stop",
+        workers: AsWorkers | None = None,
     ):
-        """replicas_per_device: one count for all devices, one per device, or "auto". synchronisation: default
-        SMA.
+        """replicas_per_device: one count for all devices, one per device, or "auto", in one process.
+        synchronisation: default SMA. workers: default: the job that has started this process
+        (`tb.worker_group()`), which may be alone.
 
         z is evaluated on the first device.
         Raises InvalidArgumentError for options out of range, NotFoundError for a missing device.
@@ -115,7 +126,13 @@ class TensorBowSession(Session):
             raise InvalidArgumentError(f"TensorBowSession: target is 'tensorbow', got {target!r:.60}")
         self._learner_devices = device_list(devices)
         self._synchronisation = synchronisation or Synchronisation()
+        self._workers = worker_group() if workers is None else workers
         self._tuner: BatchSplitTuner | None = None
+        if isinstance(replicas_per_device, str) and self._workers.size > 1:
+            raise InvalidArgumentError(
+                f"TensorBowSession: replicas_per_device: expected a number with {self._workers.size} "
+                f"workers, got {replicas_per_device!r:.60}; measure it in one process"
+            )
         if isinstance(replicas_per_device, str):
             modes = modes_on({opened(each).kind for each in self._learner_devices}, self._synchronisation)
             self._tuner = BatchSplitTuner(len(self._learner_devices), self._is_stable, modes)
@@ -140,7 +157,7 @@ class TensorBowSession(Session):
 
     @property
     def num_replicas(self) -> int:
-        """Number of replicas on all devices; with "auto", of the last learning run."""
+        """Number of replicas on all devices of this process; with "auto", of the last learning run."""
         return sum(self._per_device)
 
     @property
@@ -192,6 +209,7 @@ class TensorBowSession(Session):
         """
         elements = [self._arguments.fetched(leaf, "explain") for leaf in flatten(fetches)]
         shapes = {} if feed_dict is None else self._arguments.shapes(feed_dict)
+        elements = computed_for(elements, shapes)
         with self._door, self._turn:
             self._require_open()
             update = self._update_among(elements, shapes)
@@ -334,7 +352,8 @@ class TensorBowSession(Session):
             old.shut_down()
         else:
             where = self._learner_devices, self._per_device
-            new = started(programs, *where, self._synchronisation, values=values, on_nan=self._on_nan)
+            more: dict[str, Any] = {"on_nan": self._on_nan, "workers": self._workers}
+            new = started(programs, *where, self._synchronisation, values=values, **more)
             try:
                 self._device_variables.require_initialized(new.engine.executables_of(0)[0].reads_first)
             except BaseException:

@@ -25,7 +25,12 @@ LAYERS = (
     ("replicator",),
     ("scheduler",),
     ("scheduler.sweeps",),
-    ("scheduler.training",),
+    ("scheduler.training.running",),
+    ("scheduler.training.tuning",),
+    ("scheduler.training.models",),
+    ("scheduler.training.folders",),
+    ("scheduler.training.configuration",),
+    ("scheduler.training.measures",),
     ("scheduler.session",),
     ("scheduler.engine",),
     ("scheduler.batches",),
@@ -37,6 +42,7 @@ LAYERS = (
     ("tensorbow.models", "tensorbow.data", "tensorbow.training"),
     ("tensorbow.cluster",),
     ("tensorbow.runtime",),
+    ("tensorbow.executor",),
     ("tensorbow.compiler",),
     ("tensorbow.kernels",),
     ("tensorbow.kernels.backends",),
@@ -53,9 +59,11 @@ LAYERS = (
     ("tensorbow.kernels.merging", "tensorbow.kernels.scalars", "tensorbow.kernels.binary_cache"),
     ("tensorbow.kernels.rounded_products",),
     ("tensorbow.program",),
-    ("tensorbow.optimizers", "tensorbow.layers"),
+    ("tensorbow.optimizers", "tensorbow.layers", "tensorbow.functions"),
     ("tensorbow.variable_scope", "tensorbow.metrics", "tensorbow.losses", "tensorbow.user_code"),
-    ("tensorbow.variables", "tensorbow.gradients", "tensorbow.initializers"),
+    ("tensorbow.partitioned_variables",),
+    ("tensorbow.variables", "tensorbow.gradients", "tensorbow.initializers", "tensorbow.custom_gradients"),
+    ("tensorbow.control_flow",),
     ("tensorbow.ops",),
     ("tensorbow.graph",),
     ("tensorbow.devices", "tensorbow.shadowing"),
@@ -80,7 +88,14 @@ SIDEWAYS = {
     ("tensorbow.private_folder", "tensorbow.errors"),
     ("tensorbow.private_folder", "tensorbow.files"),
 }
-FACADES = {"tensorbow", "tensorbow.nn", "tensorbow.profiler", "tensorbow.train"}
+FACADES = {
+    "tensorbow",
+    "tensorbow.image",
+    "tensorbow.nn",
+    "tensorbow.profiler",
+    "tensorbow.summary",
+    "tensorbow.train",
+}
 ENTRIES = {"tensorbow.__main__", "tensorbow.launcher", "tensorbow.worker_entry"}  # above everything
 OF_LAUNCHER = {"__future__", "os", "sys", "signal"}  # what is imported before signals are handled
 
@@ -95,8 +110,9 @@ EXTERNAL = {
     "tensorbow.timeline": set(),
     "tensorbow.devices": {"numpy", "threadpoolctl", "pynvml", "cupy", "cuda", "nvidia"},
     "tensorbow.kernels": {"numpy", "cupy", "llvmlite"},
+    "tensorbow.ops": {"numpy", "tensorboardX"},
     "tensorbow.data": {"numpy", "sklearn", "PIL"},
-    "tensorbow.training": {"numpy", "safetensors", "rich"},
+    "tensorbow.training": {"numpy", "safetensors", "rich", "tensorboardX"},
     "tensorbow.interop": {"numpy", "onnx", "safetensors"},
     "tensorbow.cli": {"numpy", "typer", "click", "rich", "matplotlib"},
     "scheduler": {"numpy", "yaml", "tensorboardX"},

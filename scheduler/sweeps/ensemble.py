@@ -7,9 +7,9 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from scheduler.training.evaluation import ACCURACY
-from scheduler.training.inference_graph import names_in, predicted, read_inference
-from scheduler.training.run_models import without_accuracy
+from scheduler.training.folders.run_models import without_accuracy
+from scheduler.training.models.evaluation import ACCURACY
+from scheduler.training.models.inference_graph import names_in, predicted, read_inference
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Graph, GraphDef, Tensor
 from tensorbow.ops.control import identity, placeholder

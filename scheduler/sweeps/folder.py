@@ -12,9 +12,16 @@ from typing import Any
 
 from scheduler.options import shortened
 from scheduler.sweeps.members import Member
-from scheduler.training.config_file import config_text
-from scheduler.training.run_data import GIVEN
-from scheduler.training.run_folder import CONFIG, GIVEN_BY_PROGRAM, GRAPH_FILE, METRICS, MODEL, lock_folder
+from scheduler.training.configuration.config_file import config_text
+from scheduler.training.folders.run_data import GIVEN
+from scheduler.training.folders.run_folder import (
+    CONFIG,
+    GIVEN_BY_PROGRAM,
+    GRAPH_FILE,
+    METRICS,
+    MODEL,
+    lock_folder,
+)
 from tensorbow.errors import DataLossError, FailedPreconditionError, NotFoundError
 from tensorbow.files import append_to_file, read_file, remove_unfinished, write_file
 from tensorbow.specs import Array

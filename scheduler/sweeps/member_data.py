@@ -8,10 +8,10 @@ from queue import SimpleQueue
 from typing import Any
 
 from scheduler.sweeps.members import Member
-from scheduler.training.config import TrainingConfig
-from scheduler.training.evaluation import Evaluation, Evaluator
-from scheduler.training.inference_graph import description_of, stored_inference
-from scheduler.training.run_data import load_data
+from scheduler.training.configuration.config import TrainingConfig
+from scheduler.training.folders.run_data import load_data
+from scheduler.training.models.evaluation import Evaluation, Evaluator
+from scheduler.training.models.inference_graph import description_of, stored_inference
 from tensorbow.data import TrainingData
 from tensorbow.devices import get_device, usable_cores
 from tensorbow.specs import Array

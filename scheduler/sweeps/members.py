@@ -9,10 +9,10 @@ from typing import Any
 
 from scheduler.decisions.halving import Score
 from scheduler.sweeps.search_space import Choices, with_choices
-from scheduler.training.config import TrainingConfig
-from scheduler.training.metric_order import lower_is_better, score_of
-from scheduler.training.optimizer_choice import WITH_MOMENTUM
-from scheduler.training.option_kinds import metric_and_mode
+from scheduler.training.configuration.config import TrainingConfig
+from scheduler.training.configuration.optimizer_choice import WITH_MOMENTUM
+from scheduler.training.configuration.option_kinds import metric_and_mode
+from scheduler.training.measures.metric_order import lower_is_better, score_of
 from tensorbow.training import finite_values
 
 WAITING, TRAINING = "waiting", "training"

@@ -18,9 +18,9 @@ from scheduler.replicas.learners import Learners
 from scheduler.replicas.step_program import StepProgram
 from scheduler.sweeps.member_batches import MemberBatches
 from scheduler.sweeps.members import Member, bound_options
-from scheduler.training.classifier_step import build_step
-from scheduler.training.config import TrainingConfig
-from scheduler.training.schedule_choice import build_schedule
+from scheduler.training.configuration.config import TrainingConfig
+from scheduler.training.configuration.schedule_choice import build_schedule
+from scheduler.training.models.classifier_step import build_step
 from tensorbow.data import TrainingData
 from tensorbow.devices import get_device
 from tensorbow.errors import ResourceExhaustedError

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from scheduler.options import options_of, shortened
-from scheduler.training.config import TrainingConfig
+from scheduler.training.configuration.config import TrainingConfig
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.missing_names import did_you_mean
 from tensorbow.models import find_model

@@ -11,8 +11,8 @@ from typing import Any
 from scheduler.sweeps.members import FINISHED, Member
 from scheduler.sweeps.pool import LOSS
 from scheduler.sweeps.search_space import Choices
-from scheduler.training.metric_order import lower_is_better
-from scheduler.training.option_kinds import metric_and_mode
+from scheduler.training.configuration.option_kinds import metric_and_mode
+from scheduler.training.measures.metric_order import lower_is_better
 
 VALIDATION = "validation_"  # prefix of the figures by which members are compared
 

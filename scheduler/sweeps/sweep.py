@@ -40,14 +40,14 @@ from scheduler.sweeps.search_space import (
     with_required,
 )
 from scheduler.sweeps.summary import VALIDATION, ConfigurationSummary, headline, summaries, value_text
-from scheduler.training.callbacks import require_figure
-from scheduler.training.classifier_step import build_step
-from scheduler.training.config import TrainingConfig
-from scheduler.training.evaluation import Evaluation
-from scheduler.training.option_kinds import metric_and_mode
-from scheduler.training.output_folders import first_output, numbered_folders
-from scheduler.training.precision import PrecisionSetting
-from scheduler.training.run_data import GIVEN
+from scheduler.training.configuration.config import TrainingConfig
+from scheduler.training.configuration.option_kinds import metric_and_mode
+from scheduler.training.configuration.precision import PrecisionSetting
+from scheduler.training.folders.output_folders import first_output, numbered_folders
+from scheduler.training.folders.run_data import GIVEN
+from scheduler.training.models.classifier_step import build_step
+from scheduler.training.models.evaluation import Evaluation
+from scheduler.training.running.callbacks import require_figure
 from tensorbow.devices import get_device
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array

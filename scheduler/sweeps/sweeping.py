@@ -12,8 +12,8 @@ from scheduler.sweeps.options import SweepOptions
 from scheduler.sweeps.search_space import Range, read_range
 from scheduler.sweeps.summary import ConfigurationSummary
 from scheduler.sweeps.sweep import Sweep
-from scheduler.training.fitting import named_data, stopped_by_interrupt
-from scheduler.training.trained_model import TrainedModel
+from scheduler.training.models.trained_model import TrainedModel
+from scheduler.training.running.fitting import named_data, stopped_by_interrupt
 from tensorbow.errors import FailedPreconditionError
 from tensorbow.kinds import AsPath, Count, Flag, Mapped, checked
 from tensorbow.specs import Array

@@ -1,5 +1,1 @@
-"""The classifier application: trainer, run folder, auto-tuner, prediction.
-
-Imports `scheduler.averaging`, `scheduler.batches`, `scheduler.decisions`, `scheduler.engine`,
-`scheduler.options`, `scheduler.replicas` and `scheduler.workers`.
-"""
+"""The classifier application, in rooms: options, folders of runs, models, tuning, and running."""

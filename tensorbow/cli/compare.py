@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from scheduler.options import options_of
-from scheduler.training.config import TrainingConfig
-from scheduler.training.metric_order import lower_is_better, score_of
-from scheduler.training.option_kinds import metric_and_mode
-from scheduler.training.run_curves import RunRecord, common_measure, draw_runs
+from scheduler.training.configuration.config import TrainingConfig
+from scheduler.training.configuration.option_kinds import metric_and_mode
+from scheduler.training.folders.run_curves import RunRecord, common_measure, draw_runs
+from scheduler.training.measures.metric_order import lower_is_better, score_of
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import PathOption, json_option, picture_option, require_picture
 

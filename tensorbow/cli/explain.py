@@ -17,12 +17,13 @@ from scheduler import TrainingConfig, build_program
 from scheduler.replicas.device_plans import DevicePlans
 from scheduler.replicas.memory import planned_nbytes
 from scheduler.replicas.step_summary import calls_of, mode_of
-from scheduler.training.model_inputs import summary_of
-from scheduler.training.precision import PrecisionSetting
-from scheduler.training.run_data import load_data
-from scheduler.training.run_folder import CONFIG
+from scheduler.training.configuration.precision import PrecisionSetting
+from scheduler.training.folders.run_data import load_data
+from scheduler.training.folders.run_folder import CONFIG
+from scheduler.training.models.model_inputs import summary_of
+from scheduler.training.running.notices import ignored_options
 from tensorbow.cli.grouped_help import grouped
-from tensorbow.cli.messages import OptionValueError
+from tensorbow.cli.messages import OptionValueError, say
 from tensorbow.cli.options import MODELS_HELP, add_options, checked, given_options
 from tensorbow.data import SEQUENCES, TrainingData, make_synthetic
 from tensorbow.devices import Device, get_device
@@ -91,6 +92,8 @@ def explain(context: click.Context, /, full: bool, **_: Any) -> None:
             f"{given['model']}; evaluate and compare show a run"
         )
     config = checked(given)
+    for warning in ignored_options(config, names=given):
+        say(warning)
     device = get_device(config.devices[0])
     with closing(PrecisionSetting([device], config.compute)):
         click.echo("\n".join(_explained(config, device, full)))

@@ -13,11 +13,11 @@ import numpy as np
 
 from scheduler import Ensemble, TrainedModel, TrainingConfig
 from scheduler.options import shortened
-from scheduler.training.classification_metrics import CONFUSION, METRICS, report_of
-from scheduler.training.model_inputs import name_of_path
-from scheduler.training.notices import metric_text
-from scheduler.training.run_data import data_of_run
-from scheduler.training.trained_model import raw_inputs
+from scheduler.training.folders.run_data import data_of_run
+from scheduler.training.measures.classification_metrics import CONFUSION, METRICS, report_of
+from scheduler.training.models.model_inputs import name_of_path
+from scheduler.training.models.trained_model import raw_inputs
+from scheduler.training.running.notices import metric_text
 from tensorbow.cli.grouped_help import grouped
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import (
@@ -276,6 +276,11 @@ def evaluate(
         for name, value in given.items():
             given[name] = RUN_OPTIONS[name].read(value)
     with _opened(model, device, replica, ema, best, ensemble) as trained:
+        if trained.classes is None and (metrics or picture is not None):
+            raise OptionValueError(
+                f"{'--metrics' if metrics else '--picture'}: expected a classifier, got {model}, which "
+                "predicts no classes; leave it out: metrics that the model itself returns are always shown"
+            )
         name, splits = data_of_run(model, trained.about, given)
         data = getattr(splits, split)
         if data is None:

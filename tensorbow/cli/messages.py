@@ -17,12 +17,16 @@ class OptionValueError(InvalidArgumentError):
 
 
 def say(message: str) -> None:
-    """Prints a message on standard error, as one line of printable characters and bounded length."""
-    line = " ".join(shortened(message).split())
-    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+    """Prints a message on standard error, see `line_of`."""
     if sys.stderr is not None:  # print(file=None) would write to standard output
         with contextlib.suppress(OSError, ValueError):
-            print(f"tensorbow: {line}", file=sys.stderr, flush=True)
+            print(line_of(message), end="", file=sys.stderr, flush=True)
+
+
+def line_of(message: str) -> str:
+    """A message as one line of printable characters and bounded length."""
+    line = " ".join(shortened(message).split())
+    return f"tensorbow: {''.join(c if c.isprintable() else ascii(c)[1:-1] for c in line)}\n"
 
 
 def shortened(text: str) -> str:

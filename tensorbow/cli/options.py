@@ -17,9 +17,9 @@ from click.core import ParameterSource
 from scheduler import TrainingConfig
 from scheduler.options import Option, options_of, shortened
 from scheduler.sweeps.search_space import OF_RUNS, SHARED
-from scheduler.training.config_file import read_config_file
-from scheduler.training.output_folders import default_output, find_checkpoint
-from scheduler.training.synonyms import nearest_option
+from scheduler.training.configuration.config_file import read_config_file
+from scheduler.training.configuration.synonyms import nearest_option
+from scheduler.training.folders.output_folders import default_output, find_checkpoint
 from tensorbow.cli.messages import OptionValueError, say
 from tensorbow.errors import (
     FailedPreconditionError,

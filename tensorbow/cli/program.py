@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tensorbow.cli.messages import OptionValueError, say, warnings_said
+from tensorbow.cli.messages import OptionValueError, line_of, say, warnings_said
 from tensorbow.cli.signals import StopSignals
 from tensorbow.cli.terminal import USUAL_COLUMNS, use_sound_size
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, TensorBowError
@@ -52,21 +52,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if debug and not isinstance(error, SystemExit):
                 traceback.print_exc()
         signals.nothing_to_save = arguments is None
-        if message and not is_told:
-            say(message)
+        said = message if message and not is_told else ""
+        if status and arguments is None:
+            _leave_job(_flushed(status), said and line_of(said))
+        if said:
+            say(said)
         if arguments is None:
-            if status:
-                _leave_job(_flushed(status))
             gc.freeze()  # skips garbage collection at exit, which takes a second for a large graph
         sys.exit(_flushed(status))
 
 
-def _leave_job(status: int) -> None:
-    """Ends a worker that `mpirun` has started: MPI's own end would wait for the other workers."""
-    with contextlib.suppress(Exception):  # a package is broken or missing: MPI has not begun
-        from scheduler.workers.own_watch import leave
+def _leave_job(status: int, shown: str) -> None:
+    """Ends a worker of a job, which shows what all workers have in common once, and does not wait for MPI."""
+    with contextlib.suppress(Exception):  # a package is broken or missing: the job has not begun
+        from scheduler.workers.watch_client import leave_job
 
-        leave(status)
+        leave_job(status, shown)
 
 
 def _terminal_size() -> os.terminal_size:

@@ -11,11 +11,11 @@ from rich.console import Console
 
 from allocators import format_nbytes
 from scheduler import Callback, Trainer, TrainingConfig, TrainingResult
-from scheduler.training import run_curves
-from scheduler.training.callbacks import Record, TrainingRun
-from scheduler.training.joint_run import JointRun
-from scheduler.training.notices import epoch_text, ignored_options, metric_text
-from scheduler.training.tuning_result import mode_text
+from scheduler.training.folders import run_curves
+from scheduler.training.measures.tuning_result import mode_text
+from scheduler.training.running.callbacks import Record, TrainingRun
+from scheduler.training.running.joint_run import JointRun
+from scheduler.training.running.notices import epoch_text, ignored_options, metric_text
 from scheduler.workers.find import worker_group
 from tensorbow.cli.grouped_help import grouped
 from tensorbow.cli.messages import say
@@ -88,7 +88,7 @@ def train(
     workers = worker_group()
     joint = JointRun(workers)
     resolved = TrainingConfig.from_dict(joint.by_first(lambda: resolve_options(given, config).to_dict()))
-    for warning in ignored_options(resolved, workers.size) if joint.leads else ():
+    for warning in ignored_options(resolved, workers.size > 1) if joint.leads else ():
         say(warning)
     signals = context.find_object(StopSignals) or StopSignals()
     console = console_of_worker(quiet=not joint.leads, stderr=json_lines)

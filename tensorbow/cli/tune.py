@@ -17,9 +17,10 @@ from rich.table import Table
 
 from scheduler import Decision, Measurement, ThroughputTuning, TrainingConfig, TuningOptions, TuningResult
 from scheduler.options import options_of
-from scheduler.training.tuning_result import mode_fact
+from scheduler.training.measures.tuning_result import mode_fact
+from scheduler.training.running.notices import ignored_options
 from tensorbow.cli.grouped_help import grouped
-from tensorbow.cli.messages import OptionValueError
+from tensorbow.cli.messages import OptionValueError, say
 from tensorbow.cli.options import (
     MODELS_HELP,
     OF_MODEL,
@@ -89,6 +90,8 @@ def tune(
     """
     given = given_options(context, RUN_OPTIONS.keys() - TUNING_OPTIONS.keys())
     config = checked(given, config_file)
+    for warning in ignored_options(config, more_replicas=True, names=given):
+        say(warning)
     with _tuning_names_as_typed(OptionValueError):
         options = TuningOptions(**given_options(context, TUNING_OPTIONS))
     drawing = None if picture is None else ThroughputPicture(picture)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scheduler import TrainingConfig, TuningResult
-from scheduler.training.tuning_result import mode_text
+from scheduler.training.measures.tuning_result import mode_text
 from tensorbow.cli.options import require_picture
 from tensorbow.pictures import BLUE, GREEN, GREY, ORANGE, new_picture
 

@@ -60,7 +60,7 @@ def call(
     monkeypatch.delenv("TENSORBOW_DATA", raising=False)
     monkeypatch.delenv("TENSORBOW_DEBUG", raising=False)
     if "draws_curves" not in request.keywords:  # drawing takes longer than most of the runs
-        monkeypatch.setattr("scheduler.training.run_curves.draw_run", lambda folder: None)
+        monkeypatch.setattr("scheduler.training.folders.run_curves.draw_run", lambda folder: None)
 
     def run(*words: object) -> Ended:
         capsys.readouterr()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-import scheduler.training.auto
+import scheduler.training.tuning.auto
 from tests.cli.conftest import Call
 from tests.scheduler_rig.ticking_clock import TickingClock
 
@@ -19,9 +19,9 @@ AUTO = ("train", "logreg", "--dataset", "synthetic", "--replicas-per-gpu", "auto
 def test_a_run_that_finds_its_number_of_replicas(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick = scheduler.training.auto.TuningOptions(windows=1, window_seconds=0.02)
-    monkeypatch.setattr(scheduler.training.auto, "TuningOptions", lambda: quick)
-    monkeypatch.setattr("scheduler.training.trainer.time", TickingClock(0.005))
+    quick = scheduler.training.tuning.auto.TuningOptions(windows=1, window_seconds=0.02)
+    monkeypatch.setattr(scheduler.training.tuning.auto, "TuningOptions", lambda: quick)
+    monkeypatch.setattr("scheduler.training.running.trainer.time", TickingClock(0.005))
     ended = call(*AUTO, "--epochs", 100_000, "--max-seconds", 2, "--mu", 0.1, "--json")
     assert (ended.status, ended.err) == (0, "")
     *lines, last = ended.out.splitlines()
@@ -54,9 +54,9 @@ def test_a_run_that_is_over_before_it_has_decided_says_so(call: Call) -> None:
 
 
 def test_a_run_that_was_not_sure_of_its_number_says_so(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = scheduler.training.auto.TuningOptions(windows=60, window_seconds=0.02)
-    monkeypatch.setattr(scheduler.training.auto, "TuningOptions", lambda: quick)
-    monkeypatch.setattr("scheduler.training.trainer.time", TickingClock(0.005))
+    quick = scheduler.training.tuning.auto.TuningOptions(windows=60, window_seconds=0.02)
+    monkeypatch.setattr(scheduler.training.tuning.auto, "TuningOptions", lambda: quick)
+    monkeypatch.setattr("scheduler.training.running.trainer.time", TickingClock(0.005))
     lines = call(*AUTO, "--epochs", 100_000, "--max-seconds", 1).out.splitlines()
     (row,) = [line for line in lines if line.startswith("warning   ")]
     assert row.startswith("warning          not sure: it was ended early")

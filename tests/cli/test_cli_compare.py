@@ -41,7 +41,7 @@ def test_runs_are_ordered_by_their_best_and_show_the_options_that_differ(call: C
     names = [name.strip() for name in head if name.strip()]
     assert names[:4] == ["run", "learning rate", "seed", "test_accuracy"]  # neither output nor batch size
     assert [word.strip() for word in best if word.strip()][:5] == ["b", "0.5", "3", "62.50%", "87.50%"]
-    assert [word.strip() for word in other if word.strip()][:5] == ["a", "0.25", "-", "75.00%", "75.00%"]
+    assert [word.strip() for word in other if word.strip()][:5] == ["a", "0.25", "0", "75.00%", "75.00%"]
 
     rows = [
         json.loads(line) for line in call("compare", "a", "b", "--target", 0.7, "--json").out.splitlines()
@@ -55,6 +55,15 @@ def test_runs_are_ordered_by_their_best_and_show_the_options_that_differ(call: C
         ).out.splitlines()
     ]
     assert [(row["best"], row["epochs_to_target"]) for row in rows] == [(2 / 3, 3), (2 / 3, 3)]
+
+
+def test_options_that_an_older_run_lacks_are_at_their_defaults(call: Call, tmp_path: Path) -> None:
+    of_model = {"dataset": "digits", "batch_size": 16, "learning_rate_drops": [], "weight_decay": 0.0}
+    recorded(tmp_path, "old", [0.5], epochs=3, **of_model)
+    assert call("train", "logreg", "--epochs", 1, "--output", "new").status == 0
+    head = call("compare", "old", "new").out.splitlines()[0].split("  ")
+    names = [name.strip() for name in head if name.strip()]
+    assert names[: names.index("test_accuracy")] == ["run", "model", "epochs"]
 
 
 def test_runs_with_a_validation_split_are_ordered_by_their_accuracy_on_it(call: Call, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import scheduler
 import tensorbow as tb
-from scheduler.training.precision import PrecisionSetting
+from scheduler.training.configuration.precision import PrecisionSetting
 from tensorbow.devices import CpuDevice, get_device
 from tensorbow.errors import FailedPreconditionError
 from tensorbow.kernels import ReferenceBackend, backend_for, register_backend
@@ -48,7 +48,7 @@ def test_sessions_round_the_operands_of_products_alone(backend):
             results[compute] = session.run([tb.matmul(x, b), x * b], {x: a})
             text = str(session.explain(tb.matmul(x, b), {x: a}))
         assert ("operands rounded to bfloat16, sums and result in float32" in text) == (compute == "bf16")
-        assert ("operands of products in bfloat16" in text) == (compute == "bf16")
+        assert ("operands of matmuls and convolutions in bfloat16" in text) == (compute == "bf16")
     np.testing.assert_allclose(results["bf16"][0], rounded(a) @ rounded(b), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(results["fp32"][0], a @ b, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(results["bf16"][1], a * b)
@@ -80,6 +80,10 @@ def test_explain_says_the_precision(backend, call):
     rounding = backend.computing("bf16")
     assert f"  kernels: {rounding.title}\n" in call("explain", "logreg", "--compute", "bf16").out
     assert "bfloat16" not in call("explain", "logreg").out
+    ignored = "tensorbow: --compute is ignored: CPUs have no tf32, and compute in fp32\n"
+    assert call("explain", "logreg", "--compute", "tf32").err == ignored
+    tuned = call("tune", "logreg", "--compute", "tf32", "--max-replicas", 1, "--max-seconds", 0.1)
+    assert tuned.err.startswith(ignored)
 
 
 def test_the_bits_of_results_depend_on_it(backend):
@@ -95,7 +99,9 @@ def test_a_processor_without_it_refuses(backend, monkeypatch, call):
         pytest.skip("NumPy rounds on every processor")
     older = type(backend)(replace(backend.target, features="+avx512f"))
     register_backend("cpu", older)
-    assert older.computing("bf16").title.endswith("operands of products in bfloat16 (emulated)")
+    assert older.computing("bf16").title.endswith(
+        "operands of matmuls and convolutions in bfloat16 (emulated)"
+    )
     older = type(backend)(replace(backend.target, features="+avx512f"))
     register_backend("cpu", older)
     monkeypatch.setenv("TENSORBOW_EMULATE_BF16", "0")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import scheduler.training.auto
+import scheduler.training.tuning.auto
 from scheduler import Measurement
 from scheduler.decisions.mode_tuner import ModeTuner
 from tensorbow.data import load
@@ -170,8 +170,8 @@ def test_tune_says_why_it_has_not_measured_fused_replicas(
 @pytest.mark.slow
 @pytest.mark.usefixtures("told", "found")
 def test_a_run_that_finds_number_and_mode(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = scheduler.training.auto.TuningOptions(max_replicas=2, windows=1, window_seconds=1e-6)
-    monkeypatch.setattr(scheduler.training.auto, "TuningOptions", lambda: quick)
+    quick = scheduler.training.tuning.auto.TuningOptions(max_replicas=2, windows=1, window_seconds=1e-6)
+    monkeypatch.setattr(scheduler.training.tuning.auto, "TuningOptions", lambda: quick)
     words = (*RUN, "--devices", "gpu:0", "--replicas-per-gpu", "auto", "--steps-per-launch", 1)
     lines = call(*words, "--epochs", 20).out.splitlines()
     (row,) = [line for line in lines if line.startswith("auto   ")]
@@ -185,7 +185,7 @@ def test_a_run_that_finds_number_and_mode(call: Call, monkeypatch: pytest.Monkey
 def test_captured_replicas_have_half_of_the_time(
     found: EmulatedCuda, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.training.throughput_tuning.time", TickingClock(0.01))
+    monkeypatch.setattr("scheduler.training.tuning.throughput_tuning.time", TickingClock(0.01))
     ended = call(*TUNE, "--windows", 100_000, "--max-seconds", 4)
     facts = json.loads(ended.out.splitlines()[-1])
     assert rows(facts) == [("captured", 1), ("fused", 1)]

@@ -77,6 +77,11 @@ def test_a_model_and_a_table_from_train_to_predict(call: Call, project: Path) ->
     evaluated = json.loads(call("evaluate", "run", "--json").out)
     assert {"loss", "bias"} < evaluated.keys()
     assert (evaluated["dataset"], evaluated["examples"]) == ("t", 12)
+    for words_of_classes in (("--metrics", "f1"), ("--picture", "p.png")):
+        refused = (
+            f"{words_of_classes[0]}: expected a classifier, got run, which predicts no classes; leave it out"
+        )
+        assert refused in call("evaluate", "run", *words_of_classes).line
     lines = call("predict", "run", "t.csv", "--output", "p.npy").out.splitlines()
     assert [float(line.split("\t")[1]) for line in lines] == pytest.approx(
         np.load(project / "p.npy").reshape(-1), rel=1e-4

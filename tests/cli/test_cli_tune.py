@@ -245,7 +245,7 @@ def test_steps_of_a_launch_in_a_configuration_do_not_make_it_hang(program: Any) 
 def test_the_time_that_is_over_ends_it_with_what_is_known(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.training.throughput_tuning.time", TickingClock(0.01))
+    monkeypatch.setattr("scheduler.training.tuning.throughput_tuning.time", TickingClock(0.01))
     ended = call(*QUICK, "--windows", 100_000, "--max-seconds", 1, "--json")
     assert (ended.status, ended.err) == (0, "")
     result = json.loads(ended.out.splitlines()[-1])

@@ -19,7 +19,7 @@ import tensorbow as tb
 from scheduler import Synchronisation, TrainingConfig
 from scheduler.options import documents_options, option, options_of, read_options, same_option
 from scheduler.sweeps.search_space import read_range, read_values
-from scheduler.training.synonyms import nearest_option
+from scheduler.training.configuration.synonyms import nearest_option
 from tensorbow.cli.grouped_help import OTHER_SUBJECT, SUBJECTS
 from tensorbow.cli.options import RUN_OPTIONS, add_options, checked, given_options, read_config
 from tensorbow.cli.sweep import EXAMPLES as SWEEP_EXAMPLES

@@ -10,7 +10,7 @@ import pytest
 import tensorbow as tb
 from allocators import BestFitAllocator, DriverAllocator
 from scheduler import Trainer, TrainingConfig
-from scheduler.training.notices import ignored_options
+from scheduler.training.running.notices import ignored_options
 from tensorbow.devices import GpuDevice, close_devices, get_device
 from tensorbow.devices import gpu_discovery as discovery
 from tensorbow.devices import registry as devices

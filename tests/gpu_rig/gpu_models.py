@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import tensorbow as tb
-from scheduler.training.classifier_step import build_program
+from scheduler.training.models.classifier_step import build_program
 from tensorbow.data import make_synthetic
 from tensorbow.models import get_model
 from tests.scheduler_rig.programs import Model

@@ -198,15 +198,43 @@ def test_parts_of_an_open_batch(tmp_path):
         with tb.Graph().as_default(), tb.Session() as session:
             x = tb.placeholder(tb.float32, [None, 3])
             if (start, stop) in ((0, 2), (2, 1 << 40)):
-                with pytest.raises(
-                    tb.errors.UnimplementedError, match="of the batch, of which small batches"
-                ):
+                with pytest.raises(tb.errors.UnimplementedError, match="of axis 0, of which small batches"):
                     model(x)
                 continue
             y = model(x)
             assert [len(session.run(y, {x: np.ones((n, 3))})) for n in (1, 2, 9)] == [
                 len(range(n)[start:stop]) for n in (1, 2, 9)
             ]
+
+
+def test_parts_of_several_rows_for_each_example(tmp_path):
+    helper, stored = onnx.helper, onnx.numpy_helper.from_array
+    ends = [
+        [helper.make_tensor_value_info(name, 1, dims)]
+        for name, dims in zip("xy", ([None, 5, 3], [None, 3]), strict=True)
+    ]
+    for stop in (2, 5, 6):
+        constants = [
+            stored(np.array(each), name) for name, each in (("shape", [-1, 3]), ("s", [0]), ("e", [stop]))
+        ]
+        nodes = [
+            helper.make_node("Reshape", ["x", "shape"], ["rows"]),
+            helper.make_node("Slice", ["rows", "s", "e"], ["y"]),
+        ]
+        graph = helper.make_graph(nodes, "rows", *ends, constants)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "m.onnx")
+        model = tb.interop.onnx.load(tmp_path / "m.onnx")
+        with tb.Graph().as_default(), tb.Session() as session:
+            x = tb.placeholder(tb.float32, [None, 5, 3])
+            if stop > 5:  # more than a batch of one has
+                with pytest.raises(tb.errors.UnimplementedError, match="part 0:6 of axis 0, of which small"):
+                    model(x)
+                continue
+            y = model(x)
+            assert y.shape.as_list() == [stop, 3]
+            rows = np.arange(30, dtype=np.float32).reshape(2, 5, 3)
+            for n in (1, 2):
+                np.testing.assert_array_equal(session.run(y, {x: rows[:n]}), rows[0, :stop])
 
 
 def test_normalised_pictures_for_a_file_that_normalises_them_itself(tmp_path):

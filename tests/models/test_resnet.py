@@ -8,7 +8,7 @@ import pytest
 import tensorbow as tb
 import tensorbow.data.registry as registry
 from scheduler import Trainer, TrainingConfig, build_program
-from scheduler.training.evaluation import Evaluator
+from scheduler.training.models.evaluation import Evaluator
 from tensorbow.data import ImageDataset, make_synthetic
 from tensorbow.devices import get_device
 from tensorbow.errors import InvalidArgumentError

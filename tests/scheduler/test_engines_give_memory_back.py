@@ -11,7 +11,7 @@ import pytest
 
 import tensorbow as tb
 from scheduler import Trainer, TrainingConfig
-from scheduler.training.evaluation import Evaluator
+from scheduler.training.models.evaluation import Evaluator
 from tensorbow.compiler import Scratch
 from tensorbow.devices import CpuDevice, Device
 from tensorbow.errors import InvalidArgumentError, NumericsError

@@ -10,7 +10,7 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError, UnimplementedError
 from tensorbow.graph import Tensor
 from tensorbow.interop.onnx.graph_builder import PROBED, GraphBuilder, line_of, rule
-from tensorbow.interop.onnx.held_values import AxisOrder, Held, flows, without
+from tensorbow.interop.onnx.held_values import AxisOrder, BatchExtent, Held, flows, without
 from tensorbow.interop.onnx.model_file import OnnxNode
 from tensorbow.ops.arrays import concat, expand_dims, reshape, squeeze
 from tensorbow.ops.broadcasting import broadcast_to, shape, size
@@ -214,23 +214,29 @@ def _slice(b: GraphBuilder, node: OnnxNode, x: Held, *given: Held | None) -> Hel
     for i, (start, end) in enumerate(zip(starts or [], ends or [], strict=True)):
         axis, step = (axes[i] if axes else i), (steps[i] if steps else 1)
         part = slice(_near(start), _near(end), step)
-        if x.dims[axis] is None and not _is_alike_for_all(part):
+        if x.dims[axis] is None and not _is_alike_for_all(part, b.extent(node.inputs[0], axis)):
             raise UnimplementedError(
-                f"examples {part.start}:{part.stop} of the batch, of which small batches have fewer, so that "
+                f"part {part.start}:{part.stop} of axis {axis}, of which small batches have fewer, so that "
                 "the extent is not known; give a batch of known size"
             )
         index[x.position(axis)] = part
     return Held(None, strided_slice(b.tensor(x, x.axes), tuple(index)), x.axes)
 
 
-def _is_alike_for_all(part: slice) -> bool:
-    """False if the probed extents tell of a part's length what does not hold for all others from 1 on."""
-    lengths = [len(range(extent)[part]) for extent in PROBED]
+def _is_alike_for_all(part: slice, extent: BatchExtent | None) -> bool:
+    """False if the probed batches tell of a part's length what does not hold for all others from 1 on.
+
+    extent: of the whole axis.
+    """
+    if extent is None or extent.per_example < 1:
+        return False
+    lengths = [len(range(extent.of(batch))[part]) for batch in PROBED]
     line = line_of(lengths)
     limits = (abs(limit) for limit in (part.start, part.stop) if limit)
-    others = {*range(1, PROBED[-1]), *(limit + more for limit in limits for more in (0, 1))}
+    near = ((limit - extent.rest) // extent.per_example for limit in limits)  # batches
+    others = {*range(1, PROBED[-1]), *(batch + more for batch in near for more in (0, 1, 2))}
     return line is None or all(
-        len(range(extent)[part]) == line.per_example * extent + line.rest for extent in others
+        len(range(extent.of(batch))[part]) == line.of(batch) for batch in others if batch > 0
     )
 
 

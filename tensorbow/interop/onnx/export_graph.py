@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
-from scheduler.training.trained_model import TrainedModel
+from scheduler.training.models.trained_model import TrainedModel
 from tensorbow.compiler.prune import prune
 from tensorbow.errors import InternalError, InvalidArgumentError
 from tensorbow.files import write_file

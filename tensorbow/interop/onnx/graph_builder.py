@@ -49,10 +49,18 @@ def rule(*ops: str) -> Callable[[Rule], Rule]:
 
 @dataclass(frozen=True)
 class Fact:
-    """Facts about a value that hold for any batch: its value if it depends on shapes only, and its shape."""
+    """Facts about a value that hold for any batch: its value if it depends on shapes only, and its shape.
+
+    extents: for each axis, None where it is not linear in the batch.
+    """
 
     known: Array | None
-    dims: tuple[int | None, ...]
+    extents: tuple[BatchExtent | None, ...]
+
+    @property
+    def dims(self) -> tuple[int | None, ...]:
+        """Extents of the axes, None for those that depend on the batch."""
+        return tuple(None if extent is None or extent.per_example else extent.rest for extent in self.extents)
 
 
 class GraphBuilder:
@@ -122,6 +130,11 @@ class GraphBuilder:
     def fact(self, node: OnnxNode) -> Fact | None:
         """Facts about the node's first output, for an unknown batch."""
         return self._facts.get(node.outputs[0])
+
+    def extent(self, name: str, axis: int) -> BatchExtent | None:
+        """Extent of an axis of a value, None if it is not linear in the unknown batch."""
+        fact = self._facts.get(name)
+        return None if fact is None else fact.extents[axis]
 
     # What rules take from their inputs ------------------------------------------------------------
 
@@ -253,13 +266,14 @@ def _fact(held: Sequence[Held]) -> Fact:
     ranks = {len(dims) for dims in shapes}
     if len(ranks) != 1:
         raise UnimplementedError("the number of axes depends on the batch; give a batch of known size")
-    dims = tuple(
-        next(iter(set(extents))) if len(set(extents)) == 1 else None for extents in zip(*shapes, strict=True)
+    extents = tuple(
+        None if None in found else line_of([d for d in found if d is not None])
+        for found in zip(*shapes, strict=True)
     )
     known = [item.known for item in held]
     if any(array is None for array in known):
-        return Fact(None, dims)
-    return Fact(_fitted([array for array in known if array is not None]), dims)
+        return Fact(None, extents)
+    return Fact(_fitted([array for array in known if array is not None]), extents)
 
 
 def _fitted(arrays: Sequence[Array]) -> Array | None:

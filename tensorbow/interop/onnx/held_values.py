@@ -26,6 +26,10 @@ class BatchExtent(NamedTuple):
     per_example: int
     rest: int
 
+    def of(self, batch: int) -> int:
+        """The number for a batch."""
+        return self.per_example * batch + self.rest
+
 
 @dataclass
 class Held:

@@ -170,13 +170,14 @@ def _initial(weight: Weight) -> Array:
 
 
 def _variable(weight: Weight) -> Variable:
-    return get_variable(
+    made: Variable = get_variable(
         weight.variable,
         initializer=_initial(weight),
         trainable=weight.trainable,
         combine="mean" if weight.role == "statistic" else None,
         decayed=False if weight.role != "weight" else None,
     )
+    return made
 
 
 @checked

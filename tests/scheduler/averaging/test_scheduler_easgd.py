@@ -10,7 +10,7 @@ import pytest
 
 import tensorbow as tb
 from scheduler import Synchronisation, TrainingConfig
-from scheduler.training.throughput_tuning import limit_before_memory
+from scheduler.training.tuning.throughput_tuning import limit_before_memory
 from tensorbow.errors import InvalidArgumentError
 from tests.scheduler_rig.programs import CLASSES, FEATURES, logistic, well
 from tests.scheduler_rig.reference import logistic_gradient, well_gradient

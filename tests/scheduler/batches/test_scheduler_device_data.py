@@ -19,7 +19,7 @@ import pytest
 import tensorbow as tb
 from scheduler import DatasetBatches, LearningEngine, StepProgram, Synchronisation, TaskResult
 from scheduler.batches.sources import PREPARED
-from scheduler.training.classifier_step import build_program
+from scheduler.training.models.classifier_step import build_program
 from tensorbow.data import BatchRecipe, CropAndFlip, ImageDataset, RoundRecipes
 from tensorbow.data.augmentation import BatchKey
 from tensorbow.devices import Device, GpuDevice

@@ -14,7 +14,7 @@ pytest.importorskip("llvmlite", reason="joint tasks need native code")
 
 import tensorbow as tb
 from scheduler import DatasetBatches, LearningEngine, Synchronisation
-from scheduler.training.classifier_step import build_program
+from scheduler.training.models.classifier_step import build_program
 from tensorbow.data import make_synthetic
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.models import get_model

@@ -13,7 +13,7 @@ import pytest
 
 import tensorbow as tb
 from scheduler import DatasetBatches, Stepper, Synchronisation, TaskResult, TrainingConfig
-from scheduler.training.classifier_step import build_step
+from scheduler.training.models.classifier_step import build_step
 from tensorbow.data import make_synthetic
 from tensorbow.devices import CpuDevice, Device
 from tensorbow.errors import InvalidArgumentError, NumericsError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler import DatasetBatches, RoundResults, TaskResult, Trainer, TrainingConfig, gathered
-from scheduler.training.run_trace import RunTrace
+from scheduler.training.running.run_trace import RunTrace
 from tensorbow.devices import LaunchLog
 from tensorbow.kernels import NullBackend, backends
 from tensorbow.timeline import Tracer

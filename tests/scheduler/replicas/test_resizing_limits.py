@@ -10,7 +10,7 @@ import pytest
 
 import tensorbow as tb
 from scheduler import DatasetBatches, LearningEngine, Stepper, StepProgram, TrainingConfig
-from scheduler.training.classifier_step import build_step
+from scheduler.training.models.classifier_step import build_step
 from tensorbow.data import make_synthetic
 from tensorbow.devices import CpuDevice, GpuDevice
 from tensorbow.errors import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import scheduler.training.auto
+import scheduler.training.tuning.auto
 import tensorbow.data.registry as registry
 from scheduler import Trainer, TrainingConfig, TrainingResult
 from tensorbow.data import make_synthetic
@@ -68,5 +68,5 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> type[MadeUp]:
     monkeypatch.setattr(MadeUp, "steps", {})
     monkeypatch.setattr(MadeUp, "runs", 0)
     monkeypatch.setattr(MadeUp, "curve", CURVE)
-    monkeypatch.setattr(scheduler.training.auto, "ThroughputWindows", MadeUp)
+    monkeypatch.setattr(scheduler.training.tuning.auto, "ThroughputWindows", MadeUp)
     return MadeUp

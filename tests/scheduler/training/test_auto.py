@@ -14,9 +14,9 @@ import pytest
 import tensorbow.data.registry as registry
 from scheduler import DatasetBatches, ReadyLaunch, RoundResults, Trainer, TrainingConfig
 from scheduler.replicas.thread_choice import ThreadChoice
-from scheduler.training.auto import OnlineTuning
-from scheduler.training.classifier_step import build_engine
-from scheduler.training.schedule_choice import build_schedule
+from scheduler.training.configuration.schedule_choice import build_schedule
+from scheduler.training.models.classifier_step import build_engine
+from scheduler.training.tuning.auto import OnlineTuning
 from tensorbow.data import BatchRecipe, BatchRun
 from tensorbow.training import load_arrays
 from tests.scheduler_rig.auto_runs import Lines, MadeUp, auto, trained
@@ -134,7 +134,7 @@ class Recording(DatasetBatches):
 def test_no_example_is_lost_or_doubled(
     options: Options, monkeypatch: pytest.MonkeyPatch, devices: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("scheduler.training.trainer.DatasetBatches", Recording)
+    monkeypatch.setattr("scheduler.training.running.trainer.DatasetBatches", Recording)
     used: dict[int, list[int]] = {}
     with Trainer(auto(options, epochs=5, devices=devices)) as trainer:
         count = trainer._trace.on_results

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-import scheduler.training.auto
+import scheduler.training.tuning.auto
 import tensorbow.data.registry as registry
 from scheduler import DatasetBatches, Trainer, TrainingConfig
 from scheduler.batches.positions import RoundPositions
 from scheduler.engine.learning_engine import LearningEngine
-from scheduler.training.auto import TuningState
-from scheduler.training.classifier_step import build_engine
-from scheduler.training.schedule_choice import build_schedule
+from scheduler.training.configuration.schedule_choice import build_schedule
+from scheduler.training.models.classifier_step import build_engine
+from scheduler.training.tuning.auto import TuningState
 from tensorbow.data import BatchOrder, make_synthetic
 from tensorbow.errors import DataLossError, InvalidArgumentError, ResourceExhaustedError
 from tensorbow.training import load_arrays, save_arrays
@@ -154,7 +154,7 @@ def as_facts(counts: list[list[int]]) -> list[dict[str, int]]:
 
 def test_the_most_is_what_fits(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "scheduler.training.trainer.most_that_fit", lambda learners, options, most: (2, "no memory")
+        "scheduler.training.running.trainer.most_that_fit", lambda learners, options, most: (2, "no memory")
     )
     monkeypatch.setattr(MadeUp, "curve", {1: 100.0, 2: 200.0})
     result = trained(auto(options, epochs=3))
@@ -245,7 +245,7 @@ def test_what_is_refused(tmp_path: Path, options: Options) -> None:
             Trainer(auto(options, output=tmp_path, resume="auto", epochs=2))
 
 
-DECISION = scheduler.training.auto.Decision(2, 180.0, "why", complete=True)
+DECISION = scheduler.training.tuning.auto.Decision(2, 180.0, "why", complete=True)
 
 
 def test_the_state_survives_json() -> None:
@@ -260,9 +260,9 @@ def test_real_windows_end_too(monkeypatch: pytest.MonkeyPatch, options: Options)
     monkeypatch.undo()
     data = make_synthetic(train_examples=960, test_examples=60)
     monkeypatch.setitem(registry.DATASETS, "synthetic", lambda data_dir: data)
-    quick = scheduler.training.auto.TuningOptions(max_replicas=2, windows=1, window_seconds=0.01)
-    monkeypatch.setattr(scheduler.training.auto, "TuningOptions", lambda: quick)
-    monkeypatch.setattr("scheduler.training.trainer.time", TickingClock(0.001))
+    quick = scheduler.training.tuning.auto.TuningOptions(max_replicas=2, windows=1, window_seconds=0.01)
+    monkeypatch.setattr(scheduler.training.tuning.auto, "TuningOptions", lambda: quick)
+    monkeypatch.setattr("scheduler.training.running.trainer.time", TickingClock(0.001))
     result = trained(auto(options, epochs=100_000, max_seconds=3.0))
     assert result.tuning is not None
     assert [known.replicas for known in result.tuning.measurements] == [1, 2]

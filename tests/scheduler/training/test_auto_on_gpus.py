@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-import scheduler.training.auto
+import scheduler.training.tuning.auto
 from scheduler import Decision, Measurement, Trainer, TrainingConfig, TuningOptions
 from scheduler.decisions.mode_tuner import ModeTuner
-from scheduler.training.auto import TuningState
+from scheduler.training.tuning.auto import TuningState
 from tensorbow.devices import close_devices
 from tensorbow.devices import gpu_discovery as discovery
 from tensorbow.devices import registry as devices
@@ -55,7 +55,7 @@ def rates(monkeypatch: pytest.MonkeyPatch) -> Rates:
 
     monkeypatch.setattr(ModeTuner, "record", made_up)
     quick = TuningOptions(max_replicas=4, windows=1)
-    monkeypatch.setattr(scheduler.training.auto, "TuningOptions", lambda: quick)
+    monkeypatch.setattr(scheduler.training.tuning.auto, "TuningOptions", lambda: quick)
     return curves
 
 

@@ -18,10 +18,10 @@ from scheduler import (
     TrainingResult,
     TrainingRun,
 )
-from scheduler.training.callbacks import BestMetric, CallbackCaller
-from scheduler.training.metric_order import lower_is_better
-from scheduler.training.run_curves import RunRecord
-from scheduler.training.tally import Tally
+from scheduler.training.folders.run_curves import RunRecord
+from scheduler.training.measures.metric_order import lower_is_better
+from scheduler.training.measures.tally import Tally
+from scheduler.training.running.callbacks import BestMetric, CallbackCaller
 from tensorbow.errors import AbortedError, DataLossError, InvalidArgumentError
 from tensorbow.specs import Array
 from tensorbow.training import load_arrays

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scheduler.training.classification_metrics import METRICS, report_of
+from scheduler.training.measures.classification_metrics import METRICS, report_of
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import RefusedError
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler import TrainingConfig
-from scheduler.training.config_file import DEPTH, LIMIT, config_text, read_config_file
+from scheduler.training.configuration.config_file import DEPTH, LIMIT, config_text, read_config_file
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 
 

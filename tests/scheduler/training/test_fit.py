@@ -15,8 +15,8 @@ import pytest
 
 import tensorbow as tb
 from scheduler import Callback, RoundReport, TrainedModel, Trainer, TrainingConfig, TrainingRun
-from scheduler.training.config_file import read_config_file
-from scheduler.training.run_data import data_of_run
+from scheduler.training.configuration.config_file import read_config_file
+from scheduler.training.folders.run_data import data_of_run
 from tensorbow.errors import InvalidArgumentError
 
 Options = Callable[..., TrainingConfig]

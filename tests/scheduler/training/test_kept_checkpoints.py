@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scheduler import Evaluation, Evaluator, Trainer, TrainingConfig, TrainingResult
-from scheduler.training.tally import Tally
+from scheduler.training.measures.tally import Tally
 from tensorbow.cli.options import resolve_options
 from tensorbow.errors import NumericsError
 from tensorbow.training import RollingCheckpoints, load_arrays, save_arrays

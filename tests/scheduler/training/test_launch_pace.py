@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler.engine.steps_choice import PIECE, PIECES
-from scheduler.training.launch_pace import LaunchPace
+from scheduler.training.tuning.launch_pace import LaunchPace
 from tests.scheduler_rig.ticking_clock import TickingClock
 
 MOST, CHOICE_S = 64, 1e-6
@@ -40,7 +40,7 @@ class TimedEngine:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> TickingClock:
     clock = TickingClock(CHOICE_S)
-    monkeypatch.setattr("scheduler.training.launch_pace.perf_counter", clock.perf_counter)
+    monkeypatch.setattr("scheduler.training.tuning.launch_pace.perf_counter", clock.perf_counter)
     return clock
 
 

@@ -13,9 +13,9 @@ import pytest
 import tensorbow as tb
 from scheduler import TrainingConfig, TrainingResult
 from scheduler.batches.positions import RoundPositions
-from scheduler.training.notices import ignored_options
-from scheduler.training.optimizer_choice import OPTIMIZERS, default_rate, minimize
-from scheduler.training.schedule_choice import build_schedule
+from scheduler.training.configuration.optimizer_choice import OPTIMIZERS, default_rate, minimize
+from scheduler.training.configuration.schedule_choice import build_schedule
+from scheduler.training.running.notices import ignored_options
 from tensorbow.data import BatchOrder
 from tensorbow.models import Defaults
 

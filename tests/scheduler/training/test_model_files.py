@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.training.trained_model import TrainedModel
+from scheduler.training.models.trained_model import TrainedModel
 from tensorbow.errors import DataLossError, InvalidArgumentError, TensorBowError
 from tensorbow.training import load_arrays, save_arrays
 from tests.memory_rig.peak import growing_by_less_than

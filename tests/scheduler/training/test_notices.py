@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from scheduler import RoundResults, Trainer, TrainingConfig
-from scheduler.training.notices import (
+from scheduler.training.measures.tally import Tally
+from scheduler.training.running.notices import (
     LossWatch,
     epoch_line,
     epoch_text,
@@ -16,7 +17,6 @@ from scheduler.training.notices import (
     metric_text,
     nothing_left,
 )
-from scheduler.training.tally import Tally
 from tensorbow.errors import DataLossError
 from tensorbow.training import TrainingProgress
 

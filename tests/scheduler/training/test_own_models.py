@@ -95,7 +95,7 @@ def test_a_regression_is_trained_recorded_and_used(tmp_path: Path) -> None:
         for wrong in (test[0][:, :2], {"x": test[0]}, np.array([["a"] * 3])):
             with pytest.raises(InvalidArgumentError, match=r"expected inputs float32\[\?, 3\]"):
                 model.predict(wrong)
-        with pytest.raises(InvalidArgumentError, match="predicts no classes; use predict"):
+        with pytest.raises(InvalidArgumentError, match="predicts no classes; predict gives"):
             model.probabilities(test[0])
         with pytest.raises(InvalidArgumentError, match=r"the model is for inputs float32 3 with labels"):
             model.evaluate(tb.data.ArrayDataset(test[0]))

@@ -12,9 +12,9 @@ import yaml
 
 from scheduler import TrainingConfig
 from scheduler.options import options_of
-from scheduler.training.output_folders import find_checkpoint
-from scheduler.training.run_folder import RunFolder
-from scheduler.training.tally import Tally
+from scheduler.training.folders.output_folders import find_checkpoint
+from scheduler.training.folders.run_folder import RunFolder
+from scheduler.training.measures.tally import Tally
 from tensorbow.errors import (
     DataLossError,
     FailedPreconditionError,

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import yaml
 
-import scheduler.training.run_folder as run_folder
+import scheduler.training.folders.run_folder as run_folder
 from scheduler import Trainer, TrainingConfig, TrainingResult
-from scheduler.training.output_folders import default_output, numbered_folders
-from scheduler.training.run_folder import RunFolder
-from scheduler.training.tally import Tally
+from scheduler.training.folders.output_folders import default_output, numbered_folders
+from scheduler.training.folders.run_folder import RunFolder
+from scheduler.training.measures.tally import Tally
 from tensorbow.errors import (
     AbortedError,
     FailedPreconditionError,

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import scheduler.training.trainer
+import scheduler.training.running.trainer
 from scheduler import RoundResults, Trainer, TrainingConfig, TrainingResult
-from scheduler.training.run_trace import RunTrace
+from scheduler.training.running.run_trace import RunTrace
 from tensorbow.errors import InvalidArgumentError, NumericsError, ResourceExhaustedError
 from tensorbow.specs import Array
 from tensorbow.timeline import CURRENT, TraceFile
@@ -271,7 +271,7 @@ def test_figures_of_gpus_go_into_the_metrics(
         def close(self) -> None:
             self.open = False
 
-    monkeypatch.setattr(scheduler.training.trainer, "GpuMonitor", Monitor)
+    monkeypatch.setattr(scheduler.training.running.trainer, "GpuMonitor", Monitor)
     run(output=tmp_path)
     records = metrics(tmp_path)
     assert [record["devices"] for record in records] == [{"/cpu:0": {"power_watts": 251.0}}] * 2

@@ -11,8 +11,8 @@ import pytest
 
 import tensorbow.data.registry as registry
 from scheduler import DatasetBatches, RoundResults, Trainer, TrainingConfig
-from scheduler.training.classifier_step import build_engine
-from scheduler.training.schedule_choice import build_schedule
+from scheduler.training.configuration.schedule_choice import build_schedule
+from scheduler.training.models.classifier_step import build_engine
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array
 from tests.scheduler_rig.running import same_bits, within

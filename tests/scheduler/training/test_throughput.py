@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import scheduler.training.classifier_step
-import scheduler.training.throughput_tuning
+import scheduler.training.models.classifier_step
+import scheduler.training.tuning.throughput_tuning
 from scheduler import (
     Measurement,
     RoundResults,
@@ -20,8 +20,8 @@ from scheduler import (
     TuningOptions,
 )
 from scheduler.engine.steps_choice import PIECE
-from scheduler.training.classifier_step import build_engine
-from scheduler.training.throughput_windows import ThroughputWindows
+from scheduler.training.models.classifier_step import build_engine
+from scheduler.training.tuning.throughput_windows import ThroughputWindows
 from tensorbow.data import load
 from tensorbow.devices import CpuDevice
 from tensorbow.errors import AbortedError, CancelledError, InvalidArgumentError, ResourceExhaustedError
@@ -122,7 +122,7 @@ def test_it_measures_at_the_steps_of_a_launch_that_training_takes(monkeypatch: p
     """By a clock that shows 4 ms a round: five make a launch."""
     pytest.importorskip("llvmlite")
     readings = itertools.count(0.0, 4e-3 * PIECE)
-    monkeypatch.setattr("scheduler.training.launch_pace.perf_counter", lambda: next(readings))
+    monkeypatch.setattr("scheduler.training.tuning.launch_pace.perf_counter", lambda: next(readings))
     tuning = ThroughputTuning(config(), QUICK)
     tuning.run()
     assert tuning.steps_per_launch == {(1, False): 5, (2, False): 5}
@@ -162,8 +162,8 @@ def test_the_dry_run_sets_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as an engine takes, and not one more."""
     with CpuDevice(limit_nbytes=2500 * KIB) as device:
         train, _ = load("synthetic")
-        monkeypatch.setattr(scheduler.training.throughput_tuning, "get_device", lambda name: device)
-        monkeypatch.setattr(scheduler.training.classifier_step, "get_device", lambda name: device)
+        monkeypatch.setattr(scheduler.training.tuning.throughput_tuning, "get_device", lambda name: device)
+        monkeypatch.setattr(scheduler.training.models.classifier_step, "get_device", lambda name: device)
         tuning = ThroughputTuning(config(), TuningOptions(max_replicas=64))
         assert tuning.why_no_more == "more do not fit into the memory of cpu:0"
         assert 2 < tuning.most < 64
@@ -185,7 +185,7 @@ def test_data_and_alpha_set_limits_too() -> None:
 
 def test_time_and_stop_end_it_with_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = TickingClock(1e-6)
-    monkeypatch.setattr("scheduler.training.throughput_tuning.time", clock)
+    monkeypatch.setattr("scheduler.training.tuning.throughput_tuning.time", clock)
 
     def time_flies(measurement: Measurement) -> None:
         clock.now_s = 1.0

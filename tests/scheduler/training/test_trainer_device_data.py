@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import scheduler.training.option_kinds
+import scheduler.training.configuration.option_kinds
 import tensorbow.devices.registry as devices
 from scheduler import Trainer, TrainingConfig, TrainingResult
 from tensorbow.devices import DeviceName, GpuDevice, get_device
@@ -30,7 +30,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedCuda]:
     name = DeviceName(kind="gpu", index=0)
     with emulated_runtime() as runtime:
         monkeypatch.setattr(
-            scheduler.training.option_kinds, "gpu_status", lambda: SimpleNamespace(problem="")
+            scheduler.training.configuration.option_kinds, "gpu_status", lambda: SimpleNamespace(problem="")
         )
         monkeypatch.delitem(devices._devices, name, raising=False)
         kind = devices.DeviceKind(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scheduler import Evaluation, Evaluator, Trainer, TrainingConfig, TrainingResult
-from scheduler.training.tally import Tally
+from scheduler.training.measures.tally import Tally
 from tensorbow.errors import NumericsError, ResourceExhaustedError
 
 Options = Callable[..., TrainingConfig]

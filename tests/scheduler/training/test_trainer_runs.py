@@ -125,7 +125,7 @@ def test_the_target_stops_the_run(tmp_path: Path, run: Run, metrics: Metrics) ->
 def test_the_time_limit_stops_the_run_and_it_is_evaluated(
     tmp_path: Path, run: Run, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.training.trainer.time", TickingClock(tick_s=0.01))
+    monkeypatch.setattr("scheduler.training.running.trainer.time", TickingClock(tick_s=0.01))
     result = run(output=tmp_path, epochs=100_000, max_seconds=0.2)
     assert 0.2 <= result.seconds < 0.25
     assert 0 < result.steps < 100 * ROUNDS
@@ -146,7 +146,7 @@ def test_evaluation_time_is_no_training_time(run: Run, monkeypatch: pytest.Monke
         return evaluate(self, *args)
 
     monkeypatch.setattr(Evaluator, "evaluate", slow)
-    monkeypatch.setattr("scheduler.training.trainer.time", clock)
+    monkeypatch.setattr("scheduler.training.running.trainer.time", clock)
     result = run(epochs=3, max_seconds=0.6)
     assert result.steps == 3 * ROUNDS
     assert result.seconds == 0

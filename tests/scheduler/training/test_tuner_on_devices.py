@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-import scheduler.training.throughput_windows
+import scheduler.training.tuning.throughput_windows
 from scheduler import RoundResults, TrainingConfig
-from scheduler.training.auto import OnlineTuning
-from scheduler.training.throughput_tuning import TuningOptions
+from scheduler.training.tuning.auto import OnlineTuning
+from scheduler.training.tuning.throughput_tuning import TuningOptions
 from tests.scheduler.decisions.test_tuner_curves import SHAPES, curve
 
 BATCH, LONGEST = 16, 100_000  # rounds, by which it has to have decided
@@ -61,7 +61,7 @@ def tuned(seed: str, noise: float, monkeypatch: pytest.MonkeyPatch) -> tuple[int
     """The count that is chosen, the true throughputs, and how many windows that took."""
     device = SimulatedDevice(random.Random(seed), noise)
     monkeypatch.setattr(
-        scheduler.training.throughput_windows, "time", SimpleNamespace(perf_counter=lambda: device.now)
+        scheduler.training.tuning.throughput_windows, "time", SimpleNamespace(perf_counter=lambda: device.now)
     )
     config = TrainingConfig(
         model="logreg", dataset="synthetic", batch_size=BATCH, replicas_per_device="auto", epochs=1000

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.training.classification_metrics import CONFUSION, ClassificationReport, report_of
-from scheduler.training.model_inputs import build_model, inputs_for
+from scheduler.training.measures.classification_metrics import CONFUSION, ClassificationReport, report_of
+from scheduler.training.models.model_inputs import build_model, inputs_for
 from tensorbow.data import TrainingData
 from tensorbow.devices import Device, usable_cores
 from tensorbow.errors import InvalidArgumentError

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.training.evaluation import ACCURACY, Evaluation
-from scheduler.training.run_models import without_accuracy
-from scheduler.training.trained_model import TrainedModel, raw_inputs, require_examples_of
+from scheduler.training.folders.run_models import without_accuracy
+from scheduler.training.models.evaluation import ACCURACY, Evaluation
+from scheduler.training.models.trained_model import TrainedModel, raw_inputs, require_examples_of
 from tensorbow.data import TrainingData
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import AsPath, checked

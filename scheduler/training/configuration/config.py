@@ -23,15 +23,14 @@ from scheduler.options import (
 )
 from scheduler.replicas.device_plans import MOST_STEPS, results_kept
 from scheduler.replicas.replica_counts import replica_counts
-from scheduler.training.classification_metrics import METRICS
-from scheduler.training.optimizer_choice import (
+from scheduler.training.configuration.optimizer_choice import (
     DEFAULT_RATES,
     OPTIMIZERS,
     OPTIONS,
     WITH_MOMENTUM,
     make_optimizer,
 )
-from scheduler.training.option_kinds import (
+from scheduler.training.configuration.option_kinds import (
     AUGMENTATION,
     AUTO,
     CLASS_WEIGHTS,
@@ -53,7 +52,8 @@ from scheduler.training.option_kinds import (
     SCHEDULES,
     TRACED_ROUNDS,
 )
-from scheduler.training.synonyms import nearest_option
+from scheduler.training.configuration.synonyms import nearest_option
+from scheduler.training.measures.classification_metrics import METRICS
 from tensorbow.data import DATASETS, WITHOUT_FILES
 from tensorbow.data.own_data import name_of_data
 from tensorbow.devices import DeviceName
@@ -67,6 +67,7 @@ NEWER: dict[str, Any] = {
     "model_options": {},
     "optimizer_options": {},
     "tau": 1,
+    "schedule": "piecewise",
 }  # options that old checkpoints lack, where not None
 DEFAULT_REPLICAS = 2  # on each device
 ALONE = "there is one replica"  # reason why options of averaging are ignored
@@ -81,12 +82,20 @@ def _unaveraged(run: TrainingConfig) -> str:
     return _alone(run) or ("" if averages else f"--sync {run.sync} averages nothing")
 
 
+def _tau_ignored(run: TrainingConfig) -> str:
+    return "" if run.tau == default_tau(run.sync) else _unaveraged(run)
+
+
 def _without_restart(run: TrainingConfig) -> str:
     if not run.synchronisation.restarts:
         return f"averaging never restarts with --sync {run.sync}"
     drops = run.learning_rate_drops and run.schedule == "piecewise"
     restarts = drops or run.ssgd_epoch is not None
     return "" if restarts else "averaging never restarts without --learning-rate-drops"
+
+
+def _without_outer_steps(run: TrainingConfig) -> str:
+    return _alone(run) if run.sync == "diloco" else "it is for --sync diloco"
 
 
 def _has(run: TrainingConfig, name: str) -> str:
@@ -228,12 +237,16 @@ class TrainingConfig:
         "With none, all replicas' models are saved, those after the first as model-replicaN.safetensors.",
         fixed=True,
     )
-    tau: int = same_option(Synchronisation, "tau", fixed=True, ignored=_unaveraged)
+    tau: int = same_option(Synchronisation, "tau", fixed=True, ignored=_tau_ignored)
     alpha: float | None = same_option(Synchronisation, "alpha", ignored=_unaveraged)
     mu: float = same_option(Synchronisation, "mu", ignored=_unaveraged)
-    outer_learning_rate: float = same_option(Synchronisation, "outer_learning_rate")
-    outer_momentum: float = same_option(Synchronisation, "outer_momentum")
-    exchange_dtype: str | None = same_option(Synchronisation, "exchange_dtype", fixed=True)
+    outer_learning_rate: float = same_option(
+        Synchronisation, "outer_learning_rate", ignored=_without_outer_steps
+    )
+    outer_momentum: float = same_option(Synchronisation, "outer_momentum", ignored=_without_outer_steps)
+    exchange_dtype: str | None = same_option(
+        Synchronisation, "exchange_dtype", fixed=True, ignored=_without_outer_steps
+    )
     staleness: int = same_option(Synchronisation, "staleness", fixed=True, ignored=_unaveraged)
     ema: float | None = same_option(Synchronisation, "ema", "Its model is model-ema.safetensors.", fixed=True)
     dispatch: str = same_option(Synchronisation, "dispatch", ignored=_alone)
@@ -620,10 +633,16 @@ class TrainingConfig:
         Options that older versions lack count as their defaults. With `auto` replicas the batch size may
         differ: a change starts a new tuning.
         """
-        usual = {name: declared.default for name, declared in options_of(self).items()}
-        mine, before = self.to_dict(), {**usual, **NEWER, **saved}
+        mine, before = self.to_dict(), completed(saved)
         return [
             f"{name} was {shortened(before[name])}, is {mine[name]!r}"
             for name, declared in options_of(self).items()
             if declared.fixed and before[name] != mine[name] and not (self.tunes and name == "batch_size")
         ]
+
+
+def completed(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """A saved configuration with the options that its version did not have yet, at their defaults."""
+    usual = {name: declared.default for name, declared in options_of(TrainingConfig).items()}
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in usual.items()}
+    return {**plain, **NEWER, **saved}

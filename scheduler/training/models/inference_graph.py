@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.training.config import TrainingConfig
-from scheduler.training.model_inputs import inputs_of_specs, name_of_path
-from scheduler.training.run_data import data_options
-from scheduler.training.run_folder import GRAPH_FILE, MODEL
+from scheduler.training.configuration.config import TrainingConfig
+from scheduler.training.folders.run_data import data_options
+from scheduler.training.folders.run_folder import GRAPH_FILE, MODEL
+from scheduler.training.models.model_inputs import inputs_of_specs, name_of_path
 from tensorbow.compiler.prune import prune
 from tensorbow.data import TrainingData
 from tensorbow.data.array_dataset import spec_of_text, standardised

@@ -10,10 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scheduler.training.classification_metrics import ClassificationReport
-from scheduler.training.config import TrainingConfig
-from scheduler.training.config_file import config_text
-from scheduler.training.output_folders import begins_anew, find_checkpoint, first_output, numbered_folders
+from scheduler.training.configuration.config import TrainingConfig
+from scheduler.training.configuration.config_file import config_text
+from scheduler.training.folders.output_folders import (
+    begins_anew,
+    find_checkpoint,
+    first_output,
+    numbered_folders,
+)
+from scheduler.training.measures.classification_metrics import ClassificationReport
 from tensorbow.errors import (
     AbortedError,
     AlreadyExistsError,

@@ -8,10 +8,11 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from scheduler.training.config_file import read_config_file
-from scheduler.training.metric_order import SPLITS, loss_beside, score_of, split_of
-from scheduler.training.option_kinds import metric_and_mode
-from scheduler.training.run_folder import CONFIG, METRICS
+from scheduler.training.configuration.config import completed
+from scheduler.training.configuration.config_file import read_config_file
+from scheduler.training.configuration.option_kinds import metric_and_mode
+from scheduler.training.folders.run_folder import CONFIG, METRICS
+from scheduler.training.measures.metric_order import SPLITS, loss_beside, lower_is_better, score_of, split_of
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.pictures import COLORS, GREY, has_matplotlib, new_picture
 from tensorbow.training import read_metrics
@@ -29,7 +30,10 @@ MOST_PANELS = 6
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Record of a run, read from its folder: options by name, and a record for each evaluation, in order."""
+    """Record of a run, read from its folder: options by name, and a record for each evaluation, in order.
+
+    Options that the run's version did not have yet have their defaults.
+    """
 
     path: Path
     options: dict[str, Any]
@@ -52,7 +56,7 @@ class RunRecord:
             options = read_config_file(folder / CONFIG)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{folder / CONFIG}: {error}") from None
-        return cls(folder, options, read_metrics(folder / METRICS))
+        return cls(folder, completed(options), read_metrics(folder / METRICS))
 
     @property
     def measures(self) -> list[str]:
@@ -96,6 +100,16 @@ class RunRecord:
         best = max(found, key=lambda record: score_of(record[name], record.get(loss_beside(name)), lower))
         return best[name], best["epoch"]
 
+    @property
+    def best_epoch(self) -> float | None:
+        """Epoch of the best evaluation, by which the best checkpoint is chosen; None without one."""
+        chosen = self.options.get("best_metric")
+        usual = [f"{split}_{figure}" for figure in ("accuracy", "loss") for split in ("validation", "test")]
+        names = [metric_and_mode(chosen)[0]] if isinstance(chosen, str) else usual
+        name = next((name for name in names if name in self.measures), None)
+        best = None if name is None else self.best(name, lower_is_better(name, self.direction(name)))
+        return None if best is None else best[1]
+
     def reaches(self, name: str, target: float, x: str, lower: bool) -> float | None:
         """Value of figure `x` at the first evaluation at which a measure is as good as `target`, or None."""
         at, values = self.curve(x, name)
@@ -117,7 +131,8 @@ def draw_run(path: str | Path) -> Path | None:
     """Draws the curves of a run to the file curves.png of its folder; the file's path.
 
     A panel for each measure, with its values on training and test data, over epochs, and one for a learning
-    rate that changes. None, and no file, without matplotlib or before the first evaluation.
+    rate that changes; a line at the best evaluation. None, and no file, without matplotlib or before the
+    first evaluation.
     Raises as `RunRecord.read`, and ResourceExhaustedError for a full disk.
     """
     run = RunRecord.read(path)
@@ -129,6 +144,7 @@ def draw_run(path: str | Path) -> Path | None:
     panels: list[tuple[str, list[str]]] = [*families.items()][:MOST_PANELS]
     if len(set(run.curve("epoch", "learning_rate")[1])) > 1:
         panels = [*panels[: MOST_PANELS - 1], ("learning_rate", ["learning_rate"])]
+    best = run.best_epoch
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     with new_picture(run.path / PICTURE, WIDTH * columns, HEIGHT * rows + 0.3) as figure:
@@ -140,6 +156,8 @@ def draw_run(path: str | Path) -> Path | None:
                 rate = name == "learning_rate"
                 color = GREY if rate else COLORS[LABELS.index(prefix)]
                 axes.plot(*run.curve("epoch", name), ".-", label=None if rate else label, color=color)
+            if best is not None:
+                axes.axvline(best, label="best evaluation", color=COLORS[-1], linestyle="--", linewidth=1.2)
             _finish(axes, "epoch", family.replace("_", " "))
         for unused in every[len(panels) :]:
             unused.set_visible(False)

@@ -11,8 +11,8 @@ import numpy as np
 
 from scheduler.options import shortened
 from scheduler.replicas.parted_learners import AnyLearners
-from scheduler.training.joint_run import WORKERS, own_arrays
-from scheduler.training.tally import Tally
+from scheduler.training.measures.tally import Tally
+from scheduler.training.running.joint_run import WORKERS, own_arrays
 from tensorbow.data import TrainingData
 from tensorbow.devices import Device
 from tensorbow.errors import DataLossError, InvalidArgumentError

@@ -9,10 +9,10 @@ from typing import Any
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.replicas.step_program import StepProgram
-from scheduler.training.config import TrainingConfig
-from scheduler.training.model_inputs import build_model, inputs_for
-from scheduler.training.optimizer_choice import make_optimizer, minimize
-from scheduler.training.run_data import class_weights_of
+from scheduler.training.configuration.config import TrainingConfig
+from scheduler.training.configuration.optimizer_choice import make_optimizer, minimize
+from scheduler.training.folders.run_data import class_weights_of
+from scheduler.training.models.model_inputs import build_model, inputs_for
 from scheduler.workers.group import WorkerGroup
 from tensorbow.data import TrainingData
 from tensorbow.devices import get_device

@@ -13,10 +13,10 @@ from scheduler.batches.positions import RoundPositions
 from scheduler.decisions.mode_tuner import ModeTuner
 from scheduler.decisions.replica_tuner import Decision, Measure, Measurement
 from scheduler.engine.results import RoundResults
-from scheduler.training.config import TrainingConfig
-from scheduler.training.throughput_tuning import TuningOptions, limit_before_memory, modes_of
-from scheduler.training.throughput_windows import ThroughputWindows
-from scheduler.training.tuning_result import TuningResult, mode_text
+from scheduler.training.configuration.config import TrainingConfig
+from scheduler.training.measures.tuning_result import TuningResult, mode_text
+from scheduler.training.tuning.throughput_tuning import TuningOptions, limit_before_memory, modes_of
+from scheduler.training.tuning.throughput_windows import ThroughputWindows
 from tensorbow.data import BatchOrder
 from tensorbow.errors import DataLossError
 from tensorbow.training import Checkpoint

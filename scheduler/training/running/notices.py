@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from scheduler.engine.results import RoundResults, TaskResult
 from scheduler.options import options_of
-from scheduler.training.config import ALONE, TrainingConfig
-from scheduler.training.evaluation import ACCURACY
-from scheduler.training.output_folders import numbered_folders
-from scheduler.training.run_folder import CONFIG, RunFolder
-from scheduler.training.tally import Tally, is_sound
+from scheduler.training.configuration.config import ALONE, TrainingConfig
+from scheduler.training.folders.output_folders import numbered_folders
+from scheduler.training.folders.run_folder import CONFIG, RunFolder
+from scheduler.training.measures.tally import Tally, is_sound
+from scheduler.training.models.evaluation import ACCURACY
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import NumericsError
 
@@ -22,14 +22,21 @@ HOPELESS = 1e6  # losses above this many times the loss of a guess, log(classes)
 LOWER = 10  # a diverged run is advised to divide its learning rate by this
 
 
-def ignored_options(config: TrainingConfig, workers: int = 1) -> list[str]:
-    """A line for each option that differs from its default and has no effect in this run."""
-    few = ALONE if workers > 1 else None  # the other workers have further replicas
+def ignored_options(
+    config: TrainingConfig, more_replicas: bool = False, names: Collection[str] | None = None
+) -> list[str]:
+    """A line for each option that differs from its default and has no effect in this run.
+
+    more_replicas: whether there are replicas beside the configuration's, as those of other workers.
+    names: only of these options.
+    """
+    few = ALONE if more_replicas else None
     plain = TrainingConfig(config.model, config.model_options)
     return [
         f"{option.flag} is ignored: {reason}"
         for name, option in options_of(TrainingConfig).items()
-        if getattr(config, name) != getattr(plain, name)
+        if (names is None or name in names)
+        and getattr(config, name) != getattr(plain, name)
         and (reason := option.ignored(config)) not in ("", few)
     ]
 

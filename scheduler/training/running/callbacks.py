@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 from scheduler.batches.positions import RoundPositions
 from scheduler.engine.results import RoundResults
-from scheduler.training.classification_metrics import ClassificationReport
-from scheduler.training.config import TrainingConfig
-from scheduler.training.metric_order import loss_beside, lower_is_better, score_of
-from scheduler.training.option_kinds import MODES, metric_and_mode
-from scheduler.training.tally import TrainingResult
+from scheduler.training.configuration.config import TrainingConfig
+from scheduler.training.configuration.option_kinds import MODES, metric_and_mode
+from scheduler.training.measures.classification_metrics import ClassificationReport
+from scheduler.training.measures.metric_order import loss_beside, lower_is_better, score_of
+from scheduler.training.measures.tally import TrainingResult
 from tensorbow.errors import (
     AbortedError,
     DataLossError,

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scheduler.engine.learning_engine import LearningEngine
-from scheduler.training.config import TrainingConfig
-from scheduler.training.evaluation import Evaluation
-from scheduler.training.run_folder import BEST_MODEL, EMA_MODEL, RunFolder
-from scheduler.training.tally import Tally, TrainingResult
-from scheduler.training.tuning_result import TuningResult
+from scheduler.training.configuration.config import TrainingConfig
+from scheduler.training.folders.run_folder import BEST_MODEL, EMA_MODEL, RunFolder
+from scheduler.training.measures.tally import Tally, TrainingResult
+from scheduler.training.measures.tuning_result import TuningResult
+from scheduler.training.models.evaluation import Evaluation
 from tensorbow.specs import Array
 
 LARGEST = 2.0**24  # largest plausible weight: above it, float32 has no fractional digits for a step to change

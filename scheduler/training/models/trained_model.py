@@ -13,8 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.training.evaluation import ACCURACY, BATCH, Evaluation
-from scheduler.training.inference_graph import (
+from scheduler.training.folders.run_models import (
+    StoredModel,
+    average_model,
+    best_model,
+    central_model,
+    replica_model,
+    replica_models,
+)
+from scheduler.training.models.evaluation import ACCURACY, BATCH, Evaluation
+from scheduler.training.models.inference_graph import (
     OLD_SIGNATURE,
     InferenceGraph,
     build_inference,
@@ -23,14 +31,6 @@ from scheduler.training.inference_graph import (
     nest_of,
     predicted,
     require_description,
-)
-from scheduler.training.run_models import (
-    StoredModel,
-    average_model,
-    best_model,
-    central_model,
-    replica_model,
-    replica_models,
 )
 from tensorbow.array_likes import as_array
 from tensorbow.data import ArrayDataset, TrainingData
@@ -199,7 +199,7 @@ class TrainedModel:
         classes.
         """
         if self.classes is None:
-            raise InvalidArgumentError(f"{self.path} predicts no classes; use predict")
+            raise InvalidArgumentError(f"{self.path} predicts no classes; predict gives its outputs")
         found: NDArray[np.float32] = self._computed(["probabilities"], images)[0]
         return found
 

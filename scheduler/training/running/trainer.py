@@ -17,8 +17,20 @@ from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
 from scheduler.replicas.resizing import most_that_fit
 from scheduler.replicas.round_launcher import why_not_fused
-from scheduler.training.auto import OnlineTuning, tuning_of
-from scheduler.training.callbacks import (
+from scheduler.training.configuration.config import DEFAULT_REPLICAS, TrainingConfig
+from scheduler.training.configuration.option_kinds import MODEL, metric_and_mode
+from scheduler.training.configuration.precision import PrecisionSetting
+from scheduler.training.configuration.schedule_choice import build_schedule
+from scheduler.training.folders.run_data import GIVEN, load_data
+from scheduler.training.folders.run_folder import RunFolder
+from scheduler.training.measures.classification_metrics import CONFUSION, ClassificationReport
+from scheduler.training.measures.tally import Tally, TrainingResult
+from scheduler.training.measures.tuning_result import TuningResult
+from scheduler.training.models.classifier_step import build_engine
+from scheduler.training.models.evaluation import ACCURACY, Evaluation, Evaluator
+from scheduler.training.models.inference_graph import description_of, stored_inference
+from scheduler.training.models.model_inputs import summary_of
+from scheduler.training.running.callbacks import (
     BestMetric,
     CallbackCaller,
     Callbacks,
@@ -26,15 +38,8 @@ from scheduler.training.callbacks import (
     TrainingRun,
     require_figure,
 )
-from scheduler.training.classification_metrics import CONFUSION, ClassificationReport
-from scheduler.training.classifier_step import build_engine
-from scheduler.training.config import DEFAULT_REPLICAS, TrainingConfig
-from scheduler.training.evaluation import ACCURACY, Evaluation, Evaluator
-from scheduler.training.inference_graph import description_of, stored_inference
-from scheduler.training.joint_run import COUNTS, WORKERS, JointRun, average_of, model_of, without_sums
-from scheduler.training.launch_pace import LaunchPace
-from scheduler.training.model_inputs import summary_of
-from scheduler.training.notices import (
+from scheduler.training.running.joint_run import COUNTS, WORKERS, JointRun, average_of, model_of, without_sums
+from scheduler.training.running.notices import (
     LossWatch,
     dispatch_notice,
     epoch_line,
@@ -43,8 +48,7 @@ from scheduler.training.notices import (
     with_last_checkpoint,
     with_way_on,
 )
-from scheduler.training.option_kinds import MODEL, metric_and_mode
-from scheduler.training.outcome import (
+from scheduler.training.running.outcome import (
     has_exploded,
     metrics_record,
     models_of,
@@ -52,15 +56,11 @@ from scheduler.training.outcome import (
     save_best_model,
     save_models,
 )
-from scheduler.training.precision import PrecisionSetting
-from scheduler.training.resuming import changed_code, changed_since, code_facts, made_with, restored
-from scheduler.training.run_data import GIVEN, load_data
-from scheduler.training.run_folder import RunFolder
-from scheduler.training.run_trace import RunTrace
-from scheduler.training.schedule_choice import build_schedule
-from scheduler.training.tally import Tally, TrainingResult
-from scheduler.training.tensorboard import TensorBoard
-from scheduler.training.tuning_result import TuningResult
+from scheduler.training.running.resuming import changed_code, changed_since, code_facts, made_with, restored
+from scheduler.training.running.run_trace import RunTrace
+from scheduler.training.running.tensorboard import TensorBoard
+from scheduler.training.tuning.auto import OnlineTuning, tuning_of
+from scheduler.training.tuning.launch_pace import LaunchPace
 from scheduler.workers.find import worker_group
 from scheduler.workers.group import WorkerGroup
 from scheduler.workers.pulse import doing

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from scheduler.batches.positions import RoundPositions
-from scheduler.training.config import TrainingConfig
-from scheduler.training.optimizer_choice import default_rate
+from scheduler.training.configuration.config import TrainingConfig
+from scheduler.training.configuration.optimizer_choice import default_rate
 from tensorbow.errors import UnimplementedError
 from tensorbow.graph import Tensor
 from tensorbow.optimizers import (

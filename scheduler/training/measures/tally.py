@@ -9,8 +9,8 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from scheduler.training.metric_order import score_of
-from scheduler.training.tuning_result import TuningResult
+from scheduler.training.measures.metric_order import score_of
+from scheduler.training.measures.tuning_result import TuningResult
 from tensorbow.errors import DataLossError
 from tensorbow.training import finite_or_none, finite_values
 from tensorbow.training.checkpoints import MAXIMUM_ROUND

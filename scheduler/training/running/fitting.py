@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import Any
 
-from scheduler.training.callbacks import Callbacks
-from scheduler.training.config import DEFAULT_REPLICAS, TrainingConfig
-from scheduler.training.evaluation import Evaluation
-from scheduler.training.outcome import models_of
-from scheduler.training.tally import TrainingResult
-from scheduler.training.trained_model import TrainedModel
-from scheduler.training.trainer import Trainer
+from scheduler.training.configuration.config import DEFAULT_REPLICAS, TrainingConfig
+from scheduler.training.measures.tally import TrainingResult
+from scheduler.training.models.evaluation import Evaluation
+from scheduler.training.models.trained_model import TrainedModel
+from scheduler.training.running.callbacks import Callbacks
+from scheduler.training.running.outcome import models_of
+from scheduler.training.running.trainer import Trainer
 from tensorbow.data import DATASETS, TrainingData
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import Flag, checked

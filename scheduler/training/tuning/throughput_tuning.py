@@ -19,14 +19,14 @@ from scheduler.options import POSITIVE, documents_options, option, read_options
 from scheduler.replicas.device_plans import DevicePlans
 from scheduler.replicas.replica_counts import MOST_REPLICAS
 from scheduler.replicas.round_launcher import why_not_fused
-from scheduler.training.classifier_step import build_engine, build_step
-from scheduler.training.config import TrainingConfig
-from scheduler.training.launch_pace import LaunchPace
-from scheduler.training.precision import PrecisionSetting
-from scheduler.training.run_data import load_data
-from scheduler.training.schedule_choice import initial_rate
-from scheduler.training.throughput_windows import ThroughputWindows
-from scheduler.training.tuning_result import TuningResult
+from scheduler.training.configuration.config import TrainingConfig
+from scheduler.training.configuration.precision import PrecisionSetting
+from scheduler.training.configuration.schedule_choice import initial_rate
+from scheduler.training.folders.run_data import load_data
+from scheduler.training.measures.tuning_result import TuningResult
+from scheduler.training.models.classifier_step import build_engine, build_step
+from scheduler.training.tuning.launch_pace import LaunchPace
+from scheduler.training.tuning.throughput_windows import ThroughputWindows
 from tensorbow.devices import get_device
 from tensorbow.errors import (
     AbortedError,

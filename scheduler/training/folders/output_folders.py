@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from scheduler.training.config import TrainingConfig
-from scheduler.training.tally import Tally
+from scheduler.training.configuration.config import TrainingConfig
+from scheduler.training.measures.tally import Tally
 from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError
 from tensorbow.training import Checkpoint, RollingCheckpoints, load_arrays
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation
-from scheduler.training.tally import Tally
+from scheduler.training.measures.tally import Tally
 from scheduler.workers.group import WorkerGroup
 from tensorbow.compiler import VariableLayout
 from tensorbow.errors import DataLossError, InvalidArgumentError, TensorBowError

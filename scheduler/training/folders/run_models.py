@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scheduler.training.run_folder import BEST_MODEL, EMA_MODEL, MODEL, replica_file
+from scheduler.training.folders.run_folder import BEST_MODEL, EMA_MODEL, MODEL, replica_file
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.specs import Array
 from tensorbow.training import RollingCheckpoints, load_arrays

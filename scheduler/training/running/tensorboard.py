@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-from scheduler.training.callbacks import Callback, Record, RoundReport, TrainingRun
-from scheduler.training.classification_metrics import CONFUSION
-from scheduler.training.tally import TrainingResult
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
-from tensorbow.graph import Graph
+from scheduler.training.measures.classification_metrics import CONFUSION
+from scheduler.training.measures.tally import TrainingResult
+from scheduler.training.running.callbacks import Callback, Record, RoundReport, TrainingRun
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import PATH, Positive, checked, optional
+from tensorbow.ops.summaries import event_protocol
 from tensorbow.pictures import has_matplotlib
+from tensorbow.training.event_files import graph_message
 
 FOLDER = "tensorboard"
 OFFLINE = ("round", "epoch", "images")  # figures of a record that need no curve
@@ -36,13 +36,7 @@ class TensorBoard(Callback):
         Raises FailedPreconditionError without tensorboardX; `on_begin` raises InvalidArgumentError for a run
         without an output folder if none is given.
         """
-        try:
-            import tensorboardX  # noqa: F401
-        except ImportError:
-            raise FailedPreconditionError(
-                "tensorboard: writing events needs tensorboardX; pip install 'tensorbow[tensorboard]', or "
-                "leave it out"
-            ) from None
+        event_protocol()
         self._folder, self._every = folder, every
         self._writer: Any = None
         self._sums: dict[str, float] = {}  # of the rounds since the last point
@@ -60,7 +54,7 @@ class TensorBoard(Callback):
             str(folder), purge_step=run.round or None, filename_suffix=f".{run.round}"
         )
         if run.engine is not None:
-            event = Event(graph_def=_graph_def(run.engine.program.graph).SerializeToString())
+            event = Event(graph_def=graph_message(run.engine.program.graph).SerializeToString())
             self._writer.file_writer.add_event(event)
         options = "\n".join(f"    {name}: {value}" for name, value in run.config.to_dict().items())
         self._writer.add_text("options", options, run.round)
@@ -100,26 +94,3 @@ class TensorBoard(Callback):
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-
-
-def _graph_def(graph: Graph) -> Any:
-    """TensorBoard's form of a graph: its operations with inputs, devices and shapes of outputs."""
-    from tensorboardX.proto.attr_value_pb2 import AttrValue
-    from tensorboardX.proto.graph_pb2 import GraphDef
-    from tensorboardX.proto.node_def_pb2 import NodeDef
-    from tensorboardX.proto.tensor_shape_pb2 import TensorShapeProto
-    from tensorboardX.proto.versions_pb2 import VersionDef
-
-    def shapes(dims: tuple[int | None, ...] | None) -> Any:
-        if dims is None:
-            return TensorShapeProto(unknown_rank=True)
-        return TensorShapeProto(dim=[TensorShapeProto.Dim(size=-1 if d is None else d) for d in dims])
-
-    nodes = []
-    for op in graph.get_operations():
-        inputs = [tensor.name.removesuffix(":0") for tensor in op.inputs]
-        inputs += [f"^{each.name}" for each in op.control_inputs]
-        outputs = AttrValue.ListValue(shape=[shapes(tensor.spec.shape) for tensor in op.outputs])
-        attrs: Mapping[str, Any] = {"_output_shapes": AttrValue(list=outputs)}
-        nodes.append(NodeDef(name=op.name, op=op.type, device=str(op.device), input=inputs, attr=attrs))
-    return GraphDef(node=nodes, versions=VersionDef(producer=22))

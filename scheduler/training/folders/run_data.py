@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.training.config import TrainingConfig
-from scheduler.training.config_file import read_config_file
-from scheduler.training.option_kinds import BALANCED
-from scheduler.training.run_folder import CONFIG
+from scheduler.training.configuration.config import TrainingConfig
+from scheduler.training.configuration.config_file import read_config_file
+from scheduler.training.configuration.option_kinds import BALANCED
+from scheduler.training.folders.run_folder import CONFIG
 from tensorbow.data import DataSplits, ImageDataset, TrainingData, load, splits_of
 from tensorbow.data.augmentation import augmentation_of
 from tensorbow.data.own_data import load_own

@@ -1,0 +1,5 @@
+"""Number of replicas by throughput: measured before a run, or while it trains.
+
+Imports `configuration`, `folders`, `measures`, `models`, `scheduler.averaging`, `scheduler.batches`,
+`scheduler.decisions`, `scheduler.engine`, `scheduler.options` and `scheduler.replicas`.
+"""
