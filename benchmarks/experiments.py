@@ -236,7 +236,8 @@ EXPERIMENTS = (
         "worker_exchange",
         "Workers over MPI beside one process",
         "rate of LeNet (b=16, sma) with two workers of one replica each over one process with two, in turn, "
-        "and the time of an exchange of 4 MiB between workers over that of `MPI_Allreduce` alone.",
+        "by memory that they share and by MPI alone, and the time of an exchange of 4 MiB by MPI over that "
+        "of `MPI_Allreduce` alone.",
         alone=True,
         cpu_only="its workers share the cores",
     ),

@@ -173,6 +173,7 @@ def measured(workers: int, rounds: int) -> dict[str, Any]:
     if workers > 1:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        environment["TENSORBOW_EXCHANGE"] = "mpi"  # as between machines
         start = [shutil.which("mpirun", path=path) or "mpirun", "-n", str(workers)]
         command = [*start, "--oversubscribe", "--bind-to", "none", *command]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)

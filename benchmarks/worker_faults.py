@@ -3,9 +3,9 @@
     python benchmarks/worker_faults.py [--kills 100] [--small] [--output FOLDER]
 
 Two workers of one replica each train an MLP on the digits by `tensorbow launch`, with a watchdog of a few
-seconds. Faults come in the middle of training; the time is from the fault to the end of the last process. A
-run whose workers are killed at random moments, and restarted each time by `--restarts`, is compared bit by
-bit with one that nothing disturbs. Needs the extra `mpi`, and Linux.
+seconds. Faults come in the middle of training; the time is from the fault to the end of the last process.
+Runs whose workers are killed at random moments, and restarted each time by `--restarts`, are compared bit by
+bit with one that nothing disturbs: as many runs as all kills need. Needs the extra `mpi`, and Linux.
 """
 
 from __future__ import annotations
@@ -30,13 +30,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "worker_faults"
-WATCHDOG_S, GRACE_S = (
-    5.0,
-    10.0,
-)  # of the jobs, and asked: to the end after a fault, or after the watchdog's time
+WATCHDOG_S, GRACE_S = 5.0, 10.0  # of the jobs; asked: to the end after a fault, or after the watchdog's time
 WORKERS, EPOCHS = 2, 300
 OUT, ERR = (Path(tempfile.gettempdir()) / f"{NAME}-{os.getpid()}.{kind}" for kind in ("out", "err"))
-LONGEST_S = 5.0  # between two kills
+LONGEST_S = 3.0  # between two kills of a run
 TRAIN = ("train", "mlp", "--dataset", "digits", "--replicas-per-gpu", 1, "--checkpoint-rounds", 200)
 PROGRAM = """
 import os, sys, time
@@ -159,37 +156,53 @@ def measure_fault(fault: Fault, folder: Path) -> dict[str, Any]:
 
 
 def measure_kills(kills: int, epochs: int, folder: Path) -> dict[str, Any]:
-    """A run with so many kills at random moments, beside an undisturbed one."""
+    """Runs with so many kills at random moments in all, beside an undisturbed one."""
     words = [*TRAIN, "--epochs", epochs]
-    started = time.monotonic()
+    began = time.monotonic()
     whole = start([*words, "--output", folder / "whole"])
     _, said = output_of(whole, 600)
     if whole.returncode:
         raise SystemExit(said)
-    undisturbed = time.monotonic() - started
-    rng, done, moments = random.Random(0), 0, []
-    started = time.monotonic()
-    job = start([*words, "--output", folder / "killed"], "--restarts", 10 * kills)
-    while done < kills and job.poll() is None:
-        time.sleep(rng.uniform(0.2, LONGEST_S))
-        workers = workers_of(job)
-        if workers:
+    undisturbed_s = time.monotonic() - began
+    expected, rng = (folder / "whole" / "model.safetensors").read_bytes(), random.Random(0)
+    runs: list[dict[str, Any]] = []
+    while (left := kills - sum(len(run["moments_s"]) for run in runs)) > 0:
+        output = folder / f"killed-{len(runs)}"
+        runs.append(killed_run([*words, "--output", output], left, rng))
+        model = output / "model.safetensors"
+        runs[-1]["same_bits"] = model.exists() and model.read_bytes() == expected
+        print(runs[-1], flush=True)
+    return {"runs": runs, "seconds_undisturbed": undisturbed_s}
+
+
+def newest_checkpoint(folder: Path) -> str:
+    """Name of a run's newest checkpoint; "" before the first."""
+    return max((path.name for path in folder.glob("checkpoint-?????????.safetensors")), default="")
+
+
+def killed_run(words: Sequence[Any], kills: int, rng: random.Random) -> dict[str, Any]:
+    """A run whose workers are killed until it ends, at most so often: while they start, and while they train.
+
+    Every other kill comes after a new checkpoint, so that a run gets on also where starts take long.
+    """
+    began, moments = time.monotonic(), list[float]()
+    job = start(words, "--restarts", 10 * kills)
+    while len(moments) < kills and job.poll() is None:
+        seen = newest_checkpoint(words[-1])
+        while len(moments) % 2 and newest_checkpoint(words[-1]) == seen and job.poll() is None:
+            time.sleep(0.05)
+        time.sleep(rng.uniform(0.0, LONGEST_S))
+        if workers := workers_of(job):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(rng.choice(workers), signal.SIGKILL)
-                done += 1
-                moments.append(round(time.monotonic() - started, 2))
+                moments.append(round(time.monotonic() - began, 2))
     out, err = output_of(job, 600)
-    files = [(folder / name / "model.safetensors") for name in ("whole", "killed")]
-    contents = [file.read_bytes() if file.exists() else os.urandom(8) for file in files]
     return {
-        "kills": done,
-        "restarts": err.count(": restart "),
-        "status": job.returncode,
-        "same_bits": contents[0] == contents[1],
         "moments_s": moments,
-        "seconds": time.monotonic() - started,
-        "seconds_undisturbed": undisturbed,
+        "restarts": err.count(": restart "),
         "resumed": out.count("resumed from"),
+        "status": job.returncode,
+        "seconds": time.monotonic() - began,
     }
 
 
@@ -214,12 +227,17 @@ def table(details: dict[str, Any]) -> Table:
         reached = each["seconds"] <= limit and each["status"] and "worker" in "".join(each["line"])
         said = "".join(each["line"]).removeprefix("tensorbow: ")
         rows.append([each["fault"], each["seconds"], limit, "yes" if reached else MISSED, said])
-    kills = details["kills"]
-    same = "yes" if kills["same_bits"] and not kills["status"] else MISSED
-    said = (
-        f"{kills['restarts']} restarts, {kills['resumed']} of them from a checkpoint; the same bits: {same}"
+    runs = details["kills"]["runs"]
+    same = all(run["same_bits"] and not run["status"] for run in runs)
+    kills, restarts, resumed = (
+        sum(counts)
+        for counts in zip(
+            *((len(run["moments_s"]), run["restarts"], run["resumed"]) for run in runs), strict=True
+        )
     )
-    rows.append([f"{kills['kills']} kills -9 at random moments", None, None, same, said])
+    said = f"{restarts} restarts, {resumed} of them from a checkpoint; {len(runs)} runs"
+    said += f", {sum(run['same_bits'] for run in runs)} of them with the bits of the undisturbed one"
+    rows.append([f"{kills} kills -9 at random moments", None, None, "yes" if same else MISSED, said])
     remarks = [
         f"Watchdog: {WATCHDOG_S:g} s. Workers import a whole library at each start, on a shared machine."
     ]

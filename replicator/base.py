@@ -474,6 +474,7 @@ class Replicator:
         finally:
             if not sys.is_finalizing():  # at the end of a program the streams' threads are gone: do not wait
                 loop.step.inputs.close()
+                running.leave_loop(loop)
                 if there:
                     running.end_loop(loop)
                 else:

@@ -44,7 +44,7 @@ class MultiGpuReplicator(Replicator):
         alpha: float | None = None,
         mu: float = 0.0,
         outer_learning_rate: float = 0.7,
-        outer_momentum: float = 0.9,
+        outer_momentum: float = 0.6,
         exchange_dtype: str | None = None,
         staleness: int = 0,
         clear_velocity: bool = False,

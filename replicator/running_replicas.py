@@ -82,7 +82,9 @@ class RunningReplicas:
                     self._loops[-1].go_back(stepper)
                     self._loops.pop()
                 stepper.close()
-                self.last = LastValues(stepper)
+                lockstep = stepper.engine.lockstep
+                if lockstep is None or not lockstep.is_apart:  # else means over all replicas are out of reach
+                    self.last = LastValues(stepper)
             finally:
                 with suppress(FailedPreconditionError):
                     stepper.close()
@@ -120,6 +122,13 @@ class RunningReplicas:
                 if loop not in self._loops:
                     self._loops.append(loop)
                 loop.launch(stepper, rounds)
+
+    def leave_loop(self, loop: TrainingLoop) -> None:
+        """Meets other workers at the end of a loop; where they go on, loops end wherever the replicas are."""
+        with self._lock:
+            lockstep = None if self.stepper is None else self.stepper.engine.lockstep
+            if lockstep is not None and not lockstep.leave("the end of a loop", loop.done):
+                self._loops.clear()
 
     def end_loop(self, loop: TrainingLoop) -> None:
         """Ends a training loop; the replicas stay."""

@@ -10,6 +10,7 @@ import contextlib
 import io
 import os
 import sys
+import traceback
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,43 +80,33 @@ def main(arguments: list[str]) -> None:
     if home := os.environ.get(HOME):
         sys.path.append(home)
     client: WatchClient | None = None
-    status, reason = 0, ("", 0)
+    status, reason = 0, ("", 0, "")
     try:
-        from scheduler.workers.watch_client import WATCH, WatchClient, is_told, reason_of
+        from scheduler.workers.watch_client import WATCH, WatchClient, reason_of, traceback_of
 
         client = WatchClient(os.environ[WATCH], number)
         _run(arguments)
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
         if isinstance(error.code, str):
-            print(error.code, file=sys.stderr)
-            reason = error.code, 0
+            reason = error.code, 0, f"{error.code}\n"
     except BaseException as error:
         status = 130 if isinstance(error, KeyboardInterrupt) else 1
-        reason = reason_of(error) if client is not None else (f"{type(error).__name__}: {error}", 0)
-        if client is None or not is_told(error):
-            _show(error)
+        if client is not None:
+            reason = *reason_of(error), traceback_of(error, (__file__, "<frozen runpy>", _RUNPY))
+        else:
+            reason = f"{type(error).__name__}: {error}", 0, "".join(traceback.format_exception(error))
     with contextlib.suppress(OSError, ValueError):  # its reader is gone
         for lines in prefixed:
             lines.finish()
         sys.stdout.flush()
     if client is None and status:
-        _tell_without_library(number, status, reason[0])
+        _tell_without_library(number, status, reason)
         os._exit(status)
     if client is not None and status:
         client.fail(status, *reason)
     if client is not None:
         client.tell(status=0)
-
-
-def _show(error: BaseException) -> None:
-    """Prints the traceback of a program's exception, without the frames that have started it."""
-    import traceback
-
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>", _RUNPY):
-        trace = trace.tb_next
-    traceback.print_exception(type(error), error, trace or error.__traceback__)
 
 
 def _run(arguments: list[str]) -> None:
@@ -130,7 +121,7 @@ def _run(arguments: list[str]) -> None:
     runpy.run_path(arguments[0], run_name="__main__")
 
 
-def _tell_without_library(number: int, status: int, reason: str) -> None:
+def _tell_without_library(number: int, status: int, reason: tuple[str, int, str]) -> None:
     """Tells of a failure to import the library itself."""
     import json
     import socket
@@ -138,8 +129,9 @@ def _tell_without_library(number: int, status: int, reason: str) -> None:
     with contextlib.suppress(OSError, KeyError, ValueError):  # what started this one sees that it has ended
         host, port, secret, _ = os.environ["TENSORBOW_WATCH"].rsplit(":", 3)
         about = {"worker": number, "secret": secret, "host": socket.gethostname(), "process": os.getpid()}
+        about |= {"status": status, "reason": reason[0], "shown": reason[2]}
         with socket.create_connection((host, int(port)), 10) as connection:
-            connection.sendall(json.dumps({**about, "status": status, "reason": reason}).encode() + b"\n")
+            connection.sendall(json.dumps(about).encode() + b"\n")
             connection.recv(1)
 
 

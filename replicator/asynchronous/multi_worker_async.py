@@ -153,6 +153,8 @@ class MultiWorkerAsyncReplicator:
                 results, is_over, self.steps_by_worker = processes.take()
                 for _, result in results:
                     yield result
+        except KeyboardInterrupt:  # of this process: Ray's frames say nothing
+            raise KeyboardInterrupt("training by asynchronous workers was interrupted") from None
         finally:
             self.shutdown()
             if self._folder is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import pickle
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from replicator.asynchronous.async_worker import AsyncWorker
 from replicator.asynchronous.coordinator import GO, WAIT, Coordinator
 from replicator.asynchronous.parameter_shard import ParameterShard, shared_out
 from replicator.asynchronous.pushes import SharedStep
+from replicator.asynchronous.sent_functions import pickled
 from replicator.input_functions import InputOptions
 from tensorbow.errors import AbortedError, OutOfRangeError, TensorBowError, UnimplementedError
 from tensorbow.specs import Array
@@ -59,13 +61,22 @@ def ray_library(address: str | None) -> Any:
 
 
 class CoordinatorActor:
-    """The coordinator, asked by all workers at once."""
+    """The coordinator, asked by all workers at once; keeps what actors need that begin, or begin again."""
 
     def __init__(self, *arguments: Any):
         """arguments: of `Coordinator`."""
         self._state = Coordinator(*arguments)
+        self._kept: dict[str, Any] = {}
         self._changed = asyncio.Condition()
         self._lives: dict[int, int] = {}  # of each worker: how often it has begun
+
+    async def keep(self, name: str, value: Any) -> None:
+        """Keeps a value for actors."""
+        self._kept[name] = value
+
+    async def kept(self, name: str) -> Any:
+        """A value that is kept."""
+        return self._kept[name]
 
     async def join(self, worker: int) -> int:
         """Lets a worker begin; the number of its life, which its later calls give."""
@@ -120,8 +131,23 @@ class CoordinatorActor:
             self._changed.notify_all()
 
 
+def _kept_by(coordinator: str, *names: str) -> list[Any]:
+    """Values that the coordinator keeps, also for actors that begin again."""
+    import ray
+
+    actor = ray.get_actor(coordinator)
+    kept: list[Any] = ray.get([actor.kept.remote(name) for name in names])
+    return kept
+
+
 class ShardActor(ParameterShard):
     """A shard with the process that it lives in."""
+
+    def __init__(self, coordinator: str, *arguments: Any):
+        """coordinator: its name; it has step and state. arguments: others of `ParameterShard`."""
+        names, *others = arguments
+        step, state = _kept_by(coordinator, "step", "state")
+        super().__init__(step, names, state, *others)
 
     def process(self) -> int:
         """Number of its process."""
@@ -131,9 +157,11 @@ class ShardActor(ParameterShard):
 class WorkerActor:
     """A worker with the process that it lives in."""
 
-    def __init__(self, *arguments: Any):
-        """arguments: of `AsyncWorker`."""
-        self._worker = AsyncWorker(*arguments)
+    def __init__(self, coordinator: str, *arguments: Any):
+        """coordinator: its name; it has step_fn and inputs, pickled. arguments: others of `AsyncWorker`."""
+        (functions,) = _kept_by(coordinator, "functions")
+        step_fn, _, inputs = pickle.loads(functions)  # of the process that owns this one
+        self._worker = AsyncWorker(step_fn, inputs, *arguments)
 
     def shared_step(self) -> SharedStep:
         """See AsyncWorker."""
@@ -193,29 +221,31 @@ class AsyncProcesses:
         """limits: steps, staleness and timeout of the `Coordinator`. Raises what building the step raises."""
         self._ray = ray
         self._actors: list[Any] = []
+        named = {"step_fn": step_fn, "input_fn": inputs.input_fn}
+        sent = pickled(ray.cloudpickle.dumps, named, inputs)
         spread = {"num_cpus": 0, "scheduling_strategy": "SPREAD"}
         lasting = {**spread, "max_restarts": FOR_EVER, "max_task_retries": FOR_EVER}
         try:
+            name = f"tensorbow-{secrets.token_hex(8)}"
+            coordinating = ray.remote(num_cpus=0)(CoordinatorActor).options(name=name)
+            self.coordinator = self._kept(coordinating.remote(workers, *limits))
+            ray.get(self.coordinator.keep.remote("functions", sent))
             worker_class = ray.remote(**lasting, num_gpus=gpus, max_concurrency=2)(WorkerActor)
             self.workers = [
-                self._kept(worker_class.remote(step_fn, inputs, number, workers, seed, device))
+                self._kept(worker_class.remote(name, number, workers, seed, device))
                 for number in range(workers)
             ]
             steps = self._got([worker.shared_step.remote() for worker in self.workers])
             self.step: SharedStep = steps[0]
             owned = shared_out(self.step, shards)
             shard_class = ray.remote(**lasting)(ShardActor)
-            self._given = ray.put(self.step), ray.put(state)  # kept for shards that begin again
+            given = {"step": self.step, "state": state}
+            ray.get([self.coordinator.keep.remote(*each) for each in given.items()])
             self.shards = [
-                self._kept(
-                    shard_class.remote(
-                        self._given[0], names, self._given[1], folder / f"shard-{number}", save_every
-                    )
-                )
+                self._kept(shard_class.remote(name, names, folder / f"shard-{number}", save_every))
                 for number, names in enumerate(owned)
             ]
             self._got([shard.last_of.remote(0) for shard in self.shards])
-            self.coordinator = self._kept(ray.remote(num_cpus=0)(CoordinatorActor).remote(workers, *limits))
             runs = [worker.run.remote(self.coordinator, self.shards, owned) for worker in self.workers]
             self._runs = {run: number for number, run in enumerate(runs)}
         except BaseException:

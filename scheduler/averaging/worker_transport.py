@@ -14,8 +14,11 @@ from tensorbow.errors import AbortedError
 class WorkerTransport(Transport):
     """The transport of a worker's devices, and then, through the host's memory, `MPI_Allreduce` of the sums.
 
-    `post` waits for what is to be exchanged, and for the other workers.
+    `post` waits for what is to be exchanged, and for the other workers. halves: sums of float32 are sent as
+    bfloat16 between workers.
     """
+
+    halves = False
 
     def __init__(self, lockstep: Lockstep, local: Transport | None):
         """local: between this worker's devices, if there are several; closed with this one."""
@@ -51,7 +54,7 @@ class WorkerTransport(Transport):
             first = crossing.vectors[0]
             array = first.device.read(first.address, (first.size,), first.dtype.as_numpy_dtype)
             if crossing.owned is None:
-                workers.all_sum(array)
+                workers.all_sum(array, self.halves)
             else:
                 workers.share(array, parts)
             for vector in crossing.vectors:

@@ -200,17 +200,17 @@ class LearningEngine:
         """Agreement with other workers, if there are some. Raises InvalidArgumentError for what is alone."""
         if workers is None or workers.size == 1:
             return None
-        why = {
-            "dispatch": options.first_come and "'fcfs', where replicas have no rounds in common",
-            "backup": options.backup and f"{options.backup}",
-            "devices_per_replica": self.devices_per_replica > 1 and f"{self.devices_per_replica}",
-            "transport": self._given_transport is not None and "one of the caller's",
-        }
-        for name, got in why.items():
-            if got:
+        refused = (
+            ("dispatch", options.first_come, "round_robin", "'fcfs'"),
+            ("backup", options.backup, "0", options.backup),
+            ("devices_per_replica", self.devices_per_replica > 1, "1", self.devices_per_replica),
+            ("transport", self._given_transport is not None, "none of the caller's", "one"),
+        )
+        for name, is_refused, expected, got in refused:
+            if is_refused:
                 raise InvalidArgumentError(
-                    f"{name}: expected the default with {workers.size} workers, whose replicas meet in the "
-                    f"same rounds; got {got}; leave it out, or workers"
+                    f"{name}: expected {expected} with {workers.size} workers, all of which take part in "
+                    f"every round; got {got}; leave it out, or train in one process"
                 )
         return Lockstep(workers)
 
@@ -738,14 +738,14 @@ class LearningEngine:
     def close(self) -> None:
         """Closes all streams and gives all memory back; idempotent.
 
-        Several workers meet here: raises AbortedError where another has failed, InvalidArgumentError where it
-        goes on. Raises FailedPreconditionError while a run is going on in another thread.
+        Several workers meet here; where one closes its engine alone, others get AbortedError in what they do
+        next. Raises FailedPreconditionError while a run is going on in another thread.
         """
         with self._idle("close"):
             self.learners.close()
             lockstep, self.lockstep = self.lockstep, None
             if lockstep is not None:
-                lockstep.leave()
+                lockstep.close()
 
     def __enter__(self) -> LearningEngine:
         return self
@@ -754,6 +754,6 @@ class LearningEngine:
         lockstep, self.lockstep = self.lockstep, None
         try:
             if lockstep is not None:
-                lockstep.leave(error)
+                lockstep.close(error)
         finally:
             self.close()

@@ -73,6 +73,9 @@ class Launcher(ABC):
     least_rounds = 1  # of a launch whose rounds take long: more are faster
     caller_waits = False  # for the result, so that it may run the task in its own thread
 
+    def connect(self) -> None:  # noqa: B027 - most need nothing
+        """Takes what it shares with other workers; collective, once all have made such a launcher."""
+
     @abstractmethod
     def launch(
         self,

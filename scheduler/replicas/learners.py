@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from scheduler.averaging.outer_progress import replica_layout
 from scheduler.averaging.round_variants import RoundVariants
@@ -111,6 +112,7 @@ class Learners:
         self._kept: list[DeviceDataset] = []  # the data set, by device, where devices keep it
         self._caller_waits = False  # for the results of launches, so that it may run tasks in its own thread
         self._selected = 0  # of the programs
+        self._has_exchanges = [bool(program.exchange_ops)]  # of its own, by program
         self._launchers: dict[int, Launcher] = {}  # by program
         self._require_gpus(options)
         self._closed = False
@@ -214,6 +216,7 @@ class Learners:
         require_no_meeting(self.options, program.exchange_ops)
         executables = [plans.compile(program, shapes) for plans in self._plans]
         number, moved, first = self.replicas[0].steps, False, not self.central
+        self._has_exchanges[number:] = [bool(program.exchange_ops)]
         try:
             self._bind_central(number, executables)
             if first:  # no step before updates weights
@@ -258,6 +261,8 @@ class Learners:
             transport.connect(device_exchanges(self.central))
         self.tasks.select(whole, transport)
         before, self._selected = self._selected, number
+        if isinstance(transport, WorkerTransport):
+            transport.halves = self._sends_halves
         self.executable = self.replicas[0].own_step
         if number not in self._launchers:
             try:
@@ -269,6 +274,8 @@ class Learners:
             if self.lockstep is not None:
                 how = "by segments, as without native code" if made is None else "of whole rounds"
                 self.lockstep.require_equal("launches", [how])
+                if made is not None:
+                    made.connect()
             self._launchers[number] = made or self.tasks
         self.launcher = self._launchers[number]
         self.set_caller_waits(self._caller_waits)
@@ -295,8 +302,21 @@ class Learners:
         """The exchange with other workers, for native code."""
         if self.lockstep is None:
             return None
-        group, control = self.lockstep.exchanges, self.lockstep.control
-        return WorkerExchange(control, self.first, self.worker_counts, group.native_sum, group.native_share)
+        lockstep, group = self.lockstep, self.lockstep.exchanges
+        return WorkerExchange(
+            lockstep.control,
+            self.first,
+            self.worker_counts,
+            partial(group.native_sum, halves=self._sends_halves),
+            group.native_share,
+            lockstep.share_memory if lockstep.shares_memory else None,
+            lockstep.rank,
+        )
+
+    @property
+    def _sends_halves(self) -> bool:
+        """True if all that replicas sum over the workers in this step is what they hand in as bfloat16."""
+        return self.options.exchange_dtype is not None and not self._has_exchanges[self._selected]
 
     def _round_launcher(self, transport: Transport | None, must_fuse: bool) -> Launcher | None:
         """A launcher of whole rounds, if there can be one; evaluations that cannot be fused are captured, and

@@ -101,6 +101,10 @@ class RoundLauncher(Launcher):
         self._batch_plans: tuple[int, Sequence[BoundPlan]] = 0, ()  # batch size, and plans that make batches
         self._last: list[tuple[int, Event]] = []  # what was last enqueued, and on which replica's stream
 
+    def connect(self) -> None:
+        """See Launcher."""
+        self._program.connect()
+
     def launch(
         self,
         number: int,

@@ -30,8 +30,12 @@ class WorkerGroup(ABC):
         return f"worker {self.rank} of {self.size} ({socket.gethostname()}, process {os.getpid()})"
 
     @abstractmethod
-    def all_sum(self, array: Array) -> None:
-        """Replaces an array, which lies in one piece, by its sum over the workers; all get the same bits."""
+    def all_sum(self, array: Array, halves: bool = False) -> None:
+        """Replaces an array, which lies in one piece, by its sum over the workers; all get the same bits.
+
+        halves: of float32, the upper half of each worker's elements (bfloat16) is sent, and added in float32,
+        by worker; other dtypes ignore it.
+        """
 
     @abstractmethod
     def share(self, array: Array, parts: Sequence[range]) -> None:
@@ -61,7 +65,7 @@ class WorkerGroup(ABC):
         """Another group of the same workers, for calls that are made beside those of this one. Collective."""
 
     @abstractmethod
-    def native_sum(self, address: int, size: int, dtype: DType) -> NativeCall | None:
+    def native_sum(self, address: int, size: int, dtype: DType, halves: bool = False) -> NativeCall | None:
         """`all_sum` of a vector as a call for native code; None for a dtype or size that it cannot do."""
 
     @abstractmethod
@@ -81,7 +85,7 @@ class LoneWorker(WorkerGroup):
 
     rank, size = 0, 1
 
-    def all_sum(self, array: Array) -> None:
+    def all_sum(self, array: Array, halves: bool = False) -> None:
         """See WorkerGroup."""
 
     def share(self, array: Array, parts: Sequence[range]) -> None:
@@ -106,7 +110,7 @@ class LoneWorker(WorkerGroup):
         """See WorkerGroup."""
         return self
 
-    def native_sum(self, address: int, size: int, dtype: DType) -> NativeCall | None:
+    def native_sum(self, address: int, size: int, dtype: DType, halves: bool = False) -> NativeCall | None:
         """See WorkerGroup: there is nothing to call."""
         return None
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 PATIENCE_S = 2.0  # from a worker's failure to the job's: others that fail of themselves tell so meanwhile
+ANSWER_S = 0.5  # for the others to say how far they are when a worker is lost
 STOPPED_S = 5.0  # without a word of a worker that is blamed: the whole process has stopped, or its link
 
 
@@ -16,8 +17,9 @@ class Watched:
     """A worker as its messages show it.
 
     heard: when the last one came. waits: for other workers. still_s: seconds since its rounds moved.
-    status: exit status of its program, None while it runs. reason: the error that ended it. follows: 0 for an
-    error of its own, 1 for one that may, 2 for one that does follow on another worker's.
+    status: exit status of its program, None while it runs. reason: the error that ended it. shown: lines for
+    people on it. follows: 0 for an error of its own, 1 for one that may, 2 for one that does follow on
+    another worker's. lost: when its connection was closed.
     """
 
     number: int
@@ -32,7 +34,8 @@ class Watched:
     ended: float = 0.0
     reason: str = ""
     follows: int = 0
-    is_lost: bool = False
+    shown: str = ""
+    lost: float | None = None
 
     @property
     def name(self) -> str:
@@ -71,16 +74,16 @@ class JobWatch:
         worker.heard = now
         if self._first_heard is None:
             self._first_heard = now
-        for name in ("host", "process", "round", "waits", "still_s", "doing", "reason", "follows"):
+        for name in ("host", "process", "round", "waits", "still_s", "doing", "reason", "follows", "shown"):
             if name in message:
                 setattr(worker, name, message[name])
         self.folder = message.get("folder", self.folder)
         if "status" in message and worker.status is None:
             worker.status, worker.ended = int(message["status"]), now
 
-    def lost(self, number: int) -> None:
-        """Takes note that the connection to a worker is closed."""
-        self.workers[number].is_lost = True
+    def lost(self, number: int, now: float) -> None:
+        """Takes note that the connection to a worker is closed; the others are to say how far they are."""
+        self.workers[number].lost = now
 
     @property
     def status(self) -> int | None:
@@ -93,11 +96,29 @@ class JobWatch:
         if self.status is not None:  # programs that end with a status have said why; exceptions have a reason
             has_reason = any(worker.reason for worker in self.workers)
             return self._failed(math.inf) if has_reason else None
-        return self._killed() or self._failed(now) or self._hanging(now)
+        return self._killed(now) or self._failed(now) or self._hanging(now)
 
-    def _killed(self) -> Fault | None:
+    def last_words(self) -> list[tuple[int, str]]:
+        """Lines for people on the errors of workers, each once, with the first worker that has it.
+
+        Errors that follow on another worker's are left out where that one has told its own, or was killed.
+        """
+        told = [worker for worker in self.workers if worker.status and worker.shown]
+        own = 0 if any(w.lost is not None and w.status is None for w in self.workers) else 2
+        least = min([own, *(worker.follows for worker in told)])
+        words = dict[str, int]()
+        for worker in told:
+            if worker.follows <= least:
+                words.setdefault(worker.shown, worker.number)
+        return [(number, shown) for shown, number in words.items()]
+
+    def _killed(self, now: float) -> Fault | None:
         for worker in self.workers:
-            if worker.is_lost and worker.status is None:
+            if worker.lost is not None and worker.status is None:
+                others = [w for w in self.workers if w.status is None and w.lost is None]
+                if now - worker.lost < ANSWER_S and any((w.heard or 0.0) < worker.lost for w in others):
+                    continue
+                worker.round = max(w.round for w in self.workers)  # it has taken part in all steps
                 return Fault(worker.number, f"{worker.name} was killed or has crashed {worker.where}")
         return None
 
@@ -106,7 +127,11 @@ class JobWatch:
         for worker in sorted(failed, key=lambda worker: (worker.follows, worker.ended)):
             if now - worker.ended >= PATIENCE_S * (2 if worker.follows else 1):
                 how = worker.reason or f"ended with status {worker.status}"
-                return Fault(worker.number, f"{worker.name}, {worker.where}: {how}", worker.status or 1)
+                name = worker.name
+                same = {(w.reason, w.follows) for w in self.workers} == {(worker.reason, worker.follows)}
+                if worker.reason and len(self.workers) > 1 and same:
+                    name = f"all {len(self.workers)} workers"
+                return Fault(worker.number, f"{name}, {worker.where}: {how}", worker.status or 1)
         return None
 
     def _hanging(self, now: float) -> Fault | None:

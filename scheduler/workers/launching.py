@@ -117,6 +117,9 @@ class JobLaunch:
         if fault is not None and not self._signals:
             status = fault.status
         errors.close(with_notes=fault is not None and fault.number < 0)
+        for number, shown in server.watch.last_words():
+            for line in shown.splitlines():
+                print(f"worker {number}: {line}" if number else line, file=sys.stderr, flush=True)
         return None if self._signals else fault, status or 0, server.watch
 
     def _watched(self, server: WatchServer, process: subprocess.Popen[bytes]) -> Fault | None:

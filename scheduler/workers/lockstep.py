@@ -21,6 +21,7 @@ import numpy as np
 
 from scheduler.workers.group import WorkerGroup
 from scheduler.workers.pulse import PULSE
+from scheduler.workers.shared_memory import may_share_memory, shared_memory
 from tensorbow.errors import AbortedError, InvalidArgumentError
 from tensorbow.program import FAILED_WORKER, OTHERS_FAILED
 from tensorbow.specs import Array
@@ -32,6 +33,7 @@ class Going(IntEnum):
     ON = 0
     TO_STOP = 1  # before what is next
     WRONG = 2  # it has failed
+    LEFT = 3  # it goes on without the others, unless these leave with it
 
 
 class Lockstep:
@@ -39,6 +41,7 @@ class Lockstep:
 
     exchanges: the group for exchanges of replicas, whose calls streams and native code make.
     control: int64 [2]: the number that workers sum at the begin of an exchange, and how often they have.
+    shares_memory: whether they exchange sums by memory that they share.
     """
 
     def __init__(self, workers: WorkerGroup):
@@ -47,13 +50,21 @@ class Lockstep:
         self._host, self.exchanges = workers.duplicate(), workers.duplicate()
         self.control = np.zeros(2, np.int64)
         self._names: list[str] = self._host.all_gather(workers.name)
+        self.shares_memory = may_share_memory(self._host)
         self._has_parted = self._is_apart = False  # workers have failed; they have gone different ways
+
+    @property
+    def is_apart(self) -> bool:
+        """True if workers have gone different ways, so that collective calls raise AbortedError."""
+        return self._is_apart
 
     def meet(self, what: str, number: int = 0, going: Going = Going.ON) -> Going:
         """Meets the other workers before something that all do; the worst state of any of them.
 
-        After WRONG, `part` must follow when nothing is in flight.
-        Raises InvalidArgumentError, on all of them, where they are about to do different things.
+        After WRONG, `part` must follow when nothing is in flight. After LEFT, they are apart where not all
+        have left at this place: no worker makes further collective calls.
+        Raises InvalidArgumentError, on all of them, where they are about to do different things, and
+        AbortedError where others have left.
         """
         if self._is_apart:
             raise AbortedError(f"{what}: the workers have gone different ways before; start the job again")
@@ -64,7 +75,15 @@ class Lockstep:
         self._host.share(rows.reshape(-1), parts)
         PULSE.ended, PULSE.waits = PULSE.ended + 1, waited
         worst = Going(int(rows[:, 2].max()))
-        if worst is not Going.WRONG and (rows[:, :2] != rows[0, :2]).any():
+        if worst is Going.LEFT:
+            self._is_apart = bool((rows != rows[0]).any())
+            if going <= Going.TO_STOP:
+                leavers = [self._names[rank] for rank in np.flatnonzero(rows[:, 2] == Going.LEFT)]
+                raise AbortedError(
+                    f"{', '.join(leavers)} has ended its training, by an error of its program or by leaving "
+                    f"a loop, while this worker goes on ({what}); end loops at the same step on all workers"
+                )
+        elif worst is not Going.WRONG and (rows[:, :2] != rows[0, :2]).any():
             self._refuse_difference("the workers", [what, f"number {number}"])
         return worst
 
@@ -115,6 +134,11 @@ class Lockstep:
         self._meet_well(what)
         return self._host.broadcast(value)
 
+    def share_memory(self, nbytes: int) -> Sequence[Array]:
+        """Memory of so many bytes of each worker, see `shared_memory`. Raises as `require_equal`."""
+        self._meet_well("shared memory")
+        return shared_memory(self._host, nbytes)
+
     def begin_exchange(self, failed: bool = False, bad: bool = False) -> bool:
         """Sums `control` over the workers; True if some worker's replica is bad. May be called by any thread.
 
@@ -145,6 +169,8 @@ class Lockstep:
             self.control[1] += 1
             helper.start()
             self.meet("failure", going=Going.WRONG)
+            if self._is_apart:
+                return AbortedError(text)
         known: list[tuple[bool, str, int]] = self._host.all_gather((follows, text, int(self.control[1])))
         most = max(count for *_, count in known)
         while self.control[1] < most:
@@ -154,15 +180,22 @@ class Lockstep:
             helper.join()
         return AbortedError(min((follows, text) for follows, text, _ in known if text)[1])
 
-    def leave(self, error: BaseException | None = None) -> None:
+    def leave(self, what: str, number: int = 0) -> bool:
+        """Meets at an end of what all do; False where the others are not there, and go on alone, too.
+
+        Never raises: others are told, where this worker's program leaves a loop with an error.
+        """
+        return not self._is_apart and self.meet(what, number, Going.LEFT) is Going.LEFT and not self._is_apart
+
+    def close(self, error: BaseException | None = None) -> None:
         """Meets for the last time, unless all know that workers have failed.
 
-        error: of the program, which others are told. Raises as `require_equal`.
+        error: of the program, which others are told.
         """
         if self._has_parted or self._is_apart:
             return
         if error is None:
-            self._meet_well("the end of the engine")
+            self.leave("the end of the engine")
         else:
             self.part(f"{type(error).__name__}: {error}", told=False)
 

@@ -6,20 +6,18 @@ import os
 import socket
 import sys
 import threading
-import traceback
 from functools import partial
 from types import TracebackType
 
 from scheduler.workers.group import WorkerGroup
 from scheduler.workers.mpirun import Hosts
-from scheduler.workers.watch_client import WATCH, WatchClient, is_told, reason_of
+from scheduler.workers.watch_client import WATCH, WatchClient, close_clients, reason_of, traceback_of
 from scheduler.workers.watch_server import WatchServer
 from tensorbow.errors import InvalidArgumentError
 
 LIMIT = "TENSORBOW_WATCHDOG"  # environment variable: seconds, as `tensorbow launch --watchdog`
 USUAL_S = 300.0
 TICK_S = 0.2
-_own: list[WatchClient] = []  # of this process: one, in a job that nobody else watches
 
 
 def watch(workers: WorkerGroup) -> None:
@@ -38,15 +36,8 @@ def watch(workers: WorkerGroup) -> None:
         threading.Thread(target=_serve, args=(server,), name="tensorbow-job", daemon=True).start()
         contact = server.contact
     client = WatchClient(workers.broadcast(contact), workers.rank)
-    _own.append(client)
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = partial(_end_job, client)
-
-
-def leave(status: int) -> None:
-    """Ends this process with a status other than 0, with all others, if it watches its job by itself."""
-    for client in _own:
-        client.fail(status)
 
 
 def _limit_s() -> float:
@@ -64,11 +55,15 @@ def _serve(server: WatchServer) -> None:
     """Ends the job at its first fault."""
     while True:
         fault = server.step(TICK_S)
-        if fault is not None:
-            os.write(2, f"tensorbow: {fault.text}\n".encode())
+        if fault is not None or server.watch.status:
+            lines = [shown for _, shown in server.watch.last_words()]
+            lines += [] if fault is None else [f"tensorbow: {fault.text}\n"]
+            os.write(2, "".join(lines).encode())
         status = server.watch.status if fault is None else fault.status
         if status:
+            close_clients()  # this process ends last: what it tells the others is to arrive
             server.tell({"end": status})
+            server.step(TICK_S)
             os._exit(status)
 
 
@@ -76,6 +71,4 @@ def _end_job(
     client: WatchClient, kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     """`sys.excepthook` of a worker: its exception ends the job, in which others wait for it."""
-    if not is_told(error):
-        traceback.print_exception(kind, error, trace)
-    client.fail(1, *reason_of(error))
+    client.fail(1, *reason_of(error), traceback_of(error))

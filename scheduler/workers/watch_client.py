@@ -8,6 +8,8 @@ import socket
 import sys
 import threading
 import time
+import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -20,6 +22,7 @@ WATCH = "TENSORBOW_WATCH"  # environment variable: where the server of a launche
 CONNECT_S = 30.0
 GRACE_S = 5.0  # beyond the limit, until the server's own verdict must have come
 LAST_S = 15.0  # longest time that a failed worker waits for the others
+MOST_SHOWN = 8000  # characters of an error's traceback
 
 
 _clients: list[WatchClient] = []  # of this process: one, if its job is watched
@@ -29,6 +32,21 @@ def tell_folder(folder: str) -> None:
     """Tells the process that started the job where this run's checkpoints are, for a restart."""
     for client in _clients:
         client.tell(folder=folder)
+
+
+def close_clients() -> None:
+    """Ends the watch of this process, which goes on."""
+    for client in _clients:
+        client.close()
+
+
+def leave_job(status: int, shown: str) -> None:
+    """Ends this process with a status other than 0, with all others, if its job is watched.
+
+    shown: line for people.
+    """
+    for client in _clients:
+        client.fail(status, shown=shown)
 
 
 class WatchClient:
@@ -49,17 +67,23 @@ class WatchClient:
         threading.Thread(target=self._report, name="tensorbow-watch", daemon=True).start()
         threading.Thread(target=self._listen, name="tensorbow-orders", daemon=True).start()
 
-    def tell(self, **message: Any) -> None:
-        """Sends a message; one that cannot be sent is missed by the server."""
+    def tell(self, **message: Any) -> bool:
+        """Sends a message; False for one that cannot be sent, which the server misses."""
         with self._sending, suppress(OSError):
             self._socket.sendall(json.dumps(message).encode() + b"\n")
+            return True
+        return False
 
-    def fail(self, status: int, reason: str = "", follows: int = 0) -> NoReturn:
+    def fail(self, status: int, reason: str = "", follows: int = 0, shown: str = "") -> NoReturn:
         """Reports that the program has failed, and ends the process when all others have, or are told to.
 
-        reason, follows: see Watched.
+        reason, follows, shown: see Watched; whoever watches shows what several workers have in common once.
         """
-        self.tell(status=status, reason=reason, follows=follows, round=PULSE.round, doing=PULSE.doing)
+        if len(shown) > MOST_SHOWN:
+            shown = f"...{shown[-MOST_SHOWN:]}"
+        about = {"reason": reason[:MOST_SHOWN], "follows": follows, "shown": shown}
+        if not self.tell(status=status, round=PULSE.round, doing=PULSE.doing, **about):
+            sys.stderr.write(shown)
         time.sleep(LAST_S)
         _end(status)
 
@@ -101,6 +125,8 @@ class WatchClient:
     def _obey(self, message: dict[str, Any]) -> None:
         if "signal" in message:
             os.kill(os.getpid(), message["signal"])
+        if "report" in message:
+            self.tell(round=PULSE.round)
         if "end" in message:
             _end(message["end"])
         if "bye" in message:
@@ -119,6 +145,20 @@ def reason_of(error: BaseException) -> tuple[str, int]:
     """An exception as one line, and whether it follows on one of another worker, see Watched."""
     follows = 2 if is_told(error) else int(isinstance(error, AbortedError))
     return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": "), follows
+
+
+def traceback_of(error: BaseException, skipped: Sequence[str] = ()) -> str:
+    """The traceback of a program's exception; nothing for one of another worker.
+
+    skipped: files whose frames it does not begin with.
+    """
+    if is_told(error):
+        return ""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename in skipped:
+        trace = trace.tb_next
+    lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
+    return "".join(lines)
 
 
 def is_told(error: BaseException) -> bool:

@@ -14,8 +14,8 @@ from typing import Any
 from scheduler.workers.job_watch import Fault, JobWatch
 from tensorbow.strict_json import parse_json
 
-LINE_LIMIT = 1 << 16  # bytes of a message
-MOST_VALUES = 100  # of a message
+LINE_LIMIT = 1 << 18  # bytes of a message
+MOST_VALUES = 1 << 15  # of a message, commas in its texts included
 BEAT_S = 1.0  # longest time between two messages, in both directions
 
 
@@ -95,7 +95,9 @@ class WatchServer:
                 break
         if not data or len(connection.rest) > LINE_LIMIT:
             if connection.number is not None:
-                self.watch.lost(connection.number)
+                self.watch.lost(connection.number, time.monotonic())
+                connection.number = None
+                self.tell({"report": 1})
             self._drop(connection)
 
     def _take(self, connection: _Connection, line: bytes) -> bool:

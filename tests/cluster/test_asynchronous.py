@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import pickle
 import subprocess
 import sys
+import threading
 
 import pytest
 
 import tensorbow as tb
+from replicator.asynchronous.sent_functions import pickled
 from tests.cluster_rig.mpi_jobs import ROOT
 
 
@@ -27,6 +31,35 @@ def test_only_its_own_files_are_restored(tmp_path):
             replicator.save(path)
     with pytest.raises(tb.errors.InvalidArgumentError, match=r"expected a file of MultiWorkerAsync"):
         tb.MultiWorkerAsyncReplicator().restore(path)
+
+
+def test_what_cannot_be_sent_to_workers_is_named():
+    lock = threading.Lock()
+
+    def helper():
+        return lock.locked()
+
+    def step_fn():
+        return helper()
+
+    class Opened:
+        def __init__(self):
+            self.handle = lock
+
+        def read(self):
+            yield self.handle
+
+    dumps = pytest.importorskip("cloudpickle", reason="pickles functions by value").dumps
+    steps, _, more = pickle.loads(pickled(dumps, {"step_fn": lambda: 3, "input_fn": None}, 5))
+    assert (steps(), more) == (3, 5)
+    for named, words in (
+        ({"step_fn": step_fn}, r"step_fn: .* its variable lock \(a lock\) cannot be pickled"),
+        ({"step_fn": len, "input_fn": Opened().read}, r"input_fn: .* its variable handle \(a lock\)"),
+        ({"input_fn": functools.partial(step_fn, at=1)}, r"input_fn: .* its variable lock"),
+        ({"input_fn": (each for each in ())}, r"input_fn: .* but it cannot be pickled \(TypeError"),
+    ):
+        with pytest.raises(tb.errors.InvalidArgumentError, match=words):
+            pickled(dumps, named)
 
 
 @pytest.mark.slow

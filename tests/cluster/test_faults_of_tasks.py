@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -63,7 +64,9 @@ def test_a_session_goes_on_from_the_checkpoint_when_a_killed_task_is_back(tmp_pa
             assert session.run(w).tolist() == [float(session.run(step))] * 4
         assert len(seen) == 8
         assert tb.train.latest_checkpoint(tmp_path).endswith("-7.safetensors")
-        assert "the session ends: /job:ps/task:0 " in caplog.text
+        assert re.search(r"/job:ps/task:0 .*; start it again: this session waits", caplog.text)
+        assert "start it again: this session waits up to 7200 s" in caplog.text
+        assert "make a new session" not in caplog.text
 
 
 @pytest.mark.slow

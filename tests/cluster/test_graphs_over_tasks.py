@@ -329,9 +329,33 @@ def test_processes_prove_that_they_know_the_token():
             tb.train.Server({"local": [address]})
     with pytest.raises(UnavailableError, match=r"does not answer .* start its tb\.train\.Server"):
         tb.Session(f"tcp://{address}", connect_timeout_s=0.1)
+    with pytest.raises(UnavailableError, match=r"does not answer.*; this session has waited 0\.1 s"):
+        tb.train.MonitoredSession(target=f"tcp://{address}", max_wait_secs=0.1, connect_timeout_s=0.1)
     with pytest.raises(
         InvalidArgumentError, match=r"expected a token for 192\.0\.2\.1, which other machines may"
     ):
         tb.train.Server({"local": ["192.0.2.1:2222"]})
     with tb.train.Server.create_local_server() as server, tb.Session(server.target) as session:
         assert session.run(x) == 6
+
+
+def test_parts_of_a_variable_live_on_parameter_tasks_in_turn(servers, tmp_path):
+    """Three parts on two tasks: rows, a step, and a checkpoint of the whole."""
+    target = servers["worker0"].target
+    table = np.arange(14, dtype=np.float32).reshape(7, 2)
+    with tb.device(tb.train.replica_device_setter(ps_tasks=2, worker_device="/job:worker/task:0")):
+        w = tb.get_variable("w", initializer=table, partitioner=tb.fixed_size_partitioner(3))
+        rows = tb.nn.embedding_lookup(w, [6, 0, 3], "div")
+        update = tb.train.GradientDescentOptimizer(0.5).minimize(tb.reduce_sum(rows))
+        whole = w.as_tensor()
+    assert [part.device[-1] for part in w] == ["0", "1", "0"]
+    with tb.Session(target) as session:
+        session.run(tb.global_variables_initializer())
+        np.testing.assert_array_equal(session.run(rows), table[[6, 0, 3]])
+        session.run(update)
+        table[[6, 0, 3]] -= 0.5
+        np.testing.assert_array_equal(session.run(whole), table)
+        path = tb.train.Saver().save(session, tmp_path / "w")
+        session.run(update)
+        tb.train.Saver({"w": w}).restore(session, path)
+        np.testing.assert_array_equal(session.run(whole), table)

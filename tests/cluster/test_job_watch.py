@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.workers.job_watch import PATIENCE_S, JobWatch
+from scheduler.workers.job_watch import ANSWER_S, PATIENCE_S, JobWatch
 
 LIMIT_S = 10.0
 
@@ -19,15 +19,35 @@ def test_a_job_is_over_when_each_worker_has_told_so():
     assert watch.status is None
     assert watch.fault(LIMIT_S / 2) is None
     watch.heard(1, {"status": 0}, 1.0)
-    watch.lost(1)
+    watch.lost(1, 1.0)
     assert (watch.status, watch.fault(1e9)) == (0, None)
 
 
-def test_a_connection_that_breaks_is_a_killed_worker():
-    watch = watch_of({}, {"round": 12, "doing": "evaluating"})
-    watch.lost(1)
-    fault = watch.fault(0.1)
-    assert fault.text == "worker 1 (a, process 8) was killed or has crashed at step 12, evaluating"
+def test_a_connection_that_breaks_is_a_killed_worker_at_the_step_of_the_others():
+    watch = watch_of({"round": 7}, {"round": 12, "doing": "evaluating"})
+    watch.lost(1, 1.0)
+    assert watch.fault(1.0) is None  # the other says first how far the job is
+    watch.heard(0, {"round": 15}, 1.1)
+    fault = watch.fault(1.1)
+    assert fault.text == "worker 1 (a, process 8) was killed or has crashed at step 15, evaluating"
+    watch = watch_of({}, {"round": 12})
+    watch.lost(1, 1.0)
+    assert "at step 12" in watch.fault(1.0 + ANSWER_S).text
+
+
+def test_what_workers_have_in_common_is_said_once():
+    same = {"status": 1, "reason": "E: odd", "shown": "E: odd\n"}
+    watch = watch_of(same, same)
+    assert watch.last_words() == [(0, "E: odd\n")]
+    assert watch.fault(0.0).text == "all 2 workers, at step 0: E: odd"
+    watch = watch_of({**same, "follows": 2, "shown": ""}, same)
+    assert watch.fault(0.0).text == "worker 1 (a, process 8), at step 0: E: odd"
+    watch = watch_of({**same, "follows": 1, "shown": "AbortedError"}, same)
+    assert watch.last_words() == [(1, "E: odd\n")]
+    watch = watch_of({**same, "follows": 1}, {})
+    assert watch.last_words() == [(0, "E: odd\n")]  # nobody has told another reason
+    watch.lost(1, 0.0)
+    assert watch.last_words() == []
 
 
 def test_the_cause_is_named_and_not_what_follows_on_it():

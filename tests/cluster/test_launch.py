@@ -39,6 +39,23 @@ with tb.fit("logreg", replicas=1, epochs=50, callbacks=[Fault()], progress=False
 """
 
 
+EXCHANGING = """
+import os, signal, threading
+import tensorbow as tb
+from scheduler import Synchronisation
+from tests.scheduler_rig.programs import well
+from tests.scheduler_rig.running import Prepared
+workers, model = tb.worker_group(), well(1 << 21)
+batch = model.batch(0, workers.rank)
+engine = tb.LearningEngine(model.program, model.shapes, ["/cpu:0"], 1, workers=workers)
+engine.initialize(model.initial)
+def kill(results):
+    if workers.rank == 1 and results.rounds[0] == 9:
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGKILL)).start()
+engine.run(Prepared(lambda round, replica: batch, 1).open, 0, 4000, on_results=kill)
+"""
+
+
 @contextlib.contextmanager
 def launched(folder, *words, prefix=("-m", "tensorbow", "launch", "-n", "2")):
     """A job under way, which does not outlive the test."""
@@ -110,6 +127,20 @@ def test_a_killed_worker_is_named_and_the_restarted_job_has_the_bits_of_one_proc
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("exchange", ["shared", "mpi"])
+def test_a_worker_that_waits_in_an_exchange_ends_when_the_other_is_killed(tmp_path, exchange, monkeypatch):
+    monkeypatch.setenv("TENSORBOW_EXCHANGE", exchange)
+    (tmp_path / "program.py").write_text(EXCHANGING)
+    with launched(tmp_path, "program.py") as job:
+        _, err = job.communicate(timeout=40)
+    assert job.returncode != 0
+    assert re.search(
+        r"tensorbow: worker 1 \(\S+, process \d+\) was killed or has crashed at step \d+\n", err
+    ), err
+    assert not worker_process(0, str(tmp_path))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "line"),
     [
@@ -132,6 +163,41 @@ def test_a_fault_of_a_program_ends_all_workers_with_a_line(tmp_path, fault, line
         _, err = job.communicate(timeout=60)
     assert job.returncode != 0
     assert len(re.findall(rf"tensorbow: {line}", err)) == 1, err
+
+
+LOOP = """
+import sys
+import numpy as np
+import tensorbow as tb
+replicator = tb.MultiWorkerReplicator(["/cpu:0"])
+with replicator.context():
+    optimizer = replicator.wrap_optimizer(tb.train.GradientDescentOptimizer(0.1))
+def step_fn(x):
+    x = tb.layers.batch_normalization(x, training=True)  # its averages are means over all workers
+    loss = tb.reduce_mean(tb.square(tb.layers.dense(x, 3)))
+    updates = tb.get_collection(tb.GraphKeys.UPDATE_OPS)
+    with tb.control_dependencies([optimizer.minimize(loss), *updates]):
+        return tb.identity(loss)
+def input_fn(context):
+    rng = np.random.default_rng(context.replica_id)
+    while True:
+        yield rng.normal(size=(4, 5)).astype(np.float32)
+for n, loss in enumerate(replicator.train(step_fn, input_fn, 50, steps_per_launch=8)):
+    if n == 20 and replicator.worker_id == int(sys.argv[1]):
+        raise ValueError("of the loop")
+"""
+
+
+@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_an_exception_in_the_loop_of_one_worker_is_all_that_is_said(tmp_path, number):
+    (tmp_path / "program.py").write_text(LOOP)
+    with launched(tmp_path, "program.py", str(number)) as job:
+        _, err = job.communicate(timeout=60)
+    assert job.returncode == 1
+    before = f"worker {number}: " if number else ""
+    assert err.startswith(f"{before}Traceback"), err
+    assert err.count("Traceback") == 1, err
+    assert re.search(rf"tensorbow: worker {number} \(.*\), at step \d+: ValueError: of the loop\n$", err), err
 
 
 @pytest.mark.slow

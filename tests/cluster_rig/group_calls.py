@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 
+from scheduler.workers import mpi
 from scheduler.workers.find import worker_group
 from tensorbow.program import NativeCall
 from tensorbow.specs import DTYPES
@@ -41,6 +42,25 @@ called(other.native_sum(numbers.ctypes.data, 5, DTYPES["float32"]))
 assert (numbers == total).all()
 assert other.native_sum(numbers.ctypes.data, 5, DTYPES["bool"]) is None
 assert other.native_sum(numbers.ctypes.data, 1 << 31, DTYPES["float32"]) is None
+
+# Sums of bfloat16: more elements than are sent at a time, and both ways of sending them.
+size_of_part, every = mpi.HALVES_CHUNK + 7, np.random.default_rng(3)
+handed = [every.normal(size=size_of_part).astype(np.float32) for _ in range(size)]
+expected = np.zeros(size_of_part, np.float32)
+for each in handed:
+    expected += (each.view(np.uint32) & 0xFFFF0000).view(np.float32)
+exact = np.sum(handed, axis=0, dtype=np.float64)
+assert np.abs(expected - exact).max() <= 2**-7 * np.abs(handed).sum(axis=0).max()
+for mpi.MOST_GATHERED in (2, 3):
+    array = handed[rank].copy()
+    other.all_sum(array, halves=True)
+    assert (array == expected).all()
+    array = handed[rank].copy()
+    called(other.native_sum(array.ctypes.data, array.size, DTYPES["float32"], halves=True))
+    assert (array == expected).all()
+numbers = np.full(5, rank + 1, np.int64)
+other.all_sum(numbers, halves=True)
+assert (numbers == total).all()
 
 for parts in ([range(0, 2), range(2, 2), range(2, 7)], [range(0), range(7), range(0)]):
     whole = np.arange(7) * 10.0

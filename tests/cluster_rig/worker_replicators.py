@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
+from scheduler.workers.group import LoneWorker
 from tensorbow.errors import AbortedError, InvalidArgumentError
 
 FOLDER = Path(sys.argv[1])
@@ -148,6 +149,33 @@ def ends_of_inputs_are_told() -> None:
     assert RANK == 0 or "worker 0" in str(failed.value), failed.value
 
 
+def sessions_train_together() -> None:
+    """Each worker feeds its half of a global batch; z is that of one process, which is fed all of it."""
+    seeded, found = np.random.default_rng(2), []
+    batches = [seeded.integers(0, 64, 4 * REPLICAS) for _ in range(6)]
+    for alone in (False, True):
+        with tb.Graph().as_default():
+            tb.set_random_seed(5 if alone or RANK == 0 else 6)  # the initial values are worker 0's
+            x = tb.placeholder(tb.float32, [None, 6])
+            labels = tb.placeholder(tb.int64, [None])
+            logits = tb.layers.dense(x, 10, name="logits")
+            loss = tb.losses.sparse_softmax_cross_entropy(labels, logits)
+            update = tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+            devices = ["/cpu:0", "/cpu:1"] if alone else ["/cpu:0"]
+            more = {"workers": LoneWorker()} if alone else {}
+            with tb.Session("tensorbow", devices=devices, replicas_per_device=PER_WORKER, **more) as session:
+                session.run(tb.global_variables_initializer())
+                for rows in batches:
+                    own = rows if alone else np.split(rows, workers.size)[RANK]
+                    result, _ = session.run([logits, update], {x: IMAGES[own], labels: LABELS[own]})
+                    assert result.shape == (len(own), 10)
+                found.append(session.run(tb.trainable_variables()))
+    for ours, theirs in zip(*found, strict=True):
+        is_near(ours, theirs, "a session")
+    with pytest.raises(InvalidArgumentError, match="expected a number with 2 workers, got 'auto'"):
+        tb.Session("tensorbow", replicas_per_device="auto")
+
+
 def differences_are_told() -> None:
     replicator = replicator_of(False, sync="sma")
     with replicator.context():
@@ -170,5 +198,6 @@ def differences_are_told() -> None:
 equals_one_process()
 saves_and_goes_on()
 ends_of_inputs_are_told()
+sessions_train_together()
 differences_are_told()
 print(f"worker {RANK} is done")

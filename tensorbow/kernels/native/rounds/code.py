@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 
 from tensorbow.kernels.native.codegen.compiler import NativeCode
@@ -16,7 +16,7 @@ from tensorbow.kernels.native.codegen.plan_key import plan_key, writers_key
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.plan import NativeSegments, native_call
 from tensorbow.kernels.native.rounds.driver import ROUNDS, add_yield, driver_module
-from tensorbow.kernels.native.rounds.exchange_pass import PASS, PassStage, pass_module
+from tensorbow.kernels.native.rounds.exchange_pass import PASS, PassStage, blocks_of, pass_module
 from tensorbow.kernels.native.rounds.exchange_plan import ExchangePlan, plan_exchange
 from tensorbow.program.plan import Group, SegmentKind
 from tensorbow.program.rounds import RoundProgramSpec, WorkerExchange
@@ -29,9 +29,9 @@ class Phase:
 
     first, end: its functions of base addresses, by their numbers in `RoundCode.functions`. pass_address: of
     the pass, or 0. device_function: the number of the function that each device calls behind it, or -1. name:
-    of the exchange, or "". With other workers the pass ends with this worker's sums: uses_address: of the
-    pass behind their exchange; sums: what they exchange, as (offset in bytes, elements, dtype); copies:
-    gathers and broadcasts.
+    of the exchange, or "". With other workers: sums: what they exchange between two passes, as (offset in
+    bytes, elements, dtype), none where they share memory; copies: gathers and broadcasts; uses_address: of
+    the pass behind these, or 0.
     """
 
     first: int
@@ -48,13 +48,14 @@ class RoundCode:
     """The functions of a step's rounds, shared by all bindings of it.
 
     functions: addresses. calls: those of each function. phases: of each variant. meetings: how often threads
-    meet in a round of each variant. sums_nbytes: of what this worker exchanges with others at a time.
+    meet in a round of each variant. sums_nbytes: of what this worker exchanges with others at a time. flags:
+    how many it has for that, where workers share memory.
     """
 
     def __init__(self, segments: NativeSegments, rounds: RoundProgramSpec):
         """segments: the replicas' part of the step."""
         self._segments, self._step, self._workers = segments, rounds.step, rounds.workers
-        self.sums_nbytes = 0
+        self.sums_nbytes = self.flags = 0
         self._alive = [segments.code()]
         self._everything = [group for segment in segments.executable.segments for group in segment.groups]
         self.functions: list[int] = []
@@ -65,9 +66,13 @@ class RoundCode:
             self.driver = self._add(_driver_of(segments.target, segments.folder)).function(ROUNDS)
             for name in rounds.variants:
                 self.phases.append(self._phases_of(rounds.step.variants[name]))
-        of_pass = 2 if rounds.workers is None else 4
+        of_pass = 2 if rounds.workers is None else 3
         self.meetings = [
-            sum((phase.pass_address != 0) * (of_pass + (phase.device_function >= 0)) for phase in phases)
+            sum(
+                of_pass + 2 * (phase.uses_address != 0) + (phase.device_function >= 0)
+                for phase in phases
+                if phase.pass_address
+            )
             for phases in self.phases
         ]
 
@@ -132,10 +137,16 @@ class RoundCode:
                 phases.append(Phase(first, end, self._pass(plan), function, name))
                 continue
             offsets, sums = self._place_sums(plan, self._workers)
-            passes = [self._pass(plan, stage, offsets) for stage in (PassStage.SUMS, PassStage.USES)]
-            phases.append(
-                Phase(first, end, passes[0], function, name, passes[1], sums, plan.gathers_and_broadcasts)
-            )
+            copies, flags = plan.gathers_and_broadcasts, list[int]()
+            if self._workers.shares_memory:
+                flags = [0, *accumulate(map(blocks_of, plan.reductions))]
+                self.flags = max(self.flags, flags.pop())
+                first_pass, sums = self._pass(plan, PassStage.SHARED, offsets, flags), []
+                plan = replace(plan, reductions=[])
+            else:
+                first_pass = self._pass(plan, PassStage.SUMS, offsets)
+            uses = self._pass(plan, PassStage.USES, offsets) if sums or copies else 0
+            phases.append(Phase(first, end, first_pass, function, name, uses, sums, copies))
         return phases
 
     def _place_sums(
@@ -181,7 +192,11 @@ class RoundCode:
         self.calls.append(groups)
 
     def _pass(
-        self, plan: ExchangePlan, stage: PassStage = PassStage.WHOLE, offsets: Sequence[int] = ()
+        self,
+        plan: ExchangePlan,
+        stage: PassStage = PassStage.WHOLE,
+        offsets: Sequence[int] = (),
+        flags: Sequence[int] = (),
     ) -> int:
         """The address of the pass of an exchange; 0 if some of it has no native code."""
         if not self.is_possible:
@@ -196,7 +211,14 @@ class RoundCode:
         key = plan_key(groups, status)
         key = None if key is None else f"{PASS} {stage.value} {offsets} {how} {copies} {key}"
         make = partial(
-            pass_module, reductions, plan.gathers_and_broadcasts, status, segments.target, stage, offsets
+            pass_module,
+            reductions,
+            plan.gathers_and_broadcasts,
+            status,
+            segments.target,
+            stage,
+            offsets,
+            flags,
         )
         return self._add(compile_unless_kept(key, make, segments.target, segments.folder)).address(PASS)
 
@@ -217,7 +239,7 @@ class RoundCodes:
     def find(self, segments: NativeSegments, rounds: RoundProgramSpec) -> RoundCode:
         """The code of a step."""
         codes = self._codes.setdefault(segments, {})
-        key = *rounds.variants, rounds.workers is not None
+        key = *rounds.variants, rounds.workers and rounds.workers.shares_memory
         if key not in codes:
             codes[key] = RoundCode(segments, rounds)
         return codes[key]

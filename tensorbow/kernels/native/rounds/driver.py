@@ -21,6 +21,7 @@ from llvmlite import ir
 from tensorbow.kernels.native.codegen.call_table import ACCEPTED, SIGNATURE
 from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index
 from tensorbow.kernels.native.codegen.target import Target
+from tensorbow.kernels.native.rounds.waiting import YIELD, rest_function
 from tensorbow.kernels.native.rounds.words import (
     CallResult,
     PhaseWord,
@@ -40,10 +41,8 @@ from tensorbow.program.plan import Region
 from tensorbow.program.rounds import CALL_ARGUMENTS, FAILED_WORKER
 
 ROUNDS = "rounds"
-YIELD = "tensorbow_let_others_run"  # the C function that gives the processor to another thread
 CLOCK = "tensorbow_clock"  # the C function clock_gettime
 MONOTONIC = 1  # its number on Linux of the clock of `time.perf_counter`
-SPINS = 100  # looks before a thread that waits lets others run
 
 
 def add_yield() -> bool:
@@ -196,28 +195,29 @@ class _DriverWriter:
         """Between two meetings this thread's part of the pass, then what devices do by themselves.
 
         Where some replica's status is set, all end after this round; in rounds without an exchange the others
-        go on to the end of the launch. With other workers the pass only sums; then one thread exchanges with
-        them while the others wait, and a second pass uses the sums.
+        go on to the end of the launch. With other workers one thread meets them first, while the others wait.
+        Workers that share memory exchange in the pass; else it only sums, one thread exchanges the sums, and
+        a second pass uses them.
         """
         b = self._b
         self._note_time(TimesWord.ARRIVED)
         self._wait_for_all()
+        with b.if_then(self._has_workers()):
+            with self._of_first_thread():
+                self._meet_workers()
+            self._wait_for_all()
         self._note_time(TimesWord.ALL_ARRIVED)
         meeting = b.load(self._arrivals, typ=INT)
         b.store(meeting, word_at(b, self._thread, ThreadWord.MEETING))
-        with b.if_else(self._has_workers()) as (with_others, alone):
-            with with_others:
-                b.call(_function(b, load_word(b, phase, PhaseWord.PASS)), [self._thread])
-                self._wait_for_all()
-                own = load_word(b, self._thread, ThreadWord.NUMBER)
-                with b.if_then(b.icmp_signed("==", own, index(0))):
-                    self._exchange_with_workers(phase)
-                self._wait_for_all()
-                self._end_if(self._is_set(SharedWord.BAD))  # no thread sets it until the next meeting
-                b.call(_function(b, load_word(b, phase, PhaseWord.USES)), [self._thread])
-            with alone:
-                self._end_if(self._is_set(SharedWord.BAD))
-                b.call(_function(b, load_word(b, phase, PhaseWord.PASS)), [self._thread])
+        self._end_if(self._is_set(SharedWord.BAD))  # no thread sets it until the next meeting
+        b.call(_function(b, load_word(b, phase, PhaseWord.PASS)), [self._thread])
+        uses = load_word(b, phase, PhaseWord.USES)
+        with b.if_then(b.icmp_signed("!=", uses, index(0))):
+            self._wait_for_all()
+            with self._of_first_thread():
+                self._call_workers(phase)
+            self._wait_for_all()
+            b.call(_function(b, uses), [self._thread])
         self._wait_for_all()
         function = load_word(b, phase, PhaseWord.DEVICE)
         with b.if_then(b.icmp_signed(">=", function, index(0))):
@@ -250,8 +250,14 @@ class _DriverWriter:
                 timed = word_at(b, self._thread, ThreadWord.TIMED)
                 b.store(b.add(b.load(timed, typ=INT, align=8), index(1)), timed)
 
-    def _exchange_with_workers(self, phase: ir.Value) -> None:
-        """The calls of one thread, while the others wait; all workers do the same ones."""
+    @contextmanager
+    def _of_first_thread(self) -> Iterator[None]:
+        own = load_word(self._b, self._thread, ThreadWord.NUMBER)
+        with self._b.if_then(self._b.icmp_signed("==", own, index(0))):
+            yield
+
+    def _meet_workers(self) -> None:
+        """Tells the other workers how this one is, and stops if one has failed."""
         b = self._b
         control = load_pointer(b, self._shared, SharedWord.CONTROL)
         b.store(b.zext(self._is_set(SharedWord.BAD), INT), control)
@@ -260,12 +266,16 @@ class _DriverWriter:
         self._call_between_workers(load_pointer(b, self._shared, SharedWord.CONTROL_CALL))
         total = b.load(control, typ=INT)
         self._stop_if(b.icmp_signed(">=", total, index(FAILED_WORKER)), CallResult.WORKER_FAILED)
-        calls = load_pointer(b, phase, PhaseWord.CALLS)
-        with self._e.loop(load_word(b, phase, PhaseWord.CALL_COUNT)) as number:
-            self._call_between_workers(word_at(b, calls, b.mul(number, index(CALL_ARGUMENTS + 1))))
         with self._unlikely(b.icmp_signed("!=", total, index(0))):
             self._set(SharedWord.BAD)
             self._set(SharedWord.STARTED)
+
+    def _call_workers(self, phase: ir.Value) -> None:
+        """The calls of one thread, while the others wait; all workers do the same ones."""
+        b = self._b
+        calls = load_pointer(b, phase, PhaseWord.CALLS)
+        with self._e.loop(load_word(b, phase, PhaseWord.CALL_COUNT)) as number:
+            self._call_between_workers(word_at(b, calls, b.mul(number, index(CALL_ARGUMENTS + 1))))
 
     def _call_between_workers(self, words: ir.Value) -> None:
         """Calls a `NativeCall`; this worker stops if it fails."""
@@ -403,16 +413,16 @@ class _DriverWriter:
         function = ir.Function(self._module, ir.FunctionType(INT, [POINTER, INT]), "barrier")
         function.linkage = "internal"
         shared, wanted = function.args
-        names = ("entry", "look", "late", "again", "rest", "let", "come", "never")
-        entry, look, late, again, rest, let, come, never = map(function.append_basic_block, names)
+        names = ("entry", "look", "late", "again", "rest", "come", "never")
+        entry, look, late, again, rest, come, never = map(function.append_basic_block, names)
         b = ir.IRBuilder(entry)
         arrived = word_at(b, shared, SharedWord.ARRIVED)
         stopped = word_at(b, shared, SharedWord.STOPPED)
         b.atomic_rmw("add", arrived, index(1), "acq_rel")
         b.branch(look)
         b.position_at_end(look)
-        spins = b.phi(INT)
-        spins.add_incoming(index(0), entry)
+        looks = b.phi(INT)
+        looks.add_incoming(index(0), entry)
         b.cbranch(b.icmp_signed(">=", b.load_atomic(arrived, "acquire", 8, typ=INT), wanted), come, late)
         b.position_at_end(late)
         gave_up = b.icmp_signed("!=", b.load_atomic(stopped, "acquire", 8, typ=INT), index(0))
@@ -420,28 +430,12 @@ class _DriverWriter:
         b.position_at_end(again)  # the last may have come, and left, between the two looks
         b.cbranch(b.icmp_signed(">=", b.load_atomic(arrived, "acquire", 8, typ=INT), wanted), come, never)
         b.position_at_end(rest)
-        following = b.add(spins, index(1))
-        self._pause(b, target)
-        spins.add_incoming(following, rest)
-        b.cbranch(b.icmp_signed("<", following, index(SPINS)), look, let)
-        b.position_at_end(let)
-        kind = ir.FunctionType(ir.IntType(32), [])
-        b.call(ir.Function(self._module, kind, YIELD), [])
-        spins.add_incoming(following, let)
+        b.call(rest_function(self._module, target), [looks])
+        looks.add_incoming(b.add(looks, index(1)), rest)
         b.branch(look)
         for block, code in ((come, 0), (never, 1)):
             ir.IRBuilder(block).ret(index(code))
         return function
-
-    def _pause(self, b: ir.IRBuilder, target: Target) -> None:
-        """Tells the processor that this is a loop that waits."""
-        nothing = ir.VoidType()
-        if target.triple.startswith("x86_64"):
-            pause = ir.Function(self._module, ir.FunctionType(nothing, []), "llvm.x86.sse2.pause")
-            b.call(pause, [])
-        elif target.triple.startswith(("aarch64", "arm64")):
-            hint = ir.Function(self._module, ir.FunctionType(nothing, [ir.IntType(32)]), "llvm.aarch64.hint")
-            b.call(hint, [ir.Constant(ir.IntType(32), 1)])
 
 
 def _function(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:

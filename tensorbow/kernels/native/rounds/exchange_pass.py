@@ -27,7 +27,9 @@ from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.ops.finite_check import largest_magnitude_is_infinite
 from tensorbow.kernels.native.ops.maps import emit_rule
 from tensorbow.kernels.native.rounds.exchange_plan import ExchangeReduction
+from tensorbow.kernels.native.rounds.waiting import wait_function
 from tensorbow.kernels.native.rounds.words import (
+    LINE,
     SharedWord,
     ThreadWord,
     bytes_on,
@@ -40,6 +42,8 @@ from tensorbow.ops.exchanges import AllGather, AllSum
 from tensorbow.program.plan import Group, Ref, Region
 
 CHUNK = 2048  # elements, at least
+BLOCK = 8  # chunks of which workers that share memory tell each other at a time
+LAG = 2  # blocks that a worker sums before it waits for those of others; they stay in its caches
 PASS = "pass"
 
 
@@ -47,12 +51,14 @@ class PassStage(Enum):
     """What a pass does: all of an exchange, or with other workers what comes before and after they exchange.
 
     In between this worker's sums, which become those of all, stand in memory of their own (SUMS), and what
-    replicas hand to gathers and broadcasts is in the results of the first device.
+    replicas hand to gathers and broadcasts is in the results of the first device. Workers that share memory
+    read each other's sums in the pass, block by block, and need no call for them.
     """
 
     WHOLE = "whole"
     SUMS = "sums"
     USES = "uses"
+    SHARED = "shared"
 
 
 def pass_module(
@@ -62,10 +68,12 @@ def pass_module(
     target: Target,
     stage: PassStage = PassStage.WHOLE,
     offsets: Sequence[int] = (),
+    flags: Sequence[int] = (),
 ) -> ir.Module:
     """The function PASS of a thread's words: its part of an exchange of all replicas.
 
-    copies: gathers and broadcasts. offsets: of each reduction's sums in SUMS, in bytes, with other workers.
+    copies: gathers and broadcasts. offsets: of each reduction's sums among a worker's, in bytes. flags: the
+    number of each reduction's first flag, where workers share memory.
     """
     functions = Functions(status, target)
     function = ir.Function(functions.module, SIGNATURE, PASS)
@@ -77,6 +85,8 @@ def pass_module(
         whole = _Pass(functions, emitter, reduction)
         if stage is PassStage.WHOLE:
             whole.emit(function.args[0])
+        elif stage is PassStage.SHARED:
+            whole.emit_shared(function.args[0], offsets[number], flags[number])
         else:
             whole.emit_stage(function.args[0], stage, offsets[number])
     for group in copies:
@@ -128,8 +138,7 @@ class _Pass:
         (source,), (total,) = reduction.total.inputs, reduction.total.outputs
         self._dtype, self._size, self._itemsize = source.dtype, math.prod(source.shape), source.dtype.size
         maker = reduction.made_by
-        grain = maker.kernel.grain if maker is not None and isinstance(maker.kernel, NativeKernel) else 1
-        self._chunk = -(-CHUNK // grain) * grain  # elements
+        self._chunk, self._blocks = _chunk_of(reduction), blocks_of(reduction)
         # Refs that only name the sums: in a region that no call of a pass touches.
         self._total, self._device, self._one = (
             replace(source, region=Region.INPUT, offset=number * source.nbytes) for number in range(3)
@@ -139,6 +148,7 @@ class _Pass:
         self._write = part(_sum((source,), self._one) if maker is None else maker)
         self._add = part(_sum((self._device, self._one), self._device))
         self._add_device = part(_sum((self._total, self._device), self._total))
+        self._add_two = part(_sum((self._device, self._one), self._total))
         self._uses = [part(self._on_stack(group, total)) for group in reduction.uses]
         if reduction.keeps:
             self._uses.append(part(_sum((self._total,), total)))
@@ -171,17 +181,79 @@ class _Pass:
             else:
                 self._emit_uses(thread, shared, bounds, sums)
 
+    def emit_shared(self, thread: ir.Value, offset: int, first_flag: int) -> None:
+        """Emits the loop over this thread's blocks, where workers share memory.
+
+        It sums a block in the worker's own memory and says so; some blocks behind it adds what the others
+        have summed, in the order of workers. Threads wait only for smaller blocks than they have summed, so
+        that some thread always goes on.
+        """
+        e, b = self._emitter, self._emitter.builder
+        shared = load_pointer(b, thread, ThreadWord.SHARED)
+        workers, worker = (load_word(b, shared, word) for word in (SharedWord.WORKERS, SharedWord.WORKER))
+        exchange = load_word(b, load_pointer(b, shared, SharedWord.CONTROL), 1)
+        wait = b.module.globals.get("wait") or wait_function(b.module, e.target)
+
+        def sums_of(number: ir.Value) -> ir.Value:
+            return bytes_on(
+                b, load_pointer(b, load_pointer(b, shared, SharedWord.WORKER_SUMS), number), offset
+            )
+
+        def flag_of(number: ir.Value, block: ir.Value) -> ir.Value:
+            flags = load_pointer(b, load_pointer(b, shared, SharedWord.WORKER_FLAGS), number)
+            return word_at(b, flags, b.mul(b.add(block, index(first_flag)), index(LINE)))
+
+        first, last = self._share(thread, self._blocks)
+        with e.loop(b.add(last, index(LAG)), first) as block:
+            with b.if_then(b.icmp_signed("<", block, last)):
+                with self._chunks_of(block) as bounds:
+                    sums = {**self._scratch_of(bounds[0]), self._total: sums_of(worker)}
+                    self._emit_sums(shared, bounds, sums)
+                b.atomic_rmw("xchg", flag_of(worker, block), exchange, "release")
+            behind = b.sub(block, index(LAG))
+            with b.if_then(b.icmp_signed(">=", behind, first)):
+                with e.loop(workers) as number:
+                    b.call(wait, [flag_of(number, behind), exchange])
+                with self._chunks_of(behind) as bounds:
+                    sums = self._scratch_of(bounds[0])
+                    bases = load_pointer(b, shared, SharedWord.BASES)
+                    two = {self._device: sums_of(index(0)), self._one: sums_of(index(1))}
+                    self._add_two.emit(b, bases, bounds, {**sums, **two})
+                    with e.loop(workers, index(2)) as number:
+                        self._add_device.emit(b, bases, bounds, {**sums, self._device: sums_of(number)})
+                    self._emit_uses(thread, shared, bounds, sums)
+
+    @contextmanager
+    def _chunks_of(self, block: ir.Value) -> Iterator[Bounds]:
+        """The loop over a block's chunks: their bounds."""
+        b = self._emitter.builder
+        first = b.mul(block, index(BLOCK), flags=["nsw"])
+        last, end = b.add(first, index(BLOCK), flags=["nsw"]), index(-(-self._size // self._chunk))
+        with self._bounds_of(first, b.select(b.icmp_signed("<", last, end), last, end)) as bounds:
+            yield bounds
+
     @contextmanager
     def _chunks(self, thread: ir.Value, shared: ir.Value) -> Iterator[Bounds]:
         """The loop over this thread's chunks: their bounds."""
-        e, builder = self._emitter, self._emitter.builder
+        with self._bounds_of(*self._share(thread, -(-self._size // self._chunk))) as bounds:
+            yield bounds
+
+    def _share(self, thread: ir.Value, count: int) -> tuple[ir.Value, ir.Value]:
+        """The first of this thread's of so many parts, and the one behind its last."""
+        builder = self._emitter.builder
         number, threads = (
             load_word(builder, thread, word) for word in (ThreadWord.NUMBER, ThreadWord.THREADS)
         )
-        chunks = index(-(-self._size // self._chunk))
         first, last = (
-            builder.udiv(builder.mul(chunks, own), threads) for own in (number, builder.add(number, index(1)))
+            builder.udiv(builder.mul(index(count), own), threads)
+            for own in (number, builder.add(number, index(1)))
         )
+        return first, last
+
+    @contextmanager
+    def _bounds_of(self, first: ir.Value, last: ir.Value) -> Iterator[Bounds]:
+        """The loop over chunks, by their numbers."""
+        e, builder = self._emitter, self._emitter.builder
         with e.loop(last, first) as chunk:
             begin = builder.mul(chunk, index(self._chunk), flags=["nsw"])
             rest = builder.add(begin, index(self._chunk), flags=["nsw"])
@@ -246,6 +318,18 @@ class _Pass:
             bases = load_pointer(builder, replicas, replica)
             self._write.emit(builder, bases, bounds, {self._made: sums[self._one]})
             self._add.emit(builder, bases, bounds, sums)
+
+
+def blocks_of(reduction: ExchangeReduction) -> int:
+    """Number of a reduction's blocks: so many flags has each worker that shares memory."""
+    return -(-math.prod(reduction.total.inputs[0].shape) // (BLOCK * _chunk_of(reduction)))
+
+
+def _chunk_of(reduction: ExchangeReduction) -> int:
+    """Elements of a reduction's chunks."""
+    maker = reduction.made_by
+    grain = maker.kernel.grain if maker is not None and isinstance(maker.kernel, NativeKernel) else 1
+    return -(-CHUNK // grain) * grain
 
 
 def _sum(inputs: tuple[Ref, ...], output: Ref) -> Group:

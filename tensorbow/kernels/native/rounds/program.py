@@ -52,7 +52,7 @@ class NativeRounds(RoundProgram):
     """All replicas' bound steps; a launch is one native call for each thread."""
 
     def __init__(self, plans: Sequence[NativePlan], code: RoundCode, rounds: RoundProgramSpec):
-        self._plans, self._code = plans, code
+        self._plans, self._code, self._workers = plans, code, rounds.workers
         executable = plans[0].executable
         self._kept: list[Any] = []  # arrays that words point to
         self._shared = shared = _aligned(SharedWord.WORDS)
@@ -98,9 +98,10 @@ class NativeRounds(RoundProgram):
     ) -> list[tuple[int, int]]:
         """Has the rounds exchange with other workers. Returns the calls of each phase, and their number."""
         shared, control = self._shared, workers.control
-        sums = _aligned(-(-self._code.sums_nbytes // 8))
+        sums = _aligned(0 if workers.shares_memory else -(-self._code.sums_nbytes // 8))
         self._kept += [sums, control]
         shared[SharedWord.CONTROL], shared[SharedWord.SUMS] = control.ctypes.data, sums.ctypes.data
+        shared[SharedWord.WORKERS], shared[SharedWord.WORKER] = len(workers.counts), workers.worker
         shared[SharedWord.CONTROL_CALL] = self._table(
             [*_found(workers.sum_of(control.ctypes.data, 1, int64))]
         )
@@ -126,6 +127,17 @@ class NativeRounds(RoundProgram):
                     calls.append(_found(workers.share_of(address, parts)))
             result.append((self._table(list(chain.from_iterable(calls))), len(calls)))
         return result
+
+    def connect(self) -> None:
+        """See RoundProgram.connect: memory for the sums, which workers on one machine share."""
+        workers, sums_nbytes = self._workers, self._code.sums_nbytes
+        if workers is None or workers.shared is None or not sums_nbytes:
+            return
+        memory = workers.shared(sums_nbytes + self._code.flags * LINE * 8)
+        self._kept.append(memory)
+        sums = [each.ctypes.data for each in memory]
+        self._shared[SharedWord.WORKER_SUMS] = self._table(sums)
+        self._shared[SharedWord.WORKER_FLAGS] = self._table([address + sums_nbytes for address in sums])
 
     def _table(self, numbers: Sequence[int] | NDArray[np.int64]) -> int:
         """The address of an array of numbers that stays."""

@@ -39,6 +39,10 @@ class SharedWord(IntEnum):
     CONTROL_CALL = 15  # array: the native call that sums its first number
     SUMS = 16  # this worker's sums, which become those of all
     FIRST_REPLICA = 17  # number of the first replica among those of all workers
+    WORKERS = 18  # how many,
+    WORKER = 19  # and the number of this one
+    WORKER_SUMS = 20  # array of each worker's sums, where workers share memory,
+    WORKER_FLAGS = 21  # and of their flags: for each block, a line with the number of the last exchange
     ARRIVED = 3 * LINE  # threads that have come to a meeting, all meetings counted
     STOPPED = 4 * LINE  # no replica goes on
     BAD = 5 * LINE  # a replica's status is set, which ends the rounds
@@ -56,7 +60,9 @@ class PhaseWord(IntEnum):
     DEVICE = 3  # number in FUNCTIONS of what each device does behind the pass, or -1
     CALLS = 4  # array of native calls between workers, behind the pass,
     CALL_COUNT = 5  # and how many there are
-    USES = 6  # function of a thread's words: its part of what is done with the sums of all workers
+    USES = (
+        6  # function of a thread's words: its part of what is left to do behind these, or 0 if they are none
+    )
     WORDS = 7
 
 
