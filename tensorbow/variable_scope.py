@@ -6,6 +6,7 @@ not count.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -13,12 +14,15 @@ from functools import partial
 from itertools import chain, count
 from typing import Annotated, Any, TypeAlias
 
+import numpy as np
+
 from tensorbow import initializers
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
     Graph,
     GraphKeys,
     Tensor,
+    as_tensor,
     colocate_with,
     convert_to_tensor,
     get_default_graph,
@@ -42,13 +46,15 @@ from tensorbow.kinds import (
     check_fields,
     checked,
     instance,
+    is_tensor,
     one_of,
     optional,
     refuse,
     shown,
 )
 from tensorbow.ops.state import COMBINE
-from tensorbow.specs import DType, TensorShape, TensorSpec, compatible, float32
+from tensorbow.partitioned_variables import PartitionedVariable, Partitioner, slices_of
+from tensorbow.specs import DType, SaveSliceInfo, TensorShape, TensorSpec, compatible, float32
 from tensorbow.variables import (
     AsAggregation,
     AsSynchronization,
@@ -102,6 +108,7 @@ class VariableScope:
     initializer: Start | None = None
     dtype: AsDType = float32
     regularizer: Function | None = None
+    partitioner: Partitioner = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -120,7 +127,7 @@ class VariableScope:
 class _Store:
     """A graph's variables by name, and the entered scopes."""
 
-    variables: dict[str, Variable] = field(default_factory=dict)
+    variables: dict[str, Variable | PartitionedVariable] = field(default_factory=dict)
     scopes: list[VariableScope] = field(default_factory=lambda: [VariableScope()])
     labels: dict[str, set[str]] = field(default_factory=dict)  # by scope: used since it was entered
 
@@ -167,6 +174,7 @@ def variable_scope(
     *,
     reuse: Reuse | None = None,
     dtype: AsDType | None = None,
+    partitioner: Partitioner = None,
 ) -> Iterator[VariableScope]:
     """Prefixes the names of variables from `get_variable`, and of ops made inside.
 
@@ -200,6 +208,8 @@ def variable_scope(
         inner = replace(inner, regularizer=regularizer)
     if dtype is not None:
         inner = replace(inner, dtype=dtype)
+    if partitioner is not None:
+        inner = replace(inner, partitioner=partitioner)
     if reuse:
         inner = replace(inner, reuse=reuse)
     above, _, own = inner.name.rpartition("/")
@@ -230,13 +240,18 @@ def get_variable(
     decayed: Flag | None = None,
     synchronization: AsSynchronization = VariableSynchronization.AUTO,
     aggregation: AsAggregation = VariableAggregation.NONE,
-) -> Variable:
+    partitioner: Partitioner = None,
+) -> Any:
     """The variable of that name in the current scope: made, or found if the scope reuses.
 
     initializer: a name, a function of shape and dtype, or a value; by default the scope's, else Glorot's
     uniform initialiser for floats and zeros for other dtypes. A value needs no shape.
     regularizer: a function of the variable's tensor that gives a scalar loss, or None; by default the
     scope's. When the variable is made, the loss is added to the collection REGULARIZATION_LOSSES.
+    partitioner: a function of shape and dtype that gives the number of parts along each axis, such as
+    `tb.fixed_size_partitioner(3)`, or None; by default the scope's. Then the result is a
+    `tb.PartitionedVariable`, except for scalars; each part is initialised and regularised by itself. An
+    initialiser with the argument `partition_info` is told the slice.
 
     Raises InvalidArgumentError for an existing variable without reuse, a missing one with reuse, and
     one of another shape or dtype than requested.
@@ -247,29 +262,49 @@ def get_variable(
     scope = store.scopes[-1]
     full = f"{scope.original_name_scope}{name}"
     found = store.variables.get(full)
+    partitioner = scope.partitioner if partitioner is None else partitioner
     if found is not None:
-        return _shared(found, scope, full, shape, dtype)
+        return _shared(found, scope, full, shape, dtype, partitioner)
     if scope.reuse is True:
         raise InvalidArgumentError(
             f"get_variable: there is no variable {full} to be shared; make it first, or reuse=tb.AUTO_REUSE"
         )
     chosen = scope.initializer if initializer is None else initializer
-    value = _initial_value(full, shape, dtype or scope.dtype, chosen)
-    with name_scope(None):
-        made = Variable(
-            value,
-            trainable,
-            name=full,
-            dtype=(dtype or scope.dtype) if callable(value) else dtype,
-            collections=collections,
-            combine=combine,
-            decayed=decayed,
-            synchronization=synchronization,
-            aggregation=aggregation,
-        )
-    store.variables[full] = made
-    _regularize(made, full, scope.regularizer if regularizer is None else regularizer)
-    return made
+    regularizer = scope.regularizer if regularizer is None else regularizer
+    asked = dtype or scope.dtype
+
+    def made(label: str, value: Any) -> Variable:
+        with name_scope(None):
+            variable = Variable(
+                value,
+                trainable,
+                name=label,
+                dtype=asked if callable(value) else dtype,
+                collections=collections,
+                combine=combine,
+                decayed=decayed,
+                synchronization=synchronization,
+                aggregation=aggregation,
+            )
+        _regularize(variable, label, regularizer)
+        return variable
+
+    if partitioner is not None:
+        whole = convert_to_tensor(chosen, dtype) if _is_value(chosen) else None
+        extents, kind = (shape, asked) if whole is None else (whole.shape, whole.dtype)
+        if extents is not None and extents.ndims != 0:
+            if whole is not None and shape is not None:
+                raise _needless_shape(full)
+            axis, slices = slices_of(full, extents, kind, partitioner)
+            parts = []
+            for number, info in enumerate(slices):
+                value = _initial_value(full, TensorShape(info.var_shape), asked, chosen, info)
+                parts.append(made(f"{full}/part_{number}", value))
+                parts[-1].save_slice_info = info
+            store.variables[full] = PartitionedVariable(full, axis, parts)
+            return store.variables[full]
+    store.variables[full] = made(full, _initial_value(full, shape, asked, chosen))
+    return store.variables[full]
 
 
 def _regularize(variable: Variable, full: str, regularizer: Callable[..., Any] | None) -> None:
@@ -289,13 +324,35 @@ def _regularize(variable: Variable, full: str, regularizer: Callable[..., Any] |
 
 
 def _shared(
-    found: Variable, scope: VariableScope, full: str, shape: TensorShape | None, dtype: DType | None
-) -> Variable:
+    found: Variable | PartitionedVariable,
+    scope: VariableScope,
+    full: str,
+    shape: TensorShape | None,
+    dtype: DType | None,
+    partitioner: Callable[..., Any] | None,
+) -> Variable | PartitionedVariable:
     if not scope.reuse:
+        source = (found if isinstance(found, Variable) else found.parts[0]).op.source
         raise InvalidArgumentError(
-            f"get_variable: variable {full} is there already (made at {found.op.source}); "
+            f"get_variable: variable {full} is there already (made at {source}); "
             "use variable_scope(..., reuse=True) to share it"
         )
+    if isinstance(found, Variable) and partitioner is not None and found.shape.ndims:
+        raise InvalidArgumentError(
+            f"get_variable: expected no partitioner for {full}, which was made without one; leave it out"
+        )
+    if isinstance(found, PartitionedVariable):
+        if partitioner is None:
+            raise InvalidArgumentError(
+                f"get_variable: expected a partitioner for {full}, which is in {len(found)} parts; give the "
+                "one that it was made with, best in the variable_scope of both"
+            )
+        _, slices = slices_of(full, found.shape, found.dtype, partitioner)
+        if [each.save_slice_info for each in found] != slices:
+            raise InvalidArgumentError(
+                f"get_variable: variable {full} is in {len(found)} parts along axis {found.axis}, and the "
+                f"partitioner gives {len(slices)} others; give the one that it was made with"
+            )
     if shape is not None and shape.dims != found.shape.dims:
         raise InvalidArgumentError(f"get_variable: variable {full} has the shape {found.shape}, not {shape}")
     if dtype is not None and dtype != found.dtype:
@@ -303,23 +360,50 @@ def _shared(
     return found
 
 
+def _is_value(chosen: Any) -> bool:
+    """True for an initial value, not a way to make one."""
+    return not (chosen is None or isinstance(chosen, str) or callable(chosen))
+
+
+def _needless_shape(full: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"get_variable: {full} starts from a value: give no shape beside it")
+
+
 def _initial_value(
-    full: str, shape: TensorShape | None, dtype: DType, chosen: Any
+    full: str, shape: TensorShape | None, dtype: DType, chosen: Any, part: SaveSliceInfo | None = None
 ) -> Callable[[], Any] | Any:
-    if chosen is None:
-        chosen = initializers.glorot_uniform() if dtype.is_floating else initializers.Zeros()
-    if isinstance(chosen, str) or callable(chosen):
+    """The initial value, or a function that makes it. part: it is this slice of the whole."""
+    if not _is_value(chosen):
+        if chosen is None:
+            chosen = initializers.glorot_uniform() if dtype.is_floating else initializers.Zeros()
         if shape is None:
             raise InvalidArgumentError(f"get_variable: {full} needs a shape")
-        return partial(_made, full, initializers.get(chosen), shape, dtype)
+        return partial(_made, full, initializers.get(chosen), shape, dtype, part)
+    if part is not None:
+        return as_tensor(chosen)[part.index] if is_tensor(chosen) else np.asarray(chosen)[part.index]
     if shape is not None:
-        raise InvalidArgumentError(f"get_variable: {full} starts from a value: give no shape beside it")
+        raise _needless_shape(full)
     return chosen
 
 
-def _made(full: str, initializer: Callable[..., Any], shape: TensorShape, dtype: DType) -> Tensor:
+def _takes_slices(initializer: Callable[..., Any]) -> bool:
+    try:
+        return "partition_info" in inspect.signature(initializer).parameters
+    except (TypeError, ValueError):  # its signature is unknown
+        return False
+
+
+def _made(
+    full: str,
+    initializer: Callable[..., Any],
+    shape: TensorShape,
+    dtype: DType,
+    part: SaveSliceInfo | None = None,
+) -> Tensor:
     """The initialiser's result, checked for shape and dtype, as users may write initialisers."""
     asked = TensorSpec(shape.dims, dtype)
+    if part is not None and _takes_slices(initializer):
+        initializer = partial(initializer, partition_info=part)
     value = called(
         *(initializer, shape, dtype),
         op="get_variable",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from types import NoneType
 from typing import Annotated, Any, TypeAlias
 
@@ -40,7 +42,7 @@ from tensorbow.kinds import (
 )
 from tensorbow.ops.control import group, no_op
 from tensorbow.ops.state import COMBINE, Assign, AssignAdd, AssignSub, ReadVariable, VariableReference
-from tensorbow.specs import DType, TensorShape
+from tensorbow.specs import DType, SaveSliceInfo, TensorShape, TensorSpec
 
 
 def _read_slot(value: Any) -> tuple[Any, str, float]:
@@ -164,6 +166,11 @@ class Variable(TensorOperators):
             self._initializer: Tensor = Assign(self._ref, initial, name="Assign")
             self._read: Tensor = ReadVariable(self._ref, name="read")
         self.trainable = trainable
+        self.save_slice_info: SaveSliceInfo | None = None
+        """Its place in a partitioned variable, if it is a part of one, or the slot of a part."""
+        if owner is not None and owner.save_slice_info and owner.shape.dims == initial.spec.shape:
+            cut, own = owner.save_slice_info, self.op.name.removeprefix(owner.op.name)
+            self.save_slice_info = replace(cut, full_name=f"{cut.full_name}{own}")
         graph = self._ref.graph
         for collection in [GLOBAL_VARIABLES] if collections is None else collections:
             graph.add_to_collection(collection, self)
@@ -173,7 +180,7 @@ class Variable(TensorOperators):
     @classmethod
     def _restored(cls, content: Any, lookup: Callable[[str], Operation | Tensor]) -> Variable:
         """A variable of a GraphDef, from imported operations. Raises InvalidArgumentError."""
-        if not isinstance(content, dict) or set(content) != {*_PARTS, "trainable"}:
+        if not isinstance(content, dict) or {*content} - {"slice"} != {*_PARTS, "trainable"}:
             raise InvalidArgumentError(f"a variable is {', '.join(_PARTS)} and trainable")
         parts = {part: lookup(content[part]) for part in _PARTS}
         ref, initial, initializer, read = parts.values()
@@ -195,13 +202,16 @@ class Variable(TensorOperators):
         self = cls.__new__(cls)
         self._ref, self.initial_value, self._initializer, self._read = parts.values()  # type: ignore[assignment]
         self.trainable = content["trainable"]
+        self.save_slice_info = _read_slice(content["slice"], self._ref.spec) if "slice" in content else None
         return self
 
     def _parts(self) -> dict[str, Any]:
         """The operations and tensors that `_restored` needs."""
         elements = (self._ref, self.initial_value, self._initializer, self._read)
         names = {part: element.name for part, element in zip(_PARTS, elements, strict=True)}
-        return {**names, "trainable": self.trainable}
+        info = self.save_slice_info
+        cut = {} if info is None else {"slice": [info.full_name, info.full_shape, info.var_offset]}
+        return {**names, "trainable": self.trainable, **cut}
 
     @property
     def name(self) -> str:
@@ -320,6 +330,18 @@ Variables: TypeAlias = Annotated[
     Sequence[Variable], Kind("a list of variables", lambda value: [*map(VARIABLE.read, ITEMS.read(value))])
 ]
 
+
+def _read_slice(content: Any, part: TensorSpec) -> SaveSliceInfo:
+    """The place of a part, of a GraphDef. Raises InvalidArgumentError."""
+    with contextlib.suppress(TypeError, ValueError):
+        name, shape, offset = content
+        info = SaveSliceInfo(TEXT.read(name), (*map(int, shape),), (*map(int, offset),), part.extents)
+        ends = zip(info.var_offset, info.var_shape, info.full_shape, strict=True)
+        if all(0 <= start <= start + extent <= whole for start, extent, whole in ends):
+            return info
+    raise InvalidArgumentError(f"{content!r:.100} is no slice of a variable that has a part {part}")
+
+
 _PARTS = ("reference", "initial_value", "initializer", "read")
 register_collection_item("variable", Variable, Variable._parts, Variable._restored)
 
@@ -367,17 +389,18 @@ def _initial_tensor(initial_value: Any, dtype: Any) -> Tensor:
 
 
 def _overload(method: str) -> Callable[..., Any]:
-    def operator(self: Variable, *args: Any) -> Any:
+    def operator(self: Any, *args: Any) -> Any:
         return getattr(Tensor, method)(self.value(), *args)
 
     operator.__name__ = method
     return operator
 
 
-def install_operators() -> None:
-    """Gives variables all operators of tensors; called once, after all ops are defined."""
-    for method in Tensor.operators:
-        setattr(Variable, method, _overload(method))
+def install_operators(*kinds: type[TensorOperators]) -> None:
+    """Gives kinds of variables all operators of tensors; called once, after all ops are defined."""
+    for kind in kinds:
+        for method in Tensor.operators:
+            setattr(kind, method, _overload(method))
 
 
 def _convert(value: Any, dtype: DType | None, name: str | None) -> Tensor:
