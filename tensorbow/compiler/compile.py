@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tensorbow.compiler.fold import fold
 from tensorbow.compiler.group import SegmentDraft, group
@@ -32,21 +32,23 @@ def compile_step(
     rewriting: Rewriting | None = None,
     guard: Tensor | None = None,
     replicas: int = 1,
+    within: Collection[Operation] | None = None,
 ) -> Executable:
     """Compiles a step for the fed shapes.
 
     fetches: tensors to return, in order, and operations to run without a result.
-    feeds: the spec (fully known) of each fed tensor.
+    feeds: the spec (fully known) of each fed tensor; one with a value is a constant.
     rewriting: makes the variants of the step, see `group`; the status is then fetched last.
     guard: a scalar tensor; while it is not finite no variable is written.
     replicas: how many take part in exchanges, where that is in a shape.
+    within: see `prune`.
 
     Raises InvalidArgumentError, naming op and user line, for a step that cannot be planned.
     """
     tensors = [f for f in fetches if isinstance(f, Tensor)]
     wanted = [*tensors, *([guard] if guard is not None else [])]
     targets = [f if isinstance(f, Operation) else f.op for f in (*fetches, *wanted) if f not in feeds]
-    needed = prune(targets, feeds)
+    needed = prune(targets, feeds, within)
     operations = [f for f in fetches if isinstance(f, Operation)]
     program = fold(needed, feeds, wanted, operations, replicas=replicas)
     if needed:

@@ -51,7 +51,10 @@ def fold(
     Raises InvalidArgumentError for a placeholder that is not fed, or a shape that depends on data.
     """
     values: dict[Tensor, Value] = {
-        tensor: Value(tensor.name, spec, feed=tensor.name) for tensor, spec in fed.items()
+        tensor: Value(tensor.name, spec, feed=tensor.name)
+        if spec.value is None
+        else _constant(tensor.name, spec.value)
+        for tensor, spec in fed.items()
     }
     nodes: list[Node] = []
     notes: list[str] = []
@@ -67,7 +70,7 @@ def fold(
     wanted = {op.name for op in targets}.union(c.name for op in ops for c in op.control_inputs)
     for node in nodes:
         node.is_target = node.name in wanted
-    feeds = {tensor.name: values[tensor] for tensor in fed}
+    feeds = {tensor.name: values[tensor] for tensor, spec in fed.items() if spec.value is None}
     return Program(nodes, [values[t] for t in fetched], feeds, notes)
 
 
@@ -86,6 +89,14 @@ def _set_order(
 
 def _has_effect(op: Operation) -> bool:
     return bool(op.definition.stateful and op.definition.kernels)
+
+
+class NeedsDynamicModeError(InvalidArgumentError):
+    """Raised for a step that cannot be planned; the dynamic mode of a session may run it. why: in short."""
+
+    def __init__(self, message: str, why: str = ""):
+        super().__init__(message)
+        self.why = why
 
 
 @dataclass
@@ -110,6 +121,13 @@ def _convert(
     definition = op.definition
     if definition is NoOp:
         return
+    if definition.is_dynamic:
+        raise NeedsDynamicModeError(
+            f"{op.type} {op.name}: control flow and ops of the host run in the dynamic mode of tb.Session on "
+            "one machine, not in steps of replicas, workers or clusters; unroll the loop in Python, use "
+            f"tb.where for a condition, or fetch it by a session (made at {op.source})",
+            f"{op.type} {op.name} is control flow or an op of the host (made at {op.source})",
+        )
     if definition is Placeholder:
         raise InvalidArgumentError(
             f"placeholder {op.name} ({op.outputs[0].spec}) is needed but not fed; "
@@ -171,9 +189,10 @@ def _attrs_for(op: Operation, replicas: int) -> Attrs:
 def _infer(op: Operation, attrs: Attrs, inputs: Sequence[Value]) -> tuple[TensorSpec, ...]:
     for index in op.definition.shape_inputs:
         if inputs[index].constant is None:
-            raise InvalidArgumentError(
+            raise NeedsDynamicModeError(
                 f"{op.type} {op.name}: the shape argument {op.inputs[index].name} depends on data; planned "
-                f"steps need it to be constant once the feeds' shapes are known (made at {op.source})"
+                f"steps need it to be constant once the feeds' shapes are known (made at {op.source})",
+                f"the shape argument {op.inputs[index].name} of {op.type} {op.name} depends on data",
             )
     try:
         specs = op.definition.infer([value.spec for value in inputs], attrs)

@@ -4,24 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from tensorbow.graph import Operation, Tensor
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Operation, Tensor, is_free
 from tensorbow.program.nodes import Program
 
 
-def prune(targets: Iterable[Operation], fed: Collection[Tensor]) -> list[Operation]:
+def prune(
+    targets: Iterable[Operation], fed: Collection[Tensor], within: Collection[Operation] | None = None
+) -> list[Operation]:
     """Operations that `targets` need, in program order.
 
-    Walks back over inputs and control inputs, and stops at fed tensors.
+    Walks back over inputs and control inputs, and stops at fed tensors. within: operations beyond which it
+    does not go, constants and references of variables apart. Raises InvalidArgumentError for an operation
+    that no step computes.
     """
     needed: set[Operation] = set()
     pending = list(targets)
     while pending:
         op = pending.pop()
-        if op in needed:
+        if op in needed or (within is not None and op not in within and not is_free(op)):
             continue
+        if op.definition.fetched is not None:
+            raise InvalidArgumentError(
+                f"{op.type} {op.name} is made when it is fetched: fetch its tensor, and let no operation "
+                f"but a merge of summaries read it or wait for it (made at {op.source})"
+            )
         needed.add(op)
         pending.extend(t.op for t in op.inputs if t not in fed)
         pending.extend(op.control_inputs)
+        if "push" in op.attrs:  # a StackPop, whose value another loop keeps
+            pending.append(op.graph.get_operation_by_name(op.attrs["push"]))
     return sorted(needed, key=lambda op: op.id)
 
 

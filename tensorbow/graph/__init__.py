@@ -2,14 +2,18 @@
 
 from tensorbow.graph.build import REQUIRED, as_tensor, convert_to_tensor, graph_of, register_tensor_conversion
 from tensorbow.graph.collection_items import register_collection_item
+from tensorbow.graph.control_flow import ControlFlowContext, entered_from, is_free
 from tensorbow.graph.defaults import default_session, get_default_session, require_session
 from tensorbow.graph.definition import (
     NOT_DIFFERENTIABLE,
+    REGISTERED_GRADIENTS,
     Attrs,
+    HostCall,
     Kernel,
     KernelCall,
     NodeSpec,
     OpDef,
+    Resources,
     gradient_of,
 )
 from tensorbow.graph.graph import (
@@ -29,7 +33,7 @@ from tensorbow.graph.graph import (
 )
 from tensorbow.graph.graph_def import MAXIMUM_NODES, GraphDef, NodeDef
 from tensorbow.graph.graph_keys import GraphKeys, add_to_collection, get_collection
-from tensorbow.graph.operation import Operation, Tensor, TensorOperators
+from tensorbow.graph.operation import GradientBlock, Operation, Tensor, TensorOperators
 from tensorbow.graph.user_lines import UserLine, blame, raising_line, user_line, warn_at_user_line
 
 __all__ = [
@@ -37,19 +41,24 @@ __all__ = [
     "LOSSES",
     "MAXIMUM_NODES",
     "NOT_DIFFERENTIABLE",
+    "REGISTERED_GRADIENTS",
     "REQUIRED",
     "TRAINABLE_VARIABLES",
     "AsGraph",
     "Attrs",
+    "ControlFlowContext",
+    "GradientBlock",
     "Graph",
     "GraphDef",
     "GraphKeys",
+    "HostCall",
     "Kernel",
     "KernelCall",
     "NodeDef",
     "NodeSpec",
     "OpDef",
     "Operation",
+    "Resources",
     "Tensor",
     "TensorOperators",
     "UserLine",
@@ -62,11 +71,13 @@ __all__ = [
     "convert_to_tensor",
     "default_session",
     "device",
+    "entered_from",
     "get_collection",
     "get_default_graph",
     "get_default_session",
     "gradient_of",
     "graph_of",
+    "is_free",
     "name_scope",
     "raising_line",
     "register_collection_item",

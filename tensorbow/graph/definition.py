@@ -9,11 +9,12 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tensorbow.errors import InternalError, InvalidArgumentError
+from tensorbow.errors import InternalError, InvalidArgumentError, NotFoundError
 from tensorbow.graph.build import build_op
 from tensorbow.specs import Array, DType, TensorSpec, UnknownRankError
 
@@ -115,6 +116,50 @@ class Kernel:
         return () if self.scratch is None else tuple(self.scratch(node))
 
 
+class Resources:
+    """Objects that ops of one session share, such as queues, by key. All methods are thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._held: dict[Any, Any] = {}
+
+    def get(self, key: Any, make: Callable[[], Any]) -> Any:
+        """The object of that key; made on first use."""
+        with self._lock:
+            if key not in self._held:
+                self._held[key] = make()
+            return self._held[key]
+
+    def close(self) -> None:
+        """Calls `close` of every object that has it, and forgets them."""
+        with self._lock:
+            held, self._held = self._held, {}
+        for each in held.values():
+            if hasattr(each, "close"):
+                each.close()
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """One call of an op's host function: its inputs are arrays of any shape, not to be written.
+
+    resources: of the session. step: of this run of the session, for all calls in it.
+    done, fail: of an asynchronous call: one of them is called once, by any thread, with the outputs or with
+    the error.
+    """
+
+    name: str  # of the operation
+    attrs: Attrs
+    inputs: tuple[Array, ...]
+    resources: Resources
+    step: Resources
+    done: Callable[[Sequence[Array]], None]
+    fail: Callable[[BaseException], None]
+
+
+HostFunction: TypeAlias = "Callable[[HostCall], Any]"
+
+
 @dataclass(frozen=True, eq=False)
 class OpDef:
     """An op: its name, the spec of its results, its gradient, and a kernel per kind of device.
@@ -133,8 +178,16 @@ class OpDef:
     row_update
               (input of rows, input of their indices): the update of a variable's rows by rows of a
               gradient, which may be the mean of several.
+    fetched   (op, values of the inputs) -> the value of a fetch: sessions compute the inputs and call it. No
+              step computes such an op, so it can only be fetched, or read by another one with `fetched`.
     exchange  replicas meet in it: a kernel gets one input from each replica of its device, and the result is
               the same for all replicas of all devices.
+    host      HostCall -> its output arrays, whose shapes need not be known before; the op runs in the
+              dynamic mode only.
+    asynchronous
+              `host` returns at once and calls `done` or `fail` of its HostCall later; it may return a
+              function that cancels the call.
+    flow      its part in control flow, which the executor itself plays: switch, merge, enter, ...
     """
 
     name: str
@@ -156,7 +209,16 @@ class OpDef:
     state: tuple[str, ...] = ()  # STATE scalars the kernel reads
     sets_status: bool = False  # the kernel may set the status, which is then one of `state`
     exchange: bool = False
+    host: HostFunction | None = None
+    asynchronous: bool = False
+    flow: str = ""
+    fetched: Callable[[Operation, Sequence[Any]], Any] | None = None
     doc: str = ""
+
+    @property
+    def is_dynamic(self) -> bool:
+        """True if only the dynamic mode runs it: host functions and control flow."""
+        return bool(self.host is not None or self.flow)
 
     def infer(self, inputs: Sequence[TensorSpec], attrs: Attrs) -> tuple[TensorSpec, ...]:
         """The specs of the outputs. Raises InvalidArgumentError for inputs that do not fit."""
@@ -215,15 +277,31 @@ def _check_returned(returned: object, call: KernelCall) -> None:
             )
 
 
+REGISTERED_GRADIENTS: dict[str, GradientRule] = {}  # by name, for `Graph.gradient_override_map`
+
+
 def gradient_of(op: Operation, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
     """Calls the gradient rule of an op and checks that it gives one result per input.
 
     Raises InvalidArgumentError, naming the op and the user's line, for another number of results.
     """
     rule = op.definition.gradient
+    if isinstance(op.gradient_override, str):
+        found = REGISTERED_GRADIENTS.get(op.gradient_override)
+        if found is None:
+            raise NotFoundError(
+                f"gradient of {op.type} {op.name}: {op.gradient_override!r:.60} is not registered; use "
+                f"tb.RegisterGradient (the op was made at {op.source})"
+            )
+        result = found(op, *gradients)
+        return check_gradients(op, [result] if result is None or hasattr(result, "spec") else result)
     if isinstance(rule, _NotDifferentiable):
         return [None] * len(op.inputs)
-    result: object = rule(op, *gradients)
+    return check_gradients(op, rule(op, *gradients))
+
+
+def check_gradients(op: Operation, result: object) -> Sequence[Tensor | None]:
+    """What a gradient rule has given: a result per input. Raises InvalidArgumentError."""
     count = len(op.inputs)
     if not isinstance(result, (list, tuple)) or (isinstance(result, tuple) and hasattr(result, "_fields")):
         got = type(result).__name__

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from tensorbow.devices.names import DeviceName
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, TensorBowError
+from tensorbow.graph.control_flow import admitted, context_of
 from tensorbow.graph.defaults import default_graphs
 from tensorbow.graph.dot import render_dot
 from tensorbow.graph.graph_def import GraphDef, graph_def_of
@@ -63,6 +64,10 @@ class Graph(Scopes):
                         "build all of one computation in one graph"
                     )
             source = user_line()
+            controls = self._control_inputs(inputs)
+            context = self.context
+            if context is not None or controls or any(t.op.context is not None for t in inputs):
+                inputs, controls = admitted(context, definition, inputs, controls)
             try:
                 specs = definition.infer([t.spec for t in inputs], attrs)
             except TensorBowError as error:
@@ -75,11 +80,13 @@ class Graph(Scopes):
                 definition,
                 tuple(inputs),
                 attrs,
-                self._control_inputs(inputs),
+                controls,
                 "",
                 source,
                 specs,
             )
+            op.context = context_of(context, definition)
+            op.gradient_override = self._gradient_overrides.get(definition.name)
             op.colocation = self._colocation
             op.device = op.colocation[-1].device if op.colocation else self._device_for(op)
             self._operations.append(op)
@@ -87,6 +94,12 @@ class Graph(Scopes):
             for tensor in dict.fromkeys(inputs):
                 self._consumers.setdefault(tensor, []).append(op)
             return op
+
+    def close_loop(self, merge: Operation, back: Tensor) -> None:
+        """Makes `back`, of a NextIteration, the second input of a loop's Merge, made before it."""
+        with self._lock:
+            merge.inputs = (merge.inputs[0], back)
+            self._consumers.setdefault(back, []).append(merge)
 
     def add_operations(self, operations: Sequence[Operation]) -> None:
         """Adds operations made elsewhere for this graph, in their order: all or none.

@@ -30,6 +30,7 @@ MAXIMUM_NODES = 1 << 18  # 262,144; larger graphs are refused before memory is a
 MAXIMUM_CHARACTERS = 1 << 28  # of the text: 268,435,456
 MAXIMUM_VALUES = 1 << 24  # numbers, texts, lists and objects of the text: 16,777,216, at most about 1 GiB
 LONGEST_REASON = 300  # characters of an error's reason in a message
+GRADIENT = "_gradient_op_type"  # attribute of any op: the registered gradient that replaces its own
 LONGEST_LINE = 1000  # characters of a user's line
 
 
@@ -153,7 +154,9 @@ def graph_def_of(operations: Sequence[Operation], collections: dict[str, list[An
             name=op.name,
             op=op.type,
             input=[*(t.name for t in op.inputs), *(f"^{c.name}" for c in op.control_inputs)],
-            attr=dict(op.attrs),
+            attr={**op.attrs, GRADIENT: op.gradient_override}
+            if isinstance(op.gradient_override, str)
+            else dict(op.attrs),
             output=[TensorSpec(t.spec.shape, t.spec.dtype) for t in op.outputs],
             device=op.device,
             colocation=[other.name for other in op.colocation],

@@ -21,6 +21,7 @@ class GraphKeys:
     MOVING_AVERAGE_VARIABLES = "moving_average_variables"
     GLOBAL_STEP = "global_step"  # the variable that counts training steps
     TRAIN_OP = "train_op"  # operations from minimize and apply_gradients
+    SUMMARIES = "summaries"
     SCHEDULES = "schedules"  # learning-rate schedules, each with its step counter
     ROUND_SCHEDULES = "round_schedules"  # those that follow the rounds of a scheduler, which counts them
 

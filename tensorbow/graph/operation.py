@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tensorbow.errors import InvalidArgumentError
@@ -12,6 +13,7 @@ from tensorbow.kinds import SHAPE, read_as
 from tensorbow.specs import DType, TensorShape, TensorSpec, compatible, render_dims
 
 if TYPE_CHECKING:
+    from tensorbow.graph.control_flow import ControlFlowContext
     from tensorbow.graph.definition import Attrs, OpDef
     from tensorbow.graph.graph import Graph
 
@@ -160,15 +162,26 @@ class Tensor(TensorOperators):
         cls.operators.add(method)
 
 
+@dataclass(frozen=True, eq=False)
+class GradientBlock:
+    """A function with a gradient of its own: `rule(*gradients of the outputs)` gives those of the inputs."""
+
+    outputs: tuple[Operation, ...]  # one output each
+    inputs: tuple[Tensor, ...]
+    rule: Callable[..., Sequence[Any]]
+
+
 class Operation:
     """A node of a graph: a definition with inputs, attributes and a name. Created by calling an op."""
 
     __slots__ = (
         "attrs",
         "colocation",
+        "context",
         "control_inputs",
         "definition",
         "device",
+        "gradient_override",
         "graph",
         "id",
         "inputs",
@@ -198,7 +211,9 @@ class Operation:
         self.attrs = attrs
         self.control_inputs = control_inputs
         self.device = device
+        self.context: ControlFlowContext | None = None  # the branch or loop it is in
         self.colocation: tuple[Operation, ...] = ()  # ops that share this one's device
+        self.gradient_override: str | GradientBlock | None = None  # name of a registered gradient, or a block
         self.source = source
         self.outputs = tuple(Tensor(self, index, spec) for index, spec in enumerate(specs))
 

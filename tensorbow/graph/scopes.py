@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorbow.devices.names import DeviceName
 from tensorbow.devices.registry import check_scope_device
@@ -13,6 +13,9 @@ from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.graph.names import UniqueNames, check_scope_name
 from tensorbow.graph.operation import Operation, Tensor
 from tensorbow.kinds import FLAG, ITEMS, TEXT, Kind, RefusedError, optional, read_as, refuse
+
+if TYPE_CHECKING:
+    from tensorbow.graph.control_flow import ControlFlowContext
 
 _NAME = optional(TEXT)
 _INPUTS = Kind("a list of tensors and operations, or None", ITEMS.read)
@@ -37,6 +40,8 @@ class Scopes(ABC):
         self._controls: list[tuple[Operation, ...]] = []
         self._devices: list[str | Callable[[Operation], str] | None] = []
         self._colocation: tuple[Operation, ...] = ()
+        self.context: ControlFlowContext | None = None  # the branch or loop that is being built
+        self._gradient_overrides: Mapping[str, str] = {}  # names of registered gradients by type of op
 
     @abstractmethod
     def as_graph_element(self, obj: Any) -> Operation | Tensor:
@@ -105,6 +110,11 @@ class Scopes(ABC):
         """True if an op made now would get control inputs."""
         return any(self._controls)
 
+    @property
+    def current_controls(self) -> tuple[Operation, ...]:
+        """The operations that ops made now run after."""
+        return tuple(dict.fromkeys(op for scope in self._controls for op in scope))
+
     def _control_inputs(self, inputs: Sequence[Tensor]) -> tuple[Operation, ...]:
         if not self._controls:  # fast path: called for every op
             return ()
@@ -131,6 +141,16 @@ class Scopes(ABC):
             self._devices = before
 
     @contextmanager
+    def in_context(self, context: Any) -> Iterator[None]:
+        """Adds ops made inside to a branch or a loop body, or with None to none."""
+        before, controls = self.context, self._controls
+        self.context, self._controls = context, []
+        try:
+            yield
+        finally:
+            self.context, self._controls = before, controls
+
+    @contextmanager
     def colocate_with(self, op: Any, ignore_existing: bool = False) -> Iterator[None]:
         """Places ops made inside on the device of `op` (operation, tensor or variable), whatever scopes say.
 
@@ -151,6 +171,25 @@ class Scopes(ABC):
             yield
         finally:
             self._colocation = before
+
+    @contextmanager
+    def gradient_override_map(self, op_type_map: Mapping[str, str]) -> Iterator[None]:
+        """Gives ops made inside the gradients that `tb.RegisterGradient` has registered under other names.
+
+        op_type_map: names of gradients by type of op, as `{"Relu": "GuidedRelu"}`; `tb.gradients` raises
+        NotFoundError for a name that is not registered then.
+        """
+        if not isinstance(op_type_map, Mapping) or not all(
+            isinstance(text, str) for pair in op_type_map.items() for text in pair
+        ):
+            expected = "a dictionary of names of gradients by type of op"
+            raise refuse("gradient_override_map", "op_type_map", expected, op_type_map)
+        before = self._gradient_overrides
+        self._gradient_overrides = {**before, **op_type_map}
+        try:
+            yield
+        finally:
+            self._gradient_overrides = before
 
     @contextmanager
     def container(self, name: str) -> Iterator[str]:

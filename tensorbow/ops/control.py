@@ -77,6 +77,14 @@ Identity = define_op("Identity", spec=_same, gradient=lambda op, g: [g], inputs=
 StopGradient = define_op(
     "StopGradient", spec=_same, gradient=NOT_DIFFERENTIABLE, inputs=("input",), alias=((0, 0),)
 )
+CustomGradient = define_op(
+    "CustomGradient",
+    spec=lambda inputs, attrs: TensorSpec(inputs[0].shape, inputs[0].dtype),
+    gradient=lambda op, g: [g, *[None] * (len(op.inputs) - 1)],
+    inputs=("*inputs",),
+    alias=((0, 0),),
+    doc="The first input. Its gradient is that of a function's block; in an imported graph the computed one.",
+)
 NoOp = define_op("NoOp", spec=lambda inputs, attrs: (), gradient=NOT_DIFFERENTIABLE, stateful=True)
 
 

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
+from tensorbow.compiler import VariableLayout, compile_step
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.kernels.reference import ReferenceBackend
 from tests.program_rig.interpreter import Split
 
 
@@ -101,8 +103,11 @@ def test_shape_arguments_that_depend_on_data(session):
     x = tb.placeholder(tb.float32, [6], name="x")
     wanted = tb.placeholder(tb.int32, [2], name="wanted")
     y = tb.reshape(x, wanted, name="y")
+    assert session.run(y, {x: np.zeros(6), wanted: [2, 3]}).shape == (2, 3)  # in dynamic mode
+    assert session.run(y, {x: np.zeros(6), wanted: [3, 2]}).shape == (3, 2)
+    feeds = {x: tb.TensorSpec([6], tb.float32), wanted: tb.TensorSpec([2], tb.int32)}
     with pytest.raises(InvalidArgumentError) as caught:
-        session.run(y, {x: np.zeros(6), wanted: [2, 3]})
+        compile_step([y], feeds, VariableLayout([]), ReferenceBackend())
     text = str(caught.value)
     assert "Reshape y: the shape argument wanted:0 depends on data" in text
     assert 'y = tb.reshape(x, wanted, name="y")' in text

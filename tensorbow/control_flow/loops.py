@@ -1,0 +1,180 @@
+"""`while_loop`: a loop in the graph (TensorFlow white paper, section 4.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+from tensorbow.control_flow.contexts import LoopContext, checked_result
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import ControlFlowContext, Tensor, as_tensor, graph_of, name_scope
+from tensorbow.kinds import Flag, Function, Name, checked, whole
+from tensorbow.nest import flatten, pack
+from tensorbow.ops.control import identity, stop_gradient
+from tensorbow.ops.control_flow import LoopCond, common_shape
+from tensorbow.ops.elementwise import add, less, logical_and
+from tensorbow.specs import Dims, as_dims, compatible, int32, render_dims
+
+__all__ = ["while_loop"]
+
+Iterations = Annotated[int, whole(1)]
+
+
+@checked
+def while_loop(
+    cond: Function,
+    body: Function,
+    loop_vars: Any,
+    shape_invariants: Any = None,
+    parallel_iterations: Iterations = 10,
+    back_prop: Flag = True,
+    swap_memory: Flag = False,
+    name: Name = None,
+    maximum_iterations: Any = None,
+    return_same_structure: Flag = False,
+) -> Any:
+    """Repeats `body` while `cond` is true, and returns the loop variables after the last iteration.
+
+    cond: (*loop_vars) -> a bool scalar. body: (*loop_vars) -> their next values, of the same dtypes, in the
+        same nest. What they read from outside does not change in the loop.
+    loop_vars: a nest of tensors. Their shapes stay the same, unless `shape_invariants`, a nest of shapes,
+        says which extents may change (None).
+    parallel_iterations: iterations that may be under way at once; one in a loop that writes variables.
+    back_prop: False stops gradients. swap_memory: accepted; what the gradient needs lies in host memory
+        in any case. maximum_iterations: an int32 scalar.
+    return_same_structure: return a list of one variable as a list, not as the variable.
+
+    Steps with a loop run in the dynamic mode. Raises InvalidArgumentError for no loop variables, and for a
+    body that changes their number, dtypes or shapes.
+    """
+    nest = loop_vars
+    leaves = [as_tensor(leaf) for leaf in flatten(nest)]
+    if not leaves:
+        raise InvalidArgumentError("while_loop: loop_vars is empty; give at least one tensor")
+    shapes = _invariants(nest, leaves, shape_invariants)
+
+    def unpacked(values: Sequence[Tensor]) -> Any:
+        packed = pack(nest, iter(values))
+        return packed if isinstance(nest, (list, tuple)) and not hasattr(nest, "_fields") else (packed,)
+
+    def condition(values: Sequence[Tensor]) -> Any:
+        return cond(*unpacked(values))
+
+    def following(values: Sequence[Tensor]) -> Sequence[Any]:
+        result = body(*unpacked(values))
+        single = isinstance(nest, (list, tuple)) and len(nest) == 1
+        if single and not (isinstance(result, (list, tuple)) and len(result) == 1):
+            result = [result]
+        found = flatten(result)
+        if len(found) != len(values):
+            raise InvalidArgumentError(
+                f"while_loop: body returns {len(found)} values for {len(values)} loop variables; return the "
+                "next value of each"
+            )
+        return found
+
+    with graph_of(leaves).as_default(), name_scope(name or "while"):
+        if maximum_iterations is not None:
+            most = as_tensor(maximum_iterations, int32)
+            leaves, shapes = [as_tensor(0, int32), *leaves], [(), *shapes]
+            exits = build_loop(
+                lambda values: logical_and(less(values[0], most), condition(values[1:])),
+                lambda values: [add(values[0], 1), *following(values[1:])],
+                leaves,
+                shapes,
+                parallel_iterations,
+            ).exits[1:]
+        else:
+            exits = build_loop(condition, following, leaves, shapes, parallel_iterations).exits
+        if not back_prop:
+            exits = [stop_gradient(each) for each in exits]
+    result = pack(nest, iter(exits))
+    alone = isinstance(nest, (list, tuple)) and len(nest) == 1 and not return_same_structure
+    return result[0] if alone else result
+
+
+def build_loop(
+    condition: Callable[[Sequence[Tensor]], Any],
+    body: Callable[[Sequence[Tensor]], Sequence[Any]],
+    initial: Sequence[Tensor],
+    shapes: Sequence[Dims | None],
+    parallel_iterations: int,
+    forward: ControlFlowContext | None = None,
+) -> LoopContext:
+    """A loop in the current context. shapes: of the loop variables in all iterations."""
+    graph = initial[0].graph
+    outer, guards = graph.context, graph.current_controls
+    frame = graph.unique_name("while_context")
+    loop = LoopContext(graph, outer, guards, frame, parallel_iterations, forward)
+    with loop.outside():
+        initial = [
+            identity(each) if each.op.context is None and not each.op.inputs else each for each in initial
+        ]
+    merges = [loop.add_variable(each, shape) for each, shape in zip(initial, shapes, strict=True)]
+    loop.pivot = merges[0].op
+    with graph.in_context(loop):
+        pred = checked_result(condition(merges), "while_loop: result of cond")
+        loop.condition = LoopCond(pred)
+    switched = [loop.switch(merged) for merged in merges]
+    loop.exits = [left for left, _ in switched]
+    loop.variables = [value for _, value in switched]
+    loop.pivot = loop.variables[0].op
+    with graph.in_context(loop):
+        results = [
+            identity(checked_result(each, f"while_loop: body's result {number}"))
+            for number, each in enumerate(body(loop.variables))
+        ]
+    for number, (merged, result, shape) in enumerate(zip(merges, results, shapes, strict=True)):
+        _check_result(number, merged, result, shape)
+        loop.results.append(result)
+        loop.close(merged, result)
+    loop.last = graph.version - 1
+    return loop
+
+
+def _check_result(number: int, merged: Tensor, result: Tensor, shape: Dims | None) -> None:
+    made = f"(made at {result.op.source})"
+    if result.dtype != merged.dtype:
+        raise InvalidArgumentError(
+            f"while_loop: loop variable {number} is {merged.dtype.name}, and body returns "
+            f"{result.dtype.name} for it; use tb.cast {made}"
+        )
+    found = result.spec.shape
+    if shape is not None and (found is None or common_shape([shape, found]) != shape):
+        got = "a tensor of unknown rank" if found is None else render_dims(found)
+        raise InvalidArgumentError(
+            f"while_loop: loop variable {number} has shape {render_dims(shape)}, and body returns {got} "
+            f"for it; give shape_invariants with None where the extent changes, or set_shape {made}"
+        )
+
+
+def _invariants(nest: Any, leaves: Sequence[Tensor], given: Any) -> list[Dims | None]:
+    if given is None:
+        return [leaf.spec.shape for leaf in leaves]
+    listed = list(_shapes(given, nest))
+    if len(listed) != len(leaves):
+        raise InvalidArgumentError(
+            f"while_loop: shape_invariants has {len(listed)} shapes for {len(leaves)} loop variables; "
+            "give one for each"
+        )
+    shapes = [as_dims(each) for each in listed]
+    for number, (leaf, shape) in enumerate(zip(leaves, shapes, strict=True)):
+        if not compatible(leaf.spec.shape, shape):
+            raise InvalidArgumentError(
+                f"while_loop: shape_invariants of loop variable {number} is {render_dims(shape or ())}, "
+                f"which does not fit {leaf.name}, {leaf.spec}"
+            )
+    return shapes
+
+
+def _shapes(given: Any, nest: Any) -> list[Any]:
+    """The shapes in a nest of shapes like `nest`; a shape is a TensorShape, a list, or None."""
+    if isinstance(nest, dict):
+        return [shape for key in nest for shape in _shapes(given[key], nest[key])]
+    if isinstance(nest, (list, tuple)):
+        if not isinstance(given, (list, tuple)) or len(given) != len(nest):
+            raise InvalidArgumentError(
+                f"while_loop: shape_invariants must have the structure of loop_vars, {len(nest)} elements"
+            )
+        return [shape for item, part in zip(given, nest, strict=True) for shape in _shapes(item, part)]
+    return [given]

@@ -1,0 +1,7 @@
+"""The dynamic executor: steps whose control flow or shapes depend on data (TensorFlow white paper, 4.4)."""
+
+from tensorbow.executor.dynamic_plan import DynamicPlan
+from tensorbow.executor.dynamic_step import VARIABLE, DynamicStep
+from tensorbow.executor.region import StaticRegion
+
+__all__ = ["VARIABLE", "DynamicPlan", "DynamicStep", "StaticRegion"]

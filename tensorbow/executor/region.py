@@ -1,0 +1,151 @@
+"""Static regions of a dynamic plan: each runs as a compiled step, or, if it is small, as NumPy calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from tensorbow.compiler.fold import fold
+from tensorbow.compiler.merge import merge
+from tensorbow.compiler.prune import drop_unused
+from tensorbow.errors import InvalidArgumentError, TensorBowError
+from tensorbow.graph import KernelCall, NodeSpec, Operation, Tensor, UserLine, blame, is_free
+from tensorbow.graph.definition import read_only
+from tensorbow.program.nodes import Value
+from tensorbow.specs import Array, TensorSpec
+
+Compute: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
+RunRegion: TypeAlias = "Callable[[StaticRegion, Sequence[Array]], Sequence[Array]]"
+
+MOST_SMALL_OPS = 32  # of a region that runs as NumPy calls
+MOST_SMALL_ELEMENTS = 4096  # of each of its values
+CACHED = 16  # prepared forms of a region, by shapes of its inputs
+
+
+class StaticRegion:
+    """Static ops that run together, in program order."""
+
+    def __init__(
+        self,
+        ops: Sequence[Operation],
+        inputs: tuple[Tensor, ...],
+        outputs: tuple[Tensor, ...],
+        targets: tuple[Operation, ...],
+        baked: Collection[Tensor],
+    ):
+        """targets: ops to run without a result. baked: inputs whose values shapes depend on."""
+        self.ops = ops
+        self.inputs = inputs
+        self.outputs = outputs
+        self.targets = targets
+        self.elements: tuple[Tensor | Operation, ...] = (*outputs, *targets)
+        self.baked = tuple(index for index, tensor in enumerate(inputs) if tensor in baked)
+        self.baked_names = {inputs[index].name for index in self.baked}
+        self.within = frozenset(ops)
+        self.is_pure = not any(_has_state(op) for op in ops)
+        self._prepared: dict[object, Compute | None] = {}
+
+    def feeds(self, arrays: Sequence[Array]) -> dict[Tensor, TensorSpec]:
+        """Specs of the inputs, with the values that shapes depend on."""
+        return {
+            tensor: TensorSpec(array.shape, tensor.dtype, array if index in self.baked else None)
+            for index, (tensor, array) in enumerate(zip(self.inputs, arrays, strict=True))
+        }
+
+    def key(self, arrays: Sequence[Array]) -> object:
+        """What its compiled form depends on: shapes, and the values in shapes."""
+        shapes = tuple([array.shape for array in arrays])
+        if not self.baked:
+            return shapes
+        return (shapes, tuple([arrays[index].tobytes() for index in self.baked]))
+
+    def small(self, arrays: Sequence[Array]) -> Compute | None:
+        """The NumPy calls for inputs of these shapes, or None if it is to be compiled as a step."""
+        if not self.is_pure or len(self.ops) > MOST_SMALL_OPS:
+            return None
+        key = self.key(arrays)
+        try:
+            return self._prepared[key]
+        except KeyError:
+            pass
+        while len(self._prepared) >= CACHED:
+            self._prepared.pop(next(iter(self._prepared)), None)
+        compute = self._prepared[key] = prepared(self, self.feeds(arrays))
+        return compute
+
+
+def _has_state(op: Operation) -> bool:
+    definition = op.definition
+    return bool(
+        definition.stateful
+        or definition.random
+        or definition.state
+        or definition.exchange
+        or definition.writes
+        or any(is_free(t.op) and t.op.definition.name != "Const" for t in op.inputs)
+        or definition.name in ("Placeholder", "StepScalar")
+    ) and definition.name not in ("NoOp",)
+
+
+def prepared(region: StaticRegion, feeds: dict[Tensor, TensorSpec]) -> Compute | None:
+    """A region's reference kernels on arrays made once; None if a value is too large for that."""
+    ops = with_free(region.ops)
+    program = drop_unused(merge(drop_unused(fold(ops, feeds, region.outputs, region.targets))))
+    arrays: dict[Value, Array] = {}
+    inputs: list[tuple[int, Array]] = []
+    for index, tensor in enumerate(region.inputs):
+        value = program.feeds.get(tensor.name)
+        if value is not None:
+            arrays[value] = np.empty(value.spec.extents, value.spec.dtype.as_numpy_dtype)
+            inputs.append((index, arrays[value]))
+
+    def array_of(value: Value) -> Array:
+        if value not in arrays and value.constant is not None:
+            arrays[value] = value.constant
+        return arrays[value]
+
+    calls: list[Callable[[], None]] = []
+    blamed: list[tuple[str, str, UserLine | None]] = []
+    for node in program.nodes:
+        specs = tuple(v.spec for v in node.outputs)
+        if any(spec.size > MOST_SMALL_ELEMENTS for spec in (*specs, *(v.spec for v in node.inputs))):
+            return None
+        if node.definition.is_view:
+            output, source = node.definition.alias[0]
+            arrays[node.outputs[output]] = array_of(node.inputs[source]).reshape(specs[0].extents)
+            continue
+        kernel = node.definition.kernels.get("cpu")
+        if kernel is None:
+            return None
+        given = tuple(read_only(array_of(v)) for v in node.inputs)
+        outputs = tuple(np.empty(s.extents, s.dtype.as_numpy_dtype) for s in specs)
+        spec = NodeSpec(node.attrs, tuple(v.spec for v in node.inputs), specs)
+        scratch = tuple(np.empty(s.extents, s.dtype.as_numpy_dtype) for s in kernel.scratch_specs(spec))
+        arrays.update(zip(node.outputs, outputs, strict=True))
+        calls.append(kernel.bind(KernelCall(node.attrs, given, outputs, scratch)))
+        blamed.append((node.definition.name, node.name, node.source))
+    fetched = [array_of(value) for value in program.fetches]
+
+    def compute(values: Sequence[Array]) -> Sequence[Array]:
+        for index, array in inputs:
+            array[...] = values[index]
+        call_index = -1
+        try:
+            for call in calls:
+                call_index += 1
+                call()
+        except Exception as error:
+            kind = type(error) if isinstance(error, TensorBowError) else InvalidArgumentError
+            name, node_name, source = blamed[call_index]
+            raise kind(blame(name, node_name, error, source)) from error
+        return [array.copy() for array in fetched]
+
+    return compute
+
+
+def with_free(ops: Sequence[Operation]) -> list[Operation]:
+    """The ops and the constants and variables that they read, in program order."""
+    free = {t.op for op in ops for t in op.inputs if is_free(t.op)}
+    return sorted({*ops, *free}, key=lambda op: op.id)
