@@ -18,6 +18,7 @@ from tensorbow.ops import (
     normalization,
     ordering,
     pooling,
+    volumes,
 )
 from tensorbow.ops.activations import *
 from tensorbow.ops.attention import *
@@ -32,6 +33,7 @@ from tensorbow.ops.nn import *
 from tensorbow.ops.normalization import *
 from tensorbow.ops.ordering import *
 from tensorbow.ops.pooling import *
+from tensorbow.ops.volumes import *
 
 __all__ = ["conv1d", "relu", "rnn_cell", "sigmoid", "tanh"]
 __all__ += activations.__all__
@@ -46,6 +48,7 @@ __all__ += normalization.__all__
 __all__ += ordering.__all__
 __all__ += pooling.__all__
 __all__ += rnn.__all__
+__all__ += volumes.__all__
 
 
 if not TYPE_CHECKING:  # for which every name would be known

@@ -17,7 +17,7 @@ from tensorbow.program.nodes import Node
 from tensorbow.specs import Array, TensorSpec, float32
 
 FULL, ROUNDED = "fp32", "bf16"  # values of `Device.compute` that differ on CPUs
-TITLE = "operands of products in bfloat16"
+TITLE = "operands of matmuls and convolutions in bfloat16"
 PRODUCTS = (MatMul, BatchMatMulV2, Conv2D, Conv2DBackpropFilter, Conv2DBackpropInput)
 
 

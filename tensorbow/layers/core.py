@@ -120,4 +120,4 @@ def embedding(
         table = get_variable(
             "embeddings", [input_dim, output_dim], dtype, embeddings_initializer, trainable=trainable
         )
-        return embedding_lookup(table, cast(ids, int32) if ids.dtype == uint8 else ids)
+        return embedding_lookup(table, cast(ids, int32) if ids.dtype == uint8 else ids, "div")

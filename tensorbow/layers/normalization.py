@@ -71,11 +71,12 @@ def batch_normalization(
         )
     channels = known_extent("batch_normalization", tensor, axis)
     dtype = tensor.dtype
-    with tensor.graph.as_default(), layer_scope(name, "batch_normalization", reuse):
+    with tensor.graph.as_default(), layer_scope(name, "batch_normalization", reuse) as scope:
+        scope.partitioner = None  # vectors stay whole
 
         def vector(label: str, initializer: Any, learned: bool) -> Variable:
             how = None if learned and trainable else "mean"
-            return get_variable(
+            made: Variable = get_variable(
                 label,
                 [channels],
                 dtype,
@@ -84,6 +85,7 @@ def batch_normalization(
                 combine=how,
                 decayed=False,
             )
+            return made
 
         def factor(label: str, initializer: Any, wanted: bool, value: float) -> Any:
             return vector(label, initializer, True) if wanted else constant(value, dtype, [channels])
@@ -133,7 +135,8 @@ def layer_normalization(
     rank = tensor.shape.ndims or 0
     first = axis if axis < 0 else axis - rank
     extents = [known_extent("layer_normalization", tensor, number) for number in range(min(first, -1), 0)]
-    with tensor.graph.as_default(), layer_scope(name, "layer_normalization", reuse):
+    with tensor.graph.as_default(), layer_scope(name, "layer_normalization", reuse) as scope:
+        scope.partitioner = None  # vectors stay whole
         gamma = _factor("gamma", scale, extents, tensor, gamma_initializer, trainable)
         beta = _factor("beta", center, extents, tensor, beta_initializer, trainable)
         return layer_norm(tensor, gamma, beta, epsilon, axis)
@@ -174,7 +177,8 @@ def group_normalization(
             f"group_normalization: expected groups that divide {channels} channels, got {groups}"
         )
     per_group = channels // groups
-    with tensor.graph.as_default(), layer_scope(name, "group_normalization", reuse):
+    with tensor.graph.as_default(), layer_scope(name, "group_normalization", reuse) as scope:
+        scope.partitioner = None  # vectors stay whole
         batch = strided_slice(shape(tensor), 0) if tensor.shape[0] is None else tensor.shape[0]
         parts = [batch, -1, groups, per_group] if last else [batch, groups, -1]
         split = reshape(tensor, parts)
@@ -196,4 +200,5 @@ def _factor(
     """A variable that weight decay leaves out, or None."""
     if not wanted:
         return None
-    return get_variable(label, extents, like.dtype, initializer, trainable=trainable, decayed=False)
+    made: Variable = get_variable(label, extents, like.dtype, initializer, trainable=trainable, decayed=False)
+    return made

@@ -25,6 +25,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     indexing,
     linalg,
     losses,
+    nd_indexing,
     nn,
     normalization,
     operators,
@@ -34,10 +35,13 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     random,
     reductions,
     scatter,
+    segments,
     selection,
     shaping,
     slicing,
+    spatial_blocks,
     state,
+    summaries,
     updates,
 )
 from tensorbow.ops.arrays import *
@@ -51,19 +55,23 @@ from tensorbow.ops.definition import *
 from tensorbow.ops.einsum import einsum, tensordot
 from tensorbow.ops.elementwise import *
 from tensorbow.ops.filling import *
+from tensorbow.ops.image_geometry import random_crop
 from tensorbow.ops.importing import *
 from tensorbow.ops.indexed_slices import *
 from tensorbow.ops.indexing import *
 from tensorbow.ops.linalg import *
 from tensorbow.ops.matmul import matmul
+from tensorbow.ops.nd_indexing import *
 from tensorbow.ops.random import *
 from tensorbow.ops.reductions import *
 from tensorbow.ops.scatter import *
+from tensorbow.ops.segments import *
 from tensorbow.ops.selection import *
 from tensorbow.ops.shaping import *
 from tensorbow.ops.slicing import *
+from tensorbow.ops.spatial_blocks import *
 
-__all__ = ["constant", "einsum", "matmul", "tensordot", "tuple"]
+__all__ = ["constant", "einsum", "matmul", "random_crop", "tensordot", "tuple"]
 __all__ += arrays.__all__
 __all__ += broadcasting.__all__
 __all__ += collectives.__all__
@@ -76,9 +84,12 @@ __all__ += importing.__all__
 __all__ += indexed_slices.__all__
 __all__ += indexing.__all__
 __all__ += linalg.__all__
+__all__ += nd_indexing.__all__
 __all__ += random.__all__
 __all__ += reductions.__all__
 __all__ += scatter.__all__
+__all__ += segments.__all__
 __all__ += selection.__all__
 __all__ += shaping.__all__
 __all__ += slicing.__all__
+__all__ += spatial_blocks.__all__

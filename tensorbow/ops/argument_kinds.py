@@ -75,6 +75,8 @@ def _read_pair(value: Any) -> tuple[int, int]:
 
 _INDICES = sequence(whole(0), "indices, counted from 0")
 PAIR = Kind("a pair of whole numbers of at least 0", _read_pair)
+PAIRS = sequence(PAIR, "a list of pairs [before, after]")
+BLOCK = sequence(whole(1), "a list of whole numbers of at least 1", lone=True)
 WINDOW = sequence(
     whole(1), "a whole number of at least 1, [height, width] or [1, height, width, 1] of such", lone=True
 )
@@ -83,6 +85,8 @@ Texts: TypeAlias = Annotated[Any, sequence(TEXT, "a list of strings")]  # reads 
 Extents: TypeAlias = Annotated[Any, Kind("a list of whole numbers, or a vector of them", _read_shape)]
 StaticShape: TypeAlias = Annotated[Any, Kind("a list of whole numbers and None", _read_static_shape)]
 AnyNumber: TypeAlias = Annotated[Any, Kind("a number, True or False", _read_scalar)]
+BlockShape: TypeAlias = Annotated[Any, BLOCK]  # reads a tuple of ints
+PairList: TypeAlias = Annotated[Any, PAIRS]  # reads a tuple of pairs of ints
 WindowSize: TypeAlias = Annotated[Any, WINDOW]  # reads a tuple of ints
 Padding: TypeAlias = Annotated[
     str, one_of("SAME", "VALID", remedy="pad by tb.pad and use 'VALID' for another", any_case=True)

@@ -78,10 +78,11 @@ _WINDOW = _wholes(f" from 1 to {WINDOW_LIMIT:,}", 1, WINDOW_LIMIT)
 _COUNT = _whole(" of at least 1", 1)
 
 KINDS: Mapping[str, _Kind] = {
-    **dict.fromkeys(("combine", "container", "key", "padding", "role", "slot_name", "slot_of"), _TEXT),
+    **dict.fromkeys(("combine", "container", "frame_name", "key", "padding", "push", "role", "slot_name",
+                     "slot_of", "tag"), _TEXT),
     **dict.fromkeys(
-        ("adj_x", "adj_y", "adjoint", "decayed", "exclusive", "is_training", "keepdims", "reverse", "sorted",
-         "transpose_a", "transpose_b", "use_nesterov"),
+        ("adj_x", "adj_y", "adjoint", "decayed", "enters", "exclusive", "is_constant", "is_training",
+         "keepdims", "reverse", "sorted", "transpose_a", "transpose_b", "use_nesterov"),
         _BOOL,
     ),
     **dict.fromkeys(("dtype", "out_type", "output_type"), _DTYPE),
@@ -91,7 +92,11 @@ KINDS: Mapping[str, _Kind] = {
         _NUMBER,
     ),
     **dict.fromkeys(("dilations", "ksize", "strides"), _WINDOW),
-    "num_split": _COUNT,
+    **dict.fromkeys(("max_outputs", "num_split", "parallel_iterations"), _COUNT),
+    "texts": _Kind(
+        "a tuple of str",
+        lambda value: isinstance(value, tuple) and all(isinstance(item, str) for item in value),
+    ),
     "replicas": _optional(_COUNT),
     **dict.fromkeys(("depth", "first", "k", "source"), _whole(" of at least 0", 0)),
     **dict.fromkeys(("seed", "seed2"), _whole(" of 64 bits", high=2 * INT64 - 1)),

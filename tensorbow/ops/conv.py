@@ -14,7 +14,7 @@ from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Operation, Tensor, as_tensor
-from tensorbow.kinds import Flag, Name, checked
+from tensorbow.kinds import Flag, Name, Positive, checked
 from tensorbow.ops import conv_kernels
 from tensorbow.ops.argument_kinds import DataFormat, Extents, Padding, WindowSize
 from tensorbow.ops.arrays import concat
@@ -33,7 +33,7 @@ from tensorbow.ops.sliding_windows import (
 )
 from tensorbow.specs import FLOATING, Dims, TensorSpec, compatible, render_dims
 
-__all__ = ["conv2d", "conv2d_backprop_filter", "conv2d_backprop_input", "conv2d_transpose"]
+__all__ = ["atrous_conv2d", "conv2d", "conv2d_backprop_filter", "conv2d_backprop_input", "conv2d_transpose"]
 
 SIZES = "the vector of sizes"
 WINDOW_ATTRS = {"strides": (1, 1, 1, 1), "padding": "VALID", "dilations": (1, 1, 1, 1)}
@@ -74,6 +74,12 @@ def conv2d(
         return in_groups("conv2d", partial(Conv2D, **attrs), groups, images, w, name)
 
     return with_channels_last("conv2d", convolve, x, data_format)
+
+
+@checked
+def atrous_conv2d(value: Any, filters: Any, rate: Positive, padding: Padding, name: Name = None) -> Tensor:
+    """`conv2d` with strides of 1 and dilations of `rate`."""
+    return conv2d(value, filters, 1, padding, dilations=rate, name=name)
 
 
 @checked

@@ -12,7 +12,19 @@ from tensorbow.errors import AlreadyExistsError, InvalidArgumentError, TensorBow
 from tensorbow.graph import Kernel, KernelCall, NodeSpec, OpDef, blame
 from tensorbow.graph.build import check_arity
 from tensorbow.graph.definition import GradientRule, _NotDifferentiable, read_only
-from tensorbow.kinds import Flag, Function, Items, Mapped, Text, checked, instance, sequence, shown, whole
+from tensorbow.kinds import (
+    Flag,
+    Function,
+    Items,
+    Mapped,
+    Text,
+    checked,
+    instance,
+    one_of,
+    sequence,
+    shown,
+    whole,
+)
 from tensorbow.ops.argument_kinds import PAIR, Texts
 from tensorbow.specs import Array, DType, TensorSpec, as_dtype
 
@@ -24,6 +36,7 @@ Pairs: TypeAlias = Annotated[Any, sequence(PAIR, "a list of pairs (output, input
 Definition: TypeAlias = Annotated[OpDef, instance(OpDef, expected="an op, as define_op gives it")]
 KernelObject: TypeAlias = Annotated[Kernel, instance(Kernel, expected="a tb.Kernel")]
 
+FLOWS = ("switch", "merge", "enter", "exit", "next_iteration", "loop_condition")
 OPS: dict[str, OpDef] = {}  # all definitions by name, for contract tests and GraphDefs
 
 
@@ -49,12 +62,17 @@ def define_op(
     state: Texts = (),
     sets_status: Flag = False,
     exchange: Flag = False,
+    host: Function | None = None,
+    asynchronous: Flag = False,
+    flow: Annotated[str, one_of("", *FLOWS)] = "",
+    fetched: Function | None = None,
     doc: Text = "",
     replace: Flag = False,
 ) -> OpDef:
     """Defines an op and registers it under its name; call the result to add it to a graph.
 
-    `kernel` is the CPU reference kernel: a `Kernel`, or just its `run(call)`. The other arguments
+    `kernel` is the CPU reference kernel: a `Kernel`, or just its `run(call)`. An op whose output shapes
+    depend on data, or that waits, has a function `host` instead. The other arguments
     are the fields of `OpDef`. A `gradient` must be given: a rule, or `NOT_DIFFERENTIABLE`.
 
     Raises AlreadyExistsError if the name is taken, unless `replace` (for notebooks), and
@@ -65,8 +83,12 @@ def define_op(
     if not callable(gradient) and not isinstance(gradient, _NotDifferentiable):
         got = "none" if gradient is None else shown(gradient)
         raise InvalidArgumentError(f"op {name}: give gradient=, a rule or tb.NOT_DIFFERENTIABLE; got {got}")
-    if kernel is None and not alias and inputs:
-        raise InvalidArgumentError(f"op {name}: give a kernel, or an alias for a view")
+    if kernel is None and not alias and inputs and host is None and not flow and fetched is None:
+        raise InvalidArgumentError(f"op {name}: give a kernel, a host function, or an alias for a view")
+    if asynchronous and host is None:
+        raise InvalidArgumentError(f"op {name}: asynchronous=True is about host=, a function; give it")
+    if host is not None and kernel is not None:
+        raise InvalidArgumentError(f"op {name}: give a kernel or a host function, not both")
     kernels: dict[str, Kernel] = {}
     if kernel is not None:
         kernels["cpu"] = kernel if isinstance(kernel, Kernel) else Kernel(run=kernel)
@@ -90,6 +112,10 @@ def define_op(
         state=("counter", "random_stream", *state) if random else tuple(state),
         sets_status=sets_status,
         exchange=exchange,
+        host=host,
+        asynchronous=asynchronous,
+        flow=flow,
+        fetched=fetched,
         doc=doc,
     )
     OPS[name] = definition

@@ -13,17 +13,18 @@ from typing import Any
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor
+from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor, as_tensor, name_scope
 from tensorbow.kinds import Name, checked
 from tensorbow.ops.argument_kinds import DataFormat, Padding, WindowSize
 from tensorbow.ops.broadcasting import shape
+from tensorbow.ops.conv import conv2d
 from tensorbow.ops.data_format import with_channels_last
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.elementwise import pair
 from tensorbow.ops.sliding_windows import Windows, count_windows, image_dims, sizes_of, spatial_pair
 from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, compatible, render_dims
 
-__all__ = ["depthwise_conv2d"]
+__all__ = ["depthwise_conv2d", "separable_conv2d"]
 
 WINDOW_ATTRS = {"strides": (1, 1, 1, 1), "padding": "VALID", "dilations": (1, 1, 1, 1)}
 
@@ -63,6 +64,24 @@ def depthwise_conv2d(
         x,
         data_format,
     )
+
+
+@checked
+def separable_conv2d(
+    input: Any,
+    depthwise_filter: Any,
+    pointwise_filter: Any,
+    strides: WindowSize,
+    padding: Padding,
+    rate: WindowSize | None = None,
+    name: Name = None,
+    data_format: DataFormat = "NHWC",
+) -> Tensor:
+    """`depthwise_conv2d`, then `conv2d` with a filter [1, 1, in * multiplier, out] (Sifre, 2014)."""
+    images = as_tensor(input)
+    with images.graph.as_default(), name_scope(name or "separable_conv2d"):
+        flow = depthwise_conv2d(images, depthwise_filter, strides, padding, rate, None, data_format)
+        return conv2d(flow, pointwise_filter, 1, "VALID", data_format=data_format)
 
 
 # Specs --------------------------------------------------------------------------------------------

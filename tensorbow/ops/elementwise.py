@@ -14,21 +14,32 @@ from tensorbow.graph import Tensor, as_tensor, graph_of, name_scope
 from tensorbow.kinds import Items, Name, checked
 from tensorbow.ops import elementwise_table as table
 from tensorbow.ops.control import identity
+from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.integer_power import IntegerPow
 from tensorbow.ops.selection import cast
-from tensorbow.specs import DType, compatible, float32, float64, uint8
+from tensorbow.specs import FLOATING, DType, compatible, float32, float64, uint8
 
 __all__ = [
     "abs",
+    "acos",
+    "acosh",
     "add",
     "add_n",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
     "ceil",
     "clip_by_value",
     "cos",
+    "cosh",
+    "digamma",
     "div",
     "divide",
     "equal",
     "erf",
+    "erfc",
     "exp",
     "expm1",
     "floor",
@@ -42,6 +53,7 @@ __all__ = [
     "is_nan",
     "less",
     "less_equal",
+    "lgamma",
     "log",
     "log1p",
     "log_sigmoid",
@@ -60,17 +72,23 @@ __all__ = [
     "realdiv",
     "reciprocal",
     "relu",
+    "rint",
     "round",
     "rsqrt",
+    "scalar_mul",
     "sigmoid",
     "sign",
     "sin",
+    "sinh",
     "sqrt",
     "square",
     "squared_difference",
     "subtract",
+    "tan",
     "tanh",
     "truediv",
+    "truncatediv",
+    "truncatemod",
 ]
 
 # Two inputs -----------------------------------------------------------------------------------------
@@ -269,6 +287,39 @@ def add_n(inputs: Items, name: Name = None) -> Tensor:
     return total
 
 
+@checked
+def truncatediv(x: Any, y: Any, name: Name = None) -> Tensor:
+    """x / y rounded towards zero. Raises InvalidArgumentError for an integer y of 0."""
+    a, b = pair(x, y)
+    with a.graph.as_default(), name_scope(name or "truncatediv"):
+        down = floordiv(abs(a), abs(b))
+        return multiply(multiply(sign(a), sign(b)), down)
+
+
+@checked
+def truncatemod(x: Any, y: Any, name: Name = None) -> Tensor:
+    """x - y * truncatediv(x, y), with the sign of x. Raises InvalidArgumentError for an integer y of 0."""
+    a, b = pair(x, y)
+    with a.graph.as_default(), name_scope(name or "truncatemod"):
+        return multiply(sign(a), mod(abs(a), abs(b)))
+
+
+@checked
+def scalar_mul(scalar: Any, x: Any, name: Name = None) -> Tensor:
+    """`scalar`, a number or a scalar tensor, times `x`."""
+    factor, tensor = pair(scalar, x)
+    if factor.shape.ndims not in (None, 0):
+        raise InvalidArgumentError(f"scalar_mul: expected a scalar, got {factor.spec}; use tb.multiply")
+    return multiply(factor, tensor, name)
+
+
+@checked
+def atan2(y: Any, x: Any, name: Name = None) -> Tensor:
+    """The angle of the points (x, y) (floating), in [-pi, pi]."""
+    result: Tensor = table.Atan2(y, x, name=name)
+    return result
+
+
 # One input ------------------------------------------------------------------------------------------
 
 
@@ -326,6 +377,69 @@ def sin(x: Any, name: Name = None) -> Tensor:
 def cos(x: Any, name: Name = None) -> Tensor:
     """The cosine (floating)."""
     result: Tensor = table.Cos(x, name=name)
+    return result
+
+
+@checked
+def tan(x: Any, name: Name = None) -> Tensor:
+    """The tangent (floating)."""
+    result: Tensor = table.Tan(x, name=name)
+    return result
+
+
+@checked
+def asin(x: Any, name: Name = None) -> Tensor:
+    """The inverse of the sine (floating), in [-pi/2, pi/2]; NaN outside of [-1, 1]."""
+    result: Tensor = table.Asin(x, name=name)
+    return result
+
+
+@checked
+def acos(x: Any, name: Name = None) -> Tensor:
+    """The inverse of the cosine (floating), in [0, pi]; NaN outside of [-1, 1]."""
+    result: Tensor = table.Acos(x, name=name)
+    return result
+
+
+@checked
+def atan(x: Any, name: Name = None) -> Tensor:
+    """The inverse of the tangent (floating), in [-pi/2, pi/2]."""
+    result: Tensor = table.Atan(x, name=name)
+    return result
+
+
+@checked
+def sinh(x: Any, name: Name = None) -> Tensor:
+    """The hyperbolic sine (floating)."""
+    result: Tensor = table.Sinh(x, name=name)
+    return result
+
+
+@checked
+def cosh(x: Any, name: Name = None) -> Tensor:
+    """The hyperbolic cosine (floating)."""
+    result: Tensor = table.Cosh(x, name=name)
+    return result
+
+
+@checked
+def asinh(x: Any, name: Name = None) -> Tensor:
+    """The inverse of the hyperbolic sine (floating)."""
+    result: Tensor = table.Asinh(x, name=name)
+    return result
+
+
+@checked
+def acosh(x: Any, name: Name = None) -> Tensor:
+    """The inverse of the hyperbolic cosine (floating), at least 0; NaN below 1."""
+    result: Tensor = table.Acosh(x, name=name)
+    return result
+
+
+@checked
+def atanh(x: Any, name: Name = None) -> Tensor:
+    """The inverse of the hyperbolic tangent (floating); NaN outside of [-1, 1]."""
+    result: Tensor = table.Atanh(x, name=name)
     return result
 
 
@@ -399,6 +513,29 @@ def erf(x: Any, name: Name = None) -> Tensor:
 
 
 @checked
+def erfc(x: Any, name: Name = None) -> Tensor:
+    """1 - erf(x) (floating), accurate also where erf is near 1."""
+    result: Tensor = table.Erfc(x, name=name)
+    return result
+
+
+@checked
+def lgamma(x: Any, name: Name = None) -> Tensor:
+    """The logarithm of the absolute value of the gamma function (floating)."""
+    result: Tensor = table.Lgamma(x, name=name)
+    return result
+
+
+@checked
+def digamma(x: Any, name: Name = None) -> Tensor:
+    """The derivative of `lgamma` (floating)."""
+    tensor = as_tensor(x)
+    require_dtype("digamma", tensor.spec, FLOATING)
+    with tensor.graph.as_default(), name_scope(name or "digamma"):
+        return table.digamma(tensor)
+
+
+@checked
 def sigmoid(x: Any, name: Name = None) -> Tensor:
     """1 / (1 + exp(-x)) (floating), without overflow for any x."""
     result: Tensor = table.Sigmoid(x, name=name)
@@ -447,3 +584,4 @@ def is_nan(x: Any, name: Name = None) -> Tensor:
 
 
 neg = negative
+rint = round

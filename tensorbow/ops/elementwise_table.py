@@ -8,7 +8,7 @@ A result may overwrite an input of the same shape and dtype. Other backends read
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeAlias
@@ -20,7 +20,7 @@ from tensorbow.graph import NOT_DIFFERENTIABLE, Attrs, Kernel, KernelCall, NodeS
 from tensorbow.ops.broadcasting import sum_to
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.erf import erf
-from tensorbow.ops.selection import where
+from tensorbow.ops.selection import cast, where
 from tensorbow.specs import (
     DTYPES,
     FLOATING,
@@ -30,6 +30,7 @@ from tensorbow.specs import (
     TensorSpec,
     bool_,
     broadcast_dims,
+    float64,
     int64,
 )
 
@@ -185,6 +186,31 @@ def _elu_grad(gradients: Array, outputs: Array, low: Array, mask: Array, out: Ar
     np.copyto(out, low)
 
 
+def _parts(x: Array) -> Iterator[Array]:
+    """Rows of the array, cut to some thousand elements."""
+    for index in np.ndindex(*x.shape[:-1]):
+        row = x[index]
+        yield from (row[i : i + 4096] for i in range(0, row.size, 4096)) if row.ndim else (x,)
+
+
+def _one_by_one(function: Callable[[float], float]) -> Any:
+    """Computes a function of Python's for one element after the other, some thousand at a time."""
+    vectorised = np.vectorize(function, otypes=[np.float64])
+
+    def compute(x: Array, out: Array) -> None:
+        for part, result in zip(_parts(x), _parts(out), strict=True):
+            result[...] = vectorised(part)
+
+    return compute
+
+
+def _lgamma(x: float) -> float:
+    try:
+        return math.lgamma(x)
+    except (ValueError, OverflowError):  # a pole, or a result that is too large
+        return math.inf
+
+
 # Gradients longer than a line -------------------------------------------------------------------------
 
 
@@ -221,6 +247,35 @@ def _elu_grad_gradient(g: Tensor, z: Tensor, dy: Tensor, y: Tensor) -> tuple[Ten
 
 def _erf_gradient(g: Tensor, z: Tensor, x: Tensor) -> tuple[Tensor]:
     return (Mul(g, Mul(Exp(Neg(Square(x))), 2 / math.sqrt(math.pi))),)
+
+
+def _atan2_gradient(g: Tensor, z: Tensor, y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    scaled = RealDiv(g, Add(Square(x), Square(y)))
+    return Mul(scaled, x), Neg(Mul(scaled, y))
+
+
+def digamma(x: Tensor, name: str | None = None) -> Tensor:
+    """The derivative of Lgamma, computed in float64: minus infinity at 0, -1, -2, ...
+
+    Asymptotic series from 8 on, below it the recurrence psi(z) = psi(z + 8) - sum of 1 / (z + i); below 1/2
+    reflection.
+    """
+    wide = cast(x, float64)
+    is_low = Less(wide, 0.5)
+    z = where(is_low, Sub(1, wide), wide)
+    is_small = Less(z, 8)
+    base = where(is_small, z, 1)
+    below = reduce(Add, (Reciprocal(Add(base, i)) for i in range(8)))
+    shifted = where(is_small, Add(z, 8), z)
+    inverse = Reciprocal(shifted)
+    square = Square(inverse)
+    series = square
+    for coefficient in (-1 / 132, 1 / 240, -1 / 252, 1 / 120, -1 / 12):  # B(2k) / 2k, Bernoulli's numbers
+        series = Mul(square, coefficient) if series is square else Mul(square, Add(series, coefficient))
+    value = Add(Sub(Log(shifted), Mul(inverse, 0.5)), Sub(series, where(is_small, below, 0)))
+    turned = where(is_low, Mul(Sub(wide, Floor(wide)), math.pi), 1)
+    reflected = Sub(value, where(is_low, RealDiv(math.pi, Tan(turned)), 0))
+    return cast(reflected, x.dtype, name)
 
 
 # The table ----------------------------------------------------------------------------------------------
@@ -281,7 +336,20 @@ Log1p  = _unary("Log1p", np.log1p, FLOATING, lambda g, z, x: (RealDiv(g, Add(x, 
 Sin: OpDef = _unary("Sin", np.sin, FLOATING, lambda g, z, x: (Mul(g, Cos(x)),))
 Cos: OpDef = _unary("Cos", np.cos, FLOATING, lambda g, z, x: (Neg(Mul(g, Sin(x))),))
 
+Tan: OpDef = _unary("Tan", np.tan, FLOATING, lambda g, z, x: (Mul(g, Add(Square(z), 1)),))
+Asin   = _unary("Asin", np.arcsin, FLOATING, lambda g, z, x: (Mul(g, Rsqrt(Sub(1, Square(x)))),))
+Acos   = _unary("Acos", np.arccos, FLOATING, lambda g, z, x: (Neg(Mul(g, Rsqrt(Sub(1, Square(x))))),))
+Atan   = _unary("Atan", np.arctan, FLOATING, lambda g, z, x: (RealDiv(g, Add(Square(x), 1)),))
+Atan2  = _define(Elementwise("Atan2", ("y", "x"), np.arctan2, FLOATING, _atan2_gradient))
+Sinh: OpDef = _unary("Sinh", np.sinh, FLOATING, lambda g, z, x: (Mul(g, Cosh(x)),))
+Cosh: OpDef = _unary("Cosh", np.cosh, FLOATING, lambda g, z, x: (Mul(g, Sinh(x)),))
+Asinh  = _unary("Asinh", np.arcsinh, FLOATING, lambda g, z, x: (RealDiv(g, Cosh(z)),))
+Acosh  = _unary("Acosh", np.arccosh, FLOATING, lambda g, z, x: (RealDiv(g, Sinh(z)),))
+Atanh  = _unary("Atanh", np.arctanh, FLOATING, lambda g, z, x: (RealDiv(g, Sub(1, Square(x))),))
+
 Erf    = _unary("Erf", erf, FLOATING, _erf_gradient, temporaries=(None, None, int64))
+Erfc   = _unary("Erfc", _one_by_one(math.erfc), FLOATING, lambda g, z, x: (Neg(_erf_gradient(g, z, x)[0]),))
+Lgamma = _unary("Lgamma", _one_by_one(_lgamma), FLOATING, lambda g, z, x: (Mul(g, digamma(x)),))
 
 Relu    = _unary("Relu", _relu, NUMERIC, lambda g, z, x: (ReluGrad(g, z),))
 Sigmoid = _unary("Sigmoid", _sigmoid, FLOATING, lambda g, z, x: (SigmoidGrad(z, g),), temporaries=(None,))

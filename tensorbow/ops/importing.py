@@ -20,11 +20,11 @@ from tensorbow.graph import (
 )
 from tensorbow.graph.build import check_arity, complete_attrs
 from tensorbow.graph.collection_items import decode_item
-from tensorbow.graph.graph_def import operation_name
+from tensorbow.graph.graph_def import GRADIENT, operation_name
 from tensorbow.graph.names import check_op_name
 from tensorbow.graph.program_order import program_order
 from tensorbow.graph.user_lines import RecordedLine
-from tensorbow.kinds import Kind, Name, RefusedError, checked
+from tensorbow.kinds import TEXT, Kind, Name, RefusedError, checked, read_as
 from tensorbow.missing_names import did_you_mean
 from tensorbow.ops.argument_kinds import Texts
 from tensorbow.ops.attribute_kinds import check_attributes
@@ -139,7 +139,8 @@ class _Import:
         inputs = [self._input(item) for item in node.input if not item.startswith("^")]
         controls = dict.fromkeys(self._control(item) for item in node.input if item.startswith("^"))
         check_arity(definition, len(inputs))
-        attrs = complete_attrs(definition, node.attr)
+        gradient = node.attr.get(GRADIENT)
+        attrs = complete_attrs(definition, {k: v for k, v in node.attr.items() if k != GRADIENT})
         check_attributes(definition, attrs)
         if definition is VariableReference and attrs["slot_of"]:
             attrs["slot_of"] = f"{self._prefix}{attrs['slot_of']}"
@@ -160,6 +161,8 @@ class _Import:
             source,
             specs,
         )
+        if gradient is not None:
+            op.gradient_override = read_as(TEXT, gradient, definition.name, GRADIENT)
         op.colocation = tuple(self._operations[other] for other in node.colocation)
         return op
 

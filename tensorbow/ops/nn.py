@@ -366,11 +366,13 @@ def embedding_lookup(
 ) -> Tensor:
     """The rows `ids` of a table: `tb.gather(params, ids)`, whose gradient is sparse.
 
-    params: the table, or a list of its shards, whose rows are gathered on the shards' devices. Their
+    params: the table, or its shards, a list or a `tb.PartitionedVariable`: their rows are gathered on the
+    shards' devices ("div" has the order of a PartitionedVariable's rows). Their
     gradients have a row of zeros for each id of another shard.
     partition_strategy: "mod": row i is row i // n of shard i mod n; "div": shards have neighbouring rows, the
     first ones one more. Raises InvalidArgumentError for shards that do not fit together.
     """
+    params = getattr(params, "parts", params)
     if isinstance(params, (list, tuple)):
         if len(params) > 1:
             with name_scope(name or "embedding_lookup"):

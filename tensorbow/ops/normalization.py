@@ -8,16 +8,17 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, name_scope
-from tensorbow.kinds import AxisNumber, AxisNumbers, Flag, Name, NonNegative, Number, checked
+from tensorbow.kinds import AxisNumber, AxisNumbers, Count, Flag, Name, NonNegative, Number, checked
 from tensorbow.ops.argument_kinds import DataFormat, Rate
-from tensorbow.ops.arrays import squeeze, stack
+from tensorbow.ops.arrays import reshape, squeeze, stack
 from tensorbow.ops.batch_norm import FusedBatchNorm
 from tensorbow.ops.broadcasting import checked_axis, shape, size
 from tensorbow.ops.collectives import all_gather
 from tensorbow.ops.constant import constant
 from tensorbow.ops.data_format import channels_back, channels_last
 from tensorbow.ops.definition import require_dtype
-from tensorbow.ops.elementwise import add, divide, maximum, multiply, pair, rsqrt, square, subtract
+from tensorbow.ops.elementwise import add, divide, exp, log, maximum, multiply, pair, rsqrt, square, subtract
+from tensorbow.ops.matmul import matmul
 from tensorbow.ops.reductions import reduce_mean, reduce_sum
 from tensorbow.ops.selection import cast
 from tensorbow.ops.shaping import unstack
@@ -29,6 +30,8 @@ __all__ = [
     "fused_batch_norm",
     "l2_normalize",
     "layer_norm",
+    "local_response_normalization",
+    "lrn",
     "moments",
 ]
 
@@ -49,6 +52,39 @@ def moments(
         if keep_dims:
             return mean, variance
         return (mean, variance) if axes == () else (squeeze(mean, axes), squeeze(variance, axes))
+
+
+@checked
+def local_response_normalization(
+    input: Any,
+    depth_radius: Count = 5,
+    bias: Number = 1.0,
+    alpha: Number = 1.0,
+    beta: Number = 0.5,
+    name: Name = None,
+) -> Tensor:
+    """`input` / (bias + alpha * s) ** beta (Krizhevsky et al., 2012, section 3.3); floating.
+
+    s: the sum of the squares of the channels at most `depth_radius` away, a product with a matrix of bands.
+    input: [batch, height, width, channels], or of any rank with a known number of channels at last;
+    bias + alpha * s must be positive.
+    """
+    x = as_tensor(input)
+    require_dtype("local_response_normalization", x.spec, FLOATING)
+    channels = None if not x.spec.shape else x.spec.shape[-1]
+    if channels is None:
+        raise InvalidArgumentError(
+            f"local_response_normalization: expected a known number of channels, got {x.spec}; call set_shape"
+        )
+    distance = np.abs(np.subtract.outer(np.arange(channels), np.arange(channels)))
+    band = (distance <= depth_radius).astype(x.dtype.as_numpy_dtype)
+    with x.graph.as_default(), name_scope(name or "LRN"):
+        sums = reshape(matmul(reshape(square(x), [-1, channels]), constant(band)), shape(x))
+        sums.set_shape(x.shape)
+        return multiply(x, exp(multiply(log(add(multiply(sums, alpha), bias)), -beta)))
+
+
+lrn = local_response_normalization
 
 
 @checked

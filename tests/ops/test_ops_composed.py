@@ -40,7 +40,147 @@ def attended(query, key, value, mask):
     return weights / weights.sum(-1, keepdims=True) @ value
 
 
+def images(x):
+    return x.reshape(2, 6, 5, 1)
+
+
+def volumes(x):
+    return x.reshape(1, 2, 6, 5, 1)
+
+
+def windows_of(x, *extents):
+    return np.lib.stride_tricks.sliding_window_view(x, extents, tuple(range(1, 1 + len(extents))))
+
+
+def of_images(function):
+    return lambda x: function(tb.reshape(x, [2, 6, 5, 1]))
+
+
+def of_volumes(function):
+    return lambda x: function(tb.reshape(x, [1, 2, 6, 5, 1]))
+
+
+def responses(x):
+    band = np.abs(np.subtract.outer(np.arange(5), np.arange(5))) <= 1
+    return x / (1.5 + 0.5 * (x * x) @ band) ** 0.75
+
+
+def scattered(x):
+    result = np.zeros((2, 3, 5), x.dtype)
+    np.add.at(result, tuple(PLACES.T), x[:, 1])
+    return result
+
+
+def by_segment(function, x, first=0.0):
+    return np.stack([function(x[[1, 3]], 0), np.full(x.shape[1:], first, x.dtype), x[0]])
+
+
+TAPS = normal(2, 3, 2, 1, 3)
+PLACES = np.array([[0, 2], [1, 1], [0, 2], [1, 0]])
+SEGMENTS = [2, 0, -1, 0]
+
 COMPOSED = {
+    "truncatemod": (lambda x: tb.truncatemod(x, -0.7), lambda x: np.fmod(x, 0.7)),
+    "scalar_mul": (lambda x: tb.scalar_mul(3, x), lambda x: 3 * x),
+    "digamma": (
+        lambda x: tb.digamma(x * x + 1.5) - tb.digamma(x * x + 0.5),
+        lambda x: 1 / (x * x + 0.5),
+    ),
+    "space_to_depth": (
+        lambda x: tb.space_to_depth(tb.reshape(x, [1, 6, 10, 1]), 2),
+        lambda x: x.reshape(3, 2, 5, 2).transpose(0, 2, 1, 3).reshape(1, 3, 5, 4),
+    ),
+    "depth_to_space": (
+        lambda x: tb.depth_to_space(tb.reshape(x, [1, 3, 5, 4]), 2),
+        lambda x: x.reshape(3, 5, 2, 2).transpose(0, 2, 1, 3).reshape(1, 6, 10, 1),
+    ),
+    "space_to_batch": (
+        of_images(lambda x: tb.space_to_batch(x, [[0, 0], [1, 0]], 2)),
+        lambda x: np.concatenate(
+            [
+                np.pad(images(x), ((0, 0), (0, 0), (1, 0), (0, 0)))[:, i::2, j::2]
+                for i in (0, 1)
+                for j in (0, 1)
+            ]
+        ),
+    ),
+    "batch_to_space": (
+        of_images(lambda x: tb.batch_to_space_nd(x, [1, 2], [[0, 1], [2, 1]])),
+        lambda x: x.reshape(2, 6, 5).transpose(1, 2, 0).reshape(1, 6, 10, 1)[:, :5, 2:9],
+    ),
+    "patches": (
+        of_images(lambda x: tb.extract_image_patches(x, [1, 3, 2, 1], [1, 2, 1, 1], [1, 1, 2, 1], "VALID")),
+        lambda x: windows_of(images(x), 3, 3)[:, ::2, :, 0, :, ::2].reshape(2, 2, 3, 6),
+    ),
+    "conv3d": (
+        of_volumes(lambda x: tb.nn.conv3d(x, TAPS, 1, "VALID")),
+        lambda x: np.einsum("bdhwcijk,ijkco->bdhwo", windows_of(volumes(x), 2, 3, 2), TAPS),
+    ),
+    "conv3d SAME": (
+        of_volumes(lambda x: tb.nn.conv3d(x, TAPS, [1, 1, 2, 1, 1], "SAME")),
+        lambda x: np.einsum(
+            "bdhwcijk,ijkco->bdhwo",
+            windows_of(np.pad(volumes(x), ((0, 0), (0, 1), (0, 1), (0, 1), (0, 0))), 2, 3, 2)[:, :, ::2],
+            TAPS,
+        ),
+    ),
+    "max_pool3d": (
+        of_volumes(lambda x: tb.nn.max_pool3d(x, [2, 3, 2], 1, "VALID")),
+        lambda x: windows_of(volumes(x), 2, 3, 2).max((5, 6, 7)),
+    ),
+    "avg_pool3d": (
+        of_volumes(lambda x: tb.nn.avg_pool3d(x, [2, 3, 2], [1, 3, 1], "VALID")),
+        lambda x: windows_of(volumes(x), 2, 3, 2)[:, :, ::3].mean((5, 6, 7)),
+    ),
+    "lrn": (lambda x: tb.nn.lrn(x, 1, 1.5, 0.5, 0.75), responses),
+    "separable_conv2d": (
+        of_images(lambda x: tb.nn.separable_conv2d(x, TAPS[0], np.ones((1, 1, 3, 2)), 1, "VALID")),
+        lambda x: np.repeat(
+            np.einsum("bhwcij,ijco->bhw", windows_of(images(x), 3, 2), TAPS[0])[..., None], 2, axis=-1
+        ),
+    ),
+    "atrous_conv2d": (
+        of_images(lambda x: tb.nn.atrous_conv2d(x, TAPS[0], 2, "VALID")),
+        lambda x: np.einsum("bhwcij,ijco->bhwo", windows_of(images(x), 5, 3)[..., ::2, ::2], TAPS[0]),
+    ),
+    "gather_nd": (lambda x: tb.gather_nd(x, PLACES), lambda x: x[tuple(PLACES.T)]),
+    "gather_nd of elements": (
+        lambda x: tb.gather_nd(x, [[[3, 2, 4], [0, 0, 1]]]),
+        lambda x: np.array([[x[3, 2, 4], x[0, 0, 1]]]),
+    ),
+    "scatter_nd": (lambda x: tb.scatter_nd(PLACES, x[:, 1], [2, 3, 5]), scattered),
+    "reverse_sequence": (
+        lambda x: tb.reverse_sequence(x, [5, 0, 2], seq_axis=2, batch_axis=1),
+        lambda x: np.stack([x[:, 0, ::-1], x[:, 1], x[:, 2][:, [1, 0, 2, 3, 4]]], 1),
+    ),
+    "unsorted_segment_sum": (
+        lambda x: tb.unsorted_segment_sum(x, SEGMENTS, 3),
+        lambda x: by_segment(np.sum, x),
+    ),
+    "unsorted_segment_mean": (
+        lambda x: tb.unsorted_segment_mean(x, SEGMENTS, 3),
+        lambda x: by_segment(np.mean, x),
+    ),
+    "unsorted_segment_sqrt_n": (
+        lambda x: tb.unsorted_segment_sqrt_n(x, SEGMENTS, 3),
+        lambda x: by_segment(lambda rows, axis: rows.sum(axis) / math.sqrt(2), x),
+    ),
+    "unsorted_segment_prod": (
+        lambda x: tb.unsorted_segment_prod(x, SEGMENTS, 3),
+        lambda x: by_segment(np.prod, x, 1.0),
+    ),
+    "segment_max": (
+        lambda x: tb.segment_max(x, [0, 0, 2, 2]),
+        lambda x: np.stack([x[:2].max(0), 0 * x[0], x[2:].max(0)]),
+    ),
+    "segment_min": (
+        lambda x: tb.segment_min(x, [0, 0, 1, 1]),
+        lambda x: np.stack([x[:2].min(0), x[2:].min(0)]),
+    ),
+    "unsorted_segment_sum of elements": (
+        lambda x: tb.unsorted_segment_sum(x, np.arange(12).reshape(4, 3) % 2, 2),
+        lambda x: np.stack([x.reshape(12, 5)[i::2].sum(0) for i in (0, 1)]),
+    ),
     "squared_difference": (lambda x: tb.squared_difference(x, 0.5), lambda x: (x - 0.5) ** 2),
     "log_sigmoid": (tb.log_sigmoid, lambda x: -softplus(-x)),
     "logsumexp": (
@@ -136,6 +276,44 @@ def test_values_and_gradients(name):
     assert (result.dtype, result.shape) == (np.float32, wanted.shape)
     np.testing.assert_allclose(result, wanted, rtol=2e-5, atol=1e-6)
     check_gradients(lambda x: [function(x)], [apart(4, 3, 5) / 10], rtol=1e-4)
+
+
+def test_digamma_and_integers_truncated():
+    found = value(tb.digamma(np.array([0.5, -0.5, 1.0, 100.0, -1.0, 0.0])))
+    euler = 0.5772156649015329
+    half = -euler - 2 * math.log(2)
+    expected = [half, half + 2, -euler, 4.600161852738087, -np.inf, -np.inf]
+    np.testing.assert_allclose(found, expected, rtol=1e-11)
+    x, y = np.array([7, -7, 7, -7]), np.array([2, 2, -2, -2])
+    assert value(tb.truncatediv(x, y)).tolist() == [3, -3, -3, 3]
+    assert value(tb.truncatemod(x, y)).tolist() == [1, -1, 1, -1]
+
+
+def test_positions_counts_and_grids():
+    assert value(tb.invert_permutation([2, 0, 3, 1])).tolist() == [1, 3, 0, 2]
+    assert value(tb.sequence_mask([1, 3, 0], dtype=tb.int32)).tolist() == [[1, 0, 0], [1, 1, 1], [0, 0, 0]]
+    for indexing in ("xy", "ij"):
+        given = [np.arange(3), np.arange(4), np.arange(2)]
+        for found, wanted in zip(
+            tb.meshgrid(*given, indexing=indexing), np.meshgrid(*given, indexing=indexing), strict=True
+        ):
+            np.testing.assert_array_equal(value(found), wanted)
+    counts = value(tb.histogram_fixed_width(X, [-1.0, 1.5], 7))
+    np.testing.assert_array_equal(counts, np.histogram(np.clip(X, -1, 1.5), 7, (-1, 1.5))[0])
+    labels, predictions = tb.placeholder(tb.int32, [None]), tb.placeholder(tb.int64, [None])
+    found = tb.confusion_matrix(labels, predictions, 3, weights=tb.cast(labels, tb.float32), dtype=tb.float32)
+    feeds = {labels: np.int32([0, 2, 2, 1]), predictions: np.array([0, 1, 1, 2])}
+    assert value(found, feeds).tolist() == [[0, 0, 0], [0, 0, 1], [0, 4, 0]]
+    with pytest.raises(InvalidArgumentError, match=r"give the number of segments to unsorted_segment_sum"):
+        tb.segment_sum(X, labels)
+    with pytest.raises(InvalidArgumentError, match=r"must be sorted and at least 0"):
+        tb.segment_mean(X, [1, 0, 1, 1])
+    with pytest.raises(InvalidArgumentError, match=r"a padded extent of 3 is not a multiple of 2"):
+        tb.space_to_batch(np.zeros((1, 3, 4, 1)), [[0, 0], [0, 0]], 2)
+    with pytest.raises(
+        InvalidArgumentError, match=r"expected \[\.\.\., n\] with a known n of at most the rank, 3"
+    ):
+        tb.gather_nd(X, [0, 0, 0, 0])
 
 
 def test_norms_of_zeros_and_sparse_gradients():

@@ -9,6 +9,16 @@ STRUCTURAL = {
     "PlaceholderWithDefault": "is the fed value or its input: computes nothing",
     "NoOp": "has neither inputs nor outputs",
     "Variable": "stands for its storage: computes nothing",
+    **dict.fromkeys(
+        ("Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond"),
+        "control flow, which the executor plays: tests/executor",
+    ),
+    **dict.fromkeys(("StackPush", "StackPop"), "values kept for a loop's gradient: tests/executor"),
+    "RequireAtMostOne": "a function of the host: tests/executor",
+    **dict.fromkeys(
+        ("ScalarSummary", "HistogramSummary", "ImageSummary", "TextSummary", "MergeSummary"),
+        "made by the session of fetched values: no step computes it",
+    ),
     "StepScalar": "read from the STATE region: computes nothing",
 }
 

@@ -74,8 +74,12 @@ def _away(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Array:
     )
 
 
-def _interval(*shape: int, seed: int = 0) -> Array:
-    return uniform(*shape, low=0.1, high=0.9, seed=seed)
+def _interval(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Array:
+    return uniform(*shape, low=0.1, high=0.9, dtype=dtype, seed=seed)
+
+
+def _above_one(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Array:
+    return uniform(*shape, low=1.1, high=3.0, dtype=dtype, seed=seed)
 
 
 def _sigmoid(x: Array) -> Array:
@@ -149,6 +153,30 @@ SAMPLES = [
     *_unary(table.IsNan, lambda x: x != x),
 ]
 
+
+def _few_of(op: OpDef, expected: Callable[..., Any], make: Callable[..., Array] = normal) -> list[Sample]:
+    """Samples of a function of the C library."""
+    count = len(op.input_names)
+    arrays = {
+        shape: tuple(make(*shape, seed=i) for i in range(count)) for shape in ((3, 5), (3, 0, 2), (256, 513))
+    }
+    return [Sample(op, given, expected, exact_layout=False) for given in arrays.values()]
+
+
+SAMPLES += [
+    *_few_of(table.Tan, lambda x: np.sin(x) / np.cos(x), _interval),
+    *_few_of(table.Asin, lambda x: np.arctan2(x, np.sqrt(1 - x * x)), _interval),
+    *_few_of(table.Acos, lambda x: np.arctan2(np.sqrt(1 - x * x), x), _interval),
+    *_few_of(table.Atan, lambda x: np.angle(1 + 1j * x)),
+    *_few_of(table.Atan2, lambda y, x: np.angle(x + 1j * y), _away),
+    *_few_of(table.Sinh, lambda x: (np.exp(x) - np.exp(-x)) / 2, _away),
+    *_few_of(table.Cosh, lambda x: (np.exp(x) + np.exp(-x)) / 2),
+    *_few_of(table.Asinh, lambda x: np.log(x + np.sqrt(x * x + 1)), uniform),
+    *_few_of(table.Acosh, lambda x: np.log(x + np.sqrt(x * x - 1)), _above_one),
+    *_few_of(table.Atanh, lambda x: np.log((1 + x) / (1 - x)) / 2, _interval),
+    *_few_of(table.Erfc, lambda x: 1 - _erf(x)),
+    *_few_of(table.Lgamma, lambda x: np.reshape([math.lgamma(v) for v in x.ravel()], x.shape), _away),
+]
 SPECIAL = np.array([-np.inf, np.inf, np.nan, -0.0, 0.0, 1e-40, -3e38, 3e38, 89.0, -104.0], np.float32)
 SAMPLES += [
     Sample(op, (SPECIAL.copy(),), expected, label="special", wrt=(), atol=0)
@@ -167,7 +195,18 @@ SAMPLES += [
         (table.Elu, lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0)))),
         (table.IsFinite, lambda x: np.abs(x) < np.inf),
         (table.IsNan, lambda x: x != x),
+        (table.Erfc, lambda x: 1 - _erf(x)),
     ]
+]
+POLES = np.array([np.inf, np.nan, 0.0, -1.0, 89.0], np.float32)
+SAMPLES += [
+    Sample(
+        table.Lgamma,
+        (POLES,),
+        lambda x: np.array([np.inf, np.nan, np.inf, np.inf, math.lgamma(89)]),
+        label="poles",
+        wrt=(),
+    )
 ]
 HALVES = np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 8388609.0, 1e30, 0.49999997], np.float32)
 SAMPLES += [

@@ -19,7 +19,7 @@ from tensorbow.ops.averaging import (
     SmaMove,
     Truncate16,
 )
-from tensorbow.ops.control import CheckFinite, Copy, Identity, StopGradient
+from tensorbow.ops.control import CheckFinite, Copy, CustomGradient, Identity, StopGradient
 from tensorbow.ops.state import Assign, AssignAdd, AssignSub, ReadVariable
 from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum
 from tensorbow.specs import Array
@@ -35,7 +35,7 @@ def _same(x: Array) -> Array:
 
 PASSING = [
     Sample(op, (normal(*shape),), _same, label=label)
-    for op in (Identity, StopGradient, Copy, ReadVariable)
+    for op in (Identity, StopGradient, Copy, CustomGradient, ReadVariable)
     for label, shape in SIZES.items()
 ]
 

@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tensorbow.graph import OpDef
 from tensorbow.kernels.scalars.expression import CAST, CONSTANT, INPUT, SELECT, Scalar, in_order
+from tensorbow.ops import elementwise_table as table
+from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.ops.erf import erf
 from tensorbow.specs import Array
 
@@ -25,7 +28,17 @@ def _truncate16(x: Array) -> Array:
     return np.asarray(np.ldexp(np.trunc(fraction * 256) / 256, exponent), np.asarray(x).dtype)
 
 
-_OWN: dict[str, Callable[..., Any]] = {"erf": _erf, "truncate16": _truncate16, SELECT: np.where}
+def _reference(op: OpDef) -> Callable[..., Array]:
+    return lambda x: run_reference_kernel(op, [x])[0]
+
+
+_OWN: dict[str, Callable[..., Any]] = {
+    "erf": _erf,
+    "erfc": _reference(table.Erfc),
+    "lgamma": _reference(table.Lgamma),
+    "truncate16": _truncate16,
+    SELECT: np.where,
+}
 
 
 def to_numpy(results: Sequence[Scalar], arrays: Sequence[Array]) -> list[Array]:

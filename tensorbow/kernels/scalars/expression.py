@@ -14,18 +14,22 @@ from tensorbow.errors import InternalError
 from tensorbow.specs import DType, bool_
 
 INPUT, CONSTANT, CAST, SELECT = "input", "constant", "cast", "select"
+FUNCTIONS = {  # of one floating operand, under NumPy's names: C's names
+    **{name: name for name in ("exp", "expm1", "log", "log1p", "sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arcsinh": "asinh", "arccosh": "acosh",
+    "arctanh": "atanh", "erf": "erf", "erfc": "erfc", "lgamma": "lgamma",
+}  # fmt: skip
 SAME_DTYPE = (  # operators whose result has the dtype of their operands
     "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "maximum", "minimum",
-    "negative", "absolute", "sign", "floor", "ceil", "rint", "sqrt", "exp", "expm1", "log", "log1p",
-    "sin", "cos", "tanh", "erf", "truncate16",
+    "negative", "absolute", "sign", "floor", "ceil", "rint", "sqrt",
+    *FUNCTIONS, "arctan2", "truncate16",
 )  # fmt: skip
 TRUTH = (  # operators whose result is bool
     "less", "less_equal", "greater", "greater_equal", "equal", "not_equal",
     "logical_and", "logical_or", "logical_not", "isfinite", "isnan",
 )  # fmt: skip
 FLOATING_ONLY = frozenset(
-    ("divide", "floor", "ceil", "rint", "sqrt", "exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf",
-     "truncate16", "isfinite", "isnan")
+    ("divide", "floor", "ceil", "rint", "sqrt", *FUNCTIONS, "arctan2", "truncate16", "isfinite", "isnan")
 )  # fmt: skip
 BOOLEAN_ONLY = frozenset(("logical_and", "logical_or", "logical_not"))
 ANY_DTYPE = frozenset(("equal", "not_equal"))

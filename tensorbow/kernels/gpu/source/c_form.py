@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tensorbow.errors import InternalError
 from tensorbow.kernels.gpu.runtime.program import C_TYPES as TYPES
-from tensorbow.kernels.scalars.expression import CAST, CONSTANT, INPUT, SELECT, Scalar, in_order
+from tensorbow.kernels.scalars.expression import CAST, CONSTANT, FUNCTIONS, INPUT, SELECT, Scalar, in_order
 from tensorbow.specs import DType, bool_, float32, float64, int64, uint8
 
 _UNSIGNED = {"int32": "unsigned int", "int64": "unsigned long long", "uint8": "unsigned int"}
@@ -28,9 +28,8 @@ _INFIX = {
     "logical_or": "||",
 }
 _ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*"}
-_MATH = {"power": "pow", "absolute": "fabs"} | {
-    name: name
-    for name in ("floor", "ceil", "rint", "sqrt", "exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf")
+_MATH = {"power": "pow", "absolute": "fabs", "arctan2": "atan2", **FUNCTIONS} | {
+    name: name for name in ("floor", "ceil", "rint", "sqrt")
 }
 _HELPERS = {
     "multiply": """\

@@ -14,7 +14,7 @@ from llvmlite import ir
 from tensorbow.errors import InternalError
 from tensorbow.kernels.native.codegen import vector_math
 from tensorbow.kernels.native.codegen.emitter import Emitter, constant, type_of
-from tensorbow.kernels.scalars.expression import CAST, CONSTANT, SELECT, Scalar
+from tensorbow.kernels.scalars.expression import CAST, CONSTANT, FUNCTIONS, SELECT, Scalar
 from tensorbow.specs import DType, bool_, float32, int32, uint8
 
 BIT = ir.IntType(1)
@@ -22,8 +22,10 @@ BIT = ir.IntType(1)
 _COMPARISONS = {"less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "=="}
 _INTRINSICS = {name: name for name in ("floor", "ceil", "rint", "sqrt")} | {"absolute": "fabs"}
 _FUNCTIONS: dict[str, Callable[..., ir.Value]] = {
-    name: getattr(vector_math, name)
-    for name in ("exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "power")
+    "power": vector_math.power,
+    "arctan2": vector_math.of_library("atan2"),
+    **{name: vector_math.of_library(of_c) for name, of_c in FUNCTIONS.items()},
+    **{name: getattr(vector_math, name) for name in ("exp", "expm1", "log", "log1p", "tanh", "erf")},
 }
 _FLOATING = {"add": "fadd", "subtract": "fsub", "multiply": "fmul", "divide": "fdiv", "negative": "fneg"}
 _INTEGER = {"add": "add", "subtract": "sub", "multiply": "mul", "negative": "neg"}

@@ -18,9 +18,10 @@ from llvmlite import ir
 
 from tensorbow.errors import InternalError
 from tensorbow.kernels.native.codegen.emitter import Emitter, constant, lanes_of
+from tensorbow.kernels.scalars.expression import FUNCTIONS
 
 FLOAT, WORD = ir.FloatType(), ir.IntType(32)
-LIBRARY = ("sin", "cos", "exp", "expm1", "log", "log1p", "tanh", "erf", "pow", "fmod")  # all that are called
+LIBRARY = (*FUNCTIONS.values(), "atan2", "pow", "fmod")  # all that are called
 
 MANTISSA = 23  # bits of a float32's fraction
 SMALLEST_NORMAL = 2.0**-126
@@ -142,20 +143,10 @@ def erf(emitter: Emitter, x: ir.Value) -> ir.Value:
     return emitter.intrinsic("copysign", kind, value, x)
 
 
-def sin(emitter: Emitter, x: ir.Value) -> ir.Value:
-    """The sine, in radians."""
-    return library(emitter, "sin", x)
-
-
-def cos(emitter: Emitter, x: ir.Value) -> ir.Value:
-    """The cosine, in radians."""
-    return library(emitter, "cos", x)
-
-
 def sine_and_cosine(emitter: Emitter, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Sine and cosine; float32 within two turns of 0, to 2 units in the last place or 1e-7."""
     if not _is_float(x):
-        return sin(emitter, x), cos(emitter, x)
+        return library(emitter, "sin", x), library(emitter, "cos", x)
     b, kind = emitter.builder, x.type
     word = _word(kind)
     rounder = constant(kind, ROUNDER)
@@ -186,6 +177,11 @@ def power(emitter: Emitter, x: ir.Value, y: ir.Value) -> ir.Value:
 def remainder(emitter: Emitter, x: ir.Value, y: ir.Value) -> ir.Value:
     """The remainder of x after whole multiples of y, with the sign of x: C's fmod."""
     return library(emitter, "fmod", x, y)
+
+
+def of_library(name: str) -> Callable[..., ir.Value]:
+    """The emitter of calls of a function of the C library."""
+    return lambda emitter, *values: library(emitter, name, *values)
 
 
 def library(emitter: Emitter, name: str, *values: ir.Value) -> ir.Value:

@@ -1,0 +1,12 @@
+"""`tb.image`: ops on images under TensorFlow's names."""
+
+from tensorbow.ops import image_colors, image_geometry, resizing
+from tensorbow.ops.image_colors import *
+from tensorbow.ops.image_geometry import *
+from tensorbow.ops.resizing import *
+from tensorbow.ops.spatial_blocks import extract_image_patches
+
+__all__ = ["extract_image_patches"]
+__all__ += image_colors.__all__
+__all__ += image_geometry.__all__
+__all__ += resizing.__all__

@@ -1,0 +1,215 @@
+"""Flips, rotations, crops and margins of images.
+
+Images are [batch, height, width, channels] or [height, width, channels]. Heights
+and widths must be known where a result's depend on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Tensor, as_tensor, name_scope
+from tensorbow.kinds import AxisNumber, Count, Name, Positive, Seed, checked, number
+from tensorbow.ops.argument_kinds import Extents
+from tensorbow.ops.arrays import concat, transpose
+from tensorbow.ops.broadcasting import as_shape_vector, ones_like, shape
+from tensorbow.ops.elementwise import add, floor, less, multiply, subtract
+from tensorbow.ops.filling import range as number_range
+from tensorbow.ops.indexing import gather
+from tensorbow.ops.random import random_uniform
+from tensorbow.ops.selection import cast, where
+from tensorbow.ops.shaping import reverse
+from tensorbow.ops.slicing import pad, strided_slice
+from tensorbow.specs import compatible, float64, int32
+
+__all__ = [
+    "central_crop",
+    "crop_to_bounding_box",
+    "flip_left_right",
+    "flip_up_down",
+    "pad_to_bounding_box",
+    "random_flip_left_right",
+    "random_flip_up_down",
+    "resize_image_with_crop_or_pad",
+    "rot90",
+    "transpose_image",
+]
+
+
+def image_of(op: str, image: Any) -> Tensor:
+    """The images as a tensor. Raises InvalidArgumentError unless their rank is 3 or 4."""
+    x = as_tensor(image)
+    if x.shape.ndims not in (3, 4):
+        raise InvalidArgumentError(
+            f"{op}: expected images [batch, height, width, channels], or one of them, got {x.spec}"
+        )
+    return x
+
+
+def _extents(op: str, x: Tensor) -> tuple[int, int]:
+    height, width = x.spec.dims[-3:-1]
+    if height is None or width is None:
+        raise InvalidArgumentError(
+            f"{op}: expected images of known height and width, got {x.spec}; call set_shape"
+        )
+    return height, width
+
+
+@checked
+def flip_left_right(image: Any, name: Name = None) -> Tensor:
+    """Mirrors images from left to right."""
+    return reverse(image_of("flip_left_right", image), [-2], name)
+
+
+@checked
+def flip_up_down(image: Any, name: Name = None) -> Tensor:
+    """Mirrors images from top to bottom."""
+    return reverse(image_of("flip_up_down", image), [-3], name)
+
+
+@checked
+def transpose_image(image: Any, name: Name = None) -> Tensor:
+    """Swaps height and width of images."""
+    x = image_of("transpose_image", image)
+    return transpose(x, [1, 0, 2] if x.shape.ndims == 3 else [0, 2, 1, 3], name)
+
+
+@checked
+def rot90(image: Any, k: AxisNumber = 1, name: Name = None) -> Tensor:
+    """Rotates images by `k` quarters of a turn, counterclockwise."""
+    x = image_of("rot90", image)
+    with x.graph.as_default(), name_scope(name or "rot90"):
+        if k % 4 == 2:
+            return reverse(x, [-3, -2])
+        if k % 4 == 0:
+            return x
+        turned = transpose_image(x)
+        return flip_up_down(turned) if k % 4 == 1 else flip_left_right(turned)
+
+
+@checked
+def random_flip_left_right(image: Any, seed: Seed = None) -> Tensor:
+    """Mirrors each image from left to right with a probability of 1/2, drawn anew in each step."""
+    return _randomly("random_flip_left_right", flip_left_right, image, seed)
+
+
+@checked
+def random_flip_up_down(image: Any, seed: Seed = None) -> Tensor:
+    """Mirrors each image from top to bottom with a probability of 1/2, drawn anew in each step."""
+    return _randomly("random_flip_up_down", flip_up_down, image, seed)
+
+
+def _randomly(op: str, flip: Callable[[Tensor], Tensor], image: Any, seed: int | None) -> Tensor:
+    x = image_of(op, image)
+    with x.graph.as_default(), name_scope(op):
+        extents = shape(x)
+        lead = strided_slice(extents, slice(None, -3))
+        one_each = concat([lead, ones_like(strided_slice(extents, slice(-3, None)))], 0)
+        return where(less(random_uniform(one_each, seed=seed), 0.5), flip(x), x)
+
+
+@checked
+def crop_to_bounding_box(
+    image: Any,
+    offset_height: Count,
+    offset_width: Count,
+    target_height: Positive,
+    target_width: Positive,
+    name: Name = None,
+) -> Tensor:
+    """The box of images that begins at an offset and has a height and width.
+
+    Raises InvalidArgumentError for a box that is not inside images of known extents.
+    """
+    x = image_of("crop_to_bounding_box", image)
+    height, width = _extents("crop_to_bounding_box", x)
+    bottom, right = offset_height + target_height, offset_width + target_width
+    if bottom > height or right > width:
+        raise InvalidArgumentError(
+            f"crop_to_bounding_box: rows {offset_height}:{bottom}, columns {offset_width}:{right} of "
+            f"{x.spec}; expected a box inside the image"
+        )
+    return strided_slice(
+        x, (..., slice(offset_height, bottom), slice(offset_width, right), slice(None)), name
+    )
+
+
+@checked
+def pad_to_bounding_box(
+    image: Any,
+    offset_height: Count,
+    offset_width: Count,
+    target_height: Positive,
+    target_width: Positive,
+    name: Name = None,
+) -> Tensor:
+    """Images at an offset on a ground of zeros, with a height and width.
+
+    Raises InvalidArgumentError for a ground that is too small.
+    """
+    x = image_of("pad_to_bounding_box", image)
+    height, width = _extents("pad_to_bounding_box", x)
+    below, right = target_height - offset_height - height, target_width - offset_width - width
+    if below < 0 or right < 0:
+        raise InvalidArgumentError(
+            f"pad_to_bounding_box: {x.spec} at [{offset_height}, {offset_width}] does not fit "
+            f"{target_height} x {target_width}"
+        )
+    margins = [[offset_height, below], [offset_width, right], [0, 0]]
+    return pad(x, margins if x.shape.ndims == 3 else [[0, 0], *margins], name=name)
+
+
+@checked
+def resize_image_with_crop_or_pad(
+    image: Any, target_height: Positive, target_width: Positive, name: Name = None
+) -> Tensor:
+    """The middle of images, with zeros around it, so that they have a height and width."""
+    x = image_of("resize_image_with_crop_or_pad", image)
+    height, width = _extents("resize_image_with_crop_or_pad", x)
+    with x.graph.as_default(), name_scope(name or "crop_or_pad"):
+        tall, wide = min(height, target_height), min(width, target_width)
+        cut = crop_to_bounding_box(x, (height - tall) // 2, (width - wide) // 2, tall, wide)
+        return pad_to_bounding_box(
+            cut, (target_height - tall) // 2, (target_width - wide) // 2, target_height, target_width
+        )
+
+
+@checked
+def central_crop(
+    image: Any, central_fraction: Annotated[float, number(0, 1, above=True)], name: Name = None
+) -> Tensor:
+    """The middle of images: `central_fraction`, above 0 and at most 1, of the height and of the width."""
+    x = image_of("central_crop", image)
+    height, width = _extents("central_crop", x)
+    top, left = (int((extent - extent * central_fraction) / 2) for extent in (height, width))
+    return crop_to_bounding_box(x, top, left, height - 2 * top, width - 2 * left, name)
+
+
+@checked
+def random_crop(value: Any, size: Extents, seed: Seed = None, name: Name = None) -> Tensor:
+    """A part of `value` of a shape `size`, at a place drawn anew in each step.
+
+    The rank must be known. Raises InvalidArgumentError for a part of another rank or larger than `value`, at
+    run time on CPU devices where its shape is not known before.
+    """
+    x = as_tensor(value)
+    with x.graph.as_default(), name_scope(name or "random_crop"):
+        wanted = cast(as_tensor(as_shape_vector(size)), int32)
+        known = wanted.spec.value
+        if x.shape.ndims is None or not compatible(wanted.spec.shape, (x.shape.ndims,)):
+            raise InvalidArgumentError(
+                f"random_crop: size {wanted.spec} for {x.spec}; expected an extent per axis, a known rank"
+            )
+        pairs = [] if known is None else zip(x.spec.dims, known.tolist(), strict=True)
+        if known is not None and any(extent is not None and extent < size for extent, size in pairs):
+            raise InvalidArgumentError(f"random_crop: a part {known.tolist()} is larger than {x.spec}")
+        room = add(subtract(shape(x), wanted), 1)
+        draws = random_uniform(shape(room), seed=seed, dtype=float64)
+        begin = cast(floor(multiply(draws, cast(room, float64))), int32)
+        for axis in range(x.spec.rank):
+            if known is None or x.spec.dims[axis] != known[axis]:
+                steps = number_range(strided_slice(wanted, axis))
+                x = gather(x, add(strided_slice(begin, axis), steps), axis=axis)
+        return x

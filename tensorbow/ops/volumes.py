@@ -1,0 +1,152 @@
+"""Convolution and pooling of volumes [batch, depth, height, width, channels], made of those of images.
+
+A convolution lays the slices that a window covers in depth side by side as channels; a pool takes height and
+width first, depth then. The extents of the volumes must be known, the batch need not be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, TypeAlias
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Tensor, name_scope
+from tensorbow.kinds import Name, checked, one_of, sequence, whole
+from tensorbow.ops.argument_kinds import Padding
+from tensorbow.ops.arrays import concat, reshape, transpose
+from tensorbow.ops.average_pooling import avg_pool
+from tensorbow.ops.conv import conv2d
+from tensorbow.ops.elementwise import pair
+from tensorbow.ops.pooling import max_pool
+from tensorbow.ops.slicing import pad, strided_slice
+from tensorbow.ops.sliding_windows import make_axis
+from tensorbow.ops.spatial_blocks import batch_of, known_extents
+
+__all__ = ["avg_pool3d", "conv3d", "max_pool3d"]
+
+VOLUME = sequence(
+    whole(1), "a whole number, [depth, height, width] or [1, depth, height, width, 1]", lone=True
+)
+VolumeSize: TypeAlias = Annotated[Any, VOLUME]
+VolumeFormat: TypeAlias = Annotated[str, one_of("NDHWC", "NCDHW", any_case=True)]
+TO_LAST, TO_SECOND = (0, 2, 3, 4, 1), (0, 4, 1, 2, 3)
+
+
+def _triple(op: str, what: str, numbers: tuple[int, ...], data_format: str) -> tuple[int, ...]:
+    if data_format == "NCDHW" and len(numbers) == 5:
+        numbers = (numbers[0], *numbers[2:], numbers[1])
+    if len(numbers) == 1:
+        return numbers * 3
+    if len(numbers) == 3:
+        return numbers
+    if len(numbers) == 5 and numbers[0] == numbers[4] == 1:
+        return numbers[1:4]
+    raise InvalidArgumentError(f"{op}: {what} {list(numbers)}: expected {VOLUME.expected}")
+
+
+@checked
+def conv3d(
+    input: Any,
+    filter: Any,
+    strides: VolumeSize,
+    padding: Padding,
+    data_format: VolumeFormat = "NDHWC",
+    dilations: VolumeSize = (1,),
+    name: Name = None,
+) -> Tensor:
+    """Convolution of volumes [batch, depth, height, width, in] with [depth, height, width, in, out].
+
+    Strides, padding and dilations are as in `conv2d`, along three axes. Returns
+    [batch, slices, rows, columns, out], float32 or float64. With data format NCDHW channels are second.
+    Raises InvalidArgumentError for channels that do not fit, and for extents that are not known.
+    """
+    x, w = pair(input, filter)
+    (step, *steps), (gap, *gaps) = (
+        _triple("conv3d", what, value, data_format)
+        for what, value in (("strides", strides), ("dilations", dilations))
+    )
+    with x.graph.as_default(), name_scope(name or "Conv3D"):
+        x = transpose(x, TO_LAST) if data_format == "NCDHW" else x
+        deep, height, width, channels = known_extents("conv3d", x, 5)
+        window, *rest = (batch_of(w), *known_extents("conv3d", w, 5))
+        if window < 1 or rest[2] != channels:
+            raise InvalidArgumentError(
+                f"conv3d: {channels} channels in {x.spec}; expected a filter "
+                f"[depth, height, width, {channels}, out], got {w.spec}"
+            )
+        axis = make_axis(deep, window, step, padding, gap)
+        batch = batch_of(x)
+        flat = reshape(x, [batch, deep, height * width * channels])
+        if axis.is_padded:
+            flat = pad(flat, [[0, 0], [axis.before, max(0, axis.covered - axis.before - deep)], [0, 0]])
+        slices = [
+            reshape(
+                strided_slice(
+                    flat, (slice(None), slice(i * gap, i * gap + (axis.count - 1) * step + 1, step))
+                ),
+                [_images(batch, axis.count), height, width, channels],
+            )
+            for i in range(window)
+        ]
+        kernel = reshape(transpose(w, [1, 2, 0, 3, 4]), [rest[0], rest[1], window * channels, rest[3]])
+        images = slices[0] if window == 1 else concat(slices, 3)
+        flow = conv2d(images, kernel, tuple(steps), padding, dilations=tuple(gaps))
+        result = reshape(flow, [batch, axis.count, *known_extents("conv3d", flow)])
+        return transpose(result, TO_SECOND) if data_format == "NCDHW" else result
+
+
+def _images(batch: int, slices: int) -> int:
+    return batch if batch < 0 else batch * slices
+
+
+@checked
+def max_pool3d(
+    input: Any,
+    ksize: VolumeSize,
+    strides: VolumeSize,
+    padding: Padding,
+    data_format: VolumeFormat = "NDHWC",
+    name: Name = None,
+) -> Tensor:
+    """The maximum of each window of volumes [batch, depth, height, width, channels]: see `max_pool`."""
+    return _pool("max_pool3d", max_pool, input, ksize, strides, padding, data_format, name)
+
+
+@checked
+def avg_pool3d(
+    input: Any,
+    ksize: VolumeSize,
+    strides: VolumeSize,
+    padding: Padding,
+    data_format: VolumeFormat = "NDHWC",
+    name: Name = None,
+) -> Tensor:
+    """The mean of each window of volumes, without padding: see `avg_pool`."""
+    return _pool("avg_pool3d", avg_pool, input, ksize, strides, padding, data_format, name)
+
+
+def _pool(
+    op: str,
+    pool: Callable[..., Tensor],
+    volumes: Any,
+    ksize: tuple[int, ...],
+    strides: tuple[int, ...],
+    padding: str,
+    data_format: str,
+    name: str | None,
+) -> Tensor:
+    (size, *sizes), (step, *steps) = (
+        _triple(op, what, value, data_format) for what, value in (("ksize", ksize), ("strides", strides))
+    )
+    x, _ = pair(volumes, 0.0)
+    with x.graph.as_default(), name_scope(name or op):
+        x = transpose(x, TO_LAST) if data_format == "NCDHW" else x
+        deep, height, width, channels = known_extents(op, x, 5)
+        batch = batch_of(x)
+        images = reshape(x, [_images(batch, deep), height, width, channels])
+        flow = pool(images, tuple(sizes), tuple(steps), padding)
+        rows, columns, _ = known_extents(op, flow)
+        result = pool(reshape(flow, [batch, deep, rows * columns, channels]), (size, 1), (step, 1), padding)
+        slices = known_extents(op, result)[0]
+        result = reshape(result, [batch, slices, rows, columns, channels])
+        return transpose(result, TO_SECOND) if data_format == "NCDHW" else result
