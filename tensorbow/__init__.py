@@ -16,15 +16,19 @@ _import_ours("allocators")
 # isort: split
 from typing import TYPE_CHECKING, Any
 
-from tensorbow import errors, initializers, layers, losses, metrics, nn, ops, profiler, train
+from tensorbow import errors, image, initializers, layers, losses, metrics, nn, ops, profiler, summary, train
+from tensorbow.control_flow import case, cond, while_loop
+from tensorbow.custom_gradients import RegisterGradient, custom_gradient
 from tensorbow.devices import configure_gpus
 from tensorbow.errors import TensorBowError
+from tensorbow.functions import Defun, make_template
 from tensorbow.gradients import gradients
 from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
     Graph,
     GraphDef,
     GraphKeys,
+    HostCall,
     Kernel,
     KernelCall,
     NodeSpec,
@@ -58,6 +62,7 @@ from tensorbow.missing_names import no_attribute as _no_attribute
 from tensorbow.ops import constant as constant
 from tensorbow.ops import einsum as einsum
 from tensorbow.ops import matmul as matmul
+from tensorbow.ops import random_crop as random_crop
 from tensorbow.ops import tensordot as tensordot
 from tensorbow.ops import tuple as tuple
 
@@ -74,13 +79,22 @@ from tensorbow.ops.importing import *
 from tensorbow.ops.indexed_slices import *
 from tensorbow.ops.indexing import *
 from tensorbow.ops.linalg import *
+from tensorbow.ops.nd_indexing import *
 from tensorbow.ops.random import *
 from tensorbow.ops.reductions import *
 from tensorbow.ops.scatter import *
+from tensorbow.ops.segments import *
 from tensorbow.ops.selection import *
 from tensorbow.ops.shaping import *
 from tensorbow.ops.slicing import *
+from tensorbow.ops.spatial_blocks import *
 from tensorbow.optimizers import clip_by_global_norm, clip_by_norm, global_norm
+from tensorbow.partitioned_variables import (
+    PartitionedVariable,
+    fixed_size_partitioner,
+    min_max_variable_partitioner,
+    variable_axis_size_partitioner,
+)
 from tensorbow.runtime import (
     ConfigProto,
     Explanation,
@@ -128,7 +142,7 @@ from tensorbow.variables import (
     install_operators as _install_operators,
 )
 
-_install_operators()
+_install_operators(Variable, PartitionedVariable)
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not see `_LATER`
     from replicator import PER_REPLICA as PER_REPLICA
@@ -244,16 +258,20 @@ __all__ = [
     "NOT_DIFFERENTIABLE",
     "ConfigProto",
     "DType",
+    "Defun",
     "Explanation",
     "GPUOptions",
     "Graph",
     "GraphDef",
     "GraphKeys",
+    "HostCall",
     "InteractiveSession",
     "Kernel",
     "KernelCall",
     "NodeSpec",
     "Operation",
+    "PartitionedVariable",
+    "RegisterGradient",
     "RunMetadata",
     "RunOptions",
     "Session",
@@ -271,17 +289,21 @@ __all__ = [
     "assign_add",
     "assign_sub",
     "bool",
+    "case",
     "clip_by_global_norm",
     "clip_by_norm",
     "colocate_with",
+    "cond",
     "configure_cpus",
     "configure_gpus",
     "constant_initializer",
     "container",
     "control_dependencies",
     "convert_to_tensor",
+    "custom_gradient",
     "device",
     "errors",
+    "fixed_size_partitioner",
     "float32",
     "float64",
     "get_collection",
@@ -295,6 +317,7 @@ __all__ = [
     "glorot_normal_initializer",
     "glorot_uniform_initializer",
     "gradients",
+    "image",
     "initializers",
     "int32",
     "int64",
@@ -302,7 +325,9 @@ __all__ = [
     "local_variables",
     "local_variables_initializer",
     "losses",
+    "make_template",
     "metrics",
+    "min_max_variable_partitioner",
     "name_scope",
     "nn",
     "ones_initializer",
@@ -312,13 +337,16 @@ __all__ = [
     "random_uniform_initializer",
     "reset_default_graph",
     "set_random_seed",
+    "summary",
     "train",
     "trainable_variables",
     "truncated_normal_initializer",
     "uint8",
+    "variable_axis_size_partitioner",
     "variable_scope",
     "variables_initializer",
     "variance_scaling_initializer",
+    "while_loop",
     "zeros_initializer",
 ]
 __all__ += ops.__all__

@@ -47,6 +47,10 @@ class AbortedError(TensorBowError):
     """The run ended early, by a fault or on request; a checkpoint says where to continue."""
 
 
+class DeadlineExceededError(TensorBowError, TimeoutError):
+    """The work took longer than its time limit and was given up."""
+
+
 class UnavailableError(TensorBowError):
     """A process of a cluster does not answer; a new session goes on once it is back."""
 

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
+from tensorbow.control_flow.conditional import Conditional, build_cond
+from tensorbow.control_flow.contexts import BuiltContext, LoopContext
+from tensorbow.control_flow.loops import build_loop
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Operation, Tensor, convert_to_tensor, gradient_of, name_scope
+from tensorbow.graph import (
+    ControlFlowContext,
+    GradientBlock,
+    Graph,
+    Operation,
+    Tensor,
+    convert_to_tensor,
+    entered_from,
+    gradient_of,
+    is_free,
+    name_scope,
+)
 from tensorbow.graph.build import as_tensor
 from tensorbow.kinds import Name, checked, is_tensor, refuse
-from tensorbow.ops.broadcasting import ones_like
-from tensorbow.ops.elementwise import add
+from tensorbow.ops.broadcasting import ones_like, zeros_like
+from tensorbow.ops.control import identity
+from tensorbow.ops.control_flow import StackPop, no_second_derivative
+from tensorbow.ops.elementwise import add, greater_equal, subtract
 from tensorbow.ops.indexed_slices import IndexedSlices, add_slices
-from tensorbow.ops.state import ReadVariable
+from tensorbow.ops.state import ReadVariable, VariableReference
 from tensorbow.specs import compatible
 
 Gradient: TypeAlias = Tensor | IndexedSlices
+Flows: TypeAlias = "dict[Tensor, list[Gradient]]"
 
 
 @checked
@@ -56,12 +73,14 @@ def gradients(
                 f"gradients: {tensor.name} and {y_tensors[0].name} are of different graphs"
             )
     with graph.as_default(), name_scope(name, "gradients"):
-        influenced = _influenced(x_tensors, stopped, y_tensors)
-        flows: dict[Tensor, list[Gradient]] = {}
+        needed, influenced = _influenced(x_tensors, stopped, y_tensors)
+        flows: Flows = {}
         for y, grad in zip(y_tensors, _initial(y_tensors, grad_ys), strict=True):
             flows.setdefault(y, []).append(grad)
-        for op in sorted({t.op for t in influenced}, key=lambda o: -o.id):
-            _propagate(op, influenced, stopped, flows)
+        sweep = _Sweep(graph, influenced, stopped, needed)
+        sweep.run(graph.context, flows)
+        if graph.context is not None:
+            _leave_context(flows)
         return [_sum(flows, x) for x in x_tensors]
 
 
@@ -97,36 +116,223 @@ def _initial(ys: Sequence[Tensor], grad_ys: Any) -> Iterable[Tensor]:
         yield tensor
 
 
-def _influenced(xs: Sequence[Tensor], stopped: set[Tensor], ys: Sequence[Tensor]) -> set[Tensor]:
-    """Tensors on a path from an x to a y. A stopped tensor depends on nothing."""
+def _influenced(
+    xs: Sequence[Tensor], stopped: set[Tensor], ys: Sequence[Tensor]
+) -> tuple[list[Operation], set[Tensor]]:
+    """The operations that the ys need, and the tensors on a path from an x to a y.
+
+    A stopped tensor depends on nothing.
+    """
     needed: set[Operation] = set()
     pending = [y.op for y in ys]
     while pending:
         op = pending.pop()
         if op not in needed:
             needed.add(op)
-            pending.extend(t.op for t in op.inputs)
+            pending.extend(t.op for t in (*op.inputs, *_popped(op)))
     influenced = set(xs)
-    for op in sorted(needed, key=lambda o: o.id):
-        if any(t in influenced for t in op.inputs):
-            influenced.update(t for t in op.outputs if t not in stopped)
-    return influenced
+    ordered = sorted(needed, key=lambda o: o.id)
+    count = -1
+    while len(influenced) > count:  # again if a loop has brought more, from its end to its begin
+        count = len(influenced)
+        for op in ordered:
+            if any(t in influenced for t in (*op.inputs, *_popped(op))):
+                influenced.update(t for t in op.outputs if t not in stopped)
+        if not any(op.definition.flow == "next_iteration" for op in ordered):
+            break
+    return ordered, influenced
+
+
+def _popped(op: Operation) -> Sequence[Tensor]:
+    """The value of a forward loop that a StackPop takes back."""
+    if op.definition is not StackPop:
+        return ()
+    return op.graph.get_operation_by_name(op.attrs["push"]).inputs[:1]
+
+
+class _Sweep:
+    """Goes back through operations, and through conds and loops as wholes, and adds their gradients."""
+
+    def __init__(
+        self, graph: Graph, influenced: set[Tensor], stopped: set[Tensor], needed: Sequence[Operation]
+    ):
+        self._graph = graph
+        self._influenced = influenced
+        self._stopped = stopped
+        self._needed = needed
+
+    def run(self, context: ControlFlowContext | None, flows: Flows) -> None:
+        """Propagates flows through all that is in a context. New ops are added to the graph's current one."""
+        steps: dict[object, int] = {}
+        for op in self._needed:
+            if op.context is context:
+                if op.definition.flow == "" and any(t in self._influenced for t in op.outputs):
+                    steps[op] = op.id
+                continue
+            inner = _directly_in(context, op.context)
+            if inner is not None:
+                steps[inner.whole] = max(steps.get(inner.whole, 0), inner.last)
+        for step in sorted(steps, key=lambda step: -steps[step]):
+            if isinstance(step, Operation):
+                _propagate(step, self._influenced, self._stopped, flows)
+            elif isinstance(step, Conditional):
+                self._through_cond(step, flows)
+            elif isinstance(step, LoopContext):
+                self._through_loop(step, flows)
+
+    def _inputs_of(self, context: BuiltContext) -> list[tuple[Tensor, Tensor]]:
+        """Floating tensors that flow into a context from outside, each with the tensor inside."""
+        found: dict[Tensor, Tensor] = {}
+        for inside in context.entered.values():
+            if inside in self._influenced and inside.dtype.is_floating:
+                found[inside] = inside.op.inputs[0]
+        for op in self._needed:
+            if op.context is context or (op.context is not None and context in op.context.chain()):
+                for tensor in op.inputs:
+                    if is_free(tensor.op) and tensor in self._influenced and tensor.dtype.is_floating:
+                        found[tensor] = tensor
+        return [(outside, inside) for inside, outside in found.items()]
+
+    def _through_cond(self, conditional: Conditional, flows: Flows) -> None:
+        seeds = [
+            (number, _sum(flows, merged))
+            for number, merged in enumerate(conditional.merged)
+            if flows.get(merged) and merged not in self._stopped
+        ]
+        entered = [self._inputs_of(branch) for branch in conditional.branches]
+        sources = list(dict.fromkeys(outside for pairs in entered for outside, _ in pairs))
+        inside = any(
+            t.op.context is not None and conditional.branches[b] in t.op.context.chain()
+            for t in flows
+            for b in (0, 1)
+        )
+        if not seeds and not inside:
+            return
+
+        def gradient_in(number: int) -> Callable[[], list[Tensor]]:
+            def build() -> list[Tensor]:
+                branch = conditional.branches[number]
+                for index, grad in seeds:
+                    result = conditional.results[number][index]
+                    flows.setdefault(result, []).append(identity(as_tensor(grad)))
+                local = {t: f for t, f in flows.items() if not is_free(t.op)}
+                self.run(branch, local)
+                flows.update({t: f for t, f in local.items() if t not in sources})
+                pairs = dict(entered[number])
+                grads = [_sum(local, pairs[x]) if x in pairs else None for x in sources]
+                return [
+                    zeros_like(x) if grad is None else as_tensor(grad)
+                    for x, grad in zip(sources, grads, strict=True)
+                ]
+
+            return build
+
+        with name_scope("cond_grad"):
+            whole = build_cond(
+                conditional.branches[0].pred, (gradient_in(0), gradient_in(1)), conditional.branches
+            )[1]
+        for source, grad in zip(sources, whole.merged, strict=True):
+            flows.setdefault(source, []).append(grad)
+
+    def _through_loop(self, loop: LoopContext, flows: Flows) -> None:
+        numbers = [
+            number
+            for number, (merged, left) in enumerate(zip(loop.merges, loop.exits, strict=True))
+            if merged in self._influenced and merged.dtype.is_floating and left not in self._stopped
+        ]
+        if not any(flows.get(loop.exits[number]) for number in numbers):
+            return
+        constants = self._inputs_of(loop)
+        starts = []
+        for number in numbers:
+            grad = _sum(flows, loop.exits[number])
+            starts.append(zeros_like(loop.exits[number]) if grad is None else as_tensor(grad))
+        totals = [zeros_like(outside) for outside, _ in constants]
+        shapes = [loop.merges[number].spec.shape for number in numbers]
+
+        def body(values: Sequence[Tensor]) -> list[Tensor]:
+            remaining, grads, sums = values[0], values[1 : 1 + len(numbers)], values[1 + len(numbers) :]
+            context = self._graph.context
+            if isinstance(context, LoopContext):
+                context.remaining = remaining
+            local: Flows = {}
+            for number, grad in zip(numbers, grads, strict=True):
+                local.setdefault(loop.results[number], []).append(grad)
+            self.run(loop, local)
+            following = []
+            for number in numbers:
+                found = _sum(local, loop.variables[number].op.inputs[0])
+                following.append(zeros_like(loop.variables[number]) if found is None else as_tensor(found))
+            added = []
+            for total, (_, inside) in zip(sums, constants, strict=True):
+                found = _sum(local, inside)
+                added.append(total if found is None else add(total, as_tensor(found)))
+            return [subtract(remaining, 1), *following, *added]
+
+        with name_scope("while_grad"):
+            backward = build_loop(
+                lambda values: greater_equal(values[0], 0),
+                body,
+                [subtract(loop.count, 1), *starts, *totals],
+                [(), *shapes, *[outside.spec.shape for outside, _ in constants]],
+                loop.parallel_iterations,
+                forward=loop,
+            )
+        results = backward.exits[1:]
+        for number, grad in zip(numbers, results[: len(numbers)], strict=True):
+            flows.setdefault(loop.merges[number].op.inputs[0].op.inputs[0], []).append(grad)
+        for (outside, _), grad in zip(constants, results[len(numbers) :], strict=True):
+            flows.setdefault(outside, []).append(grad)
+
+
+def _directly_in(context: ControlFlowContext | None, inner: ControlFlowContext | None) -> BuiltContext | None:
+    """The context right inside `context` that is `inner` or around it; None if there is none."""
+    for each in inner.chain() if inner is not None else ():
+        if each.outer is context and isinstance(each, BuiltContext):
+            return each
+    return None
+
+
+def _leave_context(flows: Flows) -> None:
+    """Hands what flows to tensors that have entered a branch or loop on to the tensors outside."""
+    for tensor in list(flows):
+        outside: Tensor | None = tensor
+        while outside is not None and outside.op.context is not None:
+            outside = entered_from(outside)
+        while outside is not None and outside.op.definition is ReadVariable:
+            outside = outside.op.inputs[0]
+            flows.setdefault(outside, []).extend(flows[tensor])
+        if outside is not None and outside is not tensor and outside.op.definition is not VariableReference:
+            flows.setdefault(outside, []).extend(flows[tensor])
 
 
 def _propagate(
     op: Operation, influenced: set[Tensor], stopped: set[Tensor], flows: dict[Tensor, list[Gradient]]
 ) -> None:
+    if op.definition is StackPop and flows.get(op.outputs[0]):
+        no_second_derivative(op)
     if not any(t in influenced for t in op.inputs):
         return
-    outputs = [_sum(flows, t) if t in influenced and t not in stopped else None for t in op.outputs]
+    targets, made = op.inputs, op.outputs
+    if isinstance(op.gradient_override, GradientBlock):
+        block = op.gradient_override
+        targets, made = block.inputs, tuple(each.outputs[0] for each in block.outputs)
+        if op.outputs[0] is not next(t for t in made if t in influenced):
+            return  # the block is differentiated with its first output, after all readers of the others
+    outputs = [_sum(flows, t) if t in influenced and t not in stopped else None for t in made]
     if all(grad is None for grad in outputs):
         return
     with name_scope(f"{op.name}_grad"), op.graph.device(op.device):  # each op's gradient is where the op is
         if op.definition is ReadVariable:  # returns its input unchanged
             results: Sequence[Gradient | None] = outputs
+        elif op.gradient_override is not None:
+            dense = [zeros_like(t) if g is None else as_tensor(g) for t, g in zip(made, outputs, strict=True)]
+            rule = op.gradient_override
+            results = rule.rule(*dense) if isinstance(rule, GradientBlock) else gradient_of(op, dense)
+            results = [None if g is None or isinstance(g, IndexedSlices) else as_tensor(g) for g in results]
         else:
             results = gradient_of(op, [None if g is None else as_tensor(g) for g in outputs])
-    for tensor, grad in zip(op.inputs, results, strict=True):
+    for tensor, grad in zip(targets, results, strict=True):
         if grad is None or tensor not in influenced or not tensor.dtype.is_floating:
             continue
         if grad.dtype != tensor.dtype or not compatible(grad.spec.shape, tensor.spec.shape):

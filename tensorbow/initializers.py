@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
+import numpy as np
+
 from tensorbow.array_likes import as_array
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor, name_scope
@@ -25,6 +27,7 @@ from tensorbow.kinds import (
     RefusedError,
     Seed,
     checked,
+    instance,
     one_of,
     refuse,
     sequence,
@@ -36,7 +39,8 @@ from tensorbow.ops.arrays import reshape, transpose
 from tensorbow.ops.constant import filled, to_array
 from tensorbow.ops.elementwise import multiply
 from tensorbow.ops.orthogonal import Orthonormal
-from tensorbow.specs import Array, DType, TensorShape, bool_, float32
+from tensorbow.ops.slicing import slice as slice_tensor
+from tensorbow.specs import Array, DType, SaveSliceInfo, TensorShape, bool_, float32
 
 __all__ = [
     "ConstantInitializer",
@@ -75,15 +79,33 @@ _LARGEST = (1 << 31) - 1  # limit of extents in random ops
 _TRUNCATED_DEVIATION = 0.87962566103423978  # of a standard normal truncated at two deviations
 
 
+Slice: TypeAlias = Annotated[Any, instance(SaveSliceInfo, expected="the slice_info of a part")]
+
+
 class Initializer(ABC):
     """Base of all initialisers. `dtype` is that of calls without one, such as `get_variable` never makes."""
 
     dtype: DType = float32
+    _draws_elements = False  # independent ones, whose distribution does not depend on the shape
 
     @checked
-    def __call__(self, shape: AsShape, dtype: AsDType | None = None) -> Tensor:
-        """An initial value of that shape. Raises InvalidArgumentError for a shape it does not support."""
-        return self._make(_extents(shape), dtype or self.dtype)
+    def __call__(
+        self, shape: AsShape, dtype: AsDType | None = None, partition_info: Slice | None = None
+    ) -> Tensor:
+        """An initial value of that shape. partition_info: it is this slice of a partitioned variable.
+
+        Raises InvalidArgumentError for a shape it does not support.
+        """
+        dtype, extents = dtype or self.dtype, _extents(shape)
+        if partition_info is not None:
+            return self._make_slice(partition_info, dtype)
+        return self._make(extents, dtype)
+
+    def _make_slice(self, part: SaveSliceInfo, dtype: DType) -> Tensor:
+        """The value of a part: of independent draws without a seed, else the slice of the whole value."""
+        if getattr(self, "seed", 0) is None and self._draws_elements:
+            return self._make([*part.var_shape], dtype)
+        return slice_tensor(self._make([*part.full_shape], dtype), part.var_offset, part.var_shape)
 
     @abstractmethod
     def _make(self, shape: list[int], dtype: DType) -> Tensor:
@@ -110,6 +132,11 @@ class ConstantInitializer(Initializer):
     def __init__(self, value: Values = 0, dtype: AsDType = float32, verify_shape: Flag = False):
         """verify_shape: TensorFlow's; an array must fill the shape in any case."""
         self.value, self.dtype = value, dtype
+
+    def _make_slice(self, part: SaveSliceInfo, dtype: DType) -> Tensor:
+        if np.ndim(self.value) == 0:
+            return self._make([*part.var_shape], dtype)
+        return super()._make_slice(part, dtype)
 
     def _make(self, shape: list[int], dtype: DType) -> Tensor:
         values = as_array(self.value)
@@ -141,6 +168,8 @@ class Ones(ConstantInitializer):
 class RandomUniform(Initializer):
     """Uniform distribution in [minval, maxval)."""
 
+    _draws_elements = True
+
     @checked
     def __init__(
         self,
@@ -158,6 +187,8 @@ class RandomUniform(Initializer):
 class RandomNormal(Initializer):
     """Normal distribution."""
 
+    _draws_elements = True
+
     @checked
     def __init__(
         self,
@@ -174,6 +205,8 @@ class RandomNormal(Initializer):
 
 class TruncatedNormal(Initializer):
     """Normal distribution; values beyond two standard deviations are drawn again."""
+
+    _draws_elements = True
 
     @checked
     def __init__(
@@ -209,7 +242,15 @@ class VarianceScaling(Initializer):
         self.seed, self.dtype = seed, dtype
 
     def _make(self, shape: list[int], dtype: DType) -> Tensor:
-        fan_in, fan_out = fans(shape)
+        return self._drawn(shape, dtype, fans(shape))
+
+    def _make_slice(self, part: SaveSliceInfo, dtype: DType) -> Tensor:
+        if self.seed is None:
+            return self._drawn([*part.var_shape], dtype, fans(part.full_shape))
+        return super()._make_slice(part, dtype)
+
+    def _drawn(self, shape: list[int], dtype: DType, of_units: tuple[float, float]) -> Tensor:
+        fan_in, fan_out = of_units
         n = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[self.mode]
         variance = self.scale / max(1.0, n)
         deviation = math.sqrt(variance)

@@ -8,8 +8,7 @@ from difflib import get_close_matches
 ALIKE = 0.75  # difflib's ratio above which names of a module are suggested
 
 _GRAPHS = "programs are graphs: build one of tb.placeholder and tb.Variable, and run it in a tb.Session"
-_LOOPS = "graphs have no loops: compute on whole tensors, unroll it in Python, or loop over session.run"
-_CHOICE = "tb.where(condition, x, y) chooses element by element, of two results that are both computed"
+_LOOPS = "compute on whole tensors, or write the loop with tb.while_loop"
 _DTYPES = (
     "dtypes are tb.float32, tb.float64, tb.int32, tb.int64, tb.uint8 and tb.bool; "
     "tb.configure_cpus(compute='bf16') and tb.configure_gpus multiply in bfloat16"
@@ -17,10 +16,6 @@ _DTYPES = (
 _ORDER = "tb.nn.top_k gives the greatest elements in order, all of them with k = the extent"
 _READY = "a session names the uninitialised variable that a run needs; run tb.global_variables_initializer()"
 _MODELS = "tb.layers, tb.nn and tb.train have layers, operations, optimisers; tb.Trainer trains whole models"
-_LOGS = (
-    "train --tensorboard and tb.TensorBoard, a callback of tb.fit, write event files; metrics.jsonl has the "
-    "figures of every run"
-)
 _OWN = "tb.define_op makes an operation of a NumPy function of yours"
 _PRINT = "fetch the tensor by session.run and print it"
 _QUEUES = "tb.DatasetBatches fills batches ahead of use, a Replicator's input_fn gives them"
@@ -46,8 +41,6 @@ INSTEAD = {
     "FIFOQueue": _QUEUES,
     "GradientTape": f"{_GRAPHS}; tb.gradients differentiates",
     "Print": _PRINT,
-    "case": _CHOICE,
-    "cond": _CHOICE,
     "distribute": "a tb.MultiGpuReplicator or tb.TensorBowSession trains several replicas of one program",
     "enable_eager_execution": _GRAPHS,
     "estimator": _MODELS,
@@ -67,15 +60,8 @@ INSTEAD = {
     "sort": _ORDER,
     "argsort": f"{_ORDER}, and their positions",
     "top_k": "write tb.nn.top_k",
-    "tan": "write tb.sin(x) / tb.cos(x)",
-    "sinh": "write (tb.exp(x) - tb.exp(-x)) / 2",
-    "cosh": "write (tb.exp(x) + tb.exp(-x)) / 2",
-    **dict.fromkeys(("acos", "asin", "atan", "atan2", "acosh", "asinh", "atanh", "lgamma", "digamma"), _OWN),
     "boolean_mask": "its shape would depend on data: multiply by the mask, or choose by tb.where",
-    "gather_nd": "tb.gather takes slices along one axis",
-    "scatter_nd": "tb.scatter_add adds rows to a variable",
     "identity_n": "write [tb.identity(x) for x in tensors]",
-    "scalar_mul": "write scalar * x",
     "shape_n": "write [tb.shape(x) for x in tensors]",
     "clip_by_average_norm": "write tb.clip_by_norm",
     "is_variable_initialized": _READY,
@@ -87,11 +73,9 @@ INSTEAD = {
     "get_local_variable": "write tb.get_variable(..., collections=[tb.GraphKeys.LOCAL_VARIABLES])",
     "variable_op_scope": "write tb.variable_scope",
     "op_scope": "write tb.name_scope",
-    "image": "tb.data has resize_bilinear and CropAndFlip for arrays",
     "Dimension": "tb.TensorShape has whole numbers and None; a known extent also has .value",
     "AggregationMethod": "gradients are always added up; leave aggregation_method out",
     "reduce_join": "tensors have no strings",
-    "truncatediv": "tb.floordiv rounds down",
     **dict.fromkeys(("nn.lstm", "layers.lstm", "layers.LSTM"), f"{_CELLS}, of tb.nn.rnn_cell.LSTMCell"),
     **dict.fromkeys(("nn.gru", "layers.gru", "layers.GRU"), f"{_CELLS}, of tb.nn.rnn_cell.GRUCell"),
     "train.batch": _QUEUES,
@@ -102,12 +86,10 @@ INSTEAD = {
     "train.FtrlOptimizer": "tb.train has Adagrad, Adadelta, Adam, Momentum, RMSProp and plain descent",
     "train.ProximalGradientDescentOptimizer": "add a regularizer of tb.layers, or give weight_decay=",
     "train.global_step": "session.run(tb.train.get_global_step()) gives it",
-    "summary": _LOGS,
     "to_double": "write tb.cast(x, tb.float64)",
     "to_int64": "write tb.cast(x, tb.int64)",
     "to_float": "write tb.cast(x, tb.float32)",
     "to_int32": "write tb.cast(x, tb.int32)",
-    "while_loop": _LOOPS,
 }
 
 

@@ -234,6 +234,22 @@ class TensorSpec:
         return f"{self.dtype.name}{shape}"
 
 
+@dataclass(frozen=True)
+class SaveSliceInfo:
+    """Place of a part in a variable that is cut into slices, by TensorFlow's names: extents and offsets."""
+
+    full_name: str
+    full_shape: tuple[int, ...]
+    var_offset: tuple[int, ...]
+    var_shape: tuple[int, ...]
+
+    @property
+    def index(self) -> tuple[slice, ...]:
+        """The slice, as an index of the whole."""
+        pairs = zip(self.var_offset, self.var_shape, strict=True)
+        return tuple(slice(start, start + extent) for start, extent in pairs)
+
+
 def render_dims(dims: Sequence[int | None]) -> str:
     """Text of a shape: `[2, ?, 3]`."""
     return "[" + ", ".join("?" if d is None else str(d) for d in dims) + "]"

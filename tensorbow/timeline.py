@@ -17,6 +17,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from time import perf_counter
@@ -117,6 +118,54 @@ class Tracer:
             flush()
 
 
+@dataclass
+class NodeExecStats:
+    """The times of an op in a run, under TensorFlow's names: microseconds, the first since 1970."""
+
+    node_name: str
+    timeline_label: str  # type and name
+    all_start_micros: int
+    op_start_rel_micros: int
+    op_end_rel_micros: int
+    all_end_rel_micros: int
+    thread_id: int  # of the stream, by order
+
+
+@dataclass
+class DeviceStepStats:
+    """The ops that a run has executed on a device, in the order of their begin."""
+
+    device: str
+    node_stats: list[NodeExecStats]
+
+
+class StepStats:
+    """The times of a run's ops by device (`dev_stats`); `tb.profiler.Timeline` makes a trace of it."""
+
+    def __init__(self, tracer: Tracer | None = None):
+        """tracer: has the run's spans; None: there are none."""
+        self.tracer = Tracer() if tracer is None else tracer
+        self.dev_stats: list[DeviceStepStats] = []
+        spans = sorted(self.tracer.spans, key=lambda span: span.start_s)
+        devices, threads = _rows(spans)
+        epoch_s = self.tracer.began_at.timestamp() - (self.tracer.began_s or 0.0)
+        for device in devices:
+            nodes = [
+                NodeExecStats(
+                    span.name.partition(" ")[2] or span.name,
+                    span.name,
+                    round((span.start_s + epoch_s) * 1e6),
+                    0,
+                    duration := round((span.end_s - span.start_s) * 1e6),
+                    duration,
+                    threads[span.track],
+                )
+                for span in spans
+                if span.track.device == device
+            ]
+            self.dev_stats.append(DeviceStepStats(device, nodes))
+
+
 class CurrentTracer:
     """The tracer that streams report to, or None; `lock` guards changes."""
 
@@ -130,15 +179,17 @@ class CurrentTracer:
 CURRENT = CurrentTracer()
 
 
-AsTracer: TypeAlias = Annotated[Tracer, instance(Tracer, expected="a tb.profiler.Tracer")]
+AsTracer: TypeAlias = Annotated[
+    Tracer | StepStats, instance(Tracer, StepStats, expected="a tb.profiler.Tracer, or step_stats of a run")
+]
 
 
 class Timeline:
-    """The spans of a tracer in the Trace Event Format."""
+    """The spans of a tracer, or of `step_stats` of a RunMetadata, in the Trace Event Format."""
 
     @checked
     def __init__(self, tracer: AsTracer) -> None:
-        self._tracer = tracer
+        self._tracer = tracer.tracer if isinstance(tracer, StepStats) else tracer
 
     def generate_chrome_trace_format(self) -> str:
         """The whole trace as JSON text."""

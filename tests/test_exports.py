@@ -19,7 +19,12 @@ import scheduler
 import tensorbow
 from tensorbow.missing_names import INSTEAD
 
-BY_MODULE = ("tensorbow", "tensorbow.nn", "tensorbow.ops")  # add the lists of other modules
+BY_MODULE = (
+    "tensorbow",
+    "tensorbow.image",
+    "tensorbow.nn",
+    "tensorbow.ops",
+)  # add the lists of other modules
 ROOT = Path(tensorbow.__file__).resolve().parent.parent
 
 
@@ -28,7 +33,7 @@ def public_packages() -> list[str]:
 
     Without the scheduler's rooms: `scheduler` exports their public names.
     """
-    names = ["tensorbow", "tensorbow.nn", "tensorbow.profiler", "tensorbow.train"]
+    names = ["tensorbow", "tensorbow.image", "tensorbow.nn", "tensorbow.profiler", "tensorbow.train"]
     for package in (allocators, replicator, scheduler, tensorbow):
         names.append(package.__name__)
         found = pkgutil.iter_modules(package.__path__, f"{package.__name__}.")

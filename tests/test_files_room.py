@@ -35,7 +35,7 @@ ROOMS = {
     "tensorbow/files.py": {"open", "os.open", "os.replace"},
     "tensorbow/private_folder.py": {"open", "os.open", "os.replace", "os.link", "os.rename"},
     "tensorbow/strict_json.py": {"json.loads"},
-    "scheduler/training/config_file.py": {"yaml.parse"},
+    "scheduler/training/configuration/config_file.py": {"yaml.parse"},
 }
 # Of open files and memory, of the system's own files, and of the library's own source.
 OTHERS = {
@@ -52,9 +52,16 @@ OTHERS = {
     ("tensorbow/data/prediction_inputs.py", "Image.open"),
     ("tensorbow/devices/host_memory.py", "read_text"),
     ("tensorbow/kernels/native/codegen/plan_key.py", "read_bytes"),
-    ("scheduler/training/run_folder.py", "os.open"),  # a folder, for its lock
-    ("scheduler/training/callbacks.py", "json.loads"),  # its own text: values as a file would give them
-    ("scheduler/training/trained_model.py", "json.loads"),  # the same
+    (
+        "replicator/asynchronous/ray_actors.py",
+        "pickle.loads",
+    ),  # in memory, of the process that owns the worker
+    ("scheduler/training/folders/run_folder.py", "os.open"),  # a folder, for its lock
+    (
+        "scheduler/training/running/callbacks.py",
+        "json.loads",
+    ),  # its own text, as a file would give it
+    ("scheduler/training/models/trained_model.py", "json.loads"),  # the same
     ("scheduler/sweeps/folder.py", "json.loads"),  # the same
 }
 

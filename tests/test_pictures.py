@@ -48,7 +48,7 @@ def test_faults_of_a_picture_are_found() -> None:
 
 
 def test_a_runs_curves_have_one_colour_for_each_data_set(tmp_path: Path, figures: list[Any]) -> None:
-    from scheduler.training.run_curves import draw_run
+    from scheduler.training.folders.run_curves import draw_run
 
     (tmp_path / "config.yaml").write_text("model: mlp\ndata: my table.csv\n")
     names = ("loss", "validation_loss", "validation_f1", "validation_top5", "validation_auc", "learning_rate")
@@ -56,7 +56,10 @@ def test_a_runs_curves_have_one_colour_for_each_data_set(tmp_path: Path, figures
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     assert draw_run(tmp_path) == tmp_path / "curves.png"
     assert figures[0].get_suptitle().startswith("mlp on my table.csv, ")
-    lines = [(line.get_label(), line.get_color()) for axes in figures[0].axes for line in axes.get_lines()]
+    drawn = [line for axes in figures[0].axes for line in axes.get_lines()]
+    marks = [line for line in drawn if line.get_label() == "best evaluation"]
+    assert [line.get_xdata()[0] for line in marks] == [29] * 5  # least validation_loss, in all panels
+    lines = [(line.get_label(), line.get_color()) for line in drawn if line not in marks]
     assert lines[:2] == [("training", pictures.BLUE), ("validation", pictures.GREEN)]
     assert lines[2:5] == [("validation", pictures.GREEN)] * 3
     assert lines[5][1] == pictures.GREY
@@ -64,7 +67,7 @@ def test_a_runs_curves_have_one_colour_for_each_data_set(tmp_path: Path, figures
 
 @pytest.mark.parametrize("classes", [10, 24])
 def test_a_confusion_matrix_can_be_read(tmp_path: Path, figures: list[Any], classes: int) -> None:
-    from scheduler.training.classification_metrics import report_of
+    from scheduler.training.measures.classification_metrics import report_of
 
     labels = np.arange(4 * classes) % classes
     scores = np.random.default_rng(0).random((4 * classes, classes))

@@ -110,9 +110,6 @@ def test_options_of_tensorflows_sessions():
         y = tb.constant(2.0) * 3.0
     with tb.Session(config=config) as session:
         assert session.run(y, options=tb.RunOptions(), run_metadata=tb.RunMetadata()) == 6
-        with pytest.warns(UserWarning, match=r"trace_level=3 has no effect; tb\.profiler\.trace") as told:
-            session.run(y, options=tb.RunOptions(trace_level=tb.RunOptions.FULL_TRACE))
-        assert told[0].filename == __file__
     config.gpu_options.per_process_gpu_memory_fraction = 0.5
     with pytest.warns(UserWarning, match=r"memory_fraction=0\.5 has no effect; tb\.configure_gpus"):
         tb.Session(config=config).close()

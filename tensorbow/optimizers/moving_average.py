@@ -121,6 +121,11 @@ class ExponentialMovingAverage:
         averaged: list[Any] = (
             moving_avg_variables if moving_avg_variables is not None else trainable_variables()
         )
+        for each in averaged:
+            if not isinstance(each, Variable):
+                raise refuse(
+                    "ExponentialMovingAverage.variables_to_restore", "moving_avg_variables", "variables", each
+                )
         names = {self.average_name(v): v for v in averaged}
         known = {v.op.name for v in averaged}
         kept = {v.op.name for v in self._averages.values()}

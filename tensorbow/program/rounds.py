@@ -37,6 +37,8 @@ class WorkerExchange:
     first: the number of this worker's first replica. counts: replicas by worker.
     sum_of: the call that sums a vector, given its address, size and dtype; None if there is none.
     share_of: the call that completes a vector of bytes, given its address and each worker's part.
+    shared: memory of so many bytes of each worker, of zeros at first, which all workers read, and the worker
+    itself writes; collective. None where sums are exchanged by calls. worker: the number of this one.
     """
 
     control: NDArray[np.int64]
@@ -44,6 +46,13 @@ class WorkerExchange:
     counts: Sequence[int]
     sum_of: Callable[[int, int, DType], NativeCall | None]
     share_of: Callable[[int, Sequence[range]], NativeCall | None]
+    shared: Callable[[int], Sequence[NDArray[np.uint8]]] | None = None
+    worker: int = 0
+
+    @property
+    def shares_memory(self) -> bool:
+        """True if the workers read each other's sums."""
+        return self.shared is not None
 
     def parts(self, nbytes: int) -> list[range]:
         """Ranges of the workers' bytes, with so many of each replica."""
@@ -134,6 +143,9 @@ class RoundProgram(ABC):
     """The bound steps of all replicas of a process, exchanges included. One thread at a time launches."""
 
     chooses_threads = True  # whether a launch may be run by several threads
+
+    def connect(self) -> None:  # noqa: B027 - most need no more than they are given
+        """Takes what it shares with other workers; collective, once all have one and before they launch."""
 
     @abstractmethod
     def launch(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tensorbow.compiler import DeviceSet, MultiDeviceExecutable, Placer, compile_multi_device, compile_step
@@ -22,13 +22,16 @@ def compile_on_devices(
     variables: DeviceVariables,
     *,
     soft: bool,
+    within: Collection[Operation] | None = None,
 ) -> Executable | MultiDeviceExecutable:
     """Places and compiles what the fetches need; gives an Executable if one device runs it all.
+
+    within: see `prune`.
 
     Raises InvalidArgumentError for a device scope that cannot be met, and everything `compile_step` raises.
     """
     targets = [e if isinstance(e, Operation) else e.op for e in elements if e not in feeds]
-    needed = prune(targets, feeds)
+    needed = prune(targets, feeds, within)
     placer = Placer(devices, soft=soft, fixed=variables.placement)
     placement = placer.place(needed)
     reasons = {**variables.notes, **placer.notes}
@@ -36,7 +39,7 @@ def compile_on_devices(
     home = devices.home
     if all(device is home for device in placement.values()):
         layout = variables.layouts[str(home.name)]
-        executable = compile_step(elements, feeds, layout, backend_for(home))
+        executable = compile_step(elements, feeds, layout, backend_for(home), within=within)
         return replace(executable, notes=(*notes, *executable.notes))
     names = {op: str(device.name) for op, device in placement.items()}
     by_name = {str(device.name): device for device in (home, *placement.values())}

@@ -7,10 +7,10 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 
 from tensorbow.graph import warn_at_user_line
 from tensorbow.kinds import Count, Flag, Fraction, Mapped, Text, check_fields, instance, refuse
+from tensorbow.timeline import StepStats
 
 _DEVICES = "tb.configure_gpus sets memory, virtual devices and precision of GPUs"
 _THREADS = "the variable OMP_NUM_THREADS and the processor affinity limit threads"
-_TRACE = "tb.profiler.trace writes the timeline of a block, session.explain shows the step"
 # What to use instead of options that are read, but have no effect.
 _INSTEAD = {
     "allow_growth": "memory always grows as it is needed",
@@ -20,8 +20,6 @@ _INSTEAD = {
     "inter_op_parallelism_threads": _THREADS,
     "intra_op_parallelism_threads": _THREADS,
     "log_device_placement": "session.explain shows the devices of a step",
-    "timeout_in_ms": "a run ends when it ends",
-    "trace_level": _TRACE,
 }
 _QUIET = {"allow_growth"}  # no warning: what it asks for is done
 
@@ -62,7 +60,14 @@ class ConfigProto:
 
 @dataclass(slots=True)
 class RunOptions:
-    """TensorFlow 1's options of a run; none has an effect, a warning names what has."""
+    """TensorFlow 1's options of a run.
+
+    trace_level: above 0, each op's times are put into the run's RunMetadata, if one is given.
+    timeout_in_ms: milliseconds, without compilation, after which the run is given up; 0 for no limit.
+
+    With either the ops of a run on CPU devices run one by one. A report of allocations is part of every
+    error for want of memory.
+    """
 
     NO_TRACE: ClassVar[int] = 0
     SOFTWARE_TRACE: ClassVar[int] = 1
@@ -79,18 +84,18 @@ class RunOptions:
 
 @dataclass(slots=True)
 class RunMetadata:
-    """TensorFlow 1's container of a run's trace; stays empty, see `tb.profiler`."""
+    """What is known of a run after it, as in TensorFlow 1: `step_stats`, the times of its ops by device."""
+
+    step_stats: StepStats = field(default_factory=StepStats)
 
 
 AsConfig: TypeAlias = Annotated[ConfigProto, instance(ConfigProto, expected="a tb.ConfigProto")]
 
 
 def check_run_options(options: RunOptions | None, run_metadata: RunMetadata | None) -> None:
-    """Warns of options of a run without effect. Raises InvalidArgumentError for other objects."""
-    if options is not None:
-        if not isinstance(options, RunOptions):
-            raise refuse("run", "options", "a tb.RunOptions or None", options)
-        warn_of_ignored(options)
+    """Raises InvalidArgumentError for other objects."""
+    if options is not None and not isinstance(options, RunOptions):
+        raise refuse("run", "options", "a tb.RunOptions or None", options)
     if run_metadata is not None and not isinstance(run_metadata, RunMetadata):
         raise refuse("run", "run_metadata", "a tb.RunMetadata or None", run_metadata)
 

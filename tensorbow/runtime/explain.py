@@ -9,6 +9,7 @@ from itertools import takewhile
 from tensorbow.compiler import Binding, MultiDeviceExecutable
 from tensorbow.compiler.partition import Send
 from tensorbow.devices import Device
+from tensorbow.executor import DynamicPlan
 from tensorbow.kernels import backend_for
 from tensorbow.program import Executable, Group, PlannedLaunch, Ref, Region
 
@@ -163,6 +164,32 @@ class MultiDeviceExplanation:
         if step.notes:
             lines.append("\nwhy:")
             lines.extend(f"  {note}" for note in step.notes)
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class DynamicExplanation:
+    """Explanation of a step in dynamic mode: why, and its loops, regions and other nodes, in their order."""
+
+    plan: DynamicPlan
+    device: str
+    mode: str = "dynamic"
+
+    def __str__(self) -> str:
+        plan = self.plan
+        lines = [f"mode: {self.mode}, on {self.device}", f"why: {plan.reason}"]
+        for frame in [plan.root, *plan.frames.values()]:
+            if frame is not plan.root:
+                one = ", one iteration at a time: it has effects" if frame.sequential else ""
+                lines.append(f"loop {frame.name}: {len(frame.nodes)} nodes{one}")
+            for node in frame.nodes:
+                if node.region is None:
+                    lines.append(f"  {node.kind.name.lower():<8} {node.name}")
+                    continue
+                region = node.region
+                how = "NumPy calls if small" if region.is_pure else "a planned step"
+                lines.append(f"  region   {node.name}: {len(region.ops)} ops, {how}")
+                lines.extend(f"    {op.type:<24} {op.name}" for op in region.ops)
         return "\n".join(lines)
 
 

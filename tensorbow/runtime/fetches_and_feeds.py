@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
 
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.graph import Graph, Operation, Tensor
@@ -109,3 +109,33 @@ def _remedy_of_shape(tensor: Tensor, extents: tuple[int, ...]) -> str:
         open_dims = ", ".join(map(str, (None, *dims[1:])))
         return f"for batches of any size give the placeholder the shape [{open_dims}]"
     return "reshape the value, or give the placeholder another shape"
+
+
+def is_made_after(element: Tensor | Operation, fed: Collection[Tensor]) -> TypeGuard[Tensor]:
+    """True for a fetch that is made on the host, of values that a step computes, such as a summary."""
+    return isinstance(element, Tensor) and element.op.definition.fetched is not None and element not in fed
+
+
+def computed_for(elements: Sequence[Tensor | Operation], fed: Collection[Tensor]) -> list[Tensor | Operation]:
+    """The elements that a step computes for these fetches."""
+    computed: list[Tensor | Operation] = []
+    for element in elements:
+        if is_made_after(element, fed):
+            computed += computed_for(element.op.inputs, fed)
+        else:
+            computed.append(element)
+    return computed
+
+
+def made_of(
+    elements: Sequence[Tensor | Operation], fed: Collection[Tensor], values: Iterator[Any]
+) -> list[Any]:
+    """The values of fetches from those of `computed_for`."""
+    made: list[Any] = []
+    for element in elements:
+        if is_made_after(element, fed):
+            op = element.op
+            made.append(op.definition.fetched(op, made_of(op.inputs, fed, values)))  # type: ignore[misc]
+        else:
+            made.append(next(values))
+    return made

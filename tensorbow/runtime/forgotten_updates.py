@@ -29,14 +29,13 @@ def warn_of_forgotten_updates(operations: Sequence[Operation]) -> None:
     trainable = {variable.op.name for variable in graph.get_collection(GraphKeys.TRAINABLE_VARIABLES)}
     trained = {_layer(name) for name in written & trainable}
     kept = {variable.name for op in updates if op in reached for variable in _written(op)}
-    for op in updates:
-        for variable in _written(op):
-            if variable.name not in kept and _layer(variable.name) in trained:
-                warn_at_user_line(
-                    f"the step trains {_layer(variable.name)}, but does not update {variable.name}, which "
-                    f"evaluation uses: {_REMEDY} (made at {op.source})"
-                )
-                return
+    sources = {variable.name: op.source for op in updates for variable in _written(op)}
+    missing = [name for name in sources if name not in kept and _layer(name) in trained]
+    if missing:
+        warn_at_user_line(
+            f"the step trains {_layer(missing[0])}, but does not update {_listed(missing)}, which "
+            f"evaluation uses: {_REMEDY} (made at {sources[missing[0]]})"
+        )
 
 
 def warn_of_unsaved_averages(graph: Graph, saved: Collection[str]) -> None:
@@ -45,9 +44,8 @@ def warn_of_unsaved_averages(graph: Graph, saved: Collection[str]) -> None:
     averages = [variable.name for op in _updates_of(graph) for variable in _written(op)]
     missing = [name for name in dict.fromkeys(averages) if name not in saved and _layer(name) in layers]
     if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         warn_at_user_line(
-            f"Saver: var_list has variables of {_layer(missing[0])}, but not {', '.join(missing[:3])}{more}, "
+            f"Saver: var_list has variables of {_layer(missing[0])}, but not {_listed(missing)}, "
             "which evaluation uses: a restored model would compute something else; give "
             "tb.global_variables(), or no var_list"
         )
@@ -62,6 +60,10 @@ def _written(op: Operation) -> list[Operation]:
     """The variables that an operation writes."""
     owners = [op.inputs[index].op for index in op.definition.writes]
     return [owner for owner in owners if owner.definition is VariableReference]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _layer(name: str) -> str:

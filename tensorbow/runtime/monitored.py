@@ -247,8 +247,14 @@ class MonitoredSession:
         """Makes a new session after a fault of a cluster; raises the fault if there is none, or too late."""
         if "://" not in self._target:
             raise fault
-        _logger.warning("the session ends: %s; a new one restores the last checkpoint", fault)
-        deadline = time.monotonic() + self._max_wait_s
+        problem, waits_s = str(fault).partition("; ")[0], self._max_wait_s  # without the remedy of a Session
+        _logger.warning(
+            "%s; start it again: this session waits up to %g s, and goes on from the last checkpoint that it "
+            "has saved",
+            problem,
+            waits_s,
+        )
+        deadline = time.monotonic() + waits_s
         while True:
             if self._session is not None:
                 self._session.close()
@@ -257,7 +263,10 @@ class MonitoredSession:
                 break
             except FAULTS:
                 if time.monotonic() > deadline:
-                    raise fault from None
+                    raise type(fault)(
+                        f"{problem}; this session has waited {waits_s:g} s for it: start it again and then "
+                        "this program, or give max_wait_secs"
+                    ) from None
                 time.sleep(PAUSE_S)
         if self._entered:
             self._stack.close()

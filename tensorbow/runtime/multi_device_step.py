@@ -14,6 +14,7 @@ from tensorbow.devices.gpu import mail_access
 from tensorbow.errors import FailedPreconditionError, raise_if_any
 from tensorbow.program import Ref
 from tensorbow.runtime.explain import Explanation, MultiDeviceExplanation
+from tensorbow.runtime.run_watch import RunWatch, current_watch
 from tensorbow.runtime.single_device_step import launch
 from tensorbow.specs import Array
 
@@ -32,6 +33,10 @@ class _BoundStage:
     first_of: Binding | None  # for the first stage of a part: the binding whose feeds it writes
 
 
+class _PresentRun:
+    watch: RunWatch | None = None
+
+
 class MultiDeviceStep:
     """A bound step over several devices. Only one run at a time uses it.
 
@@ -43,6 +48,7 @@ class MultiDeviceStep:
         self.executable = executable
         self.parts = parts
         self.groups = tuple(part.group for part in parts.values())
+        self._present = _PresentRun()
         self._mail: dict[tuple[str, str], Any] = {}  # mailboxes by receiver and input
         seen: set[str] = set()
         self._stages = [self._bind(number, seen, label) for number in range(len(executable.stages))]
@@ -70,10 +76,12 @@ class MultiDeviceStep:
                 writes.append(Access(binding.bases[slot.region] + slot.offset, slot.nbytes))
                 reads.append(mail_access(mailbox))
 
+        present = self._present  # not self: a cycle would keep the step's memory
+
         def work() -> None:
             for key, mailbox in received:
                 plan.copy_in(key, mailbox)
-            launch(plan, segment, binding.group.compute)
+            launch(plan, segment, binding.group.compute, present.watch)
             for source, mailbox in sends:
                 plan.copy_out(source, mailbox)
 
@@ -95,6 +103,7 @@ class MultiDeviceStep:
 
         Raises the error of the op that failed once all streams are idle; they stay usable.
         """
+        self._present.watch = current_watch()
         try:
             self._enqueue(inputs, state)
             finish(self.groups)

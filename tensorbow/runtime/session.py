@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Annotated, Any, TypeAlias, TypeVar, overload
 
-from tensorbow.compiler import DeviceSet
+import numpy as np
+
+from tensorbow.compiler import DeviceSet, NeedsDynamicModeError
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import AsDevice, AsDevices, opened
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
-from tensorbow.graph import AsGraph, GraphKeys, Operation, Tensor, default_session, get_default_graph
+from tensorbow.errors import (
+    CancelledError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    ResourceExhaustedError,
+)
+from tensorbow.executor import VARIABLE, DynamicPlan, DynamicStep, StaticRegion
+from tensorbow.graph import (
+    AsGraph,
+    GraphKeys,
+    Operation,
+    Resources,
+    Tensor,
+    default_session,
+    get_default_graph,
+    warn_at_user_line,
+)
 from tensorbow.kinds import Flag, Items, Mapped, Names, Text, checked, one_of
 from tensorbow.nest import flatten, pack
 from tensorbow.ops.state import VariableReference
@@ -26,10 +43,11 @@ from tensorbow.runtime.config_proto import (
 )
 from tensorbow.runtime.container import Container
 from tensorbow.runtime.device_variables import DeviceVariables
-from tensorbow.runtime.explain import Explanation, MultiDeviceExplanation, unbound
-from tensorbow.runtime.fetches_and_feeds import Arguments
+from tensorbow.runtime.explain import DynamicExplanation, Explanation, MultiDeviceExplanation, unbound
+from tensorbow.runtime.fetches_and_feeds import Arguments, computed_for, is_made_after, made_of
 from tensorbow.runtime.forgotten_updates import warn_of_forgotten_updates
 from tensorbow.runtime.named_containers import SharedVariables, reset_containers
+from tensorbow.runtime.run_watch import current_watch, watched
 from tensorbow.runtime.session_targets import require_options_of, session_class
 from tensorbow.runtime.shape_counts import ShapeCounts
 from tensorbow.runtime.shared_lock import SharedLock
@@ -118,6 +136,10 @@ class Session:
         self._variables = SharedLock()  # by name: a run waits for those that write what it touches
         self._stack = ExitStack()
         self._closed = False
+        self._closing = False  # `close` was called
+        self._dynamic_plans: dict[Hashable, DynamicPlan] = {}  # by fetches and fed tensors
+        self._dynamic_steps: set[DynamicStep] = set()  # those that run
+        self._resources = Resources()
 
     # Running ----------------------------------------------------------------------------------
 
@@ -132,17 +154,28 @@ class Session:
 
         fetches: a tensor, operation, variable, name, or any nest of them; operations give None.
         feed_dict: values that replace tensors of the graph, by tensor or name.
-        options, run_metadata: TensorFlow 1's; have no effect, with a warning that names what has.
+        options, run_metadata: TensorFlow 1's: a time limit, and a container for the times of the ops.
 
         Returns NumPy arrays (NumPy scalars for rank 0) owned by the caller.
         Raises InvalidArgumentError for fetches, feeds, shapes or dtypes that do not fit, NotFoundError
-        for unknown names, FailedPreconditionError for a closed session or variables without a value.
+        for unknown names, FailedPreconditionError for a closed session or variables without a value,
+        DeadlineExceededError at the time limit: a step on CPU devices ends after the op that it is in, one
+        on GPUs at its end. The session stays usable.
         """
         if options is not None or run_metadata is not None:
             check_run_options(options, run_metadata)
+            if options is not None and (options.timeout_in_ms or options.trace_level):
+                with watched(options, run_metadata) as watch:
+                    values = self.run(fetches, feed_dict)
+                if not watch.used:
+                    warn_at_user_line(
+                        f"run: options have no effect on a step of {type(self).__name__} that runs "
+                        "elsewhere or trains replicas; tb.profiler.trace writes the timeline of a block"
+                    )
+                return values
         elements = [self._arguments.fetched(leaf) for leaf in flatten(fetches)]
         feeds = {} if feed_dict is None else self._arguments.feeds(feed_dict)
-        return pack(fetches, iter(self._execute(elements, feeds)))
+        return pack(fetches, iter(self._values(elements, feeds)))
 
     @checked
     def make_callable(self, fetches: Any, feed_list: Items | None = None) -> Callable[..., Any]:
@@ -158,37 +191,97 @@ class Session:
             if len(args) != len(fed):
                 raise InvalidArgumentError(f"expected {len(fed)} values for the feed_list, got {len(args)}")
             feeds = {tensor: convert(tensor, value) for tensor, value in zip(fed, args, strict=True)}
-            return pack(fetches, iter(self._execute(elements, feeds)))
+            return pack(fetches, iter(self._values(elements, feeds)))
 
         return call
 
     def explain(
         self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None
-    ) -> Explanation | MultiDeviceExplanation:
+    ) -> Explanation | MultiDeviceExplanation | DynamicExplanation:
         """Explains the step that `run` would run: segments, order, addresses, memory, reasons.
 
         A `tb.TensorSpec` may stand for a fed value. A step that does not fit in memory is explained without
-        addresses.
+        addresses; one in dynamic mode with its loops and regions, and why it is not planned.
         """
         elements = [self._arguments.fetched(leaf, "explain") for leaf in flatten(fetches)]
         shapes = {} if feed_dict is None else self._arguments.shapes(feed_dict)
+        elements = computed_for(elements, shapes)
 
         def explained(bound: BoundStep) -> Explanation | MultiDeviceExplanation:
             return bound.explain()
 
         try:
             return self._with_step(elements, shapes, explained, runs=False)
+        except NeedsDynamicModeError as error:
+            plan = self._plan_dynamic(elements, shapes, error.why)
+            return DynamicExplanation(plan, str(self.device.name))
         except ResourceExhaustedError as error:
             if self._graph_version != self.graph.version:  # the variables do not fit: no plan without them
                 raise
             return unbound(self._step(elements, shapes).executable, self.device, f"not bound: {error}")
 
+    def _values(self, elements: Sequence[Tensor | Operation], feeds: Mapping[Tensor, Array]) -> list[Any]:
+        """Values of the fetches: computed by a step, or made of what it computes."""
+        if not any(is_made_after(element, feeds) for element in elements):
+            return self._execute(elements, feeds)
+        return made_of(elements, feeds, iter(self._execute(computed_for(elements, feeds), feeds)))
+
     def _execute(self, elements: Sequence[Tensor | Operation], feeds: Mapping[Tensor, Array]) -> list[Any]:
+        if self._dynamic_plans:
+            plan = self._dynamic_plans.get((tuple(elements), frozenset(feeds)))
+            if plan is not None:
+                return self._run_dynamic(plan, feeds)
+        try:
+            return self._run_planned(elements, feeds)
+        except NeedsDynamicModeError as error:
+            plan = self._plan_dynamic(elements, feeds, error.why)
+        return self._run_dynamic(plan, feeds)
+
+    def _plan_dynamic(
+        self, elements: Sequence[Tensor | Operation], fed: Collection[Tensor], reason: str
+    ) -> DynamicPlan:
+        wanted = [e if isinstance(e, Operation) else e.op for e in elements if e not in fed]
+        self._warn_of_forgotten_updates(elements, fed)
+        plan = DynamicPlan(elements, fed, prune(wanted, fed), reason)
+        while len(self._dynamic_plans) >= CACHED_STEPS:
+            self._dynamic_plans.pop(next(iter(self._dynamic_plans)), None)
+        self._dynamic_plans[(tuple(elements), frozenset(fed))] = plan
+        return plan
+
+    def _run_dynamic(self, plan: DynamicPlan, feeds: Mapping[Tensor, Array]) -> list[Any]:
+        self._require_open()
+        watch = current_watch()
+        if watch is not None:
+            watch.begin()
+        step = DynamicStep(plan, self._run_region, self._resources, None if watch is None else watch.left_s)
+        self._dynamic_steps.add(step)
+        try:
+            self._require_open()
+            values = step.run(feeds)
+            late = [e for e, value in zip(plan.elements, values, strict=True) if value is VARIABLE]
+            read = iter(self._run_planned(late, {}) if late else ())
+            return [next(read) if value is VARIABLE else _owned(value) for value in values]
+        finally:
+            self._dynamic_steps.discard(step)
+
+    def _run_region(self, region: StaticRegion, arrays: Sequence[Array]) -> Sequence[Array]:
+        feeds = dict(zip(region.inputs, arrays, strict=True))
+        results = self._run_planned(region.elements, feeds, region)[: len(region.outputs)]
+        return [np.asarray(result) for result in results]
+
+    def _run_planned(
+        self,
+        elements: Sequence[Tensor | Operation],
+        feeds: Mapping[Tensor, Array],
+        region: StaticRegion | None = None,
+    ) -> list[Any]:
         def launched(bound: BoundStep) -> list[Any]:
             executable = bound.executable
             if executable.reads_first:
                 self._device_variables.require_initialized(executable.reads_first)
             inputs = {tensor.name: value for tensor, value in feeds.items()}
+            if region is not None:
+                inputs = {name: value for name, value in inputs.items() if name not in region.baked_names}
             state = self._draw(executable.counters) if executable.counters else {}
             if self.random_stream and executable.counters:
                 state["random_stream"] = self.random_stream
@@ -198,7 +291,8 @@ class Session:
             return arrays
 
         shapes = {tensor: value.shape for tensor, value in feeds.items()}
-        results = iter(self._with_step(elements, shapes, launched))
+        compiled = None if region is None else (region, [*feeds.values()])
+        results = iter(self._with_step(elements, shapes, launched, compiled=compiled))
         return [next(results) if isinstance(e, Tensor) else None for e in elements]
 
     def _with_step(
@@ -207,15 +301,19 @@ class Session:
         shapes: Mapping[Tensor, Extents],
         use: Callable[[BoundStep], Result],
         runs: bool = True,
+        compiled: tuple[StaticRegion, Sequence[Array]] | None = None,
     ) -> Result:
-        """Calls `use` with the bound step, reserved for this caller meanwhile."""
+        """Calls `use` with the bound step, reserved for this caller meanwhile.
+
+        compiled: a region of a dynamic plan and its inputs.
+        """
         run = Run()
         try:
             try:
                 while True:
                     if self._graph_version != self.graph.version:
                         self._follow_graph()
-                    step = self._step(elements, shapes)
+                    step = self._step(elements, shapes, compiled)
                     shares = bool(runs and self._shared.stores)
                     self._begin(run, step, runs)
                     if step.layout_version == self._layout_version:
@@ -234,11 +332,13 @@ class Session:
 
     def _begin(self, run: Run, step: Step, runs: bool) -> None:
         """Waits until no other step writes the variables that it reads, or touches those that it writes."""
-        reads, writes = step.executable.reads_first, step.executable.writes
+        reads, writes, watch = step.executable.reads_first, step.executable.writes, current_watch()
+        if watch is not None:
+            watch.begin()
         if runs and self._shared.stores and self._shared.touched_by(reads, writes):
-            self._variables.acquire_exclusive(run)
+            self._variables.acquire_exclusive(run, watch)
         else:
-            self._variables.acquire(run, reads, writes if runs else frozenset())
+            self._variables.acquire(run, reads, writes if runs else frozenset(), watch)
         self._require_open()
 
     def _end(self, run: Run) -> None:
@@ -279,17 +379,30 @@ class Session:
             self._shared.grow(variables)
             self._graph_version = len(operations)
 
-    def _step(self, elements: Sequence[Tensor | Operation], shapes: Mapping[Tensor, Extents]) -> Step:
+    def _step(
+        self,
+        elements: Sequence[Tensor | Operation],
+        shapes: Mapping[Tensor, Extents],
+        of_region: tuple[StaticRegion, Sequence[Array]] | None = None,
+    ) -> Step:
         def compiled() -> Step:
             self._require_open()
-            self._shape_counts.add(tuple(elements), shapes)
-            self._warn_of_forgotten_updates(elements, shapes)
-            feeds = {tensor: TensorSpec(shape, tensor.dtype) for tensor, shape in shapes.items()}
+            within = None
+            if of_region is None:
+                self._shape_counts.add(tuple(elements), shapes)
+                self._warn_of_forgotten_updates(elements, shapes)
+                feeds = {tensor: TensorSpec(shape, tensor.dtype) for tensor, shape in shapes.items()}
+            else:
+                region, arrays = of_region
+                feeds, within = region.feeds(arrays), region.within
             executable = compile_on_devices(
-                elements, feeds, self._devices, self._device_variables, soft=self._soft
+                elements, feeds, self._devices, self._device_variables, soft=self._soft, within=within
             )
             return Step(executable, self._layout_version)
 
+        if of_region is not None:
+            region, arrays = of_region
+            return self._cache.get((region, region.key(arrays)), compiled)
         return self._cache.get((tuple(elements), frozenset(shapes.items())), compiled)
 
     def _warn_of_forgotten_updates(
@@ -329,7 +442,7 @@ class Session:
             reset_containers(containers)
 
     def _require_open(self) -> None:
-        if self._closed:
+        if self._closing:
             raise FailedPreconditionError("the session is closed; make a new one")
 
     @property
@@ -347,10 +460,17 @@ class Session:
         return self._cache.trim()
 
     def close(self) -> None:
-        """Waits for running steps, then ends the session and frees its memory; idempotent."""
+        """Waits for running steps, then ends the session and frees its memory; idempotent.
+
+        Steps in dynamic mode that run or wait, for example on a queue, are cancelled.
+        """
+        self._closing = True
+        for step in list(self._dynamic_steps):
+            step.cancel(CancelledError("the session was closed while the step ran"))
         with self._variables.exclusive:
             if not self._closed:
                 self._closed = True
+                self._resources.close()
                 self._cache.close()
                 self._device_variables.close()
 
@@ -372,6 +492,13 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<tb.Session {self._name} on {self.device.name.short}{' (closed)' if self._closed else ''}>"
+
+
+def _owned(value: Any) -> Any:
+    """A fetched value as the caller's own: a copy, or for rank 0 a NumPy scalar."""
+    if value is None:
+        return None
+    return value.copy() if value.ndim else value[()]
 
 
 NoTarget: TypeAlias = Annotated[

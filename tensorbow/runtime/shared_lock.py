@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Set
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 _NOTHING: frozenset[str] = frozenset()
+
+
+class WaitLimit(Protocol):
+    """The time limit of a wait."""
+
+    def left_s(self) -> float | None:
+        """Seconds left, None without a limit; raises an error when none are left."""
 
 
 class _Use(NamedTuple):
@@ -59,19 +66,24 @@ class SharedLock:
         """Context that one thread holds, without readers."""
         return _Held(self, alone=True)
 
-    def acquire(self, holder: object, reads: Set[str], writes: Set[str]) -> None:
-        """Waits while others write what is read, or read or write what is written."""
-        self._acquire(holder, _Use(reads, writes))
+    def acquire(
+        self, holder: object, reads: Set[str], writes: Set[str], watch: WaitLimit | None = None
+    ) -> None:
+        """Waits while others write what is read, or read or write what is written.
+
+        watch: ends the wait by its error.
+        """
+        self._acquire(holder, _Use(reads, writes), watch)
 
     def acquire_shared(self, holder: object) -> None:
         """Waits while anybody writes anything."""
         self._acquire(holder, _SHARED)
 
-    def acquire_exclusive(self, holder: object) -> None:
-        """Waits while anybody holds the lock."""
-        self._acquire(holder, _ALONE)
+    def acquire_exclusive(self, holder: object, watch: WaitLimit | None = None) -> None:
+        """Waits while anybody holds the lock. watch: ends the wait by its error."""
+        self._acquire(holder, _ALONE, watch)
 
-    def _acquire(self, holder: object, use: _Use) -> None:
+    def _acquire(self, holder: object, use: _Use, watch: WaitLimit | None = None) -> None:
         with self._lock:
             if not self._waiting and not self._is_excluded(use, 0):
                 self._held[holder] = use
@@ -80,7 +92,7 @@ class SharedLock:
             try:
                 self._waiting.append(ticket)
                 while self._is_excluded(ticket, next(n for n, w in enumerate(self._waiting) if w is ticket)):
-                    self._freed.wait()
+                    self._freed.wait(None if watch is None else watch.left_s())
                 self._held[holder] = use
             finally:
                 self._waiting = [waiting for waiting in self._waiting if waiting is not ticket]

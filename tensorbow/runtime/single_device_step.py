@@ -12,6 +12,7 @@ from tensorbow.devices import Stream
 from tensorbow.errors import FailedPreconditionError, raise_if_any
 from tensorbow.program import BoundPlan
 from tensorbow.runtime.explain import Explanation
+from tensorbow.runtime.run_watch import RunWatch, current_watch
 from tensorbow.specs import Array
 from tensorbow.timeline import CURRENT, OP
 
@@ -40,13 +41,15 @@ class SingleDeviceStep:
         binding, label = self.binding, self._label
         plan, stream = binding.plan, binding.group.compute
         segments = range(len(self.executable.segments))
+        watch = current_watch()
 
         def work() -> None:
             binding.write(inputs, state)
             for segment in segments:
-                launch(plan, segment, stream)
+                launch(plan, segment, stream, watch)
 
-        in_one_piece = binding.is_whole and CURRENT.tracer is None  # which runs ops one by one
+        # A trace or a watch runs ops one by one.
+        in_one_piece = binding.is_whole and CURRENT.tracer is None and watch is None
         here = binding.waits or (binding.duration_s < LONGEST_HERE_S and in_one_piece)
         started_s = perf_counter()
         try:
@@ -78,15 +81,18 @@ class SingleDeviceStep:
         self.binding.close()
 
 
-def launch(plan: BoundPlan, segment: int, stream: Stream) -> None:
-    """Runs a segment in its stream's turn; while that is traced, op by op where the host computes."""
+def launch(plan: BoundPlan, segment: int, stream: Stream, watch: RunWatch | None) -> None:
+    """Runs a segment in its stream's turn; traced or watched, op by op where the host computes."""
     tracer = CURRENT.tracer
-    if tracer is None:
+    if tracer is None and watch is None:
         plan.launch(segment)
         return
 
     def tell(op: str, began_s: float, ended_s: float) -> None:
-        tracer.add(stream.track, op, OP, began_s, ended_s)
+        if tracer is not None:
+            tracer.add(stream.track, op, OP, began_s, ended_s)
+        if watch is not None:
+            watch.add(stream.track, op, began_s, ended_s)
 
     plan.launch_traced(segment, 0, tell)
 

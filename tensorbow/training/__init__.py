@@ -9,6 +9,7 @@ from tensorbow.training.checkpoints import (
     make_folder,
     part_path,
 )
+from tensorbow.training.event_files import FileWriter, FileWriterCache, SummarySaverHook
 from tensorbow.training.graph_files import SavedModel, read_graph, save_model, write_graph
 from tensorbow.training.metrics_log import (
     MetricsLog,
@@ -26,11 +27,14 @@ __all__ = [
     "TERMINAL",
     "Checkpoint",
     "CheckpointSaverHook",
+    "FileWriter",
+    "FileWriterCache",
     "MetricsLog",
     "MonitoredTrainingSession",
     "RollingCheckpoints",
     "SavedModel",
     "Saver",
+    "SummarySaverHook",
     "Supervisor",
     "TrainingProgress",
     "best_checkpoint",

@@ -8,6 +8,7 @@ import json
 import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -31,7 +32,9 @@ from tensorbow.kinds import (
 from tensorbow.ops.sparse_updates import SparseApplyMomentum
 from tensorbow.ops.updates import ApplyMomentum
 from tensorbow.optimizers import SLOT_FORM, slots_hold_rate
+from tensorbow.partitioned_variables import PartitionedVariable
 from tensorbow.runtime.forgotten_updates import warn_of_unsaved_averages
+from tensorbow.specs import Array, SaveSliceInfo
 from tensorbow.training.arrays_file import load_arrays, save_arrays
 from tensorbow.training.checkpoint_paths import (
     STATE,
@@ -46,6 +49,7 @@ from tensorbow.variables import Variable, global_variables
 
 MODES = ("max", "min")
 Paths: TypeAlias = Annotated[Sequence[str], sequence(PATH, "a list of paths")]
+AnyVariable: TypeAlias = Variable | PartitionedVariable
 _STEP = Kind("a whole number, or a scalar tensor, variable or name of one", whole().read)
 SHOWN = 10  # missing names in a message
 
@@ -59,7 +63,7 @@ class Saver:
     @checked
     def __init__(
         self,
-        var_list: Sequence[Variable] | Mapping[str, Variable] | None = None,
+        var_list: Sequence[AnyVariable] | Mapping[str, AnyVariable] | None = None,
         *,
         max_to_keep: Count | None = 5,
         best_metric: Name = None,
@@ -73,7 +77,7 @@ class Saver:
 
         Raises InvalidArgumentError if there is nothing to save, or two variables have one name.
         """
-        self._variables = _by_name(var_list)
+        self._variables, self._slices = _by_name(var_list)
         self._keep = max_to_keep or None
         self._metric, self._mode = best_metric, mode
         self._paths: list[str] = []
@@ -109,7 +113,7 @@ class Saver:
             raise refuse("save", "latest_filename", f"the name of a file without {SUFFIX}", latest_filename)
         elements = self._elements(session)
         path = file_to_save(save_path, _step(session, global_step))
-        arrays = {name: np.asarray(array) for name, array in session.run(elements).items()}
+        arrays = self._joined({name: np.asarray(array) for name, array in session.run(elements).items()})
         make_folder(path.parent)
         described = {"kind": "saver", **SLOT_FORM, "metrics": {k: _plain(v) for k, v in numbers.items()}}
         save_arrays(path, arrays, described)
@@ -130,6 +134,14 @@ class Saver:
                 with contextlib.suppress(OSError):
                     os.unlink(old)
         return name
+
+    def _joined(self, arrays: dict[str, Array]) -> dict[str, Array]:
+        """Arrays by name in the file: those of a partitioned variable become one."""
+        joined = {name: array for name, array in arrays.items() if name not in self._slices}
+        for name, cut in self._slices.items():
+            whole = joined.setdefault(cut.full_name, np.empty(cut.full_shape, arrays[name].dtype))
+            whole[cut.index] = arrays[name]
+        return joined
 
     def _metric_of(self, metrics: Mapping[str, float]) -> float | None:
         if self._metric is None:
@@ -187,12 +199,14 @@ class Saver:
             raise refuse("Saver.restore", "save_path", "a path", save_path, remedy)
         variables = self._elements(session)
         path, arrays, described = load_checkpoint(save_path)
-        missing = [name for name in variables if name not in arrays]
+        sources = {name: self._slices[name].full_name if name in self._slices else name for name in variables}
+        missing = [name for name in dict.fromkeys(sources.values()) if name not in arrays]
         if missing:
             raise NotFoundError(_not_found(missing, path, arrays))
-        for name, variable in variables.items():
+        for key, variable in variables.items():
+            name, cut = sources[key], self._slices.get(key)
             array = arrays[name]
-            expected = variable.op.outputs[0].spec.extents
+            expected = variable.op.outputs[0].spec.extents if cut is None else cut.full_shape
             if array.dtype != variable.dtype.as_numpy_dtype:
                 raise InvalidArgumentError(
                     f"tensor_name = {name}; expected dtype {variable.dtype.name} does not equal original "
@@ -208,7 +222,9 @@ class Saver:
                     f"{path} is of an earlier version: its {name} is -learning_rate times the sum of "
                     "gradients that momentum keeps now; restore the others, by a Saver(var_list) of them"
                 )
-        session.load_variables({v.op.name: arrays[name] for name, v in variables.items()})
+        values = {key: arrays[name] for key, name in sources.items()}
+        values |= {key: values[key][cut.index] for key, cut in self._slices.items()}
+        session.load_variables({variable.op.name: values[key] for key, variable in variables.items()})
 
     @checked
     def recover_last_checkpoints(self, checkpoint_paths: Paths) -> None:
@@ -230,19 +246,33 @@ class Saver:
                     self._offer_best(path, float(value))
 
 
-def _by_name(var_list: Sequence[Variable] | Mapping[str, Variable] | None) -> dict[str, Variable]:
+def _by_name(
+    var_list: Sequence[AnyVariable] | Mapping[str, AnyVariable] | None,
+) -> tuple[dict[str, Variable], dict[str, SaveSliceInfo]]:
+    """Variables by name, and of parts of variables, by the part's name, the slice of which array they are."""
     if (
         isinstance(var_list, (str, bytes))
         or is_tensor(var_list)
         or not isinstance(var_list, (Iterable, type(None)))
     ):
         raise refuse("Saver", "var_list", "a list or dictionary of variables", var_list)
+    named: list[tuple[str, Any]] = []
+    slices: dict[str, SaveSliceInfo] = {}
     if isinstance(var_list, Mapping):
-        named = list(var_list.items())
+        for name, variable in var_list.items():
+            if not isinstance(variable, PartitionedVariable):
+                named.append((name, variable))
+                continue
+            for part in variable:
+                if part.save_slice_info is not None:
+                    slices[part.op.name] = replace(part.save_slice_info, full_name=name)
+                named.append((part.op.name, part))
     else:
-        named = []
         for variable in global_variables() if var_list is None else var_list:
-            named.append((variable.op.name if isinstance(variable, Variable) else "", variable))
+            for each in variable if isinstance(variable, PartitionedVariable) else [variable]:
+                named.append((each.op.name if isinstance(each, Variable) else "", each))
+                if isinstance(each, Variable) and each.save_slice_info is not None:
+                    slices[each.op.name] = each.save_slice_info
     found: dict[str, Variable] = {}
     for name, variable in named:
         if not isinstance(variable, Variable):
@@ -258,7 +288,26 @@ def _by_name(var_list: Sequence[Variable] | Mapping[str, Variable] | None) -> di
     if var_list is not None:
         graph = next(iter(found.values())).graph
         warn_of_unsaved_averages(graph, {variable.op.name for variable in found.values()})
-    return found
+    _require_wholes(slices, found)
+    return found, slices
+
+
+def _require_wholes(slices: Mapping[str, SaveSliceInfo], found: Collection[str]) -> None:
+    """Raises InvalidArgumentError for a partitioned variable whose name is taken, or with parts missing."""
+    sizes = dict[str, list[int]]()
+    for cut in slices.values():
+        counted = sizes.setdefault(cut.full_name, [math.prod(cut.full_shape), 0])
+        counted[1] += math.prod(cut.var_shape)
+    for name, (size, there) in sizes.items():
+        if name in found:
+            raise InvalidArgumentError(
+                f"Saver: a variable and a partitioned one are named {name}; give a dictionary of other names"
+            )
+        if there != size:
+            raise InvalidArgumentError(
+                f"Saver: expected all parts of {name}, {size} elements, got parts with {there}; give the "
+                "partitioned variable itself"
+            )
 
 
 def _is_momentum(variable: Variable) -> bool:

@@ -57,6 +57,23 @@ CALLS: Mapping[str, Call] = {
         {"op": frozenset({"tensor", "variable"})},
         target=lambda: graph("colocate_with"),
     ),
+    "Scopes.gradient_override_map": Call(
+        lambda: {"op_type_map": {"Relu": "Other"}},
+        {"op_type_map": "mapping"},
+        target=lambda: graph("gradient_override_map"),
+    ),
+    "RegisterGradient": Call(lambda: {"op_type": "Other"}, {"op_type": "text"}),
+    "custom_gradient": Call(
+        lambda: {"f": lambda x: (x, lambda dy: dy)}, {"f": "object"}, {"f": frozenset({"function", "class"})}
+    ),
+    "make_template": Call(
+        lambda: {"name_": "a", "func_": lambda: None},
+        {
+            **{"name_": "text", "func_": "object", "create_scope_now_": "flag"},
+            **{"unique_name_": "name", "kwargs": "anything"},
+        },
+        {"func_": frozenset({"function", "class"})},
+    ),
     "container": Call(lambda: {"name": "a"}, {"name": "text"}, names=("scope",)),
     "Scopes.container": Call(
         lambda: {"name": "a"}, {"name": "text"}, target=lambda: graph("container"), names=("scope",)

@@ -52,7 +52,7 @@ def _spec(inputs: Any, attrs: Any) -> Any:
     return tb.TensorSpec([2], tb.float32)
 
 
-FLAGS = ("uniform_dtype", "stateful", "random", "replace", "sets_status", "exchange")
+FLAGS = ("uniform_dtype", "stateful", "random", "replace", "sets_status", "exchange", "asynchronous")
 
 
 def _defined(**arguments: Any) -> None:
@@ -77,12 +77,12 @@ def _ops(ops: str, arguments: Callable[[], Mapping[str, Any]], **more: Any) -> d
 
 
 _OF_ONE = (
-    "abs ceil cos erf exp expm1 floor is_finite is_inf is_nan log log1p log_sigmoid neg reciprocal round "
-    "rsqrt sign sin sqrt square"
+    "abs acos acosh asin asinh atan atanh ceil cos cosh digamma erf erfc exp expm1 floor is_finite is_inf "
+    "is_nan lgamma log log1p log_sigmoid neg reciprocal rint rsqrt sign sin sinh sqrt square tan"
 )
 _OF_TWO = (
-    "add div divide equal floor_div floormod greater greater_equal less less_equal maximum minimum multiply "
-    "not_equal pow squared_difference subtract"
+    "add atan2 div divide equal floor_div floormod greater greater_equal less less_equal maximum minimum "
+    "multiply not_equal pow squared_difference subtract truncatediv truncatemod"
 )
 _ROWS = dict.fromkeys(("inputs", "values"), frozenset({"ragged list"}))  # several tensors
 _CONVOLVED = {"use_cudnn_on_gpu": "flag", "dilations": "windows or none", "data_format": "choice or none"}
@@ -94,6 +94,14 @@ _DRAWN = {
     "seed": "seed or none",
 }
 _SCATTERED = {"ref": "variable", "updates": "tensor", "use_locking": "flag"}
+
+_FLIPS = "flip_left_right flip_up_down random_flip_left_right random_flip_up_down transpose_image"
+_BOX = ("offset_height", "offset_width", "target_height", "target_width")
+_IN_BOX = dict.fromkeys(_BOX, "count")
+_RESIZED = {"size": "extents", "align_corners": "flag"}
+_WAYS = ("area", "bicubic", "bilinear", "nearest_neighbor")
+_SEEDED = {"seed": "seed or none"}
+_FACTORS = {"lower": "positive", "upper": "positive"}
 
 COUNTS = dict.fromkeys(("num_true", "num_sampled", "range_max", "num_classes"), "count")
 
@@ -129,7 +137,8 @@ CALLS: Mapping[str, Call] = {
     **_ops(
         _OF_ONE, lambda: {"x": vector()}, names=("is_finite", "logical_not", "Softplus", "neg", "identity")
     ),
-    **_ops(_OF_TWO, lambda: {"x": vector(), "y": 2.0}, names=("RealDiv", "FloorMod", "Sub", "Mul")),
+    **_ops(_OF_TWO, lambda: {"x": vector(), "y": 2.0}, names=("RealDiv", "FloorMod", "Sub", "Mul", "abs")),
+    "scalar_mul": Call(lambda: {"scalar": 2.0, "x": vector()}, sorts={"scalar": "tensor"}),
     "logical_not": Call(lambda: {"x": truths()}),
     **_ops("logical_and logical_or logical_xor", lambda: {"x": truths(), "y": True}, names=("logical_or",)),
     "clip_by_value": Call(
@@ -489,6 +498,147 @@ CALLS: Mapping[str, Call] = {
             "bidirectional_dynamic_rnn": lambda: tb.zeros([2, 3, 5]),
         }.items()
     },
+    **_ops(
+        "space_to_depth depth_to_space",
+        lambda: {"input": tb.zeros([1, 2, 2, 4]), "block_size": 2},
+        sorts={"block_size": "count"},
+        names=("expand_dims",),
+    ),
+    **{
+        name: Call(
+            lambda block=block, pairs=pairs: {
+                "input": tb.zeros([4, 2, 2, 1]),
+                **block,
+                pairs: [[0, 0], [0, 0]],
+            },
+            sorts=dict.fromkeys(("block_shape", "block_size"), "extents") | {pairs: "list"},
+            names=("space_to_batch", "batch_to_space"),
+        )
+        for name, block, pairs in (
+            ("space_to_batch_nd", {"block_shape": [2, 2]}, "paddings"),
+            ("batch_to_space_nd", {"block_shape": [2, 2]}, "crops"),
+            ("space_to_batch", {"block_size": 2}, "paddings"),
+            ("batch_to_space", {"block_size": 2}, "crops"),
+        )
+    },
+    "extract_image_patches": Call(
+        lambda: {"images": images(), "ksizes": 2, "strides": 1, "rates": 1, "padding": "SAME"},
+        sorts={"images": "tensor", "ksizes": "windows", "rates": "windows"},
+    ),
+    "nn.conv3d": Call(
+        lambda: {"input": tb.zeros([1, 2, 2, 2, 1]), "filter": tb.zeros([1, 1, 1, 1, 2]), **same()},
+    ),
+    **_ops("nn.avg_pool3d nn.max_pool3d", lambda: {"input": tb.zeros([1, 2, 2, 2, 1]), "ksize": 2, **same()}),
+    "nn.separable_conv2d": Call(
+        lambda: {
+            "input": images(),
+            "depthwise_filter": tb.zeros([2, 2, 2, 1]),
+            "pointwise_filter": tb.zeros([1, 1, 2, 3]),
+            **same(),
+        },
+        sorts={
+            **dict.fromkeys(("depthwise_filter", "pointwise_filter"), "tensor"),
+            "rate": "windows or none",
+            "data_format": "choice or none",
+        },
+        names=("depthwise_conv2d", "conv2d"),
+    ),
+    "nn.atrous_conv2d": Call(
+        lambda: {"value": images(), "filters": filters(), "rate": 1, "padding": "SAME"},
+        sorts={"filters": "tensor", "rate": "count"},
+        names=("conv2d",),
+    ),
+    "nn.local_response_normalization": Call(
+        lambda: {"input": images()},
+        sorts={"depth_radius": "count", **dict.fromkeys(("bias", "alpha", "beta"), "number")},
+    ),
+    # images
+    **{
+        f"image.{name}": Call(
+            lambda first=first, more=more: {first: tb.zeros([1, 4, 4, 3]), **more},
+            sorts={first: "tensor", **sorts},
+            names=("multiply", "Mul", "Add", "cast", "resize_images", "crop_to_bounding_box", "greater"),
+        )
+        for name, first, more, sorts in (
+            *((name, "image", {}, {"seed": "seed or none"}) for name in _FLIPS.split()),
+            ("rot90", "image", {}, {"k": "axis"}),
+            ("central_crop", "image", {"central_fraction": 0.5}, {"central_fraction": "fraction"}),
+            *(
+                (f"{way}_to_bounding_box", "image", dict(zip(_BOX, (0, 0, 4, 4), strict=True)), _IN_BOX)
+                for way in ("crop", "pad")
+            ),
+            ("resize_image_with_crop_or_pad", "image", {"target_height": 3, "target_width": 5}, _IN_BOX),
+            ("resize_images", "images", {"size": [2, 2]}, {**_RESIZED, "method": "nothing"}),
+            *((f"resize_{way}", "images", {"size": [2, 2]}, _RESIZED) for way in _WAYS),
+            ("adjust_brightness", "image", {"delta": 0.1}, {"delta": "rate"}),
+            ("adjust_hue", "image", {"delta": 0.1}, {"delta": "rate"}),
+            ("adjust_contrast", "images", {"contrast_factor": 2.0}, {"contrast_factor": "rate"}),
+            ("adjust_saturation", "image", {"saturation_factor": 2.0}, {"saturation_factor": "rate"}),
+            ("adjust_gamma", "image", {}, {"gamma": "positive", "gain": "number"}),
+            ("convert_image_dtype", "image", {"dtype": tb.uint8}, {"saturate": "flag"}),
+            *(
+                (f"random_{what}", "image", {"max_delta": 0.1}, {"max_delta": "positive", **_SEEDED})
+                for what in ("brightness", "hue")
+            ),
+            *(
+                (f"random_{what}", "image", {"lower": 0.5, "upper": 2.0}, {**_FACTORS, **_SEEDED})
+                for what in ("contrast", "saturation")
+            ),
+            *((name, "images", {}, {}) for name in ("rgb_to_hsv", "hsv_to_rgb", "rgb_to_grayscale")),
+            ("per_image_standardization", "image", {}, {}),
+            ("total_variation", "images", {}, {}),
+        )
+    },
+    "image.grayscale_to_rgb": Call(lambda: {"images": tb.zeros([4, 4, 1])}, sorts={"images": "tensor"}),
+    "image.psnr": Call(
+        lambda: {"a": tb.zeros([4, 4, 3]), "b": tb.ones([4, 4, 3]), "max_val": 1.0},
+        sorts={"max_val": "number"},
+        names=("mean", "sub", "cast"),
+    ),
+    "random_crop": Call(
+        lambda: {"value": x23(), "size": [1, 2]},
+        sorts={"size": "shape", "seed": "seed or none"},
+        names=("subtract", "sub", "slice", "cast"),
+    ),
+    # positions
+    "gather_nd": Call(lambda: {"params": x23(), "indices": [[1, 0]]}),
+    "scatter_nd": Call(
+        lambda: {"indices": [[1]], "updates": [2.0], "shape": [3]},
+        sorts={"updates": "tensor"},
+        names=("reshape", "strided_slice"),
+    ),
+    "invert_permutation": Call(lambda: {"x": [1, 0]}, names=("gather", "strided_slice", "range")),
+    "sequence_mask": Call(
+        lambda: {"lengths": [1, 2], "maxlen": 3}, sorts={"lengths": "tensor", "maxlen": "count or none"}
+    ),
+    "reverse_sequence": Call(
+        lambda: {"input": x23(), "seq_lengths": [1, 2]},
+        sorts={"seq_lengths": "tensor", "seq_axis": "axis", "batch_axis": "axis"},
+    ),
+    "meshgrid": Call(lambda: {}, sorts={"indexing": "choice"}),
+    **_ops(
+        "unsorted_segment_max unsorted_segment_mean unsorted_segment_min unsorted_segment_prod "
+        "unsorted_segment_sqrt_n unsorted_segment_sum",
+        lambda: {"data": x23(), "segment_ids": [0, 1], "num_segments": 2},
+        sorts=dict.fromkeys(("data", "segment_ids", "num_segments"), "tensor"),
+        names=("unsorted_segment", "add", "concat", "where", "cast", "reshape", "strided_slice"),
+    ),
+    **_ops(
+        "segment_max segment_mean segment_min segment_prod segment_sum",
+        lambda: {"data": x23(), "segment_ids": [0, 1]},
+        sorts=dict.fromkeys(("data", "segment_ids"), "tensor"),
+        names=("unsorted_segment",),
+    ),
+    "histogram_fixed_width": Call(
+        lambda: {"values": x23(), "value_range": [0.0, 1.0], "nbins": 2},
+        sorts={"value_range": "tensor", "nbins": "count"},
+        names=("strided_slice",),
+    ),
+    "confusion_matrix": Call(
+        lambda: {"labels": [1, 0], "predictions": [0, 1], "num_classes": 2},
+        sorts={"predictions": "tensor", "num_classes": "count", "weights": "tensor or none"},
+        names=("cast", "GatherGrad", "maximum", "add", "multiply"),
+    ),
     # rows of variables
     **_ops(
         "scatter_add scatter_sub scatter_update",
@@ -509,17 +659,52 @@ CALLS: Mapping[str, Call] = {
         sorts={
             "name": "text",
             **dict.fromkeys(("spec", "gradient"), "function"),
-            **dict.fromkeys(("kernel", "unknown_dtypes"), "function or none"),
+            **dict.fromkeys(("kernel", "unknown_dtypes", "host"), "function or none"),
             **dict.fromkeys(("inputs", "state"), "list of texts"),
             **dict.fromkeys(("shape_inputs", "writes", "ignores", "alias"), "list"),
             **dict.fromkeys(FLAGS, "flag"),
             "attrs": "mapping or none",
             "update": "object or none",
             "row_update": "object or none",
+            "fetched": "function or none",
             "doc": "text",
+            "flow": "choice",
         },
         target=lambda: _defined,
         names=("op",),
+    ),
+    # control flow
+    "cond": Call(
+        lambda: {"pred": tb.constant(True), "true_fn": lambda: x23(), "false_fn": lambda: x23()},
+        sorts={
+            "pred": "truth",
+            **dict.fromkeys(("true_fn", "false_fn"), "branch"),
+            **dict.fromkeys(("fn1", "fn2"), "anything"),
+            "strict": "flag",
+        },
+    ),
+    "case": Call(
+        lambda: {"pred_fn_pairs": [(tb.constant(True), lambda: x23())], "default": lambda: x23()},
+        sorts={
+            "pred_fn_pairs": "object",
+            "default": "branch or none",
+            **dict.fromkeys(("exclusive", "strict"), "flag"),
+        },
+    ),
+    "while_loop": Call(
+        lambda: {
+            "cond": lambda i: tb.less(i, 3),
+            "body": lambda i: tb.add(i, 1),
+            "loop_vars": [tb.constant(0)],
+        },
+        sorts={
+            **dict.fromkeys(("cond", "body"), "branch"),
+            "loop_vars": "object",
+            "shape_invariants": "object or none",
+            "parallel_iterations": "count",
+            **dict.fromkeys(("back_prop", "swap_memory", "return_same_structure"), "flag"),
+            "maximum_iterations": "number or none",
+        },
     ),
     "run_reference_kernel": Call(
         lambda: {"definition": tb.reduce_sum(x23()).op.definition, "inputs": [np.ones(2)]},

@@ -128,7 +128,7 @@ CALLS: Mapping[str, Call] = {
     "train.MonitoredTrainingSession": Call(
         dict,
         {
-            "checkpoint_dir": "nothing",
+            "checkpoint_dir": "text or none",
             "hooks": "object",
             "save_checkpoint_secs": "nothing",
             "save_checkpoint_steps": "nothing",

@@ -201,6 +201,7 @@ CALLS: Mapping[str, Call] = {
             "replicas_per_device": "extents",
             "synchronisation": "nothing",
             "on_nan": "choice",
+            "workers": "nothing",
         },
         {"graph": GRAPH},
         names=("devices", "Session", "replicas per device"),

@@ -103,7 +103,12 @@ CALLS: Mapping[str, Call] = {
     ),
     "VariableScope": Call(
         dict,
-        {"name": "text", "reuse": "flag", "initializer": "nothing", "regularizer": "function or none"},
+        {
+            "name": "text",
+            "reuse": "flag",
+            "initializer": "nothing",
+            **dict.fromkeys(("regularizer", "partitioner"), "function or none"),
+        },
         {"initializer": START},
     ),
     "variable_scope": Call(
@@ -116,6 +121,7 @@ CALLS: Mapping[str, Call] = {
             "regularizer": "function or none",
             "reuse": "flag or none",
             "dtype": "nothing",
+            "partitioner": "function or none",
         },
         {"initializer": START},
     ),
@@ -127,15 +133,35 @@ CALLS: Mapping[str, Call] = {
             "dtype": "nothing",
             "initializer": "nothing",
             "regularizer": "function or none",
+            "partitioner": "function or none",
             "collections": "nothing",
             **SCALARS,
         },
         {"initializer": START, "shape": SHAPES, **COLLECTIONS},
         names=("variable", "initializer", "constant"),
     ),
+    "fixed_size_partitioner": Call(lambda: {"num_shards": 2}, {"num_shards": "count", "axis": "count"}),
+    "variable_axis_size_partitioner": Call(
+        lambda: {"max_shard_bytes": 64},
+        {"max_shard_bytes": "count", "axis": "count", "max_shards": "count or none"},
+    ),
+    "min_max_variable_partitioner": Call(
+        dict, {"max_partitions": "count", "axis": "count", "min_slice_size": "count"}
+    ),
+    **{
+        f"PartitionedVariable.{method}": Call(
+            lambda argument=argument: {argument: np.ones((3, 2))},
+            {argument: "tensor"},
+            target=lambda method=method: getattr(
+                tb.get_variable("cut", [3, 2], partitioner=tb.fixed_size_partitioner(2)), method
+            ),
+            names=("split", "convert_to_tensor"),
+        )
+        for method, argument in (("assign", "value"), ("assign_add", "delta"), ("assign_sub", "delta"))
+    },
     "Initializer.__call__": Call(
         lambda: {"shape": [2]},
-        {"shape": "extents", "dtype": "nothing"},
+        {"shape": "extents", "dtype": "nothing", "partition_info": "nothing or none"},
         {"shape": SHAPES},
         target=lambda: tb.initializers.he_normal(),
         names=("TruncatedNormal",),

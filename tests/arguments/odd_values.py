@@ -63,6 +63,8 @@ SORTS: Mapping[str, frozenset[str]] = {
     "real": _TENSORS - {"true"},  # of numbers, where True would be 1
     "tensors": frozenset({"empty list", "array", "nan array", "generator"}),  # a list of them
     "flag": frozenset({"true"}),
+    "truth": frozenset(),  # a tensor of one bool
+    "branch": frozenset(),  # a function that is called at once
     "axis": frozenset({"-1"}),
     "axes": frozenset({"-1", "empty list"}),
     "count": frozenset({"2**40"}),

@@ -24,6 +24,7 @@ from tests.arguments import (
     calls_of_ops,
     calls_of_optimizers,
     calls_of_sessions,
+    calls_of_summaries,
     calls_of_training,
     calls_of_variables,
 )
@@ -40,6 +41,7 @@ TABLES = (
     calls_of_losses,
     calls_of_optimizers,
     calls_of_sessions,
+    calls_of_summaries,
     calls_of_training,
     calls_of_variables,
 )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 WITHOUT_ROW = frozenset(
     {
+        "Graph.close_loop",
+        "HostCall",
+        "Scopes.in_context",
         "ArrayDataset.prepared",
         "ArrayDataset.scratch",
         "ArrayDataset.take",
@@ -23,6 +26,7 @@ WITHOUT_ROW = frozenset(
         "models.ModelOutputs",
         "models.ModelSource",
         "models.find_model",
+        "PartitionedVariable",
         "ArrayRows.batch_specs",
         "ArrayRows.made",
         "Augmentation.__call__",
@@ -126,6 +130,14 @@ WITHOUT_ROW = frozenset(
         "SlotRing.lend",
         "SlotRing.lent_count",
         "StepProgram.compile",
+        "Defun",
+        "Defun.__call__",
+        "RegisterGradient.__call__",
+        "RunMetadata",
+        "profiler.StepStats",
+        "SummarySaverHook.after_run",
+        "SummarySaverHook.before_run",
+        "SummarySaverHook.end",
         "StopAtStepHook.after_create_session",
         "StopAtStepHook.after_run",
         "Synchronisation.averages_gradients",

@@ -244,7 +244,7 @@ def test_a_target_is_reached_by_the_median_of_the_last_accuracies(
     import time_to_accuracy
     from time_to_accuracy import Goal, course
 
-    from scheduler.training.evaluation import Evaluation
+    from scheduler.training.models.evaluation import Evaluation
     from tensorbow.data import make_synthetic
 
     accuracies = iter([0.4, 0.6, 0.4, 0.6, 0.6, 0.6])

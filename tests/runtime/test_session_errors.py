@@ -233,14 +233,6 @@ def test_a_variable_whose_initializer_fails_has_no_value(session):
     assert "without a value: v" in message(FailedPreconditionError, session.run, v)
 
 
-def test_data_dependent_shapes_say_so(session):
-    x = tb.placeholder(tb.float32, [4], name="x")
-    y = tb.reshape(x, tb.cast(x[:2], tb.int32), name="y")
-    text = message(InvalidArgumentError, session.run, y, {x: [2.0, 2.0, 0.0, 0.0]})
-    assert "Reshape y: the shape argument" in text
-    assert "depends on data" in text
-
-
 def test_memory_that_is_not_there():
     from tensorbow.devices import CpuDevice
     from tensorbow.errors import ResourceExhaustedError

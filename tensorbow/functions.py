@@ -1,0 +1,160 @@
+"""Functions as reusable subgraphs, under TensorFlow's names: templates, which share variables, and Defun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tensorbow.custom_gradients import custom_gradient
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Graph, GraphDef, Tensor, as_tensor, get_default_graph, graph_of
+from tensorbow.kinds import DTYPE, Flag, Function, Name, RefusedError, Text, checked, refuse
+from tensorbow.nest import flatten, pack
+from tensorbow.ops.control import placeholder
+from tensorbow.ops.importing import import_graph_def
+from tensorbow.ops.state import VariableReference
+from tensorbow.variable_scope import AUTO_REUSE, VariableScope, variable_scope
+
+
+class Template:
+    """A function whose variables of `tb.get_variable` are made by the first call and shared by all others."""
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], arguments: dict[str, Any], unique: str | None
+    ):
+        self._function, self._arguments = function, arguments
+        self._name, self._unique = name, unique
+        self._scope: VariableScope | None = None
+        self._graph: Graph | None = None
+        self._called = False
+
+    @property
+    def variable_scope(self) -> VariableScope | None:
+        """The scope of the variables; None before the first call."""
+        return self._scope
+
+    def begin(self) -> None:
+        """Takes the current variable scope and a name in it; ignores repeats."""
+        if self._scope is None:
+            self._graph = get_default_graph()
+            with variable_scope(self._unique, self._name) as scope:
+                self._scope = scope
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function in its scope.
+
+        Raises InvalidArgumentError in another graph than that of the first call, and for variables that a
+        later call makes.
+        """
+        self.begin()
+        if get_default_graph() is not self._graph:
+            raise InvalidArgumentError(
+                f"template {self._name}: its variables are of another graph; make a template for each graph"
+            )
+        with variable_scope(self._scope, reuse=True if self._called else AUTO_REUSE):
+            result = self._function(*args, **{**self._arguments, **kwargs})
+        self._called = True
+        return result
+
+
+@checked
+def make_template(
+    name_: Text,
+    func_: Function,
+    create_scope_now_: Flag = False,
+    unique_name_: Name = None,
+    **kwargs: Any,
+) -> Template:
+    """A function that calls `func_` in a variable scope of its own: all calls share its variables.
+
+    name_: of the scope, made unique. create_scope_now_: the scope is made here, not in the first call.
+    unique_name_: the scope's name, exactly. kwargs: arguments of each call.
+    """
+    template = Template(name_, func_, kwargs, unique_name_)
+    if create_scope_now_:
+        template.begin()
+    return template
+
+
+class Defun:
+    """Decorator that makes a subgraph of a function: traced once, and added to the graph by each call.
+
+    `@tb.Defun(tb.float32, tb.int32)` decorates a function of two tensors. It may use neither tensors of
+    other graphs nor variables: read them outside and pass their values. `python_grad_func(op_inputs,
+    *gradients)` replaces the derivative of its ops; it returns a gradient for each input.
+    """
+
+    @checked
+    def __init__(self, *input_types: Any, func_name: Name = None, python_grad_func: Any = None):
+        """input_types: dtypes of the arguments. func_name: the scope of calls; by default the function's."""
+        try:
+            self._types = [DTYPE.read(each) for each in input_types]
+        except RefusedError:
+            raise refuse("Defun", "input_types", "dtypes, as tb.float32", input_types) from None
+        self._name = func_name
+        if python_grad_func is not None and not callable(python_grad_func):
+            raise refuse("Defun", "python_grad_func", "a function or None", python_grad_func)
+        self._gradient = python_grad_func
+
+    def __call__(self, function: Callable[..., Any]) -> DefinedFunction:
+        """The defined function."""
+        name = self._name or getattr(function, "__name__", "").strip("<>_") or "function"
+        return DefinedFunction(function, self._types, name, self._gradient)
+
+
+class DefinedFunction:
+    """A subgraph (`definition`, a GraphDef) that each call adds to the default graph."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[Any],
+        name: str,
+        gradient: Callable[..., Any] | None,
+    ):
+        self.name = name
+        self._types = types
+        self._gradient = gradient
+        with Graph().as_default() as graph:
+            arguments = [placeholder(dtype, name=f"arg{n}") for n, dtype in enumerate(types)]
+            self._result = function(*arguments)
+            results = [as_tensor(each) for each in flatten(self._result)]
+        foreign = next((each for each in results if each.graph is not graph), None)
+        variable = next((op for op in graph.get_operations() if op.definition is VariableReference), None)
+        if foreign is not None or variable is not None:
+            got = "a variable" if foreign is None else f"{foreign.name} of another graph"
+            raise InvalidArgumentError(
+                f"Defun {name}: expected a function of its arguments alone, got {got}; pass its value"
+            )
+        self._results = [each.name for each in results]
+        self._inputs = [each.name for each in arguments]
+        self.definition: GraphDef = graph.as_graph_def()
+        self.definition.node = [n for n in self.definition.node if f"{n.name}:0" not in self._inputs]
+
+    def __call__(self, *args: Any, name: str | None = None) -> Any:
+        """Adds the ops to the graph of the arguments; returns the results in the function's nest.
+
+        Raises InvalidArgumentError for another number of arguments, or another dtype.
+        """
+        if len(args) != len(self._types):
+            raise InvalidArgumentError(f"{self.name}: expected {len(self._types)} arguments, got {len(args)}")
+        with graph_of(args).as_default():
+            tensors = [as_tensor(each, dtype) for each, dtype in zip(args, self._types, strict=True)]
+            if self._gradient is None:
+                return self._added(tensors, name)
+            gradient = self._gradient
+
+            @custom_gradient
+            def with_gradient(*inputs: Tensor) -> Any:
+                return self._added(inputs, name), lambda *grads: gradient(inputs, *grads)
+
+            return with_gradient(*tensors)
+
+    def _added(self, tensors: Sequence[Tensor], name: str | None) -> Any:
+        used = {item for node in self.definition.node for item in node.input}
+        given = dict(zip(self._inputs, tensors, strict=True))
+        mapped = {key: tensor for key, tensor in given.items() if key in used}
+        made = [result for result in self._results if result not in given]
+        added = import_graph_def(self.definition, mapped, made, name=name or self.name) or []
+        found = {**given, **dict(zip(made, added, strict=True))}
+        return pack(self._result, iter([found[result] for result in self._results]))

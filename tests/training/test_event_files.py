@@ -1,0 +1,174 @@
+"""Summaries and event files, read back as TensorBoard reads them."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+
+pytest.importorskip("tensorboardX")
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.graph_pb2 import GraphDef as GraphMessage
+from tensorboardX.proto.summary_pb2 import Summary
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tb.Graph().as_default() as graph:
+        yield graph
+
+
+def events(folder) -> list[Event]:
+    """The events of the files of a folder: records of length, checksum, message, checksum."""
+    found = []
+    for path in sorted(folder.iterdir()):
+        blob = path.read_bytes()
+        while blob:
+            length = int.from_bytes(blob[:8], "little")
+            found.append(Event.FromString(blob[12 : 12 + length]))
+            blob = blob[16 + length :]
+    return found
+
+
+def parsed(blob: bytes) -> dict[str, Summary.Value]:
+    assert type(blob) is bytes
+    return {value.tag: value for value in Summary.FromString(blob).value}
+
+
+def test_summaries_of_a_step(tmp_path, graph):
+    x = tb.placeholder(tb.float32, [None], name="x")
+    w = tb.Variable(np.array([1.0, 2.0], np.float32), name="w")
+    with tb.name_scope("train"):
+        tb.summary.scalar("mean loss", tb.reduce_mean(x))
+        tb.summary.scalar("mean loss", tb.reduce_sum(x), family="sums")
+    tb.summary.histogram("weights", w)
+    tb.summary.text("about", ["one", "two"])
+    alone = tb.summary.scalar("alone", 3, collections=["mine"])
+    merged = tb.summary.merge_all()
+    assert tb.summary.merge_all("none") is None
+    with tb.Session() as session, tb.summary.FileWriter(tmp_path, graph) as writer:
+        session.run(tb.global_variables_initializer())
+        total, (blob, own) = session.run([tb.reduce_sum(x), (merged, alone)], {x: [1.0, 3.0]})
+        writer.add_summary(blob, np.int64(7))
+        writer.add_summary(own, 8)
+        assert session.make_callable(merged, [x])([1.0, 3.0]) == blob
+        assert session.run(merged, {merged: np.frombuffer(b"ab", np.uint8)}).tobytes() == b"ab"
+    values = parsed(blob)
+    assert total == 4
+    assert values["train/mean_loss"].simple_value == 2
+    assert values["sums/train/sums/mean_loss"].simple_value == 4
+    assert values["about"].tensor.string_val == [b"one", b"two"]
+    assert values["about"].metadata.plugin_data.plugin_name == "text"
+    histogram = values["weights"].histo
+    assert (histogram.min, histogram.max, histogram.num, histogram.sum) == (1, 2, 2, 3)
+    assert histogram.sum_squares == 5
+    first, *written = events(tmp_path)
+    assert first.file_version
+    assert {node.name for node in GraphMessage.FromString(written[0].graph_def).node} >= {"x", "w", "w/read"}
+    assert [(e.step, len(e.summary.value)) for e in written[1:]] == [(7, 4), (8, 1)]
+    with pytest.raises(FailedPreconditionError, match="closed; reopen"):
+        writer.add_summary(blob)
+
+
+def test_buckets_of_a_histogram():
+    values = np.array([-3.0, 0.0, 0.0, 1e-13, 5.0, 1e30, np.finfo(np.float64).max])
+    summary = tb.summary.histogram("h", tb.constant(values))
+    with tb.Session() as session:
+        histogram = parsed(session.run(summary))["h"].histo
+    limits, counts = np.array(histogram.bucket_limit), np.array(histogram.bucket)
+    assert np.all(np.diff(limits) > 0)
+    assert counts.sum() == len(values)
+    for low, high, count in zip([-np.inf, *limits], limits, counts, strict=False):
+        inside = (values >= low) & ((values < high) | (high == limits[-1]))
+        assert inside.sum() == count
+        assert count == 0 or high == limits[-1] or low >= high * (1.11 if high < 0 else 0.9) - 2e-12
+    with (
+        tb.Session() as session,
+        pytest.raises(InvalidArgumentError, match=r"bad: expected finite"),
+    ):
+        session.run(tb.summary.histogram("bad", tb.constant([1.0, np.nan])))
+
+
+def test_images():
+    image_module = pytest.importorskip("PIL.Image")
+    shades = np.array([[[[0.0], [2.0]], [[-1.0], [np.nan]]]], np.float32)
+    colours = np.arange(2 * 3 * 4 * 3, dtype=np.uint8).reshape(2, 3, 4, 3)
+    batch = tb.placeholder(tb.uint8, [None, 3, 4, 3])
+    one = tb.summary.image("shades", tb.constant(shades), max_outputs=1)
+    several = tb.summary.image("colours", batch)
+    with tb.Session() as session:
+        blobs = session.run([one, several], {batch: colours})
+    values = {**parsed(blobs[0]), **parsed(blobs[1])}
+    assert sorted(values) == ["colours/image/0", "colours/image/1", "shades/image"]
+
+    def pixels(tag):
+        return np.asarray(image_module.open(io.BytesIO(values[tag].image.encoded_image_string)))
+
+    assert np.array_equal(pixels("colours/image/1"), colours[1])
+    assert pixels("shades/image").tolist() == [[127, 255], [63, 255]]
+    assert (values["shades/image"].image.height, values["shades/image"].image.colorspace) == (2, 1)
+
+
+def test_summaries_of_replicas_are_averaged():
+    x = tb.placeholder(tb.float32, [None])
+    w = tb.Variable(np.float32(1.0), name="w")
+    loss = tb.reduce_mean(w * x)
+    update = tb.train.GradientDescentOptimizer(0.1).minimize(loss)
+    summary = tb.summary.scalar("loss", loss)
+    with tb.Session("tensorbow", replicas_per_device=2) as session:
+        session.run(tb.global_variables_initializer())
+        _, blob = session.run([update, summary], {x: [1.0, 1.0, 3.0, 3.0]})
+        assert "replicas" in str(session.explain([update, summary], {x: [1.0, 1.0, 3.0, 3.0]}))
+    assert parsed(blob)["loss"].simple_value == 2
+
+
+def test_a_hook_writes_summaries_of_the_global_step(tmp_path):
+    step = tb.train.get_or_create_global_step()
+    x = tb.Variable(np.float32(2.0))
+    tb.summary.scalar("x", x)
+    update = tb.train.GradientDescentOptimizer(0.5).minimize(x * 1.0, global_step=step)
+    hooks = [tb.train.SummarySaverHook(2, tmp_path), tb.train.StopAtStepHook(5)]
+    with tb.train.MonitoredSession(hooks=hooks) as session:
+        while not session.should_stop():
+            session.run(update)
+    written = [(e.step, e.summary.value[0].simple_value) for e in events(tmp_path) if e.summary.value]
+    assert [v for _, v in written] == [2, 1, 0]
+    with pytest.raises(InvalidArgumentError, match=r"output_dir or summary_writer, got neither"):
+        tb.train.SummarySaverHook(2)
+
+
+def test_one_writer_for_each_folder(tmp_path):
+    cache = tb.summary.FileWriterCache
+    writer = cache.get(tmp_path / "a")
+    assert cache.get(tmp_path / "b" / ".." / "a") is writer
+    cache.clear()
+    assert cache.get(tmp_path / "a") is not writer
+    cache.clear()
+
+
+def test_misuse_is_refused(tmp_path):
+    x = tb.placeholder(tb.float32, [2])
+    summary = tb.summary.histogram("x", x)
+    with pytest.raises(InvalidArgumentError, match=r"expected tensor to be a scalar, got float32\[2\]"):
+        tb.summary.scalar("x", x)
+    with pytest.raises(InvalidArgumentError, match=r"image: expected tensor to have shape \[batch"):
+        tb.summary.image("x", x)
+    with pytest.raises(InvalidArgumentError, match=r"merge: expected inputs to be summaries, got <tb.Tensor"):
+        tb.summary.merge([summary, x])
+    y = tb.identity(summary)
+    with (
+        tb.Session() as session,
+        pytest.raises(InvalidArgumentError, match=r"Summary x.* is made when it is fetched"),
+    ):
+        session.run(y, {x: [1, 2]})
+    with tb.summary.FileWriter(tmp_path) as writer:
+        with pytest.raises(InvalidArgumentError, match="fetch it by session"):
+            writer.add_summary(summary)
+        with pytest.raises(InvalidArgumentError, match="bytes of other content"):
+            writer.add_summary(b"\xff\xff\xff")
+        with pytest.raises(InvalidArgumentError, match="global_step"):
+            writer.add_summary(b"", 1.5)
