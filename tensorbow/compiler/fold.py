@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensorbow.compiler.loops import Loop, in_order, loops_in
+from tensorbow.compiler.loops import WholeLoop, in_order, loops_in
 from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.graph import Attrs, Kernel, NodeSpec, Operation, Tensor, blame
 from tensorbow.ops.arrays import Reshape
@@ -142,9 +142,9 @@ class _Folder:
             raise NeedsDynamicModeError(f"{tensor.name} is dead", f"{tensor.name} is in a branch not taken")
         return value
 
-    def add(self, item: Operation | Loop) -> None:
+    def add(self, item: Operation | WholeLoop) -> None:
         """Adds the nodes of an op, or of all iterations of a loop."""
-        if isinstance(item, Loop):
+        if isinstance(item, WholeLoop):
             self._unroll(item)
             return
         made = len(self.made)
@@ -201,7 +201,7 @@ class _Folder:
         else:
             raise _dynamic(op)
 
-    def _unroll(self, loop: Loop) -> None:
+    def _unroll(self, loop: WholeLoop) -> None:
         """Adds the nodes of a loop's iterations. Raises NeedsDynamicModeError if the number is not known."""
         values, members = self.values, loop.ops
         before, noted, quiet = len(self.made), len(self.notes), bool(self._tags)
@@ -225,7 +225,7 @@ class _Folder:
             values.update(entered)
             values.update({m.outputs[0]: v for m, v in zip(loop.merges, following, strict=True)})
             for item in loop.items:
-                if isinstance(item, Loop) or not item.definition.flow:
+                if isinstance(item, WholeLoop) or not item.definition.flow:
                     self.add(item)
                 else:
                     self._flow(item, loop)
@@ -247,7 +247,7 @@ class _Folder:
                 f"loop {loop.name}: unrolled, {count} iterations, {len(self.made) - before} ops"
             )
 
-    def _flow(self, op: Operation, loop: Loop) -> None:
+    def _flow(self, op: Operation, loop: WholeLoop) -> None:
         """An op of control flow in a loop."""
         values, flow = self.values, op.definition.flow
         made = len(self.made)

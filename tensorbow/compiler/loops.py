@@ -13,7 +13,7 @@ from tensorbow.ops.control_flow import StackPop
 
 
 @dataclass(eq=False)
-class Loop:
+class WholeLoop:
     """A tb.while_loop. `items`: its ops and the loops in it, in an order in which all can be computed."""
 
     name: str
@@ -21,7 +21,7 @@ class Loop:
     enters: list[Operation]
     merges: list[Operation]  # inputs: from its Enter, and from its NextIteration
     condition: Operation
-    items: list[Operation | Loop] = field(default_factory=list)
+    items: list[Operation | WholeLoop] = field(default_factory=list)
 
     @cached_property
     def first(self) -> int:
@@ -29,7 +29,7 @@ class Loop:
         return min(op.id for op in self.ops)
 
 
-Loops = Mapping[LoopContext, Sequence[Operation]]  # the ops of each loop that is needed
+OpsOfLoops = Mapping[LoopContext, Sequence[Operation]]  # the ops of each loop that is needed
 
 
 def loops_in(ops: Sequence[Operation]) -> dict[LoopContext, list[Operation]]:
@@ -44,7 +44,7 @@ def loops_in(ops: Sequence[Operation]) -> dict[LoopContext, list[Operation]]:
     return entered
 
 
-def loops_of(op: Operation, loops: Loops) -> list[LoopContext]:
+def loops_of(op: Operation, loops: OpsOfLoops) -> list[LoopContext]:
     """The loops that an op belongs to, the outermost first; an Exit belongs to the loop that it leaves."""
     context = op.inputs[0].op.context if op.definition.flow == "exit" else op.context
     if context is None:
@@ -53,7 +53,7 @@ def loops_of(op: Operation, loops: Loops) -> list[LoopContext]:
     return chain[::-1]
 
 
-def in_order(ops: Sequence[Operation], loops: Loops, depth: int = 0) -> Iterator[Operation | Loop]:
+def in_order(ops: Sequence[Operation], loops: OpsOfLoops, depth: int = 0) -> Iterator[Operation | WholeLoop]:
     """Ops and loops `depth` loops deep, in program order as far as each comes after what it needs."""
     if not loops:
         yield from ops
@@ -91,7 +91,7 @@ def in_order(ops: Sequence[Operation], loops: Loops, depth: int = 0) -> Iterator
                 heapq.heappush(ready, (place(reader), reader))
 
 
-def _loop(context: LoopContext, loops: Loops, depth: int) -> Loop:
+def _loop(context: LoopContext, loops: OpsOfLoops, depth: int) -> WholeLoop:
     ops = loops[context]
     own = [op for op in ops if len(loops_of(op, loops)) == depth + 1]
     enters = [op for op in own if op.definition.flow == "enter"]
@@ -101,7 +101,7 @@ def _loop(context: LoopContext, loops: Loops, depth: int) -> Loop:
         if op.definition.flow == "merge" and any(t.op.definition.flow == "next_iteration" for t in op.inputs)
     ]
     condition = next(op for op in own if op.definition.flow == "loop_condition")
-    loop = Loop(context.frame_name, list(ops), enters, merges, condition)
+    loop = WholeLoop(context.frame_name, list(ops), enters, merges, condition)
     inside = {*enters, *merges}
     loop.items = [item for item in in_order(list(ops), loops, depth + 1) if item not in inside]
     return loop
