@@ -72,6 +72,7 @@ from tensorbow.ops.broadcasting import *
 from tensorbow.ops.collectives import *
 from tensorbow.ops.control import *
 from tensorbow.ops.cumulative import *
+from tensorbow.ops.decompositions import *
 from tensorbow.ops.definition import *
 from tensorbow.ops.elementwise import *
 from tensorbow.ops.filling import *

@@ -15,6 +15,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     control,
     conv,
     cumulative,
+    decompositions,
     definition,
     depthwise,
     elementwise,
@@ -51,6 +52,7 @@ from tensorbow.ops.constant import constant
 from tensorbow.ops.control import *
 from tensorbow.ops.control import tuple_ as tuple
 from tensorbow.ops.cumulative import *
+from tensorbow.ops.decompositions import *
 from tensorbow.ops.definition import *
 from tensorbow.ops.einsum import einsum, tensordot
 from tensorbow.ops.elementwise import *
@@ -77,6 +79,7 @@ __all__ += broadcasting.__all__
 __all__ += collectives.__all__
 __all__ += control.__all__
 __all__ += cumulative.__all__
+__all__ += decompositions.__all__
 __all__ += definition.__all__
 __all__ += elementwise.__all__
 __all__ += filling.__all__
