@@ -15,6 +15,7 @@ from tensorbow.program.plan import Region
 
 SIGNATURE = ir.FunctionType(INT, [POINTER])
 ACCEPTED = index(-1)
+RUNNER = "run_calls"
 REGION_BITS = (len(Region) - 1).bit_length()  # an operand is one word: offset and region
 
 
@@ -58,7 +59,7 @@ class CallTable:
         with builder.goto_entry_block():
             addresses = builder.alloca(POINTER, size=self._most_operands)
         tables = [builder.gep(table, [index(0), index(0)]) for table in self._tables]
-        name = f"run_calls{self._bits}"
+        name = RUNNER if self._bits == REGION_BITS else f"{RUNNER}{self._bits}"
         runner = self._module.globals.get(name) or _write_runner(self._module, name, self._bits)
         return builder.call(runner, [bases, addresses, *tables, first, end])
 
