@@ -16,7 +16,7 @@ from tensorbow.program.nodes import Node, Value, storage_of
 from tensorbow.specs import Array, TensorSpec, uint8
 
 ALIGNMENT = 64  # bytes
-Place: TypeAlias = (
+OperandPlace: TypeAlias = (
     "tuple[int, int]"  # an operand of the op, counted inputs, outputs, scratch; offset in bytes
 )
 ScratchOf: TypeAlias = "Callable[[Node], Sequence[TensorSpec]]"
@@ -70,11 +70,11 @@ class LoopMemory:
     loop: LoopProgram
     scratch_of: ScratchOf
     nbytes: int = 0
-    scratch: dict[Node, list[tuple[Place, TensorSpec]]] = field(default_factory=dict)
-    moved: dict[int, Place] = field(
+    scratch: dict[Node, list[tuple[OperandPlace, TensorSpec]]] = field(default_factory=dict)
+    moved: dict[int, OperandPlace] = field(
         default_factory=dict
     )  # results that overwritten variables hold, by number
-    _places: dict[Value, Place] = field(default_factory=dict)
+    _places: dict[Value, OperandPlace] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         loop = self.loop
@@ -94,12 +94,12 @@ class LoopMemory:
             if root is not variable and root in loop.variables:
                 self.moved[number] = self._take(result.spec)
 
-    def _take(self, spec: TensorSpec) -> Place:
+    def _take(self, spec: TensorSpec) -> OperandPlace:
         place = (self._last, self.nbytes)
         self.nbytes += -(-spec.nbytes // ALIGNMENT) * ALIGNMENT
         return place
 
-    def place(self, value: Value) -> Place:
+    def place(self, value: Value) -> OperandPlace:
         """Where a value lies."""
         return self._places[storage_of(value)]
 
@@ -124,7 +124,7 @@ def _prepare(call: KernelCall) -> Callable[[], None]:
     memory = loop.memory(_reference_scratch)
     operands = (*call.inputs, *call.outputs, *call.scratch)
 
-    def array(place: Place, spec: TensorSpec) -> Array:
+    def array(place: OperandPlace, spec: TensorSpec) -> Array:
         operand, offset = place
         if operand < len(operands) - 1:
             return operands[operand].reshape(spec.extents)

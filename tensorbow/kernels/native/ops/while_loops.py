@@ -16,7 +16,7 @@ from tensorbow.kernels.native.codegen.lowering import LOWERINGS, Lowering, lower
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.program.nodes import Node, Value
 from tensorbow.program.plan import Group, Ref, Region
-from tensorbow.program.while_op import ALIGNMENT, LoopMemory, LoopProgram, Place, While, node_spec
+from tensorbow.program.while_op import ALIGNMENT, LoopMemory, LoopProgram, OperandPlace, While, node_spec
 from tensorbow.specs import TensorSpec
 
 OPERAND_BITS = 20  # of an operand's word: which operand of the loop holds it
@@ -47,7 +47,7 @@ def _emit(emitter: Emitter, group: Group) -> None:
     b, module = emitter.builder, emitter.module
     functions = Functions(None, emitter.target, module)
 
-    def ref(place: Place, spec: TensorSpec) -> Ref:
+    def ref(place: OperandPlace, spec: TensorSpec) -> Ref:
         """A value in the memory of an operand, whose number stands for the region."""
         operand, offset = place
         offset += operands[operand].offset % ALIGNMENT
