@@ -14,6 +14,10 @@ STRUCTURAL = {
         "control flow, which the executor plays: tests/executor",
     ),
     **dict.fromkeys(("StackPush", "StackPop"), "values kept for a loop's gradient: tests/executor"),
+    **dict.fromkeys(
+        (f"TensorArray{name}V3" for name in ("", "Grad", "Write", "Read", "Gather", "Scatter", "Size")),
+        "elements kept while a step runs: tests/executor/test_tensor_arrays.py",
+    ),
     "RequireAtMostOne": "a function of the host: tests/executor",
     **dict.fromkeys(
         ("ScalarSummary", "HistogramSummary", "ImageSummary", "TextSummary", "MergeSummary"),
