@@ -69,6 +69,7 @@ from tensorbow.ops import tuple as tuple
 # Module by module, as tensorbow.ops does: type checkers do not follow a star import of a star import.
 from tensorbow.ops.arrays import *
 from tensorbow.ops.broadcasting import *
+from tensorbow.ops.checks import *
 from tensorbow.ops.collectives import *
 from tensorbow.ops.control import *
 from tensorbow.ops.cumulative import *

@@ -11,6 +11,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     average_pooling,
     averaging,
     broadcasting,
+    checks,
     collectives,
     control,
     conv,
@@ -47,6 +48,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
 )
 from tensorbow.ops.arrays import *
 from tensorbow.ops.broadcasting import *
+from tensorbow.ops.checks import *
 from tensorbow.ops.collectives import *
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import *
@@ -76,6 +78,7 @@ from tensorbow.ops.spatial_blocks import *
 __all__ = ["constant", "einsum", "matmul", "random_crop", "tensordot", "tuple"]
 __all__ += arrays.__all__
 __all__ += broadcasting.__all__
+__all__ += checks.__all__
 __all__ += collectives.__all__
 __all__ += control.__all__
 __all__ += cumulative.__all__

@@ -50,3 +50,6 @@ ALWAYS_STATIC = {
     "GradientMean": _FLAT,
     "GradientSpoil": _FLAT,
 }
+
+# Ops that raise an error for NaN or infinity.
+RAISES_FOR_NAN = {"CheckNumerics": "that is what it is for"}
