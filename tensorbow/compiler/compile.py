@@ -33,6 +33,7 @@ def compile_step(
     guard: Tensor | None = None,
     replicas: int = 1,
     within: Collection[Operation] | None = None,
+    compiles_loops: bool = True,
 ) -> Executable:
     """Compiles a step for the fed shapes.
 
@@ -41,7 +42,7 @@ def compile_step(
     rewriting: makes the variants of the step, see `group`; the status is then fetched last.
     guard: a scalar tensor; while it is not finite no variable is written.
     replicas: how many take part in exchanges, where that is in a shape.
-    within: see `prune`.
+    within: see `prune`. compiles_loops: see `fold`.
 
     Raises InvalidArgumentError, naming op and user line, for a step that cannot be planned.
     """
@@ -50,7 +51,7 @@ def compile_step(
     targets = [f if isinstance(f, Operation) else f.op for f in (*fetches, *wanted) if f not in feeds]
     needed = prune(targets, feeds, within)
     operations = [f for f in fetches if isinstance(f, Operation)]
-    program = fold(needed, feeds, wanted, operations, replicas=replicas)
+    program = fold(needed, feeds, wanted, operations, replicas=replicas, compiles_loops=compiles_loops)
     if needed:
         program.notes.insert(
             0, f"pruned: {len(needed)} of the graph's {needed[0].graph.version} ops are needed"

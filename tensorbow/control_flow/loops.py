@@ -44,8 +44,9 @@ def while_loop(
         in any case. maximum_iterations: an int32 scalar.
     return_same_structure: return a list of one variable as a list, not as the variable.
 
-    Steps with a loop run in the dynamic mode. Raises InvalidArgumentError for no loop variables, and for a
-    body that changes their number, dtypes or shapes.
+    A loop whose number of iterations is known once the feeds' shapes are is unrolled in the plan, and may
+    stand in a step of replicas; a step with another one runs in the dynamic mode. Raises
+    InvalidArgumentError for no loop variables, and for a body that changes their number, dtypes or shapes.
     """
     nest = loop_vars
     leaves = [as_tensor(leaf) for leaf in flatten(nest)]

@@ -10,9 +10,10 @@ import tensorbow as tb
 from tensorbow.errors import CancelledError, InvalidArgumentError, UnimplementedError
 
 
-@pytest.fixture(autouse=True)
-def session():
-    with tb.Graph().as_default(), tb.Session() as session:
+@pytest.fixture(autouse=True, params=[False, True], ids=["dynamic", "compiled"])
+def session(request):
+    """compiled: loops of a known number of iterations are unrolled in the plan."""
+    with tb.Graph().as_default(), tb.Session(config=tb.ConfigProto(compiles_loops=request.param)) as session:
         yield session
 
 
@@ -291,15 +292,16 @@ def test_steps_of_replicas_refuse_loops_whose_end_depends_on_data():
 
     with tb.MultiGpuReplicator(["/cpu:0"], 2) as replicator, tb.Session() as session:
         replicator.run(step_fn, lambda: iter([np.ones(2, np.float32)] * 2))
-        with pytest.raises(InvalidArgumentError, match=r"dynamic mode of tb.Session on one machine"):
+        with pytest.raises(InvalidArgumentError, match=r"the number of its iterations depends on data"):
             replicator.init(session)
 
 
 def test_explain_says_mode_and_reason(session):
-    i = tb.while_loop(lambda i: i < 3, lambda i: i + 1, [0])
-    text = str(session.explain(i))
+    n = tb.placeholder(tb.int32, [])
+    i = tb.while_loop(lambda i: i < n, lambda i: i + 1, [0])
+    text = str(session.explain(i, {n: 3}))
     assert text.startswith("mode: dynamic")
-    assert "is control flow" in text
+    assert re.search("is control flow|the number of iterations of loop while/while_context depends on", text)
     assert "loop while/while_context" in text
     assert session.explain(tb.constant(1.0) * 2.0).mode == "planned"
 

@@ -1,0 +1,156 @@
+"""Loops of a known number of iterations: unrolled in plans, also beside replicas."""
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from tensorbow.errors import InvalidArgumentError
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tb.Graph().as_default() as graph:
+        yield graph
+
+
+def both_modes(fetches, feeds=None):
+    """The values of a planned run, which equal those of a dynamic run."""
+    with tb.Session() as planned, tb.Session(config=tb.ConfigProto(compiles_loops=False)) as dynamic:
+        for session in (planned, dynamic):
+            session.run(tb.global_variables_initializer())
+        assert planned.explain(fetches, feeds).mode == "planned"
+        assert dynamic.explain(fetches, feeds).mode == "dynamic"
+        found, expected = planned.run(fetches, feeds), dynamic.run(fetches, feeds)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-6, atol=1e-6)
+    return found
+
+
+def test_a_recurrent_loop_its_gradient_and_explanation():
+    x, w = tb.placeholder(tb.float32, [2, 3]), tb.Variable(np.eye(3, dtype=np.float32) / 2, name="w")
+    h = tb.while_loop(lambda i, h: i < 4, lambda i, h: (i + 1, tb.tanh(tb.matmul(h, w) + x)), [0, x])[1]
+    (g,) = tb.gradients(h, w)
+    both_modes([h, g], {x: [[1, 2, 3], [-1, 0, 0.5]]})
+    with tb.Session() as session:
+        text = str(session.explain([h, g], {x: np.ones((2, 3))}))
+    assert "loop while/while_context: unrolled, 4 iterations" in text
+    assert "while/MatMul[3]" in text
+
+
+def test_nested_loops_with_branches_of_constant_conditions():
+    x = tb.placeholder(tb.float32, [3])
+
+    def body(i, t):
+        t = tb.while_loop(lambda j, t: j < i, lambda j, t: (j + 1, t * x), [0, t])[1]
+        return i + 1, tb.cond(tb.equal(i % 2, 0), lambda: t * x + t, lambda: tb.sin(t))
+
+    y = tb.while_loop(lambda i, t: i < 4, body, [0, x])[1]
+    both_modes([y, tb.gradients(y, x)[0]], {x: [0.7, -0.3, 1.1]})
+
+
+def test_a_growing_shape_is_known_in_every_iteration():
+    x = tb.placeholder(tb.float32, [1, 2])
+    shapes = [tb.TensorShape([]), tb.TensorShape([None, 2])]
+    y = tb.while_loop(
+        lambda i, a: i < 3, lambda i, a: (i + 1, tb.concat([a, a * 2.0], 0)), [0, x], shape_invariants=shapes
+    )[1]
+    assert both_modes([y], {x: [[1, 2]]})[0].shape == (8, 2)
+
+
+def test_writes_in_a_loop_keep_their_order():
+    v = tb.Variable(1.0, name="v", trainable=False)
+
+    def body(i, seen):
+        with tb.control_dependencies([tb.assign(v, v.read_value() * 2.0 + tb.cast(i, tb.float32))]):
+            return i + 1, seen + v.read_value()
+
+    seen = tb.while_loop(lambda i, s: i < 4, body, [0, 0.0])[1]
+    with tb.control_dependencies([seen]):
+        last = v.read_value()
+    assert both_modes([seen, last]) == [2 + 5 + 12 + 27, 27]
+
+
+def test_random_numbers_differ_between_iterations_and_steps():
+    drawn = tb.while_loop(
+        lambda i, a: i < 3,
+        lambda i, a: (i + 1, tb.concat([a, tb.random_uniform([1], seed=3)], 0)),
+        [0, tb.constant([2.0])],
+        shape_invariants=[tb.TensorShape([]), tb.TensorShape([None])],
+    )[1]
+    with tb.Session() as session:
+        assert session.explain(drawn).mode == "planned"
+        assert len({*session.run(drawn), *session.run(drawn)}) == 7
+
+
+def test_a_loop_too_long_to_unroll_is_left_to_the_dynamic_mode():
+    x = tb.placeholder(tb.float32, [])
+    y = tb.while_loop(lambda i, a: i < 4, lambda i, a: (i + 1, a + x), [0, x], name="short")[1]
+    z = tb.while_loop(lambda i, a: i < 5000, lambda i, a: (i + 1, tb.sin(a) + x), [0, x])[1]
+    with tb.Session() as session:
+        assert session.explain(y, {x: 1.0}).mode == "planned"
+        text = str(session.explain(z, {x: 1.0}))
+    assert "loop while/while_context is too long to unroll: over 4096 ops" in text
+
+
+@pytest.mark.parametrize("sync", ["sma", "ssgd"])
+def test_replicas_train_a_step_with_a_loop_as_its_unrolled_form(sync):
+    rows = np.random.default_rng(0).standard_normal((6, 4, 3)).astype(np.float32)
+
+    def step_of(loops):
+        def step_fn(x):
+            w = tb.get_variable("w", [3, 3], initializer=tb.constant_initializer(0.2))
+
+            def cell(h):
+                return tb.tanh(tb.matmul(h, w) + x)
+
+            if loops:
+                h = tb.while_loop(lambda i, h: i < 3, lambda i, h: (i + 1, cell(h)), [0, x])[1]
+            else:
+                h = cell(cell(cell(x)))
+            loss = tb.reduce_mean(tb.square(h - 0.3))
+            return loss, replicator.wrap_optimizer(tb.train.MomentumOptimizer(0.1, 0.9)).minimize(loss)
+
+        return step_fn
+
+    results = []
+    for loops in (True, False):
+        with tb.Graph().as_default(), tb.MultiGpuReplicator(["/cpu:0"], 2, sync=sync) as replicator:
+            step = replicator.run(step_of(loops), lambda replica_id: iter([*rows[replica_id::2]]))
+            with tb.Session() as session:
+                replicator.init(session)
+                results.append([session.run(step[0]) for _ in range(3)])
+    np.testing.assert_allclose(*results, rtol=1e-6)
+    assert np.mean(results[0][2]) < np.mean(results[0][0])
+
+
+def test_steps_over_two_devices_with_a_loop():
+    x = tb.placeholder(tb.float32, [3])
+
+    def body(i, t):
+        with tb.device("/cpu:1"):
+            return i + 1, tb.sin(t) * x
+
+    y = tb.while_loop(lambda i, t: i < 3, body, [0, x])[1]
+    with tb.device("/cpu:0"):
+        z = y * 2.0
+    with tb.Session(devices=["/cpu:1"]) as session:
+        found = session.run(z, {x: [1.0, 2.0, 0.5]})
+    expected = t = np.array([1.0, 2.0, 0.5])
+    for _ in range(3):
+        t = np.sin(t) * expected
+    np.testing.assert_allclose(found, t * 2, rtol=1e-6)
+
+
+def test_an_error_in_an_iteration_names_the_op_and_the_users_line():
+    x = tb.placeholder(tb.float32, [None, 2])
+    y = tb.while_loop(
+        lambda i, a: i < 3,
+        lambda i, a: (i + 1, tb.concat([a, tb.matmul(a, x)], 0)),
+        [0, x],
+        shape_invariants=[tb.TensorShape([]), tb.TensorShape([None, 2])],
+    )[1]
+    with (
+        tb.Session() as session,
+        pytest.raises(InvalidArgumentError, match=r"while/MatMul.*made at .*mul"),
+    ):
+        session.run(y, {x: np.ones((3, 2))})
