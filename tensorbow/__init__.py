@@ -73,6 +73,7 @@ from tensorbow.ops.checks import *
 from tensorbow.ops.collectives import *
 from tensorbow.ops.control import *
 from tensorbow.ops.cumulative import *
+from tensorbow.ops.data_dependent import *
 from tensorbow.ops.decompositions import *
 from tensorbow.ops.definition import *
 from tensorbow.ops.elementwise import *

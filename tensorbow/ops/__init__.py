@@ -16,6 +16,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     control,
     conv,
     cumulative,
+    data_dependent,
     decompositions,
     definition,
     depthwise,
@@ -54,6 +55,7 @@ from tensorbow.ops.constant import constant
 from tensorbow.ops.control import *
 from tensorbow.ops.control import tuple_ as tuple
 from tensorbow.ops.cumulative import *
+from tensorbow.ops.data_dependent import *
 from tensorbow.ops.decompositions import *
 from tensorbow.ops.definition import *
 from tensorbow.ops.einsum import einsum, tensordot
@@ -82,6 +84,7 @@ __all__ += checks.__all__
 __all__ += collectives.__all__
 __all__ += control.__all__
 __all__ += cumulative.__all__
+__all__ += data_dependent.__all__
 __all__ += decompositions.__all__
 __all__ += definition.__all__
 __all__ += elementwise.__all__

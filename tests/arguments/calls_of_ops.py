@@ -679,6 +679,27 @@ CALLS: Mapping[str, Call] = {
         },
         names=("unsorted_segment_sum", "maximum", "minimum", "Reshape", "cast"),
     ),
+    # shapes that depend on data
+    "boolean_mask": Call(
+        lambda: {"tensor": x23(), "mask": truths()}, sorts={"mask": "tensor", "axis": "axis or none"}
+    ),
+    "nonzero": Call(lambda: {"x": x23()}, names=("NotEqual",)),
+    **_ops(
+        "unique unique_with_counts",
+        lambda: {"x": [1, 2]},
+        sorts={"out_idx": "dtype"},
+        names=("UniqueWithCounts",),
+    ),
+    "setdiff1d": Call(lambda: {"x": [1, 2], "y": [1]}, sorts={"index_dtype": "dtype"}, names=("ListDiff",)),
+    "dynamic_partition": Call(
+        lambda: {"data": x23(), "partitions": [0, 1], "num_partitions": 2},
+        sorts={"data": "tensor", "partitions": "tensor", "num_partitions": "count"},
+    ),
+    "dynamic_stitch": Call(
+        lambda: {"indices": [[0, 1]], "data": [x23()]},
+        sorts={"indices": "tensors", "data": "tensors"},
+        takes=dict.fromkeys(("indices", "data"), frozenset({"ragged list"})),
+    ),
     # checks
     **_ops(
         "assert_equal assert_greater assert_greater_equal assert_less assert_less_equal assert_near "
