@@ -57,7 +57,6 @@ INSTEAD = {
     "sort": _ORDER,
     "argsort": f"{_ORDER}, and their positions",
     "top_k": "write tb.nn.top_k",
-    "boolean_mask": "its shape would depend on data: multiply by the mask, or choose by tb.where",
     "identity_n": "write [tb.identity(x) for x in tensors]",
     "shape_n": "write [tb.shape(x) for x in tensors]",
     "clip_by_average_norm": "write tb.clip_by_norm",
