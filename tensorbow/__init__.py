@@ -69,9 +69,11 @@ from tensorbow.ops import tuple as tuple
 # Module by module, as tensorbow.ops does: type checkers do not follow a star import of a star import.
 from tensorbow.ops.arrays import *
 from tensorbow.ops.broadcasting import *
+from tensorbow.ops.checks import *
 from tensorbow.ops.collectives import *
 from tensorbow.ops.control import *
 from tensorbow.ops.cumulative import *
+from tensorbow.ops.data_dependent import *
 from tensorbow.ops.decompositions import *
 from tensorbow.ops.definition import *
 from tensorbow.ops.elementwise import *

@@ -16,14 +16,12 @@ _ORDER = "tb.nn.top_k gives the greatest elements in order, all of them with k =
 _READY = "a session names the uninitialised variable that a run needs; run tb.global_variables_initializer()"
 _MODELS = "tb.layers, tb.nn and tb.train have layers, operations, optimisers; tb.Trainer trains whole models"
 _OWN = "tb.define_op makes an operation of a NumPy function of yours"
-_PRINT = "fetch the tensor by session.run and print it"
+_PRINT = "write tb.Print, or fetch the tensor by session.run and print it"
 _QUEUES = "tb.DatasetBatches fills batches ahead of use, a Replicator's input_fn gives them"
-_CHECKS = "tb.LearningEngine and tb.Trainer stop at NaN and infinity, and name the operation"
 _CELLS = "tb.nn.dynamic_rnn builds a layer of cells"
 _ARGUMENTS = "Python's own argparse, logging and pathlib do that"
 INSTEAD = {
     "app": _ARGUMENTS,
-    "check_numerics": _CHECKS,
     "compat": "the names of TensorFlow 1 are tensorbow's own: write tb.Session for tf.compat.v1.Session",
     "contrib": "tb.nn.rnn_cell has its cells, tb.layers normalizations and regularizers, "
     "tb.initializers Xavier's; other experiments are not there",
@@ -39,7 +37,6 @@ INSTEAD = {
     "queue": _QUEUES,
     "FIFOQueue": _QUEUES,
     "GradientTape": f"{_GRAPHS}; tb.gradients differentiates",
-    "Print": _PRINT,
     "distribute": "a tb.MultiGpuReplicator or tb.TensorBowSession trains several replicas of one program",
     "enable_eager_execution": _GRAPHS,
     "estimator": _MODELS,
@@ -55,7 +52,6 @@ INSTEAD = {
     "sort": _ORDER,
     "argsort": f"{_ORDER}, and their positions",
     "top_k": "write tb.nn.top_k",
-    "boolean_mask": "its shape would depend on data: multiply by the mask, or choose by tb.where",
     "identity_n": "write [tb.identity(x) for x in tensors]",
     "shape_n": "write [tb.shape(x) for x in tensors]",
     "clip_by_average_norm": "write tb.clip_by_norm",

@@ -11,10 +11,12 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     average_pooling,
     averaging,
     broadcasting,
+    checks,
     collectives,
     control,
     conv,
     cumulative,
+    data_dependent,
     decompositions,
     definition,
     depthwise,
@@ -47,11 +49,13 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
 )
 from tensorbow.ops.arrays import *
 from tensorbow.ops.broadcasting import *
+from tensorbow.ops.checks import *
 from tensorbow.ops.collectives import *
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import *
 from tensorbow.ops.control import tuple_ as tuple
 from tensorbow.ops.cumulative import *
+from tensorbow.ops.data_dependent import *
 from tensorbow.ops.decompositions import *
 from tensorbow.ops.definition import *
 from tensorbow.ops.einsum import einsum, tensordot
@@ -76,9 +80,11 @@ from tensorbow.ops.spatial_blocks import *
 __all__ = ["constant", "einsum", "matmul", "random_crop", "tensordot", "tuple"]
 __all__ += arrays.__all__
 __all__ += broadcasting.__all__
+__all__ += checks.__all__
 __all__ += collectives.__all__
 __all__ += control.__all__
 __all__ += cumulative.__all__
+__all__ += data_dependent.__all__
 __all__ += decompositions.__all__
 __all__ += definition.__all__
 __all__ += elementwise.__all__

@@ -103,6 +103,8 @@ _WAYS = ("area", "bicubic", "bilinear", "nearest_neighbor")
 _SEEDED = {"seed": "seed or none"}
 _FACTORS = {"lower": "positive", "upper": "positive"}
 
+_CHECKED = {"data": "tensors or none", "message": "name", "summarize": "axis or none"}
+
 COUNTS = dict.fromkeys(("num_true", "num_sampled", "range_max", "num_classes"), "count")
 
 
@@ -667,6 +669,78 @@ CALLS: Mapping[str, Call] = {
         lambda: {"values": x23(), "value_range": [0.0, 1.0], "nbins": 2},
         sorts={"value_range": "tensor", "nbins": "count"},
         names=("strided_slice",),
+    ),
+    "bincount": Call(
+        lambda: {"arr": [1, 2]},
+        sorts={
+            "arr": "tensor",
+            "weights": "tensor or none",
+            **dict.fromkeys(("minlength", "maxlength"), "tensor or none"),
+        },
+        names=("unsorted_segment_sum", "maximum", "minimum", "Reshape", "cast"),
+    ),
+    # shapes that depend on data
+    "boolean_mask": Call(
+        lambda: {"tensor": x23(), "mask": truths()}, sorts={"mask": "tensor", "axis": "axis or none"}
+    ),
+    "nonzero": Call(lambda: {"x": x23()}, names=("NotEqual",)),
+    **_ops(
+        "unique unique_with_counts",
+        lambda: {"x": [1, 2]},
+        sorts={"out_idx": "dtype"},
+        names=("UniqueWithCounts",),
+    ),
+    "setdiff1d": Call(lambda: {"x": [1, 2], "y": [1]}, sorts={"index_dtype": "dtype"}, names=("ListDiff",)),
+    "dynamic_partition": Call(
+        lambda: {"data": x23(), "partitions": [0, 1], "num_partitions": 2},
+        sorts={"data": "tensor", "partitions": "tensor", "num_partitions": "count"},
+    ),
+    "dynamic_stitch": Call(
+        lambda: {"indices": [[0, 1]], "data": [x23()]},
+        sorts={"indices": "tensors", "data": "tensors"},
+        takes=dict.fromkeys(("indices", "data"), frozenset({"ragged list"})),
+    ),
+    # checks
+    **_ops(
+        "assert_equal assert_greater assert_greater_equal assert_less assert_less_equal assert_near "
+        "assert_none_equal",
+        lambda: {"x": x23(), "y": tb.placeholder(tb.float32, [2, 3])},
+        sorts={**_CHECKED, **dict.fromkeys(("rtol", "atol"), "tensor or none")},
+        names=("Equal", "Greater", "Less", "NotEqual", "multiply", "Add", "Sub"),
+    ),
+    **_ops(
+        "assert_negative assert_non_negative assert_non_positive assert_positive",
+        lambda: {"x": tb.placeholder(tb.float32, [2, 3])},
+        sorts=_CHECKED,
+        names=("Greater", "Less", "assert_less", "assert_greater"),
+    ),
+    **_ops(
+        "assert_rank assert_rank_at_least",
+        lambda: {"x": x23(), "rank": 2},
+        sorts={"rank": "count", "message": "name"},
+    ),
+    "assert_type": Call(
+        lambda: {"tensor": x23(), "tf_type": tb.float32}, sorts={"tf_type": "dtype", "message": "name"}
+    ),
+    "assert_integer": Call(lambda: {"x": [1]}, sorts={"message": "name"}),
+    "assert_scalar": Call(lambda: {"tensor": 1.0}),
+    "Assert": Call(
+        lambda: {"condition": truths(), "data": [x23()]},
+        sorts={"condition": "tensor", "data": "tensors", "summarize": "axis or none"},
+        takes={"summarize": frozenset({"2**40"}), "data": frozenset({"ragged list"})},
+    ),
+    "Print": Call(
+        lambda: {"input": x23(), "data": [x23()]},
+        sorts={
+            "data": "tensors",
+            "message": "name",
+            **dict.fromkeys(("summarize", "first_n"), "axis or none"),
+        },
+        takes={**dict.fromkeys(("summarize", "first_n"), frozenset({"2**40"}))},
+    ),
+    "check_numerics": Call(lambda: {"tensor": x23(), "message": "x"}, sorts={"message": "text"}),
+    "verify_tensor_all_finite": Call(
+        lambda: {"t": x23(), "msg": "x"}, sorts={"msg": "text"}, names=("CheckNumerics",)
     ),
     "confusion_matrix": Call(
         lambda: {"labels": [1, 0], "predictions": [0, 1], "num_classes": 2},
