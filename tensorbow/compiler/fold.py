@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensorbow.compiler.loops import WholeLoop, in_order, loops_in
+from tensorbow.compiler.loops import WholeLoop, in_order, limit_of, loops_in
+from tensorbow.compiler.merge import merge
+from tensorbow.compiler.prune import drop_unused
 from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.graph import Attrs, Kernel, NodeSpec, Operation, Tensor, blame
 from tensorbow.ops.arrays import Reshape
@@ -33,6 +35,7 @@ from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.ops.selection import Cast
 from tensorbow.ops.state import VariableReference
 from tensorbow.program.nodes import Node, Program, Value, storage_of
+from tensorbow.program.while_op import LoopProgram, While
 from tensorbow.specs import Array, TensorSpec, as_dtype, bool_
 
 LARGEST_EXTENTS = 1 << 60  # product of nonzero extents: byte counts then fit a signed 64-bit integer
@@ -50,6 +53,7 @@ def fold(
     devices: Mapping[Operation, str] | None = None,
     replicas: int = 1,
     compiles_loops: bool = True,
+    runs_loops: bool = False,
 ) -> Program:
     """Turns pruned operations into a program with fully known shapes.
 
@@ -57,11 +61,12 @@ def fold(
     devices: the device of each operation, for a step over several devices.
     replicas: how many take part in exchanges.
     compiles_loops: unrolls loops of a known number of iterations.
+    runs_loops: the device runs While; then a loop that only counts to a limit may be one node.
 
     Raises InvalidArgumentError for a placeholder that is not fed, NeedsDynamicModeError for what depends on
     data: a shape, or the number of a loop's iterations.
     """
-    folder = _Folder(fed, devices, replicas)
+    folder = _Folder(fed, devices, replicas, runs_loops and devices is None)
     loops = loops_in(ops) if compiles_loops else {}
     for op in (*targets, *(t.op for t in (*fed, *fetched))):
         if loops and op.context is not None and any(each in loops for each in op.context.chain()):
@@ -112,7 +117,9 @@ class _Folder:
         fed: Mapping[Tensor, TensorSpec],
         devices: Mapping[Operation, str] | None,
         replicas: int,
+        runs_loops: bool = False,
     ):
+        self._runs_loops = runs_loops
         self.values: dict[Tensor, Value] = {
             tensor: Value(tensor.name, spec, feed=tensor.name)
             if spec.value is None
@@ -145,7 +152,7 @@ class _Folder:
     def add(self, item: Operation | WholeLoop) -> None:
         """Adds the nodes of an op, or of all iterations of a loop."""
         if isinstance(item, WholeLoop):
-            self._unroll(item)
+            self._add_loop(item)
             return
         made = len(self.made)
         if item.outputs and all(t in self.values for t in item.outputs) and not _has_effect(item):
@@ -201,14 +208,29 @@ class _Folder:
         else:
             raise _dynamic(op)
 
-    def _unroll(self, loop: WholeLoop) -> None:
-        """Adds the nodes of a loop's iterations. Raises NeedsDynamicModeError if the number is not known."""
-        values, members = self.values, loop.ops
-        before, noted, quiet = len(self.made), len(self.notes), bool(self._tags)
+    def _add_loop(self, loop: WholeLoop) -> None:
+        """Adds a loop, unrolled or as one node; raises NeedsDynamicModeError."""
         if any(self._is_dead(op) for op in loop.enters):
-            for op in members:
+            for op in loop.ops:
                 self._kill(op)
             return
+        count = limit_of(loop)
+        before = (len(self.made), len(self.notes), len(self._tags), self._folded.nbytes)
+        try:
+            if count is not None and count > MOST_UNROLLED:
+                raise _too_long(loop)
+            self._unroll(loop)
+        except NeedsDynamicModeError as error:
+            if not self._runs_loops or count is None:
+                raise
+            del self.made[before[0] :], self.notes[before[1] :], self._tags[before[2] :]
+            self._folded.nbytes = before[3]
+            self._keep_whole(loop, error)
+
+    def _unroll(self, loop: WholeLoop) -> None:
+        """Adds the nodes of a loop's iterations. Raises NeedsDynamicModeError if the number is not known."""
+        values = self.values
+        before, noted, quiet = len(self.made), len(self.notes), bool(self._tags)
         for op in loop.enters:
             values[op.outputs[0]] = values[op.inputs[0]]
             if self._devices is not None:
@@ -218,10 +240,7 @@ class _Folder:
         self._tags.append(0)
         while True:
             self._iterations += 1
-            for op in members:
-                for tensor in op.outputs:
-                    values.pop(tensor, None)
-                self._dead.discard(op)
+            self._forget(loop)
             values.update(entered)
             values.update({m.outputs[0]: v for m, v in zip(loop.merges, following, strict=True)})
             for item in loop.items:
@@ -230,11 +249,7 @@ class _Folder:
                 else:
                     self._flow(item, loop)
             if len(self.made) - before > MOST_UNROLLED or self._iterations > MOST_ITERATIONS:
-                raise NeedsDynamicModeError(
-                    f"loop {loop.name} is too long to unroll",
-                    f"loop {loop.name} is too long to unroll: over {MOST_UNROLLED} ops or "
-                    f"{MOST_ITERATIONS} iterations",
-                )
+                raise _too_long(loop)
             holds = values[loop.condition.outputs[0]].constant
             if holds is None or not holds:
                 break
@@ -246,6 +261,78 @@ class _Folder:
             self.notes.append(
                 f"loop {loop.name}: unrolled, {count} iterations, {len(self.made) - before} ops"
             )
+
+    def _forget(self, loop: WholeLoop) -> None:
+        for op in loop.ops:
+            for tensor in op.outputs:
+                self.values.pop(tensor, None)
+            self._dead.discard(op)
+
+    def _keep_whole(self, loop: WholeLoop, why: NeedsDynamicModeError) -> None:
+        """Adds a loop as one node While. Raises `why` if it has effects, or shapes that change."""
+        values, made, noted = self.values, len(self.made), len(self.notes)
+        self._forget(loop)
+        entered = {op.outputs[0]: values[op.inputs[0]] for op in loop.enters}
+        inside = {t: _stand_in(v) if v.constant is None else v for t, v in entered.items()}
+        initial, variables = [], []
+        for join in loop.merges:
+            initial.append(entered[join.inputs[0]])
+            variables.append(
+                Value(join.outputs[0].name, TensorSpec(initial[-1].spec.shape, join.outputs[0].dtype))
+            )
+            inside[join.outputs[0]] = variables[-1]
+        values.update(inside)
+        in_body = loop.after_condition
+        for item in loop.items:
+            if isinstance(item, WholeLoop) or not item.definition.flow:
+                self.add(item)
+            elif item.definition.flow == "switch" and item.inputs[1].op is loop.condition:
+                values.update(dict.fromkeys(item.outputs, values[item.inputs[0]]))
+            elif item.definition.flow in ("switch", "merge"):
+                self._pass_on(item)
+            else:
+                values[item.outputs[0]] = values[item.inputs[0]]
+        nodes = self.made[made:]
+        del self.made[made:], self.notes[noted:]
+        holds = values[loop.condition.outputs[0]]
+        results = [values[join.inputs[1]] for join in loop.merges]
+        fits = all(a.spec == b.spec for a, b in zip(results, variables, strict=True))
+        if not fits or any(_has_effects(node) for node, _ in nodes):
+            raise why
+        program = drop_unused(merge(Program([node for node, _ in nodes], [holds, *results], {})))
+        late = {node for node, op in nodes if op in in_body}
+        condition = [node for node in program.nodes if node not in late]
+        body = [node for node in program.nodes if node in late]
+        holds, *results = program.fetches
+        made_here = {value for node in program.nodes for value in node.outputs}
+        read = dict.fromkeys(v for node in program.nodes for v in node.inputs)
+        read.update(dict.fromkeys((holds, *results)))
+        captured = [v for v in read if v not in made_here and v not in variables]
+        outside = {each: value for t, value in entered.items() for each in (inside[t],)}
+        whole = LoopProgram(variables, captured, condition, holds, body, results)
+        node = Node(
+            loop.name + self._tag,
+            While,
+            {"loop": whole},
+            [*initial, *(outside.get(value, value) for value in captured)],
+            loop.condition.id,
+            loop.condition.source,
+        )
+        exits = loop.exits
+        node.outputs = [
+            Value(f"{variable.name}/exit", variable.spec, node, index)
+            for index, variable in enumerate(variables)
+        ]
+        node.note = f"a loop in one call: {len(condition)} nodes of its condition, {len(body)} of its body"
+        self.made.append((node, loop.condition))
+        made_by = dict(zip((join.outputs[0] for join in loop.merges), node.outputs, strict=True))
+        for op in exits:
+            values[op.outputs[0]] = made_by[op.inputs[0].op.inputs[0]]
+        self.notes.append(f"loop {loop.name}: compiled as one call; {why.why}")
+
+    @property
+    def _tag(self) -> str:
+        return f"[{','.join(map(str, self._tags))}]" if self._tags else ""
 
     def _flow(self, op: Operation, loop: WholeLoop) -> None:
         """An op of control flow in a loop."""
@@ -313,7 +400,7 @@ class _Folder:
             return
         inputs = [values[t] for t in op.inputs]
         attrs = _attrs_for(op, self._replicas, self._tags)
-        tag = f"[{','.join(map(str, self._tags))}]" if self._tags else ""
+        tag = self._tag
         specs = _infer(op, attrs, inputs)
         results = _try_fold(op, inputs, specs, self._folded)
         if results is not None:
@@ -334,6 +421,30 @@ class _Folder:
         for tensor, value in zip(op.outputs, node.outputs, strict=True):
             values.setdefault(tensor, value)  # a fed output keeps the fed value
         self.made.append((node, op))
+
+
+def _stand_in(value: Value) -> Value:
+    """A value from outside as it is read in a loop of one call."""
+    return Value(value.name, TensorSpec(value.spec.shape, value.spec.dtype))
+
+
+def _has_effects(node: Node) -> bool:
+    definition = node.definition
+    return bool(
+        definition.stateful
+        or definition.random
+        or definition.state
+        or definition.exchange
+        or definition.writes
+        or (not definition.kernels and not definition.is_view)
+    )
+
+
+def _too_long(loop: WholeLoop) -> NeedsDynamicModeError:
+    reason = (
+        f"loop {loop.name} is too long to unroll: over {MOST_UNROLLED} ops or {MOST_ITERATIONS} iterations"
+    )
+    return NeedsDynamicModeError(f"{reason} (made at {loop.condition.source})", reason)
 
 
 def _dynamic(op: Operation) -> NeedsDynamicModeError:
