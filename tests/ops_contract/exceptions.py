@@ -15,7 +15,7 @@ STRUCTURAL = {
     ),
     **dict.fromkeys(("StackPush", "StackPop"), "values kept for a loop's gradient: tests/executor"),
     **dict.fromkeys(
-        ("DynamicPartition", "DynamicStitch", "ListDiff", "UniqueWithCounts", "Where"),
+        ("DynamicPartition", "DynamicStitch", "ListDiff", "SparseOrder", "UniqueWithCounts", "Where"),
         "functions of the host: tests/executor/test_data_dependent_shapes.py",
     ),
     "RequireAtMostOne": "a function of the host: tests/executor",
