@@ -17,7 +17,7 @@ _import_ours("allocators")
 from typing import TYPE_CHECKING, Any
 
 from tensorbow import errors, image, initializers, layers, losses, metrics, nn, ops, profiler, summary, train
-from tensorbow.control_flow import case, cond, while_loop
+from tensorbow.control_flow import TensorArray, case, cond, foldl, foldr, map_fn, scan, while_loop
 from tensorbow.custom_gradients import RegisterGradient, custom_gradient
 from tensorbow.devices import configure_gpus
 from tensorbow.errors import TensorBowError
@@ -280,6 +280,7 @@ __all__ = [
     "RunOptions",
     "Session",
     "Tensor",
+    "TensorArray",
     "TensorBowError",
     "TensorShape",
     "TensorSpec",
@@ -310,6 +311,8 @@ __all__ = [
     "fixed_size_partitioner",
     "float32",
     "float64",
+    "foldl",
+    "foldr",
     "get_collection",
     "get_default_graph",
     "get_default_session",
@@ -330,6 +333,7 @@ __all__ = [
     "local_variables_initializer",
     "losses",
     "make_template",
+    "map_fn",
     "metrics",
     "min_max_variable_partitioner",
     "name_scope",
@@ -340,6 +344,7 @@ __all__ = [
     "random_normal_initializer",
     "random_uniform_initializer",
     "reset_default_graph",
+    "scan",
     "set_random_seed",
     "summary",
     "train",

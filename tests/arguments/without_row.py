@@ -154,6 +154,7 @@ WITHOUT_ROW = frozenset(
         "StepProgram.feeds",
         "TpuReplicator",
         "Tensor.install_operator",
+        "TensorArray.with_flow",
         "TensorSpec",
         "Timeline.write",
         "Tracer.add",
