@@ -8,7 +8,6 @@ from difflib import get_close_matches
 ALIKE = 0.75  # difflib's ratio above which names of a module are suggested
 
 _GRAPHS = "programs are graphs: build one of tb.placeholder and tb.Variable, and run it in a tb.Session"
-_LOOPS = "compute on whole tensors, or write the loop with tb.while_loop"
 _DTYPES = (
     "dtypes are tb.float32, tb.float64, tb.int32, tb.int64, tb.uint8 and tb.bool; "
     "tb.configure_cpus(compute='bf16') and tb.configure_gpus multiply in bfloat16"
@@ -41,23 +40,18 @@ INSTEAD = {
     "distribute": "a tb.MultiGpuReplicator or tb.TensorBowSession trains several replicas of one program",
     "enable_eager_execution": _GRAPHS,
     "estimator": _MODELS,
-    "foldl": _LOOPS,
-    "foldr": _LOOPS,
     "function": _GRAPHS,
     "initialize_all_variables": "write tb.global_variables_initializer()",
     "keras": _MODELS,
-    "map_fn": _LOOPS,
     "mul": "write tb.multiply",
     "numpy_function": _OWN,
     "print": _PRINT,
     "py_func": _OWN,
     "py_function": _OWN,
-    "scan": _LOOPS,
     "sub": "write tb.subtract",
     "sort": _ORDER,
     "argsort": f"{_ORDER}, and their positions",
     "top_k": "write tb.nn.top_k",
-    "boolean_mask": "its shape would depend on data: multiply by the mask, or choose by tb.where",
     "identity_n": "write [tb.identity(x) for x in tensors]",
     "shape_n": "write [tb.shape(x) for x in tensors]",
     "clip_by_average_norm": "write tb.clip_by_norm",

@@ -16,6 +16,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     control,
     conv,
     cumulative,
+    data_dependent,
     decompositions,
     definition,
     depthwise,
@@ -41,6 +42,8 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     selection,
     shaping,
     slicing,
+    sparse_lookups,
+    sparse_tensors,
     spatial_blocks,
     state,
     summaries,
@@ -54,6 +57,7 @@ from tensorbow.ops.constant import constant
 from tensorbow.ops.control import *
 from tensorbow.ops.control import tuple_ as tuple
 from tensorbow.ops.cumulative import *
+from tensorbow.ops.data_dependent import *
 from tensorbow.ops.decompositions import *
 from tensorbow.ops.definition import *
 from tensorbow.ops.einsum import einsum, tensordot
@@ -73,6 +77,7 @@ from tensorbow.ops.segments import *
 from tensorbow.ops.selection import *
 from tensorbow.ops.shaping import *
 from tensorbow.ops.slicing import *
+from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
 
 __all__ = ["constant", "einsum", "matmul", "random_crop", "tensordot", "tuple"]
@@ -82,6 +87,7 @@ __all__ += checks.__all__
 __all__ += collectives.__all__
 __all__ += control.__all__
 __all__ += cumulative.__all__
+__all__ += data_dependent.__all__
 __all__ += decompositions.__all__
 __all__ += definition.__all__
 __all__ += elementwise.__all__
@@ -98,4 +104,5 @@ __all__ += segments.__all__
 __all__ += selection.__all__
 __all__ += shaping.__all__
 __all__ += slicing.__all__
+__all__ += sparse_tensors.__all__
 __all__ += spatial_blocks.__all__
