@@ -90,6 +90,7 @@ from tensorbow.ops.segments import *
 from tensorbow.ops.selection import *
 from tensorbow.ops.shaping import *
 from tensorbow.ops.slicing import *
+from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
 from tensorbow.optimizers import clip_by_global_norm, clip_by_norm, global_norm
 from tensorbow.partitioned_variables import (

@@ -42,6 +42,8 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     selection,
     shaping,
     slicing,
+    sparse_lookups,
+    sparse_tensors,
     spatial_blocks,
     state,
     summaries,
@@ -75,6 +77,7 @@ from tensorbow.ops.segments import *
 from tensorbow.ops.selection import *
 from tensorbow.ops.shaping import *
 from tensorbow.ops.slicing import *
+from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
 
 __all__ = ["constant", "einsum", "matmul", "random_crop", "tensordot", "tuple"]
@@ -101,4 +104,5 @@ __all__ += segments.__all__
 __all__ += selection.__all__
 __all__ += shaping.__all__
 __all__ += slicing.__all__
+__all__ += sparse_tensors.__all__
 __all__ += spatial_blocks.__all__

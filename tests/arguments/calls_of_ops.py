@@ -24,6 +24,10 @@ def square() -> Any:
     return tb.constant([[1.0, 2.0], [3.0, 5.0]])
 
 
+def sparse() -> Any:
+    return tb.SparseTensor([[0, 1]], [1.0], [2, 3])
+
+
 def truths() -> Any:
     return tb.constant([True, False])
 
@@ -699,6 +703,65 @@ CALLS: Mapping[str, Call] = {
         lambda: {"indices": [[0, 1]], "data": [x23()]},
         sorts={"indices": "tensors", "data": "tensors"},
         takes=dict.fromkeys(("indices", "data"), frozenset({"ragged list"})),
+    ),
+    # sparse tensors
+    "SparseTensor": Call(
+        lambda: {"indices": [[0, 1]], "values": [1.0], "dense_shape": [2, 3]},
+        sorts=dict.fromkeys(("indices", "values", "dense_shape"), "tensor"),
+    ),
+    "sparse_placeholder": Call(sorts={"shape": "static shape"}),
+    "sparse_to_dense": Call(
+        lambda: {"sparse_indices": [1], "output_shape": [3], "sparse_values": [1.0]},
+        sorts={
+            **dict.fromkeys(("sparse_indices", "sparse_values", "default_value"), "tensor"),
+            "output_shape": "shape",
+            "validate_indices": "flag",
+        },
+        names=("ScatterNd", "reshape", "broadcast_to"),
+    ),
+    "sparse_tensor_to_dense": Call(
+        lambda: {"sp_input": sparse()},
+        sorts={"sp_input": "object", "default_value": "tensor", "validate_indices": "flag"},
+    ),
+    "sparse_tensor_dense_matmul": Call(
+        lambda: {"sp_a": sparse(), "b": np.ones((3, 2), np.float32)},
+        sorts={"sp_a": "object", "b": "tensor", "adjoint_a": "flag", "adjoint_b": "flag"},
+    ),
+    "sparse_reorder": Call(lambda: {"sp_input": sparse()}, sorts={"sp_input": "object"}),
+    "sparse_reshape": Call(
+        lambda: {"sp_input": sparse(), "shape": [6]}, sorts={"sp_input": "object", "shape": "shape"}
+    ),
+    "sparse_transpose": Call(
+        lambda: {"sp_input": sparse()}, sorts={"sp_input": "object", "perm": "axes or none"}
+    ),
+    "sparse_concat": Call(lambda: {"axis": 0, "sp_inputs": [sparse()]}, sorts={"sp_inputs": "list of texts"}),
+    "sparse_add": Call(
+        lambda: {"a": sparse(), "b": sparse()},
+        sorts={"a": "tensor", "b": "tensor"},
+        names=("Add",),
+    ),
+    "sparse_retain": Call(
+        lambda: {"sp_input": sparse(), "to_retain": [True]},
+        sorts={"sp_input": "object", "to_retain": "tensor"},
+        names=("boolean_mask",),
+    ),
+    "sparse_reduce_sum": Call(
+        lambda: {"sp_input": sparse()}, sorts={"sp_input": "object", "axis": "axes or none"}
+    ),
+    **_ops(
+        "sparse_segment_mean sparse_segment_sqrt_n sparse_segment_sum",
+        lambda: {"data": x23(), "indices": [0, 1], "segment_ids": [0, 0]},
+        sorts=dict.fromkeys(("data", "segment_ids"), "tensor"),
+        names=("segment_sum", "segment_mean", "Gather", "GatherV2"),
+    ),
+    "nn.embedding_lookup_sparse": Call(
+        lambda: {"params": x23(), "sp_ids": tb.SparseTensor([[0, 0]], [1], [2, 1]), "sp_weights": None},
+        sorts={
+            "sp_ids": "object",
+            "sp_weights": "object or none",
+            **dict.fromkeys(("partition_strategy", "combiner"), "choice"),
+        },
+        names=("embedding_lookup", "Gather", "GatherV2"),
     ),
     # checks
     **_ops(

@@ -129,6 +129,7 @@ WITHOUT_ROW = frozenset(
         "SlotRing.give_back",
         "SlotRing.lend",
         "SlotRing.lent_count",
+        "SparseTensorValue",
         "StepProgram.compile",
         "Defun",
         "Defun.__call__",

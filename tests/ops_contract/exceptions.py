@@ -19,7 +19,7 @@ STRUCTURAL = {
         "elements kept while a step runs: tests/executor/test_tensor_arrays.py",
     ),
     **dict.fromkeys(
-        ("DynamicPartition", "DynamicStitch", "ListDiff", "UniqueWithCounts", "Where"),
+        ("DynamicPartition", "DynamicStitch", "ListDiff", "SparseOrder", "UniqueWithCounts", "Where"),
         "functions of the host: tests/executor/test_data_dependent_shapes.py",
     ),
     "RequireAtMostOne": "a function of the host: tests/executor",
