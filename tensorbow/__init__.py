@@ -9,6 +9,7 @@ from tensorbow.launcher import begin_if_program as _begin_if_program
 _begin_if_program()  # before any slow import
 
 # isort: split
+from tensorbow.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, QueueBase, RandomShuffleQueue
 from tensorbow.shadowing import import_ours as _import_ours
 
 _import_ours("allocators")
@@ -256,11 +257,11 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "AUTO_REUSE",
-    "NOT_DIFFERENTIABLE",
     "ConfigProto",
     "DType",
     "Defun",
     "Explanation",
+    "FIFOQueue",
     "GPUOptions",
     "Graph",
     "GraphDef",
@@ -269,9 +270,14 @@ __all__ = [
     "InteractiveSession",
     "Kernel",
     "KernelCall",
+    "NOT_DIFFERENTIABLE",
     "NodeSpec",
     "Operation",
+    "PaddingFIFOQueue",
     "PartitionedVariable",
+    "PriorityQueue",
+    "QueueBase",
+    "RandomShuffleQueue",
     "RegisterGradient",
     "RunMetadata",
     "RunOptions",
