@@ -257,6 +257,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "AUTO_REUSE",
+    "NOT_DIFFERENTIABLE",
     "ConfigProto",
     "DType",
     "Defun",
@@ -270,7 +271,6 @@ __all__ = [
     "InteractiveSession",
     "Kernel",
     "KernelCall",
-    "NOT_DIFFERENTIABLE",
     "NodeSpec",
     "Operation",
     "PaddingFIFOQueue",

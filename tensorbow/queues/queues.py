@@ -122,17 +122,23 @@ class QueueBase:
         Raises InvalidArgumentError for queues that differ.
         """
         if not isinstance(queues, (list, tuple)) or not all(isinstance(q, QueueBase) for q in queues):
-            raise InvalidArgumentError(f"from_list: expected queues to be a list of queues, got {queues!r:.80}")
+            raise InvalidArgumentError(
+                f"from_list: expected queues to be a list of queues, got {queues!r:.80}"
+            )
         if not queues or any(
             (q._dtypes, q._names, q._pads) != (queues[0]._dtypes, queues[0]._names, queues[0]._pads)
             for q in queues
         ):
-            raise InvalidArgumentError("from_list: expected at least one queue, all of equal dtypes and names")
+            raise InvalidArgumentError(
+                "from_list: expected at least one queue, all of equal dtypes and names"
+            )
         first = queues[0]
         same = all(q._shapes == first._shapes for q in queues)
         with first._ref.graph.as_default(), name_scope("from_list"):
             ref = gather(stack([q._ref for q in queues]), as_tensor(index))
-        return QueueBase(ref, first._dtypes, first._shapes or None if same else None, first._names, first._pads)
+        return QueueBase(
+            ref, first._dtypes, first._shapes or None if same else None, first._names, first._pads
+        )
 
     # Enqueueing -------------------------------------------------------------------------------
 
@@ -216,7 +222,9 @@ class QueueBase:
         return self._many(QueueDequeueUpTo, n, name, "dequeue_up_to")
 
     def _many(self, definition: Any, n: Any, name: str | None, call: str) -> Any:
-        if not self._shapes or (not self._pads and any(dims is None or None in dims for dims in self._shapes)):
+        if not self._shapes or (
+            not self._pads and any(dims is None or None in dims for dims in self._shapes)
+        ):
             raise InvalidArgumentError(
                 f"{call}: queue {self.name} has no fixed shapes, so its elements cannot be stacked; give "
                 "shapes= when you make it"
@@ -411,5 +419,3 @@ class PriorityQueue(QueueBase):
             name=name,
         )
         super().__init__(ref, dtypes, dims, names)
-
-

@@ -14,6 +14,14 @@ STRUCTURAL = {
         "control flow, which the executor plays: tests/executor",
     ),
     **dict.fromkeys(("StackPush", "StackPop"), "values kept for a loop's gradient: tests/executor"),
+    **dict.fromkeys(
+        (
+            *("FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "RandomShuffleQueue", "LimitEpochs"),
+            *("QueueEnqueue", "QueueEnqueueMany", "QueueDequeue", "QueueDequeueMany", "QueueDequeueUpTo"),
+            *("QueueSize", "QueueIsClosed", "QueueClose"),
+        ),
+        "functions of the host: tests/queues",
+    ),
     "RequireAtMostOne": "a function of the host: tests/executor",
     **dict.fromkeys(
         ("ScalarSummary", "HistogramSummary", "ImageSummary", "TextSummary", "MergeSummary"),
