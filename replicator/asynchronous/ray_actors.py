@@ -218,7 +218,7 @@ class AsyncProcesses:
         device: str,
         gpus: float,
     ):
-        """limits: steps, staleness and timeout of the `StepCoordinator`. Raises what building the step raises."""
+        """limits: steps, staleness and timeout of the `StepCoordinator`. Raises as building it does."""
         self._ray = ray
         self._actors: list[Any] = []
         named = {"step_fn": step_fn, "input_fn": inputs.input_fn}

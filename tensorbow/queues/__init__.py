@@ -10,7 +10,6 @@ from tensorbow.queues.input_pipelines import (
     shuffle_batch,
     shuffle_batch_join,
     slice_input_producer,
-    string_input_producer,
 )
 from tensorbow.queues.queue_runner import QueueRunner, add_queue_runner, start_queue_runners
 from tensorbow.queues.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, QueueBase, RandomShuffleQueue
@@ -33,5 +32,4 @@ __all__ = [
     "shuffle_batch_join",
     "slice_input_producer",
     "start_queue_runners",
-    "string_input_producer",
 ]

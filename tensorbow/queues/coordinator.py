@@ -123,8 +123,8 @@ class Coordinator:
             raise error
         if late and not ignore_live_threads:
             raise RuntimeError(
-                f"Coordinator.join: threads {', '.join(late)} are alive {stop_grace_period_secs:g} s after the "
-                "stop; let them ask should_stop(), or close the session that they wait in"
+                f"Coordinator.join: threads {', '.join(late)} are alive {stop_grace_period_secs:g} s after "
+                "the stop; let them ask should_stop(), or close the session that they wait in"
             )
 
     def raise_requested_exception(self) -> None:

@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tensorbow.errors import CancelledError, OutOfRangeError
-from tensorbow.queues.element_stores import Element, ElementStore
+from tensorbow.queues.element_stores import ElementStore, QueueElement
 
-Done: TypeAlias = Callable[[list[Element]], None]
+Done: TypeAlias = Callable[[list[QueueElement]], None]
 Fail: TypeAlias = Callable[[BaseException], None]
 _handles = itertools.count(1)
 
 
 @dataclass(eq=False)
 class _Put:
-    elements: Sequence[Element]
+    elements: Sequence[QueueElement]
     done: Callable[[], None]
     fail: Fail
     placed: int = 0
@@ -35,7 +35,7 @@ class _Take:
     up_to: bool
     done: Done
     fail: Fail
-    taken: list[Element] = field(default_factory=list)
+    taken: list[QueueElement] = field(default_factory=list)
 
 
 class ElementQueue:
@@ -68,7 +68,7 @@ class ElementQueue:
             return self._ended
 
     def put(
-        self, elements: Sequence[Element], done: Callable[[], None], fail: Fail
+        self, elements: Sequence[QueueElement], done: Callable[[], None], fail: Fail
     ) -> Callable[[], None] | None:
         """Adds elements as soon as there is room, calls `done` after the last one.
 

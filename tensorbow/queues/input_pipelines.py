@@ -27,7 +27,6 @@ __all__ = [
     "shuffle_batch",
     "shuffle_batch_join",
     "slice_input_producer",
-    "string_input_producer",
 ]
 
 Epochs: TypeAlias = Annotated["int | None", optional(whole(1))]
@@ -90,22 +89,6 @@ def input_producer(
         queue = FIFOQueue(capacity, [value.dtype], [dims[1:]], shared_name=shared_name)
         add_queue_runner(QueueRunner(queue, [queue.enqueue_many([rows])]))
     return queue
-
-
-@checked
-def string_input_producer(
-    string_tensor: Any,
-    num_epochs: Epochs = None,
-    shuffle: Flag = True,
-    seed: Seed = None,
-    capacity: Positive = 32,
-    shared_name: Name = None,
-    name: Name = None,
-) -> QueueBase:
-    """A queue of strings, such as names of files, from a tensor [n]; see `input_producer`."""
-    if isinstance(string_tensor, (list, tuple)) and not string_tensor:
-        raise InvalidArgumentError("string_input_producer: got an empty list, expected at least one string")
-    return input_producer(string_tensor, num_epochs, shuffle, seed, capacity, shared_name, name)
 
 
 @checked

@@ -1,4 +1,4 @@
-"""Ops of queues. A queue is a handle, an int64 scalar; its elements live in the session, or in the process."""
+"""Ops of queues. A queue is a handle, an int64 scalar; its elements are the session's or the process's."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, HostCall, OpDef
 from tensorbow.ops.definition import define_op
 from tensorbow.queues.element_queue import ElementQueue
 from tensorbow.queues.element_stores import (
-    Element,
     ElementStore,
     FirstInFirstOut,
+    QueueElement,
     RandomOrder,
     SmallestFirst,
 )
@@ -180,7 +180,7 @@ def _enqueue_many(call: HostCall) -> Callable[[], None] | None:
         raise InvalidArgumentError(f"components are {got}, expected one leading extent for all of them")
     _check(call, arrays, 1)
     columns = [array.tolist() if _plain(array) else list(np.array(array)) for array in arrays]
-    elements: list[Element] = list(zip(*columns, strict=True))
+    elements: list[QueueElement] = list(zip(*columns, strict=True))
     return _queue(call).put(elements, lambda: call.done([]), call.fail)
 
 
@@ -192,7 +192,7 @@ def _plain(array: Array) -> bool:
 def _dequeue(call: HostCall) -> Callable[[], None] | None:
     types = call.attrs["component_types"]
 
-    def done(elements: list[Element]) -> None:
+    def done(elements: list[QueueElement]) -> None:
         call.done([np.asarray(each, t.as_numpy_dtype) for each, t in zip(elements[0], types, strict=True)])
 
     return _queue(call).take(1, False, done, call.fail)
@@ -203,7 +203,7 @@ def _dequeue_many(up_to: bool, call: HostCall) -> Callable[[], None] | None:
     if count < 0:
         raise InvalidArgumentError(f"n is {count}, expected at least 0")
 
-    def done(elements: list[Element]) -> None:
+    def done(elements: list[QueueElement]) -> None:
         try:
             outputs = _stacked(elements, call.attrs)
         except Exception as error:
@@ -214,7 +214,7 @@ def _dequeue_many(up_to: bool, call: HostCall) -> Callable[[], None] | None:
     return _queue(call).take(count, up_to, done, call.fail)
 
 
-def _stacked(elements: list[Element], attrs: Attrs) -> list[Array]:
+def _stacked(elements: list[QueueElement], attrs: Attrs) -> list[Array]:
     """The elements, [n, ...] for each component; padded with zeros to the largest where `pads`."""
     outputs = []
     for index, (dtype, dims) in enumerate(zip(attrs["component_types"], attrs["shapes"], strict=True)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from typing import Annotated, Any, TypeAlias
@@ -50,12 +51,14 @@ class QueueRunner:
     @property
     def name(self) -> str:
         """The name of the queue."""
-        return self._queue.name
+        name: str = self._queue.name
+        return name
 
     @property
     def queue(self) -> QueueBase:
         """The queue that is filled."""
-        return self._queue
+        queue: QueueBase = self._queue
+        return queue
 
     @property
     def enqueue_ops(self) -> list[Operation]:
@@ -127,10 +130,8 @@ class QueueRunner:
 
     def _end(self, sess: Any, op: Operation) -> None:
         """Closes the queue; a closed session has closed it already."""
-        try:
+        with contextlib.suppress(CancelledError, FailedPreconditionError):
             sess.run(op)
-        except (CancelledError, FailedPreconditionError):
-            pass
 
 
 @checked

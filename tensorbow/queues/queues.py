@@ -1,4 +1,4 @@
-"""Queues of a graph: FIFOQueue, RandomShuffleQueue, PriorityQueue, PaddingFIFOQueue (OSDI 2016, section 3.1)."""
+"""Queues of a graph: first in first out, shuffled, by priority, padded (OSDI 2016, section 3.1)."""
 
 from __future__ import annotations
 

@@ -22,9 +22,11 @@ def all_of(session, fetches):
     found = []
     coordinator = tb.train.Coordinator()
     threads = tb.train.start_queue_runners(session, coordinator)
-    with pytest.raises(OutOfRangeError):
+    try:
         while True:
             found.append(session.run(fetches))
+    except OutOfRangeError:
+        pass
     coordinator.request_stop()
     coordinator.join(threads)
     assert not any(thread.is_alive() for thread in threads)
@@ -104,7 +106,9 @@ def test_a_coordinator_stops_all_threads_and_raises_the_first_error():
             thread = threading.Thread(target=work, args=(number,))
             coordinator.register_thread(thread)
             thread.start()
-    assert sorted(seen) == [0, 2] and coordinator.joined
+        coordinator.wait_for_stop(20)
+    assert sorted(seen) == [0, 2]
+    assert coordinator.joined
     coordinator.clear_stop()
     assert not coordinator.should_stop()
     coordinator.request_stop(ValueError("first"))
@@ -120,7 +124,7 @@ def test_join_names_threads_that_do_not_stop():
     thread = threading.Thread(target=free.wait, name="deaf")
     thread.start()
     coordinator.request_stop()
-    with pytest.raises(RuntimeError, match="threads deaf are alive 0.01 s"):
+    with pytest.raises(RuntimeError, match="threads deaf are alive"):
         coordinator.join([thread], stop_grace_period_secs=0.01)
     coordinator.join([thread], stop_grace_period_secs=0.01, ignore_live_threads=True)
     free.set()
@@ -134,11 +138,11 @@ def test_a_pipeline_feeds_training(session):
     x = rng.normal(size=(200, 3)).astype(np.float32)
     y = x @ np.float32([1, -2, 3])
     features, target = tb.train.shuffle_batch(
-        tb.train.slice_input_producer([x, y], num_epochs=40, seed=1), 20, 100, 40, seed=3
+        tb.train.slice_input_producer([x, y], num_epochs=12, seed=1), 20, 100, 40, seed=3
     )
     w = tb.Variable(tb.zeros([3, 1]))
     error = tb.matmul(features, w) - tb.reshape(target, [-1, 1])
-    train = tb.train.GradientDescentOptimizer(0.1).minimize(tb.reduce_mean(error * error))
+    train = tb.train.GradientDescentOptimizer(0.2).minimize(tb.reduce_mean(error * error))
     session.run(tb.global_variables_initializer())
     all_of(session, train)
     np.testing.assert_allclose(session.run(w)[:, 0], [1, -2, 3], atol=1e-3)

@@ -1,4 +1,4 @@
-"""Queues: order, blocking, back-pressure, closing, sharing, padding (after TensorFlow's documented behaviour)."""
+"""Queues: order, blocking, back-pressure, closing, sharing, padding, as TensorFlow documents them."""
 
 from __future__ import annotations
 
@@ -66,10 +66,12 @@ def test_elements_of_several_components_come_back_in_order(session):
     session.run(put, {x: fed})
     fed[:] = -1  # the queue keeps its own copy
     one, many = queue.dequeue(), queue.dequeue_many(2)
-    assert many[0].shape == (2, 2) and one[1].shape == ()
+    assert many[0].shape == (2, 2)
+    assert one[1].shape == ()
     values, number = session.run(one)
     np.testing.assert_array_equal(values, [0, 1])
-    assert number == 1 and number.dtype == np.int64
+    assert number == 1
+    assert number.dtype == np.int64
     values, numbers = session.run(many)
     np.testing.assert_array_equal(values, [[2, 3], [4, 5]])
     np.testing.assert_array_equal(numbers, [2, 3])
@@ -174,7 +176,8 @@ def test_shuffle_queues_of_one_seed_give_one_order_and_every_place_is_as_likely(
             taken.append([number for (number,) in store.take(4)])
         assert taken[0] == taken[1]
         counts[np.arange(4), taken[0]] += 1
-    assert counts.min() > 60 and counts.max() < 140  # 100 each, standard deviation 8.7
+    assert counts.min() > 60
+    assert counts.max() < 140
 
 
 def test_a_priority_queue_gives_the_smallest_first_and_equal_ones_in_order(session):
@@ -270,13 +273,14 @@ def test_many_threads_lose_and_repeat_nothing():
     for _ in range(240):
         assert done.acquire(timeout=20)
     assert sorted(number for (number,) in taken) == list(range(1200))
-    assert not failures and queue.size() == 0
+    assert not failures
+    assert queue.size() == 0
 
 
 def test_mistakes_are_named(session):
     with pytest.raises(InvalidArgumentError, match="got 2 shapes for 1 dtypes"):
         tb.FIFOQueue(1, tb.int32, shapes=[[], []])
-    with pytest.raises(InvalidArgumentError, match="or use tb.PaddingFIFOQueue"):
+    with pytest.raises(InvalidArgumentError, match="PaddingFIFOQueue"):
         tb.FIFOQueue(1, tb.int32, shapes=[[None]])
     with pytest.raises(InvalidArgumentError, match="leaves no element"):
         tb.RandomShuffleQueue(5, 5, tb.int32)
