@@ -8,7 +8,6 @@ from difflib import get_close_matches
 ALIKE = 0.75  # difflib's ratio above which names of a module are suggested
 
 _GRAPHS = "programs are graphs: build one of tb.placeholder and tb.Variable, and run it in a tb.Session"
-_LOOPS = "compute on whole tensors, or write the loop with tb.while_loop"
 _DTYPES = (
     "dtypes are tb.float32, tb.float64, tb.int32, tb.int64, tb.uint8 and tb.bool; "
     "tb.configure_cpus(compute='bf16') and tb.configure_gpus multiply in bfloat16"
@@ -17,14 +16,12 @@ _ORDER = "tb.nn.top_k gives the greatest elements in order, all of them with k =
 _READY = "a session names the uninitialised variable that a run needs; run tb.global_variables_initializer()"
 _MODELS = "tb.layers, tb.nn and tb.train have layers, operations, optimisers; tb.Trainer trains whole models"
 _OWN = "tb.define_op makes an operation of a NumPy function of yours"
-_PRINT = "fetch the tensor by session.run and print it"
+_PRINT = "write tb.Print, or fetch the tensor by session.run and print it"
 _QUEUES = "the queues are tb.FIFOQueue, tb.RandomShuffleQueue, tb.PriorityQueue and tb.PaddingFIFOQueue"
-_CHECKS = "tb.LearningEngine and tb.Trainer stop at NaN and infinity, and name the operation"
 _CELLS = "tb.nn.dynamic_rnn builds a layer of cells"
 _ARGUMENTS = "Python's own argparse, logging and pathlib do that"
 INSTEAD = {
     "app": _ARGUMENTS,
-    "check_numerics": _CHECKS,
     "compat": "the names of TensorFlow 1 are tensorbow's own: write tb.Session for tf.compat.v1.Session",
     "contrib": "tb.nn.rnn_cell has its cells, tb.layers normalizations and regularizers, "
     "tb.initializers Xavier's; other experiments are not there",
@@ -39,27 +36,21 @@ INSTEAD = {
     "logging": _ARGUMENTS,
     "queue": _QUEUES,
     "GradientTape": f"{_GRAPHS}; tb.gradients differentiates",
-    "Print": _PRINT,
     "distribute": "a tb.MultiGpuReplicator or tb.TensorBowSession trains several replicas of one program",
     "enable_eager_execution": _GRAPHS,
     "estimator": _MODELS,
-    "foldl": _LOOPS,
-    "foldr": _LOOPS,
     "function": _GRAPHS,
     "initialize_all_variables": "write tb.global_variables_initializer()",
     "keras": _MODELS,
-    "map_fn": _LOOPS,
     "mul": "write tb.multiply",
     "numpy_function": _OWN,
     "print": _PRINT,
     "py_func": _OWN,
     "py_function": _OWN,
-    "scan": _LOOPS,
     "sub": "write tb.subtract",
     "sort": _ORDER,
     "argsort": f"{_ORDER}, and their positions",
     "top_k": "write tb.nn.top_k",
-    "boolean_mask": "its shape would depend on data: multiply by the mask, or choose by tb.where",
     "identity_n": "write [tb.identity(x) for x in tensors]",
     "shape_n": "write [tb.shape(x) for x in tensors]",
     "clip_by_average_norm": "write tb.clip_by_norm",

@@ -108,7 +108,7 @@ class RoundPositions:
             round = first
             if start.epoch < epoch:
                 left = (self.order.batches_per_epoch - start.number) // replicas
-                round += left + (epoch - start.epoch - 1) * self.order.rounds_per_epoch(replicas)
+                round += left + (int(epoch) - start.epoch - 1) * self.order.rounds_per_epoch(replicas)
             if index + 1 == len(self.counts) or round < self.counts[index + 1][0]:
                 return round
         raise AssertionError("there is a first count")

@@ -17,6 +17,7 @@ from tensorbow.graph import Operation, Tensor, blame
 from tensorbow.program.backend import Backend
 from tensorbow.program.nodes import Program, Rewriting, Unit, storage_of
 from tensorbow.program.plan import Executable, Group, Ref, Region, Segment, SegmentKind
+from tensorbow.program.while_op import While
 from tensorbow.specs import DType, TensorSpec, float64, int64
 
 AVERAGING_STATE = ("alpha", "mu", "share", "outer_rate")  # scalars that synchronisers set
@@ -51,7 +52,15 @@ def compile_step(
     targets = [f if isinstance(f, Operation) else f.op for f in (*fetches, *wanted) if f not in feeds]
     needed = prune(targets, feeds, within)
     operations = [f for f in fetches if isinstance(f, Operation)]
-    program = fold(needed, feeds, wanted, operations, replicas=replicas, compiles_loops=compiles_loops)
+    program = fold(
+        needed,
+        feeds,
+        wanted,
+        operations,
+        replicas=replicas,
+        compiles_loops=compiles_loops,
+        runs_loops=backend.kernel_kind in While.kernels,
+    )
     if needed:
         program.notes.insert(
             0, f"pruned: {len(needed)} of the graph's {needed[0].graph.version} ops are needed"

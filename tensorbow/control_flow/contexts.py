@@ -238,6 +238,37 @@ class LoopContext(BuiltContext):
         self._remaining = value
 
 
+def refuse_exchanges(context: ControlFlowContext, graph: Graph, first: int, decides: Tensor) -> None:
+    """Raises InvalidArgumentError for an exchange between replicas that some of them may not come to.
+
+    first: id of the first operation that may be in the context. decides: whether, or how often, it runs.
+    """
+    for op in graph.get_operations()[first:]:
+        if op.definition.exchange and op.context is not None and context in op.context.chain():
+            cause = _differs_by(decides)
+            if cause is not None:
+                raise InvalidArgumentError(
+                    f"{op.type} {op.name} is in {context.kind} that replicas may take differently, by "
+                    f"{cause.type} {cause.name}: those that come to it would wait for ever; compute it "
+                    f"before or behind, and choose by tb.where (made at {op.source})"
+                )
+
+
+def _differs_by(tensor: Tensor) -> Operation | None:
+    """An operation by which a value may differ between replicas; None if all have the same."""
+    seen: set[Operation] = set()
+    pending = [tensor.op]
+    while pending:
+        op = pending.pop()
+        if op in seen or op.type in ("Const", "Shape", "Size", "Rank") or op.definition.exchange:
+            continue
+        seen.add(op)
+        if not op.inputs or op.definition.random or op.definition.host is not None:
+            return op
+        pending.extend(t.op for t in op.inputs)
+    return None
+
+
 def checked_result(value: object, where: str) -> Tensor:
     """A result of a user's function as a tensor. Raises InvalidArgumentError."""
     try:

@@ -84,8 +84,14 @@ def test_random_numbers_differ_between_iterations_and_steps():
 
 def test_a_loop_too_long_to_unroll_is_left_to_the_dynamic_mode():
     x = tb.placeholder(tb.float32, [])
-    y = tb.while_loop(lambda i, a: i < 4, lambda i, a: (i + 1, a + x), [0, x], name="short")[1]
-    z = tb.while_loop(lambda i, a: i < 5000, lambda i, a: (i + 1, tb.sin(a) + x), [0, x])[1]
+    v = tb.Variable(0.0, name="v", trainable=False)
+
+    def body(i, a):
+        with tb.control_dependencies([tb.assign_add(v, 1.0)]):
+            return i + 1, tb.sin(a) + x
+
+    y = tb.while_loop(lambda i, a: i < 4, body, [0, x], name="short")[1]
+    z = tb.while_loop(lambda i, a: i < 5000, body, [0, x])[1]
     with tb.Session() as session:
         assert session.explain(y, {x: 1.0}).mode == "planned"
         text = str(session.explain(z, {x: 1.0}))
@@ -154,3 +160,116 @@ def test_an_error_in_an_iteration_names_the_op_and_the_users_line():
         pytest.raises(InvalidArgumentError, match=r"while/MatMul.*made at .*mul"),
     ):
         session.run(y, {x: np.ones((3, 2))})
+
+
+# Loops of one call --------------------------------------------------------------------------------------
+
+
+def test_a_loop_that_counts_to_a_fed_limit_is_one_call():
+    x, n = tb.placeholder(tb.float32, [2, 3]), tb.placeholder(tb.int32, [])
+    w = tb.Variable(np.arange(9, dtype=np.float32).reshape(3, 3) / 9, name="w")
+    before = tb.Variable([[1.0, 2.0, 3.0]], name="before")
+
+    def body(i, a, b):
+        flat = tb.reshape(tb.tanh(tb.matmul(a, w) + before), [6])
+        return i + 1, b, tb.reshape(flat, [2, 3])  # b goes where a was
+
+    i, a, b = tb.while_loop(lambda i, a, b: i < n, body, [0, x, x * 2.0])
+    for limit in (0, 1, 6):
+        found = both_modes([i, a, b], {x: [[1, 2, 3], [-1, 0, 0.5]], n: limit})
+        assert found[0] == limit
+    with tb.Session() as session:
+        text = str(session.explain(a, {x: np.ones((2, 3)), n: 1}))
+    assert "loop while/while_context: compiled as one call; the number of iterations" in text
+
+
+@pytest.mark.parametrize("parts", ["Less", "Greater", "LogicalAnd"])
+def test_conditions_that_count(parts):
+    x, n = tb.placeholder(tb.float32, []), tb.placeholder(tb.int32, [])
+    if parts == "Less":
+        loop = tb.while_loop(lambda i, a: tb.less_equal(i, n), lambda i, a: (2 + i, a * x), [0, x])
+    elif parts == "Greater":
+        loop = tb.while_loop(lambda i, a: i > 0, lambda i, a: (i - 2, a * x), [n, x])
+    else:
+        loop = tb.while_loop(lambda i, a: a < 7.0, lambda i, a: (i + 1, a * x), [0, x], maximum_iterations=n)
+    power = {"Less": 4, "Greater": 4, "LogicalAnd": 5}[parts]
+    assert both_modes([*loop], {x: 1.5, n: 5})[1] == pytest.approx(1.5**power)
+
+
+def test_loops_of_one_call_in_each_other():
+    x, n = tb.placeholder(tb.float32, [3]), tb.placeholder(tb.int32, [])
+
+    def body(i, a):
+        return i + 1, tb.while_loop(lambda j, b: j < i, lambda j, b: (j + 1, tb.sin(b) + x), [0, a])[1]
+
+    both_modes([tb.while_loop(lambda i, a: i < n, body, [0, x])[1]], {x: [0.1, 2, -1], n: 5})
+
+
+def test_an_op_that_refuses_its_input_in_a_loop_of_one_call():
+    table, n = tb.placeholder(tb.float32, [4]), tb.placeholder(tb.int32, [])
+    y = tb.while_loop(lambda i, a: i < n, lambda i, a: (i + 1, a + tb.gather(table, i)), [0, 0.0])[1]
+    with tb.Session() as session:
+        assert session.run(y, {table: [1, 2, 3, 4], n: 4}) == 10
+        with pytest.raises(InvalidArgumentError, match=r"GatherV2 while/GatherV2: indices.*= 4 is not in"):
+            session.run(y, {table: [1, 2, 3, 4], n: 5})
+        assert session.run(y, {table: [1, 2, 3, 4], n: 2}) == 3
+
+
+def test_replicas_run_a_loop_of_one_call():
+    rows = np.array([[1, 2], [3, 4], [5, 6], [7, 8]], np.float32)
+
+    def step_fn(x):
+        n = tb.cast(tb.reduce_max(x), tb.int32)
+        return tb.while_loop(lambda i, a: i < n, lambda i, a: (i + 1, a + x), [0, x])[1]
+
+    with tb.MultiGpuReplicator(["/cpu:0"], 2) as replicator, tb.Session() as session:
+        step = replicator.run(step_fn, lambda replica_id: iter([*rows[replica_id::2]]))
+        replicator.init(session)
+        found = np.reshape(session.run(step), (2, 2))
+    np.testing.assert_array_equal(found, [[3, 6], [15, 20]])
+
+
+def test_a_loop_that_may_not_end_is_not_compiled():
+    x = tb.placeholder(tb.float32, [])
+    loops = [
+        tb.while_loop(lambda a: a < 9.0, lambda a: a * 2.0, [x]),
+        tb.while_loop(lambda i, a: i < 9, lambda i, a: (i + tb.cast(a, tb.int32), a), [0, x])[0],
+        tb.while_loop(lambda i, a: i < 9, lambda i, a: (a, a), [0, tb.cast(x, tb.int32)])[0],
+    ]
+    with tb.Session() as session:
+        for loop in loops:
+            assert session.explain(loop, {x: 10.0}).mode == "dynamic"
+
+
+# Exchanges ----------------------------------------------------------------------------------------------
+
+
+def test_an_exchange_that_some_replicas_may_not_come_to_is_refused():
+    x = tb.placeholder(tb.float32, [])
+    shared = tb.all_sum(x)
+    for build in (
+        lambda: tb.cond(x > 0.0, lambda: tb.all_sum(x), lambda: x),
+        lambda: tb.while_loop(lambda i, a: a < x, lambda i, a: (i + 1, tb.all_sum(a)), [0, x]),
+        lambda: tb.while_loop(lambda i: tb.all_sum(i) < x, lambda i: i + 1.0, [0.0]),
+        lambda: tb.while_loop(
+            lambda i: i < 3.0, lambda i: tb.cond(x > i, lambda: tb.all_sum(i), lambda: i) + 1.0, [0.0]
+        ),
+    ):
+        with pytest.raises(InvalidArgumentError, match="that replicas may take differently, by Placeholder"):
+            build()
+    tb.cond(shared > 0.0, lambda: tb.all_sum(x), lambda: x)  # all take the same branch
+
+
+def test_replicas_meet_in_each_iteration_of_an_unrolled_loop():
+    def step_fn(x):
+        return tb.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, tb.all_sum(a) + x), [0, x])[1]
+
+    with tb.MultiGpuReplicator(["/cpu:0"], 2) as replicator, tb.Session() as session:
+        rows = np.array([1.0, 10.0], np.float32)
+        step = replicator.run(step_fn, lambda replica_id: iter([rows[replica_id]]))
+        replicator.init(session)
+        found = np.ravel(session.run(step))
+    expected = rows.copy()
+    for _ in range(3):
+        expected = expected.sum() + rows
+    np.testing.assert_array_equal(found, expected)
