@@ -9,7 +9,14 @@ from tensorbow.launcher import begin_if_program as _begin_if_program
 _begin_if_program()  # before any slow import
 
 # isort: split
-from tensorbow.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, QueueBase, RandomShuffleQueue
+from tensorbow.queues import (
+    FIFOQueue,
+    PaddingFIFOQueue,
+    PriorityQueue,
+    QueueBase,
+    RandomShuffleQueue,
+    py_func,
+)
 from tensorbow.shadowing import import_ours as _import_ours
 
 _import_ours("allocators")
@@ -347,6 +354,7 @@ __all__ = [
     "ones_initializer",
     "orthogonal_initializer",
     "profiler",
+    "py_func",
     "random_normal_initializer",
     "random_uniform_initializer",
     "reset_default_graph",

@@ -15,7 +15,6 @@ _DTYPES = (
 _ORDER = "tb.nn.top_k gives the greatest elements in order, all of them with k = the extent"
 _READY = "a session names the uninitialised variable that a run needs; run tb.global_variables_initializer()"
 _MODELS = "tb.layers, tb.nn and tb.train have layers, operations, optimisers; tb.Trainer trains whole models"
-_OWN = "tb.define_op makes an operation of a NumPy function of yours"
 _PRINT = "write tb.Print, or fetch the tensor by session.run and print it"
 _QUEUES = "the queues are tb.FIFOQueue, tb.RandomShuffleQueue, tb.PriorityQueue and tb.PaddingFIFOQueue"
 _CELLS = "tb.nn.dynamic_rnn builds a layer of cells"
@@ -43,10 +42,9 @@ INSTEAD = {
     "initialize_all_variables": "write tb.global_variables_initializer()",
     "keras": _MODELS,
     "mul": "write tb.multiply",
-    "numpy_function": _OWN,
+    "numpy_function": "write tb.py_func",
     "print": _PRINT,
-    "py_func": _OWN,
-    "py_function": _OWN,
+    "py_function": "write tb.py_func",
     "sub": "write tb.subtract",
     "sort": _ORDER,
     "argsort": f"{_ORDER}, and their positions",

@@ -11,6 +11,7 @@ from tensorbow.queues.input_pipelines import (
     shuffle_batch_join,
     slice_input_producer,
 )
+from tensorbow.queues.python_functions import py_func
 from tensorbow.queues.queue_runner import QueueRunner, add_queue_runner, start_queue_runners
 from tensorbow.queues.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, QueueBase, RandomShuffleQueue
 
@@ -27,6 +28,7 @@ __all__ = [
     "batch_join",
     "input_producer",
     "limit_epochs",
+    "py_func",
     "range_input_producer",
     "shuffle_batch",
     "shuffle_batch_join",

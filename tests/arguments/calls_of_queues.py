@@ -73,6 +73,10 @@ CALLS: Mapping[str, Call] = {
         lambda: {"thread": threading.Thread()}, {"thread": "object"}, target=coordinator("register_thread")
     ),
     "Coordinator.request_stop": Call(dict, {"ex": "anything"}, target=coordinator("request_stop")),
+    "py_func": Call(
+        lambda: {"func": np.sum, "inp": [ROWS], "Tout": tb.float32},
+        {"func": "function", "inp": "anything", "Tout": "anything", "stateful": "flag"},
+    ),
     "train.Coordinator": Call(dict, {"clean_stop_exception_types": "anything"}),
     "train.QueueRunner": Call(
         lambda: {"queue": (numbers := queue()), "enqueue_ops": [numbers.enqueue(1)]},

@@ -18,7 +18,7 @@ STRUCTURAL = {
         (
             *("FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "RandomShuffleQueue", "LimitEpochs"),
             *("QueueEnqueue", "QueueEnqueueMany", "QueueDequeue", "QueueDequeueMany", "QueueDequeueUpTo"),
-            *("QueueSize", "QueueIsClosed", "QueueClose"),
+            *("QueueSize", "QueueIsClosed", "QueueClose", "PyFunc", "PyFuncStateless"),
         ),
         "functions of the host: tests/queues",
     ),
