@@ -209,6 +209,12 @@ EXPERIMENTS = (
         cpu_only="it measures the host; see gpu_first_hour.py",
     ),
     Experiment(
+        "queue_rate",
+        "Elements through queues",
+        "elements a second that steps enqueue and dequeue in batches, from one thread, by kind of queue.",
+        cpu_only="queues live on the host",
+    ),
+    Experiment(
         "asynchronous",
         "Asynchronous workers beside synchronous replicas",
         "steps per second and accuracy of four workers around a parameter shard, in processes of their own, "
