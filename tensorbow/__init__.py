@@ -9,6 +9,7 @@ from tensorbow.launcher import begin_if_program as _begin_if_program
 _begin_if_program()  # before any slow import
 
 # isort: split
+from tensorbow.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, QueueBase, RandomShuffleQueue
 from tensorbow.shadowing import import_ours as _import_ours
 
 _import_ours("allocators")
@@ -264,6 +265,7 @@ __all__ = [
     "DType",
     "Defun",
     "Explanation",
+    "FIFOQueue",
     "GPUOptions",
     "Graph",
     "GraphDef",
@@ -274,7 +276,11 @@ __all__ = [
     "KernelCall",
     "NodeSpec",
     "Operation",
+    "PaddingFIFOQueue",
     "PartitionedVariable",
+    "PriorityQueue",
+    "QueueBase",
+    "RandomShuffleQueue",
     "RegisterGradient",
     "RunMetadata",
     "RunOptions",

@@ -24,7 +24,7 @@ class _Progress:
 
 
 @dataclass
-class Coordinator:
+class StepCoordinator:
     """A pure state machine; times come from outside.
 
     steps: of all workers together; None: until their inputs end. staleness: a worker waits while it is more

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from replicator.asynchronous.async_worker import AsyncWorker
-from replicator.asynchronous.coordinator import GO, WAIT, Coordinator
+from replicator.asynchronous.coordinator import GO, WAIT, StepCoordinator
 from replicator.asynchronous.parameter_shard import ParameterShard, shared_out
 from replicator.asynchronous.pushes import SharedStep
 from replicator.asynchronous.sent_functions import pickled
@@ -66,8 +66,8 @@ class CoordinatorActor:
     """The coordinator, asked by all workers at once; keeps what actors need that begin, or begin again."""
 
     def __init__(self, *arguments: Any):
-        """arguments: of `Coordinator`."""
-        self._state = Coordinator(*arguments)
+        """arguments: of `StepCoordinator`."""
+        self._state = StepCoordinator(*arguments)
         self._kept: dict[str, Any] = {}
         self._changed = asyncio.Condition()
         self._lives: dict[int, int] = {}  # of each worker: how often it has begun
@@ -237,7 +237,7 @@ class AsyncProcesses:
         device: str,
         gpus: float,
     ):
-        """limits: steps, staleness and timeout of the `Coordinator`. Raises what building the step raises."""
+        """limits: steps, staleness and timeout of the `StepCoordinator`. Raises as building it does."""
         self._ray = ray
         self._actors: list[Any] = []
         named = {"step_fn": step_fn, "input_fn": inputs.input_fn}

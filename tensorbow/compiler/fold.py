@@ -385,15 +385,19 @@ class _Folder:
 
     def _keep(self, op: Operation) -> None:
         """A stack of a loop, for its gradient: the value itself is what is taken back."""
-        first = 1 if op.definition is StackPush else 0
+        first = 1 if op.definition is StackPush or op.attrs["or_zeros"] else 0
         where = [self.values[t].constant for t in op.inputs[first:]]
         if any(each is None for each in where):
             raise _dynamic(op)
         index = tuple(int(each) for each in where if each is not None)
         if op.definition is StackPush:
             self._stacks[(op.name, index)] = self.values[op.inputs[0]]
-        else:
-            self.values[op.outputs[0]] = self._stacks[(op.attrs["push"], index)]
+            return
+        kept = self._stacks.get((op.attrs["push"], index))
+        if kept is None:  # of a branch that was not taken
+            spec = self.values[op.inputs[0]].spec
+            kept = _constant(op.outputs[0].name, np.zeros(spec.extents, spec.dtype.as_numpy_dtype))
+        self.values[op.outputs[0]] = kept
 
     # TensorArrays -----------------------------------------------------------------------------
 

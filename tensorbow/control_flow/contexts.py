@@ -69,18 +69,40 @@ class BuiltContext(ControlFlowContext):
         kept = self._popped.get(tensor)
         if kept is not None:
             return kept
-        backward = {each.forward: each for each in self.chain() if isinstance(each, LoopContext)}
         counters = [loop.counter for loop in reversed(loops)]
         with self.graph.in_context(forward):
             push = StackPush(tensor, *counters)
-        indices = []
-        for loop, counter in zip(reversed(loops), counters, strict=True):
-            reader = backward.get(loop)
-            indices.append(counter if reader is None else reader.remaining)
+        indices = self._iterations_of(forward)
         with self.graph.in_context(self):
             popped: Tensor = StackPop(*indices, push=push.name, shape=tensor.spec.shape, dtype=tensor.dtype)
         self._popped[tensor] = popped
         return popped
+
+    def _iterations_of(self, forward: ControlFlowContext) -> list[Tensor]:
+        """The numbers of the iterations of the loops around a forward context, as they are read here."""
+        backward = {each.forward: each for each in self.chain() if isinstance(each, LoopContext)}
+        indices = []
+        for loop in reversed([each for each in forward.chain() if isinstance(each, LoopContext)]):
+            reader = backward.get(loop)
+            indices.append(loop.counter if reader is None else reader.remaining)
+        return indices
+
+    def take_gradient(self, tensor: Tensor, push: Operation) -> Tensor:
+        """The gradient of a forward tensor that another loop has kept; zeros where it kept none."""
+        forward = tensor.op.context
+        if forward is None:
+            raise InternalError(f"{tensor.name} is in no branch or loop")
+        indices = self._iterations_of(forward)
+        with self.graph.in_context(self):
+            taken: Tensor = StackPop(
+                tensor,
+                *indices,
+                push=push.name,
+                shape=tensor.spec.shape,
+                dtype=tensor.dtype,
+                or_zeros=True,
+            )
+        return taken
 
 
 class BranchContext(BuiltContext):

@@ -268,19 +268,17 @@ class DynamicPlan:
             for name in set(reads) - set(writes):
                 readers.setdefault((frame, name), []).append(item)
 
-        last_exit: dict[Frame, Operation] = {}
-        for op in self._needed:
-            if op.definition.flow == "exit":
-                last_exit[self._places[op].frame] = op
+        entering: dict[Frame, set[Operation | Frame]] = {}  # by frame, what its Enters wait for
         for op in self._needed:
             place = self._places[op]
             if op.definition.flow == "enter":
                 frame = self._target(op)
-                if op.id < last_exit[frame].id if frame in last_exit else True:
+                if frame not in entering:  # its place in program order is that of its first Enter
                     after(op, place.frame, frame.reads, frame.writes)
+                    touches(frame, place.frame, frame.reads, frame.writes)
+                    entering[frame] = self._before[op]
+                self._before[op] = set(entering[frame])
                 continue
-            if op.definition.flow == "exit" and last_exit[place.frame] is op and place.frame.parent:
-                touches(place.frame, place.frame.parent, place.frame.reads, place.frame.writes)
             reads, writes = touched(op)
             if reads or writes:
                 after(op, place.frame, reads, writes)
@@ -306,7 +304,7 @@ class DynamicPlan:
                     level = max(level, self._level_after(control, op, False))
             for item in self._before.get(op, ()):
                 if isinstance(item, Frame):
-                    level = max(level, frame_levels[item] + 1)
+                    level = max(level, frame_levels.get(item, 0) + 1)
                 else:
                     level = max(level, self._level_after(item, op, False))
             place.level = level

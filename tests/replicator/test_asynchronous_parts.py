@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tensorbow as tb
 from replicator.asynchronous import PushingOptimizer
 from replicator.asynchronous.async_worker import AsyncWorker
-from replicator.asynchronous.coordinator import END, GO, WAIT, Coordinator
+from replicator.asynchronous.coordinator import END, GO, WAIT, StepCoordinator
 from replicator.asynchronous.parameter_shard import ParameterShard, shared_out
 from replicator.asynchronous.ray_actors import CoordinatorActor
 from replicator.input_functions import InputOptions
@@ -236,7 +236,7 @@ def test_steps_that_cannot_be_asynchronous_are_refused():
     st.one_of(st.none(), st.integers(0, 2)),
 )
 def test_steps_are_begun_so_often_and_not_far_apart(calls, steps, staleness):
-    counted = Coordinator(3, steps, staleness, timeout_s=10.0)
+    counted = StepCoordinator(3, steps, staleness, timeout_s=10.0)
     now_s, in_step, active = 0.0, set(), set()
     for call, worker in calls:
         if call == "join":
@@ -264,7 +264,7 @@ def test_steps_are_begun_so_often_and_not_far_apart(calls, steps, staleness):
 
 
 def test_a_worker_far_ahead_waits_for_the_slowest_unless_that_is_silent():
-    counted = Coordinator(2, None, 1, timeout_s=10.0)
+    counted = StepCoordinator(2, None, 1, timeout_s=10.0)
     for worker in (0, 1):
         counted.join(worker, 0.0)
         assert counted.ask(worker, 0.0) == GO
@@ -304,7 +304,7 @@ def test_nobody_waits_for_a_worker_that_is_lost_and_its_step_is_taken_by_another
 
 
 def test_results_that_nobody_takes_hold_the_workers_up():
-    counted = Coordinator(1, None, most_results=2)
+    counted = StepCoordinator(1, None, most_results=2)
     counted.join(0, 0.0)
     for _ in range(2):
         assert counted.ask(0, 0.0) == GO
