@@ -37,6 +37,7 @@ def ray_library(address: str | None) -> Any:
     if address is None:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # else it listens on all addresses
         os.environ.setdefault("RAY_AUTH_MODE", "token")
+        os.environ.setdefault("RAY_worker_niceness", "0")  # else 15: they yield to all else
         if os.environ["RAY_AUTH_MODE"] == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
