@@ -29,11 +29,20 @@ def test_two_workers_train_as_one_process_and_end_together(kernels, cases):
     assert is_done(run_job(2, program, kernels, cases, seconds=120, environment={"TENSORBOW_CPU": kernels}))
 
 
-def test_workers_that_share_memory_have_the_bits_of_one_process():
-    pytest.importorskip("llvmlite", reason="native code needs llvmlite")
-    assert is_done(
-        run_job(3, "tests/cluster_rig/shared_exchanges.py", environment={"TENSORBOW_CPU": "native"})
-    )
+@pytest.mark.parametrize(
+    ("kernels", "count"),
+    [
+        ("native", 3),
+        pytest.param("native", 4, marks=pytest.mark.slow),
+        pytest.param("reference", 3, marks=pytest.mark.slow),
+        pytest.param("reference", 4, marks=pytest.mark.slow),
+    ],
+)
+def test_workers_that_share_memory_have_the_bits_of_one_process_and_send_16_bits_when_asked(kernels, count):
+    if kernels == "native":
+        pytest.importorskip("llvmlite", reason="native code needs llvmlite")
+    program = "tests/cluster_rig/shared_exchanges.py"
+    assert is_done(run_job(count, program, kernels, seconds=120, environment={"TENSORBOW_CPU": kernels}))
 
 
 def test_a_replicator_of_two_workers_is_as_one_of_one_process(tmp_path):
