@@ -28,6 +28,22 @@ def cut() -> None:
     ip("link", "set", LINK, "down")
 
 
+def shape(megabits: float | None) -> None:
+    """Lets the link pass so many megabits per second in each direction; None: as many as it can.
+
+    Raises PermissionError where the kernel has no token buckets."""
+    for place, link in (((), LINK), (("-n", SPACE), FAR_LINK)):
+        rate = (
+            ("tbf", "rate", f"{megabits}mbit", "burst", "64kb", "latency", "500ms")
+            if megabits
+            else ("pfifo",)
+        )
+        command = ["tc", *place, "qdisc", "replace", "dev", link, "root", *rate]
+        done = subprocess.run(command, capture_output=True, timeout=10, text=True)
+        if done.returncode:
+            raise PermissionError(f"no shaped link: {done.stderr}")
+
+
 @contextlib.contextmanager
 def two_machines(folder: Path) -> Iterator[list[str]]:
     """Context with a second machine; words for `tensorbow launch` that start a worker on each.
@@ -35,8 +51,8 @@ def two_machines(folder: Path) -> Iterator[list[str]]:
     folder: for the program that stands in for ssh. Raises PermissionError or FileNotFoundError where network
     namespaces cannot be made.
     """
-    if os.geteuid() or not all(map(shutil.which, ("ip", "unshare", "hostname"))):
-        raise PermissionError("network namespaces need root, ip and unshare")
+    if os.geteuid() or not all(map(shutil.which, ("ip", "tc", "unshare", "hostname"))):
+        raise PermissionError("network namespaces need root, ip, tc and unshare")
     try:
         ip("netns", "add", SPACE)
         ip("link", "add", LINK, "type", "veth", "peer", "name", FAR_LINK, "netns", SPACE)
