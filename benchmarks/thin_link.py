@@ -1,4 +1,4 @@
-"""Two workers over a link of 100 Mbit/s beside the same link unshaped: rate of LeNet, and accuracy, by DiLoCo.
+"""Two workers over a link of 100 Mbit/s beside the same link unshaped: rate of LeNet and accuracy, by DiLoCo.
 
     python benchmarks/thin_link.py [--data FOLDER] [--small] [--seeds 3] [--megabits 100]
 
@@ -88,9 +88,9 @@ def serve(folder: Path) -> None:
             written.rename(folder / f"{number}.done")
 
 
-def trained(way: str, seed: int, epochs: float, data: str | None) -> dict[str, Any]:
+def trained(way: str, seed: int, epochs: int, data: str | None) -> dict[str, Any]:
     """Accuracy on the test split of a run, and a digest of its model."""
-    where = {"dataset": "mnist", "data_dir": data} if data else {"dataset": "digits"}
+    where: dict[str, Any] = {"dataset": "mnist", "data_dir": data} if data else {"dataset": "digits"}
     fitted = tb.fit(
         MODEL,
         replicas=1,
@@ -182,9 +182,9 @@ def measured(job: Job, megabits: float, windows: int, periods: int) -> list[dict
 
 
 def accuracies(
-    job: Job, megabits: float, seeds: int, epochs: float, data: str | None
+    job: Job, megabits: float, seeds: int, epochs: int, data: str | None
 ) -> dict[str, dict[str, Any]]:
-    """Of each way: accuracies by seed over the unshaped link, over the shaped one, and if models are equal."""
+    """Of each way: accuracies by seed over the unshaped link and the shaped one, and if models are equal."""
     from tests.cluster_rig.two_machines import shape
 
     result: dict[str, dict[str, Any]] = {}
@@ -240,15 +240,15 @@ def table(details: dict[str, Any]) -> Table:
             + [percent(links[link]) if link in links else "" for link in ("unshaped", "shaped")]
         )
     equal = all(details["accuracy"][way]["equal_bits"] for way in ASKED)
-    same = "bits of those over the unshaped link" if equal else "bits that DIFFER from those unshaped"
+    same = "bits of those of the unshaped one" if equal else "bits that DIFFER from those unshaped"
     gap = max(
         abs(statistics.median(details["accuracy"][way]["shaped"]) - statistics.median(links["unshaped"]))
         for way, links in details["accuracy"].items()
         if way in ASKED
     )
-    runs = f"{details['epochs']:g} epochs of {details['dataset']}"
+    runs = f"{details['epochs']} epochs of {details['dataset']}"
     remarks = [
-        f"Accuracy: medians of {details['seeds']} seeds, {runs}. Models trained over the shaped link have the "
+        f"Accuracy: medians of {details['seeds']} seeds, {runs}. Models of the shaped link have the "
         f"{same}; medians differ by {gap:.2%}, {WITHIN:.1%} are asked.",
         f"At least {LEAST:.0%} of the unshaped rate is asked of DiLoCo that overlaps. Rates are medians of "
         f"{details['windows']} windows of {details['periods']} periods, shaped and unshaped in turn.",
@@ -264,11 +264,11 @@ def main() -> None:
     made = parser(__doc__, NAME)
     made.add_argument("--data", type=Path, help="folder of MNIST's IDX files; default: scikit-learn's digits")
     made.add_argument("--seeds", type=positive_int, help="runs of each way (3)")
-    made.add_argument("--epochs", type=positive_float, help="of each run; MNIST 3, digits 40")
+    made.add_argument("--epochs", type=positive_int, help="of each run; MNIST 3, digits 40")
     made.add_argument("--megabits", type=positive_float, default=100.0, help="rate of the link, Mbit/s")
     options = made.parse_args()
     seeds = options.seeds or (1 if options.small else 3)
-    epochs = options.epochs or (1.0 if options.small else 3.0 if options.data else 40.0)
+    epochs = options.epochs or (3 if options.data else 40)
     windows, periods = (1, 1) if options.small else (5, 5)
     data = str(options.data.resolve()) if options.data else None
     try:
