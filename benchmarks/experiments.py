@@ -126,6 +126,21 @@ EXPERIMENTS = (
         data=True,
     ),
     Experiment(
+        "one_cycle",
+        "Time to 99 % with a one-cycle learning rate",
+        "time and epochs of LeNet to 99 % on MNIST where the learning rate rises and falls over 0.8 epochs, "
+        "for both sides; the peak rates are tuned by one rule.",
+        data=True,
+    ),
+    Experiment(
+        "cifar10_course",
+        "ResNet-20 on CIFAR-10 with augmentation",
+        "test accuracy by epoch and seconds of training of two replicas of b=32, with flips, crops and a "
+        "one-cycle learning rate.",
+        alone=True,
+        cpu_only="its run is one of the CPU",
+    ),
+    Experiment(
         "fig_5_6_to_5_9",
         "Throughput against replicas",
         "images per second by number of replicas, on one CPU device and on two virtual ones, all settings of "

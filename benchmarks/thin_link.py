@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -114,7 +115,10 @@ class Job:
     def __init__(self, hosts: list[str], folder: Path):
         words = [sys.executable, "-m", "tensorbow", "launch", *hosts, "--watchdog", "0"]
         self._folder, self._number = folder, 0
-        self._process = subprocess.Popen([*words, __file__, "serve", str(folder)])
+        self._process = subprocess.Popen(
+            [*words, __file__, "serve", str(folder)],
+            env={**os.environ, "TENSORBOW_EXCHANGE": "mpi"},  # namespaces share memory, machines do not
+        )
 
     def ask(self, order: dict[str, Any] | None) -> Any:
         """The answer of worker 0. Raises RuntimeError when the job has ended by itself."""

@@ -9,6 +9,14 @@ from tensorbow.launcher import begin_if_program as _begin_if_program
 _begin_if_program()  # before any slow import
 
 # isort: split
+from tensorbow.queues import (
+    FIFOQueue,
+    PaddingFIFOQueue,
+    PriorityQueue,
+    QueueBase,
+    RandomShuffleQueue,
+    py_func,
+)
 from tensorbow.shadowing import import_ours as _import_ours
 
 _import_ours("allocators")
@@ -17,7 +25,7 @@ _import_ours("allocators")
 from typing import TYPE_CHECKING, Any
 
 from tensorbow import errors, image, initializers, layers, losses, metrics, nn, ops, profiler, summary, train
-from tensorbow.control_flow import case, cond, while_loop
+from tensorbow.control_flow import TensorArray, case, cond, foldl, foldr, map_fn, scan, while_loop
 from tensorbow.custom_gradients import RegisterGradient, custom_gradient
 from tensorbow.devices import configure_gpus
 from tensorbow.errors import TensorBowError
@@ -69,9 +77,12 @@ from tensorbow.ops import tuple as tuple
 # Module by module, as tensorbow.ops does: type checkers do not follow a star import of a star import.
 from tensorbow.ops.arrays import *
 from tensorbow.ops.broadcasting import *
+from tensorbow.ops.checks import *
 from tensorbow.ops.collectives import *
 from tensorbow.ops.control import *
 from tensorbow.ops.cumulative import *
+from tensorbow.ops.data_dependent import *
+from tensorbow.ops.decompositions import *
 from tensorbow.ops.definition import *
 from tensorbow.ops.elementwise import *
 from tensorbow.ops.filling import *
@@ -87,6 +98,7 @@ from tensorbow.ops.segments import *
 from tensorbow.ops.selection import *
 from tensorbow.ops.shaping import *
 from tensorbow.ops.slicing import *
+from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
 from tensorbow.optimizers import clip_by_global_norm, clip_by_norm, global_norm
 from tensorbow.partitioned_variables import (
@@ -260,6 +272,7 @@ __all__ = [
     "DType",
     "Defun",
     "Explanation",
+    "FIFOQueue",
     "GPUOptions",
     "Graph",
     "GraphDef",
@@ -270,12 +283,17 @@ __all__ = [
     "KernelCall",
     "NodeSpec",
     "Operation",
+    "PaddingFIFOQueue",
     "PartitionedVariable",
+    "PriorityQueue",
+    "QueueBase",
+    "RandomShuffleQueue",
     "RegisterGradient",
     "RunMetadata",
     "RunOptions",
     "Session",
     "Tensor",
+    "TensorArray",
     "TensorBowError",
     "TensorShape",
     "TensorSpec",
@@ -306,6 +324,8 @@ __all__ = [
     "fixed_size_partitioner",
     "float32",
     "float64",
+    "foldl",
+    "foldr",
     "get_collection",
     "get_default_graph",
     "get_default_session",
@@ -326,6 +346,7 @@ __all__ = [
     "local_variables_initializer",
     "losses",
     "make_template",
+    "map_fn",
     "metrics",
     "min_max_variable_partitioner",
     "name_scope",
@@ -333,9 +354,11 @@ __all__ = [
     "ones_initializer",
     "orthogonal_initializer",
     "profiler",
+    "py_func",
     "random_normal_initializer",
     "random_uniform_initializer",
     "reset_default_graph",
+    "scan",
     "set_random_seed",
     "summary",
     "train",

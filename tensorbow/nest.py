@@ -80,6 +80,8 @@ def pack(structure: Any, leaves: Iterator[Any]) -> Any:
         return values
     if isinstance(structure, tuple):
         return type(structure)(*values) if hasattr(structure, "_fields") else tuple(values)
+    if hasattr(structure, "_packed"):  # a class that says what stands in its place
+        return structure._packed(values)
     result = copy.copy(structure)  # bypasses the class's constructor
     for field, value in zip(dataclasses.fields(structure), values, strict=True):
         object.__setattr__(result, field.name, value)  # works for frozen classes, too

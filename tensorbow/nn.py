@@ -18,6 +18,7 @@ from tensorbow.ops import (
     normalization,
     ordering,
     pooling,
+    sparse_lookups,
     volumes,
 )
 from tensorbow.ops.activations import *
@@ -33,6 +34,7 @@ from tensorbow.ops.nn import *
 from tensorbow.ops.normalization import *
 from tensorbow.ops.ordering import *
 from tensorbow.ops.pooling import *
+from tensorbow.ops.sparse_lookups import *
 from tensorbow.ops.volumes import *
 
 __all__ = ["conv1d", "relu", "rnn_cell", "sigmoid", "tanh"]
@@ -48,6 +50,7 @@ __all__ += normalization.__all__
 __all__ += ordering.__all__
 __all__ += pooling.__all__
 __all__ += rnn.__all__
+__all__ += sparse_lookups.__all__
 __all__ += volumes.__all__
 
 

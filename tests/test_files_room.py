@@ -46,6 +46,7 @@ OTHERS = {
     ("tensorbow/launcher.py", "os.open"),  # the same
     ("tensorbow/worker_entry.py", "os.open"),  # the same
     ("scheduler/workers/launching.py", "open"),  # of the system, about a process
+    ("scheduler/workers/shared_memory.py", "read_text"),  # the same, about itself
     ("tensorbow/data/digits.py", "gzip.open"),  # of an installed package
     ("tensorbow/data/cifar10.py", "fromfile"),
     ("tensorbow/data/numpy_files.py", "zipfile.ZipFile"),

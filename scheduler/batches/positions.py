@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -94,15 +94,21 @@ class RoundPositions:
         """True if this round is the first of its epoch."""
         return self.at(round).number == 0
 
-    def first_round(self, epoch: int) -> int:
-        """First round of an epoch, or of the next epoch that has a round if this one was skipped."""
+    def first_round(self, epoch: float) -> int:
+        """First round of an epoch, or of the next epoch that has a round if this one was skipped.
+
+        Of a fraction of an epoch, as 0.5: the first round before which at least so much is trained.
+        """
+        if epoch != int(epoch):
+            within = range(self.first_round(int(epoch)), self.first_round(int(epoch) + 1))
+            return within.start + bisect_left(within, epoch, key=self.epoch)
         if self._earlier is not None and (round := self._earlier[0].first_round(epoch)) < self._earlier[1]:
             return round
         for index, ((first, replicas), start) in enumerate(zip(self.counts, self._starts, strict=True)):
             round = first
             if start.epoch < epoch:
                 left = (self.order.batches_per_epoch - start.number) // replicas
-                round += left + (epoch - start.epoch - 1) * self.order.rounds_per_epoch(replicas)
+                round += left + (int(epoch) - start.epoch - 1) * self.order.rounds_per_epoch(replicas)
             if index + 1 == len(self.counts) or round < self.counts[index + 1][0]:
                 return round
         raise AssertionError("there is a first count")

@@ -128,6 +128,12 @@ class Sweep:
         config = with_required(self.base, choices[0])
         self.data_name = config.data_name if data is None else GIVEN
         self.members = members_of(self.base, choices, options.seeds)
+        for epochs in {member.config.epochs for member in self.members}:
+            if epochs != int(epochs):
+                raise InvalidArgumentError(
+                    "epochs: expected a whole number in a sweep, which compares members after each, got "
+                    f"{epochs}"
+                )
         self.swept = [*dict.fromkeys(name for each in choices for name in each)]
         self._stopping = False
         self._pool: MemberPool | None = None

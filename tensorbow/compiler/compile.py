@@ -17,6 +17,7 @@ from tensorbow.graph import Operation, Tensor, blame
 from tensorbow.program.backend import Backend
 from tensorbow.program.nodes import Program, Rewriting, Unit, storage_of
 from tensorbow.program.plan import Executable, Group, Ref, Region, Segment, SegmentKind
+from tensorbow.program.while_op import While
 from tensorbow.specs import DType, TensorSpec, float64, int64
 
 AVERAGING_STATE = ("alpha", "mu", "share", "outer_rate")  # scalars that synchronisers set
@@ -33,6 +34,7 @@ def compile_step(
     guard: Tensor | None = None,
     replicas: int = 1,
     within: Collection[Operation] | None = None,
+    compiles_loops: bool = True,
 ) -> Executable:
     """Compiles a step for the fed shapes.
 
@@ -41,7 +43,7 @@ def compile_step(
     rewriting: makes the variants of the step, see `group`; the status is then fetched last.
     guard: a scalar tensor; while it is not finite no variable is written.
     replicas: how many take part in exchanges, where that is in a shape.
-    within: see `prune`.
+    within: see `prune`. compiles_loops: see `fold`.
 
     Raises InvalidArgumentError, naming op and user line, for a step that cannot be planned.
     """
@@ -50,7 +52,15 @@ def compile_step(
     targets = [f if isinstance(f, Operation) else f.op for f in (*fetches, *wanted) if f not in feeds]
     needed = prune(targets, feeds, within)
     operations = [f for f in fetches if isinstance(f, Operation)]
-    program = fold(needed, feeds, wanted, operations, replicas=replicas)
+    program = fold(
+        needed,
+        feeds,
+        wanted,
+        operations,
+        replicas=replicas,
+        compiles_loops=compiles_loops,
+        runs_loops=backend.kernel_kind in While.kernels,
+    )
     if needed:
         program.notes.insert(
             0, f"pruned: {len(needed)} of the graph's {needed[0].graph.version} ops are needed"

@@ -82,6 +82,7 @@ def compile_multi_device(
     devices: Mapping[str, Device],
     layouts: Mapping[str, VariableLayout],
     notes: Sequence[str] = (),
+    compiles_loops: bool = True,
 ) -> MultiDeviceExecutable:
     """Compiles a step whose operations are placed.
 
@@ -93,7 +94,8 @@ def compile_multi_device(
     a kernel on its device; both name the operation and the user's line.
     """
     tensors = [f for f in fetches if isinstance(f, Tensor)]
-    program = fold(needed, feeds, tensors, [f for f in fetches if isinstance(f, Operation)], names)
+    operations = [f for f in fetches if isinstance(f, Operation)]
+    program = fold(needed, feeds, tensors, operations, names, compiles_loops=compiles_loops)
     settle_views(program)
     program = drop_unused(merge(drop_unused(program)))
     program.check_invariants()

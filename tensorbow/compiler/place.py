@@ -134,11 +134,13 @@ class Placer:
         for device in candidates:
             if _has_kernels(device, definitions):
                 return device
-        if self._soft:
-            for device in self._devices.known():
-                if _has_kernels(device, definitions):
-                    self.notes[op] = f"on {device.name.short}, as {candidates[0].name.short} has no kernel"
-                    return device
+        why = "" if op.device else op.definition.why_cpu
+        others = self._devices.known() if self._soft else []
+        for device in self._devices.matching(DeviceName(kind="cpu")) if why else others:
+            if _has_kernels(device, definitions):
+                reason = why or f"{candidates[0].name.short} has no kernel"
+                self.notes[op] = f"on {device.name.short}, as {reason}"
+                return device
         return candidates[0]  # its backend reports the missing kernel, unless the op folds to a constant
 
     def _candidates(self, op: Operation) -> list[Device]:

@@ -187,6 +187,7 @@ class OpDef:
     asynchronous
               `host` returns at once and calls `done` or `fail` of its HostCall later; it may return a
               function that cancels the call.
+    why_cpu   why it has a kernel for CPUs only: without a device request it is placed on a CPU device.
     flow      its part in control flow, which the executor itself plays: switch, merge, enter, ...
     """
 
@@ -213,6 +214,7 @@ class OpDef:
     asynchronous: bool = False
     flow: str = ""
     fetched: Callable[[Operation, Sequence[Any]], Any] | None = None
+    why_cpu: str = ""
     doc: str = ""
 
     @property

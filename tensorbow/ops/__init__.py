@@ -11,10 +11,13 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     average_pooling,
     averaging,
     broadcasting,
+    checks,
     collectives,
     control,
     conv,
     cumulative,
+    data_dependent,
+    decompositions,
     definition,
     depthwise,
     elementwise,
@@ -39,6 +42,8 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     selection,
     shaping,
     slicing,
+    sparse_lookups,
+    sparse_tensors,
     spatial_blocks,
     state,
     summaries,
@@ -46,11 +51,14 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
 )
 from tensorbow.ops.arrays import *
 from tensorbow.ops.broadcasting import *
+from tensorbow.ops.checks import *
 from tensorbow.ops.collectives import *
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import *
 from tensorbow.ops.control import tuple_ as tuple
 from tensorbow.ops.cumulative import *
+from tensorbow.ops.data_dependent import *
+from tensorbow.ops.decompositions import *
 from tensorbow.ops.definition import *
 from tensorbow.ops.einsum import einsum, tensordot
 from tensorbow.ops.elementwise import *
@@ -69,14 +77,18 @@ from tensorbow.ops.segments import *
 from tensorbow.ops.selection import *
 from tensorbow.ops.shaping import *
 from tensorbow.ops.slicing import *
+from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
 
 __all__ = ["constant", "einsum", "matmul", "random_crop", "tensordot", "tuple"]
 __all__ += arrays.__all__
 __all__ += broadcasting.__all__
+__all__ += checks.__all__
 __all__ += collectives.__all__
 __all__ += control.__all__
 __all__ += cumulative.__all__
+__all__ += data_dependent.__all__
+__all__ += decompositions.__all__
 __all__ += definition.__all__
 __all__ += elementwise.__all__
 __all__ += filling.__all__
@@ -92,4 +104,5 @@ __all__ += segments.__all__
 __all__ += selection.__all__
 __all__ += shaping.__all__
 __all__ += slicing.__all__
+__all__ += sparse_tensors.__all__
 __all__ += spatial_blocks.__all__

@@ -66,6 +66,7 @@ def define_op(
     asynchronous: Flag = False,
     flow: Annotated[str, one_of("", *FLOWS)] = "",
     fetched: Function | None = None,
+    why_cpu: Text = "",
     doc: Text = "",
     replace: Flag = False,
 ) -> OpDef:
@@ -116,6 +117,7 @@ def define_op(
         asynchronous=asynchronous,
         flow=flow,
         fetched=fetched,
+        why_cpu=why_cpu,
         doc=doc,
     )
     OPS[name] = definition

@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -24,12 +24,12 @@ from tensorbow.graph import (
     graph_of,
     name_scope,
 )
-from tensorbow.kinds import AsDType, Name, Positive, checked
+from tensorbow.kinds import AsDType, Name, checked, is_tensor, or_tensor, whole
 from tensorbow.ops.argument_kinds import Extents
 from tensorbow.ops.broadcasting import as_shape_vector, dims_of_vector, with_known_extents
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
-from tensorbow.ops.elementwise import add, multiply, pair, subtract
+from tensorbow.ops.elementwise import add, divide, maximum, multiply, pair, subtract
 from tensorbow.ops.reductions import reduce_sum
 from tensorbow.ops.selection import cast
 from tensorbow.specs import DType, TensorSpec, float32, float64, int32, int64
@@ -104,11 +104,19 @@ def range(
 
 
 @checked
-def linspace(start: Any, stop: Any, num: Positive, name: Name = None) -> Tensor:
-    """`num` numbers from `start` to `stop` (floating scalars), at equal distances, as a vector."""
+def linspace(start: Any, stop: Any, num: Annotated[Any, or_tensor(whole(1))], name: Name = None) -> Tensor:
+    """`num` numbers from `start` to `stop` (floating scalars), at equal distances, as a vector.
+
+    num: a whole number of at least 1, or a scalar tensor of int32 or int64.
+    """
     with graph_of([start, stop]).as_default(), name_scope(name or "LinSpace"):
         first, last = pair(start, stop)
-        share = constant(np.linspace(0.0, 1.0, num), first.dtype)
+        if is_tensor(num):
+            count = as_tensor(num)
+            steps = cast(maximum(subtract(count, 1), 1), first.dtype)
+            share = divide(cast(range(count), first.dtype), steps)
+        else:
+            share = constant(np.linspace(0.0, 1.0, num), first.dtype)
         return add(multiply(first, subtract(1, share)), multiply(last, share))
 
 

@@ -12,24 +12,39 @@ from typing import Annotated, Any
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Attrs, Kernel, KernelCall, Operation, Tensor, as_tensor, name_scope
+from tensorbow.graph import Attrs, Kernel, KernelCall, Operation, Tensor, as_tensor, graph_of, name_scope
 from tensorbow.kinds import AsDType, AxisNumbers, Count, Flag, Name, checked, optional, refuse, whole
 from tensorbow.ops.argument_kinds import StaticShape
-from tensorbow.ops.arrays import expand_dims, squeeze, transpose
+from tensorbow.ops.arrays import concat, expand_dims, reshape, squeeze, stack, transpose
+from tensorbow.ops.broadcasting import ones_like, shape
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype
-from tensorbow.ops.diagonals import MatrixDiagPart
+from tensorbow.ops.diagonals import MatrixDiag, MatrixDiagPart
 from tensorbow.ops.elementwise import abs as absolute
 from tensorbow.ops.elementwise import multiply, negative, sqrt, square
 from tensorbow.ops.elementwise import pow as power
 from tensorbow.ops.matmul import matmul
-from tensorbow.ops.reductions import reduce_max, reduce_sum
-from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, float32
+from tensorbow.ops.reductions import reduce_max, reduce_prod, reduce_sum
+from tensorbow.ops.selection import where
+from tensorbow.ops.slicing import strided_slice
+from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, bool_, compatible, float32
 
-__all__ = ["eye", "matrix_determinant", "matrix_inverse", "matrix_transpose", "norm", "trace"]
+__all__ = [
+    "diag",
+    "diag_part",
+    "eye",
+    "matrix_determinant",
+    "matrix_diag",
+    "matrix_diag_part",
+    "matrix_inverse",
+    "matrix_set_diag",
+    "matrix_transpose",
+    "norm",
+    "trace",
+]
 
 
-def _square_dims(op: str, x: TensorSpec) -> Dims:
+def square_dims(op: str, x: TensorSpec) -> Dims:
     """The shape; an unknown extent of the matrices is taken from the other."""
     require_dtype(op, x, FLOATING)
     if x.rank < 2:
@@ -41,7 +56,8 @@ def _square_dims(op: str, x: TensorSpec) -> Dims:
     return (*lead, extent, extent)
 
 
-def _each(stack: Array) -> list[tuple[int, ...]]:
+def each_matrix(stack: Array) -> list[tuple[int, ...]]:
+    """The index of each matrix of a stack [..., m, n]."""
     return list(np.ndindex(*stack.shape[:-2]))
 
 
@@ -49,13 +65,13 @@ def _each(stack: Array) -> list[tuple[int, ...]]:
 
 
 def _inverse_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    return TensorSpec(_square_dims("MatrixInverse", inputs[0]), inputs[0].dtype)
+    return TensorSpec(square_dims("MatrixInverse", inputs[0]), inputs[0].dtype)
 
 
 def _prepare_inverse(call: KernelCall) -> Callable[[], None]:
     (x,), (out,) = call.inputs, call.outputs
     source = np.swapaxes(x, -1, -2) if call.attrs["adjoint"] else x
-    indices = _each(x)
+    indices = each_matrix(x)
 
     def run() -> None:
         for index in indices:
@@ -102,12 +118,12 @@ def matrix_inverse(input: Any, adjoint: Flag = False, name: Name = None) -> Tens
 
 
 def _determinant_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    return TensorSpec(_square_dims("MatrixDeterminant", inputs[0])[:-2], inputs[0].dtype)
+    return TensorSpec(square_dims("MatrixDeterminant", inputs[0])[:-2], inputs[0].dtype)
 
 
 def _prepare_determinant(call: KernelCall) -> Callable[[], None]:
     (x,), (out,) = call.inputs, call.outputs
-    indices = _each(x)
+    indices = each_matrix(x)
 
     def run() -> None:
         for index in indices:
@@ -155,6 +171,55 @@ def eye(
     columns = num_rows if num_columns is None else num_columns
     one = np.eye(num_rows, columns, dtype=dtype.as_numpy_dtype)
     return constant(np.broadcast_to(one, (*batch_shape, num_rows, columns)), dtype, name=name or "eye")
+
+
+@checked
+def matrix_diag(diagonal: Any, name: Name = None) -> Tensor:
+    """Matrices `[..., n, n]` with the diagonals `[..., n]`, zero elsewhere."""
+    result: Tensor = MatrixDiag(diagonal, name=name)
+    return result
+
+
+@checked
+def matrix_diag_part(input: Any, name: Name = None) -> Tensor:
+    """The diagonals `[..., n]` of square matrices `[..., n, n]`."""
+    result: Tensor = MatrixDiagPart(input, name=name)
+    return result
+
+
+@checked
+def matrix_set_diag(input: Any, diagonal: Any, name: Name = None) -> Tensor:
+    """Square matrices `[..., n, n]` with the diagonals `[..., n]` in place of their own."""
+    with graph_of([input, diagonal]).as_default(), name_scope(name or "MatrixSetDiag"):
+        new = as_tensor(diagonal)
+        return where(MatrixDiag(ones_like(new, bool_)), MatrixDiag(new), input)
+
+
+@checked
+def diag(diagonal: Any, name: Name = None) -> Tensor:
+    """A tensor of shape [*d, *d] with `diagonal` `[*d]` at [*i, *i], zero elsewhere; of known rank."""
+    x = as_tensor(diagonal)
+    if not x.shape.ndims:
+        raise InvalidArgumentError(f"diag: expected a tensor of known rank of at least 1, got {x.spec}")
+    with x.graph.as_default(), name_scope(name or "Diag"):
+        extents = shape(x)
+        return reshape(MatrixDiag(reshape(x, [-1])), concat([extents, extents], 0))
+
+
+@checked
+def diag_part(input: Any, name: Name = None) -> Tensor:
+    """The diagonal `[*d]` of a tensor of shape [*d, *d]: its elements at [*i, *i]."""
+    x = as_tensor(input)
+    rank = x.shape.ndims
+    if not rank or rank % 2:
+        raise InvalidArgumentError(f"diag_part: expected a tensor of known even rank, got {x.spec}")
+    first, second = x.spec.dims[: rank // 2], x.spec.dims[rank // 2 :]
+    if not compatible(first, second):
+        raise InvalidArgumentError(f"diag_part: expected a tensor of shape [*d, *d], got {x.spec}")
+    with x.graph.as_default(), name_scope(name or "DiagPart"):
+        extents = strided_slice(shape(x), slice(rank // 2))
+        extent = reduce_prod(extents)
+        return reshape(MatrixDiagPart(reshape(x, stack([extent, extent]))), extents)
 
 
 @checked

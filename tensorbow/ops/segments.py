@@ -26,17 +26,20 @@ from tensorbow.ops.elementwise import (
     floor,
     less,
     maximum,
+    minimum,
     multiply,
     pair,
     sqrt,
     subtract,
 )
 from tensorbow.ops.indexing import GatherGrad, check_positions, gather
+from tensorbow.ops.reductions import reduce_max
 from tensorbow.ops.selection import cast, where
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import NUMERIC, TensorSpec, compatible, float64, int32, int64
 
 __all__ = [
+    "bincount",
     "confusion_matrix",
     "histogram_fixed_width",
     "segment_max",
@@ -281,6 +284,38 @@ def histogram_fixed_width(
         bins = cast(clip_by_value(floor(scaled), 0.0, float(nbins - 1)), int64)
         result: Tensor = GatherGrad(cast(ones_like(bins), dtype), bins, constant([nbins]))
         return result
+
+
+@checked
+def bincount(
+    arr: Any,
+    weights: Any = None,
+    minlength: Any = None,
+    maxlength: Any = None,
+    dtype: AsDType = int32,
+    name: Name = None,
+) -> Tensor:
+    """The counts of 0, 1, ... in `arr` (integers, any shape), or the sums of `weights` [like arr]: [length].
+
+    length: the greatest value + 1, at least `minlength`, at most `maxlength`; values beyond are left out, as
+    negative ones are. It depends on data unless `minlength` and `maxlength` are equal: see the dynamic mode.
+    """
+    x = as_tensor(arr)
+    require_dtype("bincount", x.spec, (int32, int64), "arr")
+    with x.graph.as_default(), name_scope(name or "bincount"):
+        values = reshape(x, [-1])
+        added = cast(ones_like(values), dtype) if weights is None else reshape(as_tensor(weights), [-1])
+        if minlength is not None and minlength is maxlength:
+            length = cast(as_tensor(minlength), x.dtype)
+        else:
+            length = reduce_max(concat([values, constant([-1], x.dtype)], 0))
+            length = add(length, 1)
+            if minlength is not None:
+                length = maximum(length, cast(as_tensor(minlength), x.dtype))
+            if maxlength is not None:
+                length = minimum(length, cast(as_tensor(maxlength), x.dtype))
+        inside = where(less(values, length), values, -1)
+        return unsorted_segment_sum(added, inside, length)
 
 
 @checked

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tensorbow.errors import UnimplementedError
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
+    NOT_DIFFERENTIABLE,
     REQUIRED,
     Attrs,
+    HostCall,
     Kernel,
     KernelCall,
     Operation,
@@ -23,7 +25,7 @@ from tensorbow.kinds import AsDType, Name, checked
 from tensorbow.ops.broadcasting import sum_to
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
-from tensorbow.specs import DType, TensorSpec, bool_, broadcast_dims
+from tensorbow.specs import Array, DType, TensorSpec, bool_, broadcast_dims, int64
 
 __all__ = ["cast", "where"]
 
@@ -97,14 +99,37 @@ Select = define_op(
 )
 
 
+def _where_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    require_dtype("Where", inputs[0], (bool_,), "condition")
+    return TensorSpec((None, None if inputs[0].shape is None else inputs[0].rank), int64)
+
+
+def _coordinates(call: HostCall) -> Array:
+    return np.argwhere(call.inputs[0])
+
+
+Where = define_op(
+    "Where",
+    spec=_where_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    host=_coordinates,
+    inputs=("condition",),
+    doc="The coordinates of true elements.",
+)
+
+
 @checked
 def where(condition: Any, x: Any = None, y: Any = None, name: Name = None) -> Tensor:
     """`x` where `condition` (bool) is true, else `y`; the three broadcast by NumPy's rule.
 
-    Raises UnimplementedError without `x` and `y`: the coordinates of true elements have no static shape.
+    Without `x` and `y` the coordinates of true elements, in row-major order: int64 `[n, rank]`, in the
+    dynamic mode. Raises InvalidArgumentError for only one of them.
     """
-    if x is None or y is None:
-        raise UnimplementedError("where: give x and y; where(condition) alone has no static shape")
+    if (x is None) != (y is None):
+        raise InvalidArgumentError("where: got only one of x and y, expected both, or neither")
+    if x is None:
+        found: Tensor = Where(condition, name=name)
+        return found
     typed = [v for v in (x, y) if isinstance(getattr(v, "dtype", None), DType)]
     dtype = typed[0].dtype if typed else None
     with graph_of([condition, x, y]).as_default():

@@ -23,10 +23,11 @@ def compile_on_devices(
     *,
     soft: bool,
     within: Collection[Operation] | None = None,
+    compiles_loops: bool = True,
 ) -> Executable | MultiDeviceExecutable:
     """Places and compiles what the fetches need; gives an Executable if one device runs it all.
 
-    within: see `prune`.
+    within: see `prune`. compiles_loops: see `fold`.
 
     Raises InvalidArgumentError for a device scope that cannot be met, and everything `compile_step` raises.
     """
@@ -39,9 +40,13 @@ def compile_on_devices(
     home = devices.home
     if all(device is home for device in placement.values()):
         layout = variables.layouts[str(home.name)]
-        executable = compile_step(elements, feeds, layout, backend_for(home), within=within)
+        executable = compile_step(
+            elements, feeds, layout, backend_for(home), within=within, compiles_loops=compiles_loops
+        )
         return replace(executable, notes=(*notes, *executable.notes))
     names = {op: str(device.name) for op, device in placement.items()}
     by_name = {str(device.name): device for device in (home, *placement.values())}
     layouts = variables.layouts
-    return compile_multi_device(needed, elements, feeds, names, str(home.name), by_name, layouts, notes)
+    return compile_multi_device(
+        needed, elements, feeds, names, str(home.name), by_name, layouts, notes, compiles_loops
+    )

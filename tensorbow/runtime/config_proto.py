@@ -43,8 +43,9 @@ AsGPUOptions: TypeAlias = Annotated[GPUOptions, instance(GPUOptions, expected="a
 class ConfigProto:
     """TensorFlow 1's options of a session.
 
-    `allow_soft_placement` is that of `tb.Session`. The others have no effect: a session that gets one with
-    another value than its default warns, and names what to use instead.
+    `allow_soft_placement` is that of `tb.Session`. `compiles_loops`, not of TensorFlow: False runs every
+    `tb.while_loop` in the dynamic mode, also one of a known number of iterations. The others have no effect:
+    a session that gets one with another value than its default warns, and names what to use instead.
     """
 
     allow_soft_placement: Flag = False
@@ -53,6 +54,7 @@ class ConfigProto:
     inter_op_parallelism_threads: Count = 0
     device_count: Mapped = field(default_factory=dict)
     gpu_options: AsGPUOptions = field(default_factory=GPUOptions)
+    compiles_loops: Flag = True
 
     def __post_init__(self) -> None:
         check_fields(self)

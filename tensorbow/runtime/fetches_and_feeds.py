@@ -10,6 +10,7 @@ from tensorbow.graph import Graph, Operation, Tensor
 from tensorbow.kinds import refuse, shown
 from tensorbow.ops.constant import to_array
 from tensorbow.ops.control import Placeholder
+from tensorbow.ops.sparse_tensors import SparseTensor
 from tensorbow.specs import Array, TensorSpec, compatible, render_dims
 
 MOST_NAMES = 10  # placeholders named by an error
@@ -58,7 +59,12 @@ class Arguments:
         """The fed values, unconverted, by tensor. Raises what `fed` raises."""
         if not isinstance(feed_dict, Mapping):
             raise refuse(call, "feed_dict", "a dictionary of values by tensor or name", feed_dict)
-        return dict(zip(self.feed_list(feed_dict, call), feed_dict.values(), strict=True))
+        pairs = [
+            pair
+            for key, value in feed_dict.items()
+            for pair in (parts_of(key, value) if isinstance(key, SparseTensor) else [(key, value)])
+        ]
+        return dict(zip(self.feed_list([k for k, _ in pairs], call), [v for _, v in pairs], strict=True))
 
     def feed_list(self, keys: Iterable[Any], call: str = "run", argument: str = "feed_dict") -> list[Tensor]:
         """The tensors to feed; raises InvalidArgumentError for a repeated one."""
@@ -100,6 +106,27 @@ class Arguments:
         if not value.is_static:
             raise InvalidArgumentError(f"feed {tensor.name}: {value} must be fully known to plan a step")
         return value.extents
+
+
+def parts_of(sparse: SparseTensor, value: Any) -> list[tuple[Tensor, Any]]:
+    """The fed tensors of a sparse tensor and their values.
+
+    Raises InvalidArgumentError unless the value has three parts, and for another shape than a constant one.
+    """
+    if not isinstance(value, (tuple, list)) or len(value) != 3:
+        raise InvalidArgumentError(
+            f"feed {sparse!r}: expected tb.SparseTensorValue(indices, values, dense_shape), got "
+            f"{shown(value)}"
+        )
+    pairs = list(zip((sparse.indices, sparse.values, sparse.dense_shape), value, strict=True))
+    known = sparse.dense_shape.spec.value
+    if known is None:
+        return pairs
+    if [*known] != [*value[2]]:
+        raise InvalidArgumentError(
+            f"feed {sparse!r}: expected dense_shape {known.tolist()}, got {shown(value[2])}"
+        )
+    return pairs[:2]
 
 
 def _remedy_of_shape(tensor: Tensor, extents: tuple[int, ...]) -> str:

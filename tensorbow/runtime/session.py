@@ -119,6 +119,7 @@ class Session:
             warn_of_ignored(config)
             allow_soft_placement = allow_soft_placement or config.allow_soft_placement
         self._soft = allow_soft_placement
+        self._compiles_loops = config is None or config.compiles_loops
         self._name = f"session-{next(_numbers)}"
         self.random_stream = 0  # see `tensorbow.compiler.compile.state_scalars`
         self._cache = StepCache(self.device, self._name, CACHED_STEPS)
@@ -396,7 +397,13 @@ class Session:
                 region, arrays = of_region
                 feeds, within = region.feeds(arrays), region.within
             executable = compile_on_devices(
-                elements, feeds, self._devices, self._device_variables, soft=self._soft, within=within
+                elements,
+                feeds,
+                self._devices,
+                self._device_variables,
+                soft=self._soft,
+                within=within,
+                compiles_loops=self._compiles_loops,
             )
             return Step(executable, self._layout_version)
 

@@ -57,10 +57,10 @@ class TrainingProgress:
         """A display on standard output."""
         return cls(console_of_worker())
 
-    def start(self, epochs: int, rounds_per_epoch: int, first_round: int) -> None:
+    def start(self, epochs: float, rounds_per_epoch: int, first_round: int) -> None:
         """Starts the display of a run of `epochs` epochs, at round `first_round`."""
         console = self._console
-        self._total = epochs * rounds_per_epoch
+        self._total = round(epochs * rounds_per_epoch)
         self._told = time.perf_counter()
         if console is None or not console.is_terminal or console.is_dumb_terminal:
             return

@@ -24,6 +24,10 @@ def square() -> Any:
     return tb.constant([[1.0, 2.0], [3.0, 5.0]])
 
 
+def sparse() -> Any:
+    return tb.SparseTensor([[0, 1]], [1.0], [2, 3])
+
+
 def truths() -> Any:
     return tb.constant([True, False])
 
@@ -102,6 +106,8 @@ _RESIZED = {"size": "extents", "align_corners": "flag"}
 _WAYS = ("area", "bicubic", "bilinear", "nearest_neighbor")
 _SEEDED = {"seed": "seed or none"}
 _FACTORS = {"lower": "positive", "upper": "positive"}
+
+_CHECKED = {"data": "tensors or none", "message": "name", "summarize": "axis or none"}
 
 COUNTS = dict.fromkeys(("num_true", "num_sampled", "range_max", "num_classes"), "count")
 
@@ -265,6 +271,40 @@ CALLS: Mapping[str, Call] = {
         sorts={"transpose_a": "flag", "transpose_b": "flag"},
     ),
     "matrix_inverse": Call(lambda: {"input": square()}, sorts={"adjoint": "flag"}),
+    "cholesky": Call(lambda: {"input": square()}),
+    "cholesky_solve": Call(
+        lambda: {"chol": square(), "rhs": square()},
+        sorts={"chol": "tensor", "rhs": "tensor"},
+        names=("MatrixTriangularSolve",),
+    ),
+    "logdet": Call(lambda: {"matrix": square()}, sorts={"matrix": "tensor"}, names=("Cholesky",)),
+    **_ops(
+        "matrix_solve matrix_solve_ls matrix_triangular_solve",
+        lambda: {"matrix": square(), "rhs": square()},
+        sorts={
+            **dict.fromkeys(("matrix", "rhs"), "tensor"),
+            **dict.fromkeys(("adjoint", "lower", "fast"), "flag"),
+            "l2_regularizer": "positive",
+        },
+        names=("MatMul", "Cholesky"),
+    ),
+    "qr": Call(lambda: {"input": x23()}, sorts={"full_matrices": "flag"}),
+    "svd": Call(lambda: {"tensor": x23()}, sorts=dict.fromkeys(("full_matrices", "compute_uv"), "flag")),
+    **_ops(
+        "self_adjoint_eig self_adjoint_eigvals", lambda: {"tensor": square()}, names=("SelfAdjointEigV2",)
+    ),
+    "matrix_band_part": Call(
+        lambda: {"input": x23(), "num_lower": 0, "num_upper": 1},
+        sorts=dict.fromkeys(("num_lower", "num_upper"), "axis"),
+        takes=dict.fromkeys(("num_lower", "num_upper"), frozenset({"2**40"})),
+    ),
+    **_ops("diag matrix_diag", lambda: {"diagonal": vector()}, sorts={"diagonal": "tensor"}),
+    **_ops("diag_part matrix_diag_part", lambda: {"input": square()}),
+    "matrix_set_diag": Call(
+        lambda: {"input": square(), "diagonal": vector()},
+        sorts={"diagonal": "tensor"},
+        names=("MatrixDiag", "Select"),
+    ),
     "matrix_determinant": Call(lambda: {"input": square()}),
     "matrix_transpose": Call(lambda: {"a": x23()}, names=("transpose",)),
     "trace": Call(lambda: {"x": square()}, names=("MatrixDiagPart", "sum")),
@@ -634,6 +674,137 @@ CALLS: Mapping[str, Call] = {
         sorts={"value_range": "tensor", "nbins": "count"},
         names=("strided_slice",),
     ),
+    "bincount": Call(
+        lambda: {"arr": [1, 2]},
+        sorts={
+            "arr": "tensor",
+            "weights": "tensor or none",
+            **dict.fromkeys(("minlength", "maxlength"), "tensor or none"),
+        },
+        names=("unsorted_segment_sum", "maximum", "minimum", "Reshape", "cast"),
+    ),
+    # shapes that depend on data
+    "boolean_mask": Call(
+        lambda: {"tensor": x23(), "mask": truths()}, sorts={"mask": "tensor", "axis": "axis or none"}
+    ),
+    "nonzero": Call(lambda: {"x": x23()}, names=("NotEqual",)),
+    **_ops(
+        "unique unique_with_counts",
+        lambda: {"x": [1, 2]},
+        sorts={"out_idx": "dtype"},
+        names=("UniqueWithCounts",),
+    ),
+    "setdiff1d": Call(lambda: {"x": [1, 2], "y": [1]}, sorts={"index_dtype": "dtype"}, names=("ListDiff",)),
+    "dynamic_partition": Call(
+        lambda: {"data": x23(), "partitions": [0, 1], "num_partitions": 2},
+        sorts={"data": "tensor", "partitions": "tensor", "num_partitions": "count"},
+    ),
+    "dynamic_stitch": Call(
+        lambda: {"indices": [[0, 1]], "data": [x23()]},
+        sorts={"indices": "tensors", "data": "tensors"},
+        takes=dict.fromkeys(("indices", "data"), frozenset({"ragged list"})),
+    ),
+    # sparse tensors
+    "SparseTensor": Call(
+        lambda: {"indices": [[0, 1]], "values": [1.0], "dense_shape": [2, 3]},
+        sorts=dict.fromkeys(("indices", "values", "dense_shape"), "tensor"),
+    ),
+    "sparse_placeholder": Call(sorts={"shape": "static shape"}),
+    "sparse_to_dense": Call(
+        lambda: {"sparse_indices": [1], "output_shape": [3], "sparse_values": [1.0]},
+        sorts={
+            **dict.fromkeys(("sparse_indices", "sparse_values", "default_value"), "tensor"),
+            "output_shape": "shape",
+            "validate_indices": "flag",
+        },
+        names=("ScatterNd", "reshape", "broadcast_to"),
+    ),
+    "sparse_tensor_to_dense": Call(
+        lambda: {"sp_input": sparse()},
+        sorts={"sp_input": "object", "default_value": "tensor", "validate_indices": "flag"},
+    ),
+    "sparse_tensor_dense_matmul": Call(
+        lambda: {"sp_a": sparse(), "b": np.ones((3, 2), np.float32)},
+        sorts={"sp_a": "object", "b": "tensor", "adjoint_a": "flag", "adjoint_b": "flag"},
+    ),
+    "sparse_reorder": Call(lambda: {"sp_input": sparse()}, sorts={"sp_input": "object"}),
+    "sparse_reshape": Call(
+        lambda: {"sp_input": sparse(), "shape": [6]}, sorts={"sp_input": "object", "shape": "shape"}
+    ),
+    "sparse_transpose": Call(
+        lambda: {"sp_input": sparse()}, sorts={"sp_input": "object", "perm": "axes or none"}
+    ),
+    "sparse_concat": Call(lambda: {"axis": 0, "sp_inputs": [sparse()]}, sorts={"sp_inputs": "list of texts"}),
+    "sparse_add": Call(
+        lambda: {"a": sparse(), "b": sparse()},
+        sorts={"a": "tensor", "b": "tensor"},
+        names=("Add",),
+    ),
+    "sparse_retain": Call(
+        lambda: {"sp_input": sparse(), "to_retain": [True]},
+        sorts={"sp_input": "object", "to_retain": "tensor"},
+        names=("boolean_mask",),
+    ),
+    "sparse_reduce_sum": Call(
+        lambda: {"sp_input": sparse()}, sorts={"sp_input": "object", "axis": "axes or none"}
+    ),
+    **_ops(
+        "sparse_segment_mean sparse_segment_sqrt_n sparse_segment_sum",
+        lambda: {"data": x23(), "indices": [0, 1], "segment_ids": [0, 0]},
+        sorts=dict.fromkeys(("data", "segment_ids"), "tensor"),
+        names=("segment_sum", "segment_mean", "Gather", "GatherV2"),
+    ),
+    "nn.embedding_lookup_sparse": Call(
+        lambda: {"params": x23(), "sp_ids": tb.SparseTensor([[0, 0]], [1], [2, 1]), "sp_weights": None},
+        sorts={
+            "sp_ids": "object",
+            "sp_weights": "object or none",
+            **dict.fromkeys(("partition_strategy", "combiner"), "choice"),
+        },
+        names=("embedding_lookup", "Gather", "GatherV2"),
+    ),
+    # checks
+    **_ops(
+        "assert_equal assert_greater assert_greater_equal assert_less assert_less_equal assert_near "
+        "assert_none_equal",
+        lambda: {"x": x23(), "y": tb.placeholder(tb.float32, [2, 3])},
+        sorts={**_CHECKED, **dict.fromkeys(("rtol", "atol"), "tensor or none")},
+        names=("Equal", "Greater", "Less", "NotEqual", "multiply", "Add", "Sub"),
+    ),
+    **_ops(
+        "assert_negative assert_non_negative assert_non_positive assert_positive",
+        lambda: {"x": tb.placeholder(tb.float32, [2, 3])},
+        sorts=_CHECKED,
+        names=("Greater", "Less", "assert_less", "assert_greater"),
+    ),
+    **_ops(
+        "assert_rank assert_rank_at_least",
+        lambda: {"x": x23(), "rank": 2},
+        sorts={"rank": "count", "message": "name"},
+    ),
+    "assert_type": Call(
+        lambda: {"tensor": x23(), "tf_type": tb.float32}, sorts={"tf_type": "dtype", "message": "name"}
+    ),
+    "assert_integer": Call(lambda: {"x": [1]}, sorts={"message": "name"}),
+    "assert_scalar": Call(lambda: {"tensor": 1.0}),
+    "Assert": Call(
+        lambda: {"condition": truths(), "data": [x23()]},
+        sorts={"condition": "tensor", "data": "tensors", "summarize": "axis or none"},
+        takes={"summarize": frozenset({"2**40"}), "data": frozenset({"ragged list"})},
+    ),
+    "Print": Call(
+        lambda: {"input": x23(), "data": [x23()]},
+        sorts={
+            "data": "tensors",
+            "message": "name",
+            **dict.fromkeys(("summarize", "first_n"), "axis or none"),
+        },
+        takes={**dict.fromkeys(("summarize", "first_n"), frozenset({"2**40"}))},
+    ),
+    "check_numerics": Call(lambda: {"tensor": x23(), "message": "x"}, sorts={"message": "text"}),
+    "verify_tensor_all_finite": Call(
+        lambda: {"t": x23(), "msg": "x"}, sorts={"msg": "text"}, names=("CheckNumerics",)
+    ),
     "confusion_matrix": Call(
         lambda: {"labels": [1, 0], "predictions": [0, 1], "num_classes": 2},
         sorts={"predictions": "tensor", "num_classes": "count", "weights": "tensor or none"},
@@ -667,7 +838,7 @@ CALLS: Mapping[str, Call] = {
             "update": "object or none",
             "row_update": "object or none",
             "fetched": "function or none",
-            "doc": "text",
+            **dict.fromkeys(("doc", "why_cpu"), "text"),
             "flow": "choice",
         },
         target=lambda: _defined,
@@ -691,6 +862,53 @@ CALLS: Mapping[str, Call] = {
             **dict.fromkeys(("exclusive", "strict"), "flag"),
         },
     ),
+    "TensorArray": Call(
+        lambda: {"dtype": tb.float32, "size": 3},
+        sorts={
+            "size": "object",
+            "clear_after_read": "object",
+            "element_shape": "object or none",
+            **dict.fromkeys(("dynamic_size", "infer_shape"), "flag"),
+        },
+    ),
+    **{
+        f"TensorArray.{method}": Call(
+            lambda arguments=arguments: arguments,
+            target=lambda method=method: getattr(tb.TensorArray(tb.float32, 3, element_shape=[1]), method),
+            sorts=dict.fromkeys(("index", "indices", "value"), "object"),
+        )
+        for method, arguments in {
+            "read": {"index": 0},
+            "write": {"index": 0, "value": [1.0]},
+            "gather": {"indices": [0]},
+            "scatter": {"indices": [0], "value": [[1.0]]},
+            "unstack": {"value": [[1.0]]},
+            **{name: {} for name in ("stack", "concat", "size", "close")},
+        }.items()
+    },
+    "map_fn": Call(
+        lambda: {"fn": lambda a: a, "elems": x23()},
+        sorts={
+            "fn": "branch",
+            "elems": "object",
+            "dtype": "object or none",
+            "parallel_iterations": "count",
+            **dict.fromkeys(("back_prop", "swap_memory", "infer_shape"), "flag"),
+        },
+    ),
+    **{
+        call: Call(
+            lambda: {"fn": lambda a, b: a, "elems": x23()},
+            sorts={
+                "fn": "branch",
+                "elems": "object",
+                "initializer": "object or none",
+                "parallel_iterations": "count",
+                **dict.fromkeys(("back_prop", "swap_memory", "infer_shape", "reverse"), "flag"),
+            },
+        )
+        for call in ("foldl", "foldr", "scan")
+    },
     "while_loop": Call(
         lambda: {
             "cond": lambda i: tb.less(i, 3),

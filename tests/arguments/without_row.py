@@ -6,6 +6,9 @@ WITHOUT_ROW = frozenset(
     {
         "Graph.close_loop",
         "HostCall",
+        "Coordinator.wait_for_stop",  # waits for the time it is given
+        "QueueBase",
+        "QueueRunner.create_threads",  # starts threads
         "Scopes.in_context",
         "ArrayDataset.prepared",
         "ArrayDataset.scratch",
@@ -129,6 +132,7 @@ WITHOUT_ROW = frozenset(
         "SlotRing.give_back",
         "SlotRing.lend",
         "SlotRing.lent_count",
+        "SparseTensorValue",
         "StepProgram.compile",
         "Defun",
         "Defun.__call__",
@@ -153,6 +157,7 @@ WITHOUT_ROW = frozenset(
         "StepProgram.feeds",
         "TpuReplicator",
         "Tensor.install_operator",
+        "TensorArray.with_flow",
         "TensorSpec",
         "Timeline.write",
         "Tracer.add",

@@ -23,8 +23,9 @@ with tb.fit("mlp", "digits", replicas=1, epochs=1, progress=False, **how) as run
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_thin_link_changes_no_bits_of_diloco_that_overlaps(tmp_path, dtype):
+def test_a_thin_link_changes_no_bits_of_diloco_that_overlaps(tmp_path, monkeypatch, dtype):
     mpirun()
+    monkeypatch.setenv("TENSORBOW_EXCHANGE", "mpi")  # the namespaces share memory, machines do not
     (tmp_path / "program.py").write_text(PROGRAM)
     said = []
     try:

@@ -41,6 +41,13 @@ def test_a_replicator_of_two_workers_is_as_one_of_one_process(tmp_path):
 
 
 @pytest.mark.slow
+def test_workers_choose_one_number_of_replicas_together():
+    assert is_done(
+        run_job(2, "tests/cluster_rig/worker_tuning.py", environment={"TENSORBOW_CPU": "reference"})
+    )
+
+
+@pytest.mark.slow
 @needs_compiler
 def test_gpus_of_two_workers_train_as_those_of_one_process():
     assert is_done(run_job(2, "tests/cluster_rig/worker_gpus.py", seconds=120))

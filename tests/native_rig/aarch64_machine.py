@@ -27,7 +27,7 @@ from unicorn import Uc  # isort: skip
 from unicorn import arm64_const as registers  # isort: skip
 
 TRIPLE, PROCESSOR, FEATURES = "aarch64-unknown-linux-gnu", "neoverse-n1", {"neon": True, "lse": True}
-TWO_NUMBERS = ("pow", "fmod")  # what of the C library's functions takes two
+TWO_NUMBERS = ("atan2", "pow", "fmod")  # what of the C library's functions takes two
 
 
 def neon_target() -> Target:

@@ -189,7 +189,7 @@ def test_refusals():
             r"known height",
         ),
         (lambda: tb.random_crop(X, [2, 4, 6, 3]), r"a part \[2, 4, 6, 3\] is larger than"),
-        (lambda: tb.random_crop(X, [2, 4]), r"expected one extent per axis"),
+        (lambda: tb.random_crop(X, [2, 4]), r"expected an extent per axis"),
         (lambda: tb.image.flip_up_down(X[0, 0]), r"expected images \[batch, height, width, channels\]"),
         (lambda: tb.image.rgb_to_hsv(X[..., :2]), r"expected three channels"),
         (lambda: tb.image.random_contrast(X, 1.0, 0.5), r"expected lower < upper, got 1 and 0\.5"),

@@ -14,6 +14,22 @@ STRUCTURAL = {
         "control flow, which the executor plays: tests/executor",
     ),
     **dict.fromkeys(("StackPush", "StackPop"), "values kept for a loop's gradient: tests/executor"),
+    **dict.fromkeys(
+        (
+            *("FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "RandomShuffleQueue", "LimitEpochs"),
+            *("QueueEnqueue", "QueueEnqueueMany", "QueueDequeue", "QueueDequeueMany", "QueueDequeueUpTo"),
+            *("QueueSize", "QueueIsClosed", "QueueClose", "PyFunc", "PyFuncStateless"),
+        ),
+        "functions of the host: tests/queues",
+    ),
+    **dict.fromkeys(
+        (f"TensorArray{name}V3" for name in ("", "Grad", "Write", "Read", "Gather", "Scatter", "Size")),
+        "elements kept while a step runs: tests/executor/test_tensor_arrays.py",
+    ),
+    **dict.fromkeys(
+        ("DynamicPartition", "DynamicStitch", "ListDiff", "SparseOrder", "UniqueWithCounts", "Where"),
+        "functions of the host: tests/executor/test_data_dependent_shapes.py",
+    ),
     "RequireAtMostOne": "a function of the host: tests/executor",
     **dict.fromkeys(
         ("ScalarSummary", "HistogramSummary", "ImageSummary", "TextSummary", "MergeSummary"),
@@ -50,3 +66,6 @@ ALWAYS_STATIC = {
     "GradientMean": _FLAT,
     "GradientSpoil": _FLAT,
 }
+
+# Ops that raise an error for NaN or infinity.
+RAISES_FOR_NAN = {"CheckNumerics": "that is what it is for"}

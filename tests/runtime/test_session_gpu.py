@@ -141,6 +141,21 @@ def test_an_op_without_a_gpu_kernel_is_named_or_moved(monkeypatch: pytest.Monkey
         assert session.run(y, {x: value}) == pytest.approx(1.75)
 
 
+def test_an_op_of_the_cpu_alone_runs_there_beside_a_gpu() -> None:
+    graph = tb.Graph()
+    with graph.as_default():
+        x = tb.placeholder(tb.float32, [3, 3])
+        y = tb.cholesky(x * 2.0) * 3.0
+        with tb.device("/gpu:0"):
+            z = tb.cholesky(x)
+    value = np.diag([1.0, 2.0, 4.0]).astype(np.float32)
+    with tb.Session(graph=graph, device="/gpu:0") as session:
+        np.testing.assert_allclose(session.run(y, {x: value}), 3 * np.sqrt(2 * value), rtol=1e-6)
+        assert "as LAPACK decomposes it on the CPU" in str(session.explain(y, {x: value}))
+        with pytest.raises(UnimplementedError, match=r"Cholesky.* no kernel for gpu devices.*cpu"):
+            session.run(z, {x: value})
+
+
 def test_variables_live_on_the_gpu_and_are_saved_and_restored(tmp_path) -> None:
     graph = tb.Graph()
     with graph.as_default():

@@ -51,6 +51,7 @@ from scheduler.training.configuration.option_kinds import (
     REPLICAS,
     SCHEDULES,
     TRACED_ROUNDS,
+    WHOLE_EPOCHS,
 )
 from scheduler.training.configuration.synonyms import nearest_option
 from scheduler.training.measures.classification_metrics import METRICS
@@ -259,7 +260,7 @@ class TrainingConfig:
     ssgd_epoch: int | None = option(
         None,
         "Switch from --sync sma to ssgd after this epoch.",
-        EPOCHS,
+        WHOLE_EPOCHS,
         shown="never",
         fixed=True,
         ignored=lambda run: (
@@ -344,7 +345,9 @@ class TrainingConfig:
         FLAG,
         ignored=lambda run: "" if run.weight_decay else "the weight decay is 0",
     )
-    epochs: int = option(None, "Passes over the training data.", EPOCHS, of_model=True)
+    epochs: float = option(
+        None, "Passes over the training data; a fraction, as 0.8, ends within one.", EPOCHS, of_model=True
+    )
     evaluate_every: float | None = option(
         None,
         "Epochs from one evaluation, with its line of metrics and checkpoint, to the next, as 0.25; the last "

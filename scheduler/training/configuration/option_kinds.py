@@ -17,7 +17,7 @@ from tensorbow.models import ModelSource
 LONGEST_NAME = 1000  # characters of a column's name
 AUTO = "auto"  # value of replicas_per_device: tuned during training for throughput
 
-EPOCHS = whole(1, 1_000_000)
+WHOLE_EPOCHS = whole(1, 1_000_000)
 _COUNT = whole(1, MOST_REPLICAS)
 
 
@@ -87,7 +87,7 @@ def _read_drops(value: Any) -> tuple[tuple[int, float], ...]:
     if isinstance(value, str):
         pairs = [item.split(":") for item in filter(None, value.split(","))]
         value = [(int(epoch), float(factor)) for epoch, factor in pairs]
-    drops = tuple((EPOCHS.read(epoch), POSITIVE.read(factor)) for epoch, factor in value)
+    drops = tuple((WHOLE_EPOCHS.read(epoch), POSITIVE.read(factor)) for epoch, factor in value)
     if any(later <= epoch for (epoch, _), (later, _) in pairwise(drops)):
         raise RefusedError
     return drops
@@ -104,7 +104,7 @@ def _read_early_stopping(value: Any) -> tuple[Any, ...]:
     delta, mode = rest[:1], mode + rest[1:]
     if len(mode) > 1 or not set(mode) <= {*MODES}:
         raise RefusedError
-    return _read_name(metric), EPOCHS.read(patience), _DELTA.read(delta[0] if delta else 0.0), *mode
+    return _read_name(metric), WHOLE_EPOCHS.read(patience), _DELTA.read(delta[0] if delta else 0.0), *mode
 
 
 def _read_name(value: Any) -> str:
@@ -184,6 +184,11 @@ def _read_class_weights(value: Any) -> str | tuple[float, ...]:
     return weights
 
 
+def _read_epochs(value: Any) -> float:
+    epochs = number(1e-6, 1_000_000).read(value)
+    return int(epochs) if epochs.is_integer() else epochs
+
+
 COLUMN = Kind("the name of a column", _read_column)
 AUGMENTATION = Kind("names of augmentations, as flip,crop", _read_augmentation)
 BALANCED = "balanced"  # value of class_weights
@@ -205,5 +210,6 @@ DROPS = Kind(
 SCHEDULES = ("piecewise", "constant", "cosine", "one_cycle", "exponential", "polynomial")
 FINAL_RATE = Kind("a fraction above 0, up to 1", number(0, 1, above=True).read)
 LABEL_SMOOTHING = Kind("a fraction in [0, 1)", number(0, 1, below=True).read)
+EPOCHS = Kind("a number of epochs above 0, as 10 or 0.8", _read_epochs)
 EPOCH_COUNT = Kind("a number of epochs of at least 0", number(0, 1_000_000).read)
 EVALUATE_EVERY = Kind("a number of epochs above 0, as 0.25", number(1e-6, 1_000_000).read)

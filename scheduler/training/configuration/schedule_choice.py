@@ -78,7 +78,7 @@ def build_schedule(config: TrainingConfig, replicas: int, positions: RoundPositi
         by_round = PiecewiseConstant(boundaries, values)
     curve: Schedule = Constant(1.0)
     if make := _CURVES.get(config.schedule):
-        curve = make(batches * config.epochs, config.final_rate)
+        curve = make(max(1, round(batches * config.epochs)), config.final_rate)
     if (steps := round(config.warmup_epochs * batches)) and config.schedule != "one_cycle":
         curve = WarmUp(curve, steps)
     return by_round if isinstance(curve, Constant) else BatchSchedule(by_round, curve, positions)

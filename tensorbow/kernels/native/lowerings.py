@@ -16,6 +16,7 @@ from tensorbow.kernels.native.ops import (
     pooling,
     random,
     reductions,
+    while_loops,
 )
 
 __all__ = [
@@ -34,4 +35,5 @@ __all__ = [
     "pooling",
     "random",
     "reductions",
+    "while_loops",
 ]

@@ -55,6 +55,10 @@ def test_positions_are_those_of_a_walk(data: st.DataObject, batches: int) -> Non
     for epoch in range(expected[-1][0] + 1):
         reached = [r for r in range(last + 1) if expected[r][0] >= epoch]
         assert positions.first_round(epoch) == reached[0]
+    for r in range(round, last):
+        fraction = (positions.epoch(r) + positions.epoch(r + 1)) / 2
+        if fraction < expected[-1][0]:
+            assert positions.first_round(fraction) == r + 1
 
 
 @settings(max_examples=300)

@@ -195,6 +195,8 @@ def test_another_sweep_in_the_folder_is_kept(sweep):
 def test_options_of_single_runs_are_refused(sweep):
     with pytest.raises(InvalidArgumentError, match="sync: expected none in a sweep"):
         sweep(base={"sync": "sma"})
+    with pytest.raises(InvalidArgumentError, match=r"epochs: expected a whole number .* got 0\.5"):
+        sweep(base={"epochs": 0.5})
 
 
 def test_an_ensemble_that_cannot_be_is_refused_before_training(sweep):

@@ -119,6 +119,19 @@ def test_a_stop_before_the_first_round(tmp_path: Path, options: Options, run: Ru
     assert run(output=tmp_path, resume="auto").steps == 14
 
 
+@pytest.mark.parametrize("schedule", ["constant", "one_cycle"])
+def test_a_run_ends_within_an_epoch_and_goes_on_to_the_same_bits(
+    tmp_path: Path, options: Options, run: Run, metrics: Metrics, schedule: str
+) -> None:
+    whole = run(output=tmp_path / "whole", epochs=1.5, schedule=schedule)
+    assert (whole.steps, whole.epochs) == (11, round(11 / 7, 3))  # 7 rounds an epoch: 10.5, rounded up
+    assert metrics(tmp_path / "whole")[-1]["test_accuracy"] == whole.test_accuracy
+    train_until(options(output=tmp_path / "run", epochs=1.5, schedule=schedule), 4)
+    run(output=tmp_path / "run", epochs=1.5, schedule=schedule, resume="auto")
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run")]
+    assert models[0] == models[1]
+
+
 @pytest.mark.parametrize("epochs", [1, 3], ids=["the last", "one of several"])
 def test_a_stop_while_evaluating_leaves_no_hole(
     tmp_path: Path,

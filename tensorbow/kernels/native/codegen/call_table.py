@@ -22,13 +22,23 @@ REGION_BITS = (len(Region) - 1).bit_length()  # an operand is one word: offset a
 class CallTable:
     """Three constants of the module: function of each call, index of its first operand, all operands."""
 
-    def __init__(self, module: ir.Module, number: int, calls: Sequence[tuple[ir.Function, Slots]]):
-        """number: of the run, for the constants' names. calls: functions with the slots of their operands."""
+    def __init__(
+        self,
+        module: ir.Module,
+        number: int | str,
+        calls: Sequence[tuple[ir.Function, Slots]],
+        bits: int = REGION_BITS,
+    ):
+        """number: of the run, for the constants' names. calls: functions with the slots of their operands.
+
+        bits: of an operand's word for its region.
+        """
         self._module = module
+        self._bits = bits
         starts, operands = [0], []
         for _, slots in calls:
             by_slot = sorted((slot, operand) for operand, slot in slots.items())
-            operands += [offset << REGION_BITS | int(region) for _, (region, offset) in by_slot]
+            operands += [offset << bits | int(region) for _, (region, offset) in by_slot]
             starts.append(len(operands))
         self._most_operands = max((len(slots) for _, slots in calls), default=0)
         self._tables = [
@@ -49,14 +59,15 @@ class CallTable:
         with builder.goto_entry_block():
             addresses = builder.alloca(POINTER, size=self._most_operands)
         tables = [builder.gep(table, [index(0), index(0)]) for table in self._tables]
-        runner = self._module.globals.get(RUNNER) or _write_runner(self._module)
+        name = RUNNER if self._bits == REGION_BITS else f"{RUNNER}{self._bits}"
+        runner = self._module.globals.get(name) or _write_runner(self._module, name, self._bits)
         return builder.call(runner, [bases, addresses, *tables, first, end])
 
 
-def _write_runner(module: ir.Module) -> ir.Function:
+def _write_runner(module: ir.Module, name: str, bits: int) -> ir.Function:
     """The function that executes a table."""
     kinds = [POINTER] * 5 + [INT] * 2
-    function = ir.Function(module, ir.FunctionType(INT, kinds), RUNNER)
+    function = ir.Function(module, ir.FunctionType(INT, kinds), name)
     function.linkage = "internal"
     function.attributes.add("noinline")
     bases, addresses, bodies, starts, operands, first, end = function.args
@@ -81,9 +92,9 @@ def _write_runner(module: ir.Module) -> ir.Function:
     position = b.phi(INT)
     position.add_incoming(begin, make)
     word = b.load(b.gep(operands, [position], source_etype=INT), typ=INT)
-    region = b.and_(word, index((1 << REGION_BITS) - 1))
+    region = b.and_(word, index((1 << bits) - 1))
     base = b.load(b.gep(bases, [region], source_etype=POINTER), typ=POINTER)
-    address = b.gep(base, [b.lshr(word, index(REGION_BITS))], source_etype=ir.IntType(8))
+    address = b.gep(base, [b.lshr(word, index(bits))], source_etype=ir.IntType(8))
     b.store(address, b.gep(addresses, [b.sub(position, begin)], source_etype=POINTER))
     next_position = b.add(position, index(1))
     position.add_incoming(next_position, fill)

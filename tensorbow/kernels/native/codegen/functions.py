@@ -54,10 +54,11 @@ def compile_unless_kept(
 
 
 class Functions:
-    """A module under construction."""
+    """The functions of calls in a module under construction."""
 
-    def __init__(self, status: Ref, target: Target):
-        self.module = ir.Module("step")
+    def __init__(self, status: Ref | None, target: Target, module: ir.Module | None = None):
+        """status: for predicated calls. module: by default a new one."""
+        self.module = module or ir.Module("step")
         self.module.triple = target.triple
         self._status = status
         self._target = target
@@ -69,7 +70,7 @@ class Functions:
         The first gets the base addresses, and returns the number of a call that refuses its input. The second
         gets a pointer to two words: the address of the base addresses, and the number of the call.
         """
-        calls = CallTable(self.module, number, [self._call(group) for group in groups])
+        calls = CallTable(self.module, number, [self.call(group) for group in groups])
         for name in (f"run{number}", f"call{number}"):
             function = ir.Function(self.module, SIGNATURE, name)
             builder = ir.IRBuilder(function.append_basic_block("entry"))
@@ -108,7 +109,7 @@ class Functions:
         known = self.module.globals.get(name)
         return known or ir.Function(self.module, ir.FunctionType(ir.VoidType(), [POINTER]), name)
 
-    def _call(self, group: Group) -> tuple[ir.Function, Slots]:
+    def call(self, group: Group) -> tuple[ir.Function, Slots]:
         """The function of a call, and the slots of its operands."""
         slots = _slots(group, self._status)
         return self._body(group, slots), slots
@@ -143,7 +144,7 @@ class Functions:
         key = _key(group, slots)
         body = self._bodies.get(key)
         if body is None:
-            body = ir.Function(self.module, SIGNATURE, f"body{len(self._bodies)}")
+            body = ir.Function(self.module, SIGNATURE, f"body{len(self.module.globals)}")
             body.linkage = "internal"
             body.attributes.add("noinline")
             self._bodies[key] = body
@@ -156,7 +157,7 @@ class Functions:
         builder = ir.IRBuilder(body)
         emitter = Emitter(self._target, builder, function.args[0], slots)
         end = function.append_basic_block("done")
-        if group.predicated:
+        if group.predicated and self._status is not None:
             work = function.append_basic_block("work")
             flag = emitter.load(emitter.address(self._status), INT, INT.width // 8)
             builder.cbranch(builder.icmp_signed("==", flag, index(0)), work, end)
@@ -171,12 +172,12 @@ class Functions:
         ir.IRBuilder(entry).branch(body)
 
 
-def _operands(group: Group, status: Ref) -> list[Ref]:
+def _operands(group: Group, status: Ref | None) -> list[Ref]:
     operands = [*group.inputs, *group.outputs, *group.scratch, *(ref for _, ref in group.state)]
-    return [*operands, status] if group.predicated else operands
+    return [*operands, status] if group.predicated and status is not None else operands
 
 
-def _slots(group: Group, status: Ref) -> Slots:
+def _slots(group: Group, status: Ref | None) -> Slots:
     """A number for each operand of a call, in order; operands at one address share it."""
     slots: dict[tuple[int, int], int] = {}
     for ref in _operands(group, status):

@@ -1,0 +1,181 @@
+"""Ops whose result shapes depend on data, and shape arguments that do: values, gradients, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from tensorbow.errors import InvalidArgumentError
+from tests.executor.slopes import check_slopes
+from tests.ops_contract.sample import normal
+
+
+@pytest.fixture(autouse=True)
+def session():
+    with tb.Graph().as_default(), tb.Session() as session:
+        yield session
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 4), (2, 0, 3), ()])
+def test_coordinates(session, shape):
+    x = tb.placeholder(tb.float32, [None] * len(shape))
+    value = np.round(normal(*shape))
+    np.testing.assert_array_equal(session.run(tb.where(x > 0.0), {x: value}), np.argwhere(value > 0))
+    np.testing.assert_array_equal(session.run(tb.nonzero(x), {x: value}), np.argwhere(value))
+    assert tb.where(x > 0.0).shape.as_list() == [None, len(shape)]
+
+
+def test_where_takes_both_values_or_none():
+    with pytest.raises(InvalidArgumentError, match="only one of x and y"):
+        tb.where([True], [1.0])
+
+
+@pytest.mark.parametrize(
+    ("mask_shape", "axis"), [((4,), None), ((4, 3), 0), ((3,), 1), ((3, 5), 1), ((5,), -1)]
+)
+def test_masks(session, mask_shape, axis):
+    x = normal(4, 3, 5)
+    fed, mask = tb.placeholder(tb.float32, [None, 3, None]), tb.placeholder(tb.bool, [None] * len(mask_shape))
+    chosen = normal(*mask_shape) > 0
+    masked = tb.boolean_mask(fed, mask, axis=axis)
+    start = (axis or 0) % 3
+    expected = x[(slice(None),) * start + (chosen,)]
+    np.testing.assert_array_equal(session.run(masked, {fed: x, mask: chosen}), expected)
+    assert masked.shape.ndims == expected.ndim
+    empty = session.run(masked, {fed: x, mask: np.zeros_like(chosen)})
+    assert empty.size == 0
+
+
+def test_gradient_of_a_mask_reaches_what_it_keeps(session):
+    mask = tb.placeholder(tb.bool, [None])
+    x = tb.placeholder(tb.float32, [None, 2])
+    (gradient,) = tb.gradients(tb.reduce_sum(tb.square(tb.boolean_mask(x, mask))), x)
+    value = normal(3, 2)
+    found = session.run(gradient, {x: value, mask: [True, False, True]})
+    np.testing.assert_allclose(found, 2 * value * [[1], [0], [1]])
+    with pytest.raises(
+        InvalidArgumentError, match=r"the mask is bool\[3\], expected the shape of axes 1 to 1"
+    ):
+        tb.boolean_mask(tb.ones([3, 2]), tb.constant([True] * 3), axis=1)
+    with pytest.raises(InvalidArgumentError, match="known rank"):
+        tb.boolean_mask(x, tb.placeholder(tb.bool))
+
+
+def test_unique_values_in_order_of_appearance(session):
+    x = tb.placeholder(tb.int32, [None])
+    y, numbers, counts = tb.unique_with_counts(x, out_idx=tb.int64)
+    for value in ([1, 1, 2, 4, 4, 4, 7, 8, 8], [5, 3, 5, 5, 1], []):
+        found, indices, times = session.run([y, numbers, counts], {x: value})
+        assert found.tolist() == list(dict.fromkeys(value))
+        assert found[indices].tolist() == value
+        assert times.tolist() == [value.count(each) for each in found]
+        assert indices.dtype == times.dtype == np.int64
+    values, numbers = session.run(tb.unique(tb.constant([2.5, 1.0, 2.5])))
+    assert (values.tolist(), numbers.tolist()) == ([2.5, 1.0], [0, 1, 0])
+    with pytest.raises(InvalidArgumentError, match="out_idx is float32, expected int32 or int64"):
+        tb.unique(x, out_idx=tb.float32)
+
+
+def test_difference_of_lists(session):
+    x, y = tb.placeholder(tb.int32, [None]), tb.placeholder(tb.int32, [None])
+    out, positions = session.run(tb.setdiff1d(x, y), {x: [1, 2, 3, 4, 5, 6, 2], y: [1, 3, 5]})
+    assert (out.tolist(), positions.tolist()) == ([2, 4, 6, 2], [1, 3, 5, 6])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("shape", [(6,), (2, 3)])
+def test_partitions_and_stitching_are_inverse(session, count, shape):
+    x, numbers = normal(*shape, 2), (np.arange(6) * 5 % count).reshape(shape).astype(np.int32)
+    fed, parts_of = tb.placeholder(tb.float32, [*shape, 2]), tb.placeholder(tb.int32, shape)
+    parts = tb.dynamic_partition(fed, parts_of, count)
+    where = tb.dynamic_partition(tb.reshape(tb.range(6), shape), parts_of, count)
+    again = tb.dynamic_stitch(where, [part * 2.0 for part in parts])
+    values, stitched = session.run([parts, again], {fed: x, parts_of: numbers})
+    for number, value in enumerate(values):
+        np.testing.assert_array_equal(value, x[numbers == number])
+    np.testing.assert_array_equal(stitched, 2 * x.reshape(6, 2))
+    weights = normal(6, 2, seed=1)
+    (gradient,) = tb.gradients(tb.reduce_sum(again * weights), fed)
+    np.testing.assert_allclose(
+        session.run(gradient, {fed: x, parts_of: numbers}), 2 * weights.reshape(x.shape)
+    )
+
+
+def test_stitching_takes_the_last_of_equal_rows(session):
+    first, second = tb.placeholder(tb.float32, [2]), tb.placeholder(tb.float32, [2])
+    result = tb.dynamic_stitch([[0, 1], [1, 2]], [first, second])
+    fed = {first: [1.0, 2.0], second: [3.0, 4.0]}
+    assert session.run(result, fed).tolist() == [1.0, 3.0, 4.0]
+    gradients = session.run(tb.gradients(tb.reduce_sum(result * [1.0, 10.0, 100.0]), [first, second]), fed)
+    assert [g.tolist() for g in gradients] == [[1.0, 0.0], [10.0, 100.0]]
+
+
+def test_bad_positions_are_named(session):
+    numbers = tb.placeholder(tb.int32, [None])
+    parts = tb.dynamic_partition(tb.range(3), numbers, 2)
+    with pytest.raises(InvalidArgumentError, match=r"partitions 2 at 1, expected numbers from 0 to 1"):
+        session.run(parts, {numbers: [0, 2, 1]})
+    stitched = tb.dynamic_stitch([numbers], [tb.range(2)])
+    with pytest.raises(InvalidArgumentError, match=r"no index 1, expected all from 0 to 2"):
+        session.run(stitched, {numbers: [0, 2]})
+    with pytest.raises(InvalidArgumentError, match=r"index -1, expected numbers of at least 0"):
+        session.run(stitched, {numbers: [0, -1]})
+    with pytest.raises(InvalidArgumentError, match="2 indices and 1 data"):
+        tb.dynamic_stitch([numbers, numbers], [numbers])
+
+
+def test_shape_arguments_that_depend_on_data(session):
+    n = tb.placeholder(tb.int32, [])
+    x = tb.placeholder(tb.float32, [None])
+    chosen = tb.boolean_mask(x, x > 0.0)
+    fed = {x: [1.0, -1.0, 2.0, 3.0, 4.0], n: 2}
+    shaped = tb.reshape(chosen, tb.stack([n, -1]))
+    np.testing.assert_array_equal(session.run(shaped, fed), [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(session.run(tb.tile(chosen, [n]), fed), [1, 2, 3, 4] * 2)
+    np.testing.assert_array_equal(session.run(tb.range(tb.size(chosen)) * n, fed), [0, 2, 4, 6])
+    np.testing.assert_array_equal(session.run(tb.range(n, 10, n), fed), [2, 4, 6, 8])
+    np.testing.assert_allclose(session.run(tb.linspace(0.0, 1.0, n + 3), fed), np.linspace(0, 1, 5))
+    assert session.run(tb.linspace(2.0, 3.0, n - 1), fed).tolist() == [2.0]
+    np.testing.assert_array_equal(session.run(tb.fill([n, n], 5.0), fed), np.full((2, 2), 5.0))
+    np.testing.assert_array_equal(session.run(tb.ones(tb.stack([n]) * 2), fed), np.ones(4))
+    gradients = tb.gradients(tb.reduce_sum(tb.square(shaped)), x)
+    np.testing.assert_allclose(session.run(gradients[0], fed), [2, 0, 4, 6, 8])
+
+
+def test_a_reversed_sequence_of_data_dependent_length(session):
+    x, lengths = tb.placeholder(tb.float32, [None, None, 2]), tb.placeholder(tb.int32, [None])
+    value = normal(2, 4, 2)
+    kept = tb.boolean_mask(x, lengths > 0)
+    turned = tb.reverse_sequence(kept, tb.boolean_mask(lengths, lengths > 0))
+    found = session.run(turned, {x: value, lengths: [0, 3]})
+    np.testing.assert_array_equal(found[0], value[1][[2, 1, 0, 3]])
+
+
+def test_masks_in_loops_and_branches(session):
+    x = tb.placeholder(tb.float32, [None])
+
+    def body(i, total):
+        return i + 1, total + tb.reduce_sum(tb.boolean_mask(x, x > tb.cast(i, tb.float32)))
+
+    total = tb.while_loop(lambda i, total: i < 3, body, [0, 0.0])[1]
+    assert session.run(total, {x: [0.5, 1.5, 2.5]}) == 4.5 + 4.0 + 2.5
+    y = tb.cond(tb.size(x) > 2, lambda: tb.size(tb.unique(x)[0]), lambda: -1)
+    assert session.run(y, {x: [1.0, 1.0, 2.0]}) == 2
+
+
+def test_gradients_are_right_numerically(session):
+    mask = np.array([[True, False, True], [False, True, True]])
+    check_slopes(session, lambda x: [tb.boolean_mask(x, mask)], [normal(2, 3, 2)])
+    check_slopes(session, lambda x: tb.dynamic_partition(x, mask.astype(np.int32), 2), [normal(2, 3)])
+    stitch = [[2, 0], [[1, 3]]]
+    check_slopes(session, lambda x, y: [tb.dynamic_stitch(stitch, [x, y])], [normal(2, 3), normal(1, 2, 3)])
+
+
+def test_a_variable_is_trained_through_a_mask(session):
+    w = tb.Variable(np.ones((4, 2), np.float32))
+    mask = tb.placeholder(tb.bool, [4])
+    update = tb.train.GradientDescentOptimizer(0.5).minimize(tb.reduce_sum(tb.boolean_mask(w, mask)))
+    session.run(w.initializer)
+    session.run(update, {mask: [True, False, False, True]})
+    np.testing.assert_array_equal(session.run(w), [[0.5] * 2, [1] * 2, [1] * 2, [0.5] * 2])
