@@ -271,6 +271,15 @@ EXPERIMENTS = (
         cpu_only="its workers share the cores",
     ),
     Experiment(
+        "thin_link",
+        "DiLoCo over a thin link",
+        "rounds per second of LeNet (b=16, tau 200) with two workers in network namespaces over a link of "
+        "100 Mbit/s over those of the unshaped link, in turn, and accuracy over both.",
+        data=True,
+        alone=True,
+        cpu_only="its workers share the cores",
+    ),
+    Experiment(
         "replicator_overhead",
         "Overhead of a Replicator over the plain session",
         "time of LeNet's step (b=16, one replica) by each kind of call, in turn, and median ratio to the "

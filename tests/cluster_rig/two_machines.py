@@ -52,6 +52,22 @@ def cut() -> None:
     ip("link", "set", LINK, "down")
 
 
+def shape(megabits: float | None) -> None:
+    """Lets the link pass so many megabits per second in each direction; None: as many as it can.
+
+    Raises PermissionError where the kernel has no token buckets."""
+    for place, link in (((), LINK), (("-n", SPACE), FAR_LINK)):
+        rate = (
+            ("tbf", "rate", f"{megabits}mbit", "burst", "64kb", "latency", "500ms")
+            if megabits
+            else ("pfifo",)
+        )
+        command = ["tc", *place, "qdisc", "replace", "dev", link, "root", *rate]
+        done = subprocess.run(command, capture_output=True, timeout=10, text=True)
+        if done.returncode:
+            raise PermissionError(f"no shaped link: {done.stderr}")
+
+
 def sshd(folder: Path) -> str:
     """Starts sshd on the second machine, which lets in a key of its own; text of the program that is ssh.
 
@@ -79,8 +95,8 @@ def two_machines(folder: Path, by_ssh: bool = False) -> Iterator[list[str]]:
     folder: for the program that is ssh, or stands in for it. Raises PermissionError or FileNotFoundError
     where network namespaces cannot be made, or there is no sshd.
     """
-    if os.geteuid() or not all(map(shutil.which, ("ip", "unshare", "hostname"))):
-        raise PermissionError("network namespaces need root, ip and unshare")
+    if os.geteuid() or not all(map(shutil.which, ("ip", "tc", "unshare", "hostname"))):
+        raise PermissionError("network namespaces need root, ip, tc and unshare")
     try:
         ip("netns", "add", SPACE)
         ip("link", "add", LINK, "type", "veth", "peer", "name", FAR_LINK, "netns", SPACE)
