@@ -9,14 +9,6 @@ from tensorbow.launcher import begin_if_program as _begin_if_program
 _begin_if_program()  # before any slow import
 
 # isort: split
-from tensorbow.queues import (
-    FIFOQueue,
-    PaddingFIFOQueue,
-    PriorityQueue,
-    QueueBase,
-    RandomShuffleQueue,
-    py_func,
-)
 from tensorbow.shadowing import import_ours as _import_ours
 
 _import_ours("allocators")
@@ -106,6 +98,14 @@ from tensorbow.partitioned_variables import (
     fixed_size_partitioner,
     min_max_variable_partitioner,
     variable_axis_size_partitioner,
+)
+from tensorbow.queues import (
+    FIFOQueue,
+    PaddingFIFOQueue,
+    PriorityQueue,
+    QueueBase,
+    RandomShuffleQueue,
+    py_func,
 )
 from tensorbow.runtime import (
     ConfigProto,
