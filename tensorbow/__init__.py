@@ -99,6 +99,14 @@ from tensorbow.partitioned_variables import (
     min_max_variable_partitioner,
     variable_axis_size_partitioner,
 )
+from tensorbow.queues import (
+    FIFOQueue,
+    PaddingFIFOQueue,
+    PriorityQueue,
+    QueueBase,
+    RandomShuffleQueue,
+    py_func,
+)
 from tensorbow.runtime import (
     ConfigProto,
     Explanation,
@@ -264,6 +272,7 @@ __all__ = [
     "DType",
     "Defun",
     "Explanation",
+    "FIFOQueue",
     "GPUOptions",
     "Graph",
     "GraphDef",
@@ -274,7 +283,11 @@ __all__ = [
     "KernelCall",
     "NodeSpec",
     "Operation",
+    "PaddingFIFOQueue",
     "PartitionedVariable",
+    "PriorityQueue",
+    "QueueBase",
+    "RandomShuffleQueue",
     "RegisterGradient",
     "RunMetadata",
     "RunOptions",
@@ -341,6 +354,7 @@ __all__ = [
     "ones_initializer",
     "orthogonal_initializer",
     "profiler",
+    "py_func",
     "random_normal_initializer",
     "random_uniform_initializer",
     "reset_default_graph",

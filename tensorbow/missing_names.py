@@ -15,9 +15,8 @@ _DTYPES = (
 _ORDER = "tb.nn.top_k gives the greatest elements in order, all of them with k = the extent"
 _READY = "a session names the uninitialised variable that a run needs; run tb.global_variables_initializer()"
 _MODELS = "tb.layers, tb.nn and tb.train have layers, operations, optimisers; tb.Trainer trains whole models"
-_OWN = "tb.define_op makes an operation of a NumPy function of yours"
 _PRINT = "write tb.Print, or fetch the tensor by session.run and print it"
-_QUEUES = "tb.DatasetBatches fills batches ahead of use, a Replicator's input_fn gives them"
+_QUEUES = "the queues are tb.FIFOQueue, tb.RandomShuffleQueue, tb.PriorityQueue and tb.PaddingFIFOQueue"
 _CELLS = "tb.nn.dynamic_rnn builds a layer of cells"
 _ARGUMENTS = "Python's own argparse, logging and pathlib do that"
 INSTEAD = {
@@ -35,7 +34,6 @@ INSTEAD = {
     "gfile": _ARGUMENTS,
     "logging": _ARGUMENTS,
     "queue": _QUEUES,
-    "FIFOQueue": _QUEUES,
     "GradientTape": f"{_GRAPHS}; tb.gradients differentiates",
     "distribute": "a tb.MultiGpuReplicator or tb.TensorBowSession trains several replicas of one program",
     "enable_eager_execution": _GRAPHS,
@@ -44,10 +42,9 @@ INSTEAD = {
     "initialize_all_variables": "write tb.global_variables_initializer()",
     "keras": _MODELS,
     "mul": "write tb.multiply",
-    "numpy_function": _OWN,
+    "numpy_function": "write tb.py_func",
     "print": _PRINT,
-    "py_func": _OWN,
-    "py_function": _OWN,
+    "py_function": "write tb.py_func",
     "sub": "write tb.subtract",
     "sort": _ORDER,
     "argsort": f"{_ORDER}, and their positions",
@@ -69,11 +66,7 @@ INSTEAD = {
     "reduce_join": "tensors have no strings",
     **dict.fromkeys(("nn.lstm", "layers.lstm", "layers.LSTM"), f"{_CELLS}, of tb.nn.rnn_cell.LSTMCell"),
     **dict.fromkeys(("nn.gru", "layers.gru", "layers.GRU"), f"{_CELLS}, of tb.nn.rnn_cell.GRUCell"),
-    "train.batch": _QUEUES,
-    "train.shuffle_batch": _QUEUES,
-    "train.Coordinator": _QUEUES,
-    "train.start_queue_runners": _QUEUES,
-    "train.slice_input_producer": _QUEUES,
+    "train.string_input_producer": "tensors have no strings; tb.train.input_producer gives numbers",
     "train.FtrlOptimizer": "tb.train has Adagrad, Adadelta, Adam, Momentum, RMSProp and plain descent",
     "train.ProximalGradientDescentOptimizer": "add a regularizer of tb.layers, or give weight_decay=",
     "train.global_step": "session.run(tb.train.get_global_step()) gives it",
