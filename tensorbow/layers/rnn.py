@@ -1,20 +1,22 @@
-"""Recurrent networks: cells, unrolled over the steps of sequences when the graph is built."""
+"""Recurrent networks: cells over the steps of sequences, unrolled or in a loop."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from tensorbow.control_flow import TensorArray, while_loop
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor
 from tensorbow.kinds import AsDType, Flag, Items, Name, checked, refuse
 from tensorbow.layers.building import known_extent
 from tensorbow.layers.rnn_cells import RNNCell
 from tensorbow.nest import flatten, pack
-from tensorbow.ops.arrays import concat, expand_dims, stack
+from tensorbow.ops.arrays import concat, expand_dims, stack, transpose
 from tensorbow.ops.broadcasting import INDEX, shape
 from tensorbow.ops.constant import constant
-from tensorbow.ops.elementwise import greater
-from tensorbow.ops.selection import where
+from tensorbow.ops.elementwise import greater, less
+from tensorbow.ops.reductions import reduce_sum
+from tensorbow.ops.selection import cast, where
 from tensorbow.ops.shaping import unstack
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import DType, compatible
@@ -176,6 +178,50 @@ def _unrolled(
     return outputs[::way], state
 
 
+def _looped(
+    label: str, cell: Any, by_step: Tensor, initial_state: Any, dtype: DType | None, sequence_length: Any
+) -> tuple[Tensor, Any]:
+    """Outputs `[steps, batch, units]` and last state of a loop over inputs `[steps, batch, features]`."""
+    count = strided_slice(shape(by_step), 0)
+    rows = TensorArray(by_step.dtype, count).unstack(by_step)
+    example = strided_slice(by_step, slice(0, 1))
+    first = reduce_sum(example, 0)  # a step, also of no steps, to make the variables outside the loop
+    if not isinstance(cell, RNNCell):
+        raise refuse(label, "cell", "a cell such as tb.nn.rnn_cell.GRUCell(128)", cell)
+    state = initial_state
+    if state is not None and len(flatten(state)) != len(flatten(cell.state_size)):
+        raise refuse(label, "initial_state", "one that cell.zero_state(batch_size) gives", state)
+    batch = by_step.spec.dims[1]
+    if state is None:
+        extent = strided_slice(shape(by_step), 1) if batch is None else batch
+        state = cell.zero_state(extent, dtype or by_step.dtype)
+    lengths = None if sequence_length is None else convert_to_tensor(sequence_length)
+    if lengths is not None and not (lengths.dtype in INDEX and compatible(lengths.spec.shape, (batch,))):
+        raise InvalidArgumentError(
+            f"{label}: expected a sequence_length of whole numbers [batch], got {lengths.spec} for inputs "
+            f"{by_step.spec}"
+        )
+    like = cell(first, state)[0]
+    written: list[TensorArray] = []
+
+    def body(number: Tensor, outputs: TensorArray, before: Any) -> Any:
+        output, after = cell(rows.read(number), before)
+        if lengths is not None:
+            runs = expand_dims(greater(lengths, cast(number, lengths.dtype)), 1)
+            output = where(runs, output, 0.0)
+            pairs = zip(flatten(after), flatten(before), strict=True)
+            after = pack(after, iter([where(runs, new, old) for new, old in pairs]))
+        written.append(outputs.write(number, output))
+        return number + 1, written[-1], after
+
+    _, outputs, state = while_loop(
+        lambda number, outputs, state: less(number, count),
+        body,
+        (constant(0), TensorArray(like.dtype, count, element_shape=like.spec.shape), state),
+    )
+    return outputs.stack(), state
+
+
 def _unstacked(label: str, inputs: Any, axis: int) -> list[Tensor]:
     """Steps of a tensor of sequences. Raises InvalidArgumentError."""
     tensor = convert_to_tensor(inputs)
@@ -198,11 +244,18 @@ def dynamic_rnn(
 ) -> tuple[Tensor, Any]:
     """`static_rnn` of one tensor `[batch, steps, features]`: outputs `[batch, steps, units]`, last state.
 
-    The number of steps must be known, as the graph has every step. time_major: steps come first, in inputs
-    and outputs. Raises InvalidArgumentError for an unknown number of steps, and what `static_rnn` refuses.
+    A known number of steps is unrolled in the graph; another one is a `tb.while_loop`, which a plan unrolls
+    once the feeds' shapes are known. time_major: steps come first, in inputs and outputs. Raises what
+    `static_rnn` refuses.
     """
     axis = 0 if time_major else 1
-    steps = _unstacked("dynamic_rnn", inputs, axis)
+    sequences = convert_to_tensor(inputs)
+    if sequences.shape.ndims == 3 and sequences.spec.dims[axis] is None:
+        with sequences.graph.as_default(), variable_scope(scope or "rnn"):
+            by_step = sequences if time_major else transpose(sequences, [1, 0, 2])
+            made, last = _looped("dynamic_rnn", cell, by_step, initial_state, dtype, sequence_length)
+            return (made if time_major else transpose(made, [1, 0, 2])), last
+    steps = _unstacked("dynamic_rnn", sequences, axis)
     with steps[0].graph.as_default():
         outputs, state = static_rnn(cell, steps, initial_state, dtype, sequence_length, scope)
         return stack(outputs, axis), state

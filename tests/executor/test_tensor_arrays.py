@@ -180,3 +180,27 @@ def test_refused_rows():
     ):
         with pytest.raises(InvalidArgumentError, match=words):
             build()
+
+
+@pytest.mark.parametrize("time_major", [False, True])
+def test_dynamic_rnn_over_an_unknown_number_of_steps(session, time_major):
+    """Outputs, state and gradients are those of the unrolled network."""
+    value = np.random.default_rng(0).standard_normal((2, 5, 3)).astype(np.float32)
+    if time_major:
+        value = value.transpose(1, 0, 2)
+    loose = tb.placeholder(tb.float32, [None if n == 5 else n for n in value.shape])
+    known, lengths = tb.placeholder(tb.float32, value.shape), tb.placeholder(tb.int32, [2])
+    cell, found = tb.nn.rnn_cell.BasicLSTMCell(4), []
+    for x, reuse in ((loose, False), (known, True)):
+        with tb.variable_scope(tb.get_variable_scope(), reuse=reuse):
+            outputs, state = tb.nn.dynamic_rnn(cell, x, lengths, dtype=tb.float32, time_major=time_major)
+        loss = tb.reduce_sum(tb.square(outputs)) + tb.reduce_sum(state[0])
+        found.append([outputs, *state, *tb.gradients(loss, [x, *tb.trainable_variables()])])
+    session.run(tb.global_variables_initializer())
+    for count in (5, 1):
+        part = value[:count] if time_major else value[:, :count]
+        feeds = {loose: part, known: np.zeros_like(value), lengths: [count, 1]}
+        feeds[known][tuple(map(slice, part.shape))] = part
+        a, b = session.run(found, feeds)
+        for one, other in zip(a, b, strict=True):
+            np.testing.assert_allclose(one, other[tuple(map(slice, one.shape))], rtol=1e-5, atol=1e-6)
