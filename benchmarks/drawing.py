@@ -32,7 +32,7 @@ def lighter(colour: str, white: float) -> str:
 
 
 CONTESTANTS = {"TensorBow": BLUE, "PyTorch": ORANGE, "JAX": GREEN, "thesis": GREY}
-SYNCHRONISERS = {"sma": BLUE, "ssgd": PURPLE, "easgd": GOLD, "none": TEAL}
+SYNCHRONISERS = {"sma": BLUE, "ssgd": PURPLE, "easgd": GOLD, "none": TEAL, "diloco": COLORS[6]}
 SIZES = (BLUE, GOLD, TEAL, PURPLE, *COLORS[6:])  # of batch sizes, and of others that are no contestants
 MODELS = {"logreg": PURPLE, "lenet": BLUE, "resnet32": GOLD}
 

@@ -126,6 +126,21 @@ EXPERIMENTS = (
         data=True,
     ),
     Experiment(
+        "one_cycle",
+        "Time to 99 % with a one-cycle learning rate",
+        "time and epochs of LeNet to 99 % on MNIST where the learning rate rises and falls over 0.8 epochs, "
+        "for both sides; the peak rates are tuned by one rule.",
+        data=True,
+    ),
+    Experiment(
+        "cifar10_course",
+        "ResNet-20 on CIFAR-10 with augmentation",
+        "test accuracy by epoch and seconds of training of two replicas of b=32, with flips, crops and a "
+        "one-cycle learning rate.",
+        alone=True,
+        cpu_only="its run is one of the CPU",
+    ),
+    Experiment(
         "fig_5_6_to_5_9",
         "Throughput against replicas",
         "images per second by number of replicas, on one CPU device and on two virtual ones, all settings of "
@@ -194,6 +209,12 @@ EXPERIMENTS = (
         cpu_only="it measures the host; see gpu_first_hour.py",
     ),
     Experiment(
+        "queue_rate",
+        "Elements through queues",
+        "elements a second that steps enqueue and dequeue in batches, from one thread, by kind of queue.",
+        cpu_only="queues live on the host",
+    ),
+    Experiment(
         "asynchronous",
         "Asynchronous workers beside synchronous replicas",
         "steps per second and accuracy of four workers around a parameter shard, in processes of their own, "
@@ -246,6 +267,15 @@ EXPERIMENTS = (
         "Model of many workers",
         "milliseconds of a round of 1, 2, 4 and 8 workers over MPI, whose steps sleep, as measured and as a "
         "model predicts them by costs of one and two workers; and its curves up to 1,024 workers.",
+        alone=True,
+        cpu_only="its workers share the cores",
+    ),
+    Experiment(
+        "thin_link",
+        "DiLoCo over a thin link",
+        "rounds per second of LeNet (b=16, tau 200) with two workers in network namespaces over a link of "
+        "100 Mbit/s over those of the unshaped link, in turn, and accuracy over both.",
+        data=True,
         alone=True,
         cpu_only="its workers share the cores",
     ),

@@ -33,6 +33,7 @@ from drawing import SIZES, draw_limit, draw_seeds, finish_axes, finish_figure, g
 from results_page import Table
 from time_to_accuracy import CHECK, Goal, Replicas, RunSetting, add_goal_options, course, described, goal_of
 
+from tensorbow.errors import NumericsError
 from tensorbow.pictures import GREY
 
 if TYPE_CHECKING:
@@ -112,12 +113,19 @@ def epochs_of(course: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "accuracies": [[check[n] for n in at] for check in course["checks"]]}
 
 
+def epochs_with(setting: RunSetting, goal: Goal, seed: int) -> dict[str, Any]:
+    """`epochs_of` a run; one that diverges misses the target."""
+    try:
+        return epochs_of(course(Replicas(setting, goal, seed), goal))
+    except NumericsError:
+        return {"epochs_to_target": None, "best_accuracy": 0.0, "accuracies": []}
+
+
 def trained(cells: Cells, goal: Goal, setting: RunSetting, seeds: int) -> Score:
     """Score of a setting over its seeds."""
     runs = []
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
-        measure = partial(lambda seed: epochs_of(course(Replicas(setting, goal, seed), goal)), seed)
-        runs.append(cells.get(described(setting), seed, measure))
+        runs.append(cells.get(described(setting), seed, partial(epochs_with, setting, goal, seed)))
     epochs = statistics.fmean(run["epochs_to_target"] or goal.epochs for run in runs)
     accuracy = statistics.fmean(run["best_accuracy"] for run in runs)
     named = f"{setting.replicas} x b={setting.batch_size:<3} learning rate {setting.learning_rate:<7g}"

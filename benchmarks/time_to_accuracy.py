@@ -25,7 +25,7 @@ from scheduler.training.models.classifier_step import build_program
 from scheduler.training.models.evaluation import Evaluator
 from scheduler.training.running.outcome import models_of
 from scheduler.training.tuning.launch_pace import LaunchPace
-from tensorbow.data import ImageDataset
+from tensorbow.data import BatchOrder, ImageDataset
 from tensorbow.devices import Device, get_device
 from tensorbow.errors import TensorBowError
 from tensorbow.models import get_model
@@ -34,6 +34,7 @@ from tensorbow.specs import Array
 MODEL = "lenet"
 MOMENTUM = 0.9
 DEPTH = 4  # batches held ready per replica
+LAST_RATE = 0.01  # of a one-cycle schedule, as a fraction of its peak
 CHECK = ("epochs", "seconds", "training_loss", "test_loss", "test_accuracy")
 
 
@@ -55,7 +56,7 @@ class Goal:
 
     checks: evaluations per epoch, at equal numbers of examples. model: by name. devices: names, of all
     settings. median_of: the target is reached by the median of so many last evaluations. replica_mode: of
-    `tb.Synchronisation`.
+    `tb.Synchronisation`. schedule: `one_cycle` of the learning rate over all epochs, or `constant`.
     """
 
     train: ImageDataset
@@ -67,6 +68,14 @@ class Goal:
     devices: tuple[str, ...] = harness.CPU
     median_of: int = 1
     replica_mode: str = "auto"
+    schedule: str = "constant"
+
+    def rate(self, setting: RunSetting, steps_per_epoch: int) -> tb.train.Schedule | None:
+        """Learning rate by round or step; None for the constant one."""
+        if self.schedule == "constant":
+            return None
+        peak, steps = setting.learning_rate, round(self.epochs * steps_per_epoch)
+        return tb.train.OneCycle(peak, steps, end=LAST_RATE * peak)
 
     @property
     def weight_decay(self) -> float:
@@ -86,6 +95,7 @@ class Goal:
         """Values that identify the goal in a result."""
         more: dict[str, Any] = {} if self.devices == harness.CPU else {"devices": [*self.devices]}
         more |= {} if self.replica_mode == "auto" else {"replica_mode": self.replica_mode}
+        more |= {} if self.schedule == "constant" else {"schedule": self.schedule}
         if self.model != MODEL:
             more |= {"weight_decay": self.weight_decay, "median_of": self.median_of}
         return {
@@ -185,12 +195,14 @@ class Replicas:
         """devices: in place of those that the goal names."""
         started = time.perf_counter()
         program = seeded_program(goal.train, setting.learning_rate, seed, goal.model, goal.weight_decay)
+        order = BatchOrder(len(goal.train), setting.batch_size, seed)
         self.engine = LearningEngine(
             program,
             setting.batch_size,
             devices or goal.devices,
             replicas_per_device=setting.replicas,
             synchronisation=Synchronisation(setting.sync, tau=setting.tau, replica_mode=goal.replica_mode),
+            schedule=goal.rate(setting, order.rounds_per_epoch(setting.replicas * len(goal.devices))),
             steps_per_launch=None,
         )
         self.engine.initialize()

@@ -31,6 +31,7 @@ class TorchLearner:
         torch.set_flush_denormal(True)
         self._setting, self._choice = setting, choice
         self._order = BatchOrder(len(goal.train), setting.batch_size, seed)
+        self._rate = goal.rate(setting, self._order.batches_per_epoch)
         self._steps = 0
         pictures, answers = goal.train.batch()
         images = torch.from_numpy(pictures)  # NHWC, normalised once
@@ -73,6 +74,8 @@ class TorchLearner:
         chosen = torch.from_numpy(np.array(self._order.indices(epoch, number)))
         images = self._images.index_select(0, chosen)
         images = images.movedim(-1, 1) if self._channels_last else images
+        if self._rate is not None:
+            self._optimizer.param_groups[0]["lr"] = self._rate(self._steps)
         self._optimizer.zero_grad(set_to_none=True)
         loss = self._loss(images, self._labels.index_select(0, chosen))
         loss.backward()

@@ -103,7 +103,8 @@ class Replicator:
                 f"devices: expected a multiple of num_gpus_per_replica={devices_per_replica}, got "
                 f"{len(self.devices)} devices"
             )
-        self._take(replica_counts(replicas_per_device, groups))
+        self.replicas_per_device = replica_counts(replicas_per_device, groups)
+        self.share = ReplicaShare.of(self.workers, sum(self.replicas_per_device))
         self.synchronisation = synchronisation
         synchronisation.alpha_for(self.num_replicas)  # raises for an unstable alpha
         require_whole_replicas(synchronisation, devices_per_replica)
@@ -138,18 +139,14 @@ class Replicator:
 
         tried: mode that all steps must have. fused: whether those that can be fused are.
         """
-        self.synchronisation.alpha_for(sum(replicas_per_device))
+        share = ReplicaShare.of(self.workers, sum(replicas_per_device))
+        self.synchronisation.alpha_for(share.total)
         self.shutdown()
         seed, self.graph = self.graph.seed, Graph()
         self.graph.seed = seed
-        self._take(replicas_per_device)
+        self.replicas_per_device, self.share = replicas_per_device, share
         self._fused = fused
         self._step_graph, self._running = None, self._new_replicas(tried)
-
-    def _take(self, replicas_per_device: tuple[int, ...]) -> None:
-        """Takes the numbers of replicas of this process; collective."""
-        self.replicas_per_device = replicas_per_device
-        self.share = ReplicaShare.of(self.workers, sum(replicas_per_device))
 
     @property
     def num_replicas(self) -> int:

@@ -135,6 +135,8 @@ class MultiGpuReplicator(Replicator):
         step_fn ... data_on_device: as of `train`; step_fn makes its variables itself. most: greatest number
         to try. window_seconds: least length of each measurement. max_seconds: time after which it decides
         with what it has measured, and warns that it is not sure.
+        Several workers train together, and decide on one number, for the devices of all of them: a step takes
+        as long as on the slowest, and what does not fit on one fits on none.
         Returns the number, which the Replicator then has; its `repr` says the mode.
         Raises FailedPreconditionError for a Replicator with steps, variables or seeds, InvalidArgumentError
         for inputs of fewer than 4 batches, and what training raises; the number is then as before.
@@ -155,8 +157,6 @@ class MultiGpuReplicator(Replicator):
                 "tune: expected a Replicator without steps and variables, which training anew would lose; "
                 "make variables in step_fn, and call tune first"
             )
-        if self.workers.size > 1:
-            raise FailedPreconditionError("tune: with several workers, replicas stay as many; give a number")
         if self.seeds is not None:
             raise FailedPreconditionError("tune: replicas with seeds stay as many; leave seeds out")
         before, was_auto = self.replicas_per_device, self._is_auto
@@ -178,14 +178,14 @@ class MultiGpuReplicator(Replicator):
         modes = (None,) if self.devices_per_replica > 1 else modes_on(kinds, self.synchronisation)
         fused = self._fused
         try:
-            decision = tuned(begin, most, window_seconds, max_seconds, modes)
+            decision = tuned(begin, most, window_seconds, max_seconds, modes, workers=self.workers)
             chosen, fused = decision.replicas, decision.mode == FUSED
             before, was_auto = (chosen,) * len(self.replicas_per_device), False
         finally:
             self._is_auto = was_auto  # still, if tuning has failed
             stop()
             self._begin_anew(before, fused=fused)
-        if most > 1 and not decision.complete:
+        if most > 1 and not decision.complete and self.workers.rank == 0:
             warnings.warn(
                 f"tune: not sure: {decision.reason}; {chosen} replicas per device were the fastest measured "
                 f"so far; give tune a greater max_seconds",

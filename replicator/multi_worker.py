@@ -47,14 +47,13 @@ class MultiWorkerReplicator(MultiGpuReplicator):
         """devices: of this worker; default: the GPUs of its machine, shared out to the workers there; the CPU
             if there is none.
         workers: default: the job that has started this process (`tb.worker_group()`), which may be alone.
-        replicas_per_gpu, sync, options: as of `MultiGpuReplicator`, but neither "auto" replicas nor dispatch
-            `fcfs`, nor several GPUs for a replica.
+        replicas_per_gpu, sync, options: as of `MultiGpuReplicator`, but neither dispatch `fcfs` nor several
+            GPUs for a replica.
 
         Collective. Raises as `MultiGpuReplicator`, and NotFoundError where mpi4py is missing.
         """
         self.workers = worker_group() if workers is None else workers
         if self.workers.size > 1:
-            _require("replicas_per_gpu", isinstance(replicas_per_gpu, str), replicas_per_gpu)
             for name, default in (("dispatch", "round_robin"), ("num_gpus_per_replica", 1)):
                 given = options.get(name, default)
                 _require(name, given != default, given)
@@ -76,8 +75,8 @@ class MultiWorkerReplicator(MultiGpuReplicator):
 def _require(name: str, refused: bool, got: Any) -> None:
     if refused:
         raise InvalidArgumentError(
-            f"MultiWorkerReplicator: {name}: expected the default, or a number of replicas, with several "
-            f"workers, whose replicas step together, got {got!r:.60}; leave it out"
+            f"MultiWorkerReplicator: {name}: expected the default with several workers, whose replicas "
+            f"step together, got {got!r:.60}; leave it out"
         )
 
 

@@ -17,7 +17,7 @@ _import_ours("allocators")
 from typing import TYPE_CHECKING, Any
 
 from tensorbow import errors, image, initializers, layers, losses, metrics, nn, ops, profiler, summary, train
-from tensorbow.control_flow import case, cond, while_loop
+from tensorbow.control_flow import TensorArray, case, cond, foldl, foldr, map_fn, scan, while_loop
 from tensorbow.custom_gradients import RegisterGradient, custom_gradient
 from tensorbow.devices import configure_gpus
 from tensorbow.errors import TensorBowError
@@ -98,6 +98,14 @@ from tensorbow.partitioned_variables import (
     fixed_size_partitioner,
     min_max_variable_partitioner,
     variable_axis_size_partitioner,
+)
+from tensorbow.queues import (
+    FIFOQueue,
+    PaddingFIFOQueue,
+    PriorityQueue,
+    QueueBase,
+    RandomShuffleQueue,
+    py_func,
 )
 from tensorbow.runtime import (
     ConfigProto,
@@ -264,6 +272,7 @@ __all__ = [
     "DType",
     "Defun",
     "Explanation",
+    "FIFOQueue",
     "GPUOptions",
     "Graph",
     "GraphDef",
@@ -274,12 +283,17 @@ __all__ = [
     "KernelCall",
     "NodeSpec",
     "Operation",
+    "PaddingFIFOQueue",
     "PartitionedVariable",
+    "PriorityQueue",
+    "QueueBase",
+    "RandomShuffleQueue",
     "RegisterGradient",
     "RunMetadata",
     "RunOptions",
     "Session",
     "Tensor",
+    "TensorArray",
     "TensorBowError",
     "TensorShape",
     "TensorSpec",
@@ -310,6 +324,8 @@ __all__ = [
     "fixed_size_partitioner",
     "float32",
     "float64",
+    "foldl",
+    "foldr",
     "get_collection",
     "get_default_graph",
     "get_default_session",
@@ -330,6 +346,7 @@ __all__ = [
     "local_variables_initializer",
     "losses",
     "make_template",
+    "map_fn",
     "metrics",
     "min_max_variable_partitioner",
     "name_scope",
@@ -337,9 +354,11 @@ __all__ = [
     "ones_initializer",
     "orthogonal_initializer",
     "profiler",
+    "py_func",
     "random_normal_initializer",
     "random_uniform_initializer",
     "reset_default_graph",
+    "scan",
     "set_random_seed",
     "summary",
     "train",

@@ -25,7 +25,7 @@ from tensorbow.graph.build import as_tensor
 from tensorbow.kinds import Name, checked, is_tensor, refuse
 from tensorbow.ops.broadcasting import ones_like, zeros_like
 from tensorbow.ops.control import identity
-from tensorbow.ops.control_flow import StackPop, no_second_derivative
+from tensorbow.ops.control_flow import StackPop, StackPush
 from tensorbow.ops.elementwise import add, greater_equal, subtract
 from tensorbow.ops.indexed_slices import IndexedSlices, add_slices
 from tensorbow.ops.state import ReadVariable, VariableReference
@@ -160,9 +160,31 @@ class _Sweep:
         self._influenced = influenced
         self._stopped = stopped
         self._needed = needed
+        self._kept: dict[Tensor, list[Operation]] = {}  # pushes of gradients of values kept in loops
+
+    def _take_back(self, op: Operation, flows: Flows) -> None:
+        """The gradient of a value that a loop has kept: kept in turn, for the way back through that loop."""
+        grad = _sum(flows, op.outputs[0])
+        if grad is None or not grad.dtype.is_floating:
+            return
+        value = op.graph.get_operation_by_name(op.attrs["push"]).inputs[0]
+        indices = op.inputs[1:] if op.attrs["or_zeros"] else op.inputs
+        with name_scope(f"{op.name}_grad"):
+            self._kept.setdefault(value, []).append(StackPush(as_tensor(grad), *indices))
+
+    def _has_kept(self, context: BuiltContext) -> bool:
+        """True if gradients were kept of values in a context."""
+        return any(t.op.context is not None and context in t.op.context.chain() for t in self._kept)
 
     def run(self, context: ControlFlowContext | None, flows: Flows) -> None:
         """Propagates flows through all that is in a context. New ops are added to the graph's current one."""
+        current = self._graph.context
+        if isinstance(current, BuiltContext):
+            for tensor, pushes in self._kept.items():
+                if tensor.op.context is context and context is not None:
+                    flows.setdefault(tensor, []).extend(
+                        current.take_gradient(tensor, push) for push in pushes
+                    )
         steps: dict[object, int] = {}
         for op in self._needed:
             if op.context is context:
@@ -173,7 +195,9 @@ class _Sweep:
             if inner is not None:
                 steps[inner.whole] = max(steps.get(inner.whole, 0), inner.last)
         for step in sorted(steps, key=lambda step: -steps[step]):
-            if isinstance(step, Operation):
+            if isinstance(step, Operation) and step.definition is StackPop:
+                self._take_back(step, flows)
+            elif isinstance(step, Operation):
                 _propagate(step, self._influenced, self._stopped, flows)
             elif isinstance(step, Conditional):
                 self._through_cond(step, flows)
@@ -206,7 +230,7 @@ class _Sweep:
             for t in flows
             for b in (0, 1)
         )
-        if not seeds and not inside:
+        if not seeds and not inside and not any(map(self._has_kept, conditional.branches)):
             return
 
         def gradient_in(number: int) -> Callable[[], list[Tensor]]:
@@ -240,7 +264,7 @@ class _Sweep:
             for number, (merged, left) in enumerate(zip(loop.merges, loop.exits, strict=True))
             if merged in self._influenced and merged.dtype.is_floating and left not in self._stopped
         ]
-        if not any(flows.get(loop.exits[number]) for number in numbers):
+        if not any(flows.get(loop.exits[number]) for number in numbers) and not self._has_kept(loop):
             return
         constants = self._inputs_of(loop)
         starts = []
@@ -309,8 +333,6 @@ def _leave_context(flows: Flows) -> None:
 def _propagate(
     op: Operation, influenced: set[Tensor], stopped: set[Tensor], flows: dict[Tensor, list[Gradient]]
 ) -> None:
-    if op.definition is StackPop and flows.get(op.outputs[0]):
-        no_second_derivative(op)
     if not any(t in influenced for t in op.inputs):
         return
     targets, made = op.inputs, op.outputs

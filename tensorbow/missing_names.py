@@ -8,7 +8,6 @@ from difflib import get_close_matches
 ALIKE = 0.75  # difflib's ratio above which names of a module are suggested
 
 _GRAPHS = "programs are graphs: build one of tb.placeholder and tb.Variable, and run it in a tb.Session"
-_LOOPS = "compute on whole tensors, or write the loop with tb.while_loop"
 _DTYPES = (
     "dtypes are tb.float32, tb.float64, tb.int32, tb.int64, tb.uint8 and tb.bool; "
     "tb.configure_cpus(compute='bf16') and tb.configure_gpus multiply in bfloat16"
@@ -16,9 +15,8 @@ _DTYPES = (
 _ORDER = "tb.nn.top_k gives the greatest elements in order, all of them with k = the extent"
 _READY = "a session names the uninitialised variable that a run needs; run tb.global_variables_initializer()"
 _MODELS = "tb.layers, tb.nn and tb.train have layers, operations, optimisers; tb.Trainer trains whole models"
-_OWN = "tb.define_op makes an operation of a NumPy function of yours"
 _PRINT = "write tb.Print, or fetch the tensor by session.run and print it"
-_QUEUES = "tb.DatasetBatches fills batches ahead of use, a Replicator's input_fn gives them"
+_QUEUES = "the queues are tb.FIFOQueue, tb.RandomShuffleQueue, tb.PriorityQueue and tb.PaddingFIFOQueue"
 _CELLS = "tb.nn.dynamic_rnn builds a layer of cells"
 _ARGUMENTS = "Python's own argparse, logging and pathlib do that"
 INSTEAD = {
@@ -36,23 +34,17 @@ INSTEAD = {
     "gfile": _ARGUMENTS,
     "logging": _ARGUMENTS,
     "queue": _QUEUES,
-    "FIFOQueue": _QUEUES,
     "GradientTape": f"{_GRAPHS}; tb.gradients differentiates",
     "distribute": "a tb.MultiGpuReplicator or tb.TensorBowSession trains several replicas of one program",
     "enable_eager_execution": _GRAPHS,
     "estimator": _MODELS,
-    "foldl": _LOOPS,
-    "foldr": _LOOPS,
     "function": _GRAPHS,
     "initialize_all_variables": "write tb.global_variables_initializer()",
     "keras": _MODELS,
-    "map_fn": _LOOPS,
     "mul": "write tb.multiply",
-    "numpy_function": _OWN,
+    "numpy_function": "write tb.py_func",
     "print": _PRINT,
-    "py_func": _OWN,
-    "py_function": _OWN,
-    "scan": _LOOPS,
+    "py_function": "write tb.py_func",
     "sub": "write tb.subtract",
     "sort": _ORDER,
     "argsort": f"{_ORDER}, and their positions",
@@ -74,11 +66,7 @@ INSTEAD = {
     "reduce_join": "tensors have no strings",
     **dict.fromkeys(("nn.lstm", "layers.lstm", "layers.LSTM"), f"{_CELLS}, of tb.nn.rnn_cell.LSTMCell"),
     **dict.fromkeys(("nn.gru", "layers.gru", "layers.GRU"), f"{_CELLS}, of tb.nn.rnn_cell.GRUCell"),
-    "train.batch": _QUEUES,
-    "train.shuffle_batch": _QUEUES,
-    "train.Coordinator": _QUEUES,
-    "train.start_queue_runners": _QUEUES,
-    "train.slice_input_producer": _QUEUES,
+    "train.string_input_producer": "tensors have no strings; tb.train.input_producer gives numbers",
     "train.FtrlOptimizer": "tb.train has Adagrad, Adadelta, Adam, Momentum, RMSProp and plain descent",
     "train.ProximalGradientDescentOptimizer": "add a regularizer of tb.layers, or give weight_decay=",
     "train.global_step": "session.run(tb.train.get_global_step()) gives it",

@@ -61,7 +61,7 @@ LAYERS = (
     ("tensorbow.program",),
     ("tensorbow.optimizers", "tensorbow.layers", "tensorbow.functions"),
     ("tensorbow.variable_scope", "tensorbow.metrics", "tensorbow.losses", "tensorbow.user_code"),
-    ("tensorbow.partitioned_variables",),
+    ("tensorbow.partitioned_variables", "tensorbow.queues"),
     ("tensorbow.variables", "tensorbow.gradients", "tensorbow.initializers", "tensorbow.custom_gradients"),
     ("tensorbow.control_flow",),
     ("tensorbow.ops",),

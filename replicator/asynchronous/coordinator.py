@@ -24,7 +24,7 @@ class _Progress:
 
 
 @dataclass
-class Coordinator:
+class StepCoordinator:
     """A pure state machine; times come from outside.
 
     steps: of all workers together; None: until their inputs end. staleness: a worker waits while it is more
@@ -60,7 +60,7 @@ class Coordinator:
         self._heard_of(own, now_s)
 
     def leave(self, worker: int) -> None:
-        """A worker has no more inputs."""
+        """A worker has no more inputs, or is lost: its step is not counted, and nobody waits for it."""
         own = self._progress[worker]
         if own.in_step:
             self.begun -= 1

@@ -7,13 +7,14 @@ import logging
 import os
 import pickle
 import secrets
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from replicator.asynchronous.async_worker import AsyncWorker
-from replicator.asynchronous.coordinator import GO, WAIT, Coordinator
+from replicator.asynchronous.coordinator import GO, WAIT, StepCoordinator
 from replicator.asynchronous.parameter_shard import ParameterShard, shared_out
 from replicator.asynchronous.pushes import SharedStep
 from replicator.asynchronous.sent_functions import pickled
@@ -36,6 +37,7 @@ def ray_library(address: str | None) -> Any:
     if address is None:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # else it listens on all addresses
         os.environ.setdefault("RAY_AUTH_MODE", "token")
+        os.environ.setdefault("RAY_worker_niceness", "0")  # else 15: they yield to all else
         if os.environ["RAY_AUTH_MODE"] == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -64,8 +66,8 @@ class CoordinatorActor:
     """The coordinator, asked by all workers at once; keeps what actors need that begin, or begin again."""
 
     def __init__(self, *arguments: Any):
-        """arguments: of `Coordinator`."""
-        self._state = Coordinator(*arguments)
+        """arguments: of `StepCoordinator`."""
+        self._state = StepCoordinator(*arguments)
         self._kept: dict[str, Any] = {}
         self._changed = asyncio.Condition()
         self._lives: dict[int, int] = {}  # of each worker: how often it has begun
@@ -98,7 +100,7 @@ class CoordinatorActor:
                     self._changed.notify_all()
                     return answer == GO
                 await self._wait(LOOK_S)
-            return False  # its process has ended meanwhile, and a new one has begun
+            return False  # its process is taken to have ended meanwhile, or a new one has begun
 
     async def _wait(self, longest_s: float) -> None:
         try:
@@ -111,6 +113,17 @@ class CoordinatorActor:
         async with self._changed:
             self._state.leave(worker)
             self._changed.notify_all()
+
+    async def lose(self, worker: int) -> None:
+        """A worker's process has ended: others take over its step, and do not wait until it begins again."""
+        async with self._changed:
+            self._state.leave(worker)
+            self._lives[worker] = self._lives.get(worker, 0) + 1
+            self._changed.notify_all()
+
+    async def is_current(self, worker: int, life: int) -> bool:
+        """False if a worker with this life was taken for lost."""
+        return self._lives[worker] == life
 
     async def take(self) -> tuple[list[tuple[int, Any]], bool, list[int]]:
         """Results that are there, True if no more come, and the steps that each worker has done."""
@@ -171,8 +184,12 @@ class WorkerActor:
         """Number of its process."""
         return os.getpid()
 
-    def run(self, coordinator: Any, shards: Sequence[Any], owned: Sequence[Sequence[str]]) -> None:
-        """Does steps until there are enough, or its inputs end."""
+    def stay(self) -> None:
+        """Ends with the process."""
+        threading.Event().wait()
+
+    def run(self, coordinator: Any, shards: Sequence[Any], owned: Sequence[Sequence[str]]) -> bool:
+        """Does steps until there are enough, or its inputs end; False if it was taken for lost meanwhile."""
         import ray
 
         number = self._worker.number
@@ -185,7 +202,7 @@ class WorkerActor:
                 result, contribution = self._worker.step(values)
             except OutOfRangeError:
                 ray.get(coordinator.leave.remote(number))
-                return
+                return True
             pushed = [
                 shard.push.remote(number, sequence, contribution.of(names))
                 for shard, names in zip(shards, owned, strict=True)
@@ -194,6 +211,8 @@ class WorkerActor:
             values = _joined(ray.get(pushed))
             sequence += 1
             may_begin = ray.get(answer)
+        is_current: bool = ray.get(coordinator.is_current.remote(number, life))
+        return is_current
 
 
 def _joined(parts: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
@@ -218,7 +237,7 @@ class AsyncProcesses:
         device: str,
         gpus: float,
     ):
-        """limits: steps, staleness and timeout of the `Coordinator`. Raises what building the step raises."""
+        """limits: steps, staleness and timeout of the `StepCoordinator`. Raises as building it does."""
         self._ray = ray
         self._actors: list[Any] = []
         named = {"step_fn": step_fn, "input_fn": inputs.input_fn}
@@ -230,7 +249,7 @@ class AsyncProcesses:
             coordinating = ray.remote(num_cpus=0)(CoordinatorActor).options(name=name)
             self.coordinator = self._kept(coordinating.remote(workers, *limits))
             ray.get(self.coordinator.keep.remote("functions", sent))
-            worker_class = ray.remote(**lasting, num_gpus=gpus, max_concurrency=2)(WorkerActor)
+            worker_class = ray.remote(**lasting, num_gpus=gpus, max_concurrency=3)(WorkerActor)
             self.workers = [
                 self._kept(worker_class.remote(name, number, workers, seed, device))
                 for number in range(workers)
@@ -246,11 +265,34 @@ class AsyncProcesses:
                 for number, names in enumerate(owned)
             ]
             self._got([shard.last_of.remote(0) for shard in self.shards])
-            runs = [worker.run.remote(self.coordinator, self.shards, owned) for worker in self.workers]
-            self._runs = {run: number for number, run in enumerate(runs)}
+            self._owned = owned
+            self._runs = {self._run_of(number): number for number in range(workers)}
+            # Calls by which a worker's process is followed: (its number, whether the call lasts as long).
+            self._watches = {self._stay_of(number): (number, True) for number in range(workers)}
         except BaseException:
             self.close()
             raise
+
+    def _run_of(self, number: int) -> Any:
+        return self.workers[number].run.remote(self.coordinator, self.shards, self._owned)
+
+    def _stay_of(self, number: int) -> Any:
+        """A call that ends when the worker's process does; others are made again by Ray."""
+        return self.workers[number].stay.options(max_task_retries=0).remote()
+
+    def _follow(self, watch: Any) -> None:
+        """Tells the coordinator of a worker's process that has ended, and waits for its next one."""
+        number, lasted = self._watches.pop(watch)
+        try:
+            self._ray.get(watch)
+        except self._ray.exceptions.RayActorError:
+            if number not in self._runs.values():
+                return
+            self._ray.get(self.coordinator.lose.remote(number))
+            self._watches[self.workers[number].process.remote()] = number, False
+        else:
+            if not lasted:
+                self._watches[self._stay_of(number)] = number, True
 
     def _kept(self, actor: Any) -> Any:
         self._actors.append(actor)
@@ -270,14 +312,18 @@ class AsyncProcesses:
         """See CoordinatorActor. Raises the error of a worker whose step has failed, naming the worker."""
         taken = self.coordinator.take.remote()
         while True:
-            ready, _ = self._ray.wait([taken, *self._runs], num_returns=1)
+            ready, _ = self._ray.wait([taken, *self._runs, *self._watches], num_returns=1)
             for run in ready:
-                if run in self._runs:
+                if run in self._watches:
+                    self._follow(run)
+                elif run in self._runs:
                     try:
-                        self._ray.get(run)
+                        is_done = self._ray.get(run)
                     except Exception as error:
                         raise told(error, self._runs[run]) from error
-                    del self._runs[run]
+                    number = self._runs.pop(run)
+                    if not is_done:
+                        self._runs[self._run_of(number)] = number
             if taken in ready:
                 results, is_over, steps = self._ray.get(taken)
                 return results, is_over or (not self._runs and not results), steps

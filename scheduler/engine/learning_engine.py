@@ -147,23 +147,34 @@ class LearningEngine:
         self._given_transport = transport
         self.devices_per_replica = devices_per_replica
         self.workers, self.lockstep = workers, self._lockstep_of(workers, options)
-        on = [*map(opened, device_list(devices))]
-        self.learners = self._made(program, specs, on, replicas_per_device, options)
-        if on_nan == FREEZE and (self.learners.synchronises or program.exchange_ops or options.first_come):
-            self.learners.close()
+        try:
+            on = [*map(opened, device_list(devices))]
+            self.learners = self._made(program, specs, on, replicas_per_device, options)
+            try:
+                self._complete(on_nan)
+            except BaseException:
+                self.learners.close()
+                raise
+        except BaseException as error:
+            if self.lockstep is not None:
+                self.lockstep.close(error)  # others wait for this worker where they meet next
+            raise
+
+    def _complete(self, on_nan: OnNanAlone) -> None:
+        """Makes what follows from the learners. Raises InvalidArgumentError for options they do not allow."""
+        learners, (program, _) = self.learners, self._steps[0]
+        if on_nan == FREEZE and (
+            learners.synchronises or program.exchange_ops or learners.options.first_come
+        ):
             raise InvalidArgumentError(
                 "on_nan: expected stop or skip where replicas meet, got freeze, which is for independent "
                 "replicas; add sync 'none', dispatch 'round_robin', and leave collectives out"
             )
-        self.outcomes = StepOutcomes(self.learners, on_nan)
+        self.outcomes = StepOutcomes(learners, on_nan)
         self._restarts = Restarts()
         self.selected = 0
-        try:
-            self.select(0)
-            self._restarts.require_followed(schedule)
-        except BaseException:
-            self.learners.close()
-            raise
+        self.select(0)
+        self._restarts.require_followed(self.schedule)
 
     def _made(
         self,

@@ -302,15 +302,16 @@ class Learners:
         """The exchange with other workers, for native code."""
         if self.lockstep is None:
             return None
-        lockstep, group = self.lockstep, self.lockstep.exchanges
+        lockstep, group, halves = self.lockstep, self.lockstep.exchanges, self._sends_halves
         return WorkerExchange(
             lockstep.control,
             self.first,
             self.worker_counts,
-            partial(group.native_sum, halves=self._sends_halves),
+            partial(group.native_sum, halves=halves),
             group.native_share,
             lockstep.share_memory if lockstep.shares_memory else None,
             lockstep.rank,
+            halves,
         )
 
     @property

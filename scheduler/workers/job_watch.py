@@ -113,13 +113,14 @@ class JobWatch:
         return [(number, shown) for shown, number in words.items()]
 
     def _killed(self, now: float) -> Fault | None:
-        for worker in self.workers:
-            if worker.lost is not None and worker.status is None:
-                others = [w for w in self.workers if w.status is None and w.lost is None]
-                if now - worker.lost < ANSWER_S and any((w.heard or 0.0) < worker.lost for w in others):
-                    continue
-                worker.round = max(w.round for w in self.workers)  # it has taken part in all steps
-                return Fault(worker.number, f"{worker.name} was killed or has crashed {worker.where}")
+        lost = [(w.lost, w.number) for w in self.workers if w.lost is not None and w.status is None]
+        for lost_s, number in sorted(lost):  # MPI ends others when the first one's connections are closed
+            others = [w for w in self.workers if w.status is None and w.lost is None]
+            if now - lost_s < ANSWER_S and any((w.heard or 0.0) < lost_s for w in others):
+                continue
+            worker = self.workers[number]
+            worker.round = max(w.round for w in self.workers)  # it has taken part in all steps
+            return Fault(number, f"{worker.name} was killed or has crashed {worker.where}")
         return None
 
     def _failed(self, now: float) -> Fault | None:

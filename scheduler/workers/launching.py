@@ -29,6 +29,7 @@ ATTEMPT = "TENSORBOW_ATTEMPT"  # environment variable of workers: 0, and with ea
 BAD_OPTION = 2  # exit status that a restart does not change
 TICK_S = 0.05
 RULE = b"-" * 60  # begins the lines around mpirun's own messages
+OF_MPI = re.compile(rb"\x00*\[[^\]]*:\d+\] \*\*\* ")  # begins those of a worker's MPI, as "Socket closed"
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ class _Errors:
         while line := self._file.readline():
             if line.startswith(RULE):
                 inside = not inside
-            if inside or line.startswith(RULE):
+            if inside or line.startswith(RULE) or OF_MPI.match(line):
                 self._notes += line
                 continue
             with suppress(OSError, ValueError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,8 +18,8 @@ from tensorbow.compiler.loops import WholeLoop, in_order, limit_of, loops_in
 from tensorbow.compiler.merge import merge
 from tensorbow.compiler.prune import drop_unused
 from tensorbow.errors import InvalidArgumentError, TensorBowError
-from tensorbow.graph import Attrs, Kernel, NodeSpec, Operation, Tensor, blame
-from tensorbow.ops.arrays import Reshape
+from tensorbow.graph import Attrs, Kernel, NodeSpec, OpDef, Operation, Tensor, blame
+from tensorbow.ops.arrays import ConcatV2, ExpandDims, Reshape
 from tensorbow.ops.broadcasting import BroadcastTo, SumTo
 from tensorbow.ops.constant import Const
 from tensorbow.ops.control import (
@@ -32,11 +32,23 @@ from tensorbow.ops.control import (
 )
 from tensorbow.ops.control_flow import StackPop, StackPush
 from tensorbow.ops.definition import run_reference_kernel
+from tensorbow.ops.elementwise_table import Add
 from tensorbow.ops.selection import Cast
+from tensorbow.ops.slicing import StridedSlice
 from tensorbow.ops.state import VariableReference
+from tensorbow.ops.tensor_arrays import (
+    NO_FLOW,
+    TENSOR_ARRAY_OPS,
+    TensorArrayGather,
+    TensorArrayGrad,
+    TensorArrayNew,
+    TensorArrayRead,
+    TensorArraySize,
+    TensorArrayWrite,
+)
 from tensorbow.program.nodes import Node, Program, Value, storage_of
 from tensorbow.program.while_op import LoopProgram, While
-from tensorbow.specs import Array, TensorSpec, as_dtype, bool_
+from tensorbow.specs import Array, Dims, TensorSpec, as_dtype, bool_, compatible, render_dims
 
 LARGEST_EXTENTS = 1 << 60  # product of nonzero extents: byte counts then fit a signed 64-bit integer
 LARGEST_FOLDED = 1 << 20  # bytes: larger results are cheaper to compute than to keep
@@ -66,7 +78,7 @@ def fold(
     Raises InvalidArgumentError for a placeholder that is not fed, NeedsDynamicModeError for what depends on
     data: a shape, or the number of a loop's iterations.
     """
-    folder = _Folder(fed, devices, replicas, runs_loops and devices is None)
+    folder = _Folder(fed, devices, replicas, runs_loops and devices is None, compiles_loops)
     loops = loops_in(ops) if compiles_loops else {}
     for op in (*targets, *(t.op for t in (*fed, *fetched))):
         if loops and op.context is not None and any(each in loops for each in op.context.chain()):
@@ -109,6 +121,17 @@ MOST_UNROLLED = 4096  # nodes of a step's loops
 MOST_ITERATIONS = 20_000  # of all loops of a step, also of those that fold to constants
 
 
+@dataclass
+class _Elements:
+    """The elements of a TensorArray in a plan; `of`: the array whose gradients they are."""
+
+    elements: list[Value | None]
+    grows: bool
+    shape: Dims | None
+    of: _Elements | None = None
+    gradients: dict[str, int] = field(default_factory=dict)  # handles, by source
+
+
 class _Folder:
     """The values and nodes of a program under construction."""
 
@@ -118,7 +141,9 @@ class _Folder:
         devices: Mapping[Operation, str] | None,
         replicas: int,
         runs_loops: bool = False,
+        compiles_loops: bool = True,
     ):
+        self._compiles_loops = compiles_loops
         self._runs_loops = runs_loops
         self.values: dict[Tensor, Value] = {
             tensor: Value(tensor.name, spec, feed=tensor.name)
@@ -136,6 +161,7 @@ class _Folder:
         self._tags: list[int] = []  # number of the iteration of each loop around
         self._stacks: dict[tuple[str, tuple[int, ...]], Value] = {}  # values kept for gradients
         self._iterations = 0
+        self._arrays: list[_Elements] = []  # of the step's TensorArrays, by handle
 
     @property
     def nodes(self) -> list[Node]:
@@ -359,15 +385,124 @@ class _Folder:
 
     def _keep(self, op: Operation) -> None:
         """A stack of a loop, for its gradient: the value itself is what is taken back."""
-        first = 1 if op.definition is StackPush else 0
+        first = 1 if op.definition is StackPush or op.attrs["or_zeros"] else 0
         where = [self.values[t].constant for t in op.inputs[first:]]
         if any(each is None for each in where):
             raise _dynamic(op)
         index = tuple(int(each) for each in where if each is not None)
         if op.definition is StackPush:
             self._stacks[(op.name, index)] = self.values[op.inputs[0]]
+            return
+        kept = self._stacks.get((op.attrs["push"], index))
+        if kept is None:  # of a branch that was not taken
+            spec = self.values[op.inputs[0]].spec
+            kept = _constant(op.outputs[0].name, np.zeros(spec.extents, spec.dtype.as_numpy_dtype))
+        self.values[op.outputs[0]] = kept
+
+    # TensorArrays -----------------------------------------------------------------------------
+
+    def _hand_on(self, op: Operation) -> None:
+        """An op of a TensorArray: elements of known indices are values like others."""
+        values = self.values
+        numbers = [values[t].constant for t in op.inputs[:2]]
+        if numbers[0] is None or (len(op.inputs) > 2 and numbers[1] is None):
+            raise _dynamic(op)
+        first = np.asarray(numbers[0])
+        if op.definition in (TensorArrayNew, TensorArrayGrad):
+            number = self._new_array(op, int(first))
+            values[op.outputs[0]] = _constant(op.outputs[0].name, np.asarray(number))
+            values[op.outputs[1]] = _constant(op.outputs[1].name, NO_FLOW)
+            return
+        array = self._arrays[int(first)]
+        if op.definition is TensorArraySize:
+            count = np.asarray(len(array.elements), np.int32)
+            values[op.outputs[0]] = _constant(op.outputs[0].name, count)
+            return
+        where = [int(each) for each in np.atleast_1d(np.asarray(numbers[1]))]
+        if op.definition is TensorArrayRead:
+            values[op.outputs[0]] = self._element(op, array, where[0])
+        elif op.definition is TensorArrayGather:
+            rows = [self._element(op, array, index) for index in where]
+            values[op.outputs[0]] = self._joined(op, rows)
         else:
-            self.values[op.outputs[0]] = self._stacks[(op.attrs["push"], index)]
+            given = values[op.inputs[2]]
+            parts = [given] if op.definition is TensorArrayWrite else self._rows_of(op, given, len(where))
+            for index, value in zip(where, parts, strict=True):
+                self._set_element(op, array, index, value)
+            values[op.outputs[0]] = _constant(op.outputs[0].name, NO_FLOW)
+
+    def _new_array(self, op: Operation, size_or_handle: int) -> int:
+        if op.definition is TensorArrayNew:
+            if size_or_handle < 0:
+                raise InvalidArgumentError(_refused(op, f"size is {size_or_handle}, expected at least 0"))
+            grows, shape = op.attrs["dynamic_size"], op.attrs["shape"]
+            self._arrays.append(_Elements([None] * size_or_handle, grows, shape))
+            return len(self._arrays) - 1
+        array = self._arrays[size_or_handle]
+        if op.attrs["source"] not in array.gradients:
+            array.gradients[op.attrs["source"]] = len(self._arrays)
+            empty: list[Value | None] = [None] * len(array.elements)
+            self._arrays.append(_Elements(empty, array.grows, array.shape, of=array))
+        return array.gradients[op.attrs["source"]]
+
+    def _element(self, op: Operation, array: _Elements, index: int) -> Value:
+        element = array.elements[index] if 0 <= index < len(array.elements) else None
+        if element is not None:
+            return element
+        if array.of is None:
+            raise InvalidArgumentError(
+                _refused(op, f"element {index} of {len(array.elements)} is read before it is written")
+            )
+        like = self._element(op, array.of, index).spec
+        return _constant(f"{op.name}/zeros", np.zeros(like.extents, like.dtype.as_numpy_dtype))
+
+    def _set_element(self, op: Operation, array: _Elements, index: int, value: Value) -> None:
+        count = len(array.elements)
+        if index < 0 or (index >= count and not array.grows):
+            raise InvalidArgumentError(_refused(op, f"index {index} is not in [0, {count})"))
+        array.elements.extend([None] * (index + 1 - count))
+        before = array.elements[index]
+        if before is not None and array.of is None:
+            raise InvalidArgumentError(_refused(op, f"element {index} is written twice"))
+        if array.shape is not None and not compatible(array.shape, value.spec.extents):
+            raise InvalidArgumentError(
+                _refused(op, f"element {index} is {value.spec}, expected {render_dims(array.shape)}")
+            )
+        if before is not None:
+            (value,) = self._new_node(op, "sum", Add, {}, [before, value])
+        array.elements[index] = value
+
+    def _joined(self, op: Operation, rows: Sequence[Value]) -> Value:
+        """Elements as rows of one value."""
+        if not rows:
+            spec = op.outputs[0].spec
+            if not spec.shape or None in spec.shape[1:]:
+                raise InvalidArgumentError(_refused(op, "no elements, of unknown shape; give element_shape"))
+            extents = [extent or 0 for extent in spec.shape]
+            return _constant(op.outputs[0].name, np.zeros(extents, spec.dtype.as_numpy_dtype))
+        parts = [self._new_node(op, f"row{i}", ExpandDims, {"axis": 0}, [v])[0] for i, v in enumerate(rows)]
+        return self._new_node(op, "rows", ConcatV2, {"axis": 0}, parts)[0] if len(parts) > 1 else parts[0]
+
+    def _rows_of(self, op: Operation, value: Value, count: int) -> list[Value]:
+        if value.spec.rank == 0 or value.spec.extents[0] != count:
+            raise InvalidArgumentError(
+                _refused(op, f"{count} indices for {value.spec}; give one for each row")
+            )
+        sliced = range(count)
+        return [self._new_node(op, f"row{i}", StridedSlice, {"index": (i,)}, [value])[0] for i in sliced]
+
+    def _new_node(
+        self, op: Operation, part: str, definition: OpDef, attrs: Attrs, inputs: list[Value]
+    ) -> list[Value]:
+        """The values of a node that the user's graph does not have."""
+        try:
+            specs = definition.infer([value.spec for value in inputs], attrs)
+        except TensorBowError as error:
+            raise type(error)(blame(op.type, op.name, error, op.source)) from None
+        node = Node(f"{op.name}/{part}{self._tag}", definition, attrs, inputs, op.id, op.source)
+        node.outputs = [Value(f"{node.name}:{i}", spec, node, i) for i, spec in enumerate(specs)]
+        self.made.append((node, op))
+        return node.outputs
 
     # Ops --------------------------------------------------------------------------------------
 
@@ -377,6 +512,9 @@ class _Folder:
             return
         if definition in (StackPush, StackPop):
             self._keep(op)
+            return
+        if definition in TENSOR_ARRAY_OPS and self._compiles_loops:
+            self._hand_on(op)
             return
         if definition.is_dynamic:
             raise _dynamic(op)
@@ -421,6 +559,10 @@ class _Folder:
         for tensor, value in zip(op.outputs, node.outputs, strict=True):
             values.setdefault(tensor, value)  # a fed output keeps the fed value
         self.made.append((node, op))
+
+
+def _refused(op: Operation, reason: str) -> str:
+    return f"{op.type} {op.name}: {reason} (made at {op.source})"
 
 
 def _stand_in(value: Value) -> Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorbow.control_flow.contexts import BranchContext, checked_result
+from tensorbow.control_flow.contexts import BranchContext, checked_result, refuse_exchanges
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
     ControlFlowContext,
@@ -94,7 +94,7 @@ def build_cond(
     Returns the nest that the function for true returned, and the cond with merged tensors of its leaves.
     """
     graph = pred.graph
-    outer, guards = graph.context, graph.current_controls
+    outer, guards, first = graph.context, graph.current_controls, graph.version
     pred = pred if outer is None else outer.resolve(pred)
     branches = [
         BranchContext(graph, outer, guards, pred, number, forward) for number, forward in enumerate(forwards)
@@ -116,6 +116,7 @@ def build_cond(
         whole.merged.append(merged)
     for branch in branches:
         branch.last = graph.version - 1
+        refuse_exchanges(branch, graph, first, pred)
     return nests[1], whole
 
 

@@ -69,18 +69,40 @@ class BuiltContext(ControlFlowContext):
         kept = self._popped.get(tensor)
         if kept is not None:
             return kept
-        backward = {each.forward: each for each in self.chain() if isinstance(each, LoopContext)}
         counters = [loop.counter for loop in reversed(loops)]
         with self.graph.in_context(forward):
             push = StackPush(tensor, *counters)
-        indices = []
-        for loop, counter in zip(reversed(loops), counters, strict=True):
-            reader = backward.get(loop)
-            indices.append(counter if reader is None else reader.remaining)
+        indices = self._iterations_of(forward)
         with self.graph.in_context(self):
             popped: Tensor = StackPop(*indices, push=push.name, shape=tensor.spec.shape, dtype=tensor.dtype)
         self._popped[tensor] = popped
         return popped
+
+    def _iterations_of(self, forward: ControlFlowContext) -> list[Tensor]:
+        """The numbers of the iterations of the loops around a forward context, as they are read here."""
+        backward = {each.forward: each for each in self.chain() if isinstance(each, LoopContext)}
+        indices = []
+        for loop in reversed([each for each in forward.chain() if isinstance(each, LoopContext)]):
+            reader = backward.get(loop)
+            indices.append(loop.counter if reader is None else reader.remaining)
+        return indices
+
+    def take_gradient(self, tensor: Tensor, push: Operation) -> Tensor:
+        """The gradient of a forward tensor that another loop has kept; zeros where it kept none."""
+        forward = tensor.op.context
+        if forward is None:
+            raise InternalError(f"{tensor.name} is in no branch or loop")
+        indices = self._iterations_of(forward)
+        with self.graph.in_context(self):
+            taken: Tensor = StackPop(
+                tensor,
+                *indices,
+                push=push.name,
+                shape=tensor.spec.shape,
+                dtype=tensor.dtype,
+                or_zeros=True,
+            )
+        return taken
 
 
 class BranchContext(BuiltContext):
@@ -236,6 +258,37 @@ class LoopContext(BuiltContext):
     @remaining.setter
     def remaining(self, value: Tensor) -> None:
         self._remaining = value
+
+
+def refuse_exchanges(context: ControlFlowContext, graph: Graph, first: int, decides: Tensor) -> None:
+    """Raises InvalidArgumentError for an exchange between replicas that some of them may not come to.
+
+    first: id of the first operation that may be in the context. decides: whether, or how often, it runs.
+    """
+    for op in graph.get_operations()[first:]:
+        if op.definition.exchange and op.context is not None and context in op.context.chain():
+            cause = _differs_by(decides)
+            if cause is not None:
+                raise InvalidArgumentError(
+                    f"{op.type} {op.name} is in {context.kind} that replicas may take differently, by "
+                    f"{cause.type} {cause.name}: those that come to it would wait for ever; compute it "
+                    f"before or behind, and choose by tb.where (made at {op.source})"
+                )
+
+
+def _differs_by(tensor: Tensor) -> Operation | None:
+    """An operation by which a value may differ between replicas; None if all have the same."""
+    seen: set[Operation] = set()
+    pending = [tensor.op]
+    while pending:
+        op = pending.pop()
+        if op in seen or op.type in ("Const", "Shape", "Size", "Rank") or op.definition.exchange:
+            continue
+        seen.add(op)
+        if not op.inputs or op.definition.random or op.definition.host is not None:
+            return op
+        pending.extend(t.op for t in op.inputs)
+    return None
 
 
 def checked_result(value: object, where: str) -> Tensor:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-from tensorbow.control_flow.contexts import LoopContext, checked_result
+from tensorbow.control_flow.contexts import LoopContext, checked_result, refuse_exchanges
+from tensorbow.control_flow.tensor_array import TensorArray
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import ControlFlowContext, Tensor, as_tensor, graph_of, name_scope
 from tensorbow.kinds import Flag, Function, Name, checked, whole
@@ -37,8 +38,8 @@ def while_loop(
 
     cond: (*loop_vars) -> a bool scalar. body: (*loop_vars) -> their next values, of the same dtypes, in the
         same nest. What they read from outside does not change in the loop.
-    loop_vars: a nest of tensors. Their shapes stay the same, unless `shape_invariants`, a nest of shapes,
-        says which extents may change (None).
+    loop_vars: a nest of tensors and TensorArrays. Shapes stay the same, unless `shape_invariants`, a nest
+        of shapes, says which extents may change (None).
     parallel_iterations: iterations that may be under way at once; one in a loop that writes variables.
     back_prop: False stops gradients. swap_memory: accepted; what the gradient needs lies in host memory
         in any case. maximum_iterations: an int32 scalar.
@@ -49,13 +50,17 @@ def while_loop(
     InvalidArgumentError for no loop variables, and for a body that changes their number, dtypes or shapes.
     """
     nest = loop_vars
-    leaves = [as_tensor(leaf) for leaf in flatten(nest)]
+    arrays = {n: leaf for n, leaf in enumerate(flatten(nest)) if isinstance(leaf, TensorArray)}
+    leaves = [leaf.flow if isinstance(leaf, TensorArray) else as_tensor(leaf) for leaf in flatten(nest)]
     if not leaves:
         raise InvalidArgumentError("while_loop: loop_vars is empty; give at least one tensor")
     shapes = _invariants(nest, leaves, shape_invariants)
 
+    def with_arrays(values: Sequence[Tensor]) -> list[Any]:
+        return [arrays[n].with_flow(each) if n in arrays else each for n, each in enumerate(values)]
+
     def unpacked(values: Sequence[Tensor]) -> Any:
-        packed = pack(nest, iter(values))
+        packed = pack(nest, iter(with_arrays(values)))
         return packed if isinstance(nest, (list, tuple)) and not hasattr(nest, "_fields") else (packed,)
 
     def condition(values: Sequence[Tensor]) -> Any:
@@ -72,7 +77,13 @@ def while_loop(
                 f"while_loop: body returns {len(found)} values for {len(values)} loop variables; return the "
                 "next value of each"
             )
-        return found
+        for number, each in enumerate(found):
+            if isinstance(each, TensorArray) != (number in arrays):
+                raise InvalidArgumentError(
+                    f"while_loop: body's result {number} is {'a' if number not in arrays else 'no'} "
+                    "TensorArray, other than the loop variable; return the array after its writes"
+                )
+        return [each.flow if isinstance(each, TensorArray) else each for each in found]
 
     with graph_of(leaves).as_default(), name_scope(name or "while"):
         if maximum_iterations is not None:
@@ -89,7 +100,7 @@ def while_loop(
             exits = build_loop(condition, following, leaves, shapes, parallel_iterations).exits
         if not back_prop:
             exits = [stop_gradient(each) for each in exits]
-    result = pack(nest, iter(exits))
+    result = pack(nest, iter(with_arrays(exits)))
     alone = isinstance(nest, (list, tuple)) and len(nest) == 1 and not return_same_structure
     return result[0] if alone else result
 
@@ -104,7 +115,7 @@ def build_loop(
 ) -> LoopContext:
     """A loop in the current context. shapes: of the loop variables in all iterations."""
     graph = initial[0].graph
-    outer, guards = graph.context, graph.current_controls
+    outer, guards, first = graph.context, graph.current_controls, graph.version
     frame = graph.unique_name("while_context")
     loop = LoopContext(graph, outer, guards, frame, parallel_iterations, forward)
     with loop.outside():
@@ -130,6 +141,7 @@ def build_loop(
         loop.results.append(result)
         loop.close(merged, result)
     loop.last = graph.version - 1
+    refuse_exchanges(loop, graph, first, loop.condition)
     return loop
 
 

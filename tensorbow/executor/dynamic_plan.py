@@ -13,6 +13,7 @@ from enum import IntEnum
 from tensorbow.control_flow.contexts import LoopContext
 from tensorbow.errors import InternalError, InvalidArgumentError
 from tensorbow.executor.region import StaticRegion
+from tensorbow.executor.simple_loop import SimpleLoop, simple_loop
 from tensorbow.graph import Operation, Tensor, is_free
 from tensorbow.ops.control_flow import StackPop, StackPush
 from tensorbow.specs import Array
@@ -52,6 +53,7 @@ class Frame:
     constants: list[tuple[int, Array]] = field(default_factory=list)  # slots filled in every iteration
     conditions: frozenset[object] = frozenset()  # of the ops around it
     waits: frozenset[str] = frozenset()
+    simple: SimpleLoop | None = None  # its form without frames, if there is one
 
     def chain(self) -> list[Frame]:
         """The frames around it and itself, outermost first."""
@@ -131,6 +133,8 @@ class DynamicPlan:
         self._set_levels()
         self._make_nodes()
         self._connect()
+        for frame in self.frames.values():
+            frame.simple = self._simple_form(frame)
 
     def _check_feeds(self) -> None:
         for tensor in self._fed:
@@ -264,19 +268,17 @@ class DynamicPlan:
             for name in set(reads) - set(writes):
                 readers.setdefault((frame, name), []).append(item)
 
-        last_exit: dict[Frame, Operation] = {}
-        for op in self._needed:
-            if op.definition.flow == "exit":
-                last_exit[self._places[op].frame] = op
+        entering: dict[Frame, set[Operation | Frame]] = {}  # by frame, what its Enters wait for
         for op in self._needed:
             place = self._places[op]
             if op.definition.flow == "enter":
                 frame = self._target(op)
-                if op.id < last_exit[frame].id if frame in last_exit else True:
+                if frame not in entering:  # its place in program order is that of its first Enter
                     after(op, place.frame, frame.reads, frame.writes)
+                    touches(frame, place.frame, frame.reads, frame.writes)
+                    entering[frame] = self._before[op]
+                self._before[op] = set(entering[frame])
                 continue
-            if op.definition.flow == "exit" and last_exit[place.frame] is op and place.frame.parent:
-                touches(place.frame, place.frame.parent, place.frame.reads, place.frame.writes)
             reads, writes = touched(op)
             if reads or writes:
                 after(op, place.frame, reads, writes)
@@ -302,7 +304,7 @@ class DynamicPlan:
                     level = max(level, self._level_after(control, op, False))
             for item in self._before.get(op, ()):
                 if isinstance(item, Frame):
-                    level = max(level, frame_levels[item] + 1)
+                    level = max(level, frame_levels.get(item, 0) + 1)
                 else:
                     level = max(level, self._level_after(item, op, False))
             place.level = level
@@ -450,6 +452,24 @@ class DynamicPlan:
                 self._count_enters(node)
         self._connect_controls()
         self.results = [self._result(element) for element in self.elements]
+
+    def _simple_form(self, frame: Frame) -> SimpleLoop | None:
+        """The form of a loop of static regions alone: no loop or cond in it, and no effects."""
+        if frame.sequential or frame.writes or any(each.parent is frame for each in self.frames.values()):
+            return None
+        if any(
+            reader.frame is not frame
+            for node in frame.nodes
+            if node.kind != NodeKind.EXIT
+            for reader in (*node.controls, *node.followers)
+        ):
+            return None
+        ops = [op for op in self._needed if self._places[op].frame is frame]
+        enters = [op for op in self._needed if op.definition.flow == "enter" and self._target(op) is frame]
+        levels = {self._nodes[op]: self._places[op].level for op in ops if self._nodes[op].region}
+        ordered = sorted(levels, key=lambda node: (levels[node], node.index))
+        regions = [node.region for node in ordered if node.region is not None]
+        return simple_loop([*enters, *ops], regions, self._fed.__contains__)
 
     def _op_of(self, node: DynamicNode) -> Operation:
         if node.op is None:

@@ -18,6 +18,7 @@ from tensorbow.errors import (
 )
 from tensorbow.executor.dynamic_plan import DynamicNode, DynamicPlan, Frame, NodeKind
 from tensorbow.executor.region import RunRegion
+from tensorbow.executor.simple_loop import SimpleLoop
 from tensorbow.graph import HostCall, Operation, Resources, Tensor, blame
 from tensorbow.specs import Array, as_dtype, compatible, render_dims
 
@@ -29,7 +30,7 @@ FIRED = 1 << 30  # count of a Merge that has run
 class Iteration:
     """State of one iteration of a running frame: its tag is the frame and the number."""
 
-    __slots__ = ("children", "dead", "number", "outstanding", "pending", "running", "values")
+    __slots__ = ("children", "dead", "entered", "number", "outstanding", "pending", "running", "values")
 
     def __init__(self, running: RunningFrame, number: int):
         self.running = running
@@ -39,6 +40,7 @@ class Iteration:
         self.dead = bytearray(running.dead)
         self.outstanding = 0  # nodes that are ready or running, and frames inside
         self.children: dict[Frame, RunningFrame | None] = {}
+        self.entered: dict[Frame, dict[Any, Any]] = {}  # what has come to loops that run as a whole
 
 
 class RunningFrame:
@@ -295,6 +297,9 @@ class DynamicStep:
 
     def _enter(self, node: DynamicNode, iteration: Iteration, value: Any) -> None:
         frame = node.target
+        if frame.simple is not None:
+            self._enter_simple(node, frame.simple, iteration, value)
+            return
         running = iteration.children.get(frame)
         if running is None:
             running = iteration.children[frame] = RunningFrame(frame, iteration)
@@ -313,6 +318,28 @@ class DynamicStep:
             self._emit(node, running.iterations[0], (value,))
         if running.iterations.get(0) is not None and running.iterations[0].outstanding == 0:
             self._iterate(running)
+
+    def _enter_simple(self, node: DynamicNode, loop: SimpleLoop, iteration: Iteration, value: Any) -> None:
+        """Takes what enters a simple loop; with the last of it the loop runs, here."""
+        frame = node.target
+        entered = iteration.entered.setdefault(frame, {})
+        entered[node.op] = value
+        if len(entered) < frame.enters:
+            return
+        values = loop.run(entered, self._run_region, self._check)
+        iteration.entered[frame] = {}
+        for leaving in frame.exits:
+            if leaving.op is not None:
+                self._emit(leaving, iteration, (values[loop.exits[leaving.op]],))
+        if frame.done is not None:
+            self._count_down(frame.done, iteration)
+
+    def _check(self) -> None:
+        """Raises the error that ends the step, if there is one."""
+        if self._error is not None:
+            raise self._error
+        if self._left_s is not None:
+            self._left_s()
 
     def _base_down(self, running: RunningFrame, reader: DynamicNode) -> None:
         running.pending[reader.index] -= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
@@ -128,7 +129,13 @@ def prepared(region: StaticRegion, feeds: dict[Tensor, TensorSpec]) -> Compute |
         blamed.append((node.definition.name, node.name, node.source))
     fetched = [array_of(value) for value in program.fetches]
 
+    turn = threading.Lock()  # concurrent steps share the arrays
+
     def compute(values: Sequence[Array]) -> Sequence[Array]:
+        with turn:
+            return computed(values)
+
+    def computed(values: Sequence[Array]) -> Sequence[Array]:
         for index, array in inputs:
             array[...] = values[index]
         call_index = -1

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tensorbow.errors import InvalidArgumentError, UnimplementedError
-from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, HostCall, Operation, Tensor
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, HostCall
 from tensorbow.ops.definition import define_op
 from tensorbow.specs import Array, Dims, TensorSpec, bool_
 
@@ -124,15 +124,10 @@ def _push(call: HostCall) -> list[Array]:
 
 def _pop(call: HostCall) -> list[Array]:
     kept = call.step.get(call.attrs["push"], dict)
-    return [kept.pop(_index(call, 0))]
-
-
-def no_second_derivative(op: Operation, *gradients: Tensor) -> list[Tensor | None]:
-    """Raises UnimplementedError: the gradient rule of StackPop."""
-    raise UnimplementedError(
-        f"gradients: second derivatives through tb.while_loop are not supported; unroll the loop in "
-        f"Python (made at {op.source})"
-    )
+    if not call.attrs["or_zeros"]:
+        return [kept.pop(_index(call, 0))]
+    found = kept.pop(_index(call, 1), None)
+    return [np.zeros_like(call.inputs[0]) if found is None else found]
 
 
 StackPush = define_op(
@@ -147,12 +142,12 @@ StackPush = define_op(
 StackPop = define_op(
     "StackPop",
     spec=lambda inputs, attrs: TensorSpec(attrs["shape"], attrs["dtype"]),
-    gradient=no_second_derivative,
+    gradient=NOT_DIFFERENTIABLE,  # `gradients` hands it on to the loop that has kept the value
     inputs=("*index",),
-    attrs={"push": REQUIRED, "shape": None, "dtype": REQUIRED},
+    attrs={"push": REQUIRED, "shape": None, "dtype": REQUIRED, "or_zeros": False},
     host=_pop,
     stateful=True,
-    doc="Takes back a value that StackPush keeps.",
+    doc="Takes back a value that StackPush keeps; with `or_zeros`, where there is none, zeros like input 0.",
 )
 
 

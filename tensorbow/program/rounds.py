@@ -39,6 +39,7 @@ class WorkerExchange:
     share_of: the call that completes a vector of bytes, given its address and each worker's part.
     shared: memory of so many bytes of each worker, of zeros at first, which all workers read, and the worker
     itself writes; collective. None where sums are exchanged by calls. worker: the number of this one.
+    halves: sums of float32 go to other workers as their upper 16 bits, and are added in float32.
     """
 
     control: NDArray[np.int64]
@@ -48,6 +49,7 @@ class WorkerExchange:
     share_of: Callable[[int, Sequence[range]], NativeCall | None]
     shared: Callable[[int], Sequence[NDArray[np.uint8]]] | None = None
     worker: int = 0
+    halves: bool = False
 
     @property
     def shares_memory(self) -> bool:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.graph import Operation
+from tensorbow.queues.queue_ops import forget_shared, shared_containers
 from tensorbow.runtime.device_variables import DeviceVariables
 from tensorbow.runtime.shared_lock import SharedLock
 from tensorbow.specs import Array, render_dims
@@ -44,17 +45,20 @@ def _store(device: str, container: str) -> _Store:
 
 
 def reset_containers(containers: Sequence[str] | None = None) -> None:
-    """Removes the values of all variables of these containers (None: all); waits for running steps.
+    """Removes variables' values and closes shared queues of these containers (None: all).
+
+    Waits for running steps.
 
     Raises NotFoundError, before resetting any, for a container that no session has used.
     """
     with _stores_lock:
-        known = {container for _, container in _stores}
+        known = {container for _, container in _stores} | shared_containers()
         missing = [name for name in containers or () if name not in known]
         if missing:
             there = ", ".join(sorted(known)) or "none"
             raise NotFoundError(f"reset: there is no container '{missing[0]}'; there are: {there}")
         chosen = [s for (_, name), s in sorted(_stores.items()) if not containers or name in containers]
+    forget_shared(containers)
     for store in chosen:
         with store.lock.exclusive:
             store.values.clear()

@@ -862,6 +862,53 @@ CALLS: Mapping[str, Call] = {
             **dict.fromkeys(("exclusive", "strict"), "flag"),
         },
     ),
+    "TensorArray": Call(
+        lambda: {"dtype": tb.float32, "size": 3},
+        sorts={
+            "size": "object",
+            "clear_after_read": "object",
+            "element_shape": "object or none",
+            **dict.fromkeys(("dynamic_size", "infer_shape"), "flag"),
+        },
+    ),
+    **{
+        f"TensorArray.{method}": Call(
+            lambda arguments=arguments: arguments,
+            target=lambda method=method: getattr(tb.TensorArray(tb.float32, 3, element_shape=[1]), method),
+            sorts=dict.fromkeys(("index", "indices", "value"), "object"),
+        )
+        for method, arguments in {
+            "read": {"index": 0},
+            "write": {"index": 0, "value": [1.0]},
+            "gather": {"indices": [0]},
+            "scatter": {"indices": [0], "value": [[1.0]]},
+            "unstack": {"value": [[1.0]]},
+            **{name: {} for name in ("stack", "concat", "size", "close")},
+        }.items()
+    },
+    "map_fn": Call(
+        lambda: {"fn": lambda a: a, "elems": x23()},
+        sorts={
+            "fn": "branch",
+            "elems": "object",
+            "dtype": "object or none",
+            "parallel_iterations": "count",
+            **dict.fromkeys(("back_prop", "swap_memory", "infer_shape"), "flag"),
+        },
+    ),
+    **{
+        call: Call(
+            lambda: {"fn": lambda a, b: a, "elems": x23()},
+            sorts={
+                "fn": "branch",
+                "elems": "object",
+                "initializer": "object or none",
+                "parallel_iterations": "count",
+                **dict.fromkeys(("back_prop", "swap_memory", "infer_shape", "reverse"), "flag"),
+            },
+        )
+        for call in ("foldl", "foldr", "scan")
+    },
     "while_loop": Call(
         lambda: {
             "cond": lambda i: tb.less(i, 3),

@@ -6,6 +6,9 @@ WITHOUT_ROW = frozenset(
     {
         "Graph.close_loop",
         "HostCall",
+        "Coordinator.wait_for_stop",  # waits for the time it is given
+        "QueueBase",
+        "QueueRunner.create_threads",  # starts threads
         "Scopes.in_context",
         "ArrayDataset.prepared",
         "ArrayDataset.scratch",
@@ -154,6 +157,7 @@ WITHOUT_ROW = frozenset(
         "StepProgram.feeds",
         "TpuReplicator",
         "Tensor.install_operator",
+        "TensorArray.with_flow",
         "TensorSpec",
         "Timeline.write",
         "Tracer.add",

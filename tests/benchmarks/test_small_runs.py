@@ -14,6 +14,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 QUICK = (  # those without peers and data of their own
     "ablation",
     "auto_tuner",
+    "cifar10_course",
     "cluster_null_steps",
     "compile_time",
     "fig_4_2",

@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -127,11 +128,19 @@ def test_a_course_stops_at_the_target() -> None:
     assert (whole["epochs_to_target"], whole["seconds_to_target"]) == (None, None)
 
 
-def same_course(side: str, choice: dict[str, Any]) -> None:
+def test_a_rate_that_diverges_is_not_chosen() -> None:
+    from one_cycle import OURS, tuned_setting
+
+    scores = {0.0125: (0.8, -0.9), 0.025: (0.7, -0.9), 0.05: (0.7, -0.95), 0.1: (0.7, -0.95), 0.2: (0.8, 0.0)}
+    assert tuned_setting(OURS, lambda tried: scores[tried.learning_rate]).learning_rate == 0.05
+
+
+def same_course(side: str, choice: dict[str, Any], **of_goal: Any) -> None:
     """A peer has our losses and values, over the border of an epoch."""
     from time_to_accuracy import Replicas, RunSetting
 
-    goal, setting = small_goal(target=None), RunSetting(batch_size=8, learning_rate=0.01)
+    goal = replace(small_goal(target=None), **of_goal)
+    setting = RunSetting(batch_size=8, learning_rate=0.01)
     ours = Replicas(setting, goal, seed=3)
     if side == "torch":
         from time_to_accuracy_torch import TorchLearner as Learner
@@ -153,7 +162,9 @@ def same_course(side: str, choice: dict[str, Any]) -> None:
 def test_pytorch_trains_the_same_model_on_the_same_batches(variant: str) -> None:
     torch = pytest.importorskip("torch")
     try:
-        same_course("torch", {"variant": variant, "optimizer": "foreach", "threads": 1})
+        for schedule in ("constant", "one_cycle"):
+            choice = {"variant": variant, "optimizer": "foreach", "threads": 1}
+            same_course("torch", choice, epochs=1.5, schedule=schedule)
     finally:
         torch.set_flush_denormal(False)  # which a peer sets for the whole thread
 

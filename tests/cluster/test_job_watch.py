@@ -35,6 +35,13 @@ def test_a_connection_that_breaks_is_a_killed_worker_at_the_step_of_the_others()
     assert "at step 12" in watch.fault(1.0 + ANSWER_S).text
 
 
+def test_the_worker_that_was_lost_first_is_the_cause():
+    watch = watch_of({"round": 3}, {}, {})
+    for number, lost_s in ((2, 1.2), (1, 1.0), (0, 1.1)):  # MPI has ended 0 and 2
+        watch.lost(number, lost_s)
+    assert watch.fault(1.2).text == "worker 1 (a, process 8) was killed or has crashed at step 3"
+
+
 def test_what_workers_have_in_common_is_said_once():
     same = {"status": 1, "reason": "E: odd", "shown": "E: odd\n"}
     watch = watch_of(same, same)

@@ -242,6 +242,31 @@ def test_two_machines_train_together_until_their_link_is_cut(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_worker_that_ssh_starts_on_another_machine_trains_with_the_first(tmp_path):
+    with contextlib.ExitStack() as stack:
+        try:
+            hosts = stack.enter_context(two_machines(tmp_path, by_ssh=True))
+        except (PermissionError, FileNotFoundError) as error:
+            pytest.skip(str(error))
+        prefix = ("-m", "tensorbow", "launch", *hosts)
+        with launched(tmp_path, *TRAIN, "--output", "run", prefix=prefix) as job:
+            _, err = job.communicate(timeout=120)
+        assert job.returncode == 0, err
+        assert "Accepted publickey" in (tmp_path / "sshd.log").read_text()
+        words = ("train", "logreg", "--epochs", "100000", "--output", "again", "--replicas-per-gpu", "1")
+        with launched(tmp_path, *words, prefix=prefix) as job:
+            wait_for(lambda: rounds(tmp_path / "again"), job)
+            os.kill(worker_process(1, str(tmp_path)), signal.SIGKILL)
+            _, err = job.communicate(timeout=60)
+        assert job.returncode == 1
+        assert re.search(r"worker 1 \(far, process \d+\) was killed or has crashed at step \d+", err), err
+    with launched(tmp_path, *TRAIN, "--output", "here") as job:
+        job.communicate(timeout=120)
+    files = [(tmp_path / folder / "model.safetensors").read_bytes() for folder in ("run", "here")]
+    assert files[0] == files[1]
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
 def test_many_kills_at_random_moments_lose_no_bits(tmp_path):
     words = (*TRAIN[:2], "--epochs", "60", *TRAIN[4:])

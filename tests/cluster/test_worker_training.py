@@ -32,12 +32,36 @@ def test_two_workers_train_as_one_process_and_end_together(kernels, cases):
 def test_workers_that_share_memory_have_the_bits_of_one_process():
     pytest.importorskip("llvmlite", reason="native code needs llvmlite")
     assert is_done(
-        run_job(3, "tests/cluster_rig/shared_exchanges.py", environment={"TENSORBOW_CPU": "native"})
+        run_job(3, "tests/cluster_rig/shared_exchanges.py", "sums", environment={"TENSORBOW_CPU": "native"})
     )
+
+
+@pytest.mark.parametrize(
+    ("kernels", "count"),
+    [
+        ("native", 3),
+        pytest.param("native", 4, marks=pytest.mark.slow),
+        pytest.param("reference", 3, marks=pytest.mark.slow),
+        pytest.param("reference", 4, marks=pytest.mark.slow),
+    ],
+)
+def test_workers_send_16_bits_of_each_element_with_equal_bits_by_memory_and_by_mpi(kernels, count):
+    if kernels == "native":
+        pytest.importorskip("llvmlite", reason="native code needs llvmlite")
+    environment = {"TENSORBOW_CPU": kernels}
+    program = "tests/cluster_rig/shared_exchanges.py"
+    assert is_done(run_job(count, program, "halves", seconds=120, environment=environment))
 
 
 def test_a_replicator_of_two_workers_is_as_one_of_one_process(tmp_path):
     assert is_done(run_job(2, "tests/cluster_rig/worker_replicators.py", tmp_path, seconds=120))
+
+
+@pytest.mark.slow
+def test_workers_choose_one_number_of_replicas_together():
+    assert is_done(
+        run_job(2, "tests/cluster_rig/worker_tuning.py", environment={"TENSORBOW_CPU": "reference"})
+    )
 
 
 @pytest.mark.slow

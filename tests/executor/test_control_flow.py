@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.errors import CancelledError, InvalidArgumentError, UnimplementedError
+from tensorbow.errors import CancelledError, InvalidArgumentError
 
 
 @pytest.fixture(autouse=True, params=[False, True], ids=["dynamic", "compiled"])
@@ -185,8 +185,19 @@ def test_gradients_of_loops(session):
 
     assert session.run(y, {x: 0.7}) == pytest.approx(plain(0.7))
     assert session.run(g, {x: 0.7}) == pytest.approx(slope(plain, 0.7), rel=1e-6)
-    with pytest.raises(UnimplementedError, match=r"second derivatives through tb.while_loop"):
-        tb.gradients(g, x)
+    (second,) = tb.gradients(g, x)
+    expected = slope(lambda t: slope(plain, t, 1e-4), 0.7, 1e-4)
+    assert session.run(second, {x: 0.7}) == pytest.approx(expected, rel=1e-5)
+
+
+def test_third_derivative_of_a_loop_of_a_fed_number_of_iterations(session):
+    x, n = scalar(), tb.placeholder(tb.int32, [])
+    y = tb.while_loop(lambda i, t: i < n, lambda i, t: (i + 1, t * t * x), [0, x])[1]  # x**7, x**15
+    for _ in range(3):
+        (y,) = tb.gradients(y, x)
+    assert session.run(y, {x: 0.9, n: 2}) == pytest.approx(7 * 6 * 5 * 0.9**4)
+    assert session.run(y, {x: 0.9, n: 3}) == pytest.approx(15 * 14 * 13 * 0.9**12)
+    assert session.run(y, {x: 0.9, n: 0}) == 0.0
 
 
 def test_a_recurrent_network_of_variable_length_learns(session):

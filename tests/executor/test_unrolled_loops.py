@@ -239,3 +239,37 @@ def test_a_loop_that_may_not_end_is_not_compiled():
     with tb.Session() as session:
         for loop in loops:
             assert session.explain(loop, {x: 10.0}).mode == "dynamic"
+
+
+# Exchanges ----------------------------------------------------------------------------------------------
+
+
+def test_an_exchange_that_some_replicas_may_not_come_to_is_refused():
+    x = tb.placeholder(tb.float32, [])
+    shared = tb.all_sum(x)
+    for build in (
+        lambda: tb.cond(x > 0.0, lambda: tb.all_sum(x), lambda: x),
+        lambda: tb.while_loop(lambda i, a: a < x, lambda i, a: (i + 1, tb.all_sum(a)), [0, x]),
+        lambda: tb.while_loop(lambda i: tb.all_sum(i) < x, lambda i: i + 1.0, [0.0]),
+        lambda: tb.while_loop(
+            lambda i: i < 3.0, lambda i: tb.cond(x > i, lambda: tb.all_sum(i), lambda: i) + 1.0, [0.0]
+        ),
+    ):
+        with pytest.raises(InvalidArgumentError, match="that replicas may take differently, by Placeholder"):
+            build()
+    tb.cond(shared > 0.0, lambda: tb.all_sum(x), lambda: x)  # all take the same branch
+
+
+def test_replicas_meet_in_each_iteration_of_an_unrolled_loop():
+    def step_fn(x):
+        return tb.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, tb.all_sum(a) + x), [0, x])[1]
+
+    with tb.MultiGpuReplicator(["/cpu:0"], 2) as replicator, tb.Session() as session:
+        rows = np.array([1.0, 10.0], np.float32)
+        step = replicator.run(step_fn, lambda replica_id: iter([rows[replica_id]]))
+        replicator.init(session)
+        found = np.ravel(session.run(step))
+    expected = rows.copy()
+    for _ in range(3):
+        expected = expected.sum() + rows
+    np.testing.assert_array_equal(found, expected)

@@ -15,6 +15,18 @@ STRUCTURAL = {
     ),
     **dict.fromkeys(("StackPush", "StackPop"), "values kept for a loop's gradient: tests/executor"),
     **dict.fromkeys(
+        (
+            *("FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "RandomShuffleQueue", "LimitEpochs"),
+            *("QueueEnqueue", "QueueEnqueueMany", "QueueDequeue", "QueueDequeueMany", "QueueDequeueUpTo"),
+            *("QueueSize", "QueueIsClosed", "QueueClose", "PyFunc", "PyFuncStateless"),
+        ),
+        "functions of the host: tests/queues",
+    ),
+    **dict.fromkeys(
+        (f"TensorArray{name}V3" for name in ("", "Grad", "Write", "Read", "Gather", "Scatter", "Size")),
+        "elements kept while a step runs: tests/executor/test_tensor_arrays.py",
+    ),
+    **dict.fromkeys(
         ("DynamicPartition", "DynamicStitch", "ListDiff", "SparseOrder", "UniqueWithCounts", "Where"),
         "functions of the host: tests/executor/test_data_dependent_shapes.py",
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,8 +12,9 @@ from hypothesis import strategies as st
 import tensorbow as tb
 from replicator.asynchronous import PushingOptimizer
 from replicator.asynchronous.async_worker import AsyncWorker
-from replicator.asynchronous.coordinator import END, GO, WAIT, Coordinator
+from replicator.asynchronous.coordinator import END, GO, WAIT, StepCoordinator
 from replicator.asynchronous.parameter_shard import ParameterShard, shared_out
+from replicator.asynchronous.ray_actors import CoordinatorActor
 from replicator.input_functions import InputOptions
 
 OPTIMIZERS = {
@@ -233,7 +236,7 @@ def test_steps_that_cannot_be_asynchronous_are_refused():
     st.one_of(st.none(), st.integers(0, 2)),
 )
 def test_steps_are_begun_so_often_and_not_far_apart(calls, steps, staleness):
-    counted = Coordinator(3, steps, staleness, timeout_s=10.0)
+    counted = StepCoordinator(3, steps, staleness, timeout_s=10.0)
     now_s, in_step, active = 0.0, set(), set()
     for call, worker in calls:
         if call == "join":
@@ -261,7 +264,7 @@ def test_steps_are_begun_so_often_and_not_far_apart(calls, steps, staleness):
 
 
 def test_a_worker_far_ahead_waits_for_the_slowest_unless_that_is_silent():
-    counted = Coordinator(2, None, 1, timeout_s=10.0)
+    counted = StepCoordinator(2, None, 1, timeout_s=10.0)
     for worker in (0, 1):
         counted.join(worker, 0.0)
         assert counted.ask(worker, 0.0) == GO
@@ -276,8 +279,32 @@ def test_a_worker_far_ahead_waits_for_the_slowest_unless_that_is_silent():
     assert counted.ask(0, 12.0) == GO
 
 
+def test_nobody_waits_for_a_worker_that_is_lost_and_its_step_is_taken_by_another():
+    async def told():
+        actor = CoordinatorActor(2, 3, 0, 1e6)  # 3 steps; both workers keep together
+        first, second = await actor.join(0), await actor.join(1)
+        assert await actor.next(0, first, None)
+        assert await actor.next(1, second, None)  # and dies in its step
+        waits = asyncio.create_task(actor.next(0, first, ("a",)))
+        await asyncio.sleep(0)
+        assert not waits.done()
+        await actor.lose(1)
+        assert await waits
+        assert not await actor.next(1, second, ("late",))
+        assert not await actor.is_current(1, second)
+        assert await actor.next(0, first, ("b",))  # the third step, which was begun by the lost one
+        assert not await actor.next(0, first, ("c",))
+        again = await actor.join(1)
+        assert await actor.is_current(1, again)
+        assert not await actor.next(1, again, None)
+        return await actor.take()
+
+    results, is_over, steps = asyncio.run(told())
+    assert ([value for _, value in results], is_over, steps) == (["a", "b", "c"], True, [3, 0])
+
+
 def test_results_that_nobody_takes_hold_the_workers_up():
-    counted = Coordinator(1, None, most_results=2)
+    counted = StepCoordinator(1, None, most_results=2)
     counted.join(0, 0.0)
     for _ in range(2):
         assert counted.ask(0, 0.0) == GO

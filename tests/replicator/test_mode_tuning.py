@@ -37,7 +37,7 @@ class Clock:
                     clock.now += clock.seconds(self)
                     yield result
 
-        def quick(begin: Any, most: int, window_s: float, max_s: float, modes: Any) -> Any:
+        def quick(begin: Any, most: int, window_s: float, max_s: float, modes: Any, workers: Any) -> Any:
             return tuned(begin, 4, 1e-3, 1e9, modes)
 
         tuned = tuning.tuned

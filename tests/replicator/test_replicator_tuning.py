@@ -109,7 +109,7 @@ def test_training_after_it_is_as_if_it_had_not_been():
 def test_auto_tunes_at_the_first_step(monkeypatch):
     asked = []
 
-    def tuned(begin, most, window_seconds, max_seconds, modes):
+    def tuned(begin, most, window_seconds, max_seconds, modes, workers):
         asked.append((most, modes))
         assert next(begin(2, None)) is not None
         return tuning.Decision(2, 1.0, "", True)
@@ -145,7 +145,7 @@ def test_an_error_of_the_step_leaves_the_replicator_as_it_was():
 
 
 def test_auto_tunes_again_after_an_error(monkeypatch):
-    def failing(*arguments):
+    def failing(*arguments, workers):
         raise AbortedError("torn")
 
     with tb.MultiGpuReplicator(["/cpu:0"], "auto") as repl:
@@ -155,7 +155,7 @@ def test_auto_tunes_again_after_an_error(monkeypatch):
                 with pytest.raises(AbortedError, match="torn"):
                     trained(repl)
         monkeypatch.setattr(
-            "replicator.multi_gpu.tuned", lambda *arguments: tuning.Decision(3, 1.0, "", True)
+            "replicator.multi_gpu.tuned", lambda *arguments, workers: tuning.Decision(3, 1.0, "", True)
         )
         assert trained(repl)[0].shape == (20, 3)
 

@@ -20,7 +20,7 @@ from tensorbow.kernels.native.rounds.exchange_pass import PASS, PassStage, block
 from tensorbow.kernels.native.rounds.exchange_plan import ExchangePlan, plan_exchange
 from tensorbow.program.plan import Group, SegmentKind
 from tensorbow.program.rounds import RoundProgramSpec, WorkerExchange
-from tensorbow.specs import DType
+from tensorbow.specs import DType, float32
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,10 @@ class RoundCode:
             if self._workers.shares_memory:
                 flags = [0, *accumulate(map(blocks_of, plan.reductions))]
                 self.flags = max(self.flags, flags.pop())
-                first_pass, sums = self._pass(plan, PassStage.SHARED, offsets, flags), []
+                first_pass, sums = (
+                    self._pass(plan, PassStage.SHARED, offsets, flags, self._workers.halves),
+                    [],
+                )
                 plan = replace(plan, reductions=[])
             else:
                 first_pass = self._pass(plan, PassStage.SUMS, offsets)
@@ -156,6 +159,7 @@ class RoundCode:
 
         Sets `is_possible` to False where they cannot.
         """
+        packs = workers.shares_memory and workers.halves
         offsets, vectors, end = [0] * len(plan.reductions), list[tuple[int, int, DType]](), 0
         sources = [each.total.inputs[0] for each in plan.reductions]
         for dtype in dict.fromkeys(source.dtype for source in sources):
@@ -163,7 +167,8 @@ class RoundCode:
             for number, source in enumerate(sources):
                 if source.dtype == dtype:
                     offsets[number] = end
-                    end += -(-source.nbytes // ALIGNMENT) * ALIGNMENT
+                    nbytes = source.nbytes // 2 if packs and dtype == float32 else source.nbytes
+                    end += -(-nbytes // ALIGNMENT) * ALIGNMENT
             vectors.append((begin, (end - begin) // dtype.size, dtype))
         self.sums_nbytes = max(self.sums_nbytes, end)
         copies = [
@@ -197,6 +202,7 @@ class RoundCode:
         stage: PassStage = PassStage.WHOLE,
         offsets: Sequence[int] = (),
         flags: Sequence[int] = (),
+        halves: bool = False,
     ) -> int:
         """The address of the pass of an exchange; 0 if some of it has no native code."""
         if not self.is_possible:
@@ -209,7 +215,7 @@ class RoundCode:
         how = [(each.made_by is not None, each.keeps, each.checks) for each in reductions]
         copies = [(g.definition.name, g.attrs, g.inputs, g.outputs) for g in plan.gathers_and_broadcasts]
         key = plan_key(groups, status)
-        key = None if key is None else f"{PASS} {stage.value} {offsets} {how} {copies} {key}"
+        key = None if key is None else f"{PASS} {stage.value} {offsets} {halves} {how} {copies} {key}"
         make = partial(
             pass_module,
             reductions,
@@ -219,6 +225,7 @@ class RoundCode:
             stage,
             offsets,
             flags,
+            halves,
         )
         return self._add(compile_unless_kept(key, make, segments.target, segments.folder)).address(PASS)
 
@@ -239,7 +246,7 @@ class RoundCodes:
     def find(self, segments: NativeSegments, rounds: RoundProgramSpec) -> RoundCode:
         """The code of a step."""
         codes = self._codes.setdefault(segments, {})
-        key = *rounds.variants, rounds.workers and rounds.workers.shares_memory
+        key = *rounds.variants, rounds.workers and (rounds.workers.shares_memory, rounds.workers.halves)
         if key not in codes:
             codes[key] = RoundCode(segments, rounds)
         return codes[key]

@@ -20,9 +20,10 @@ from functools import partial
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.call_table import ACCEPTED, SIGNATURE
-from tensorbow.kernels.native.codegen.emitter import POINTER, Bounds, Emitter, index, type_of
+from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Bounds, Emitter, constant, index, type_of
 from tensorbow.kernels.native.codegen.functions import ALIGNMENT, Functions
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
+from tensorbow.kernels.native.codegen.strips import vector_of
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.ops.finite_check import largest_magnitude_is_infinite
 from tensorbow.kernels.native.ops.maps import emit_rule
@@ -40,11 +41,13 @@ from tensorbow.kernels.native.rounds.words import (
 )
 from tensorbow.ops.exchanges import AllGather, AllSum
 from tensorbow.program.plan import Group, Ref, Region
+from tensorbow.specs import float32
 
 CHUNK = 2048  # elements, at least
 BLOCK = 8  # chunks of which workers that share memory tell each other at a time
 LAG = 2  # blocks that a worker sums before it waits for those of others; they stay in its caches
 PASS = "pass"
+WORD, HALF, HALF_BITS = ir.IntType(32), ir.IntType(16), 16  # of float32 that is shared as its upper halves
 
 
 class PassStage(Enum):
@@ -69,11 +72,13 @@ def pass_module(
     stage: PassStage = PassStage.WHOLE,
     offsets: Sequence[int] = (),
     flags: Sequence[int] = (),
+    halves: bool = False,
 ) -> ir.Module:
     """The function PASS of a thread's words: its part of an exchange of all replicas.
 
     copies: gathers and broadcasts. offsets: of each reduction's sums among a worker's, in bytes. flags: the
-    number of each reduction's first flag, where workers share memory.
+    number of each reduction's first flag, where workers share memory. halves: they share sums of float32 as
+    their upper halves.
     """
     functions = Functions(status, target)
     function = ir.Function(functions.module, SIGNATURE, PASS)
@@ -86,7 +91,7 @@ def pass_module(
         if stage is PassStage.WHOLE:
             whole.emit(function.args[0])
         elif stage is PassStage.SHARED:
-            whole.emit_shared(function.args[0], offsets[number], flags[number])
+            whole.emit_shared(function.args[0], offsets[number], flags[number], halves)
         else:
             whole.emit_stage(function.args[0], stage, offsets[number])
     for group in copies:
@@ -153,8 +158,10 @@ class _Pass:
         if reduction.keeps:
             self._uses.append(part(_sum((self._total,), total)))
         with builder.goto_entry_block():
-            self._scratch = builder.alloca(type_of(self._dtype), size=3 * self._chunk)
-            self._scratch.align = ALIGNMENT
+            scratch = builder.alloca(type_of(self._dtype), size=3 * self._chunk)
+            scratch.align = ALIGNMENT
+            # Of no element type: 32-bit words are stored there, too.
+            self._scratch = builder.inttoptr(builder.ptrtoint(scratch, INT), POINTER)
 
     def _on_stack(self, group: Group, total: Ref) -> Group:
         """A call that reads the sum where it stands."""
@@ -181,13 +188,14 @@ class _Pass:
             else:
                 self._emit_uses(thread, shared, bounds, sums)
 
-    def emit_shared(self, thread: ir.Value, offset: int, first_flag: int) -> None:
+    def emit_shared(self, thread: ir.Value, offset: int, first_flag: int, halves: bool) -> None:
         """Emits the loop over this thread's blocks, where workers share memory.
 
         It sums a block in the worker's own memory and says so; some blocks behind it adds what the others
         have summed, in the order of workers. Threads wait only for smaller blocks than they have summed, so
-        that some thread always goes on.
+        that some thread always goes on. halves: of float32, the upper 16 bits of the sums are shared.
         """
+        halves = halves and self._dtype == float32
         e, b = self._emitter, self._emitter.builder
         shared = load_pointer(b, thread, ThreadWord.SHARED)
         workers, worker = (load_word(b, shared, word) for word in (SharedWord.WORKERS, SharedWord.WORKER))
@@ -207,8 +215,12 @@ class _Pass:
         with e.loop(b.add(last, index(LAG)), first) as block:
             with b.if_then(b.icmp_signed("<", block, last)):
                 with self._chunks_of(block) as bounds:
-                    sums = {**self._scratch_of(bounds[0]), self._total: sums_of(worker)}
-                    self._emit_sums(shared, bounds, sums)
+                    sums = self._scratch_of(bounds[0])
+                    if halves:
+                        self._emit_sums(shared, bounds, sums)
+                        _to_halves(e, sums[self._total], sums_of(worker), bounds)
+                    else:
+                        self._emit_sums(shared, bounds, {**sums, self._total: sums_of(worker)})
                 b.atomic_rmw("xchg", flag_of(worker, block), exchange, "release")
             behind = b.sub(block, index(LAG))
             with b.if_then(b.icmp_signed(">=", behind, first)):
@@ -217,10 +229,20 @@ class _Pass:
                 with self._chunks_of(behind) as bounds:
                     sums = self._scratch_of(bounds[0])
                     bases = load_pointer(b, shared, SharedWord.BASES)
-                    two = {self._device: sums_of(index(0)), self._one: sums_of(index(1))}
+
+                    def read(number: ir.Value, into: Ref) -> dict[Ref, ir.Value]:
+                        if not halves:
+                            return {**sums, into: sums_of(number)}
+                        _from_halves(e, sums_of(number), sums[into], bounds)
+                        return sums
+
+                    two = {
+                        ref: read(index(number), ref)[ref]
+                        for number, ref in enumerate((self._device, self._one))
+                    }
                     self._add_two.emit(b, bases, bounds, {**sums, **two})
                     with e.loop(workers, index(2)) as number:
-                        self._add_device.emit(b, bases, bounds, {**sums, self._device: sums_of(number)})
+                        self._add_device.emit(b, bases, bounds, read(number, self._device))
                     self._emit_uses(thread, shared, bounds, sums)
 
     @contextmanager
@@ -318,6 +340,34 @@ class _Pass:
             bases = load_pointer(builder, replicas, replica)
             self._write.emit(builder, bases, bounds, {self._made: sums[self._one]})
             self._add.emit(builder, bases, bounds, sums)
+
+
+def _to_halves(e: Emitter, source: ir.Value, target: ir.Value, bounds: Bounds) -> None:
+    """Stores the upper halves of float32 elements, those from the first bound to before the second."""
+    for lanes, position in _strips(e, bounds):
+        wide, narrow = vector_of(WORD, lanes), vector_of(HALF, lanes)
+        bits = e.load(e.offset(source, WORD, position), wide, 4)
+        half = e.builder.trunc(e.builder.lshr(bits, constant(wide, HALF_BITS)), narrow)
+        e.store(half, e.offset(target, HALF, position), 2)
+
+
+def _from_halves(e: Emitter, source: ir.Value, target: ir.Value, bounds: Bounds) -> None:
+    """Stores the float32 elements whose upper halves are given; their lower ones are zeros."""
+    for lanes, position in _strips(e, bounds):
+        wide, narrow = vector_of(WORD, lanes), vector_of(HALF, lanes)
+        half = e.load(e.offset(source, HALF, position), narrow, 2)
+        bits = e.builder.shl(e.builder.zext(half, wide), constant(wide, HALF_BITS))
+        e.store(bits, e.offset(target, WORD, position), 4)
+
+
+def _strips(e: Emitter, bounds: Bounds) -> Iterator[tuple[int, ir.Value]]:
+    """Loops over elements, whole vectors first: how many are done at a time, and the first of them."""
+    b, (first, end) = e.builder, bounds
+    most = e.target.lanes(WORD.width // 8)
+    whole = b.add(first, b.mul(b.udiv(b.sub(end, first), index(most)), index(most)))
+    for lanes, start, stop in ((most, first, whole), (1, whole, end)):
+        with e.loop(stop, start, step=lanes) as position:
+            yield lanes, position
 
 
 def blocks_of(reduction: ExchangeReduction) -> int:

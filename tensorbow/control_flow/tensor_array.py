@@ -1,0 +1,186 @@
+"""`TensorArray`: a list of tensors that loops read and write element by element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Operation, Tensor, as_tensor, graph_of, name_scope
+from tensorbow.kinds import AsDType, Flag, Name, checked
+from tensorbow.ops.arrays import concat, reshape
+from tensorbow.ops.broadcasting import shape as shape_of
+from tensorbow.ops.control import identity, no_op
+from tensorbow.ops.filling import range as range_of
+from tensorbow.ops.slicing import strided_slice
+from tensorbow.ops.tensor_arrays import (
+    TensorArrayGather,
+    TensorArrayNew,
+    TensorArrayRead,
+    TensorArrayScatter,
+    TensorArraySize,
+    TensorArrayWrite,
+)
+from tensorbow.specs import Dims, as_dims, compatible, int32
+
+__all__ = ["TensorArray"]
+
+
+class TensorArray:
+    """A list of tensors of one dtype, kept while a step runs; each element is written once.
+
+    Methods that write return the array after the write: use that one. An array may be a loop variable of
+    `tb.while_loop`. In a plan whose indices are all known its elements are plain tensors; otherwise the step
+    runs in the dynamic mode. Differentiable; elements that nothing was computed from have gradient zero.
+    """
+
+    @checked
+    def __init__(
+        self,
+        dtype: AsDType,
+        size: Any = None,
+        dynamic_size: Flag = False,
+        clear_after_read: Any = None,
+        element_shape: Any = None,
+        infer_shape: Flag = True,
+        name: Name = None,
+    ):
+        """size: int32 scalar, the number of elements; by default 0 for one with `dynamic_size`, which grows.
+
+        element_shape: what is known of the elements' shape. infer_shape: all elements have one shape, that
+        of the first write if no other is given. clear_after_read: accepted; elements are freed with the step.
+
+        Raises InvalidArgumentError for a missing size. A step raises it for an index out of range, for an
+        element written twice, and for one read before it is written.
+        """
+        if size is None and not dynamic_size:
+            raise InvalidArgumentError("TensorArray: give size, or dynamic_size=True")
+        self.dtype = dtype
+        self._infers = infer_shape
+        self._element_shape: Dims | None = None if element_shape is None else as_dims(element_shape)
+        count = as_tensor(0 if size is None else size, int32)
+        with graph_of([count]).as_default(), name_scope(name or "TensorArray"):
+            handle, flow = TensorArrayNew(
+                count,
+                dtype=dtype,
+                shape=self._element_shape,
+                dynamic_size=dynamic_size,
+            )
+        self.handle: Tensor = handle
+        self.flow: Tensor = flow
+
+    @property
+    def element_shape(self) -> Dims | None:
+        """What is known of the elements' shape."""
+        return self._element_shape
+
+    def with_flow(self, flow: Tensor) -> TensorArray:
+        """The same array after the writes that made a flow."""
+        copied = TensorArray.__new__(TensorArray)
+        copied.__dict__.update(self.__dict__)
+        copied.flow = flow
+        return copied
+
+    def _learn(self, shape: Dims | None, call: str) -> None:
+        if shape is None or not self._infers:
+            return
+        if self._element_shape is None:
+            self._element_shape = shape
+        elif not compatible(self._element_shape, shape):
+            raise InvalidArgumentError(
+                f"TensorArray.{call}: an element has shape {list(shape)}, expected "
+                f"{list(self._element_shape)}; give infer_shape=False for elements of several shapes"
+            )
+
+    def _value(self, value: Any, call: str) -> Tensor:
+        tensor = as_tensor(value, self.dtype) if not isinstance(value, Tensor) else value
+        if tensor.dtype != self.dtype:
+            raise InvalidArgumentError(
+                f"TensorArray.{call}: the value is {tensor.dtype.name}, expected {self.dtype.name}; "
+                "use tb.cast"
+            )
+        return tensor
+
+    def _attrs(self) -> dict[str, Any]:
+        return {"dtype": self.dtype, "shape": self._element_shape if self._infers else None}
+
+    @checked
+    def write(self, index: Any, value: Any, name: Name = None) -> TensorArray:
+        """Writes a tensor as the element of an index, an int32 scalar. Raises InvalidArgumentError."""
+        tensor = self._value(value, "write")
+        self._learn(tensor.spec.shape, "write")
+        return self.with_flow(
+            TensorArrayWrite(self.handle, as_tensor(index, int32), tensor, self.flow, name=name)
+        )
+
+    @checked
+    def read(self, index: Any, name: Name = None) -> Tensor:
+        """The element of an index, an int32 scalar."""
+        element: Tensor = TensorArrayRead(
+            self.handle, as_tensor(index, int32), self.flow, name=name, **self._attrs()
+        )
+        return element
+
+    @checked
+    def gather(self, indices: Any, name: Name = None) -> Tensor:
+        """The elements of indices, an int32 vector, as rows: `[indices, *element]`."""
+        rows: Tensor = TensorArrayGather(
+            self.handle, as_tensor(indices, int32), self.flow, name=name, **self._attrs()
+        )
+        return rows
+
+    @checked
+    def stack(self, name: Name = None) -> Tensor:
+        """All elements as rows: `[size, *element]`."""
+        with graph_of([self.flow]).as_default(), name_scope(name or "TensorArrayStack"):
+            return self.gather(range_of(self.size()))
+
+    @checked
+    def concat(self, name: Name = None) -> Tensor:
+        """All elements one after the other along their first axis: `[size * rows, ...]`.
+
+        The elements have one shape of rank 1 or more. Raises InvalidArgumentError for scalars.
+        """
+        if self._element_shape == ():
+            raise InvalidArgumentError("TensorArray.concat: the elements are scalars; use stack")
+        with graph_of([self.flow]).as_default(), name_scope(name or "TensorArrayConcat"):
+            rows = self.stack()
+            extents = shape_of(rows)
+            first = strided_slice(extents, slice(0, 1)) * strided_slice(extents, slice(1, 2))
+            return reshape(rows, concat([first, strided_slice(extents, slice(2, None))], 0))
+
+    @checked
+    def scatter(self, indices: Any, value: Any, name: Name = None) -> TensorArray:
+        """Writes the rows of a tensor as the elements of indices. Raises InvalidArgumentError."""
+        tensor = self._value(value, "scatter")
+        shape = tensor.spec.shape
+        self._learn(None if shape is None else shape[1:], "scatter")
+        return self.with_flow(
+            TensorArrayScatter(self.handle, as_tensor(indices, int32), tensor, self.flow, name=name)
+        )
+
+    @checked
+    def unstack(self, value: Any, name: Name = None) -> TensorArray:
+        """Writes the rows of a tensor as the elements from 0 on. Raises InvalidArgumentError."""
+        tensor = self._value(value, "unstack")
+        if tensor.spec.shape == ():
+            raise InvalidArgumentError("TensorArray.unstack: the value is a scalar, expected rows")
+        with graph_of([tensor, self.flow]).as_default(), name_scope(name or "TensorArrayUnstack"):
+            return self.scatter(range_of(strided_slice(shape_of(tensor), 0)), tensor)
+
+    @checked
+    def size(self, name: Name = None) -> Tensor:
+        """The number of elements, an int32 scalar."""
+        count: Tensor = TensorArraySize(self.handle, self.flow, name=name)
+        return count
+
+    def identity(self) -> TensorArray:
+        """The same array, behind the current control dependencies."""
+        return self.with_flow(identity(self.flow))
+
+    @checked
+    def close(self, name: Name = None) -> Operation:
+        """An operation that does nothing: the elements are freed when the step ends."""
+        return no_op("TensorArrayClose" if name is None else name)
+
+    def __repr__(self) -> str:
+        return f"<tb.TensorArray {self.dtype.name} {self.handle.name}>"

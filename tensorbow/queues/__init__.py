@@ -1,0 +1,37 @@
+"""Queues and what runs beside training: coordinators, queue runners and input pipelines."""
+
+from tensorbow.queues.coordinator import Coordinator
+from tensorbow.queues.input_pipelines import (
+    batch,
+    batch_join,
+    input_producer,
+    limit_epochs,
+    range_input_producer,
+    shuffle_batch,
+    shuffle_batch_join,
+    slice_input_producer,
+)
+from tensorbow.queues.python_functions import py_func
+from tensorbow.queues.queue_runner import QueueRunner, add_queue_runner, start_queue_runners
+from tensorbow.queues.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, QueueBase, RandomShuffleQueue
+
+__all__ = [
+    "Coordinator",
+    "FIFOQueue",
+    "PaddingFIFOQueue",
+    "PriorityQueue",
+    "QueueBase",
+    "QueueRunner",
+    "RandomShuffleQueue",
+    "add_queue_runner",
+    "batch",
+    "batch_join",
+    "input_producer",
+    "limit_epochs",
+    "py_func",
+    "range_input_producer",
+    "shuffle_batch",
+    "shuffle_batch_join",
+    "slice_input_producer",
+    "start_queue_runners",
+]

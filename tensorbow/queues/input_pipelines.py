@@ -1,0 +1,301 @@
+"""Input pipelines of queues: producers of epochs and batches (TensorFlow 1's tf.train.batch and others)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeAlias
+
+from tensorbow.errors import InvalidArgumentError, OutOfRangeError
+from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, HostCall, Tensor, as_tensor, name_scope
+from tensorbow.kinds import Count, Flag, Name, Positive, Seed, checked, optional, whole
+from tensorbow.ops.broadcasting import shape
+from tensorbow.ops.definition import define_op
+from tensorbow.ops.filling import range as number_range
+from tensorbow.ops.indexing import gather
+from tensorbow.ops.random import random_shuffle
+from tensorbow.ops.slicing import strided_slice
+from tensorbow.queues.queue_runner import QueueRunner, add_queue_runner
+from tensorbow.queues.queues import FIFOQueue, PaddingFIFOQueue, QueueBase, RandomShuffleQueue, Shapes
+from tensorbow.specs import Array, TensorSpec
+
+__all__ = [
+    "batch",
+    "batch_join",
+    "input_producer",
+    "limit_epochs",
+    "range_input_producer",
+    "shuffle_batch",
+    "shuffle_batch_join",
+    "slice_input_producer",
+]
+
+Epochs: TypeAlias = Annotated["int | None", optional(whole(1))]
+
+
+def _limit(call: HostCall) -> list[Array]:
+    passed = call.resources.get(("epochs", call.name), lambda: [0])
+    if passed[0] >= call.attrs["num_epochs"]:
+        raise OutOfRangeError(f"all {call.attrs['num_epochs']} epochs have been read")
+    passed[0] += 1
+    return [call.inputs[0]]
+
+
+LimitEpochs = define_op(
+    "LimitEpochs",
+    spec=lambda inputs, attrs: TensorSpec(inputs[0].shape, inputs[0].dtype),
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("value",),
+    attrs={"num_epochs": REQUIRED},
+    host=_limit,
+    stateful=True,
+    doc="Its input, a given number of times in a session; then OutOfRangeError.",
+)
+
+
+@checked
+def limit_epochs(tensor: Any, num_epochs: Epochs = None, name: Name = None) -> Tensor:
+    """`tensor`, as often as `num_epochs` in a session; then OutOfRangeError. None: without end."""
+    value = as_tensor(tensor)
+    if num_epochs is None:
+        return value
+    result: Tensor = LimitEpochs(value, num_epochs=num_epochs, name=name)
+    return result
+
+
+@checked
+def input_producer(
+    input_tensor: Any,
+    num_epochs: Epochs = None,
+    shuffle: Flag = True,
+    seed: Seed = None,
+    capacity: Positive = 32,
+    shared_name: Name = None,
+    name: Name = None,
+) -> QueueBase:
+    """A queue that gives the rows of a tensor [n, ...], epoch after epoch, in a new order in each.
+
+    A queue runner that fills it is added to the graph's collection. After `num_epochs` the queue is closed.
+    Raises InvalidArgumentError for a tensor whose shape is not known but for n.
+    """
+    value = as_tensor(input_tensor)
+    dims = value.spec.shape
+    if not dims or None in dims[1:]:
+        raise InvalidArgumentError(
+            f"input_producer: input_tensor is {value.spec}, expected [n, ...] of known rows"
+        )
+    with value.graph.as_default(), name_scope(name or "input_producer"):
+        rows = random_shuffle(value, seed=seed) if shuffle else value
+        rows = limit_epochs(rows, num_epochs)
+        queue = FIFOQueue(capacity, [value.dtype], [dims[1:]], shared_name=shared_name)
+        add_queue_runner(QueueRunner(queue, [queue.enqueue_many([rows])]))
+    return queue
+
+
+@checked
+def range_input_producer(
+    limit: Any,
+    num_epochs: Epochs = None,
+    shuffle: Flag = True,
+    seed: Seed = None,
+    capacity: Positive = 32,
+    shared_name: Name = None,
+    name: Name = None,
+) -> QueueBase:
+    """A queue of the whole numbers from 0 to limit - 1; see `input_producer`."""
+    return input_producer(number_range(limit), num_epochs, shuffle, seed, capacity, shared_name, name)
+
+
+@checked
+def slice_input_producer(
+    tensor_list: Any,
+    num_epochs: Epochs = None,
+    shuffle: Flag = True,
+    seed: Seed = None,
+    capacity: Positive = 32,
+    shared_name: Name = None,
+    name: Name = None,
+) -> list[Tensor]:
+    """A row of each tensor of a list, at the same position [n, ...] in all, a new one in each step.
+
+    See `input_producer`. Raises InvalidArgumentError for an empty list.
+    """
+    if not isinstance(tensor_list, (list, tuple)) or not tensor_list:
+        raise InvalidArgumentError("slice_input_producer: expected tensor_list to be a list of tensors")
+    tensors = [as_tensor(each) for each in tensor_list]
+    with tensors[0].graph.as_default(), name_scope(name or "input_producer"):
+        count = strided_slice(shape(tensors[0]), 0)
+        queue = range_input_producer(count, num_epochs, shuffle, seed, capacity, shared_name)
+        index = queue.dequeue()
+        return [gather(each, index) for each in tensors]
+
+
+def _named(tensors: Any, call: str) -> tuple[list[Tensor], list[str] | None]:
+    """The tensors of a list or a dictionary, and the dictionary's keys."""
+    if isinstance(tensors, Mapping):
+        names = sorted(tensors)
+        return [as_tensor(tensors[key]) for key in names], names
+    given = tensors if isinstance(tensors, (list, tuple)) else [tensors]
+    if not given:
+        raise InvalidArgumentError(f"{call}: expected at least one tensor, got an empty list")
+    return [as_tensor(each) for each in given], None
+
+
+def _batches(
+    call: str,
+    tensors_list: Sequence[Any],
+    batch_size: Any,
+    make: Any,
+    enqueue_many: bool,
+    shapes: Any,
+    smaller: bool,
+    name: str | None,
+    copies: int,
+    pads: bool = False,
+) -> Any:
+    """Batches from a queue; each of `tensors_list` fills it by `copies` threads."""
+    lists = [_named(tensors, call) for tensors in tensors_list]
+    first, names = lists[0]
+    for tensors, others in lists[1:]:
+        if others != names or [t.dtype for t in tensors] != [t.dtype for t in first]:
+            raise InvalidArgumentError(
+                f"{call}: expected lists of tensors of the same dtypes and names in all"
+            )
+    if shapes is None:
+        found = []
+        for each in zip(*(tensors for tensors, _ in lists), strict=True):
+            dims = [None if t.spec.shape is None else t.spec.shape[int(enqueue_many) :] for t in each]
+            for tensor, extents in zip(each, dims, strict=True):
+                if extents is None or len(extents) != len(dims[0] or ()) or (None in extents and not pads):
+                    raise InvalidArgumentError(
+                        f"{call}: {tensor.name} is {tensor.spec}, expected a known shape; use set_shape, "
+                        "shapes=, or dynamic_pad=True for extents that differ"
+                    )
+            found.append(tuple(axes[0] if len(set(axes)) == 1 else None for axes in zip(*dims, strict=True)))
+            if None in found[-1] and not pads:
+                raise InvalidArgumentError(f"{call}: expected equal shapes in all lists, got {dims}")
+        shapes = found
+    with first[0].graph.as_default(), name_scope(name or call):
+        queue = make([t.dtype for t in first], shapes, names)
+        enqueues = []
+        for tensors, keys in lists:
+            values: Any = tensors if keys is None else dict(zip(keys, tensors, strict=True))
+            op = queue.enqueue_many(values) if enqueue_many else queue.enqueue(values)
+            enqueues += [op] * copies
+        add_queue_runner(QueueRunner(queue, enqueues))
+        taken = (queue.dequeue_up_to if smaller else queue.dequeue_many)(batch_size)
+    if names is None and isinstance(tensors_list[0], (list, tuple)) and not isinstance(taken, list):
+        return [taken]
+    return taken
+
+
+@checked
+def batch(
+    tensors: Any,
+    batch_size: Any,
+    num_threads: Positive = 1,
+    capacity: Positive = 32,
+    enqueue_many: Flag = False,
+    shapes: Shapes = None,
+    dynamic_pad: Flag = False,
+    allow_smaller_final_batch: Flag = False,
+    shared_name: Name = None,
+    name: Name = None,
+) -> Any:
+    """Batches [batch_size, ...] of examples that `num_threads` threads compute ahead, in their order.
+
+    tensors: a tensor, list or dictionary of an example's tensors; with `enqueue_many` of several examples
+        [n, ...]. The result has the same structure.
+    capacity: most examples in the queue. dynamic_pad: pads with zeros to the largest extents of a batch.
+    allow_smaller_final_batch: the last batch may be smaller; by default what is left is dropped.
+
+    A queue runner is added to the graph's collection: `tb.train.start_queue_runners` starts it. Raises
+    InvalidArgumentError for tensors whose shapes are not known.
+    """
+    kind = PaddingFIFOQueue if dynamic_pad else FIFOQueue
+
+    def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
+        return kind(capacity, dtypes, dims, names=names, shared_name=shared_name)
+
+    return _batches(
+        "batch", [tensors], batch_size, make, enqueue_many, shapes, allow_smaller_final_batch, name,
+        num_threads, dynamic_pad,
+    )  # fmt: skip
+
+
+@checked
+def batch_join(
+    tensors_list: Any,
+    batch_size: Any,
+    capacity: Positive = 32,
+    enqueue_many: Flag = False,
+    shapes: Shapes = None,
+    dynamic_pad: Flag = False,
+    allow_smaller_final_batch: Flag = False,
+    shared_name: Name = None,
+    name: Name = None,
+) -> Any:
+    """Batches of examples of several sources: a thread for each member of `tensors_list`; see `batch`."""
+    if not isinstance(tensors_list, (list, tuple)) or not tensors_list:
+        raise InvalidArgumentError("batch_join: expected tensors_list to be a list of lists of tensors")
+    kind = PaddingFIFOQueue if dynamic_pad else FIFOQueue
+
+    def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
+        return kind(capacity, dtypes, dims, names=names, shared_name=shared_name)
+
+    return _batches(
+        "batch_join", tensors_list, batch_size, make, enqueue_many, shapes, allow_smaller_final_batch, name,
+        1, dynamic_pad,
+    )  # fmt: skip
+
+
+@checked
+def shuffle_batch(
+    tensors: Any,
+    batch_size: Any,
+    capacity: Positive,
+    min_after_dequeue: Count,
+    num_threads: Positive = 1,
+    seed: Seed = None,
+    enqueue_many: Flag = False,
+    shapes: Shapes = None,
+    allow_smaller_final_batch: Flag = False,
+    shared_name: Name = None,
+    name: Name = None,
+) -> Any:
+    """Batches of examples in random order, mixed among at least `min_after_dequeue` others; see `batch`."""
+
+    def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
+        return RandomShuffleQueue(capacity, min_after_dequeue, dtypes, dims, names, seed, shared_name)
+
+    return _batches(
+        "shuffle_batch", [tensors], batch_size, make, enqueue_many, shapes, allow_smaller_final_batch, name,
+        num_threads,
+    )  # fmt: skip
+
+
+@checked
+def shuffle_batch_join(
+    tensors_list: Any,
+    batch_size: Any,
+    capacity: Positive,
+    min_after_dequeue: Count,
+    seed: Seed = None,
+    enqueue_many: Flag = False,
+    shapes: Shapes = None,
+    allow_smaller_final_batch: Flag = False,
+    shared_name: Name = None,
+    name: Name = None,
+) -> Any:
+    """`shuffle_batch` of several sources: a thread for each member of `tensors_list`."""
+    if not isinstance(tensors_list, (list, tuple)) or not tensors_list:
+        raise InvalidArgumentError(
+            "shuffle_batch_join: expected tensors_list to be a list of lists of tensors"
+        )
+
+    def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
+        return RandomShuffleQueue(capacity, min_after_dequeue, dtypes, dims, names, seed, shared_name)
+
+    return _batches(
+        "shuffle_batch_join", tensors_list, batch_size, make, enqueue_many, shapes, allow_smaller_final_batch,
+        name, 1,
+    )  # fmt: skip

@@ -1,0 +1,81 @@
+"""`py_func`: a Python function of NumPy arrays as an operation (TensorFlow 1's tf.py_func)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, HostCall, as_tensor
+from tensorbow.kinds import DTYPE, Flag, Function, Items, Name, checked, sequence
+from tensorbow.ops.definition import define_op
+from tensorbow.specs import Array, TensorSpec
+
+Results: TypeAlias = Annotated[Any, sequence(DTYPE, "a dtype or a list of dtypes", lone=True)]
+
+
+def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
+    return [TensorSpec(None, dtype) for dtype in attrs["Tout"]]
+
+
+def _call(call: HostCall) -> list[Array]:
+    dtypes = call.attrs["Tout"]
+    results = call.attrs["func"](*(np.array(each) if each.ndim else each[()] for each in call.inputs))
+    if not dtypes:
+        return []
+    given = list(results) if isinstance(results, (list, tuple)) else [results]
+    if len(given) != len(dtypes):
+        raise InvalidArgumentError(
+            f"the function returned {len(given)} values, expected {len(dtypes)} as in Tout"
+        )
+    arrays = []
+    for index, (value, dtype) in enumerate(zip(given, dtypes, strict=True)):
+        array = np.asarray(value)
+        if isinstance(value, (bool, int, float)):  # Python's own numbers have no dtype
+            array = array.astype(dtype.as_numpy_dtype)
+        if array.dtype != dtype.as_numpy_dtype:
+            raise InvalidArgumentError(
+                f"value {index} that the function returned is of {array.dtype}, expected {dtype.name} as in "
+                "Tout; convert it by astype"
+            )
+        arrays.append(array)
+    return arrays
+
+
+_define = partial(
+    define_op,
+    spec=_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("*inputs",),
+    attrs={"func": REQUIRED, "Tout": REQUIRED},
+    host=_call,
+)
+PyFunc = _define("PyFunc", stateful=True, doc="A Python function, called in each step that needs it.")
+PyFuncStateless = _define("PyFuncStateless", doc="A Python function whose results only its inputs determine.")
+
+
+@checked
+def py_func(
+    func: Function,
+    inp: Items,
+    Tout: Results,  # noqa: N803 - TensorFlow's name
+    stateful: Flag = True,
+    name: Name = None,
+) -> Any:
+    """The results of a Python function, called with the values of tensors as NumPy arrays.
+
+    func: takes an array, or for rank 0 a NumPy scalar, for each tensor of `inp`; returns a value for each
+        dtype of `Tout`. The arrays are its own.
+    Tout: a dtype, or a list of them, for which a list is returned; an empty one for an operation without
+        results. stateful: False if equal inputs give equal results.
+
+    The shapes of the results are unknown: use `set_shape`. There is no gradient, and the graph cannot be
+    saved. The step runs in the dynamic mode. Raises, when it runs, InvalidArgumentError for results of other
+    numbers or dtypes, and for exceptions of the function, which are the cause.
+    """
+    definition = PyFunc if stateful else PyFuncStateless
+    made = definition(*(as_tensor(each) for each in inp), func=func, Tout=Tout, name=name)
+    return list(made) if isinstance(made, tuple) else made

@@ -1,0 +1,112 @@
+"""A good call of queues, coordinators and input pipelines, for the walk over odd arguments."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import tensorbow as tb
+from tests.arguments.public_calls import Call
+
+
+def queue() -> tb.QueueBase:
+    return tb.FIFOQueue(3, tb.int32, shapes=[[]])
+
+
+def of_queue(method: str) -> Any:
+    return lambda: getattr(queue(), method)
+
+
+def coordinator(method: str) -> Any:
+    return lambda: getattr(tb.train.Coordinator(), method)
+
+
+def runner() -> tb.train.QueueRunner:
+    numbers = queue()
+    return tb.train.QueueRunner(numbers, [numbers.enqueue(1)])
+
+
+COMMON = {"shapes": "anything", "names": "anything", "shared_name": "name", "name": "text"}
+MAKING = {**COMMON, "capacity": "number", "dtypes": "anything", "min_after_dequeue": "count"}
+PRODUCER = {
+    **{"num_epochs": "count or none", "shuffle": "flag", "capacity": "count", "shared_name": "name"},
+    **{"tensor_list": "anything", "limit": "anything", "input_tensor": "anything"},
+}
+BATCH = {
+    **{"tensors": "anything", "tensors_list": "anything", "batch_size": "anything", "num_threads": "count"},
+    **{"capacity": "count", "min_after_dequeue": "count", "shapes": "anything", "shared_name": "name"},
+    **dict.fromkeys(("enqueue_many", "dynamic_pad", "allow_smaller_final_batch"), "flag"),
+}
+ROWS = np.arange(6, dtype=np.float32).reshape(3, 2)
+
+CALLS: Mapping[str, Call] = {
+    "FIFOQueue": Call(lambda: {"capacity": 3, "dtypes": tb.int32, "shapes": [[]]}, MAKING),
+    "PaddingFIFOQueue": Call(lambda: {"capacity": 3, "dtypes": tb.int32, "shapes": [[None]]}, MAKING),
+    "PriorityQueue": Call(
+        lambda: {"capacity": 3, "types": tb.int32, "shapes": [[]]}, {**MAKING, "types": "anything"}
+    ),
+    "RandomShuffleQueue": Call(
+        lambda: {"capacity": 3, "min_after_dequeue": 1, "dtypes": tb.int32, "shapes": [[]]}, MAKING
+    ),
+    "QueueBase.close": Call(dict, {"cancel_pending_enqueues": "flag"}, target=of_queue("close")),
+    "QueueBase.dequeue": Call(dict, target=of_queue("dequeue")),
+    "QueueBase.dequeue_many": Call(lambda: {"n": 2}, {"n": "anything"}, target=of_queue("dequeue_many")),
+    "QueueBase.dequeue_up_to": Call(lambda: {"n": 2}, {"n": "anything"}, target=of_queue("dequeue_up_to")),
+    "QueueBase.enqueue": Call(lambda: {"vals": 2}, {"vals": "anything"}, target=of_queue("enqueue")),
+    "QueueBase.enqueue_many": Call(
+        lambda: {"vals": [[2]]}, {"vals": "anything"}, target=of_queue("enqueue_many")
+    ),
+    "QueueBase.from_list": Call(
+        lambda: {"index": 0, "queues": [queue()]}, {"index": "anything", "queues": "anything"}
+    ),
+    "QueueBase.is_closed": Call(dict, target=of_queue("is_closed")),
+    "QueueBase.size": Call(dict, target=of_queue("size")),
+    "Coordinator.join": Call(
+        dict,
+        {"threads": "anything", "stop_grace_period_secs": "anything", "ignore_live_threads": "flag"},
+        target=coordinator("join"),
+    ),
+    "Coordinator.register_thread": Call(
+        lambda: {"thread": threading.Thread()}, {"thread": "object"}, target=coordinator("register_thread")
+    ),
+    "Coordinator.request_stop": Call(dict, {"ex": "anything"}, target=coordinator("request_stop")),
+    "py_func": Call(
+        lambda: {"func": np.sum, "inp": [ROWS], "Tout": tb.float32},
+        {"func": "function", "inp": "anything", "Tout": "anything", "stateful": "flag"},
+    ),
+    "train.Coordinator": Call(dict, {"clean_stop_exception_types": "anything"}),
+    "train.QueueRunner": Call(
+        lambda: {"queue": (numbers := queue()), "enqueue_ops": [numbers.enqueue(1)]},
+        {
+            **{"queue": "object", "enqueue_ops": "anything", "close_op": "anything"},
+            **{"cancel_op": "anything", "queue_closed_exception_types": "anything"},
+        },
+    ),
+    "train.add_queue_runner": Call(lambda: {"qr": runner()}, {"qr": "object", "collection": "text"}),
+    "train.start_queue_runners": Call(
+        lambda: {"sess": tb.Session()},
+        {
+            **{"sess": "anything", "coord": "nothing", "collection": "text"},
+            **{"daemon": "flag", "start": "flag"},
+        },
+    ),
+    "train.batch": Call(lambda: {"tensors": [tb.constant(1)], "batch_size": 2}, BATCH),
+    "train.batch_join": Call(lambda: {"tensors_list": [[tb.constant(1)]], "batch_size": 2}, BATCH),
+    "train.shuffle_batch": Call(
+        lambda: {"tensors": [tb.constant(1)], "batch_size": 2, "capacity": 9, "min_after_dequeue": 1}, BATCH
+    ),
+    "train.shuffle_batch_join": Call(
+        lambda: {
+            **{"tensors_list": [[tb.constant(1)]], "batch_size": 2},
+            **{"capacity": 9, "min_after_dequeue": 1},
+        },
+        BATCH,
+    ),
+    "train.input_producer": Call(lambda: {"input_tensor": ROWS}, PRODUCER),
+    "train.limit_epochs": Call(lambda: {"tensor": ROWS}, {"num_epochs": "count or none"}),
+    "train.range_input_producer": Call(lambda: {"limit": 5}, PRODUCER),
+    "train.slice_input_producer": Call(lambda: {"tensor_list": [ROWS]}, PRODUCER),
+}

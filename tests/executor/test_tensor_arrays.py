@@ -1,0 +1,182 @@
+"""TensorArray, map_fn, foldl, foldr and scan: TensorFlow 1's documented cases, in both modes."""
+
+import re
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from tensorbow.errors import InvalidArgumentError
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["dynamic", "compiled"])
+def session(request):
+    """compiled: loops of a known number of iterations are unrolled, and arrays are plain values."""
+    with tb.Graph().as_default(), tb.Session(config=tb.ConfigProto(compiles_loops=request.param)) as session:
+        yield session
+
+
+def slope(function, at, step=1e-5):
+    return (function(at + step) - function(at - step)) / (2 * step)
+
+
+def test_elements_are_written_and_read(session):
+    x = tb.placeholder(tb.float64, [2])
+    array = tb.TensorArray(tb.float64, 3).write(0, x).write(2, x * 3.0).write(1, x * 2.0)
+    found = session.run(
+        [array.read(1), array.stack(), array.gather([2, 0]), array.size(), array.concat()], {x: [1, 2]}
+    )
+    for value, expected in zip(
+        found, ([2, 4], [[1, 2], [2, 4], [3, 6]], [[3, 6], [1, 2]], 3, [1, 2, 2, 4, 3, 6]), strict=True
+    ):
+        np.testing.assert_array_equal(value, expected)
+
+
+def test_rows_are_scattered_and_an_array_grows(session):
+    x = tb.placeholder(tb.float64, [3, 2])
+    array = tb.TensorArray(tb.float64, dynamic_size=True).unstack(x).write(4, x[0]).scatter([3], x[:1] * 2.0)
+    np.testing.assert_array_equal(
+        session.run(array.stack(), {x: np.eye(3, 2)}), [[1, 0], [0, 1], [0, 0], [2, 0], [1, 0]]
+    )
+
+
+def test_gradients_of_arrays_add_up_by_element(session):
+    x = tb.placeholder(tb.float64, [3, 2])
+    array = tb.TensorArray(tb.float64, 4).unstack(x[:2] * 1.0).write(3, tb.square(x[2]))
+    y = (
+        tb.reduce_sum(array.read(0) * array.read(0) * array.read(1))
+        + tb.reduce_sum(array.gather([3, 3])) * 5.0
+    )
+    value = np.array([[1.0, 2], [3, 4], [5, 6]])
+    expected = [value[0] * value[1] * 2, value[0] ** 2, value[2] * 20]
+    np.testing.assert_allclose(session.run(tb.gradients(y, x)[0], {x: value}), expected)
+
+
+def test_a_loop_writes_an_array_and_its_gradient_reads_it(session):
+    x = tb.placeholder(tb.float64, [])
+    n = 5
+
+    def body(i, array, t):
+        t = t * x + 1.0
+        return i + 1, array.write(i, t), t
+
+    array = tb.TensorArray(tb.float64, n, element_shape=[])
+    stacked = tb.while_loop(lambda i, a, t: i < n, body, [0, array, x])[1].stack()
+    y = tb.reduce_sum(stacked * tb.constant([1.0, -2, 3, -4, 5], tb.float64))
+
+    def plain(x):
+        t, total = x, 0.0
+        for weight in (1.0, -2, 3, -4, 5):
+            t = t * x + 1
+            total += weight * t
+        return total
+
+    found, gradient = session.run([y, tb.gradients(y, x)[0]], {x: 0.8})
+    assert found == pytest.approx(plain(0.8))
+    assert gradient == pytest.approx(slope(plain, 0.8), rel=1e-6)
+
+
+def test_refused_uses_of_arrays(session):
+    x = tb.placeholder(tb.float64, [2])
+
+    def two():
+        return tb.TensorArray(tb.float64, 2)
+
+    for build, words in (
+        (lambda: two().write(2, x).stack(), "index 2 is not in [0, 2)"),
+        (lambda: two().write(0, x).write(0, x).read(0), "element 0 is written twice"),
+        (lambda: two().write(0, x).stack(), "element 1 of 2 is read before it is written"),
+        (lambda: tb.TensorArray(tb.float64, -1).size(), "size is -1, expected at least 0"),
+    ):
+        fetched = build()
+        with pytest.raises(InvalidArgumentError, match=re.escape(words) + r"(.|\n)*made at .*lambda"):
+            session.run(fetched, {x: [1, 2]})
+    for build, words in (
+        (lambda: tb.TensorArray(tb.float64), "give size"),
+        (lambda: two().write(0, tb.constant(1)), "use tb.cast"),
+        (lambda: two().write(0, x).write(1, x[:1]), "give infer_shape=False"),
+        (lambda: two().unstack(tb.constant(1.0, tb.float64)), "expected rows"),
+        (
+            lambda: tb.while_loop(lambda i, a: i < 2, lambda i, a: (i + 1, a.stack()), [0, two()]),
+            "return the array after its writes",
+        ),
+    ):
+        with pytest.raises(InvalidArgumentError, match=re.escape(words)):
+            build()
+
+
+# Loops over rows ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_map_fn(session, known):
+    x = tb.placeholder(tb.float64, [3 if known else None, 2])
+    y = tb.map_fn(lambda row: tb.sin(row) * row[0], x)
+    several = tb.map_fn(
+        lambda rows: (rows[0] + rows[1], tb.reduce_sum(rows[0]) > 2.0), (x, x * x), (tb.float64, tb.bool)
+    )
+    value = np.array([[1.0, 2], [3, -4], [0.5, 6]])
+    found = session.run([y, *several, tb.gradients(y, x)[0]], {x: value})
+    np.testing.assert_allclose(found[0], np.sin(value) * value[:, :1])
+    np.testing.assert_allclose(found[1], value + value**2)
+    np.testing.assert_array_equal(found[2], value.sum(1) > 2)
+    expected = np.cos(value) * value[:, :1]
+    expected[:, 0] += np.sin(value).sum(1)
+    np.testing.assert_allclose(found[3], expected)
+    if known:
+        assert y.shape == [3, 2]
+
+
+def test_folds_and_scans(session):
+    x = tb.placeholder(tb.float64, [4])
+    value = np.array([2.0, 3, 5, 7])
+    found = session.run(
+        [
+            tb.foldl(lambda a, b: a - b, x),
+            tb.foldr(lambda a, b: a - b, x),
+            tb.foldl(lambda a, b: a * 2.0 + b, x, tb.constant(1.0, tb.float64)),
+            tb.scan(lambda a, b: a + b, x),
+            tb.scan(lambda a, b: a + b, x, reverse=True),
+            tb.scan(
+                lambda a, b: (a[0] + b, a[1] * b),
+                x,
+                (tb.constant(0.0, tb.float64), tb.constant(1.0, tb.float64)),
+            )[1],
+        ],
+        {x: value},
+    )
+    for a, b in zip(
+        found,
+        (
+            -13,
+            7 - 5 - 3 - 2,
+            16 + 16 + 12 + 10 + 7,
+            value.cumsum(),
+            value[::-1].cumsum()[::-1],
+            value.cumprod(),
+        ),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a, b)
+
+
+def test_gradient_of_a_scan(session):
+    x = tb.placeholder(tb.float64, [4])
+    y = tb.reduce_sum(tb.scan(lambda a, b: a * b, x))
+    value = np.array([2.0, 3, 5, 7])
+    (gradient,) = session.run(tb.gradients(y, x), {x: value})
+    expected = [slope(lambda t, i=i: np.cumprod(value + t * np.eye(4)[i]).sum(), 0.0) for i in range(4)]
+    np.testing.assert_allclose(gradient, expected, rtol=1e-7)
+
+
+def test_refused_rows():
+    x = tb.placeholder(tb.float64, [4])
+    for build, words in (
+        (lambda: tb.map_fn(lambda a: a, tb.constant(1.0)), "elems has a scalar"),
+        (lambda: tb.map_fn(lambda a: a[0], (x, x[:3])), "elems have 3 and 4 rows"),
+        (lambda: tb.map_fn(lambda a: a > 1.0, x), "give dtype"),
+        (lambda: tb.foldl(lambda a, b: (a, b), x), "fn returns 2 values, expected 1"),
+        (lambda: tb.scan(lambda a, b: a, []), "elems is empty"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=words):
+            build()
