@@ -169,7 +169,8 @@ def test_a_batch_of_bytes_is_learned_by_heart(name, monkeypatch, reference_kerne
     outputs = model(x, y, training=True, classes=7)
     variables = [v.op.name for v in tb.global_variables()]
     with tb.control_dependencies(tb.get_collection(tb.GraphKeys.UPDATE_OPS)):
-        update = tb.train.AdamOptimizer(0.02).minimize(outputs.loss)
+        rate = 0.001 if name == "googlenet" else 0.02  # without batch normalisation
+        update = tb.train.AdamOptimizer(rate).minimize(outputs.loss)
     feeds = {x: inputs, y: labels}
     with tb.Session() as session:
         session.run(tb.global_variables_initializer())
