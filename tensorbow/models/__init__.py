@@ -1,7 +1,9 @@
 """The models that come with the library."""
 
 from tensorbow.models.character_rnn import CharacterRNN
+from tensorbow.models.imagenet_convnets import AlexNet, Overfeat, OxfordNet
 from tensorbow.models.imagenet_resnet import ImageNetResNet
+from tensorbow.models.inception import GoogLeNet, InceptionV3
 from tensorbow.models.lenet import LeNet
 from tensorbow.models.logistic_regression import LogisticRegression
 from tensorbow.models.mlp import MLP
@@ -21,9 +23,12 @@ __all__ = [
     "MODELS",
     "MODEL_NAMES",
     "VGG",
+    "AlexNet",
     "CharacterRNN",
     "Defaults",
+    "GoogLeNet",
     "ImageNetResNet",
+    "InceptionV3",
     "LayerSummary",
     "LeNet",
     "LogisticRegression",
@@ -32,6 +37,8 @@ __all__ = [
     "ModelOutputs",
     "ModelSource",
     "ModelSummary",
+    "Overfeat",
+    "OxfordNet",
     "ResNet",
     "TinyTransformer",
     "VisionTransformer",

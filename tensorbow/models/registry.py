@@ -10,7 +10,9 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import Text, checked
 from tensorbow.missing_names import did_you_mean
 from tensorbow.models.character_rnn import CharacterRNN
+from tensorbow.models.imagenet_convnets import AlexNet, Overfeat, OxfordNet
 from tensorbow.models.imagenet_resnet import BLOCKS, ImageNetResNet
+from tensorbow.models.inception import GoogLeNet, InceptionV3
 from tensorbow.models.lenet import LeNet
 from tensorbow.models.logistic_regression import LogisticRegression
 from tensorbow.models.mlp import MLP
@@ -33,6 +35,7 @@ MODELS: dict[str, Callable[[], Model]] = {
     **{f"resnet{6 * blocks + 2}": partial(ResNet, blocks) for blocks in (1, 2, 3, 5, 7, 9, 18)},
     **{f"resnet{depth}": partial(ImageNetResNet, depth) for depth in BLOCKS},
     **{f"vgg{depth}": partial(VGG, depth) for depth in CONVOLUTIONS},
+    **{model.name: model for model in (AlexNet, Overfeat, OxfordNet, GoogLeNet, InceptionV3)},
     MobileNet.name: MobileNet,
     VisionTransformer.name: VisionTransformer,
     CharacterRNN.name: CharacterRNN,

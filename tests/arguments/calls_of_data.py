@@ -78,9 +78,12 @@ TENSOR = frozenset({"tensor"})
 BUILT = ("variable", "placeholder", "ResourceExhausted", "constant", "initializer", "images", "MatMul")
 
 
-def logits_of(make: Callable[[], tb.models.Model]) -> Call:
+def logits_of(make: Callable[[], tb.models.Model], side: int = 0) -> Call:
     return Call(
-        lambda: {"images": images(), "classes": 10},
+        lambda: {
+            "images": tb.placeholder(tb.float32, [None, side, side, 3]) if side else images(),
+            "classes": 10,
+        },
         {"images": "object", "classes": "object", "training": "flag"},
         {"images": TENSOR},
         target=lambda: make().logits,
@@ -302,6 +305,19 @@ CALLS: Mapping[str, Call] = {
             tb.models.MobileNet,
             tb.models.VGG,
             tb.models.VisionTransformer,
+        )
+    },
+    "PlainConvNet.logits": logits_of(tb.models.OxfordNet, side=32),
+    "GoogLeNet.logits": logits_of(tb.models.GoogLeNet, side=32),
+    "InceptionV3.logits": logits_of(tb.models.InceptionV3, side=75),
+    **{
+        f"models.{make.__name__}": Call(dict, {"dropout": "fraction"})
+        for make in (
+            tb.models.AlexNet,
+            tb.models.GoogLeNet,
+            tb.models.InceptionV3,
+            tb.models.Overfeat,
+            tb.models.OxfordNet,
         )
     },
     **{

@@ -46,6 +46,11 @@ def slow(*case):
         slow("vgg13", (32, 32, 3), 10, 9_416_010),
         slow("vgg16", (32, 32, 3), 10, 14_728_266),
         ("mobilenet", IMAGENET, 1000, 1_968_680),  # torchvision's mobilenet_v2 with width_mult=0.5
+        ("alexnet", IMAGENET, 1000, 61_100_840),  # torchvision's
+        ("overfeat", (231, 231, 3), 1000, 145_920_872),  # convnet-benchmarks'
+        ("vgg_a", IMAGENET, 1000, 132_863_336),  # torchvision's vgg11
+        ("googlenet", IMAGENET, 1000, 6_998_552),  # Caffe's, without auxiliary classifiers
+        ("inception_v3", (299, 299, 3), 1000, 23_834_568),  # torchvision's with aux_logits=False
         ("vit-tiny", IMAGENET, 1000, 5_717_416),  # timm's vit_tiny_patch16_224
         ("char-rnn", (64,), 97, 249_121),
         ("transformer-tiny", (64,), 97, 826_465),
@@ -57,6 +62,29 @@ def test_parameters(name, shape, classes, count):
     assert model.name == name
     assert logits.shape == [None, *shape[: len(shape) == 1], classes]
     assert parameters() == count
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "expected"),
+    [
+        ("alexnet", 224, [6, 6, 256]),
+        ("overfeat", 231, [6, 6, 1024]),
+        ("vgg_a", 224, [7, 7, 512]),
+        ("googlenet", 224, [7, 7, 1024]),
+        ("inception_v3", 299, [8, 8, 2048]),
+    ],
+)
+def test_features_before_the_dense_layers_have_the_published_sizes(graph, name, side, expected):
+    built(get_model(name), (side, side, 3), 10)
+    shapes = [t.shape.as_list() for op in graph.get_operations() for t in op.outputs if t.shape.ndims == 4]
+    pictures = [shape[1:] for shape in shapes if shape[0] is None]
+    assert pictures[-1] == expected
+
+
+@pytest.mark.parametrize("name", ["alexnet", "overfeat", "vgg_a", "googlenet", "inception_v3"])
+def test_pictures_that_are_too_small_are_refused(name):
+    with pytest.raises(tb.errors.InvalidArgumentError, match=f"{name}: expected images of at least"):
+        built(get_model(name), (28, 28, 1), 10)
 
 
 @pytest.mark.slow
@@ -116,6 +144,7 @@ def small(monkeypatch):
         "resnet18": (tb.models.ImageNetResNet(18), pictures, classes),
         "vgg11": (tb.models.VGG(11), pictures, classes),
         "mobilenet": (tb.models.MobileNet(0.1, dropout=0.0), pictures, classes),
+        "googlenet": (tb.models.GoogLeNet(dropout=0.0), draw.integers(0, 256, (8, 32, 32, 3)), classes),
         "vit-tiny": (tb.models.VisionTransformer(16, 2, 2), pictures, classes),
         "char-rnn": (tb.models.CharacterRNN(12, 1, "gru"), symbols, followers),
         "transformer-tiny": (tb.models.TinyTransformer(16, 1, 2, dropout=0.1), symbols, followers),
@@ -126,7 +155,10 @@ def small(monkeypatch):
     "name",
     [
         *("mlp", "char-rnn", "transformer-tiny"),
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("resnet18", "vgg11", "mobilenet", "vit-tiny")),
+        *(
+            pytest.param(n, marks=pytest.mark.slow)
+            for n in ("resnet18", "vgg11", "mobilenet", "vit-tiny", "googlenet")
+        ),
     ],
 )
 def test_a_batch_of_bytes_is_learned_by_heart(name, monkeypatch, reference_kernels):
@@ -137,7 +169,8 @@ def test_a_batch_of_bytes_is_learned_by_heart(name, monkeypatch, reference_kerne
     outputs = model(x, y, training=True, classes=7)
     variables = [v.op.name for v in tb.global_variables()]
     with tb.control_dependencies(tb.get_collection(tb.GraphKeys.UPDATE_OPS)):
-        update = tb.train.AdamOptimizer(0.02).minimize(outputs.loss)
+        rate = 0.001 if name == "googlenet" else 0.02  # without batch normalisation
+        update = tb.train.AdamOptimizer(rate).minimize(outputs.loss)
     feeds = {x: inputs, y: labels}
     with tb.Session() as session:
         session.run(tb.global_variables_initializer())
