@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from drawing import draw_limit, finish_axes
+from drawing import LIMIT as LIMIT_LINE
+from drawing import finish_figure
 from harness import in_turn, interleave, paced, parser, save
 from results_page import MISSED, Table
 
@@ -55,13 +56,15 @@ def steps(kind: str, numbers: int, batch: int) -> Any:
 
 
 def draw(figure: Figure, result: dict[str, Any]) -> None:
-    rows = result["details"]["rows"]
+    rows = result["details"]["rows"][::-1]
     axes = figure.subplots()
-    axes.bar(range(len(rows)), [row["elements_per_second"] for row in rows], color=BLUE)
-    axes.set_xticks(range(len(rows)), [f"{row['case']}\n{row['batch']}" for row in rows], fontsize=7)
-    draw_limit(axes, LIMIT, "limit")
-    axes.set_yscale("log")
-    finish_axes(axes, "Elements through queues", "queue and batch", "elements a second")
+    axes.barh(range(len(rows)), [row["elements_per_second"] for row in rows], color=BLUE)
+    axes.set_yticks(range(len(rows)), [f"{row['case']}, {row['batch']:,} at once" for row in rows])
+    axes.set_xscale("log")
+    axes.axvline(LIMIT, color=LIMIT_LINE, linestyle="--", linewidth=1.2, label=f"{LIMIT:,.0f}")
+    axes.set_xlabel("elements a second")
+    axes.grid(visible=False, axis="y")
+    finish_figure(figure, "Elements through queues", 1.2 + 0.32 * len(rows))
 
 
 def table(details: dict[str, Any]) -> Table:

@@ -70,6 +70,10 @@ def _is_shape(value: Any) -> bool:
     )
 
 
+def _tuple_of(what: str, holds: Callable[[Any], bool]) -> _Kind:
+    return _Kind(f"a tuple of {what}", lambda value: isinstance(value, tuple) and all(map(holds, value)))
+
+
 _TEXT = _Kind("a str", lambda value: isinstance(value, str))
 _BOOL = _Kind("a bool", lambda value: isinstance(value, (bool, np.bool_)))
 _DTYPE = _Kind("a dtype", lambda value: isinstance(value, DType))
@@ -78,26 +82,28 @@ _WINDOW = _wholes(f" from 1 to {WINDOW_LIMIT:,}", 1, WINDOW_LIMIT)
 _COUNT = _whole(" of at least 1", 1)
 
 KINDS: Mapping[str, _Kind] = {
-    **dict.fromkeys(("combine", "container", "frame_name", "key", "padding", "push", "role", "slot_name",
-                     "slot_of", "tag"), _TEXT),
+    **dict.fromkeys(("combine", "container", "frame_name", "key", "message", "padding", "push", "role",
+                     "shared_name", "slot_name", "slot_of", "tag"), _TEXT),
     **dict.fromkeys(
-        ("adj_x", "adj_y", "adjoint", "decayed", "enters", "exclusive", "is_constant", "is_training",
-         "keepdims", "reverse", "sorted", "transpose_a", "transpose_b", "use_nesterov"),
+        ("adj_x", "adj_y", "adjoint", "cancel_pending_enqueues", "compute_uv", "compute_v", "decayed",
+         "dynamic_size", "enters", "exclusive", "full_matrices", "is_constant", "is_training", "keepdims",
+         "lower", "or_zeros", "pads", "reverse", "sorted", "transpose_a", "transpose_b", "use_nesterov"),
         _BOOL,
     ),
-    **dict.fromkeys(("dtype", "out_type", "output_type"), _DTYPE),
+    **dict.fromkeys(("dtype", "out_idx", "out_type", "output_type"), _DTYPE),
     **dict.fromkeys(
         ("alpha", "constant_values", "decay", "default", "epsilon", "off_value", "on_value", "scale", "shift",
          "slot_value", "value", "weight_decay"),
         _NUMBER,
     ),
     **dict.fromkeys(("dilations", "ksize", "strides"), _WINDOW),
-    **dict.fromkeys(("max_outputs", "num_split", "parallel_iterations"), _COUNT),
-    "texts": _Kind(
-        "a tuple of str",
-        lambda value: isinstance(value, tuple) and all(isinstance(item, str) for item in value),
-    ),
-    "replicas": _optional(_COUNT),
+    **dict.fromkeys(("Tout", "component_types"), _tuple_of("dtypes", lambda item: isinstance(item, DType))),
+    "shapes": _tuple_of("shapes", _is_shape),
+    **dict.fromkeys(("max_outputs", "num_partitions", "num_split", "parallel_iterations"), _COUNT),
+    **dict.fromkeys(("capacity", "first_n", "min_after_dequeue", "summarize"), _whole("")),
+    "func": _Kind("a function", callable),
+    "texts": _tuple_of("str", lambda item: isinstance(item, str)),
+    **dict.fromkeys(("num_epochs", "replicas"), _optional(_COUNT)),
     **dict.fromkeys(("depth", "first", "k", "source"), _whole(" of at least 0", 0)),
     **dict.fromkeys(("seed", "seed2"), _whole(" of 64 bits", high=2 * INT64 - 1)),
     **dict.fromkeys(("perm", "size_splits"), _optional(_wholes(""))),

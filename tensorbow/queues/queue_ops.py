@@ -299,7 +299,7 @@ QueueDequeueMany = _define_use(
     partial(_dequeue_many, False),
     ("handle", "n"),
     "Removes n elements, [n, ...]; waits for them.",
-    spec=partial(_spec_of_many, False),
+    spec=lambda inputs, attrs: _spec_of_many(False, inputs, attrs),
     attrs={**COMPONENTS, "pads": False},
     shape_inputs=(1,),
 )
@@ -308,7 +308,7 @@ QueueDequeueUpTo = _define_use(
     partial(_dequeue_many, True),
     ("handle", "n"),
     "Removes n elements, or what a closed queue still has.",
-    spec=partial(_spec_of_many, True),
+    spec=lambda inputs, attrs: _spec_of_many(True, inputs, attrs),
     attrs={**COMPONENTS, "pads": False},
 )
 QueueSize = _define_use(
