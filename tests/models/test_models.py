@@ -133,8 +133,8 @@ def test_what_is_no_picture():
         get_model("lenet").logits(tb.placeholder(tb.float32, [None, 784]), 10)
     with pytest.raises(InvalidArgumentError, match=r"features must be .* got float32\[\?, \?, 28, 1\]"):
         get_model("logreg").logits(tb.placeholder(tb.float32, [None, None, 28, 1]), 10)
-    with pytest.raises(InvalidArgumentError, match=r"model: expected one of logreg, lenet, .*got 'alexnet'"):
-        get_model("alexnet")
+    with pytest.raises(InvalidArgumentError, match=r"model: expected one of logreg, lenet, .*got 'squeezenet'"):
+        get_model("squeezenet")
 
 
 def test_rates_rise_with_the_replicas():
