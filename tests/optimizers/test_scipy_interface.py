@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.optimizers.scipy_interface import ScipyOptimizerInterface
+from tensorbow.train import ScipyOptimizerInterface
 
 optimize = pytest.importorskip("scipy.optimize")
 
