@@ -65,6 +65,7 @@ MAKERS = [
 DTYPES = [np.int64, np.float64, np.uint8, np.int32, np.float32]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("make", MAKERS)
 def test_an_array_keeps_its_dtype_and_its_memory(make):
     for dtype in DTYPES:
@@ -141,6 +142,7 @@ def test_tensors_of_pytorch_that_are_no_host_arrays():
                 tb.Variable(tensor)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("replication", [tb.PER_REPLICA, tb.PER_WORKER])
 def test_inputs_of_a_replicator(make, replication):

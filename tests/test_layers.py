@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("allocators", "tensorbow", "scheduler", "replicator")
 
@@ -347,6 +349,7 @@ def misstated(room: str) -> Iterator[str]:
         yield f"{room} imports {sorted(imported)}, but its docstring says {said or 'nothing of it'!r}"
 
 
+@pytest.mark.slow
 def test_rooms_say_what_they_import():
     assert len(rooms()) > 10
     assert [line for room in rooms() for line in misstated(room)] == []

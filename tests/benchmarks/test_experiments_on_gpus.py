@@ -178,6 +178,7 @@ def test_figures_5_6_to_5_9_by_the_thesis(
     assert any("Figure 5.8, 1 replica: thesis 13,000 images/s, here " in line for line in found["remarks"])
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize(
     ("name", "cases", "says"),

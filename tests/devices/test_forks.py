@@ -61,6 +61,7 @@ print("parent:", status)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["plain", "replicas"])
 @pytest.mark.parametrize("what", ["loss", "update", "close", "new"])
@@ -131,6 +132,7 @@ engine.close()
 """
 
 
+@pytest.mark.slow
 def test_rounds_in_flight_at_a_fork() -> None:
     pytest.importorskip("llvmlite")
     for _ in range(2):

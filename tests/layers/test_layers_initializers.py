@@ -19,6 +19,7 @@ def session():
         yield session
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "variance"),
     [
@@ -67,6 +68,7 @@ def test_constants(session):
         tb.initializers.constant([1, 2, 3])([2, 2])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", [[6, 4], [4, 6], [5, 5], [3, 2, 7], [1, 4]])
 def test_orthogonal(session, shape):
     matrix = session.run(tb.initializers.orthogonal(gain=2.0)(shape, tb.float64)).reshape(-1, shape[-1])

@@ -67,6 +67,7 @@ def by_hand(batches, replicas=3):
     return input_fn
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("kernels")
 def test_batches_for_all_replicas_are_those_of_an_engine():
     batches = DatasetBatches(train_set, BATCH, 3, seed=5)
@@ -84,6 +85,7 @@ def test_batches_for_all_replicas_are_those_of_an_engine():
         assert same_bits(values, z)
 
 
+@pytest.mark.slow
 def test_each_replica_may_have_an_order_of_its_own():
     """Two epochs, so that orders change at different rounds of launches."""
     few = replace(train_set, images=train_set.images[:100], labels=train_set.labels[:100])
@@ -110,6 +112,7 @@ def test_a_file_has_the_position_in_the_data(tmp_path):
     assert same_bits(values, z)
 
 
+@pytest.mark.slow
 def test_a_training_and_an_evaluation_in_a_session():
     """Devices keep the first of two data sets; each step counts its own batches."""
     test_set = replace(train_set, name="other")

@@ -47,6 +47,7 @@ def training() -> tuple[tb.Graph, dict[tb.Tensor, object], list[object], tb.Oper
         return graph, {x: np.ones((4, 3))}, [loss, update], tb.global_variables_initializer()
 
 
+@pytest.mark.slow
 def test_one_graph_with_fused_and_merged_calls(gpu: GpuDevice) -> None:
     graph, feeds, fetches, initializer = training()
     with tb.Session(graph=graph, device=gpu) as session:

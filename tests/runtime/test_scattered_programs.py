@@ -35,6 +35,7 @@ def cpus(request):
         device.close()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("cpus", "count"),
@@ -50,6 +51,7 @@ def test_random_programs_compute_the_same_anywhere(cpus, count):
                     program.check(session)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [60, long(5000)])
 def test_random_programs_have_no_races_and_keep_what_is_sent(monkeypatch, count):
     plans = []

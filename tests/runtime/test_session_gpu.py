@@ -63,6 +63,7 @@ def lenet(size: int) -> tuple[tb.Graph, list[tb.Tensor], tb.Tensor, tb.Operation
         return graph, [images, labels], loss, update, tb.global_variables_initializer()
 
 
+@pytest.mark.slow
 def test_lenet_learns_as_on_the_cpu(runtime: Any) -> None:
     graph, feeds, loss, update, initializer = lenet(4)
     rng = np.random.default_rng(0)
@@ -177,6 +178,7 @@ def test_variables_live_on_the_gpu_and_are_saved_and_restored(tmp_path) -> None:
         np.testing.assert_array_equal(session.run(w), np.arange(6).reshape(2, 3) * 4)
 
 
+@pytest.mark.slow
 def test_replicas_know_their_number_and_have_values_of_their_own() -> None:
     def results(names: list[str]) -> Any:
         with tb.Graph().as_default():
@@ -202,6 +204,7 @@ def test_replicas_know_their_number_and_have_values_of_their_own() -> None:
             np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_replicator_trains_on_virtual_gpus() -> None:
     def losses(names: list[str]) -> list[float]:
         replicator = tb.MultiGpuReplicator(devices=names, replicas_per_gpu=2)

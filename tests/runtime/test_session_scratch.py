@@ -47,6 +47,7 @@ class Model:
         np.testing.assert_allclose(y, (expected * rows(count)).sum(1), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:session. one step has been compiled for:UserWarning")
 def test_many_batch_sizes_take_the_memory_of_the_largest(device: CpuDevice, reference_kernels: None) -> None:
     model = Model()
@@ -67,6 +68,7 @@ def test_many_batch_sizes_take_the_memory_of_the_largest(device: CpuDevice, refe
         assert sum("slab" in holder.owner for holder in holders) == 1
 
 
+@pytest.mark.slow
 def test_what_was_fetched_stays_as_it_was(device: CpuDevice) -> None:
     model = Model()
     with tb.Session(device=device) as session:
@@ -90,6 +92,7 @@ def test_step_scalars_and_constants_are_each_steps_own(device: CpuDevice) -> Non
     np.testing.assert_array_equal(mixed, plain)
 
 
+@pytest.mark.slow
 def test_threads_have_a_scratch_each_while_it_grows(device: CpuDevice) -> None:
     model = Model()
     with tb.Session(device=device) as session:
@@ -125,6 +128,7 @@ def test_a_step_that_finds_no_room_leaves_the_others_usable(device: CpuDevice) -
                 model.check(session, 5)
 
 
+@pytest.mark.slow
 def test_steps_over_two_devices_share_each_ones(device: CpuDevice) -> None:
     with CpuDevice("/cpu:6") as other:
         x = tb.placeholder(tb.float32, [None, 64])
@@ -141,6 +145,7 @@ def test_steps_over_two_devices_share_each_ones(device: CpuDevice) -> None:
                 assert sum("slab" in holder.owner for holder in group.allocator.holders()) == 1
 
 
+@pytest.mark.slow
 def test_explain_and_run_take_the_same_one(device: CpuDevice) -> None:
     model = Model()
     with tb.Session(device=device) as session:
@@ -162,6 +167,7 @@ def test_the_null_device_sees_every_access_in_order() -> None:
         assert find_races(device.log) == []
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_captured_steps_of_a_gpu_are_captured_anew_in_a_larger_one() -> None:
     with (

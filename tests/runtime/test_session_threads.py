@@ -99,6 +99,7 @@ def test_a_failing_step_is_its_own_affair(session):
     together(fail, succeed, fail, succeed)
 
 
+@pytest.mark.slow
 def test_the_graph_grows_while_others_run(session):
     v = tb.Variable(np.zeros(100), name="v")
     add = v.assign_add(np.ones(100))
@@ -188,6 +189,7 @@ def test_closing_waits_for_what_runs(session):
         own.run(y, {x: [1.0, 2.0]})
 
 
+@pytest.mark.slow
 def test_an_interrupt_waits_for_the_step_and_leaves_the_session_usable(session):
     entered, ended = threading.Event(), []
 

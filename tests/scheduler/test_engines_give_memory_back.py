@@ -53,6 +53,7 @@ def engine(devices: list[Device], **options: Any) -> tb.LearningEngine:
     return engine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "options"), ENGINES)
 @pytest.mark.sampled(1)
 def test_an_engine_gives_all_back(
@@ -76,6 +77,7 @@ def spoilt(round: int, replica: int) -> Any:
     return (x * np.nan if round == 2 else x), y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fails", "count"), [("results", 1), ("numbers", 1), ("numbers", 2), ("source", 2)])
 @pytest.mark.sampled(1)
 def test_an_engine_whose_run_has_failed_gives_all_back(
@@ -166,6 +168,7 @@ def trainer(devices: list[Device]) -> Trainer:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("use", [evaluator, trainer])
 def test_evaluators_and_trainers_give_all_back(
@@ -198,6 +201,7 @@ def replicated(devices: list[Device]) -> tb.MultiGpuReplicator:
     return made
 
 
+@pytest.mark.slow
 def test_a_replicator_gives_all_back(devices: list[Device], mapped: Mapped) -> None:
     with tb.Graph().as_default():
         made = replicated(devices)

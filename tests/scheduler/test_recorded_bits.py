@@ -112,7 +112,7 @@ def launches(kernels: str) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize(("optimizer", "options", "restarts", "expected"), RECORDED, ids=str)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(1)
 def test_the_bits_of_an_earlier_version(
     launches: tuple[int, ...],
     optimizer: str,

@@ -105,6 +105,7 @@ def same(one: dict[str, Any], other: dict[str, Any], names: tuple[str, ...]) -> 
         assert one[name].tobytes() == other[name].tobytes(), name
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_way_of_training_follows_a_schedule_to_the_same_bits(name):
     make = SCHEDULES[name]
@@ -123,6 +124,7 @@ def test_every_way_of_training_follows_a_schedule_to_the_same_bits(name):
     same(plain, in_a_replicator(make()), ("w", "Momentum/iterations"))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", ["sma", "ssgd"])
 def test_averaging_restarts_where_a_counted_schedule_jumps(sync):
@@ -274,6 +276,7 @@ def test_a_skipped_update_is_not_counted():
         assert engine.central_values()["Momentum/iterations"] == STEPS - 1
 
 
+@pytest.mark.slow
 def test_a_count_that_is_assigned_moves_the_restart_of_averaging():
     """In the middle of training by `Session("tensorbow")`: rate and restart follow what the variable says."""
     options = {"replicas_per_device": 3, "synchronisation": tb.Synchronisation("sma", mu=0.5)}

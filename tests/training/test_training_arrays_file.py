@@ -60,6 +60,7 @@ def test_equal_content_gives_equal_bytes(saved: Path, tmp_path: Path) -> None:
     assert (tmp_path / "again").read_bytes() == saved.read_bytes()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_a_damaged_file_is_never_taken_for_a_sound_one(

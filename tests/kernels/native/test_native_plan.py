@@ -118,6 +118,7 @@ def test_bindings_share_their_code(native, monkeypatch):
     assert 0 < before <= 6  # executables: initial values, the step, the averaging; not one per replica
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=programs())
 def test_random_programs_natively_equal_the_interpreter(native, program):
@@ -171,6 +172,7 @@ def trained(model, backend, steps, replicas=0):
             return np.array(losses), session.run(tb.global_variables())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "target"),
     [
@@ -202,6 +204,7 @@ def test_without_one_mechanism_training_is_alike(mechanism, with_all_mechanisms)
         np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", ["logreg", *(pytest.param(model, marks=pytest.mark.slow) for model in ("lenet", "resnet8"))]
 )
@@ -216,6 +219,7 @@ def test_averaged_replicas_lie_close_to_the_reference(model):
         assert first.tobytes() == second.tobytes()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("model", MODELS)
 def test_the_step_of_a_model_is_native_as_a_whole(model, native):
     network, shape, rate = MODELS[model]
@@ -231,6 +235,7 @@ def test_the_step_of_a_model_is_native_as_a_whole(model, native):
     assert "updates in one pass" in text
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("dropout", [False, True])
 def test_the_averaging_is_taken_into_the_update(dropout):

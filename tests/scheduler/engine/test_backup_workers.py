@@ -68,6 +68,7 @@ def trained(model: Model, told: list[RoundResults]) -> tuple[Any, Any]:
     return w, v
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 4), (2, 2)])
 def test_rounds_step_on_the_first_gradients_and_a_late_replica_catches_up(
     devices: int, per_device: int

@@ -44,6 +44,7 @@ class Batch(np.ndarray):
     """An array that can be watched."""
 
 
+@pytest.mark.slow
 def test_batches_are_let_go_when_their_rounds_have_ended() -> None:
     """However much room for results there is."""
     model, replicas, rounds = well(), 2, 40

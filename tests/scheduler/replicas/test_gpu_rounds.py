@@ -135,7 +135,7 @@ def test_they_have_the_bits_of_segments_one_by_one(
     assert all(each.has_the_bits_of(apart) for each in whole)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize(("count", "per_device"), DEVICES, ids=str)
 def test_fused_replicas_learn_as_those_side_by_side(
@@ -276,6 +276,7 @@ def test_batches_are_made_on_the_device(opened: OpenedGpu) -> None:
     assert same_bits(*fused)
 
 
+@pytest.mark.slow
 def test_a_launch_that_cuda_refuses_names_its_step() -> None:
     model = well()
     with emulated_runtime() as runtime:
@@ -289,6 +290,7 @@ def test_a_launch_that_cuda_refuses_names_its_step() -> None:
         gc.collect()  # the error held pinned memory
 
 
+@pytest.mark.slow
 def test_a_capture_that_cuda_refuses_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
     model = well()
     with emulated_runtime() as runtime:
@@ -302,6 +304,7 @@ def test_a_capture_that_cuda_refuses_is_done_without(caplog: pytest.LogCaptureFi
     assert captured.has_the_bits_of(eager)
 
 
+@pytest.mark.slow
 def test_no_memory_for_what_comes_in_gives_everything_back() -> None:
     model = well()
     with emulated_runtime() as runtime:

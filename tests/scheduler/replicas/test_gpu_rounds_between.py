@@ -36,6 +36,7 @@ extern "C" __global__ void copy(const float* x, float* y, int n) { TB_FOR_EACH(i
 tb.register_kernel(Alone, "gpu", tb.CudaKernel(COPY, "copy", capturable=False))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mode", ["captured", "fused"])
 def test_rounds_begin_behind_what_clears_statuses_on_other_streams(mode: str) -> None:
     """A round that is captured runs on one stream; statuses are cleared on those of replicas and z."""
@@ -105,6 +106,7 @@ def test_no_memory_before_a_launch_leaves_the_rounds_usable(refused: int) -> Non
         gc.collect()  # the error held pinned memory
 
 
+@pytest.mark.slow
 def test_no_memory_for_another_replica_mode_leaves_the_engine_usable() -> None:
     model = well()
     with emulated_runtime() as runtime:

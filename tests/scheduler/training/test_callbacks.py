@@ -77,6 +77,7 @@ def train(config: TrainingConfig, *callbacks: Callback) -> TrainingResult:
         return trainer.train()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("more", [{}, {"devices": ("cpu:0", "cpu:1"), "replicas_per_device": 1}], ids=str)
 def test_what_a_callback_sees(tmp_path: Path, options: Options, run: Run, more: dict[str, Any]) -> None:
@@ -140,7 +141,7 @@ class Failing(Callback):
             raise ZeroDivisionError("no luck")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_failure_ends_the_run_with_a_checkpoint(
     method: str, tmp_path: Path, options: Options, run: Run
@@ -197,6 +198,7 @@ def test_states_are_in_checkpoints(tmp_path: Path, options: Options) -> None:
     assert "the checkpoint has a state of callback Watching 2, which this run has not" in lines
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("stop", [8, 15])
 def test_early_stopping_and_the_best_model(
@@ -229,6 +231,7 @@ def test_early_stopping_and_the_best_model(
     assert (again.steps, again.stop_reason) == (result.steps, whole.stop_reason)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("method", ["on_round", "on_epoch", "on_checkpoint"])
 def test_a_killed_run_goes_on_with_the_same_bits(
@@ -282,6 +285,7 @@ def test_a_killed_run_goes_on_with_the_same_bits(
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_callbacks_see_a_change_of_the_number_of_replicas(
     options: Options, made_up: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,6 +142,7 @@ SCALARS = (
 VALUES = SCALARS | st.lists(SCALARS | st.lists(SCALARS, max_size=3), max_size=3)
 
 
+@pytest.mark.slow
 @given(value=VALUES)
 def test_what_is_written_is_read_as_it_was(value: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     values = {"first": value, "second": value}

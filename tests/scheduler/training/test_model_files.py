@@ -211,6 +211,7 @@ def attack(rounds: int, seed: int, folder: Path) -> int:
     return taken
 
 
+@pytest.mark.slow
 def test_odd_metadata(tmp_path: Path) -> None:
     assert 0 < attack(60, 1, tmp_path) < 50
 

@@ -31,6 +31,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {path.name: path for path in folder.iterdir()}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", ["none", "sma"])
 def test_a_replica_s_model_has_its_values_of_the_checkpoint(runs: dict[str, Path], sync: str) -> None:
     run = runs[sync]

@@ -33,7 +33,7 @@ def varied(inputs, op):
 
 
 @each(SAMPLES, few=1)
-@pytest.mark.sampled(36)
+@pytest.mark.sampled(1)
 def test_each_replica_gets_what_it_gets_alone(sample, opened: OpenedGpu) -> None:
     inputs = [np.asarray(a) for a in sample.inputs]
     both = [inputs, varied(inputs, sample.op), inputs]
@@ -56,6 +56,7 @@ def test_each_replica_gets_what_it_gets_alone(sample, opened: OpenedGpu) -> None
         assert result.state == alone.state
 
 
+@pytest.mark.sampled(1)
 @each([s for s in SAMPLES if s.op.writes], few=1)
 def test_a_set_status_holds_up_all_replicas(sample, opened: OpenedGpu) -> None:
     inputs = [np.asarray(a) for a in sample.inputs]
@@ -107,7 +108,7 @@ def test_products_of_replicas_at_unequal_distances_are_one_call(backwards):
     ("images", "filters", "parts"),
     [((2, 7, 6, 3), (3, 3, 3, 5), 1), ((3, 5, 4, 8), (1, 1, 8, 12), 1), ((3, 22, 17, 3), (3, 3, 3, 4), 2)],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_convolutions_of_replicas_in_every_precision(
     opened: OpenedGpu, images, filters, parts, compute, tolerance
 ) -> None:

@@ -97,6 +97,7 @@ SHAPES = {
 FRAMED = ("even", "one axis odd", "strides", "dilated strides", "dilated")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("case", SHAPES)
 def test_cudnn_in_nhwc_transposes_the_filter_only(bench, case, dtype):
@@ -123,7 +124,7 @@ def test_cudnn_in_nchw_where_nhwc_is_not_supported(first_bench, case):
         assert sum("copy" in name for name in taken) >= 3
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("case", SHAPES)
 def test_direct_sums_where_the_workspace_is_too_small(case, dtype):
@@ -193,6 +194,7 @@ def test_depthwise_takes_one_launch(bench, attrs, multiplier):
         assert len(way(bench, op, inputs, attrs)) == 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("depthwise", "images", "filters"),
     [(True, (5, 40, 41, 20), (3, 3, 20, 2)), (False, (9, 33, 34, 3), (3, 3, 3, 16))],
@@ -221,6 +223,7 @@ def test_all_ways_give_the_same_bits_for_any_number_of_multiprocessors():
     assert results[0] == results[1]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("compute", "by", "bits"), [("tf32", "convolution", 10), ("bf16", "implicit_gemm", 7)]
 )

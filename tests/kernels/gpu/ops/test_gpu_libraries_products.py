@@ -63,6 +63,7 @@ def test_products_of_matrices(bench, dtype, transpose_a, transpose_b):
         assert taken == ["gemm" if a.dtype.kind == "f" else "launch"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
 @pytest.mark.parametrize(
     ("lead_x", "lead_y", "count"),

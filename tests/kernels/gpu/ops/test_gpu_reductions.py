@@ -111,6 +111,7 @@ def test_plan_is_one_launch_where_that_is_quick():
 # Sums and their error -------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @needs_compiler
 @each_case
 def test_sum_keeps_the_stated_bound(shape, axes):
@@ -123,13 +124,14 @@ def test_sum_keeps_the_stated_bound(shape, axes):
     assert (np.abs(result - x.sum(axes, np.float64)) <= bound).all()
 
 
+@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize("axes", [(0,), (1,), None])
 def test_sum_has_the_same_bits_on_every_gpu(axes):
     assert same_everywhere(Sum, (normal(2000, 65),), {"axis": axes})
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(1)
 @needs_compiler
 @each_case
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
@@ -139,6 +141,7 @@ def test_integer_sums_are_exact_and_wrap_around(shape, axes, dtype):
     assert_as_on_cpu(Sum, (x,), {"axis": axes})
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_float64_stays_double():
     x = normal(40_000, 3, dtype=np.float64)
@@ -181,6 +184,7 @@ def test_extremes(op, shape, axes):
     assert_as_on_cpu(op, (normal(*shape),), {"axis": axes}, rtol=0)
 
 
+@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize("op", [Max, Min], ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8, np.float64])
@@ -204,6 +208,7 @@ def test_one_nan_is_enough(op, place):
         assert np.isnan(result[1])
 
 
+@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int64, np.uint8])
 def test_product(dtype):
@@ -241,6 +246,7 @@ def test_argmax_takes_the_first_nan():
     assert_as_on_cpu(ArgMax, (np.ascontiguousarray(x.T),), {"axis": 0})
 
 
+@pytest.mark.slow
 @needs_compiler
 @settings(max_examples=30, deadline=None)
 @given(reductions(), st.sampled_from([Sum, Max, Mean]))
@@ -277,7 +283,7 @@ def _one_of_each_op():
     return found
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
 def test_long_indices_give_the_same_bits(module, monkeypatch):

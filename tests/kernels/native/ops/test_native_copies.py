@@ -49,7 +49,7 @@ def assert_moved(op, inputs, attrs=None, target="host"):
 
 
 @each(samples_of(OPS), few=4)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(1)
 def test_native_copy_samples(sample):
     assert_sample(sample)
 
@@ -86,6 +86,7 @@ def test_native_concat_and_split(shape, sizes, axis, dtype, target):
     assert_moved(Split, (whole,), {"size_splits": tuple(sizes), "axis": axis}, target)
 
 
+@pytest.mark.slow
 @given_few(
     7,
     40,
@@ -129,6 +130,7 @@ def test_native_strided_slice_and_its_gradient(index, shape):
     assert_moved(StridedSliceGrad, gradient, {"index": index}, "narrow")
 
 
+@pytest.mark.slow
 @given_few(
     10,
     40,
