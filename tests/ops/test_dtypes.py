@@ -48,10 +48,10 @@ def test_casts_are_those_of_numpy(dtype):
         given = np.array([0, 1, 3, 100]).astype(source.as_numpy_dtype)
         with tb.Graph().as_default(), tb.Session() as session:
             fed = tb.placeholder(source, [4])
-            back, there = session.run(
-                [tb.cast(tb.cast(fed, dtype), source), tb.cast(fed, dtype)], {fed: given}
-            )
-        np.testing.assert_array_equal(there, given.astype(dtype.as_numpy_dtype))
+            there = tb.cast(fed, dtype)
+            back, there = session.run([tb.cast(there, source), there], {fed: given})
+        real = given if dtype.is_complex else given.real
+        np.testing.assert_array_equal(there, real.astype(dtype.as_numpy_dtype))
         np.testing.assert_array_equal(back, given)
 
 
@@ -89,7 +89,7 @@ def test_arithmetic_is_that_of_numpy(dtype):
 @pytest.mark.parametrize("dtype", [tb.float16, tb.bfloat16], ids=lambda dtype: dtype.name)
 def test_gradients_in_half_precision_are_near_those_of_float32(dtype):
     def slopes(kind):
-        x = tb.constant([0.5, -1.25, 2.0], kind)
+        x = tb.constant([0.5, -0.25, 2.0], kind)
         loss = tb.reduce_mean(tb.tanh(x) * tb.exp(x) + tb.sigmoid(x))
         return tb.cast(tb.gradients(loss, [x])[0], "float32")
 
