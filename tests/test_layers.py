@@ -112,6 +112,7 @@ EXTERNAL = {
     "tensorbow.timeline": set(),
     "tensorbow.devices": {"numpy", "threadpoolctl", "pynvml", "cupy", "cuda", "nvidia"},
     "tensorbow.kernels": {"numpy", "cupy", "llvmlite"},
+    "tensorbow.specs": {"numpy", "ml_dtypes"},
     "tensorbow.ops": {"numpy", "tensorboardX"},
     "tensorbow.data": {"numpy", "sklearn", "PIL"},
     "tensorbow.training": {"numpy", "safetensors", "rich", "tensorboardX"},

@@ -15,7 +15,7 @@ from tensorbow.ops.filling import Fill
 from tensorbow.ops.indexing import OneHot
 from tensorbow.ops.shaping import ReverseV2, Split, Tile
 from tensorbow.ops.slicing import Pad, Slice, SliceGrad, StridedSlice, StridedSliceGrad
-from tensorbow.specs import DTYPES
+from tensorbow.specs import COMPILED
 from tests.native_rig.native_calls import (
     TARGETS,
     assert_as_reference,
@@ -35,7 +35,7 @@ OPS = {
         StridedSliceGrad, OneHot,
     )
 }  # fmt: skip
-dtypes = st.sampled_from([dtype.as_numpy_dtype for dtype in DTYPES.values()])
+dtypes = st.sampled_from([dtype.as_numpy_dtype for dtype in COMPILED])
 extents = st.sampled_from([1, 2, 3, 5, 8, 15, 16, 17, 33])
 targets = st.sampled_from(list(TARGETS))
 
