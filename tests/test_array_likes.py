@@ -142,7 +142,7 @@ def test_tensors_of_pytorch_that_are_no_host_arrays():
                 tb.Variable(tensor)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("replication", [tb.PER_REPLICA, tb.PER_WORKER])
 def test_inputs_of_a_replicator(make, replication):

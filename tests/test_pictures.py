@@ -66,7 +66,7 @@ def test_a_runs_curves_have_one_colour_for_each_data_set(tmp_path: Path, figures
     assert lines[5][1] == pictures.GREY
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [10, 24])
 def test_a_confusion_matrix_can_be_read(tmp_path: Path, figures: list[Any], classes: int) -> None:
     from scheduler.training.measures.classification_metrics import report_of

@@ -23,7 +23,6 @@ def run(folder: Path, *arguments: str, path: str = str(ROOT)) -> subprocess.Comp
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", ["script", "package"])
 @pytest.mark.parametrize("package", ["scheduler", "allocators"])
 def test_a_foreign_package_of_our_name_in_the_current_folder(tmp_path, form, package):
@@ -38,7 +37,7 @@ def test_a_foreign_package_of_our_name_in_the_current_folder(tmp_path, form, pac
     assert "rename or move it" in last
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [
@@ -83,7 +82,7 @@ def test_the_program_imports_nothing_from_the_current_folder(tmp_path):
     assert (result.returncode, result.stderr) == (0, "")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["scheduler", "allocators", "yaml", "random", "click", "numpy"])
 @pytest.mark.parametrize("text", ["", "1 / 0", "1 +"], ids=["empty", "fails", "no Python"])
 def test_a_foreign_module_on_the_path_is_named_in_one_line(tmp_path, name, text):
@@ -98,6 +97,7 @@ def test_a_foreign_module_on_the_path_is_named_in_one_line(tmp_path, name, text)
     assert "rename or move it" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_script_named_like_a_package_shadows_nothing(tmp_path):
     script = tmp_path / "numpy"
     script.write_text(

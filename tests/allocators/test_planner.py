@@ -203,7 +203,6 @@ def test_many_buffers_are_placed_as_few_are(lifetimes: list[Lifetime], chooser: 
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("lives", ["chain", "random"])
 def test_a_plan_of_thousands_of_buffers_is_bounded_work(lives: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each buffer is compared with some hundreds of intervals, not with all others, for each order tried."""

@@ -294,6 +294,7 @@ def test_stage_2_times_every_call_of_a_step(run_here: Any) -> None:
     assert found["facts", "machine"]["findings"]["device"] == "Emulated GPU"
 
 
+@pytest.mark.slow
 def test_stage_2_names_the_convolutions_that_cudnn_does() -> None:
     from first_hour.engines import training
     from first_hour.gpus import opened

@@ -57,7 +57,6 @@ def test_without_a_gpu_it_says_so_in_one_line() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "wrong", ["--case=vgg:4", "--case=lenet:0", "--case=lenet", "--counts=0", "--counts=x"]
 )

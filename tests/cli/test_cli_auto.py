@@ -47,6 +47,7 @@ def test_a_run_that_finds_its_number_of_replicas(
     assert json.loads(again.out.splitlines()[-1])["steps"] > result["steps"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_over_before_it_has_decided_says_so(call: Call) -> None:
     ended = call(*AUTO, "--epochs", 1, "--max-seconds", 0.001)
     assert ended.status == 0

@@ -195,6 +195,7 @@ def test_predict_takes_arrays_and_idx(call: Call, run: Path, tmp_path: Path) -> 
     assert accuracy == json.loads(call("evaluate", run, "--json").out)["accuracy"]
 
 
+@pytest.mark.slow
 def test_predict_takes_a_folder_of_pictures(call: Call, run: Path, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     pictures = load("digits")[1].images[:3, ..., 0]

@@ -77,7 +77,7 @@ def test_a_target_that_was_reached_though_there_is_none(call: Call, tmp_path: Pa
     assert (ended.status, ended.err) == (0, "")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "dtype", "said"),
     [

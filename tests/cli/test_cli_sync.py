@@ -27,7 +27,7 @@ def test_a_run_by_elastic_averaging(call: Call) -> None:
     assert call("train", "--resume", "auto", "--output", "run", "--epochs", 2).status == 0
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--replicas-per-gpu", "auto"), ("--sync", "none")], ids=str)
 def test_a_run_by_first_come_first_served(call: Call, more: tuple[str, ...]) -> None:
     ended = call(*QUICK, "--dispatch", "fcfs", "--output", "run", "--json", *more)

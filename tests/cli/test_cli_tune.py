@@ -121,6 +121,7 @@ BAD = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("words", "said", "status"), BAD, ids=[" ".join(map(str, w)) for w, _, _ in BAD])
 def test_bad_input_is_one_line(
     call: Call, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...], said: str, status: int
@@ -167,7 +168,7 @@ def test_a_picture_over_a_folder(call: Call, monkeypatch: pytest.MonkeyPatch, tm
     assert [path.name for path in tmp_path.iterdir()] == ["x.png"]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("PDF", b"%PDF")])
 def test_the_picture_is_drawn(tmp_path: Path, suffix: str, begins: bytes) -> None:
     pytest.importorskip("matplotlib")

@@ -82,7 +82,7 @@ def test_a_signal_at_an_import(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["sklearn", "llvmlite", "matplotlib", "click"])
 def test_an_interrupt_stays_one_whatever_an_import_makes_of_it(
     program: Program, tmp_path: Path, package: str

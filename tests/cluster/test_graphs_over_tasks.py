@@ -194,7 +194,7 @@ def test_variables_take_turns_on_parameter_tasks(servers):
         tb.train.replica_device_setter(cluster=cluster, ps_device="/job:p")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["mod", "div"])
 def test_rows_are_gathered_where_the_shards_of_a_table_are(servers, strategy):
     values = np.random.default_rng(1).normal(size=(7, 3)).astype(np.float32)

@@ -98,7 +98,7 @@ def test_the_longest_first_dimension_can_be_set(tmp_path):
     )  # 2**60 bytes: refused by the file's size
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("claimed", [6, 2**20])
 def test_a_decompression_bomb_takes_no_memory(tmp_path, claimed):
     bomb = gzip.compress(header((claimed, 3, 4)) + bytes(64 << 20), 9)

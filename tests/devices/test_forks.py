@@ -62,7 +62,6 @@ print("parent:", status)
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["plain", "replicas"])
 @pytest.mark.parametrize("what", ["loss", "update", "close", "new"])
 @pytest.mark.parametrize("backend", [pytest.param("reference", marks=pytest.mark.slow), "native"])

@@ -23,6 +23,7 @@ def called(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -41,7 +42,6 @@ def called(*words: str) -> subprocess.CompletedProcess[str]:
         ((*GAN, "--data-dir", "nowhere", "--output", "TEMPORARY"), "data set 'mnist': the folder 'nowhere' "),
     ],
 )
-@pytest.mark.sampled(1)
 def test_a_bad_option_or_path_is_one_line(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
     ended = called(*(str(tmp_path) if word == "TEMPORARY" else word for word in words))
     (line,) = ended.stderr.splitlines()

@@ -46,7 +46,6 @@ def test_learning_rates_of_epochs() -> None:
     assert learning_rates(0.4, 512, 0)(0) == 0.4
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("devices", ["cpu:0", "cpu:0,cpu:1"])
 @pytest.mark.slow
 def test_the_loss_of_the_same_batches_falls(devices: str, reference_kernels: None) -> None:
@@ -59,7 +58,7 @@ def test_the_loss_of_the_same_batches_falls(devices: str, reference_kernels: Non
     assert np.mean(losses[-2:]) < 0.5 * np.mean(losses[:2])  # of the same two batches
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("scaling", "batch_sizes"), [("weak", [4, 4]), ("strong", [4, 2])])
 def test_scaling_writes_its_results(
     scaling: str,

@@ -171,7 +171,7 @@ def normalizing_program():
     return tb.StepProgram((x,), loss, tb.group(tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss), updates))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
 def test_replicas_have_statistics_of_their_own_and_z_their_mean(sync):
     feeds = RANDOM.normal(size=(2, 3, 8, 3)).astype(np.float32)  # [round, replica, ...]

@@ -50,7 +50,7 @@ def lstm(x, found, scope, peepholes=False, projected=False):
     return np.stack(outputs, 1), c, h
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("full", [False, True])
 def test_lstm(session, full):
     options = {"use_peepholes": True, "num_proj": 3} if full else {}

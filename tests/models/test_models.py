@@ -77,7 +77,7 @@ def test_outputs(name):
             assert share == pytest.approx(np.mean(logits.argmax(1) == feeds[labels]))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_training_learns_a_batch_by_heart(name):
     tb.set_random_seed(3)

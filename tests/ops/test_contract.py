@@ -134,7 +134,7 @@ def test_kernel_agrees_with_numpy(sample):
 
 
 @each([s for s in SAMPLES if s.op.kernels])
-@pytest.mark.sampled(75)
+@pytest.mark.sampled(5)
 def test_every_element_is_written(sample):
     first, second = (run_sample(sample, writable(sample), garbage) for garbage in GARBAGE)
     for i, (a, b) in enumerate(zip(first, second, strict=True)):
@@ -291,6 +291,7 @@ def test_gradient(sample):
         )
 
 
+@pytest.mark.sampled(7)
 @each([s for s in _differentiable(SMALL) if s.second_order])
 def test_gradient_of_the_gradient(sample):
     check_gradients(

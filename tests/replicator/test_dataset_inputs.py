@@ -67,7 +67,7 @@ def by_hand(batches, replicas=3):
     return input_fn
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.usefixtures("kernels")
 def test_batches_for_all_replicas_are_those_of_an_engine():
     batches = DatasetBatches(train_set, BATCH, 3, seed=5)
@@ -102,6 +102,7 @@ def test_each_replica_may_have_an_order_of_its_own():
     assert same_bits(values, z)
 
 
+@pytest.mark.slow
 def test_a_file_has_the_position_in_the_data(tmp_path):
     input_fn = lambda: DatasetBatches(train_set, BATCH, 3, seed=5)  # noqa: E731
     expected, z, _ = trained(input_fn)
@@ -185,6 +186,7 @@ def test_always_for_two_data_sets_is_refused():
             repl.init()
 
 
+@pytest.mark.slow
 def test_replicas_of_several_devices_get_batches_of_the_host():
     found = []
     for devices, more in ((["/cpu:0", "/cpu:1"], {"num_gpus_per_replica": 2}), (["/cpu:0"], {})):

@@ -110,8 +110,8 @@ def test_a_schedule_follows_the_rounds(kernels, options):
     assert repl.read(moved) == 2 * sum(map(rate, range(20)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data_on_device", ["always", "never"])
-@pytest.mark.sampled(1)
 def test_batches_of_a_data_set(kernels, takers, data_on_device):
     digits, _ = tb.data.load("digits")
     repl = tb.MultiGpuReplicator(cpu_devices(2, delays=1), 2, tau=4, dispatch="fcfs")

@@ -26,7 +26,7 @@ def gpus() -> Iterator[list[Any]]:
             device.close(drain=False)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(
     "options",

@@ -62,7 +62,6 @@ def batches(replica_id):
 @pytest.mark.slow
 @pytest.mark.parametrize("sync", ["ssgd", "sma", "easgd", "none"])
 @pytest.mark.parametrize("collective", [False, True])
-@pytest.mark.sampled(1)
 def test_four_replicas_of_two_devices_have_the_bits_of_four_on_one_each(sync, collective):
     found = []
     for split in (False, True):
@@ -119,6 +118,7 @@ def test_what_a_replica_holds_is_on_its_own_devices():
     replicator.shutdown()
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_its_file_bit_for_bit(tmp_path):
     found = []
     for resumes in (False, True):
@@ -206,7 +206,7 @@ def test_kinds_of_devices_may_be_named():
     assert len(list(tb.MultiGpuReplicator(CPUS[:2]).train(step_fn, batches, 2))) == 2
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["ssgd", "sma", "easgd", "none"])
 @pytest.mark.parametrize("steps_per_launch", [1, 5])
 def test_a_weight_that_another_device_reads_behind_the_update_is_read_before_the_averaging(

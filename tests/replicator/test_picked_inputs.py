@@ -74,7 +74,7 @@ PIPELINES = {
 }
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PIPELINES)
 def test_batches_are_those_of_the_pipeline(name):
     assert_same(pipeline(name), steps=40)

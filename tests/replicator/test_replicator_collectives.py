@@ -210,7 +210,7 @@ class AveragingOptimizer:
         return self._optimizer.apply_gradients(mean_grads, *args, **kwargs)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["none", "ssgd"])
 def test_an_optimiser_that_averages_by_itself_trains_as_ssgd(sync):
     def trained(sync, wrap):

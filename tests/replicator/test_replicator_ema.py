@@ -47,7 +47,7 @@ class Program:
         self.replicator.shutdown()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_average_follows_training_steps_alone(kind):
     average = START.copy()
@@ -76,6 +76,7 @@ def test_it_is_saved_and_restored(kind, tmp_path):
         assert program.replicator.ema_values()["w"].tobytes() == expected.tobytes()
 
 
+@pytest.mark.slow
 def test_assigned_weights_are_where_the_average_goes_on():
     with Program("sma") as program:
         program.step()

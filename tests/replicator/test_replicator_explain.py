@@ -61,7 +61,7 @@ def test_the_inside_of_a_replicated_step():
             repl._running.stepper.engine.explain(1)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -91,6 +91,7 @@ def _after(call, read, them):
     return read(them)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", SYNCS)
 def test_each_replica_counts_for_itself(sync, session):
     training = Training(sync, session)

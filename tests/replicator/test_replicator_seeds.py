@@ -122,6 +122,7 @@ def test_variables_made_later_start_from_each_replicas_seed():
     assert all(0 < np.abs(each).max() < 0.5 for each in moved)
 
 
+@pytest.mark.slow
 def test_replicas_with_seeds_stay_as_many():
     with tb.MultiGpuReplicator(["/cpu:0"], 2, "none", seeds=[1, 2]) as repl:
         with pytest.raises(FailedPreconditionError, match="tune: replicas with seeds stay as many"):
@@ -132,7 +133,7 @@ def test_replicas_with_seeds_stay_as_many():
             repl._running.stepper.close() or repl._running.stepper.engine.resize(3)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [3, None])
 def test_a_second_train_goes_on_with_the_numbers_of_ops_that_have_a_seed(seed):
     """Without one, an op that is built again gets another seed, as in TensorFlow."""

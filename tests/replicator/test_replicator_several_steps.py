@@ -77,7 +77,7 @@ def trained(looks, rate=0.05, **options):
         return [np.stack(losses), *program.state()]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", SYNCS)
 @pytest.mark.parametrize("rate", [0.05, "schedule"])
 def test_an_evaluation_leaves_training_as_it_is_to_the_bit(options, rate):

@@ -83,8 +83,8 @@ def equal(first, second):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.sampled(1)
 def test_a_restored_replicator_goes_on_with_the_same_bits(tmp_path, options):
     with Program(**options) as whole:
         expected = whole.run(SAVED)
@@ -186,7 +186,7 @@ def test_what_is_refused(tmp_path):
             none.restore(path)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("steps_per_launch", [1, "auto"])
 def test_a_training_loop_goes_on_from_a_file_restored_before_its_first_step(tmp_path, steps_per_launch):
     def loop(steps):
@@ -217,6 +217,7 @@ def test_a_training_loop_goes_on_from_a_file_restored_before_its_first_step(tmp_
         again.save(tmp_path / "state")
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_is_saved_in_the_loop(tmp_path):
     """A handler of Ctrl-C sets a flag, where the loop saves and ends; behind it the replicas are gone."""
     interrupted = threading.Event()

@@ -146,6 +146,7 @@ def test_inputs_that_end_or_fail_do_so_at_the_same_round(steps_per_launch):
         next(training.loop)
 
 
+@pytest.mark.slow
 def test_a_round_that_is_not_finite_raises_at_its_turn():
     def inputs(replica_id):
         for number, (x, y) in enumerate(batches(replica_id)):
@@ -216,7 +217,6 @@ def test_launches_end_where_a_look_is_expected(launches, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [{"sync": "sma", "staleness": 1}, {"sync": "ssgd"}], ids=str)
 def test_the_newest_values_are_read_by_another_thread_without_rounds_done_again(launches, options):
     reference = Training(1, steps=40, **options)

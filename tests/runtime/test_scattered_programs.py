@@ -36,7 +36,6 @@ def cpus(request):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("cpus", "count"),
     [("reference", 40), ("native", 10), long("reference", 5000), long("native", 5000)],

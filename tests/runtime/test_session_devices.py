@@ -337,6 +337,7 @@ def test_two_devices_of_one_name(graph, cpus):
 # Several threads, and kernels of several kinds -------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_threads_run_steps_over_devices_side_by_side(graph, cpus):
     x = tb.placeholder(tb.float64, [None], name="x")
     with tb.device("/cpu:1"):

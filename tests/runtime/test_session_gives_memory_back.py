@@ -170,6 +170,7 @@ def test_sessions_in_turn_take_the_memory_of_one(devices: list[CpuDevice], mappe
     assert most == [most[0]] * 4
 
 
+@pytest.mark.slow
 def test_the_last_reference_may_go_in_work_of_the_sessions_own_stream(
     devices: list[CpuDevice], mapped: Mapped
 ) -> None:

@@ -78,6 +78,7 @@ def test_what_was_fetched_stays_as_it_was(device: CpuDevice) -> None:
             np.testing.assert_array_equal(values, session.run(model.hidden, {model.x: rows(count)}))
 
 
+@pytest.mark.slow
 def test_step_scalars_and_constants_are_each_steps_own(device: CpuDevice) -> None:
     """Random ops draw on, whatever else has run in between, and was bound anew."""
     x = tb.placeholder(tb.float32, [None])
@@ -116,6 +117,7 @@ def test_threads_have_a_scratch_each_while_it_grows(device: CpuDevice) -> None:
             assert sum("slab" in holder.owner for holder in group.allocator.holders()) <= 1
 
 
+@pytest.mark.slow
 def test_a_step_that_finds_no_room_leaves_the_others_usable(device: CpuDevice) -> None:
     with CpuDevice("/cpu:7", limit_nbytes=8 * MIB) as small:
         model = Model()

@@ -126,6 +126,7 @@ def test_the_graph_grows_while_others_run(session):
     assert session.run(y) == 100.0 * 2 * ROUNDS
 
 
+@pytest.mark.slow
 def test_a_step_may_leave_the_cache_while_it_runs(session, monkeypatch):
     monkeypatch.setattr(session._cache, "_capacity", 1)
     started, go_on = threading.Event(), threading.Event()
@@ -316,6 +317,7 @@ def test_uses_of_different_names_are_held_side_by_side():
         alone.result(30)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_conflicting_uses_exclude_each_other_and_nobody_waits_for_ever(data):

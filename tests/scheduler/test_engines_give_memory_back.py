@@ -55,7 +55,6 @@ def engine(devices: list[Device], **options: Any) -> tb.LearningEngine:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "options"), ENGINES)
-@pytest.mark.sampled(1)
 def test_an_engine_gives_all_back(
     count: int, options: dict[str, Any], devices: list[Device], mapped: Mapped
 ) -> None:
@@ -79,7 +78,6 @@ def spoilt(round: int, replica: int) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fails", "count"), [("results", 1), ("numbers", 1), ("numbers", 2), ("source", 2)])
-@pytest.mark.sampled(1)
 def test_an_engine_whose_run_has_failed_gives_all_back(
     fails: str, count: int, devices: list[Device], mapped: Mapped
 ) -> None:
@@ -169,7 +167,6 @@ def trainer(devices: list[Device]) -> Trainer:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("use", [evaluator, trainer])
 def test_evaluators_and_trainers_give_all_back(
     use: Callable[[list[Device]], Any], devices: list[Device], mapped: Mapped

@@ -32,7 +32,7 @@ def log_of_a_run(devices: int, per_device: int, seed: int = 0, **options: Any) -
     return log
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (4, 2)])
 @pytest.mark.parametrize("tau", [1, 3])
 @pytest.mark.parametrize("staleness", [0, 1, 2])

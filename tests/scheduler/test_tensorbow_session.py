@@ -227,6 +227,7 @@ def test_by_target():
         assert type(session) is tb.Session
 
 
+@pytest.mark.slow
 def test_replicas_over_devices_with_ssgd():
     program = Program()
     options = {

@@ -45,7 +45,7 @@ class Line:
 SYNCS = [{}, {"tau": 3, "mu": 0.2}, {"staleness": 1}, {"sync": "ssgd"}, {"sync": "none"}]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("synchronisation", SYNCS)
 def test_variables_that_are_made_later_do_not_disturb_what_is_trained(synchronisation):
     results = []

@@ -99,6 +99,7 @@ def test_the_first_native_result_that_is_not_finite_is_named(native):
         assert step.binding.plan.find_nonfinite(0) is None
 
 
+@pytest.mark.slow
 def test_bindings_share_their_code(native, monkeypatch):
     compiled = []
     compile_module = functions.compile_module
@@ -181,7 +182,6 @@ def trained(model, backend, steps, replicas=0):
         *(pytest.param(model, "host", marks=pytest.mark.slow) for model in LONG),
     ],
 )
-@pytest.mark.sampled(1)
 def test_twenty_steps_lie_close_to_the_reference(model, target):
     expected, _ = trained(model, ReferenceBackend(), 20)
     losses, _ = trained(model, NativeBackend(narrow_target() if target == "narrow" else None), 20)
@@ -236,7 +236,6 @@ def test_the_step_of_a_model_is_native_as_a_whole(model, native):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dropout", [False, True])
 def test_the_averaging_is_taken_into_the_update(dropout):
     """The same bits as in three passes."""

@@ -147,7 +147,7 @@ with tb.Session() as session:
 """
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("choice", "loads"), [("reference", False), pytest.param("native", True, marks=needs_llvmlite)]
 )

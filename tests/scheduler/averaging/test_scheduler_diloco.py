@@ -77,6 +77,7 @@ def test_the_engine_is_the_paper_s_algorithm(devices: int, per_device: int, tau:
             np.testing.assert_allclose(have, x[index], rtol=0, atol=1e-12)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [{"staleness": 0}, {"staleness": 1}], ids=str)
 def test_first_come_tasks_end_a_period_in_an_outer_step(options: dict[str, Any]) -> None:
     """Of two rounds of two batches, which any replica may take, the second device being slow."""
@@ -104,7 +105,7 @@ def test_first_come_tasks_end_a_period_in_an_outer_step(options: dict[str, Any])
         np.testing.assert_allclose(have[index], w[index], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_a_replica_that_skips_the_last_update_of_a_period_hands_its_progress_in_later(staleness: int) -> None:
     """z, after all, ends at the mean of the replicas, as if the outer step went all the way."""

@@ -49,7 +49,7 @@ def elastic(
     return x, z if k > 1 else x[0]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("tau", [1, 2, 3])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize(("devices", "per_device"), LAYOUTS)
@@ -175,6 +175,7 @@ def test_a_given_moving_rate_limits_the_auto_tuner() -> None:
     assert limit_before_memory(config, 1000, 16) == (5, "alpha is 0.3")  # 2 / (k + 1) > 0.3
 
 
+@pytest.mark.slow
 def test_a_tensorbow_session_and_a_replicator() -> None:
     graph = tb.Graph()
     with graph.as_default():

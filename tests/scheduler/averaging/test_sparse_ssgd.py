@@ -72,7 +72,7 @@ def test_sparse_gradients_are_averaged_as_dense_ones(devices: int, per_device: i
         np.testing.assert_allclose(values["table"], expected["table"], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("optimizer", ["descent", "adagrad"])
 def test_the_same_on_gpus(optimizer: str) -> None:

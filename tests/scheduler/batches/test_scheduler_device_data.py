@@ -101,7 +101,6 @@ class Training:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize(("count", "per_device"), [(1, 1), (1, 4), (2, 2)])
 @pytest.mark.parametrize("options", [{}, {"sync": "ssgd"}, {"staleness": 1, "tau": 2}])
@@ -286,7 +285,7 @@ def test_cpu_devices_make_their_batches_where_it_is_asked_for() -> None:
         device.close()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("launch_ahead", [2, 3])
 @pytest.mark.parametrize(
     ("replicas", "options"), [(2, {"tau": 2}), (3, {"tau": 3, "sync": "easgd"}), (2, {})]

@@ -72,7 +72,6 @@ def trained_on(data: ImageDataset, replicas: int, steps: int, kept: str, **optio
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("augmentation", [None, CropAndFlip(2)])
 @pytest.mark.parametrize("options", [{}, {"tau": 3}, {"sync": "none"}], ids=str)
 def test_the_batches_of_a_source_of_each_replicas(
@@ -89,7 +88,6 @@ def test_the_batches_of_a_source_of_each_replicas(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("choices", [[Threads.ONE], [Threads.CALLER], [*Threads, Threads.ONE]], ids=len)
 def test_by_every_thread(monkeypatch: pytest.MonkeyPatch, choices: list[Threads]) -> None:
     data, order = pictures(CropAndFlip(2)), cycle(choices)
@@ -133,7 +131,7 @@ def test_rounds_for_an_engine_of_other_replicas_or_another_kind() -> None:
             assert within(partial(first_come.run, batches.open, 0, 150)) == 150
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("of_engine", "of_source", "message"), [(1, 4, "got a BatchRun of 4"), (4, 1, "of 4 b")]
 )

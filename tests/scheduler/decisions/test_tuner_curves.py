@@ -85,7 +85,6 @@ def test_without_noise(shape: str, draws: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @each_count
 @pytest.mark.parametrize("shape", MARKED)
 def test_with_the_noise_of_a_quiet_machine(shape: str, draws: int) -> None:
@@ -122,7 +121,6 @@ def good_choices_on_a_drifting_machine(slow: float, spell_windows: float, draws:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @each_count
 @pytest.mark.parametrize("spell_windows", [10, 30])
 def test_on_a_machine_whose_speed_drifts(spell_windows: float, draws: int) -> None:
@@ -131,7 +129,6 @@ def test_on_a_machine_whose_speed_drifts(spell_windows: float, draws: int) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @each_count
 @pytest.mark.parametrize("threshold", [0.02, pytest.param(0.1, marks=pytest.mark.slow), 0.2])
 def test_other_thresholds(threshold: float, draws: int) -> None:

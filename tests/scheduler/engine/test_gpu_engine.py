@@ -63,7 +63,7 @@ def trained(
         return losses, engine.learners.values.state_arrays()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -98,7 +98,7 @@ def test_it_agrees_with_the_cpu(
         np.testing.assert_allclose(left[name], value, rtol=1e-4, atol=2e-6, err_msg=name)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"tau": 3}, {"staleness": 1}, {"sync": "none"}], ids=str)
 def test_first_come_first_served(opened: OpenedGpu, options: dict[str, Any]) -> None:
     model, results = well(), list[TaskResult]()
@@ -313,7 +313,7 @@ def test_devices_of_several_kinds_are_refused() -> None:
             device.close()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [

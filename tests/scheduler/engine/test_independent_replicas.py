@@ -44,7 +44,7 @@ def trained(rates, steps, pieces=(ROUNDS,)):
         return np.array(losses).reshape(-1, len(rates)), values, engine.frozen
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 7])
 @pytest.mark.parametrize("pieces", [(ROUNDS,), (9, ROUNDS)], ids=["one run", "two runs"])
 def test_a_replica_that_diverges_ends_alone(kernels, steps, pieces):
@@ -89,7 +89,7 @@ def test_frozen_replicas_wait_until_they_are_thawed(kernels, steps):
     assert not any(np.array_equal(thawed[name], value) for name, value in first.items())
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 7])
 def test_step_scalars_by_replica_and_round(kernels, steps):
     if kernels == "reference" and steps > 1:

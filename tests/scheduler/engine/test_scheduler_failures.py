@@ -106,6 +106,7 @@ def test_a_stepper_does_a_round_again_after_a_failing_op() -> None:
     assert same_bits(*states)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("staleness", [0, 2])
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.usefixtures("reference_kernels")  # with averaging on a stream of its own
@@ -242,6 +243,7 @@ def test_a_batch_that_does_not_fit(arrays: tuple[Any, ...], message: str) -> Non
 # Losses that are not finite -------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e30])
 @pytest.mark.parametrize("launch_ahead", [1, 4])
 def test_a_nan_stops_and_leaves_its_replica_as_it_was(number: float, launch_ahead: int) -> None:

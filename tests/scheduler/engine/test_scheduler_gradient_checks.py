@@ -30,7 +30,7 @@ def steep(bad: dict[tuple[int, int], float]) -> Model:
     return Model(StepProgram((x,), loss, update), [tb.TensorSpec((4,), tb.float32)], initial, batch)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["none", "sma"])
 def test_it_stops_and_names_the_gradient(sync):
     model = steep({(0, 1): 0.0})

@@ -44,7 +44,6 @@ def state_after(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("staleness", [0, 1])
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 4), (2, 2)])
 def test_twenty_concurrent_runs_with_random_delays(devices: int, per_device: int, staleness: int) -> None:
@@ -66,14 +65,14 @@ def test_twenty_concurrent_runs_with_random_delays(devices: int, per_device: int
     assert all(same_bits(result, expected) for result in results.values())
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["sma", "none"])
 def test_the_bits_do_not_depend_on_launch_ahead(sync: str) -> None:
     states = [state_after(1, 3, 9, sync=sync, tau=2, launch_ahead=ahead) for ahead in (1, 2, 3, 4)]
     assert all(same_bits(state, states[0]) for state in states[1:])
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [False, True])
 @pytest.mark.parametrize("sync", ["sma", "none"])
 def test_one_replica_is_a_plain_session(dropout: bool, sync: str) -> None:
@@ -165,7 +164,7 @@ def test_a_checkpoint_of_other_options_is_refused() -> None:
 # Stops ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("devices", "tau", "staleness"), [(1, 1, 0), (1, 3, 1), (2, 1, 2)])
 @pytest.mark.parametrize("after_s", [0.0, 0.002, 0.01, 0.03])
 def test_a_stop_at_any_moment_leaves_all_replicas_at_one_round(

@@ -18,7 +18,7 @@ def batches(model, round, count):
     return [model.batch(round, replica) for replica in range(count)]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("delays", [None, 5])
 @pytest.mark.parametrize(
     ("devices", "per_device", "options"),

@@ -135,7 +135,7 @@ def test_they_have_the_bits_of_segments_one_by_one(
     assert all(each.has_the_bits_of(apart) for each in whole)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize(("count", "per_device"), DEVICES, ids=str)
 def test_fused_replicas_learn_as_those_side_by_side(
@@ -207,6 +207,7 @@ def test_a_nan_ends_all_replicas_and_z_at_its_round(
     assert len(ended.losses) == 6 * len(reference.losses) // 7
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("steps", [1, 4])
 def test_updates_that_are_skipped_do_not_end_rounds(opened: OpenedGpu, steps: int) -> None:
     model = well()
@@ -326,6 +327,7 @@ def test_several_rounds_a_launch_say_what_they_need() -> None:
         device.close()
 
 
+@pytest.mark.slow
 def test_a_resize_makes_the_graphs_anew(opened: OpenedGpu) -> None:
     model = well()
     with opened() as runtime, engine_of(model, gpu_devices(runtime, 1), 1) as engine:

@@ -81,7 +81,6 @@ def test_a_batch_is_made_once_in_a_round(mode: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("refused", range(3))
-@pytest.mark.sampled(1)
 def test_no_memory_before_a_launch_leaves_the_rounds_usable(refused: int) -> None:
     """Whichever allocation it is: of rows of scalars and picks, of fused batches, of the list of copies."""
     data, _ = make_synthetic(37, 8)
@@ -163,6 +162,7 @@ def test_only_steps_that_train_must_be_fused() -> None:
         gc.collect()  # the error held pinned memory
 
 
+@pytest.mark.slow
 def test_one_replica_needs_no_fused_step() -> None:
     """Alone it moves the average itself, which several replicas must not do in one kernel."""
     model = well()

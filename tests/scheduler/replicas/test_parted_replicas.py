@@ -116,7 +116,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("places", [TWO, THREE], ids=str)
 @pytest.mark.parametrize(("groups", "per_device"), [(2, 1), (1, 2), (2, (1, 2))])
@@ -141,7 +141,6 @@ def test_several_rounds_in_a_launch(kernels: str, options: dict[str, Any], steps
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
 @pytest.mark.parametrize("form", [{"exchange": True}, {"second": True}], ids=str)
 def test_exchanges_and_second_losses_in_a_part(kernels: str, sync: str, form: dict[str, bool]) -> None:
@@ -151,7 +150,7 @@ def test_exchanges_and_second_losses_in_a_part(kernels: str, sync: str, form: di
     assert same_bits(whole[0], apart[0])
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("sync", ["sma", "ssgd"])
 def test_on_emulated_gpus(sync: str) -> None:
@@ -320,7 +319,7 @@ def test_a_part_that_has_nothing_to_do() -> None:
     assert same_bits(whole[0], apart[0])
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 def test_one_replica_over_three_devices(kernels: str) -> None:
     whole = trained(layered(None), cpu_devices(1), 1)
     apart = trained(layered(THREE), cpu_devices(3), 3)

@@ -114,6 +114,7 @@ def test_a_change_that_fails_half_way_leaves_it(
         train(engine, model, 0, 2)
 
 
+@pytest.mark.slow
 def test_a_second_engine_keeps_it(runtime: EmulatedCuda) -> None:
     model = logistic()
     with engine_of(model, gpu_devices(runtime, 1), 2) as engine:

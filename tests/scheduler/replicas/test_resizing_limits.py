@@ -168,7 +168,6 @@ def test_on_gpus_as_on_cpus() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize("kept", ["always", "never"])
 def test_data_kept_on_a_gpu_follow(kept: str) -> None:

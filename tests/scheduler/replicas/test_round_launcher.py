@@ -65,7 +65,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: monkeypatch.setattr(scheduler.replicas.learners, "round_launcher", lambda *given: None)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", WAYS, ids=str)
 @pytest.mark.parametrize(
     ("replicas", "size"),

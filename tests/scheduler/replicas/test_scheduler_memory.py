@@ -34,7 +34,7 @@ def open_threads() -> set[str]:
     return {thread.name for thread in threading.enumerate() if "engine" in thread.name}
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2])
 def test_close_gives_back_memory_streams_and_names(devices: int) -> None:
     opened = cpu_devices(devices)
@@ -53,6 +53,7 @@ def test_close_gives_back_memory_streams_and_names(devices: int) -> None:
     assert open_threads() == before
 
 
+@pytest.mark.slow
 def test_a_step_allocates_nothing() -> None:
     (device,) = cpu_devices(1)
     with build([device], 2) as engine:
@@ -66,7 +67,6 @@ def test_a_step_allocates_nothing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fails", ["replica", "z", "transport", "connect"])
 def test_an_error_while_building_closes_what_was_opened(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
     opened = cpu_devices(2)
@@ -107,7 +107,7 @@ def grow_twice(broken: Any) -> Any:
     return grow
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["sma", "none"])
 @pytest.mark.parametrize("kind", ["cpu", "null"])
 def test_replicas_that_do_not_fit_say_how_many_do(kind: str, sync: str) -> None:

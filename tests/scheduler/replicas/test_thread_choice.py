@@ -210,7 +210,6 @@ def test_the_bits_of_tasks_apart(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize("steps", [1, 4])
 def test_restarts_and_random_ops(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:

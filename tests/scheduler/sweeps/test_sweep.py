@@ -63,7 +63,6 @@ def require_bits_of_runs_alone(sweep, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", GRIDS)
 def test_members_have_the_bits_of_their_runs_alone(name, sweep, tmp_path):
     grid, base = GRIDS[name]
@@ -87,7 +86,6 @@ class KilledError(Exception):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("halving", [True, False])
 def test_a_killed_sweep_goes_on_with_the_same_bits(halving, sweep, tmp_path, monkeypatch):
     options = {
@@ -178,6 +176,7 @@ def test_halving_gives_the_places_of_the_worst_to_new_members(sweep, tmp_path):
         require_bits_of_runs_alone(running, tmp_path)
 
 
+@pytest.mark.slow
 def test_only_the_best_members_are_kept(sweep, tmp_path):
     with sweep(grid={"learning_rate": [0.0001, 0.001, 0.01, 0.1]}, at_once=1, keep=2) as running:
         assert running.run()
@@ -267,6 +266,7 @@ def test_labels_of_a_sweeps_pictures_do_not_overlap(sweep, tmp_path, monkeypatch
     assert [fault for drawn in figures for fault in faults(drawn)] == []
 
 
+@pytest.mark.slow
 def test_whole_and_other_numbers_are_drawn_in_their_order(sweep, monkeypatch):
     figures = []
     figure = pytest.importorskip("matplotlib.figure").Figure

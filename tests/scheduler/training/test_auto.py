@@ -131,7 +131,7 @@ class Recording(DatasetBatches):
             assert np.array_equal(images, expected)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [("cpu:0",), ("cpu:0", "cpu:1")])
 def test_no_example_is_lost_or_doubled(
     options: Options, monkeypatch: pytest.MonkeyPatch, devices: tuple[str, ...]
@@ -199,7 +199,7 @@ def replayed(config: TrainingConfig, changes: list[list[int]], rounds: int) -> d
         return engine.learners.values.state_arrays()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     [

@@ -177,7 +177,6 @@ def test_another_batch_size_begins_with_captured_replicas(tmp_path: Path, option
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("known", [False, True])
 def test_replicas_that_cannot_be_fused_stay_captured(
     tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch, known: bool

@@ -78,7 +78,6 @@ def train(config: TrainingConfig, *callbacks: Callback) -> TrainingResult:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("more", [{}, {"devices": ("cpu:0", "cpu:1"), "replicas_per_device": 1}], ids=str)
 def test_what_a_callback_sees(tmp_path: Path, options: Options, run: Run, more: dict[str, Any]) -> None:
     """Rounds come in order, each once; values are those of the launch's end. Training does not change."""
@@ -199,7 +198,6 @@ def test_states_are_in_checkpoints(tmp_path: Path, options: Options) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stop", [8, 15])
 def test_early_stopping_and_the_best_model(
     stop: int, tmp_path: Path, options: Options, metrics: Metrics
@@ -232,7 +230,6 @@ def test_early_stopping_and_the_best_model(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("method", ["on_round", "on_epoch", "on_checkpoint"])
 def test_a_killed_run_goes_on_with_the_same_bits(
     method: str, tmp_path: Path, options: Options, metrics: Metrics
@@ -355,6 +352,7 @@ def test_a_method_that_is_misspelt(options: Options) -> None:
         Trainer(options(), callbacks=[Misspelt()])
 
 
+@pytest.mark.slow
 def test_an_unknown_metric_and_an_odd_state(tmp_path: Path, options: Options) -> None:
     known = "expected one of loss, accuracy, test_loss, test_accuracy, got 'test_acuracy'; did you mean"
     with pytest.raises(InvalidArgumentError, match="got 'val_loss'; did you mean test_loss"):

@@ -112,6 +112,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("text", REFUSED, ids=[repr(text[:30]) for text in REFUSED])
 def test_what_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match=REFUSED[text]) as refused:

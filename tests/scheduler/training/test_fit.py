@@ -51,6 +51,7 @@ def test_fit_is_a_trainer_and_its_model_at_once(tmp_path: Path, options: Options
             fitted.curve("f1")
 
 
+@pytest.mark.slow
 def test_fit_takes_any_model_and_arrays() -> None:
     """A line through points, by a function without options; z is the line."""
 

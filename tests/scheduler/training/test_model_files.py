@@ -43,6 +43,7 @@ GRAPH = {"crc32": 0, "inputs": {"inputs": "x:0"}, "outputs": {"loss": "l:0"}}
 SIGNATURE = {"inputs": "inputs", "labels": None, "outputs": None, "metrics": []}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "change",
     [

@@ -23,6 +23,7 @@ from tensorbow.training import TrainingProgress
 Options = Callable[..., TrainingConfig]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("given", "names"),
     [

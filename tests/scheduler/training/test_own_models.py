@@ -103,7 +103,7 @@ def test_a_regression_is_trained_recorded_and_used(tmp_path: Path) -> None:
         assert (exported.predict(test[0]) == predicted).all()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("kept", "steps"), [("never", 1), ("always", 3)])
 def test_arrays_give_the_same_native_bits_on_the_host_and_on_devices(
     tmp_path: Path, kept: str, steps: int

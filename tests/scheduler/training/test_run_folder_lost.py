@@ -110,6 +110,7 @@ def test_a_folder_that_appeared_since_is_left_alone(fresh: Callable[..., RunFold
     assert (second.path, third.path) == (Path("runs/logreg-synthetic-4"), Path("runs/logreg-synthetic-5"))
 
 
+@pytest.mark.slow
 def test_a_run_says_where_it_is(options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = options(output="runs/logreg-synthetic", epochs=1)
@@ -168,6 +169,7 @@ WRITES: dict[str, Callable[[RunFolder], object]] = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("lose", LOSSES, ids=lambda lose: lose.__name__)
 @pytest.mark.parametrize("write", WRITES)
 def test_a_folder_that_is_lost_ends_the_run(
@@ -374,7 +376,7 @@ def contents(folder: Path) -> dict[str, object]:
     }
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "model.safetensors", "tuning.json"])
 @pytest.mark.parametrize("make", [a_fifo, a_folder, a_link_to_a_device, a_loop], ids=lambda m: m.__name__)
 def test_what_is_no_file_is_refused_before_anything_is_trained(

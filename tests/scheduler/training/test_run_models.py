@@ -50,6 +50,7 @@ def test_a_replica_s_model_has_its_values_of_the_checkpoint(runs: dict[str, Path
     assert len(found) == 3
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", ["none", "sma"])
 def test_an_ensemble_predicts_the_mean_of_its_members(runs: dict[str, Path], sync: str) -> None:
     _, test = load("synthetic")

@@ -45,7 +45,7 @@ def test_a_run_and_its_resumption_have_the_same_bits(
         assert losses == [record["loss"] for record in metrics(tmp_path / "1")]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", ["auto", "never"])
 def test_the_number_is_found_while_training(
     tmp_path: Path, options: Options, model: Callable[[Path], dict[str, Array]], kept: str

@@ -142,7 +142,6 @@ def test_given_steps_of_a_launch_are_measured_and_it_ends(steps: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
 def test_it_measures_what_training_does(sync: str) -> None:
     seen: list[Measurement] = []

@@ -60,7 +60,6 @@ def files(folder: Path, metrics: Any) -> tuple[bytes, list[dict[str, Any]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("device", ["cpu:0", pytest.param("gpu:0", marks=needs_compiler)])
 def test_the_same_files(tmp_path: Path, run: Run, metrics: Any, gpu: Any, device: str) -> None:
     host, kept, resumed = (tmp_path / name for name in ("host", "kept", "resumed"))

@@ -18,7 +18,7 @@ def train(folder, **options):
         return trainer.train()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"replicas_per_device": 1}, {"sync": "ssgd"}], ids=str)
 def test_its_accuracy_and_model_are_beside_those_of_z(tmp_path, options):
     result = train(tmp_path / "run", **options)

@@ -45,6 +45,7 @@ def test_skipping_goes_on_and_counts(tmp_path: Path, run: Run) -> None:
     json.dumps(result.to_dict(), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_a_test_loss_that_is_not_finite_stops_before_a_checkpoint(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, metrics: Metrics
 ) -> None:

@@ -73,7 +73,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, options: Options) -> None:
     assert result.test_accuracy > 0.9
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.usefixtures("made_up")
 @pytest.mark.parametrize("devices", [("cpu:0",), ("cpu:0", "cpu:1")])
 def test_replicas_come_and_go(options: Options, devices: tuple[str, ...]) -> None:

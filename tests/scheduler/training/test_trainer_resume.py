@@ -42,7 +42,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_interruptions_change_no_bit(
     name: str, tmp_path: Path, options: Options, run: Run, metrics: Metrics
@@ -65,7 +65,7 @@ def test_interruptions_change_no_bit(
     assert metrics(pieces) == metrics(tmp_path / "whole")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("drops", [(), ((1, 0.5),)], ids=["one rate", "a drop"])
 def test_momentum_of_an_earlier_version_is_divided_by_the_last_rate(
     tmp_path: Path, options: Options, run: Run, drops: Any
@@ -121,7 +121,7 @@ def test_a_stop_before_the_first_round(tmp_path: Path, options: Options, run: Ru
     assert run(output=tmp_path, resume="auto").steps == 14
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["constant", "one_cycle"])
 def test_a_run_ends_within_an_epoch_and_goes_on_to_the_same_bits(
     tmp_path: Path, options: Options, run: Run, metrics: Metrics, schedule: str
@@ -135,7 +135,7 @@ def test_a_run_ends_within_an_epoch_and_goes_on_to_the_same_bits(
     assert models[0] == models[1]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs", [1, 3], ids=["the last", "one of several"])
 def test_a_stop_while_evaluating_leaves_no_hole(
     tmp_path: Path,

@@ -104,9 +104,9 @@ MODELS: dict[str, Callable[[], Model]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 3])
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.sampled(1)
 def test_fused_replicas_learn_what_plans_of_replicas_learn(opened: OpenedGpu, model, replicas) -> None:
     plain, fused = both(opened, MODELS[model], replicas)
     assert_close(plain, fused, 1e-12 if model == "float64" else 1e-5)
@@ -154,7 +154,7 @@ def test_captured_replicas_convolve_in_bf16_as_fused_ones_do(opened: OpenedGpu) 
     assert plain.work["convolution"] == 0
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["ssgd", "easgd", "none"])
 def test_other_synchronisers(opened: OpenedGpu, sync) -> None:
     assert_close(*both(opened, lambda: logistic(tb.float32), 2, sync=sync))
@@ -310,6 +310,7 @@ def test_kernels_that_reach_the_memory_by_themselves_are_refused():
     assert "it calls copy of the CUDA runtime itself" in refused(with_op(twice))
 
 
+@pytest.mark.slow
 def test_steps_that_write_shared_memory_or_receive_are_refused():
     with emulated_runtime() as runtime, GpuDevice("/gpu:0", runtime) as device:
         model = logistic(tb.float32)

@@ -75,7 +75,6 @@ def test_values_read_between_are_those_before_or_after_as_in_the_program() -> No
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", [tb.float64, tb.int32], ids=["float64", "int32"])
 def test_other_dtypes(kind: tb.DType) -> None:
     def build() -> list[Any]:

@@ -90,7 +90,6 @@ def test_expressions_of_rows_and_channels() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(16, 33), (2, 30, 31, 5), (7, 1), (1, 40)], ids=str)
-@pytest.mark.sampled(1)
 def test_the_gradients_of_relu_and_bias(shape: tuple[int, ...]) -> None:
     def build() -> list[Any]:
         x, bias = drawn(shape, 0), drawn(shape[-1:], 1)

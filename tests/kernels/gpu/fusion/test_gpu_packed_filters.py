@@ -50,7 +50,6 @@ def layers(case: str, dtype: tb.DType = tb.float32, count: int = 1) -> list[Any]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.sampled(1)
 def test_it_agrees_with_the_cpu_and_copies_nothing_else(case: str) -> None:
     names = launched_as_on_cpu(lambda: layers(case))
     if case == "dilated":  # no zeros in front make its padding symmetric

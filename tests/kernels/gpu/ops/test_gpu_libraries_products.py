@@ -51,6 +51,7 @@ def calls_of(bench: GpuBench, op, inputs, attrs=None) -> list[str]:
     return taken
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
 @pytest.mark.parametrize("transpose_a", [False, True])
 @pytest.mark.parametrize("transpose_b", [False, True])

@@ -114,6 +114,7 @@ def test_concat_and_split_take_a_launch_for_128_pieces(bench, index, pieces, cou
     assert len(launches(bench, Split, [whole], {"size_splits": tuple(extents), "axis": -2})) == wanted
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_concat_and_split_of_every_dtype(bench, dtype, axis):
@@ -138,7 +139,7 @@ def boxes(seed: int) -> Iterator[tuple[tuple[int, ...], list[int], list[int], st
         yield shape, begin, size, str(draw.choice(DTYPES))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("position", [np.int32, np.int64])
 @pytest.mark.parametrize("seed", range(3))
 def test_slice_pad_and_the_gradient_of_slice(bench, index, seed, position):
@@ -179,6 +180,7 @@ def test_strided_slice_and_its_gradient(bench, index, shape, at):
         launches(bench, StridedSliceGrad, [gradient, np.array(shape, np.int32)], {"index": at})
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("multiples", [(1, 1, 1), (2, 1, 3), (1, 5, 1), (3, 0, 2), (2, 2, 2)])
 def test_tile_and_reverse(bench, index, multiples):
     x = numbered(3, 1, 8)

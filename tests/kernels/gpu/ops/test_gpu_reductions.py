@@ -158,6 +158,7 @@ def test_mean_and_l2_loss(shape):
     assert_as_on_cpu(L2Loss, (x,))
 
 
+@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize("shape", [(64, 128), (4096, 10), (3, 50, 50, 33), (2, 1), (0, 4), (5, 0)])
 def test_bias_gradient(shape):
@@ -176,7 +177,7 @@ def test_sum_to(large, small):
 # The others -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(6)
 @needs_compiler
 @each_case
 @pytest.mark.parametrize("op", [Max, Min], ids=lambda op: op.name)
@@ -195,7 +196,7 @@ def test_extremes_of_the_range_of_a_dtype(op, dtype):
     assert_as_on_cpu(op, (np.zeros((3, 0), dtype),), {"axis": (1,)}, rtol=0)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(4)
 @needs_compiler
 @pytest.mark.parametrize("op", [Max, Min, Sum, Mean, Prod], ids=lambda op: op.name)
 @pytest.mark.parametrize("place", [0, 31, 32, 4000, 9999])
@@ -208,7 +209,7 @@ def test_one_nan_is_enough(op, place):
         assert np.isnan(result[1])
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int64, np.uint8])
 def test_product(dtype):
@@ -217,6 +218,7 @@ def test_product(dtype):
         assert_as_on_cpu(Prod, (x,), {"axis": axes})
 
 
+@pytest.mark.sampled(2)
 @needs_compiler
 @pytest.mark.parametrize("place", [None, 0, 63, 20_000])
 def test_any_and_all(place):
@@ -228,6 +230,7 @@ def test_any_and_all(place):
             assert_as_on_cpu(op, (array,), {"axis": (axis,)})
 
 
+@pytest.mark.sampled(4)
 @needs_compiler
 @pytest.mark.parametrize("shape", [(3, 5), (2, 33), (4, 1025), (2, 5000), (300, 3), (5000, 2)])
 @pytest.mark.parametrize("axis", [0, -1])
@@ -283,7 +286,7 @@ def _one_of_each_op():
     return found
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
 def test_long_indices_give_the_same_bits(module, monkeypatch):

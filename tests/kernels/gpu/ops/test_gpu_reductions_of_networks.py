@@ -44,6 +44,7 @@ def test_softmax_of_infinities_and_nan(op):
     assert np.isfinite(result[4]).all()
 
 
+@pytest.mark.sampled(5)
 @needs_compiler
 @pytest.mark.parametrize("op", [Softmax, LogSoftmax], ids=lambda op: op.name)
 @each_row
@@ -53,6 +54,7 @@ def test_softmax_in_place(op, shape):
     assert apart.outputs[0].tobytes() == within.outputs[0].tobytes()
 
 
+@pytest.mark.sampled(3)
 @needs_compiler
 @each_row
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
@@ -160,7 +162,7 @@ def test_batch_norm_by_given_moments(shape):
     assert_as_on_cpu(FusedBatchNorm, (x, scale, offset, *moments), {"is_training": False}, atol=1e-5)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("shape", [(8, 3), (300, 5), (5000, 33)])
 def test_batch_norm_in_double(shape):
@@ -233,7 +235,7 @@ def _images(kind, shape):
     return x
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("kind", ["normal", "ties", "nan", "infinite"])
 @each_pool

@@ -31,7 +31,7 @@ each_scatter = pytest.mark.parametrize("op", SCATTERS, ids=lambda op: op.name)
 # Running sums and products --------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
@@ -201,7 +201,7 @@ def test_scatter_does_nothing_while_the_status_is_set(op):
     np.testing.assert_array_equal(after, given[0])
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize(("count", "high", "inner"), [(1, 1, 3), (33, 5, 70), (300, 1000, 2), (513, 3, 1)])
 def test_sum_of_equal_rows(count, high, inner):
@@ -222,6 +222,7 @@ def broadcasts(draw):
     return tuple(small[draw(st.integers(0, len(small))) :]), tuple(large)
 
 
+@pytest.mark.slow
 @given(broadcasts())
 def test_broadcast_axes_are_numpys(case):
     small, large = case

@@ -101,7 +101,7 @@ def test_agrees_with_the_reference(
         assert np.abs(actual - expected).max() > 1e-5 * largest
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("which", Pass)
 def test_misaligned_arrays_are_read_element_by_element(opened: OpenedGpu, which) -> None:
     images, filters, attrs = (2, 6, 7, 8), (3, 3, 8, 12), attrs_of()
@@ -115,7 +115,7 @@ def test_misaligned_arrays_are_read_element_by_element(opened: OpenedGpu, which)
     np.testing.assert_allclose(aligned, expected, rtol=0, atol=5e-6 * np.abs(expected).max())
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("which", Pass)
 def test_tiles_do_not_change_the_bits(opened: OpenedGpu, which) -> None:
     images, filters, attrs = (5, 22, 20, 4), (3, 3, 4, 16), attrs_of()

@@ -118,7 +118,6 @@ def test_updates_of_columns_in_several_panels(features, units, target):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("batch", "dtype", "options"),
     [

@@ -22,7 +22,7 @@ strides = st.integers(1, 3)
 floats = st.sampled_from([np.float32, np.float64])
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @each(samples_of(OPS), few=4)
 def test_native_convolution_samples(sample):
     assert_sample(sample)
@@ -62,7 +62,6 @@ def test_native_convolutions(batch, image, window, depth, steps, rates, padding,
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("images", "filters", "steps", "padding"),
     [

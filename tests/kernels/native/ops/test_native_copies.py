@@ -54,6 +54,7 @@ def test_native_copy_samples(sample):
     assert_sample(sample)
 
 
+@pytest.mark.slow
 @given_few(
     10, 40, st.lists(extents, min_size=1, max_size=4), dtypes, targets, st.randoms(use_true_random=False)
 )
@@ -63,6 +64,7 @@ def test_native_transpose(shape, dtype, target, random):
     assert_moved(Transpose, (numbered(shape, dtype),), {"perm": tuple(perm)}, target)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("perm", list(itertools.permutations(range(3))))
 @pytest.mark.parametrize("shape", [(2, 35, 50), (0, 3, 4), (40, 1, 20)])
 def test_native_transpose_of_three_axes(shape, perm):
@@ -148,6 +150,7 @@ def test_native_broadcast_tile_and_reverse(axes, dtype, target):
     assert_moved(Fill, (np.array(wide, np.int64), np.array(1, dtype)), None, target)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
 def test_native_one_hot(axis, dtype):

@@ -79,7 +79,7 @@ def assert_same(sample, target, **options):
 
 @each_target
 @each(SAMPLES, few=1)
-@pytest.mark.sampled(36)
+@pytest.mark.sampled(6)
 def test_native_map_samples(sample, target):
     if not taken(sample, TARGETS[target]()):
         assert sample.op in (IntegerPow, table.FloorDiv, table.FloorMod)

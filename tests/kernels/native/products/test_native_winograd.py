@@ -90,7 +90,6 @@ def test_all_passes(batch, tiles, window, depth, padding, dtype, narrow, aligned
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("images", [(1, 24, 40, 3), (2, 8, 70, 16), (7, 8, 8, 16), (12, 6, 6, 5)])
 def test_strips_of_large_images_and_groups_of_small_ones(images, padding):
@@ -123,7 +122,7 @@ def test_it_is_not_chosen_for_strides_or_rates(attrs):
         assert Winograd.of(shape_of((4, 16, 16, 64), (3, 3, 64, 64), **attrs)) is None
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("window", "most"), [(3, 2.5), (5, 8)])
 def test_rounding_errors_are_near_those_of_a_sum_in_order(window, most):
     """The root of their mean square, in roundings of float32 of a typical result; plain sums have about 2."""
@@ -139,7 +138,6 @@ def test_rounding_errors_are_near_those_of_a_sum_in_order(window, most):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("window", sorted(POINTS))
 def test_what_is_not_finite_does_not_get_lost(window, value):
