@@ -13,6 +13,7 @@ from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.graph import OpDef, Operation
 from tensorbow.kernels.backends import backend_for
 from tensorbow.ops.state import VariableReference
+from tensorbow.specs import DType, uncompiled
 
 NAMED = 8  # operations named in one note
 
@@ -131,13 +132,15 @@ class Placer:
                 f"on {self._devices.home.name.short}, as there is no {op.device}; there are: {self._devices}"
             )
         definitions = _definitions(op, self._soft)
+        foreign = uncompiled(tensor.dtype for tensor in (*op.inputs, *op.outputs))
         for device in candidates:
-            if _has_kernels(device, definitions):
+            if _has_kernels(device, definitions, foreign):
                 return device
-        why = "" if op.device else op.definition.why_cpu
+        why = op.definition.why_cpu or (f"only CPUs compute in {foreign.name}" if foreign else "")
+        why = "" if op.device else why
         others = self._devices.known() if self._soft else []
         for device in self._devices.matching(DeviceName(kind="cpu")) if why else others:
-            if _has_kernels(device, definitions):
+            if _has_kernels(device, definitions, foreign):
                 reason = why or f"{candidates[0].name.short} has no kernel"
                 self.notes[op] = f"on {device.name.short}, as {reason}"
                 return device
@@ -187,6 +190,7 @@ def _definitions(op: Operation, soft: bool) -> list[OpDef]:
     return [op.definition]
 
 
-def _has_kernels(device: Device, definitions: Sequence[OpDef]) -> bool:
+def _has_kernels(device: Device, definitions: Sequence[OpDef], foreign: DType | None) -> bool:
+    """True if the device's backend has the ops' kernels. foreign: a dtype that GPUs lack."""
     kind = backend_for(device).kernel_kind
-    return all(not d.kernels or kind in d.kernels for d in definitions)
+    return (kind != "gpu" or foreign is None) and all(not d.kernels or kind in d.kernels for d in definitions)

@@ -33,6 +33,7 @@ def slow(*case):
     return pytest.param(*case, marks=pytest.mark.slow)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "count"),
     [
@@ -64,6 +65,7 @@ def test_parameters(name, shape, classes, count):
     assert parameters() == count
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "side", "expected"),
     [
@@ -151,6 +153,7 @@ def small(monkeypatch):
     }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "name",
     [
