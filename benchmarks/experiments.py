@@ -215,6 +215,14 @@ EXPERIMENTS = (
         cpu_only="queues live on the host",
     ),
     Experiment(
+        "dynamic_executor",
+        "Loops and recurrent networks in the dynamic mode",
+        "microseconds of an iteration of a loop of 10,000 additions, compiled and dynamic; of a null op "
+        "in a graph of 10,000; and of a step of an LSTM in a loop beside its unrolled plan.",
+        "TensorFlow (white paper, 2015), section 4.4",
+        cpu_only="the dynamic executor's own costs are those of the host",
+    ),
+    Experiment(
         "asynchronous",
         "Asynchronous workers beside synchronous replicas",
         "steps per second and accuracy of four workers around a parameter shard, in processes of their own, "

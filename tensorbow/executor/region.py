@@ -46,6 +46,7 @@ class StaticRegion:
         self.baked_names = {inputs[index].name for index in self.baked}
         self.within = frozenset(ops)
         self.is_pure = not any(_has_state(op) for op in ops)
+        self.may_be_small = self.is_pure and len(ops) <= MOST_SMALL_OPS
         self._prepared: dict[object, Compute | None] = {}
 
     def feeds(self, arrays: Sequence[Array]) -> dict[Tensor, TensorSpec]:
@@ -64,7 +65,7 @@ class StaticRegion:
 
     def small(self, arrays: Sequence[Array]) -> Compute | None:
         """The NumPy calls for inputs of these shapes, or None if it is to be compiled as a step."""
-        if not self.is_pure or len(self.ops) > MOST_SMALL_OPS:
+        if not self.may_be_small:
             return None
         key = self.key(arrays)
         try:
@@ -73,8 +74,13 @@ class StaticRegion:
             pass
         while len(self._prepared) >= CACHED:
             self._prepared.pop(next(iter(self._prepared)), None)
-        compute = self._prepared[key] = prepared(self, self.feeds(arrays))
+        made = self.fresh(arrays)
+        compute = self._prepared[key] = made and made.compute
         return compute
+
+    def fresh(self, arrays: Sequence[Array]) -> PreparedRegion | None:
+        """A prepared form with arrays of its own, for inputs of these shapes; None if it is too large."""
+        return prepared(self, self.feeds(arrays)) if self.may_be_small else None
 
 
 def _has_state(op: Operation) -> bool:
@@ -90,7 +96,47 @@ def _has_state(op: Operation) -> bool:
     ) and definition.name not in ("NoOp",)
 
 
-def prepared(region: StaticRegion, feeds: dict[Tensor, TensorSpec]) -> Compute | None:
+class PreparedRegion:
+    """Reference kernels of a region, bound to arrays for inputs of certain shapes.
+
+    inputs: position among the region's inputs, and array, of those that are read. calls: run the kernels.
+    fetched: the arrays of the region's outputs, which may be inputs or constants.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[tuple[int, Array]],
+        calls: Sequence[Callable[[], None]],
+        blamed: Sequence[tuple[str, str, UserLine | None]],
+        fetched: Sequence[Array],
+    ):
+        """blamed: type, name and user's line of the op of each call."""
+        self.inputs, self.calls, self.fetched = inputs, calls, fetched
+        self._blamed = blamed
+        self._turn = threading.Lock()  # concurrent steps share the arrays
+
+    def compute(self, values: Sequence[Array]) -> Sequence[Array]:
+        """The outputs for inputs of the region's order; thread-safe."""
+        with self._turn:
+            for index, array in self.inputs:
+                array[...] = values[index]
+            self.call()
+            return [array.copy() for array in self.fetched]
+
+    def call(self) -> None:
+        """Runs the kernels on the arrays as they are. Raises the error of an op, with its name and line."""
+        call = None
+        try:
+            for call in self.calls:
+                call()
+        except Exception as error:
+            number = next(number for number, each in enumerate(self.calls) if each is call)
+            kind = type(error) if isinstance(error, TensorBowError) else InvalidArgumentError
+            name, node_name, source = self._blamed[number]
+            raise kind(blame(name, node_name, error, source)) from error
+
+
+def prepared(region: StaticRegion, feeds: dict[Tensor, TensorSpec]) -> PreparedRegion | None:
     """A region's reference kernels on arrays made once; None if a value is too large for that."""
     ops = with_free(region.ops)
     program = drop_unused(merge(drop_unused(fold(ops, feeds, region.outputs, region.targets))))
@@ -127,29 +173,7 @@ def prepared(region: StaticRegion, feeds: dict[Tensor, TensorSpec]) -> Compute |
         arrays.update(zip(node.outputs, outputs, strict=True))
         calls.append(kernel.bind(KernelCall(node.attrs, given, outputs, scratch)))
         blamed.append((node.definition.name, node.name, node.source))
-    fetched = [array_of(value) for value in program.fetches]
-
-    turn = threading.Lock()  # concurrent steps share the arrays
-
-    def compute(values: Sequence[Array]) -> Sequence[Array]:
-        with turn:
-            return computed(values)
-
-    def computed(values: Sequence[Array]) -> Sequence[Array]:
-        for index, array in inputs:
-            array[...] = values[index]
-        call_index = -1
-        try:
-            for call in calls:
-                call_index += 1
-                call()
-        except Exception as error:
-            kind = type(error) if isinstance(error, TensorBowError) else InvalidArgumentError
-            name, node_name, source = blamed[call_index]
-            raise kind(blame(name, node_name, error, source)) from error
-        return [array.copy() for array in fetched]
-
-    return compute
+    return PreparedRegion(inputs, calls, blamed, [array_of(value) for value in program.fetches])
 
 
 def with_free(ops: Sequence[Operation]) -> list[Operation]:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from tensorbow.errors import InternalError
-from tensorbow.executor.region import RunRegion, StaticRegion
+from tensorbow.executor.region import CACHED, PreparedRegion, RunRegion, StaticRegion
 from tensorbow.graph import Operation, Tensor, is_free
 from tensorbow.specs import Array
+
+Moves: TypeAlias = list[tuple[Array, Array]]
+"""Copies into the first of each two arrays from the second, in order."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,24 @@ class SimpleLoop:
     holds: int = 0
     results: tuple[int, ...] = ()  # next values of the variables, which are in the first slots
     exits: dict[Operation, int] = field(default_factory=dict)
+    _forms: dict[object, list[FixedLoop]] = field(default_factory=dict)  # by shapes; those not in use
+    _without_form: set[object] = field(default_factory=set)
+
+    def _form(self, key: object, values: Sequence[Any]) -> FixedLoop | None:
+        """A form for values of these shapes no other step uses; None where shapes change or are large."""
+        if key in self._without_form:
+            return None
+        if key not in self._forms and len(self._forms) >= CACHED:
+            self._forms.clear()
+        try:
+            return self._forms.setdefault(key, []).pop()
+        except IndexError:
+            form = fixed_loop(self, values)
+        if form is None:
+            if len(self._without_form) >= CACHED:
+                self._without_form.clear()
+            self._without_form.add(key)
+        return form
 
     def run(
         self, entered: Mapping[Operation, Any], run_region: RunRegion, check: Callable[[], None]
@@ -44,6 +67,12 @@ class SimpleLoop:
             values[slot] = value
         for op, slot in self.entered.items():
             values[slot] = entered[op]
+        key = tuple([np.shape(entered[op]) for op in self.entered])
+        form = self._form(key, values)
+        if form is not None:
+            form.run(values, check)
+            self._forms.setdefault(key, []).append(form)
+            return values
         count, results, holds = len(self.results), self.results, self.holds
         condition, body = self.condition, self.body
         while True:
@@ -61,6 +90,97 @@ def _run(regions: Sequence[LoopRegion], values: list[Any], run_region: RunRegion
         compute = each.region.small(inputs)
         outputs = compute(inputs) if compute is not None else run_region(each.region, inputs)
         values[each.first : each.last] = outputs
+
+
+@dataclass
+class FixedLoop:
+    """A simple loop on arrays made once, for values whose shapes stay the same in all iterations.
+
+    condition, body: prepared regions, and what is copied into their arrays before each. home: array of each
+    variable, from which `begin` fills the others. invariant: copied from slots before the first iteration.
+    """
+
+    condition: list[tuple[Moves, PreparedRegion]]
+    body: list[tuple[Moves, PreparedRegion]]
+    holds: Array
+    home: list[Array]
+    begin: Moves
+    end: Moves
+    invariant: list[tuple[Array, int]]
+
+    def run(self, values: list[Any], check: Callable[[], None]) -> None:
+        """Iterates from the slots in `values`, where it leaves the variables and the last condition."""
+        for slot, array in enumerate(self.home):
+            array[...] = values[slot]
+        for array, slot in self.invariant:
+            array[...] = values[slot]
+        for into, source in self.begin:
+            into[...] = source
+        condition, body, end, holds = self.condition, self.body, self.end, self.holds
+        while True:
+            check()
+            for moves, region in condition:
+                for into, source in moves:
+                    into[...] = source
+                region.call()
+            if not holds:
+                break
+            for moves, region in body:
+                for into, source in moves:
+                    into[...] = source
+                region.call()
+            for into, source in end:
+                into[...] = source
+        values[: len(self.home)] = [array.copy() for array in self.home]
+
+
+def fixed_loop(loop: SimpleLoop, values: Sequence[Any]) -> FixedLoop | None:
+    """The form on fixed arrays for values that have entered; None where a shape changes or is large."""
+    count = len(loop.results)
+    arrays: list[Any] = [None if value is None else np.asarray(value) for value in values]
+    begin: Moves = []
+    end: Moves = []
+    invariant: list[tuple[Array, int]] = []
+    home = [np.empty_like(array) for array in arrays[:count]]
+    arrays[:count] = home
+    made: list[list[tuple[Moves, PreparedRegion]]] = []
+    inner: set[int] = set()  # slots of outputs of regions
+    for regions in (loop.condition, loop.body):
+        made.append([])
+        for each in regions:
+            region = None if each.region.baked else each.region.fresh([arrays[s] for s in each.inputs])
+            if region is None:
+                return None
+            moves: Moves = []
+            for index, array in region.inputs:
+                slot = each.inputs[index]
+                if slot < count:
+                    begin.append((array, home[slot]))
+                elif slot in inner:
+                    moves.append((array, arrays[slot]))
+                else:
+                    invariant.append((array, slot))
+            made[-1].append((moves, region))
+            arrays[each.first : each.last] = region.fetched
+            inner.update(range(each.first, each.last))
+    if any(slot >= count for slot in loop.exits.values()) or loop.holds not in inner:
+        return None
+    sources = [arrays[slot] for slot in loop.results]
+    if any(new.shape != old.shape or new.dtype != old.dtype for new, old in zip(sources, home, strict=True)):
+        return None
+    targets = [*home, *(array for array, _ in begin)]
+    for slot, source in enumerate(sources):
+        if source is home[slot]:
+            continue
+        if any(np.may_share_memory(source, target) for target in targets):
+            kept = np.empty_like(source)
+            end.append((kept, source))
+            sources[slot] = kept
+    for slot, source in enumerate(sources):
+        if source is not home[slot]:
+            end.append((home[slot], source))
+            end += [(array, source) for array, variable in begin if variable is home[slot]]
+    return FixedLoop(made[0], made[1], arrays[loop.holds], home, begin, end, invariant)
 
 
 def simple_loop(
