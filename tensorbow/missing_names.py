@@ -20,7 +20,7 @@ INSTEAD = {
     "app": _ARGUMENTS,
     "compat": "the names of TensorFlow 1 are tensorbow's own: write tb.Session for tf.compat.v1.Session",
     "contrib": "tb.nn.rnn_cell has its cells, tb.layers normalizations and regularizers, "
-    "tb.initializers Xavier's; other experiments are not there",
+    "tb.initializers Xavier's, tb.train ScipyOptimizerInterface; other experiments are not there",
     "Dataset": "write tb.data.Dataset",
     "evaluate": "session.run evaluates tensors, tb.run_reference_kernel one op",
     "flags": _ARGUMENTS,

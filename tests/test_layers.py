@@ -149,6 +149,7 @@ BY_NAME = {
     "tensorbow.data.tables": "pyarrow, which has no types and need not be installed",
     "tensorbow.shadowing": "the facade's table of names of upper layers",
     "tensorbow.data.text": "Python's documentation, which need not be installed",
+    "tensorbow.optimizers.scipy_interface": "SciPy, which need not be installed",
     "tensorbow.data.digits": "scikit-learn, which has no types and need not be installed",
     "tensorbow.devices.cupy_runtime": "CuPy, which need not be installed",
     "tensorbow.devices.cuda_libraries": "NVIDIA's packages, which need not be installed",
