@@ -17,7 +17,7 @@ Element = Tensor | Operation
 
 
 @dataclass(frozen=True)
-class Part:
+class RunPart:
     """What one call runs.
 
     computed: elements for the caller. kept: tensors for later parts. feeds: values that it reads. within:
@@ -56,7 +56,7 @@ class PartialRun:
         """True if everything was fetched."""
         return not self._unfetched
 
-    def begin(self, elements: Sequence[Element], feeds: Mapping[Tensor, Array]) -> Part:
+    def begin(self, elements: Sequence[Element], feeds: Mapping[Tensor, Array]) -> RunPart:
         """What to run for these fetches. Raises InvalidArgumentError, then nothing has changed.
 
         elements: as fetched. feeds: values that come with this part.
@@ -81,7 +81,7 @@ class PartialRun:
             )
         self._values, self._unfed = values, unfed
         read = [*computed, *(t for op in needed for t in op.inputs)]
-        return Part(
+        return RunPart(
             computed,
             self._kept(needed, known, elements),
             {t: values[t] for t in read if isinstance(t, Tensor) and t in values},
@@ -89,7 +89,7 @@ class PartialRun:
             self._fed,
         )
 
-    def finish(self, elements: Sequence[Element], part: Part, kept: Iterable[Any]) -> None:
+    def finish(self, elements: Sequence[Element], part: RunPart, kept: Iterable[Any]) -> None:
         """Notes that a part ran. kept: values of its tensors `kept`."""
         self._left -= part.within
         self._unfetched = [e for e in self._unfetched if e not in elements]
