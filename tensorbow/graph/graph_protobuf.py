@@ -1,9 +1,9 @@
-"""GraphDef as protocol buffers, wire-compatible with TensorFlow's (white paper, section 2; OSDI, section 3).
+"""GraphDef as protocol buffers, wire-compatible with TensorFlow's (white paper, section 2).
 
-Ops that mean the same as TensorFlow's have its name and attributes (`T`, `dtype`, `shape`, `value`, `strides`,
-`padding`, ...); others are written as `TensorBow>Name`. Attributes that the messages cannot hold exactly are
-in the attribute `_tensorbow` as JSON. Static shapes and dtypes of outputs, colocation and the user's line are
-in `_output_shapes`, `_output_types`, `_class` and `_source`, collections in a field of their own, which other
+Ops that mean the same as TensorFlow's have its name and attributes (`T`, `dtype`, `shape`, `value` and so
+on); the rest is written as `TensorBow>Name`. Attributes that the messages cannot hold exactly are in the
+attribute `_tensorbow` as JSON. Static shapes and dtypes of outputs, colocation and the user's line are in
+`_output_shapes`, `_output_types`, `_class` and `_source`, collections in a field of their own, which other
 readers skip.
 """
 
@@ -58,7 +58,7 @@ _DERIVED: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(("AvgPool", "BiasAdd", "BiasAddGrad", "Conv2D", "DepthwiseConv2dNative", "MaxPool",
                      "MaxPoolGrad"), _NHWC),
     **dict.fromkeys(("RandomStandardNormal", "RandomUniform", "Shape", "Size", "TruncatedNormal"), _T),
-    **dict.fromkeys(("LogicalAnd", "LogicalNot", "LogicalOr", "LoopCond", "NoOp", "Placeholder"), {}),
+    **{key: {} for key in ("LogicalAnd", "LogicalNot", "LogicalOr", "LoopCond", "NoOp", "Placeholder")},
     "Cast": {"SrcT": "0", "DstT": "out"},
     "Const": {"dtype": "out"},
     "Conv2DBackpropFilter": _NHWC,
@@ -76,7 +76,11 @@ _DERIVED: Mapping[str, Mapping[str, str]] = {
 }  # fmt: skip
 _SPELLED = {"Variable": "VariableV2", "ReadVariable": "Identity"}  # ops whose name in TensorFlow is another
 _RENAMED = {"Squeeze": {"axis": "squeeze_dims"}, "Cast": {"dtype": "DstT"}}  # attributes likewise
-_SAME = {"VariableV2": "Variable", "Variable": "Variable", "AddV2": "Add"}  # TensorFlow's ops, by this library's
+_SAME = {
+    "VariableV2": "Variable",
+    "Variable": "Variable",
+    "AddV2": "Add",
+}  # TensorFlow's ops, by this library's
 _IGNORED = frozenset(  # attributes of TensorFlow's ops that change nothing here
     ("T", "Tidx", "Tshape", "SrcT", "Tlabels", "N", "index_type", "use_cudnn_on_gpu", "Truncate",
      "validate_shape", "use_locking", "incompatible_shape_error", "grad_a", "grad_b", "explicit_paddings")
@@ -290,11 +294,11 @@ def _same(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, np.ndarray):
-        return (one.dtype, one.shape) == (other.dtype, other.shape) and one.tobytes() == other.tobytes()
+        return bool((one.dtype, one.shape) == (other.dtype, other.shape) and one.tobytes() == other.tobytes())
     if isinstance(one, tuple):
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, float):
-        return one.hex() == other.hex()
+        return bool(one.hex() == other.hex())
     return bool(one == other)
 
 
@@ -306,8 +310,8 @@ def read_message(
 ) -> tuple[list[Any], dict[str, Any]]:
     """Nodes, made by `node_def`, and collections of a serialised GraphDef.
 
-    Raises InvalidArgumentError, naming the node, for bytes that are no GraphDef, more than `most_nodes` nodes,
-    functions, which are not supported, and attributes that are invalid.
+    Raises InvalidArgumentError, naming the node, for bytes that are no GraphDef, more than `most_nodes`
+    nodes, functions, which are not supported, and attributes that are invalid.
     """
     graph = messages()("GraphDef")()
     _require_count(blob, most_nodes)
@@ -355,9 +359,7 @@ def _require_count(blob: bytes, most: int) -> None:
 def _read_node(message: Any, node_def: Callable[..., Any], variables: set[str]) -> Any:
     if not message.name:
         raise InvalidArgumentError("expected a name")
-    inputs = [
-        item if item.startswith("^") or ":" in item else f"{item}:0" for item in message.input
-    ]
+    inputs = [item if item.startswith("^") or ":" in item else f"{item}:0" for item in message.input]
     exact = _exact(message.attr[EXACT].s) if EXACT in message.attr else {}
     op = message.op.removeprefix(PREFIX)
     foreign = op == message.op

@@ -50,8 +50,8 @@ def write_graph(graph: AnyGraph, logdir: AsPath, name: FileName, as_text: Flag =
     """Writes a graph to `logdir/name`, atomically; returns the path.
 
     as_text: JSON; False: a protocol buffer, which TensorFlow's tools read (names end in ".pb").
-    Raises FailedPreconditionError for a protocol buffer without protobuf, InvalidArgumentError for an invalid graph or path, ResourceExhaustedError if the file cannot be
-    written.
+    Raises InvalidArgumentError for an invalid graph or path, ResourceExhaustedError if the file cannot be
+    written, FailedPreconditionError for a protocol buffer without protobuf.
     """
     graph_def = graph.as_graph_def() if isinstance(graph, Graph) else graph
     folder = Path(logdir)
@@ -62,7 +62,10 @@ def write_graph(graph: AnyGraph, logdir: AsPath, name: FileName, as_text: Flag =
 
 @checked
 def read_graph(path: AsPath) -> GraphDef:
-    """Reads a graph of `write_graph`, of either form. Raises NotFoundError, DataLossError, InvalidArgumentError; all name the file."""
+    """Reads a graph of `write_graph`, of either form.
+
+    Raises NotFoundError, DataLossError, InvalidArgumentError, FailedPreconditionError; all name the file.
+    """
     blob = read_file(Path(path), MAXIMUM_CHARACTERS)
     try:
         return GraphDef.from_file_content(blob)
