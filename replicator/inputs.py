@@ -31,12 +31,13 @@ from tensorbow.errors import InvalidArgumentError, OutOfRangeError, TensorBowErr
 from tensorbow.graph import Tensor
 from tensorbow.nest import flatten, leaves_like, map_leaves, named_leaves, pack
 from tensorbow.ops.constant import to_array
-from tensorbow.specs import DTYPES, Array, Dims, TensorSpec, as_dtype, float32, int64, render_dims
+from tensorbow.specs import COMPILED, Array, Dims, TensorSpec, as_dtype, float32, int64, render_dims
 
 MOST_DROPPED = 1000  # smaller batches in a row
 FEW_ARRAYS = 8  # a list of at most so many may have been meant as the parts of one batch
 SLOW_S = 2e-4  # draws that take longer, twice in a row, make the next ones come from a thread of their own
-_WIDER = {"i": int64, "u": int64, "f": float32}  # by NumPy's kind, of dtypes that tensors lack
+_WIDER = {"i": int64, "u": int64, "f": float32}  # by NumPy's kind, of dtypes that generated code lacks
+_COMPILED = {dtype.name for dtype in COMPILED}
 
 RoundInputs: TypeAlias = "list[tuple[Array, ...]]"
 """Arrays of one round, by replica."""
@@ -370,11 +371,11 @@ class ReplicaInputs(StepInputs):
 
 
 def _read(leaf: Any) -> Array:
-    """Array of a leaf. As in data sets, integers of dtypes that tensors lack become int64, floats float32."""
+    """Array of a leaf. As in data sets, integers of other widths become int64, float16 float32."""
     if not isinstance(leaf, ArrayLike):
         return to_array(leaf, None)
     array = as_array(leaf)
-    wider = None if array.dtype.name in DTYPES else _WIDER.get(array.dtype.kind)
+    wider = None if array.dtype.name in _COMPILED else _WIDER.get(array.dtype.kind)
     return to_array(array, wider)
 
 

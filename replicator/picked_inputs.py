@@ -16,9 +16,9 @@ from tensorbow.data import ArrayRows, BatchInputs, BatchKey, BatchRun, Dataset, 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.nest import flatten, named_leaves, pack
 from tensorbow.program import DATA
-from tensorbow.specs import DTYPES, Array
+from tensorbow.specs import COMPILED, Array
 
-KEPT_DTYPES = [np.dtype(dtype.as_numpy_dtype) for dtype in DTYPES.values()]
+KEPT_DTYPES = [np.dtype(dtype.as_numpy_dtype) for dtype in COMPILED]
 NO_KEY = BatchKey(0, 0, 0)  # rows are not augmented
 
 

@@ -8,10 +8,7 @@ from difflib import get_close_matches
 ALIKE = 0.75  # difflib's ratio above which names of a module are suggested
 
 _GRAPHS = "programs are graphs: build one of tb.placeholder and tb.Variable, and run it in a tb.Session"
-_DTYPES = (
-    "dtypes are tb.float32, tb.float64, tb.int32, tb.int64, tb.uint8 and tb.bool; "
-    "tb.configure_cpus(compute='bf16') and tb.configure_gpus multiply in bfloat16"
-)
+_QUANTIZED = "integers of 8 to 32 bits are tb.int8, tb.uint8, tb.int16, tb.uint16 and tb.int32"
 _ORDER = "tb.nn.top_k gives the greatest elements in order, all of them with k = the extent"
 _READY = "a session names the uninitialised variable that a run needs; run tb.global_variables_initializer()"
 _MODELS = "tb.layers, tb.nn and tb.train have layers, operations, optimisers; tb.Trainer trains whole models"
@@ -23,13 +20,14 @@ INSTEAD = {
     "app": _ARGUMENTS,
     "compat": "the names of TensorFlow 1 are tensorbow's own: write tb.Session for tf.compat.v1.Session",
     "contrib": "tb.nn.rnn_cell has its cells, tb.layers normalizations and regularizers, "
-    "tb.initializers Xavier's; other experiments are not there",
+    "tb.initializers Xavier's, tb.train ScipyOptimizerInterface; other experiments are not there",
     "Dataset": "write tb.data.Dataset",
     "evaluate": "session.run evaluates tensors, tb.run_reference_kernel one op",
     "flags": _ARGUMENTS,
-    **dict.fromkeys(
-        ("float16", "bfloat16", "half", "int8", "int16", "uint16", "complex64", "string"), _DTYPES
-    ),
+    **dict.fromkeys(("qint8", "quint8", "qint16", "quint16", "qint32"), _QUANTIZED),
+    "string": "there are no tensors of text; give numbers, such as the texts' positions in a list",
+    "complex128": "write tb.complex64",
+    "half": "write tb.float16",
     "double": "write tb.float64",
     "gfile": _ARGUMENTS,
     "logging": _ARGUMENTS,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import operator
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
+import ml_dtypes
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
@@ -21,16 +22,50 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 class DType:
     """An element type. Compares and hashes by name. Use `as_dtype(x)` to make one, not the constructor."""
 
-    __slots__ = ("_hash", "as_numpy_dtype", "is_floating", "is_integer", "name", "size")
+    __slots__ = ("_hash", "as_numpy_dtype", "is_complex", "is_floating", "is_integer", "name", "size")
 
     def __init__(self, name: str):
         numpy_dtype = np.dtype(name)
         self.name = name
         self.as_numpy_dtype: np.dtype[Any] = numpy_dtype
         self.size: int = numpy_dtype.itemsize  # bytes
-        self.is_floating = numpy_dtype.kind == "f"
+        self.is_floating = numpy_dtype.kind == "f" or numpy_dtype == ml_dtypes.bfloat16
         self.is_integer = numpy_dtype.kind in "iu"
+        self.is_complex = numpy_dtype.kind == "c"
         self._hash = hash(numpy_dtype)  # equal objects hash alike
+
+    @property
+    def is_unsigned(self) -> bool:
+        """True for integers without a sign."""
+        return self.as_numpy_dtype.kind == "u"
+
+    @property
+    def real_dtype(self) -> DType:
+        """The dtype of the real part of complex numbers; the dtype itself for others."""
+        return float32 if self.is_complex else self
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The smallest and the largest finite number. Raises InvalidArgumentError for complex numbers."""
+        if self.is_integer:
+            whole = np.iinfo(self.as_numpy_dtype)
+            return int(whole.min), int(whole.max)
+        if self.is_floating:
+            real: Any = ml_dtypes.finfo(self.as_numpy_dtype)  # type: ignore[no-untyped-call]
+            return float(real.min), float(real.max)
+        if self.name == "bool":
+            return False, True
+        raise InvalidArgumentError(f"dtype {self.name} has no order, so no limits; use its real_dtype")
+
+    @property
+    def min(self) -> float:
+        """The smallest finite number, see `limits`."""
+        return self.limits[0]
+
+    @property
+    def max(self) -> float:
+        """The largest finite number, see `limits`."""
+        return self.limits[1]
 
     def __repr__(self) -> str:
         return f"tb.{self.name}"
@@ -58,11 +93,30 @@ int32 = DType("int32")
 int64 = DType("int64")
 uint8 = DType("uint8")
 bool_ = DType("bool")
+int8 = DType("int8")
+int16 = DType("int16")
+uint16 = DType("uint16")
+uint32 = DType("uint32")
+uint64 = DType("uint64")
+float16 = DType("float16")
+bfloat16 = DType("bfloat16")
+complex64 = DType("complex64")
 
-DTYPES: dict[str, DType] = {d.name: d for d in (float32, float64, int32, int64, uint8, bool_)}
-_OF_NUMPY = {d.as_numpy_dtype: d for d in DTYPES.values()}
 FLOATING = (float32, float64)
-NUMERIC = (float32, float64, int32, int64, uint8)
+COMPILED = (*FLOATING, int32, int64, uint8, bool_)  # those of generated native code and GPU kernels
+HALVES = (float16, bfloat16)
+FLOATS = (*FLOATING, *HALVES)
+INTEGERS = (int32, int64, uint8, int8, int16, uint16, uint32, uint64)
+NUMERIC = (*FLOATS, *INTEGERS)  # ordered numbers
+NUMBERS = (*NUMERIC, complex64)
+
+DTYPES: dict[str, DType] = {d.name: d for d in (*COMPILED, *NUMBERS)}
+_OF_NUMPY = {d.as_numpy_dtype: d for d in DTYPES.values()}
+
+
+def uncompiled(dtypes: Iterable[DType]) -> DType | None:
+    """The first dtype that generated native code and GPU kernels lack, or None."""
+    return next((dtype for dtype in dtypes if dtype not in COMPILED), None)
 
 
 def as_dtype(value: Any) -> DType:
@@ -78,6 +132,8 @@ def as_dtype(value: Any) -> DType:
         return int32
     if value is float or (isinstance(value, str) and value == "float"):  # NumPy takes the name as float64
         return float32
+    if value is complex:
+        return complex64
     try:
         name = "None" if value is None else np.dtype(value).name
     except Exception:  # NumPy inspects the value, which may raise anything

@@ -141,6 +141,7 @@ def loaded_by(statement: str) -> set[str]:
     return set(result.stdout.split())
 
 
+@pytest.mark.slow
 def test_importing_the_library_loads_nothing_heavy():
     loaded = loaded_by("import tensorbow")
     heavy = {"cupy", "llvmlite", "sklearn", "scipy", "matplotlib", "typer", "rich", "scheduler", "onnx"}
@@ -149,6 +150,7 @@ def test_importing_the_library_loads_nothing_heavy():
     assert "numpy" in loaded
 
 
+@pytest.mark.slow
 def test_training_in_a_session_loads_nothing_heavy():
     loaded = loaded_by(
         "import tensorbow as tb\n"

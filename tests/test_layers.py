@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("allocators", "tensorbow", "scheduler", "replicator")
 
@@ -110,6 +112,7 @@ EXTERNAL = {
     "tensorbow.timeline": set(),
     "tensorbow.devices": {"numpy", "threadpoolctl", "pynvml", "cupy", "cuda", "nvidia"},
     "tensorbow.kernels": {"numpy", "cupy", "llvmlite"},
+    "tensorbow.specs": {"numpy", "ml_dtypes"},
     "tensorbow.ops": {"numpy", "tensorboardX"},
     "tensorbow.data": {"numpy", "sklearn", "PIL"},
     "tensorbow.training": {"numpy", "safetensors", "rich", "tensorboardX"},
@@ -146,6 +149,7 @@ BY_NAME = {
     "tensorbow.data.tables": "pyarrow, which has no types and need not be installed",
     "tensorbow.shadowing": "the facade's table of names of upper layers",
     "tensorbow.data.text": "Python's documentation, which need not be installed",
+    "tensorbow.optimizers.scipy_interface": "SciPy, which need not be installed",
     "tensorbow.data.digits": "scikit-learn, which has no types and need not be installed",
     "tensorbow.devices.cupy_runtime": "CuPy, which need not be installed",
     "tensorbow.devices.cuda_libraries": "NVIDIA's packages, which need not be installed",
@@ -347,6 +351,7 @@ def misstated(room: str) -> Iterator[str]:
         yield f"{room} imports {sorted(imported)}, but its docstring says {said or 'nothing of it'!r}"
 
 
+@pytest.mark.slow
 def test_rooms_say_what_they_import():
     assert len(rooms()) > 10
     assert [line for room in rooms() for line in misstated(room)] == []

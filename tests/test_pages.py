@@ -166,7 +166,7 @@ def test_readme(tmp_path):
         if any(map(runs, found)) and page != "README.md"
     ],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_page(page, tmp_path):
     """All pages run in `.ci/run`; those with commands, each a process, are not of the default suite."""
     run_page(page, tmp_path)

@@ -77,6 +77,7 @@ def test_lookups_gather_rows_of_the_parts(strategy):
         np.testing.assert_array_equal(session.run(rows), WHOLE[places])
 
 
+@pytest.mark.slow
 def test_initialisers_know_the_whole():
     """Fans are of the whole; a seed, and orthogonal matrices, give slices of the whole value."""
     third = tb.fixed_size_partitioner(3)

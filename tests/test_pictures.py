@@ -47,6 +47,7 @@ def test_faults_of_a_picture_are_found() -> None:
         ]
 
 
+@pytest.mark.slow
 def test_a_runs_curves_have_one_colour_for_each_data_set(tmp_path: Path, figures: list[Any]) -> None:
     from scheduler.training.folders.run_curves import draw_run
 
@@ -65,6 +66,7 @@ def test_a_runs_curves_have_one_colour_for_each_data_set(tmp_path: Path, figures
     assert lines[5][1] == pictures.GREY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [10, 24])
 def test_a_confusion_matrix_can_be_read(tmp_path: Path, figures: list[Any], classes: int) -> None:
     from scheduler.training.measures.classification_metrics import report_of

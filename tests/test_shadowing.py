@@ -22,7 +22,7 @@ def run(folder: Path, *arguments: str, path: str = str(ROOT)) -> subprocess.Comp
     )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["script", "package"])
 @pytest.mark.parametrize("package", ["scheduler", "allocators"])
 def test_a_foreign_package_of_our_name_in_the_current_folder(tmp_path, form, package):
@@ -37,6 +37,7 @@ def test_a_foreign_package_of_our_name_in_the_current_folder(tmp_path, form, pac
     assert "rename or move it" in last
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [
@@ -63,6 +64,7 @@ def test_pytest_beside_a_foreign_file_of_our_name(tmp_path):
     assert f"NotFoundError: package 'replicator': {file} shadows" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_folder_of_our_name_without_an_init_gives_way(tmp_path):
     (tmp_path / "scheduler").mkdir()
     assert run(tmp_path, "-c", PYTHON_PROGRAM).returncode == 0
@@ -72,6 +74,7 @@ QUICK = ("train", "logreg", "--dataset", "synthetic", "--epochs", "1", "--config
 NAMES = ("scheduler", "allocators", "replicator", "yaml", "random", "signal", "logging", "click", "numpy")
 
 
+@pytest.mark.slow
 def test_the_program_imports_nothing_from_the_current_folder(tmp_path):
     for name in NAMES:
         (tmp_path / f"{name}.py").write_text("raise SystemExit('it ran')\n")
@@ -79,7 +82,7 @@ def test_the_program_imports_nothing_from_the_current_folder(tmp_path):
     assert (result.returncode, result.stderr) == (0, "")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["scheduler", "allocators", "yaml", "random", "click", "numpy"])
 @pytest.mark.parametrize("text", ["", "1 / 0", "1 +"], ids=["empty", "fails", "no Python"])
 def test_a_foreign_module_on_the_path_is_named_in_one_line(tmp_path, name, text):
@@ -94,6 +97,7 @@ def test_a_foreign_module_on_the_path_is_named_in_one_line(tmp_path, name, text)
     assert "rename or move it" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_script_named_like_a_package_shadows_nothing(tmp_path):
     script = tmp_path / "numpy"
     script.write_text(
@@ -104,6 +108,7 @@ def test_a_script_named_like_a_package_shadows_nothing(tmp_path):
     assert str(script) not in result.stdout
 
 
+@pytest.mark.slow
 def test_an_error_of_the_program_itself_is_told_also_beside_a_second_copy_of_it(tmp_path):
     copy = tmp_path / "copy"
     for package in ("tensorbow", "scheduler", "allocators", "replicator"):

@@ -57,6 +57,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(value=VALUES)
 def test_sound_values(value: Any) -> None:
     assert parse_json(json.dumps(value), 1000) == value

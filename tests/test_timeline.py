@@ -302,6 +302,7 @@ def test_a_session_and_an_engine_are_traced(tmp_path):
     assert work["/cpu:1", "z"] == [f"{averaging}: {kind} of /cpu:1" for kind in kinds] * 4
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("devices", [("/cpu:0",), ("/cpu:0", "/cpu:1")])
 def test_a_run_of_a_session_has_a_span_for_each_op(tmp_path, devices):
     """Within the span of the run; values are those of a run that is not traced."""
@@ -332,6 +333,7 @@ def test_a_run_of_a_session_has_a_span_for_each_op(tmp_path, devices):
         assert any(op["ts"] + op["dur"] <= span["ts"] + span["dur"] + 0.01 for span in holders)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="native code reads the clock under Linux")
 @pytest.mark.usefixtures("native_kernels")
 def test_averaging_has_spans_within_those_of_the_launches(tmp_path, monkeypatch):

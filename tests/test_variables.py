@@ -70,6 +70,7 @@ def test_an_initial_value_may_read_other_variables(session):
     assert session.run([a, b, c]) == [3.0, 6.0, 9.0]
 
 
+@pytest.mark.slow
 def test_initialized_value_is_the_current_value_once_there_is_one(session):
     v = tb.Variable(tb.random_normal([5]), name="v")
     twin = tb.Variable(v.initialized_value(), trainable=False, name="twin")

@@ -64,9 +64,14 @@ class CpuDevice(Device):
     ) -> npt.NDArray[Any]:
         """An array over device memory; it keeps its region mapped while it lives.
 
-        Raises InvalidArgumentError if the array exceeds its region; see Device.view.
+        Raises InvalidArgumentError if the array exceeds its region, FailedPreconditionError if the device is
+        closed, which frees all regions; see Device.view.
         """
-        return self._source.view(address, shape, dtype, strides)
+        try:
+            return self._source.view(address, shape, dtype, strides)
+        except InvalidArgumentError:
+            self._require_open("view")
+            raise
 
     def lend(self, array: npt.NDArray[Any]) -> int | None:
         """See Device.lend."""

@@ -22,7 +22,7 @@ DEEPEST = 32  # levels of nested lists
 
 _ARRAY_DTYPES = {
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-    "float16", "float32", "float64", "complex64", "complex128",
+    "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
 }  # fmt: skip
 _PLAIN = (type(None), bool, int, str)
 

@@ -16,12 +16,14 @@ from tensorbow.kinds import AsDType, Name, UnfitError, checked
 from tensorbow.ops.argument_kinds import StaticShape
 from tensorbow.ops.definition import define_op
 from tensorbow.specs import (
+    DTYPES,
     Array,
     Dims,
     DType,
     TensorSpec,
     as_dtype,
     bool_,
+    complex64,
     float32,
     int32,
     int64,
@@ -122,7 +124,7 @@ def to_array(value: Any, dtype: DType | None) -> Array:
     if type(value) is np.ndarray and dtype is not None and value.dtype == dtype.as_numpy_dtype:
         return value
     array = as_array(value)
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind not in "biufc" and array.dtype.name not in DTYPES:
         raise InvalidArgumentError(
             f"cannot make a tensor of {type(value).__name__} with elements of type {array.dtype}: "
             "expected numbers or booleans"
@@ -136,6 +138,8 @@ def to_array(value: Any, dtype: DType | None) -> Array:
     if dtype is None:
         if is_python and array.dtype.kind == "f":
             dtype = float32
+        elif is_python and array.dtype.kind == "c":
+            dtype = complex64
         elif is_python and array.dtype.kind in "iu":
             small = array.size == 0 or (array.min() >= -(2**31) and array.max() < 2**31)
             dtype = int32 if small else int64
@@ -155,7 +159,7 @@ def to_array(value: Any, dtype: DType | None) -> Array:
         largest = float(np.abs(array[np.isfinite(array)]).max())
         raise InvalidArgumentError(
             f"the finite value {largest:g} overflows {dtype.name}, whose largest is "
-            f"{np.finfo(dtype.as_numpy_dtype).max:g}; scale it, use float64, or give inf itself"
+            f"{dtype.real_dtype.max:g}; scale it, use float64, or give inf itself"
         ) from None
 
 
@@ -163,12 +167,12 @@ def _convertible(array: Array, dtype: DType) -> bool:
     kind = array.dtype.kind
     if dtype == bool_ or kind == "b":
         return dtype == bool_ and kind == "b"
-    if dtype.is_floating:
+    if dtype.is_complex:
         return True
-    if kind == "f":
-        return False
-    limits = np.iinfo(dtype.as_numpy_dtype)
-    return array.size == 0 or (int(array.min()) >= limits.min and int(array.max()) <= limits.max)
+    if kind not in "iu":
+        return dtype.is_floating and kind != "c"
+    low, high = dtype.limits
+    return dtype.is_floating or array.size == 0 or (int(array.min()) >= low and int(array.max()) <= high)
 
 
 def _convert(value: Any, dtype: DType | None, name: str | None) -> Tensor:

@@ -17,7 +17,7 @@ from tensorbow.ops.control import identity
 from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.integer_power import IntegerPow
 from tensorbow.ops.selection import cast
-from tensorbow.specs import FLOATING, DType, compatible, float32, float64, uint8
+from tensorbow.specs import FLOATING, DType, compatible, float32, float64
 
 __all__ = [
     "abs",
@@ -225,7 +225,7 @@ def logical_xor(x: Any, y: Any, name: Name = None) -> Tensor:
 
 @checked
 def divide(x: Any, y: Any, name: Name = None) -> Tensor:
-    """x / y. Integers are first cast: uint8 to float32, wider ones to float64, as in TensorFlow."""
+    """x / y. Integers are cast first, as in TensorFlow: of 8 and 16 bits to float32, others to float64."""
     a, b = (_floating(v) for v in pair(x, y))
     result: Tensor = table.RealDiv(a, b, name=name)
     return result
@@ -251,7 +251,7 @@ def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
 def _floating(x: Tensor) -> Tensor:
     if not x.dtype.is_integer:
         return x
-    return cast(x, float32 if x.dtype == uint8 else float64)
+    return cast(x, float32 if x.dtype.size <= 2 else float64)
 
 
 realdiv = divide

@@ -24,6 +24,7 @@ from tensorbow.ops.selection import cast, where
 from tensorbow.specs import (
     DTYPES,
     FLOATING,
+    FLOATS,
     NUMERIC,
     Array,
     DType,
@@ -303,65 +304,65 @@ NotEqual     = _comparison("NotEqual", np.not_equal, ANY)
 LogicalAnd = _binary("LogicalAnd", np.logical_and, (bool_,), None)
 LogicalOr  = _binary("LogicalOr", np.logical_or, (bool_,), None)
 LogicalNot = _unary("LogicalNot", np.logical_not, (bool_,), None)
-IsFinite   = _unary("IsFinite", np.isfinite, FLOATING, None, result=bool_)
-IsNan      = _unary("IsNan", np.isnan, FLOATING, None, result=bool_)
+IsFinite   = _unary("IsFinite", np.isfinite, FLOATS, None, result=bool_)
+IsNan      = _unary("IsNan", np.isnan, FLOATS, None, result=bool_)
 
 Add      = _binary("Add", np.add, NUMERIC, lambda g, z, x, y: (g, g))
 Sub      = _binary("Sub", np.subtract, NUMERIC, lambda g, z, x, y: (g, Neg(g)))
 Mul      = _binary("Mul", np.multiply, NUMERIC, lambda g, z, x, y: (Mul(g, y), Mul(g, x)))
-RealDiv  = _binary("RealDiv", np.divide, FLOATING,
+RealDiv  = _binary("RealDiv", np.divide, FLOATS,
                    lambda g, z, x, y: (RealDiv(g, y), Neg(RealDiv(Mul(g, z), y))))
 FloorDiv = _binary("FloorDiv", _integer_safe("FloorDiv", np.floor_divide), NUMERIC, None)
 FloorMod = _binary("FloorMod", _integer_safe("FloorMod", np.remainder), NUMERIC,
                    lambda g, z, x, y: (g, Neg(Mul(g, FloorDiv(x, y)))))
-Pow      = _binary("Pow", np.power, FLOATING, _pow_gradient)
+Pow      = _binary("Pow", np.power, FLOATS, _pow_gradient)
 Maximum  = _binary("Maximum", np.maximum, NUMERIC, _greater_half(GreaterEqual))
 Minimum  = _binary("Minimum", np.minimum, NUMERIC, _greater_half(LessEqual))
 
 Neg    = _unary("Neg", np.negative, NUMERIC, lambda g, z, x: (Neg(g),))
 Abs    = _unary("Abs", np.absolute, NUMERIC, lambda g, z, x: (Mul(g, Sign(x)),))
 Sign   = _unary("Sign", np.sign, NUMERIC, None)
-Floor  = _unary("Floor", np.floor, FLOATING, None)
-Ceil   = _unary("Ceil", np.ceil, FLOATING, None)
-Round  = _unary("Round", np.rint, FLOATING, None)
+Floor  = _unary("Floor", np.floor, FLOATS, None)
+Ceil   = _unary("Ceil", np.ceil, FLOATS, None)
+Round  = _unary("Round", np.rint, FLOATS, None)
 Square = _unary("Square", np.square, NUMERIC, lambda g, z, x: (Mul(g, Mul(x, 2)),))
-Sqrt   = _unary("Sqrt", np.sqrt, FLOATING, lambda g, z, x: (RealDiv(Mul(g, 0.5), z),))
-Rsqrt  = _unary("Rsqrt", _reciprocal_sqrt, FLOATING, lambda g, z, x: (Mul(Mul(g, -0.5), RealDiv(z, x)),))
-Reciprocal = _unary("Reciprocal", _reciprocal, FLOATING, lambda g, z, x: (Neg(Mul(g, Square(z))),))
-Exp    = _unary("Exp", np.exp, FLOATING, lambda g, z, x: (Mul(g, z),))
-Log    = _unary("Log", np.log, FLOATING, lambda g, z, x: (RealDiv(g, x),))
-Expm1  = _unary("Expm1", np.expm1, FLOATING, lambda g, z, x: (Mul(g, Add(z, 1)),))
-Log1p  = _unary("Log1p", np.log1p, FLOATING, lambda g, z, x: (RealDiv(g, Add(x, 1)),))
+Sqrt   = _unary("Sqrt", np.sqrt, FLOATS, lambda g, z, x: (RealDiv(Mul(g, 0.5), z),))
+Rsqrt  = _unary("Rsqrt", _reciprocal_sqrt, FLOATS, lambda g, z, x: (Mul(Mul(g, -0.5), RealDiv(z, x)),))
+Reciprocal = _unary("Reciprocal", _reciprocal, FLOATS, lambda g, z, x: (Neg(Mul(g, Square(z))),))
+Exp    = _unary("Exp", np.exp, FLOATS, lambda g, z, x: (Mul(g, z),))
+Log    = _unary("Log", np.log, FLOATS, lambda g, z, x: (RealDiv(g, x),))
+Expm1  = _unary("Expm1", np.expm1, FLOATS, lambda g, z, x: (Mul(g, Add(z, 1)),))
+Log1p  = _unary("Log1p", np.log1p, FLOATS, lambda g, z, x: (RealDiv(g, Add(x, 1)),))
 
-Sin: OpDef = _unary("Sin", np.sin, FLOATING, lambda g, z, x: (Mul(g, Cos(x)),))
-Cos: OpDef = _unary("Cos", np.cos, FLOATING, lambda g, z, x: (Neg(Mul(g, Sin(x))),))
+Sin: OpDef = _unary("Sin", np.sin, FLOATS, lambda g, z, x: (Mul(g, Cos(x)),))
+Cos: OpDef = _unary("Cos", np.cos, FLOATS, lambda g, z, x: (Neg(Mul(g, Sin(x))),))
 
-Tan: OpDef = _unary("Tan", np.tan, FLOATING, lambda g, z, x: (Mul(g, Add(Square(z), 1)),))
-Asin   = _unary("Asin", np.arcsin, FLOATING, lambda g, z, x: (Mul(g, Rsqrt(Sub(1, Square(x)))),))
-Acos   = _unary("Acos", np.arccos, FLOATING, lambda g, z, x: (Neg(Mul(g, Rsqrt(Sub(1, Square(x))))),))
-Atan   = _unary("Atan", np.arctan, FLOATING, lambda g, z, x: (RealDiv(g, Add(Square(x), 1)),))
-Atan2  = _define(Elementwise("Atan2", ("y", "x"), np.arctan2, FLOATING, _atan2_gradient))
-Sinh: OpDef = _unary("Sinh", np.sinh, FLOATING, lambda g, z, x: (Mul(g, Cosh(x)),))
-Cosh: OpDef = _unary("Cosh", np.cosh, FLOATING, lambda g, z, x: (Mul(g, Sinh(x)),))
-Asinh  = _unary("Asinh", np.arcsinh, FLOATING, lambda g, z, x: (RealDiv(g, Cosh(z)),))
-Acosh  = _unary("Acosh", np.arccosh, FLOATING, lambda g, z, x: (RealDiv(g, Sinh(z)),))
-Atanh  = _unary("Atanh", np.arctanh, FLOATING, lambda g, z, x: (RealDiv(g, Sub(1, Square(x))),))
+Tan: OpDef = _unary("Tan", np.tan, FLOATS, lambda g, z, x: (Mul(g, Add(Square(z), 1)),))
+Asin   = _unary("Asin", np.arcsin, FLOATS, lambda g, z, x: (Mul(g, Rsqrt(Sub(1, Square(x)))),))
+Acos   = _unary("Acos", np.arccos, FLOATS, lambda g, z, x: (Neg(Mul(g, Rsqrt(Sub(1, Square(x))))),))
+Atan   = _unary("Atan", np.arctan, FLOATS, lambda g, z, x: (RealDiv(g, Add(Square(x), 1)),))
+Atan2  = _define(Elementwise("Atan2", ("y", "x"), np.arctan2, FLOATS, _atan2_gradient))
+Sinh: OpDef = _unary("Sinh", np.sinh, FLOATS, lambda g, z, x: (Mul(g, Cosh(x)),))
+Cosh: OpDef = _unary("Cosh", np.cosh, FLOATS, lambda g, z, x: (Mul(g, Sinh(x)),))
+Asinh  = _unary("Asinh", np.arcsinh, FLOATS, lambda g, z, x: (RealDiv(g, Cosh(z)),))
+Acosh  = _unary("Acosh", np.arccosh, FLOATS, lambda g, z, x: (RealDiv(g, Sinh(z)),))
+Atanh  = _unary("Atanh", np.arctanh, FLOATS, lambda g, z, x: (RealDiv(g, Sub(1, Square(x))),))
 
 Erf    = _unary("Erf", erf, FLOATING, _erf_gradient, temporaries=(None, None, int64))
-Erfc   = _unary("Erfc", _one_by_one(math.erfc), FLOATING, lambda g, z, x: (Neg(_erf_gradient(g, z, x)[0]),))
-Lgamma = _unary("Lgamma", _one_by_one(_lgamma), FLOATING, lambda g, z, x: (Mul(g, digamma(x)),))
+Erfc   = _unary("Erfc", _one_by_one(math.erfc), FLOATS, lambda g, z, x: (Neg(_erf_gradient(g, z, x)[0]),))
+Lgamma = _unary("Lgamma", _one_by_one(_lgamma), FLOATS, lambda g, z, x: (Mul(g, digamma(x)),))
 
 Relu    = _unary("Relu", _relu, NUMERIC, lambda g, z, x: (ReluGrad(g, z),))
-Sigmoid = _unary("Sigmoid", _sigmoid, FLOATING, lambda g, z, x: (SigmoidGrad(z, g),), temporaries=(None,))
-Tanh    = _unary("Tanh", np.tanh, FLOATING, lambda g, z, x: (TanhGrad(z, g),))
-Elu     = _unary("Elu", _elu, FLOATING, lambda g, z, x: (EluGrad(g, z),), temporaries=(None, bool_))
-Softplus = _unary("Softplus", _softplus, FLOATING, lambda g, z, x: (Mul(g, Sigmoid(x)),))
+Sigmoid = _unary("Sigmoid", _sigmoid, FLOATS, lambda g, z, x: (SigmoidGrad(z, g),), temporaries=(None,))
+Tanh    = _unary("Tanh", np.tanh, FLOATS, lambda g, z, x: (TanhGrad(z, g),))
+Elu     = _unary("Elu", _elu, FLOATS, lambda g, z, x: (EluGrad(g, z),), temporaries=(None, bool_))
+Softplus = _unary("Softplus", _softplus, FLOATS, lambda g, z, x: (Mul(g, Sigmoid(x)),))
 
 # Slopes of the functions above in one pass. ReluGrad(gradients, features) and EluGrad(gradients, outputs);
 # the others take the result y and its gradient.
 ReluGrad    = _binary("ReluGrad", _relu_grad, NUMERIC,
                       lambda g, z, x, y: (ReluGrad(g, y), None), temporaries=(bool_,))
-EluGrad     = _binary("EluGrad", _elu_grad, FLOATING, _elu_grad_gradient, temporaries=(None, bool_))
-SigmoidGrad = _binary("SigmoidGrad", _sigmoid_grad, FLOATING, _sigmoid_grad_gradient, temporaries=(None,))
-TanhGrad    = _binary("TanhGrad", _tanh_grad, FLOATING, _tanh_grad_gradient, temporaries=(None,))
+EluGrad     = _binary("EluGrad", _elu_grad, FLOATS, _elu_grad_gradient, temporaries=(None, bool_))
+SigmoidGrad = _binary("SigmoidGrad", _sigmoid_grad, FLOATS, _sigmoid_grad_gradient, temporaries=(None,))
+TanhGrad    = _binary("TanhGrad", _tanh_grad, FLOATS, _tanh_grad_gradient, temporaries=(None,))
 # fmt: on

@@ -10,7 +10,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import NOT_DIFFERENTIABLE, Kernel
 from tensorbow.ops.definition import define_op
 from tensorbow.ops.elementwise_table import Elementwise
-from tensorbow.specs import Array, int32, int64, uint8
+from tensorbow.specs import INTEGERS, Array
 
 
 def _power(x: Array, y: Array, out: Array) -> None:
@@ -21,7 +21,7 @@ def _power(x: Array, y: Array, out: Array) -> None:
     np.power(x, y, out=out)
 
 
-_ROW = Elementwise("IntegerPow", ("x", "y"), _power, (int32, int64, uint8), None)
+_ROW = Elementwise("IntegerPow", ("x", "y"), _power, INTEGERS, None)
 
 IntegerPow = define_op(
     _ROW.name,

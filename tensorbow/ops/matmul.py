@@ -14,14 +14,14 @@ from tensorbow.ops.arrays import reshape
 from tensorbow.ops.broadcasting import sum_to
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
 from tensorbow.ops.elementwise import pair
-from tensorbow.specs import TensorSpec, broadcast_dims, float32, float64, int32, int64
+from tensorbow.specs import HALVES, NUMERIC, Array, TensorSpec, as_dtype, broadcast_dims
 
 __all__ = ["matmul"]
 
 
 def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     dtype = require_same_dtype("MatMul", inputs)
-    require_dtype("MatMul", inputs[0], (float32, float64, int32, int64))
+    require_dtype("MatMul", inputs[0], NUMERIC)
     a, b = inputs
     for what, matrix in (("a", a), ("b", b)):
         if matrix.shape is not None:
@@ -43,11 +43,18 @@ def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 def _kernel(call: KernelCall) -> None:
     a, b = call.inputs
-    np.matmul(
+    _multiply(
         a.T if call.attrs["transpose_a"] else a,
         b.T if call.attrs["transpose_b"] else b,
-        out=call.outputs[0],
+        call.outputs[0],
     )
+
+
+def _multiply(a: Array, b: Array, out: Array) -> None:
+    if as_dtype(out.dtype) in HALVES:  # summed in float32, rounded once
+        out[...] = np.matmul(a.astype(np.float32), b.astype(np.float32))
+    else:
+        np.matmul(a, b, out=out)
 
 
 def _gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
@@ -79,7 +86,7 @@ MatMul = define_op(
 def _batch_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     op = "BatchMatMulV2"
     dtype = require_same_dtype(op, inputs)
-    require_dtype(op, inputs[0], (float32, float64, int32, int64))
+    require_dtype(op, inputs[0], NUMERIC)
     for what, stack in zip(("x", "y"), inputs, strict=True):
         if stack.shape is not None and len(stack.shape) < 2:
             raise InvalidArgumentError(
@@ -105,7 +112,7 @@ def _prepare_batch(call: KernelCall) -> Callable[[], None]:
     (out,) = call.outputs
 
     def run() -> None:
-        np.matmul(left, right, out=out)
+        _multiply(left, right, out)
 
     return run
 
@@ -145,7 +152,8 @@ def matmul(
     """The matrix product of `a` `[..., rows, inner]` and `b` `[..., inner, columns]`: `[..., rows, columns]`.
 
     The leading axes broadcast. `transpose_a` (`transpose_b`) transposes the matrices of that input
-    first. Both have one dtype: float32, float64, int32 or int64.
+    first. Both have one dtype: any of numbers. Products of
+    float16 and bfloat16 are summed in float32; those of integers wrap around.
 
     Raises InvalidArgumentError for vectors and scalars, leading axes that do not broadcast, or inner
     extents that differ.

@@ -41,7 +41,7 @@ from tensorbow.ops.elementwise import (
     subtract,
 )
 from tensorbow.ops.selection import cast, where
-from tensorbow.specs import FLOATING, NUMERIC, Array, DType, TensorSpec, bool_, int32, int64, uint8
+from tensorbow.specs import FLOATS, HALVES, NUMERIC, Array, DType, TensorSpec, as_dtype, bool_, int32, int64
 
 __all__ = [
     "argmax",
@@ -101,7 +101,10 @@ def _reduction(
 
 
 def _sum(x: Array, axes: tuple[int, ...], keepdims: bool, out: Array) -> None:
-    np.add.reduce(x, axis=axes, dtype=out.dtype, out=out, keepdims=keepdims)
+    if as_dtype(x.dtype) in HALVES:  # summed in float32, rounded once
+        out[...] = np.sum(x, axis=axes, dtype=np.float32, keepdims=keepdims)
+    else:
+        np.add.reduce(x, axis=axes, dtype=out.dtype, out=out, keepdims=keepdims)
 
 
 def _mean(x: Array, axes: tuple[int, ...], keepdims: bool, out: Array) -> None:
@@ -111,12 +114,12 @@ def _mean(x: Array, axes: tuple[int, ...], keepdims: bool, out: Array) -> None:
 
 
 def _max(x: Array, axes: tuple[int, ...], keepdims: bool, out: Array) -> None:
-    lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    lowest = as_dtype(x.dtype).limits[0] if x.dtype.kind in "iu" else -np.inf
     np.maximum.reduce(x, axis=axes, out=out, keepdims=keepdims, initial=lowest)
 
 
 def _min(x: Array, axes: tuple[int, ...], keepdims: bool, out: Array) -> None:
-    highest = np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).max
+    highest = as_dtype(x.dtype).limits[1] if x.dtype.kind in "iu" else np.inf
     np.minimum.reduce(x, axis=axes, out=out, keepdims=keepdims, initial=highest)
 
 
@@ -185,7 +188,7 @@ def _prod_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
 
 
 Sum = _reduction("Sum", _sum, NUMERIC, _sum_gradient)
-Mean = _reduction("Mean", _mean, FLOATING, _mean_gradient)
+Mean = _reduction("Mean", _mean, FLOATS, _mean_gradient)
 Max = _reduction("Max", _max, NUMERIC, _extreme_gradient)
 Min = _reduction("Min", _min, NUMERIC, _extreme_gradient)
 Prod = _reduction("Prod", _prod, NUMERIC, _prod_gradient)
@@ -339,5 +342,6 @@ def argmin(
     """The position of the smallest element along `axis` (default 0), see `argmax`."""
     x = as_tensor(input)
     if x.dtype.is_integer:  # not negated: the lowest integer has no counterpart
-        return argmax(subtract(255 if x.dtype == uint8 else -1, x), axis, name, output_type=output_type)
+        x = subtract(x.dtype.max if x.dtype.is_unsigned else -1, x)
+        return argmax(x, axis, name, output_type=output_type)
     return argmax(negative(x), axis, name, output_type=output_type)

@@ -36,7 +36,7 @@ from tensorbow.ops.indexing import GatherGrad, check_positions, gather
 from tensorbow.ops.reductions import reduce_max
 from tensorbow.ops.selection import cast, where
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.specs import NUMERIC, TensorSpec, compatible, float64, int32, int64
+from tensorbow.specs import NUMERIC, TensorSpec, as_dtype, compatible, float64, int32, int64
 
 __all__ = [
     "bincount",
@@ -76,10 +76,7 @@ def identity_of(name: str, dtype: np.dtype[Any]) -> float:
     """The result of a segment without rows: 1, or the least or the greatest number of the dtype."""
     if name == "SegmentProd":
         return 1
-    if dtype.kind == "f":
-        greatest = float(np.finfo(dtype).max)
-        return -greatest if name == "SegmentMax" else greatest
-    return int(np.iinfo(dtype).min if name == "SegmentMax" else np.iinfo(dtype).max)
+    return as_dtype(dtype).limits[0 if name == "SegmentMax" else 1]
 
 
 def _reduction(name: str, function: np.ufunc, gradient: Any) -> OpDef:

@@ -35,7 +35,11 @@ def _cast_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 
 def _cast_kernel(call: KernelCall) -> None:
-    np.copyto(call.outputs[0], call.inputs[0], casting="unsafe")
+    (x,), (out,) = call.inputs, call.outputs
+    if x.dtype.kind == "c" and out.dtype.kind == "b":
+        np.not_equal(x, 0, out=out)
+    else:
+        np.copyto(out, x if out.dtype.kind == "c" else x.real, casting="unsafe")
 
 
 def _cast_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
@@ -57,7 +61,9 @@ Cast = define_op(
 def cast(x: Any, dtype: AsDType, name: Name = None) -> Tensor:
     """`x` in another dtype; `x` itself if it has that dtype already.
 
-    Floats are truncated towards zero for integers; nonzero numbers become True.
+    Floats are truncated towards zero for integers, and integers wrap around, as NumPy's `astype` does: 300
+    becomes 44 as uint8 or int8. A float that the integer dtype cannot hold gives an unspecified integer, so
+    clip it before. Nonzero numbers become True. A complex number loses its imaginary part.
     """
     tensor = as_tensor(x)
     if tensor.dtype == dtype:

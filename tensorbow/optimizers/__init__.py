@@ -36,6 +36,7 @@ from tensorbow.optimizers.schedules import (
     as_schedule,
     piecewise_constant,
 )
+from tensorbow.optimizers.scipy_interface import ScipyOptimizerInterface
 
 __all__ = [
     "SLOT_FORM",
@@ -56,6 +57,7 @@ __all__ = [
     "RMSPropOptimizer",
     "Schedule",
     "ScheduledBy",
+    "ScipyOptimizerInterface",
     "WarmUp",
     "as_schedule",
     "clip_by_global_norm",

@@ -43,7 +43,7 @@ from tensorbow.ops.indexed_slices import IndexedSlices
 from tensorbow.ops.selection import cast
 from tensorbow.optimizers.outer_products import warn_of_outer_products
 from tensorbow.optimizers.schedules import Constant, Schedule
-from tensorbow.specs import DType, float64
+from tensorbow.specs import FLOATING, DType, float64
 from tensorbow.variables import AsVariable, Variable, Variables, trainable_variables
 
 GradientsAndVariables: TypeAlias = "list[tuple[Tensor | IndexedSlices | None, Variable]]"
@@ -186,6 +186,12 @@ class Optimizer(ABC):
                 "apply_gradients: no variable has a gradient; check what compute_gradients gave"
             )
         self._constants.clear()
+        for _, variable in pairs:
+            if variable.dtype not in FLOATING:
+                raise InvalidArgumentError(
+                    f"apply_gradients: {variable.name} is {variable.dtype.name}, expected float32 or "
+                    "float64; keep weights in one of them, and tb.cast what is computed from them"
+                )
         with pairs[0][1].graph.as_default() as graph:
             self._create_slots([v for _, v in pairs])
             scheduled = self._scheduled(graph, global_step)

@@ -32,7 +32,11 @@ RESERVED = "__metadata__"  # name reserved by the format
 HEADER_LIMIT = 100_000_000  # bytes; the limit of the format
 MOST_VALUES = 1 << 22  # JSON values in a header: enough for some 300,000 arrays
 
-_DTYPES = {"F32": "float32", "F64": "float64", "I32": "int32", "I64": "int64", "U8": "uint8", "BOOL": "bool"}
+_DTYPES = {
+    "F32": "float32", "F64": "float64", "I32": "int32", "I64": "int64", "U8": "uint8", "BOOL": "bool",
+    "I8": "int8", "I16": "int16", "U16": "uint16", "U32": "uint32", "U64": "uint64",
+    "F16": "float16", "BF16": "bfloat16", "C64": "complex64",
+}  # fmt: skip
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, Any]) -> None:

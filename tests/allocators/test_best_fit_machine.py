@@ -286,7 +286,7 @@ class BestFitAgainstIntervals(RuleBasedStateMachine):
 
 
 FEW = settings(
-    max_examples=40, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=20, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

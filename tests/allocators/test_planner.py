@@ -70,6 +70,7 @@ def resnet(num_blocks: int, batch_size: int) -> list[Lifetime]:
     return training_step(layers, residual_every=6)
 
 
+@pytest.mark.slow
 @given(lifetimes_strategy, st.sampled_from([1, 3, 64, 256, 512]))
 @settings(max_examples=150, deadline=None)
 def test_live_buffers_never_overlap_and_the_peak_is_honest(lifetimes: list[Lifetime], alignment: int) -> None:
@@ -201,7 +202,7 @@ def test_many_buffers_are_placed_as_few_are(lifetimes: list[Lifetime], chooser: 
             placed.add((offset, offset + item.nbytes, item.start, item.stop))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("lives", ["chain", "random"])
 def test_a_plan_of_thousands_of_buffers_is_bounded_work(lives: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each buffer is compared with some hundreds of intervals, not with all others, for each order tried."""

@@ -27,6 +27,13 @@ def averages() -> Any:
     return tb.train.ExponentialMovingAverage(0.9)
 
 
+def initialised_session() -> Any:
+    weights()
+    session = tb.Session()
+    session.run(tb.global_variables_initializer())
+    return session
+
+
 def loss(variable: Any = None) -> Any:
     return tb.reduce_sum((weights() if variable is None else variable) * 2.0)
 
@@ -95,6 +102,18 @@ CALLS: Mapping[str, Call] = {
         momentum="fraction",
         epsilon="positive",
         centered="flag",
+    ),
+    "train.ScipyOptimizerInterface": Call(
+        lambda: {"loss": loss()},
+        {"loss": "object", "var_list": "nothing", "method": "text", "options": "names"},
+        {"var_list": EMPTY},
+    ),
+    "ScipyOptimizerInterface.minimize": Call(
+        lambda: {"session": initialised_session()},
+        {"session": "object", "feed_dict": "nothing", "step_callback": "nothing"},
+        target=lambda: (
+            tb.train.ScipyOptimizerInterface(tb.reduce_sum(tb.square(tb.trainable_variables()[0]))).minimize
+        ),
     ),
     "Optimizer.minimize": Call(
         lambda: {"loss": loss()},

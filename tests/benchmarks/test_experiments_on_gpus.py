@@ -178,6 +178,7 @@ def test_figures_5_6_to_5_9_by_the_thesis(
     assert any("Figure 5.8, 1 replica: thesis 13,000 images/s, here " in line for line in found["remarks"])
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize(
     ("name", "cases", "says"),
@@ -187,7 +188,6 @@ def test_figures_5_6_to_5_9_by_the_thesis(
         ("fig_5_13", {"THESIS_CASE": TINY}, "1"),
     ],
 )
-@pytest.mark.sampled(1)
 def test_figures_5_10_to_5_13_by_the_thesis(
     gpu: None, result_of: Main, monkeypatch: pytest.MonkeyPatch, name: str, cases: dict[str, Any], says: str
 ) -> None:

@@ -285,6 +285,7 @@ def test_stage_1_probes(run_here: Any) -> None:
     assert run_here(1, "NCCL")["NCCL alone", "all-reduce of one rank"]["status"] == "passed"
 
 
+@pytest.mark.slow
 def test_stage_2_times_every_call_of_a_step(run_here: Any) -> None:
     found = run_here(2)
     (step,) = [check["findings"] for (part, _), check in found.items() if part.startswith("kernels")]
@@ -293,6 +294,7 @@ def test_stage_2_times_every_call_of_a_step(run_here: Any) -> None:
     assert found["facts", "machine"]["findings"]["device"] == "Emulated GPU"
 
 
+@pytest.mark.slow
 def test_stage_2_names_the_convolutions_that_cudnn_does() -> None:
     from first_hour.engines import training
     from first_hour.gpus import opened

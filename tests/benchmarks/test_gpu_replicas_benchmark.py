@@ -56,7 +56,7 @@ def test_without_a_gpu_it_says_so_in_one_line() -> None:
     assert "--emulated" in done.stderr
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong", ["--case=vgg:4", "--case=lenet:0", "--case=lenet", "--counts=0", "--counts=x"]
 )

@@ -24,7 +24,7 @@ def siblings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", [name for name in STORED if name != WITHOUT_DATA])
 def test_a_stored_result_is_drawn_from_its_json_and_can_be_read(name: str) -> None:
     pytest.importorskip("llvmlite", reason="some scripts measure native code")
@@ -40,6 +40,7 @@ def test_a_stored_result_is_drawn_from_its_json_and_can_be_read(name: str) -> No
         assert figure.get_figwidth() == WIDTH
 
 
+@pytest.mark.slow
 def test_redrawing_writes_pictures_and_leaves_results_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,6 +54,7 @@ def test_without_native_code_the_steps_are_in_the_streams_part() -> None:
     assert parts(independent, None, independent) == [0.0, 150.0, 0.0, 10.0, 40.0]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system has no such statistics")
 def test_a_real_round_is_accounted_for_by_thread() -> None:
     from ours import training_window

@@ -44,6 +44,7 @@ def test_a_small_run(name: str, tmp_path: Path) -> None:
     assert all(len(row) == len(result["columns"]) for row in result["rows"])
 
 
+@pytest.mark.slow
 def test_an_unknown_model_is_a_wrong_option() -> None:
     pytest.importorskip("llvmlite")
     environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent)}

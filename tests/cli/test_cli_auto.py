@@ -16,6 +16,7 @@ from tests.scheduler_rig.ticking_clock import TickingClock
 AUTO = ("train", "logreg", "--dataset", "synthetic", "--replicas-per-gpu", "auto", "--output", "run")
 
 
+@pytest.mark.slow
 def test_a_run_that_finds_its_number_of_replicas(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,6 +47,7 @@ def test_a_run_that_finds_its_number_of_replicas(
     assert json.loads(again.out.splitlines()[-1])["steps"] > result["steps"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_over_before_it_has_decided_says_so(call: Call) -> None:
     ended = call(*AUTO, "--epochs", 1, "--max-seconds", 0.001)
     assert ended.status == 0
@@ -53,6 +55,7 @@ def test_a_run_that_is_over_before_it_has_decided_says_so(call: Call) -> None:
     assert row in ended.out.splitlines()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_not_sure_of_its_number_says_so(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = scheduler.training.tuning.auto.TuningOptions(windows=60, window_seconds=0.02)
     monkeypatch.setattr(scheduler.training.tuning.auto, "TuningOptions", lambda: quick)

@@ -33,6 +33,7 @@ def test_the_program_s_own_help_and_version(call: Call) -> None:
     assert "Usage: tensorbow" in without.out + without.err
 
 
+@pytest.mark.slow
 def test_train_ends_with_a_table_and_one_json_object(call: Call, tmp_path: Path) -> None:
     ended = call(*QUICK, "--output", "run", "--json")
     assert (ended.status, ended.err) == (0, "")
@@ -48,6 +49,7 @@ def test_train_ends_with_a_table_and_one_json_object(call: Call, tmp_path: Path)
     assert not any(line != line.rstrip() for line in lines)
 
 
+@pytest.mark.slow
 def test_json_lines_are_those_of_the_evaluations_and_the_result(call: Call, tmp_path: Path) -> None:
     ended = call(*QUICK, "--evaluate-every", 0.5, "--output", "run", "--json-lines")
     assert ended.status == 0
@@ -60,12 +62,14 @@ def test_json_lines_are_those_of_the_evaluations_and_the_result(call: Call, tmp_
     assert "saved in " in ended.err
 
 
+@pytest.mark.slow
 def test_both_names_of_replicas_per_device(call: Call) -> None:
     for name in ("--replicas-per-gpu", "--replicas-per-device"):
         ended = call(*QUICK, name, 3, "--json", "--output", name.strip("-"))
         assert json.loads(ended.out.splitlines()[-1])["replicas"] == 3
 
 
+@pytest.mark.slow
 def test_runs_are_numbered_when_no_folder_is_given(call: Call, tmp_path: Path) -> None:
     call(*QUICK)
     call(*QUICK)
@@ -77,6 +81,7 @@ def test_runs_are_numbered_when_no_folder_is_given(call: Call, tmp_path: Path) -
     assert f"saved in         {Path('runs') / 'logreg-synthetic-2'}\n" in ended.out
 
 
+@pytest.mark.slow
 def test_the_saved_configuration_repeats_the_run(call: Call, tmp_path: Path) -> None:
     call(*QUICK, "--output", "a", "--seed", 5, "--tau", 2, "--learning-rate-drops", "1:0.5")
     call("train", "logreg", "--config", "a/config.yaml", "--output", "b")
@@ -92,6 +97,7 @@ def test_the_command_line_wins_over_the_file(call: Call, tmp_path: Path) -> None
     assert (result["batch_size"], result["replicas"]) == (16, 1)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_its_options(call: Call, tmp_path: Path) -> None:
     extra = ("--seed", 7, "--learning-rate", 0.003, "--replicas-per-gpu", 3)
     call(*QUICK, *extra, "--output", "a")
@@ -100,6 +106,7 @@ def test_a_resumed_run_keeps_its_options(call: Call, tmp_path: Path) -> None:
     assert (weights(tmp_path / "a") == weights(tmp_path / "b")).all()
 
 
+@pytest.mark.slow
 def test_a_run_without_averaging_says_mean(call: Call) -> None:
     ended = call(*QUICK, "--sync", "none", "--output", "run")
     assert re.search(r"test accuracy    [\d.]+% \(mean of 2 replicas\)", ended.out)
@@ -115,6 +122,7 @@ def test_the_help_shows_choices(call: Call) -> None:
     assert "its output, resume and trace are ignored" in text.lower()
 
 
+@pytest.mark.slow
 def test_options_that_change_nothing_are_told(call: Call) -> None:
     given = {"--alpha": 0.2, "--mu": 0.1, "--tau": 2, "--staleness": 1}
     words = [word for pair in given.items() for word in pair]
@@ -132,6 +140,7 @@ def test_options_that_change_nothing_are_told(call: Call) -> None:
     assert ended.err.count("is ignored: there is one replica") == 2
 
 
+@pytest.mark.slow
 def test_a_file_may_name_the_model(call: Call, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("model: logreg\ndataset: synthetic\nepochs: 1\nlearning_rate: 1e-2\n")
     ended = call("train", "--config", "c.yaml", "--output", "run", "--json")
@@ -145,6 +154,7 @@ def test_a_file_may_name_the_model(call: Call, tmp_path: Path) -> None:
     assert ended.err == "tensorbow: MODEL logreg is trained, not the lenet of --config c.yaml\n"
 
 
+@pytest.mark.slow
 def test_further_options_are_saved(call: Call, tmp_path: Path) -> None:
     words = ("--ssgd-epoch", 1, "--clear-velocity", "--weight-decay", "0.001", "--decay-all")
     assert call(*QUICK[:5], 2, *words, "--output", "a").err == ""
@@ -156,6 +166,7 @@ def test_further_options_are_saved(call: Call, tmp_path: Path) -> None:
     assert models[0] == models[2] != models[1]
 
 
+@pytest.mark.slow
 def test_resume_takes_a_checkpoint_s_path(call: Call, tmp_path: Path) -> None:
     call(*QUICK, "--output", "a")
     path = tmp_path / "a" / "checkpoint-000000128.safetensors"

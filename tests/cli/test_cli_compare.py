@@ -57,6 +57,7 @@ def test_runs_are_ordered_by_their_best_and_show_the_options_that_differ(call: C
     assert [(row["best"], row["epochs_to_target"]) for row in rows] == [(2 / 3, 3), (2 / 3, 3)]
 
 
+@pytest.mark.slow
 def test_options_that_an_older_run_lacks_are_at_their_defaults(call: Call, tmp_path: Path) -> None:
     of_model = {"dataset": "digits", "batch_size": 16, "learning_rate_drops": [], "weight_decay": 0.0}
     recorded(tmp_path, "old", [0.5], epochs=3, **of_model)
@@ -104,6 +105,7 @@ def test_what_cannot_be_compared_is_said(call: Call, tmp_path: Path) -> None:
     assert "--picture: expected a file that ends in one of" in call("compare", "a", "--picture", "p.gif").line
 
 
+@pytest.mark.slow
 @pytest.mark.draws_curves
 def test_pictures_of_a_run_and_of_several(call: Call, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")

@@ -65,6 +65,7 @@ def test_a_step_keeps_the_precision_that_it_was_compiled_with(backend):
         np.testing.assert_array_equal(session.run(square, {x: a}), before)
 
 
+@pytest.mark.slow
 def test_a_run_computes_in_bf16_and_gives_the_setting_back(backend):
     run = {"batch_size": 8, "max_seconds": 60.0, "epochs": 1, "replicas": 2, "seed": 3}
     accuracies = {
@@ -76,6 +77,7 @@ def test_a_run_computes_in_bf16_and_gives_the_setting_back(backend):
     assert backend_for(get_device("/cpu:0")) is backend
 
 
+@pytest.mark.sampled(1)
 def test_explain_says_the_precision(backend, call):
     rounding = backend.computing("bf16")
     assert f"  kernels: {rounding.title}\n" in call("explain", "logreg", "--compute", "bf16").out

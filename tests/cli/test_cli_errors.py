@@ -91,6 +91,7 @@ BAD = [
 ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("words", "said"), BAD, ids=[" ".join(words) for words, _ in BAD])
 def test_bad_input_is_one_line(call: Call, words: tuple[str, ...], said: str) -> None:
     ended = call(*words)
@@ -128,6 +129,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("text", CONFIGS, ids=list(map(repr, range(len(CONFIGS)))))
 def test_bad_configuration_files(call: Call, tmp_path: Path, text: str) -> None:
     (tmp_path / "c.yaml").write_text(text)
@@ -147,6 +149,7 @@ def test_a_configuration_file_of_bytes_and_a_folder(call: Call, tmp_path: Path) 
     )
 
 
+@pytest.mark.slow
 def test_an_output_folder_that_cannot_be_made(call: Call, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for output in ("file", "file/below"):
@@ -154,6 +157,7 @@ def test_an_output_folder_that_cannot_be_made(call: Call, tmp_path: Path) -> Non
     assert (tmp_path / "file").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_an_output_folder_that_holds_a_run(call: Call, tmp_path: Path) -> None:
     call(*QUICK, "--output", "run")
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
@@ -169,6 +173,7 @@ def test_an_output_folder_that_holds_a_run(call: Call, tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
+@pytest.mark.slow
 def test_damaged_checkpoints(call: Call, tmp_path: Path) -> None:
     call(*QUICK, "--output", "run")
     path = tmp_path / "run" / "checkpoint-000000128.safetensors"
@@ -229,6 +234,7 @@ def test_output_that_nobody_reads_ends_the_program_without_a_word(
     assert (ended.status, ended.err) == (141, "")
 
 
+@pytest.mark.slow
 def test_a_long_message_keeps_its_beginning_and_its_end(call: Call) -> None:
     text = "x" * (1 << 20)
     for words in (("train", text), (text,), (*QUICK, text), (*QUICK, f"--{text}"), (*QUICK, "--seed", text)):
@@ -242,7 +248,7 @@ def test_a_long_message_keeps_its_beginning_and_its_end(call: Call) -> None:
 
 
 @pytest.mark.parametrize("columns", ["0", "1", "19", "abc", "-5", "²", "1e9", "9" * 5_000, "100000000", ""])
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 def test_a_width_in_which_nothing_can_be_shown_does_not_count(
     call: Call, monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:

@@ -55,6 +55,7 @@ def test_without_a_gpu_explain_says_what_is_missing(call: Call) -> None:
     assert gpu_status().problem in ended.line
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_train_and_tune_take_a_precision(found: EmulatedCuda, call: Call) -> None:
     seen: list[str] = []

@@ -223,6 +223,7 @@ def test_a_gpu_that_is_lost_ends_the_run_with_one_line_and_it_goes_on_later(
         second.close()
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_lost_before_the_first_checkpoint(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = EmulatedCuda()
     try:

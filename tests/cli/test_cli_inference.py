@@ -42,6 +42,7 @@ def rows(text: str) -> list[list[str]]:
     return [line.split("\t") for line in text.splitlines()]
 
 
+@pytest.mark.slow
 def test_evaluate_repeats_what_training_found(call: Call, run: Path) -> None:
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     result = json.loads(call("evaluate", run, "--json").out)
@@ -53,6 +54,7 @@ def test_evaluate_repeats_what_training_found(call: Call, run: Path) -> None:
     assert shown.out.splitlines()[2] == f"accuracy  {result['accuracy']:.2%}"
 
 
+@pytest.mark.slow
 def test_the_best_model_of_a_run_is_used_instead_of_the_last(call: Call, tmp_path: Path) -> None:
     """Its best evaluation is the first, as the loss of training is turned upside down."""
     config = {"model": "logreg", "dataset": "digits", "epochs": 3}
@@ -71,6 +73,7 @@ def test_the_best_model_of_a_run_is_used_instead_of_the_last(call: Call, tmp_pat
     assert "run/export-best holds no best model" in call("predict", "run/export-best", "x.npy", "--best").line
 
 
+@pytest.mark.slow
 def test_evaluate_with_more_metrics(call: Call, run: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     picture = tmp_path / "confusion.svg"
@@ -89,6 +92,7 @@ def test_evaluate_with_more_metrics(call: Call, run: Path, tmp_path: Path) -> No
     assert call("evaluate", "run", "--metrics", "f1,kappa").status == 2
 
 
+@pytest.mark.slow
 def test_classes_have_their_names_in_tables_pictures_and_predictions(call: Call, tmp_path: Path) -> None:
     """Other data may have some of the classes only."""
     images, names = load("digits")[0].images, np.array([f"class {index}" for index in range(10)])
@@ -112,6 +116,7 @@ def test_classes_have_their_names_in_tables_pictures_and_predictions(call: Call,
         assert "class 9" in (tmp_path / "picture.svg").read_text()
 
 
+@pytest.mark.slow
 def test_an_exported_model_does_the_same(call: Call, run: Path, tmp_path: Path) -> None:
     assert call("export", run, "--output", "model").out == "model\n"
     assert call("evaluate", "model", "--json").out == call("evaluate", run, "--json").out
@@ -124,6 +129,7 @@ def test_an_exported_model_does_the_same(call: Call, run: Path, tmp_path: Path) 
     assert "exported model already" in call("export", "model").line
 
 
+@pytest.mark.slow
 def test_a_run_s_other_models_are_chosen_by_options(call: Call, tmp_path: Path) -> None:
     options = ("--dataset", "synthetic", "--epochs", "1", "--batch-size", "32", "--ema", "0.9")
     call("train", "logreg", *options, "--output", "run")
@@ -145,6 +151,7 @@ def test_a_run_s_other_models_are_chosen_by_options(call: Call, tmp_path: Path) 
     assert "--ema: expected without --replica" in call("export", "run", "--ema", "--replica", "0").line
 
 
+@pytest.mark.slow
 def test_predict_takes_arrays_and_idx(call: Call, run: Path, tmp_path: Path) -> None:
     images = load("digits")[1].images
     np.save("four.npy", images)
@@ -188,6 +195,7 @@ def test_predict_takes_arrays_and_idx(call: Call, run: Path, tmp_path: Path) -> 
     assert accuracy == json.loads(call("evaluate", run, "--json").out)["accuracy"]
 
 
+@pytest.mark.slow
 def test_predict_takes_a_folder_of_pictures(call: Call, run: Path, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     pictures = load("digits")[1].images[:3, ..., 0]
@@ -218,6 +226,7 @@ def test_predict_takes_a_folder_of_pictures(call: Call, run: Path, tmp_path: Pat
     assert "holds no picture (.png" in call("predict", run, empty).line
 
 
+@pytest.mark.slow
 def test_sound_pictures_of_every_kind(call: Call, run: Path, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     picture = load("digits")[1].images[0, ..., 0]
@@ -321,6 +330,7 @@ def test_models_that_are_none(call: Call, run: Path, tmp_path: Path) -> None:
     assert "if the run was killed, go on with --resume auto" in call("evaluate", run).line
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_has_its_model(call: Call, tmp_path: Path) -> None:
     config = TrainingConfig(model="logreg", dataset="digits", epochs=3, steps_per_launch=1, output="stopped")
     result = train_until(config, 60)

@@ -68,6 +68,7 @@ def resumed(call: Call, path: Path, change: Change, output: str) -> Any:
     return ended
 
 
+@pytest.mark.slow
 def test_a_target_that_was_reached_though_there_is_none(call: Call, tmp_path: Path) -> None:
     def change(arrays: dict[str, Any], metadata: dict[str, Any]) -> None:
         metadata["seconds_to_target"] = 0.5
@@ -76,6 +77,7 @@ def test_a_target_that_was_reached_though_there_is_none(call: Call, tmp_path: Pa
     assert (ended.status, ended.err) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "dtype", "said"),
     [
@@ -135,6 +137,7 @@ def attack(call: Call, rounds: int, seed: int) -> int:
     return gone_on
 
 
+@pytest.mark.slow
 def test_odd_checkpoints(call: Call) -> None:
     assert attack(call, 12, 1) < 12
 

@@ -52,6 +52,7 @@ def test_a_fifo_is_refused(call: Call, folder: Path, words: tuple[str, ...], sai
     assert said in call(*words).line
 
 
+@pytest.mark.slow
 def test_a_fifo_beside_a_model_is_refused(call: Call, run: Path) -> None:
     for name in ("fifo", "fifo.npy", "fifo.npz", "fifo.png", "linked.npy"):
         assert "is not a regular file" in call("predict", run, name).line, name
@@ -63,6 +64,7 @@ def test_a_fifo_beside_a_model_is_refused(call: Call, run: Path) -> None:
     assert "graph.json': expected a regular file, got a FIFO" in call("export", run).line
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["metrics.jsonl", "config.yaml"])
 @pytest.mark.parametrize("linked", [False, True])
 def test_a_run_s_files_are_regular_ones(call: Call, folder: Path, name: str, linked: bool) -> None:
@@ -77,6 +79,7 @@ def test_a_run_s_files_are_regular_ones(call: Call, folder: Path, name: str, lin
     assert place.is_fifo()
 
 
+@pytest.mark.slow
 def test_metrics_to_go_on_with_are_a_regular_file(call: Call, run: Path) -> None:
     """A link to a device that never ends, read only."""
     for target in ("/dev/zero", "../fifo"):
@@ -87,6 +90,7 @@ def test_metrics_to_go_on_with_are_a_regular_file(call: Call, run: Path) -> None
         assert f"'run/metrics.jsonl': expected a regular file, got {kind}" in line
 
 
+@pytest.mark.slow
 def test_names_as_long_as_the_system_has_them(call: Call, folder: Path) -> None:
     output, trace = "o" * LONGEST, "t" * LONGEST
     assert call(*QUICK, "--output", output, "--trace", trace).status == 0

@@ -43,6 +43,7 @@ def project(tmp_path: Path, call: Call) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("reference_kernels")
 def test_the_project_of_init_trains_by_the_command_that_it_prints(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -69,6 +70,7 @@ def test_the_project_of_init_trains_by_the_command_that_it_prints(
     assert f"accuracy  {result['test_accuracy']:.2%}" in evaluated.out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("reference_kernels")
 def test_a_model_and_a_table_from_train_to_predict(call: Call, project: Path) -> None:
     words = ("my_model.py:Net", "--data", "t.csv", "--target", "price")

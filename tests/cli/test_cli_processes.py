@@ -59,6 +59,7 @@ def test_a_signal_ends_the_run_with_a_checkpoint(
     assert "go on with --resume auto --output run" in ended.out
 
 
+@pytest.mark.slow
 def test_a_signal_while_starting_is_one_line(program: Program, tmp_path: Path, wait_for: WaitFor) -> None:
     """Held up in importing what reads its data, the program has nothing to save yet."""
     pipe, package = tmp_path / "pipe", tmp_path / "packages" / "sklearn"
@@ -117,6 +118,7 @@ def test_lenet_is_killed_often_and_ends_with_the_same_bits(program: Program, tmp
     assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_stops_the_run_with_a_checkpoint(program: Program, tmp_path: Path) -> None:
     process = program.start(*LONG)
     assert process.stdout.readline().startswith("logreg: ")
@@ -129,6 +131,7 @@ def test_a_reader_that_goes_away_stops_the_run_with_a_checkpoint(program: Progra
     assert rounds(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_full_disk_under_standard_output(program: Program, tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         ended = program.run(*QUICK, "--json", stdout=full)
@@ -141,6 +144,7 @@ def test_a_full_disk_under_standard_output(program: Program, tmp_path: Path) -> 
         assert line == "tensorbow: cannot write to standard output: No space left on device\n"
 
 
+@pytest.mark.slow
 def test_standard_output_may_be_closed(program: Program, tmp_path: Path) -> None:
     ended = program.run("devices", shell="exec >&-")
     assert (ended.status, ended.err) == (0, "")
@@ -149,6 +153,7 @@ def test_standard_output_may_be_closed(program: Program, tmp_path: Path) -> None
     assert (tmp_path / "run" / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_at_the_first_checkpoint(program: Program, tmp_path: Path) -> None:
     """Simulated by a limit on the size of files, in blocks of 512 bytes."""
     ended = program.run(*QUICK, shell="ulimit -f 20")
@@ -180,6 +185,7 @@ def test_runs_that_name_no_folder_have_one_each(program: Program, tmp_path: Path
     assert all((tmp_path / f"runs/logreg-synthetic{n}" / "model.safetensors").exists() for n in numbers)
 
 
+@pytest.mark.slow
 def test_a_second_run_in_the_same_folder(program: Program, tmp_path: Path, wait_for: WaitFor) -> None:
     first = program.start(*LONG)
     wait_for(lambda: rounds(tmp_path / "run"), first)
@@ -190,6 +196,7 @@ def test_a_second_run_in_the_same_folder(program: Program, tmp_path: Path, wait_
     assert program.end(first).status == 130
 
 
+@pytest.mark.slow
 def test_a_live_bar_in_a_terminal(program: Program, tmp_path: Path) -> None:
     pty = pytest.importorskip("pty")
     master, slave = pty.openpty()

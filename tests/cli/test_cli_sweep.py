@@ -21,6 +21,7 @@ Call = Callable[..., Any]
 QUICK = ("sweep", "logreg", "--dataset", "synthetic", "--epochs", "1", "--batch-size", "500")
 
 
+@pytest.mark.slow
 def test_a_sweep_ends_with_a_table_its_files_and_one_json_object(call: Call, tmp_path: Path) -> None:
     ended = call(
         *QUICK, "--grid", "learning-rate=0.01,0.1", "--seeds", "2", "--output", "out", "--ensemble", "--json"

@@ -11,6 +11,7 @@ from tests.cli.conftest import Call
 QUICK = ("train", "logreg", "--dataset", "synthetic", "--epochs", 1)
 
 
+@pytest.mark.slow
 def test_a_run_by_elastic_averaging(call: Call) -> None:
     ended = call(*QUICK, "--sync", "easgd", "--tau", 2, "--output", "run", "--json")
     assert (ended.status, ended.err) == (0, "")
@@ -26,6 +27,7 @@ def test_a_run_by_elastic_averaging(call: Call) -> None:
     assert call("train", "--resume", "auto", "--output", "run", "--epochs", 2).status == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--replicas-per-gpu", "auto"), ("--sync", "none")], ids=str)
 def test_a_run_by_first_come_first_served(call: Call, more: tuple[str, ...]) -> None:
     ended = call(*QUICK, "--dispatch", "fcfs", "--output", "run", "--json", *more)
@@ -76,6 +78,7 @@ def test_what_is_explained(call: Call) -> None:
     assert "update, averaging" not in said
 
 
+@pytest.mark.slow
 def test_tune_takes_both(call: Call) -> None:
     words = ("--dataset", "synthetic", "--max-replicas", 2, "--window-seconds", 0.01, "--json")
     ended = call("tune", "logreg", *words, "--sync", "easgd", "--dispatch", "fcfs")

@@ -33,6 +33,7 @@ def test_train_writes_a_trace_and_says_so(call: Call, tmp_path: Path) -> None:
     assert count(work(tmp_path / "run" / "trace.json"), f"replica 1 {TASK}", "step of all replicas") == 5
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.skipif(TASK != "step", reason="needs native code, of which a launch is a span")
 @pytest.mark.parametrize("rounds", [1, 4])
 def test_a_span_is_a_launch_as_the_help_says(call: Call, tmp_path: Path, rounds: int) -> None:
@@ -44,6 +45,7 @@ def test_a_span_is_a_launch_as_the_help_says(call: Call, tmp_path: Path, rounds:
     assert {f"replica 0 step, {last}", f"step of all replicas, {last}"} & set(names)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_not_traced_again(call: Call, tmp_path: Path) -> None:
     call(*QUICK, "--output", "run", "--trace", "trace.json")
     (tmp_path / "trace.json").unlink()
@@ -78,6 +80,7 @@ def test_what_is_refused(call: Call, options: tuple[str, ...], message: str) -> 
     assert message in call(*QUICK, *options).line
 
 
+@pytest.mark.slow
 def test_a_trace_takes_no_place_of_the_run_s_own(call: Call, tmp_path: Path) -> None:
     assert (
         "--trace: 'new' is where the run has its output folder"
@@ -97,6 +100,7 @@ def test_a_trace_takes_no_place_of_the_run_s_own(call: Call, tmp_path: Path) -> 
     assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_with_a_trace(program: Any, wait_for: Callable[..., None], tmp_path: Path) -> None:
     process = program.start(
         *("train", "logreg", "--dataset", "synthetic", "--epochs", "100000"),

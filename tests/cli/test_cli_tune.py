@@ -58,6 +58,7 @@ def test_a_table_the_choice_and_why_and_the_command(call: Call) -> None:
     assert lines[5] == result["command"]
 
 
+@pytest.mark.slow
 def test_the_command_it_gives_is_understood(call: Call, tmp_path: Path) -> None:
     (tmp_path / "my options.yaml").write_text(
         "model: logreg\ndataset: synthetic\nlearning_rate_drops: '3:0.1'\n"
@@ -74,6 +75,7 @@ def test_the_command_it_gives_is_understood(call: Call, tmp_path: Path) -> None:
     assert (ended.status, ended.err) == (0, "")
 
 
+@pytest.mark.slow
 def test_json_says_what_was_measured(call: Call) -> None:
     result = json.loads(call(*QUICK, "--windows", 3, "--json").out.splitlines()[-1])
     assert list(result) == KEYS.split()
@@ -119,6 +121,7 @@ BAD = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("words", "said", "status"), BAD, ids=[" ".join(map(str, w)) for w, _, _ in BAD])
 def test_bad_input_is_one_line(
     call: Call, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...], said: str, status: int
@@ -165,6 +168,7 @@ def test_a_picture_over_a_folder(call: Call, monkeypatch: pytest.MonkeyPatch, tm
     assert [path.name for path in tmp_path.iterdir()] == ["x.png"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("PDF", b"%PDF")])
 def test_the_picture_is_drawn(tmp_path: Path, suffix: str, begins: bytes) -> None:
     pytest.importorskip("matplotlib")
@@ -176,6 +180,7 @@ def test_the_picture_is_drawn(tmp_path: Path, suffix: str, begins: bytes) -> Non
     assert [found.name for found in tmp_path.iterdir()] == [path.name]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("complete", "said"), [(True, "chosen: 2 with 200"), (False, "best so far, not sure: 2 with 200")]
 )
@@ -236,12 +241,14 @@ def test_windows_that_disagree_are_told(call: Call, monkeypatch: pytest.MonkeyPa
     assert json.loads(ended.out.splitlines()[-1])["doubts"] == [warning.removeprefix("warning: ")]
 
 
+@pytest.mark.slow
 def test_steps_of_a_launch_in_a_configuration_do_not_make_it_hang(program: Any) -> None:
     (program.folder / "k.yaml").write_text("model: logreg\ndataset: synthetic\nsteps_per_launch: 2\n")
     ended = program.run("tune", "--config", "k.yaml", *QUICK[2:])
     assert (ended.status, ended.err) == (0, "")
 
 
+@pytest.mark.slow
 def test_the_time_that_is_over_ends_it_with_what_is_known(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,7 +71,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize(("command", "parameter"), list(cases()))
-@pytest.mark.sampled(45)
+@pytest.mark.sampled(2)
 def test_ill_values_are_refused_in_one_line(
     call: Call, command: click.Command, parameter: click.Parameter
 ) -> None:

@@ -69,7 +69,7 @@ def started(program: Program, folder: Path, words: Any, number: int, **env: str)
     return program.start(*words, env=settings)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(("words", "module"), CASES)
 def test_a_signal_at_an_import(
@@ -82,7 +82,7 @@ def test_a_signal_at_an_import(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["sklearn", "llvmlite", "matplotlib", "click"])
 def test_an_interrupt_stays_one_whatever_an_import_makes_of_it(
     program: Program, tmp_path: Path, package: str
@@ -94,6 +94,7 @@ def test_an_interrupt_stays_one_whatever_an_import_makes_of_it(
     assert (ended.status, ended.err) == (130, "tensorbow: interrupted\n")
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_its_cursor_back_when_an_import_is_interrupted(
     program: Program, tmp_path: Path
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_terminal_gets_its_cursor_back_when_an_import_is_interrupted(
     assert shown.endswith(b"tensorbow: interrupted\r\n")
 
 
+@pytest.mark.slow
 def test_what_the_parent_ignores_stays_ignored(program: Program, tmp_path: Path) -> None:
     """A script's background job starts with ignored signals."""
     (tmp_path / "first").mkdir()
@@ -162,6 +164,7 @@ def test_which_process_is_the_program(arguments: list[str], typed: list[str], ou
     assert launcher._is_program(arguments, typed) == ours
 
 
+@pytest.mark.slow
 def test_a_user_s_program_keeps_its_handlers(program: Program, tmp_path: Path) -> None:
     """Also with a name like ours, and when a thread, which handles no signals, starts the command line."""
     (tmp_path / "tensorbow_training.py").write_text(USERS_PROGRAM)

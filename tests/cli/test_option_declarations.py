@@ -124,6 +124,7 @@ def test_an_option_that_two_classes_have_is_declared_by_one() -> None:
     assert (shared.fixed, shared.help.endswith("sooner. Shared.")) == (True, True)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_option_of_a_run(call: Call, tmp_path: Path, name: str) -> None:
     """Every option is in help and docstring; programs, files and the command line accept and refuse alike."""

@@ -39,6 +39,7 @@ def counting():
     )
 
 
+@pytest.mark.slow
 def test_a_session_goes_on_from_the_checkpoint_when_a_killed_task_is_back(tmp_path, caplog):
     cluster = cluster_of(ps=1, worker=2)
     with ExitStack() as stack:

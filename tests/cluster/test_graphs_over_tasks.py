@@ -57,6 +57,7 @@ def trained(target, x, loss, update, variables):
         return losses, session.run(variables)
 
 
+@pytest.mark.slow
 def test_a_step_over_three_tasks_has_the_bits_of_one_process(servers):
     parts = model()
     losses, values = trained(servers["worker0"].target, *parts)
@@ -145,6 +146,7 @@ def test_steps_of_several_threads_lose_no_update(servers):
         np.testing.assert_array_equal(session.run(total), [160, 320, 480])
 
 
+@pytest.mark.slow
 def test_values_go_back_and_forth(servers):
     """Stages of tasks wait for one another several times in one step; fed and constant values are fetched."""
     x = tb.placeholder(tb.float32, [2], name="x")
@@ -165,6 +167,7 @@ def test_values_go_back_and_forth(servers):
     assert fed[1].tolist() == [5, 6]
 
 
+@pytest.mark.slow
 def test_variables_take_turns_on_parameter_tasks(servers):
     cluster = servers["ps0"].server_def
     setter = tb.train.replica_device_setter(cluster=cluster, worker_device="/job:worker/task:1")
@@ -191,6 +194,7 @@ def test_variables_take_turns_on_parameter_tasks(servers):
         tb.train.replica_device_setter(cluster=cluster, ps_device="/job:p")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["mod", "div"])
 def test_rows_are_gathered_where_the_shards_of_a_table_are(servers, strategy):
     values = np.random.default_rng(1).normal(size=(7, 3)).astype(np.float32)
@@ -251,6 +255,7 @@ def test_errors_of_tasks_have_their_names_and_leave_the_session_usable(servers):
         session.run(w)
 
 
+@pytest.mark.slow
 def test_a_saver_restores_variables_at_their_tasks(servers, tmp_path):
     x, loss, update, variables = model()
     saver = tb.train.Saver()
@@ -268,6 +273,7 @@ def test_a_saver_restores_variables_at_their_tasks(servers, tmp_path):
         np.testing.assert_array_equal(value, other)
 
 
+@pytest.mark.slow
 def test_a_supervisor_restores_and_the_others_wait_for_the_chief(servers, tmp_path):
     x, _, update, (w, *_) = model()
     step = tb.train.create_global_step()
@@ -317,6 +323,7 @@ def test_a_cluster_spec_answers_questions():
         spec.task_address("worker", 0)
 
 
+@pytest.mark.slow
 def test_processes_prove_that_they_know_the_token():
     (address,) = free_addresses(1)
     x = tb.constant(2.0) * 3.0
@@ -339,6 +346,7 @@ def test_processes_prove_that_they_know_the_token():
         assert session.run(x) == 6
 
 
+@pytest.mark.slow
 def test_parts_of_a_variable_live_on_parameter_tasks_in_turn(servers, tmp_path):
     """Three parts on two tasks: rows, a step, and a checkpoint of the whole."""
     target = servers["worker0"].target

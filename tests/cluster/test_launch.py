@@ -107,6 +107,7 @@ def wait_for(what, job, seconds=60):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
 def test_a_killed_worker_is_named_and_the_restarted_job_has_the_bits_of_one_process(tmp_path):
     with launched(tmp_path, "--restarts", "2", *TRAIN, "--output", "run") as job:
@@ -188,6 +189,7 @@ for n, loss in enumerate(replicator.train(step_fn, input_fn, 50, steps_per_launc
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_exception_in_the_loop_of_one_worker_is_all_that_is_said(tmp_path, number):
     (tmp_path / "program.py").write_text(LOOP)

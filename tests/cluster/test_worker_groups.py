@@ -37,6 +37,7 @@ def test_another_choice_is_refused(environment):
         worker_group()
 
 
+@pytest.mark.slow
 def test_without_mpi4py_a_worker_says_what_to_install():
     program = (
         "import sys; sys.modules['mpi4py'] = None\n"
@@ -50,6 +51,7 @@ def test_without_mpi4py_a_worker_says_what_to_install():
     assert "pip install 'tensorbow[mpi]'" in said.stdout
 
 
+@pytest.mark.slow
 def test_calls_of_a_group_and_how_a_worker_ends_the_job():
     job = run_job(3, "tests/cluster_rig/group_calls.py")
     assert "Traceback" not in job.stderr, job.stderr

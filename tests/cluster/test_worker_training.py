@@ -29,6 +29,7 @@ def test_two_workers_train_as_one_process_and_end_together(kernels, cases):
     assert is_done(run_job(2, program, kernels, cases, seconds=120, environment={"TENSORBOW_CPU": kernels}))
 
 
+@pytest.mark.slow
 def test_workers_that_share_memory_have_the_bits_of_one_process():
     pytest.importorskip("llvmlite", reason="native code needs llvmlite")
     assert is_done(
@@ -36,6 +37,7 @@ def test_workers_that_share_memory_have_the_bits_of_one_process():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernels", "count"),
     [
@@ -53,6 +55,7 @@ def test_workers_send_16_bits_of_each_element_with_equal_bits_by_memory_and_by_m
     assert is_done(run_job(count, program, "halves", seconds=120, environment=environment))
 
 
+@pytest.mark.slow
 def test_a_replicator_of_two_workers_is_as_one_of_one_process(tmp_path):
     assert is_done(run_job(2, "tests/cluster_rig/worker_replicators.py", tmp_path, seconds=120))
 

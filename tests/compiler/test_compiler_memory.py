@@ -70,6 +70,7 @@ def check(program, units, plan):
         assert a.offset == b.offset
 
 
+@pytest.mark.slow
 @given_few(60, 400, programs())
 def test_live_values_do_not_overlap(program):
     with tb.Graph().as_default():
@@ -119,6 +120,7 @@ def test_the_lower_bound_is_what_is_live():
         assert plan.lower_bound_nbytes >= largest
 
 
+@pytest.mark.slow
 def test_gradients_lie_at_their_variables_offsets():
     with tb.Graph().as_default() as graph:
         fetches, feeds = lenet(4)

@@ -1,6 +1,7 @@
 """Random programs: compiled and run in poisoned memory, they equal a naive interpreter."""
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 import tensorbow as tb
@@ -9,6 +10,7 @@ from tests.program_rig.interpreter import initial_values, programs
 from tests.program_rig.poisoned import PoisonedStep
 
 
+@pytest.mark.slow
 @given_few(80, 600, programs())
 def test_poisoned_steps_equal_the_interpreter(program):
     expected, after = program.interpret(initial_values())
@@ -24,6 +26,7 @@ def test_poisoned_steps_equal_the_interpreter(program):
                 np.testing.assert_array_equal(step.container.read(variable.op.name), value)
 
 
+@pytest.mark.slow
 @given_few(25, 200, st.lists(programs(8), min_size=1, max_size=3))
 def test_sessions_equal_the_interpreter_while_the_graph_grows(many):
     state = None

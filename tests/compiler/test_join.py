@@ -85,7 +85,7 @@ def reads_mean(group: Any) -> bool:
     return group.inputs[0].region is Region.RESULTS
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("variables", "without_gradient", "expected"),
     [

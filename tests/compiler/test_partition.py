@@ -153,7 +153,7 @@ def story():
 
 
 @pytest.mark.parametrize("between", ["nothing", "group", "constant", "value", "merged", "fed"])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 def test_control_edges_are_kept_across_devices(session, story, between):
     told, teller = story
     x = tb.placeholder(tb.float32, [2], name="x")
@@ -250,6 +250,7 @@ def test_values_that_go_to_and_fro(session):
 NAMES = ("", "/cpu:0", "/cpu:1", "/cpu:2")
 
 
+@pytest.mark.slow
 @given_few(50, 300, programs(30), st.randoms(use_true_random=False))
 def test_invariants_of_random_cuts(program, generator):
     devices = [NullDevice(f"/cpu:{i}") for i in range(3)]

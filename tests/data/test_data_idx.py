@@ -98,6 +98,7 @@ def test_the_longest_first_dimension_can_be_set(tmp_path):
     )  # 2**60 bytes: refused by the file's size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("claimed", [6, 2**20])
 def test_a_decompression_bomb_takes_no_memory(tmp_path, claimed):
     bomb = gzip.compress(header((claimed, 3, 4)) + bytes(64 << 20), 9)
@@ -124,6 +125,7 @@ def test_a_small_gzip_file_that_declares_much_is_refused_before_memory_is_taken(
     assert peak < 4 << 20
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_no_bytes_raise_anything_but_our_errors(tmp_path, data):

@@ -146,6 +146,7 @@ def test_members_that_are_no_arrays(tmp_path: Path) -> None:
         read(tmp_path / "x.npz", bytes(blob))
 
 
+@pytest.mark.slow
 def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
     """64 KB that unpack to 64 MB, of another shape or size than is wanted."""
     bomb = npz({"images.npy": header("(64, 1024, 1024)") + bytes(64 * MB)})
@@ -193,6 +194,7 @@ def attack(rounds: int, seed: int, folder: Path) -> int:
     return sound
 
 
+@pytest.mark.slow
 def test_changed_files(tmp_path: Path) -> None:
     assert 10 < attack(600, 1, tmp_path) < 500
 

@@ -73,7 +73,7 @@ class RingMachine(RuleBasedStateMachine):
         assert self.ring.all_claimed == all(count == self.steps for count in self.claimed)
 
 
-RingMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+RingMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
 TestRing = RingMachine.TestCase
 
 

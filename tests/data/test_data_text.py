@@ -16,6 +16,7 @@ def test_symbols():
     assert "".join(SYMBOLS[n] for n in encode('if x:\n    "y"')) == 'if x:\n    "y"'
 
 
+@pytest.mark.slow
 def test_sequences():
     train, test = tb.data.load("text")
     assert train.classes == test.classes == 97

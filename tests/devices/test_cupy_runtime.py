@@ -263,6 +263,7 @@ def test_a_capture_that_fails_gives_its_turn_back(bindings, failing):
 # Without a GPU, with CuPy -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_importing_the_product_loads_no_cupy():
     program = "import sys, tensorbow, tensorbow.devices.cupy_runtime; print('cupy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

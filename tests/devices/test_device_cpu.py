@@ -86,6 +86,7 @@ def run_program(seed: int, streams: list[Stream], num_cells: int = 5, num_works:
     return cells
 
 
+@pytest.mark.slow
 def test_the_same_result_under_any_timing() -> None:
     jitter = random.Random(1)
 

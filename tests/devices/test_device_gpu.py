@@ -91,6 +91,7 @@ def test_pinned_arrays_go_back_after_their_last_view(device: GpuDevice, runtime:
     assert runtime.counts["free_pinned"] == before + 2
 
 
+@pytest.mark.slow
 def test_random_streams_keep_the_order_that_events_give(opened: OpenedGpu) -> None:
     """Additions and doublings of one cell on many streams, ordered by events: the result tells the order."""
     for seed in range(20):

@@ -46,6 +46,7 @@ def test_each_form_parses(text: str, full: str, short: str) -> None:
     assert (str(name), name.short) == (full, short)
 
 
+@pytest.mark.slow
 @given(names())
 def test_full_and_short_form_parse_back(name: DeviceName) -> None:
     assert DeviceName.parse(str(name)) == name
@@ -111,6 +112,7 @@ def test_the_inner_scope_overrides(outer: str, inner: str, merged: str) -> None:
     assert DeviceName.parse(outer).merge(inner).short == merged
 
 
+@pytest.mark.slow
 @given(names(), names())
 def test_merge_keeps_all_that_the_inner_says(outer: DeviceName, inner: DeviceName) -> None:
     merged = outer.merge(inner)

@@ -235,6 +235,7 @@ def naive_races(records: list[LaunchRecord]) -> dict[tuple[str, str], set[tuple[
     return races
 
 
+@pytest.mark.slow
 @given_few(100, 600, st.lists(calls, max_size=40))
 def test_the_checker_agrees_with_the_model(program: list[tuple]) -> None:  # type: ignore[type-arg]
     compare_with_the_model(program)
@@ -268,6 +269,7 @@ def compare_with_the_model(program: list[tuple]) -> None:  # type: ignore[type-a
         assert named == wanted
 
 
+@pytest.mark.slow
 def test_a_long_log_is_bounded_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """An access looks at the pieces that its own bytes are in, however many launches there were."""
     looked_at: list[int] = []

@@ -61,7 +61,7 @@ print("parent:", status)
 """
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "replicas"])
 @pytest.mark.parametrize("what", ["loss", "update", "close", "new"])
 @pytest.mark.parametrize("backend", [pytest.param("reference", marks=pytest.mark.slow), "native"])
@@ -131,6 +131,7 @@ engine.close()
 """
 
 
+@pytest.mark.slow
 def test_rounds_in_flight_at_a_fork() -> None:
     pytest.importorskip("llvmlite")
     for _ in range(2):

@@ -158,6 +158,7 @@ def test_a_device_computes_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     assert seen == {"fp32": 68, "tf32": 77, "bf16": 75}
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_run_computes_as_its_option_says_and_leaves_the_device_as_it_was(
     found: EmulatedCuda, tmp_path: object

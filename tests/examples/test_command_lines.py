@@ -23,6 +23,7 @@ def called(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -41,7 +42,6 @@ def called(*words: str) -> subprocess.CompletedProcess[str]:
         ((*GAN, "--data-dir", "nowhere", "--output", "TEMPORARY"), "data set 'mnist': the folder 'nowhere' "),
     ],
 )
-@pytest.mark.sampled(2)
 def test_a_bad_option_or_path_is_one_line(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
     ended = called(*(str(tmp_path) if word == "TEMPORARY" else word for word in words))
     (line,) = ended.stderr.splitlines()
@@ -50,6 +50,7 @@ def test_a_bad_option_or_path_is_one_line(words: tuple[str, ...], said: str, tmp
     assert ended.returncode == 2
 
 
+@pytest.mark.slow
 def test_help_needs_no_matplotlib() -> None:
     ended = called("-c", WITHOUT_MATPLOTLIB, "examples.conditional_gan.__main__", "--help")
     assert (ended.returncode, ended.stderr) == (0, "")

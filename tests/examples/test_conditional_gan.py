@@ -78,6 +78,7 @@ def trained(pictures, replicas, devices, steps=5):
         return np.mean(list(results), 2), gan.replicator.central_values()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernels", ["reference", pytest.param("default", marks=pytest.mark.slow)])
 def test_replicas_with_parts_of_the_batch_agree_with_one_that_has_the_whole(pictures, kernels, request):
     if kernels == "reference":  # which need not be compiled
@@ -137,6 +138,7 @@ def test_samples_are_balanced_and_epochs_shuffled(pictures):
         next(batches(pictures, 1438, seed=0))
 
 
+@pytest.mark.slow
 def test_the_program(tmp_path, capsys, reference_kernels):
     options = "--replicas 1 4 --steps 4 --sample-every 2 --samples 100 --batch-size 16 --classifier-steps 30"
     history = main([*options.split(), "--devices", "/cpu:0", "/cpu:1", "--output", str(tmp_path)])

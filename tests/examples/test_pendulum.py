@@ -179,6 +179,7 @@ def test_replicas_with_parts_of_a_batch_equal_one_with_the_whole(replicas):
         np.testing.assert_allclose(values[name], value, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_targets_follow_the_weights_after_the_update():
     _, before = trained(tb.NonReplicator(), 0)
     _, after = trained(tb.MultiGpuReplicator(["/cpu:0", "/cpu:1"], sync="ssgd"), 1, target_rate=0.25)

@@ -46,7 +46,6 @@ def test_learning_rates_of_epochs() -> None:
     assert learning_rates(0.4, 512, 0)(0) == 0.4
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("devices", ["cpu:0", "cpu:0,cpu:1"])
 @pytest.mark.slow
 def test_the_loss_of_the_same_batches_falls(devices: str, reference_kernels: None) -> None:
@@ -59,6 +58,7 @@ def test_the_loss_of_the_same_batches_falls(devices: str, reference_kernels: Non
     assert np.mean(losses[-2:]) < 0.5 * np.mean(losses[:2])  # of the same two batches
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scaling", "batch_sizes"), [("weak", [4, 4]), ("strong", [4, 2])])
 def test_scaling_writes_its_results(
     scaling: str,
@@ -111,6 +111,7 @@ def test_numbers_of_devices_and_their_batches(capsys: pytest.CaptureFixture[str]
     assert "error: --scaling strong: expected" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_more_memory_than_there_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -35,8 +35,8 @@ def test_all_programs_are_tested_and_listed():
     assert sorted(listed) == sorted(programs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNT)
-@pytest.mark.sampled(1)
 def test_program(name, capsys, monkeypatch, tmp_path):
     pytest.importorskip("sklearn", reason="the handwritten digits are scikit-learn's")
     monkeypatch.setattr(sys, "argv", [f"{name}.py", str(tmp_path)])

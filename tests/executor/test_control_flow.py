@@ -157,6 +157,7 @@ def test_a_loop_that_writes_a_variable_runs_one_iteration_after_the_other(sessio
     assert found[2] == 10
 
 
+@pytest.mark.sampled(1)
 def test_random_numbers_in_a_loop_differ_in_every_iteration(session):
     def body(i, h):
         return i + 1, tb.concat([h, tb.random_uniform([1])], 0)
@@ -166,6 +167,7 @@ def test_random_numbers_in_a_loop_differ_in_every_iteration(session):
     assert len(set(session.run(drawn).tolist())) == 5
 
 
+@pytest.mark.sampled(1)
 def test_gradients_of_loops(session):
     x = scalar()
 

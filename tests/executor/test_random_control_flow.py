@@ -81,6 +81,7 @@ def in_graph(program, values, parallel):
     return values
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(programs, st.lists(st.floats(-1, 1), min_size=3, max_size=3))
 def test_random_programs(program, values):

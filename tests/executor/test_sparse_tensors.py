@@ -85,6 +85,7 @@ def test_to_dense(session):
         session.run(tb.sparse_to_dense([[0, 5]], [2, 4], [1]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("adjoint_a", [False, True])
 @pytest.mark.parametrize("adjoint_b", [False, True])
 def test_products_with_a_dense_matrix(session, adjoint_a, adjoint_b):
@@ -195,6 +196,7 @@ def test_a_lookup_trains_a_table_in_shards_and_its_gradient_is_sparse(session):
     np.testing.assert_array_equal(np.stack(parts, 1).reshape(6, 2), value)  # row i is in shard i mod 2
 
 
+@pytest.mark.slow
 def test_gradients_are_right_numerically(session):
     def sparse(values):
         return tb.SparseTensor(INDICES, values, [3, 4])

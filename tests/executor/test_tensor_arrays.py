@@ -182,6 +182,7 @@ def test_refused_rows():
             build()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("time_major", [False, True])
 def test_dynamic_rnn_over_an_unknown_number_of_steps(session, time_major):
     """Outputs, state and gradients are those of the unrolled network."""

@@ -98,6 +98,7 @@ def test_a_loop_too_long_to_unroll_is_left_to_the_dynamic_mode():
     assert "loop while/while_context is too long to unroll: over 4096 ops" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["sma", "ssgd"])
 def test_replicas_train_a_step_with_a_loop_as_its_unrolled_form(sync):
     rows = np.random.default_rng(0).standard_normal((6, 4, 3)).astype(np.float32)

@@ -48,8 +48,8 @@ def _other_values(array: Array) -> Iterator[Array]:
 def others(array: Array) -> list[Array]:
     """The same numbers in other shapes and dtypes; of integers also other numbers."""
     dtypes = [dtype.as_numpy_dtype for dtype in DTYPES.values() if dtype.as_numpy_dtype != array.dtype]
-    with np.errstate(invalid="ignore"):
-        cast = [array.astype(dtype) for dtype in dtypes]
+    with np.errstate(invalid="ignore", over="ignore"):
+        cast = [(array if np.dtype(dtype).kind == "c" else array.real).astype(dtype) for dtype in dtypes]
     values = _other_values(array) if array.dtype.kind in "iu" else ()
     return [*(_resized(array, shape) for shape in _other_shapes(array.shape, array.size)), *cast, *values]
 

@@ -69,6 +69,7 @@ def in_another_process(body, *words):
     return result.stdout.split()
 
 
+@pytest.mark.slow
 def test_another_process_computes_the_same_bits(tmp_path):
     path = tmp_path / "graph.json"
     write = "build()\ntb.train.write_graph(tb.get_default_graph(), *sys.argv[1:])\nprint(digest())"

@@ -3,6 +3,7 @@
 import copy
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +41,7 @@ def paths(content, path=()):
 PATHS = list(paths(HONEST))
 
 
+@pytest.mark.slow
 @given_few(200, 2000, st.lists(st.tuples(st.sampled_from(PATHS), JUNK), min_size=1, max_size=3))
 def test_junk_anywhere_ends_in_our_errors(changes):
     content = copy.deepcopy(HONEST)
@@ -60,6 +62,7 @@ def test_junk_anywhere_ends_in_our_errors(changes):
     assert len(message) < 3000
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_damaged_text_ends_in_our_errors(data):
@@ -100,6 +103,7 @@ VALUES = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given_few(500, 5000, st.data())
 def test_steps_with_other_attributes_end_in_our_errors(data):
     content, fetches, feeds = data.draw(st.sampled_from(PROGRAMS))

@@ -135,6 +135,7 @@ def check_backends_agree(program, known):
 KNOWN = st.sampled_from(["shape", "rank", "nothing"])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, **QUICK)
 @given(programs(), KNOWN)
 def test_native_code_refuses_what_the_reference_refuses(program, known):
@@ -168,6 +169,7 @@ def check_native_call(program):
     calls.assert_sample(dataclasses.replace(sample, inputs=inputs, rtol=1e-3, atol=1e-3))
 
 
+@pytest.mark.slow
 @settings(max_examples=120, **QUICK)
 @given(programs())
 def test_native_calls_stay_in_their_arrays(program):

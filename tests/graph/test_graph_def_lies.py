@@ -161,6 +161,7 @@ def test_text_that_is_none(text):
         tb.GraphDef.from_json(text)
 
 
+@pytest.mark.slow
 def test_too_many_nodes_are_refused_before_one_is_made():
     node = '{"name": "n%d", "op": "NoOp"}'
     text = '{"format": "tensorbow-graph", "version": 1, "node": [%s]}'
@@ -178,6 +179,7 @@ def test_too_many_nodes_are_refused_before_one_is_made():
         many.to_json()
 
 
+@pytest.mark.slow
 def test_a_long_chain_and_a_long_cycle_need_no_stack():
     names = [f"n{i}" for i in range(20_000)]
     chain = [NodeDef(n, "NoOp", [f"^{m}"]) for n, m in itertools.pairwise(names)]

@@ -91,11 +91,13 @@ CHANGES = st.lists(
 )
 
 
+@pytest.mark.slow
 def test_the_step_itself_trains():
     check([])
     assert trained(ReferenceBackend(), STEP) is not None
 
 
+@pytest.mark.slow
 @settings(max_examples=5, **QUICK)
 @given(CHANGES)
 def test_rewired_steps(changes):

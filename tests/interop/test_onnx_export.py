@@ -104,6 +104,7 @@ BY_INPUT = {
 }
 
 
+@pytest.mark.slow
 def test_outputs_are_those_of_the_session(tmp_path):
     """Every case is an output of one file, which onnxruntime computes, and which is read as a model again."""
     with tb.Graph().as_default() as graph, tb.Session() as session:
@@ -175,6 +176,7 @@ def test_operations_without_a_counterpart_are_listed(tmp_path):
             export(inputs={}, outputs={"y": x + 1})
 
 
+@pytest.mark.slow
 def test_a_file_is_trained_and_its_run_becomes_a_file(tmp_path):
     """`train m.onnx`, whose run is used without that file, and `export --format onnx`."""
     source, run, file = tmp_path / "m.onnx", tmp_path / "run", tmp_path / "trained.onnx"

@@ -35,6 +35,7 @@ def training_step(batch_size):
     return [outputs.loss, outputs.metrics["accuracy"], update], feeds
 
 
+@pytest.mark.slow
 def test_a_step_allocates_no_tensor_memory():
     """A launch allocates only NumPy's loop buffers, 8192 elements whatever the size."""
     fetches, feeds = training_step(32)
@@ -65,6 +66,7 @@ def test_a_step_allocates_no_tensor_memory():
         assert sum(trace.size for trace in numpy_blocks.traces) < 1_000
 
 
+@pytest.mark.slow
 def test_a_launch_gives_the_same_bits_each_time():
     fetches, feeds = training_step(4)
     with PoisonedStep(fetches[:2], feeds) as step:

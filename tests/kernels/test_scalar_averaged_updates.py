@@ -40,6 +40,7 @@ def update_calls(backend: NumpyRulesBackend) -> set[tuple[str, ...]]:
     }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [{}, {"tau": 2, "mu": 0.5}, {"staleness": 1}], ids=str)
 def test_the_bits_are_those_of_three_passes(options: dict[str, Any]) -> None:
     model, plain, merged = convolutional(dropout=False), NumpyRulesBackend(merges=False), NumpyRulesBackend()
@@ -50,6 +51,7 @@ def test_the_bits_are_those_of_three_passes(options: dict[str, Any]) -> None:
     assert {"SmaDifference", "SmaCorrect"} <= set(calls)
 
 
+@pytest.mark.slow
 def test_a_replica_whose_status_is_set_keeps_its_values_and_gives_no_correction() -> None:
     model = well()
     bad = Model(

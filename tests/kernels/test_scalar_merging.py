@@ -50,6 +50,7 @@ def trained(optimizer, **options):
     return losses, values, calls
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
 def test_merged_updates_have_the_same_bits(optimizer):
     losses, values, calls = trained(optimizer, fuses=False, merges=False)

@@ -19,6 +19,7 @@ def session():
         yield session
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "variance"),
     [
@@ -48,6 +49,7 @@ def test_variances(session, name, variance):
         assert abs(values).max() <= 2 * deviation / 0.87962566 * (1 + 1e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("mode", "n"), [("fan_in", FAN_IN), ("fan_out", FAN_OUT), ("fan_avg", (FAN_IN + FAN_OUT) / 2)]
 )
@@ -67,6 +69,7 @@ def test_constants(session):
         tb.initializers.constant([1, 2, 3])([2, 2])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shape", [[6, 4], [4, 6], [5, 5], [3, 2, 7], [1, 4]])
 def test_orthogonal(session, shape):
     matrix = session.run(tb.initializers.orthogonal(gain=2.0)(shape, tb.float64)).reshape(-1, shape[-1])

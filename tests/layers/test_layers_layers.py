@@ -50,6 +50,7 @@ def conv2d_op(x, size, strides, padding):
     return tb.nn.conv2d(x, kernel, strides, padding) + 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
 @pytest.mark.parametrize(
     ("layer", "op"),
@@ -76,6 +77,7 @@ def test_windows_over_images(session, layer, op, data_format):
         layer(given, 2, 2, "valid", "NHWC")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("padding", ["valid", "same"])
 @pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
 @pytest.mark.parametrize("batch", [2, None])
@@ -169,6 +171,7 @@ def normalizing_program():
     return tb.StepProgram((x,), loss, tb.group(tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss), updates))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
 def test_replicas_have_statistics_of_their_own_and_z_their_mean(sync):
     feeds = RANDOM.normal(size=(2, 3, 8, 3)).astype(np.float32)  # [round, replica, ...]
@@ -195,6 +198,7 @@ def test_a_bad_loss_leaves_the_statistics():
     assert (values["norm/moving_variance"] == 1).all()
 
 
+@pytest.mark.slow
 def test_dropout_works_in_training_only(session):
     x = tb.ones([40, 50])
     rate = tb.placeholder(tb.float32, [])

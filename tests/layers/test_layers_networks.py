@@ -23,6 +23,7 @@ def values(session):
     return {v.op.name: session.run(v) for v in tb.global_variables()}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", [tb.uint8, tb.int32, tb.int64])
 def test_embedding(session, dtype):
     ids = tb.placeholder(dtype, [None, 3])
@@ -39,6 +40,7 @@ def test_embedding(session, dtype):
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("padding", ["valid", "same", "causal"])
 @pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
 def test_conv1d(session, padding, data_format):
@@ -67,6 +69,7 @@ def test_pooling1d(session):
     np.testing.assert_array_equal(session.run(turned), windows.max(2).transpose(0, 2, 1))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
 def test_convolutions_of_channels_alone_and_in_groups(session, data_format):
     x = RANDOM.normal(size=(2, 7, 6, 4))
@@ -156,6 +159,7 @@ def attention(x, told, found, heads, mask):
     return np.array(results)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("steps", [5, None])
 def test_self_attention(session, steps):
     x = RANDOM.normal(size=(2, 5, 6))
@@ -166,6 +170,7 @@ def test_self_attention(session, steps):
     np.testing.assert_allclose(session.run(y, {given: x}), expected)
 
 
+@pytest.mark.slow
 def test_attention_to_others(session):
     x, told = RANDOM.normal(size=(2, 5, 6)), RANDOM.normal(size=(2, 4, 7))
     mask = RANDOM.random((5, 4)) < 0.7

@@ -50,6 +50,7 @@ def lstm(x, found, scope, peepholes=False, projected=False):
     return np.stack(outputs, 1), c, h
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("full", [False, True])
 def test_lstm(session, full):
     options = {"use_peepholes": True, "num_proj": 3} if full else {}
@@ -61,6 +62,7 @@ def test_lstm(session, full):
         np.testing.assert_allclose(result, wanted, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_gated_recurrent_unit_and_basic_cell(session):
     steps = tb.unstack(tb.constant(X), axis=1)
     outputs, state = tb.nn.static_rnn(rnn_cell.GRUCell(5), steps)
@@ -89,6 +91,7 @@ def test_gated_recurrent_unit_and_basic_cell(session):
     np.testing.assert_allclose(session.run(state), h, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_layers_of_cells_and_lengths_of_sequences(session):
     cell = rnn_cell.MultiRNNCell([rnn_cell.BasicLSTMCell(5), rnn_cell.BasicLSTMCell(3)])
     y, states = tb.nn.dynamic_rnn(cell, tb.constant(X), sequence_length=[4, 2, 3])
@@ -106,6 +109,7 @@ def test_layers_of_cells_and_lengths_of_sequences(session):
         np.testing.assert_allclose([c[example], h[example]], [last_c[0], last_h[0]], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_backward_cell_begins_at_each_examples_last_step(session):
     lengths, cells = [4, 2, 3], [rnn_cell.GRUCell(5), rnn_cell.GRUCell(3, reset_after=True)]
     outputs, fw, bw = tb.nn.static_bidirectional_rnn(
@@ -126,6 +130,7 @@ def test_a_backward_cell_begins_at_each_examples_last_step(session):
         tb.nn.bidirectional_dynamic_rnn(cells[0], cells[0], tb.constant(X))
 
 
+@pytest.mark.slow
 def test_sharing(session):
     """A cell shares its variables with all its calls; another cell with those of a scope that reuses."""
     cell, x = rnn_cell.GRUCell(5), tb.constant(X)
@@ -142,6 +147,7 @@ def test_sharing(session):
     np.testing.assert_allclose(session.run(forth).transpose(1, 0, 2), three)
 
 
+@pytest.mark.slow
 def test_wrappers(session):
     keep = tb.placeholder(tb.float64, [])
     inner = rnn_cell.BasicRNNCell(2)

@@ -31,6 +31,7 @@ def generator(noise):
         return tb.reshape(tb.layers.dense(tb.layers.dense(noise, 8, tb.nn.relu), 36), [-1, 6, 6, 1])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("reference_kernels")
 @pytest.mark.parametrize(
     "reuses",
@@ -154,6 +155,7 @@ def test_reuse_of_a_layer_without_a_name_is_of_the_first_one():
         tb.variable_scope(None, "dense", reuse=True).__enter__()
 
 
+@pytest.mark.slow
 def test_steps_of_a_replicator_share_what_they_build_in_one_scope():
     replicator = tb.MultiGpuReplicator(["/cpu:0"], 2)
     with replicator.context():

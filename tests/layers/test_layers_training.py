@@ -37,6 +37,7 @@ def values_of(fixed, feeds):
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [True, False])
 def test_a_fed_training_gives_the_bits_of_a_fixed_one(training):
     """Results, gradients, weights and moving averages, over two steps."""

@@ -55,6 +55,7 @@ def test_the_layers_of_lenet():
 SMALL = ("logreg", "lenet", pytest.param("resnet8", marks=pytest.mark.slow))  # one of each kind
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", SMALL)
 def test_outputs(name):
     tb.set_random_seed(1)
@@ -76,6 +77,7 @@ def test_outputs(name):
             assert share == pytest.approx(np.mean(logits.argmax(1) == feeds[labels]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_training_learns_a_batch_by_heart(name):
     tb.set_random_seed(3)

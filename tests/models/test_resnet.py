@@ -67,6 +67,7 @@ def test_names_of_any_depth():
             get_model(name)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("reference_kernels")
 def test_a_depth_that_no_table_has_is_trained(monkeypatch):
     data = make_synthetic(24, 10, height=8, width=8, channels=3)
@@ -79,6 +80,7 @@ def test_a_depth_that_no_table_has_is_trained(monkeypatch):
     assert config.learning_rate_drops == ResNet.defaults.learning_rate_drops
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", [*(n for n in MODELS if isinstance(get_model(n), ResNet)), "resnet26"])
 def test_the_family(name):
     """6n + 2 layers with parameters: convolutions but for projections, and the last layer."""

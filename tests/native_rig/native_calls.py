@@ -26,7 +26,7 @@ from tensorbow.kernels.native import lowerings  # noqa: F401
 from tensorbow.kernels.native.backend import NativeBackend
 from tensorbow.kernels.native.codegen.functions import compile_groups
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
-from tensorbow.kernels.native.codegen.lowering import LOWERINGS
+from tensorbow.kernels.native.codegen.lowering import LOWERINGS, lowering_for
 from tensorbow.kernels.native.codegen.target import Target, host_target
 from tensorbow.program.plan import Group, Ref, Region
 from tests.native_rig.targets import narrow_target
@@ -43,9 +43,8 @@ class RefusedError(Exception):
 
 def is_taken(op: OpDef, inputs: Sequence[Array], attrs: Mapping[str, Any], target: Target) -> bool:
     """True if there is native code for these inputs."""
-    lowering = LOWERINGS.get(op)
     specs = specs_of(inputs)
-    return lowering is not None and lowering.takes(NodeSpec(attrs, specs, op.infer(specs, attrs)), target)
+    return lowering_for(op, NodeSpec(attrs, specs, op.infer(specs, attrs)), target) is not None
 
 
 def run_native(

@@ -15,7 +15,7 @@ from tests.ops_contract.sample import Sample
 # After what skips where llvmlite is missing.
 from tensorbow.graph import NodeSpec  # isort: skip
 from tensorbow.kernels.native.codegen.kernel import NativeKernel  # isort: skip
-from tensorbow.kernels.native.codegen.lowering import LOWERINGS  # isort: skip
+from tensorbow.kernels.native.codegen.lowering import LOWERINGS, lowering_for  # isort: skip
 from tensorbow.kernels.native.codegen.functions import compile_groups  # isort: skip
 from tensorbow.kernels.native.codegen.target import Target  # isort: skip
 
@@ -24,10 +24,9 @@ ALIGNMENT = 64
 
 def taken(sample: Sample, target: Target) -> bool:
     """True if there is native code for the sample."""
-    lowering = LOWERINGS.get(sample.op)
     specs = specs_of(sample.inputs)
     results = sample.op.infer(specs, sample.complete_attrs)
-    return lowering is not None and lowering.takes(NodeSpec(sample.complete_attrs, specs, results), target)
+    return lowering_for(sample.op, NodeSpec(sample.complete_attrs, specs, results), target) is not None
 
 
 def native_step(sample: Sample, target: Target, *, predicated: bool = False, shift: int = 0) -> list[Array]:

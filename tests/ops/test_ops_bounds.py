@@ -50,6 +50,7 @@ def pooled(kind: Callable[..., Any], window: int, stride: int, unknown: bool) ->
         return results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unknown", [False, True])
 @pytest.mark.parametrize("kind", [tb.nn.max_pool, tb.nn.avg_pool])
 def test_pooling_with_windows_and_strides_of_billions(kind: Callable[..., Any], unknown: bool) -> None:

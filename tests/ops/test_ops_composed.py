@@ -268,6 +268,7 @@ COMPOSED = {
 }
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", COMPOSED)
 def test_values_and_gradients(name):
     function, expected = COMPOSED[name]

@@ -63,6 +63,7 @@ def check(images: Array, filters: Array, strides: tuple[int, int], padding: str,
     np.testing.assert_allclose(result, to_filters, **tolerance)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(case=cases(), how=st.sampled_from(["", "reversed", "transposed"]))
 def test_all_shapes(case: tuple[Any, ...], how: str) -> None:
@@ -73,6 +74,7 @@ def test_all_shapes(case: tuple[Any, ...], how: str) -> None:
     check(x, w, strides, padding, how)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("images", "filters", "strides", "padding"),
     [

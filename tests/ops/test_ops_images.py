@@ -126,6 +126,7 @@ IMAGES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", IMAGES)
 def test_values_and_gradients(name):
     function, expected = IMAGES[name]
@@ -157,6 +158,7 @@ def test_integer_images_come_back_in_their_dtype():
     )
 
 
+@pytest.mark.slow
 def test_what_is_drawn_anew_in_each_step():
     images = tb.placeholder(tb.float32, [None, 4, 5, 3])
     flipped = tb.image.random_flip_left_right(images, seed=1)

@@ -42,6 +42,7 @@ def test_windows_whose_masks_are_few_and_strided():
         check(x, (2, 2), (2, 4), "SAME")
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     extents=st.tuples(st.integers(0, 3), st.integers(1, 9), st.integers(1, 9), st.integers(1, 3)),

@@ -82,6 +82,7 @@ def _trained(optimizer, gather, steps=3, norm=None):
             return session.run(table), slots
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "make",
     [

@@ -66,6 +66,7 @@ def results(function, arrays, shape_of):
         return session.run([value, *gradients], dict(zip(inputs, arrays, strict=True)))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.usefixtures("reference_kernels")
 @pytest.mark.parametrize("call", CALLS)
 def test_shapes_may_become_known_with_the_feeds(call):

@@ -111,7 +111,7 @@ def reference(kind, decay=0.0):
     return values, slots
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_many_steps(session, kind, decay):
@@ -130,6 +130,7 @@ def test_many_steps(session, kind, decay):
             np.testing.assert_allclose(got, owned[name], rtol=1e-9, atol=1e-15)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_in_single_precision(session, kind):
     model = Regression("float32")
@@ -221,6 +222,7 @@ def row_gradient(table, rows):
     return result
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_rows_that_a_sparse_gradient_does_not_name(session, kind):
     """Their weights and slots do not change, but Adam uses zero gradients for them. Equal rows add up."""
@@ -246,6 +248,7 @@ def test_rows_that_a_sparse_gradient_does_not_name(session, kind):
     assert sparse == (kind is not Adam)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_decay_reaches_every_row(session, kind):
     table = tb.Variable(START, name="table")
@@ -257,7 +260,7 @@ def test_decay_reaches_every_row(session, kind):
     np.testing.assert_allclose(session.run(table), kind().update(START, gradient, slots, 0), rtol=1e-9)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_decay_of_all_variables(session, kind):
     """Also of those made without decay, as biases are."""

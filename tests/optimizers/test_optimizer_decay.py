@@ -56,6 +56,7 @@ def session():
         yield session
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_formulas_on_both_sides(session, name):
     schedule, formula = CASES[name]

@@ -46,6 +46,7 @@ def reference(steps, rate, momentum=0.0, nesterov=False, decay=0.0):
     return w, b, v, u
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("as_tensor", [False, True])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -62,6 +63,7 @@ def test_gradient_descent(session, decay, dtype, as_tensor):
     np.testing.assert_allclose(session.run(model.b), b, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_momentum(session, nesterov, decay):

@@ -133,6 +133,7 @@ def test_join_names_threads_that_do_not_stop():
         coordinator.request_stop("stop")
 
 
+@pytest.mark.slow
 def test_a_pipeline_feeds_training(session):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 3)).astype(np.float32)

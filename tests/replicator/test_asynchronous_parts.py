@@ -84,6 +84,7 @@ def pushed(shards, sequence, contribution, worker=0):
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("count", [1, 3])
 def test_one_worker_trains_as_a_session_does(name, count):

@@ -20,6 +20,7 @@ def batch(replica, *shape):
     return (np.random.default_rng(replica).normal(size=shape) * 2 + replica).astype(np.float32)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("devices", "per_device"), LAYOUTS)
 @pytest.mark.parametrize("shape", [(6, 5), (3, 4, 2, 5)])
 def test_it_equals_the_norm_of_the_joint_batch(devices, per_device, shape):
@@ -59,6 +60,7 @@ def test_it_equals_the_norm_of_the_joint_batch(devices, per_device, shape):
         np.testing.assert_allclose(results[index].sum(0), expected[index], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_layer_with_it_trains_as_one_replica_on_the_joint_batch():
     def trained(devices, per_device, cross_replica):
         count = len(devices) * per_device

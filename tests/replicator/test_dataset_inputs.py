@@ -67,6 +67,7 @@ def by_hand(batches, replicas=3):
     return input_fn
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("kernels")
 def test_batches_for_all_replicas_are_those_of_an_engine():
     batches = DatasetBatches(train_set, BATCH, 3, seed=5)
@@ -84,6 +85,7 @@ def test_batches_for_all_replicas_are_those_of_an_engine():
         assert same_bits(values, z)
 
 
+@pytest.mark.slow
 def test_each_replica_may_have_an_order_of_its_own():
     """Two epochs, so that orders change at different rounds of launches."""
     few = replace(train_set, images=train_set.images[:100], labels=train_set.labels[:100])
@@ -100,6 +102,7 @@ def test_each_replica_may_have_an_order_of_its_own():
     assert same_bits(values, z)
 
 
+@pytest.mark.slow
 def test_a_file_has_the_position_in_the_data(tmp_path):
     input_fn = lambda: DatasetBatches(train_set, BATCH, 3, seed=5)  # noqa: E731
     expected, z, _ = trained(input_fn)
@@ -110,6 +113,7 @@ def test_a_file_has_the_position_in_the_data(tmp_path):
     assert same_bits(values, z)
 
 
+@pytest.mark.slow
 def test_a_training_and_an_evaluation_in_a_session():
     """Devices keep the first of two data sets; each step counts its own batches."""
     test_set = replace(train_set, name="other")
@@ -182,6 +186,7 @@ def test_always_for_two_data_sets_is_refused():
             repl.init()
 
 
+@pytest.mark.slow
 def test_replicas_of_several_devices_get_batches_of_the_host():
     found = []
     for devices, more in ((["/cpu:0", "/cpu:1"], {"num_gpus_per_replica": 2}), (["/cpu:0"], {})):

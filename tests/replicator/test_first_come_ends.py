@@ -28,6 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:central_values")  # of independe
 # Files --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [{"tau": 3}, {"sync": "none"}], ids=str)
 def test_a_file_has_the_inputs_position_that_belongs_to_its_values(tmp_path, options):
     training = Training(cpu_devices(2, delays=8), 1, 20, inputs=input_fn(20), **options)
@@ -73,6 +74,7 @@ def test_inputs_that_fail_do_so_after_the_results_before(takers, looks):
     assert training.check_values(takers) == 7
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("options", [{"tau": 4}, {"sync": "none"}], ids=str)
 @pytest.mark.parametrize("looks", [False, True])
 def test_a_nan_stop_comes_after_the_results_before(kernels, options, looks):
@@ -174,6 +176,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_what_has_begun():
     """In a process of its own: Hypothesis sets a callback of the garbage collector, and Python drops an
     interrupt that comes in one."""

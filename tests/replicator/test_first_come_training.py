@@ -32,7 +32,7 @@ SYNCS = [
 # Who takes what -----------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 1), (1, 3), (2, 1), (2, 2)])
 @pytest.mark.parametrize("options", SYNCS, ids=str)
 def test_the_values_follow_from_who_took_what(kernels, takers, options, devices, per_device):
@@ -110,8 +110,8 @@ def test_a_schedule_follows_the_rounds(kernels, options):
     assert repl.read(moved) == 2 * sum(map(rate, range(20)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data_on_device", ["always", "never"])
-@pytest.mark.sampled(2)
 def test_batches_of_a_data_set(kernels, takers, data_on_device):
     digits, _ = tb.data.load("digits")
     repl = tb.MultiGpuReplicator(cpu_devices(2, delays=1), 2, tau=4, dispatch="fcfs")
@@ -133,6 +133,7 @@ def test_batches_of_a_data_set(kernels, takers, data_on_device):
     assert len(takers) == 120
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_gpus(takers):
     with emulated_runtime() as runtime:
@@ -162,6 +163,7 @@ def test_no_races_however_tasks_end():
     assert find_races(log) == []
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(
     st.lists(st.sampled_from(["next", "next", "look", "read", "evaluate", "load"]), max_size=14),
@@ -255,6 +257,7 @@ def test_evaluations_have_each_replicas_number_and_draws():
             assert training.rounds() == 16
 
 
+@pytest.mark.slow
 def test_the_number_of_replicas_is_tuned(takers):
     def step_fn(x, number):
         w = tb.get_variable("w", initializer=MODEL.initial["w"])

@@ -26,7 +26,7 @@ def gpus() -> Iterator[list[Any]]:
             device.close(drain=False)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(
     "options",
@@ -71,6 +71,7 @@ def test_launches_have_the_bits_of_rounds_one_by_one(
         assert same_bits(values, z)
 
 
+@pytest.mark.slow
 def test_they_train_as_on_cpu_devices(gpus: list[Any], launches: list[int]) -> None:
     there = Training(5, STEPS, gpus[:1])
     here = Training(1, STEPS)

@@ -41,7 +41,7 @@ def trained(devices, per_device, optimizer):
         return losses, replicator.central_values()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimizer",
     [

@@ -91,6 +91,7 @@ def gpus() -> Iterator[list[Any]]:
             device.close(drain=False)
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_the_faster_mode_is_chosen_and_steps_that_cannot_be_fused_are_captured(
     gpus: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -59,9 +59,9 @@ def batches(replica_id):
         yield ROWS[picks], WORDS[picks]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["ssgd", "sma", "easgd", "none"])
 @pytest.mark.parametrize("collective", [False, True])
-@pytest.mark.sampled(1)
 def test_four_replicas_of_two_devices_have_the_bits_of_four_on_one_each(sync, collective):
     found = []
     for split in (False, True):
@@ -83,6 +83,7 @@ def test_the_default_is_the_mean_gradient_as_in_the_paper():
     assert "1 on /cpu:0+/cpu:1, 1 on /cpu:2+/cpu:3" in repr(replicator)
 
 
+@pytest.mark.slow
 def test_several_replicas_share_a_group_of_devices():
     replicator, part = made(True, CPUS[:4], replicas_per_gpu=(2, 1))
     assert (replicator.num_replicas, replicator.synchronisation.sync) == (3, "sma")
@@ -90,6 +91,7 @@ def test_several_replicas_share_a_group_of_devices():
     assert last["loss"].shape == (3,)
 
 
+@pytest.mark.slow
 def test_what_a_replica_holds_is_on_its_own_devices():
     replicator, part = made(True, CPUS[:6], per=3)
 
@@ -116,6 +118,7 @@ def test_what_a_replica_holds_is_on_its_own_devices():
     replicator.shutdown()
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_its_file_bit_for_bit(tmp_path):
     found = []
     for resumes in (False, True):
@@ -135,6 +138,7 @@ def test_a_run_goes_on_from_its_file_bit_for_bit(tmp_path):
     assert all(same_bits(*pair) for pair in zip(*found, strict=True))
 
 
+@pytest.mark.slow
 def test_evaluation_beside_training_and_steps_that_come_later():
     replicator, part = made(True, CPUS[:4])
     train = replicator.run(embedded(replicator, part), batches)
@@ -158,6 +162,7 @@ def test_evaluation_beside_training_and_steps_that_come_later():
     replicator.shutdown()
 
 
+@pytest.mark.slow
 def test_a_smaller_last_batch_is_compiled():
     replicator, part = made(True, CPUS[:4])
 
@@ -201,6 +206,7 @@ def test_kinds_of_devices_may_be_named():
     assert len(list(tb.MultiGpuReplicator(CPUS[:2]).train(step_fn, batches, 2))) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["ssgd", "sma", "easgd", "none"])
 @pytest.mark.parametrize("steps_per_launch", [1, 5])
 def test_a_weight_that_another_device_reads_behind_the_update_is_read_before_the_averaging(
@@ -230,7 +236,7 @@ def test_a_weight_that_another_device_reads_behind_the_update_is_read_before_the
 
 @pytest.mark.parametrize("steps_per_launch", [1, 4, "auto"])
 @pytest.mark.parametrize("bad", [5, 38])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 def test_a_loss_that_is_not_finite_raises_at_its_step(steps_per_launch, bad):
     def inputs(replica_id):
         for step, (rows, words) in enumerate(batches(replica_id)):

@@ -33,6 +33,7 @@ def resnet_model():
     return model
 
 
+@pytest.mark.slow
 def test_the_first_listing():
     num_train_steps = 3
     with pytest.raises(UnimplementedError, match=r"write tb\.MultiGpuReplicator\(num_gpus=8\)") as told:
@@ -83,6 +84,7 @@ class D4pg:
         return tf.reduce_mean(tf.square(action - tf.stop_gradient(critic_loss)))
 
 
+@pytest.mark.slow
 def test_a_callable_as_input_and_two_losses():
     repl = tf_replicator.MultiGpuReplicator(CPUS[:2])
     with repl.context():
@@ -152,6 +154,7 @@ class ReplicatedOptimizer:
         )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_an_optimiser_and_a_batch_norm_of_all_sum():
     repl = tf_replicator.MultiGpuReplicator(CPUS[:4])
 

@@ -74,11 +74,13 @@ PIPELINES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PIPELINES)
 def test_batches_are_those_of_the_pipeline(name):
     assert_same(pipeline(name), steps=40)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -135,6 +137,7 @@ def test_a_file_has_the_position_in_the_pipelines(tmp_path):
     assert same_bits(values, z)
 
 
+@pytest.mark.slow
 def test_what_devices_do_not_keep():
     """More arrays than there are places for, others for each replica, and smaller batches with own steps."""
     many = tb.data.Dataset.from_tensor_slices((X, Y, *[X] * 7))

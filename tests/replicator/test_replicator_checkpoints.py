@@ -46,6 +46,7 @@ def replicated(folder, steps, fails_at=None, every=2):
         return found
 
 
+@pytest.mark.slow
 def test_a_replicator_goes_on_from_the_newest_checkpoint(tmp_path):
     whole = replicated(tmp_path / "whole", 10)
     folder = tmp_path / "parts"

@@ -33,7 +33,7 @@ def results_of(step_fn, input_fn, devices, per_device, steps=1, **options):
         return list(repl.train(lambda *inputs: step_fn(repl, *inputs), input_fn, steps))[-1]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("devices", "per_device"), LAYOUTS)
 @pytest.mark.parametrize("op", NUMPY)
 def test_reductions(devices, per_device, op):
@@ -63,6 +63,7 @@ def test_reductions(devices, per_device, op):
     np.testing.assert_allclose(gradient, others[op]() * 2 * values, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_nests_and_rows_of_every_replica():
     def step_fn(repl, x, y):
         nest = {"pair": Pair(x, [y, x * 2.0]), "number": tb.replica_id()}
@@ -87,6 +88,7 @@ def test_nests_and_rows_of_every_replica():
         np.testing.assert_array_equal(numbers[replica], [4, 8])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("devices", "per_device"), LAYOUTS)
 def test_shared_work(devices, per_device):
     """Each replica maps a part of the rows; the gradient of the whole is the sum over the replicas."""
@@ -134,6 +136,7 @@ def test_sparse_rows_are_joined():
         np.testing.assert_array_equal(indices[replica], np.concatenate([rows(n) for n in range(4)]))
 
 
+@pytest.mark.slow
 def test_exchanges_that_are_ready_together_are_one():
     """Thirty gradients of a nest meet once, in one segment."""
     with tb.MultiGpuReplicator(["/cpu:0"], 2, "none") as repl:
@@ -207,6 +210,7 @@ class AveragingOptimizer:
         return self._optimizer.apply_gradients(mean_grads, *args, **kwargs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["none", "ssgd"])
 def test_an_optimiser_that_averages_by_itself_trains_as_ssgd(sync):
     def trained(sync, wrap):
@@ -226,6 +230,7 @@ def test_an_optimiser_that_averages_by_itself_trains_as_ssgd(sync):
     np.testing.assert_allclose(w, other, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_hyper_parameters_of_each_replica_have_the_bits_of_a_run_alone():
     rates, momenta, dropped = [0.1, 0.03, 0.3], [0.9, 0.5, 0.0], [0.2, 0.0, 0.5]
 
@@ -254,7 +259,7 @@ def test_hyper_parameters_of_each_replica_have_the_bits_of_a_run_alone():
             np.testing.assert_array_equal(together[:, number], alone[:, 0])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "make",
     [
@@ -298,6 +303,7 @@ def test_weight_decay_of_each_replica_has_the_bits_of_a_run_alone(make, kernels)
                 np.testing.assert_array_equal(values[number][name], value, err_msg=name)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", ["ssgd", "sma"])
 def test_a_weight_decay_that_is_a_tensor_trains_as_a_number(sync):
     def trained(decay):

@@ -47,6 +47,7 @@ class Program:
         self.replicator.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_average_follows_training_steps_alone(kind):
     average = START.copy()
@@ -61,6 +62,7 @@ def test_the_average_follows_training_steps_alone(kind):
     assert program.replicator.ema_values().keys() == program.replicator.central_values().keys()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_saved_and_restored(kind, tmp_path):
     with Program(kind) as program:
@@ -74,6 +76,7 @@ def test_it_is_saved_and_restored(kind, tmp_path):
         assert program.replicator.ema_values()["w"].tobytes() == expected.tobytes()
 
 
+@pytest.mark.slow
 def test_assigned_weights_are_where_the_average_goes_on():
     with Program("sma") as program:
         program.step()
@@ -108,6 +111,7 @@ def test_a_session_of_replicas_keeps_one(replicas):
             assert session.ema_values()["w"].tobytes() == average.tobytes()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("kind", "devices"), [("sma", 4), ("ssgd", 4), ("none", 2)])
 def test_replicas_with_several_parts_have_both(kind, devices):
     devices = [f"/cpu:{number}" for number in range(devices)]

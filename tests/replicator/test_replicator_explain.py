@@ -25,6 +25,7 @@ def explained(session, fetch):
     return str(session.explain(fetch))
 
 
+@pytest.mark.slow
 def test_the_inside_of_a_replicated_step():
     with (
         tb.Graph().as_default(),
@@ -60,6 +61,7 @@ def test_the_inside_of_a_replicated_step():
             repl._running.stepper.engine.explain(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -88,6 +90,7 @@ def test_one_replica():
         assert "exchanges: none" in text
 
 
+@pytest.mark.slow
 def test_replicas_with_several_devices():
     with (
         tb.Graph().as_default(),

@@ -64,6 +64,7 @@ def test_input_that_ends_before_the_steps(repl):
     assert len(list(repl.train(step, lambda: iter([ONES] * 2)))) == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("short", "longer"), [(0, 1), (1, 0)])
 @pytest.mark.parametrize("prefetch", [0, 1])
 def test_an_input_that_ends_before_the_others_is_named(repl, short, longer, prefetch):
@@ -297,6 +298,7 @@ def trained_on_smaller_batches(repl):
     return losses, outputs, repl.central_values()["w"]
 
 
+@pytest.mark.slow
 def test_the_step_is_compiled_for_smaller_batches():
     with tb.MultiGpuReplicator(["/cpu:0", "/cpu:1"], 1, "ssgd") as repl:
         losses, outputs, w = trained_on_smaller_batches(repl)

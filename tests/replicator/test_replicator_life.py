@@ -52,6 +52,7 @@ def test_leaving_a_training_loop_early_shuts_down():
     device.close()
 
 
+@pytest.mark.slow
 def test_steps_from_several_threads_are_each_done_once():
     repl = tb.MultiGpuReplicator(["/cpu:0", "/cpu:1"], (2, 1))
     with repl.context():
@@ -200,6 +201,7 @@ next(training)
 """
 
 
+@pytest.mark.slow
 def test_a_training_that_is_left_unfinished_ends_with_the_interpreter():
     command = [sys.executable, "-W", "error", "-c", UNFINISHED]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)

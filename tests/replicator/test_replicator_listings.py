@@ -79,6 +79,7 @@ def test_a_classifier_as_in_the_first_listing(kind):
     assert np.mean(losses[-5:]) < 0.6 * np.mean(losses[:5])
 
 
+@pytest.mark.slow
 def test_two_losses_two_optimisers_and_nests_as_in_the_gan():
     repl = tb.MultiGpuReplicator(["/cpu:0", "/cpu:1"], replicas_per_gpu=1, sync="ssgd")
 

@@ -71,6 +71,7 @@ def joint_accuracy(steps):
     return np.float32(np.mean(LABELS[:steps] == GUESSES[:steps]))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", SYNCS)
 def test_variables_are_joined_when_they_are_read(sync, session):
     training = Training(sync, session)
@@ -90,6 +91,7 @@ def _after(call, read, them):
     return read(them)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", SYNCS)
 def test_each_replica_counts_for_itself(sync, session):
     training = Training(sync, session)
@@ -105,6 +107,7 @@ def test_each_replica_counts_for_itself(sync, session):
         assert replicator.reduce_mean(training.read_by["first"]).tolist() == [6, 60]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", SYNCS)
 def test_a_restored_metric_goes_on(sync, session, tmp_path):
     training = Training(sync, session)
@@ -122,6 +125,7 @@ def test_a_restored_metric_goes_on(sync, session, tmp_path):
     assert [value.tobytes() for value in values] == [value.tobytes() for value in expected]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", SYNCS)
 def test_an_assigned_value_is_what_reading_gives(sync, session):
     training = Training(sync, session)
@@ -149,6 +153,7 @@ def test_an_assigned_value_is_what_reading_gives(sync, session):
             assert not np.array_equal(before, replicator.read(training.w))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", SYNCS)
 def test_a_metric_is_reset_by_a_step_of_its_initializers(sync, session):
     training = Training(sync, session)
@@ -164,6 +169,7 @@ def test_a_metric_is_reset_by_a_step_of_its_initializers(sync, session):
         assert replicator.read(training.read_by["sum"]).tolist() == [18, 180]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", SYNCS)
 def test_a_session_of_replicas_reads_the_joint_metric(sync):
     with tb.Graph().as_default():

@@ -43,6 +43,7 @@ def same(one, other):
     return all(np.array_equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_each_has_the_bits_of_its_run_alone():
     seeds = [7, 0, 7, 2**40]
     losses, values = trained(["/cpu:0", "/cpu:1"], 2, seeds)
@@ -58,6 +59,7 @@ def test_each_has_the_bits_of_its_run_alone():
     assert same(values[1], without)
 
 
+@pytest.mark.slow
 def test_they_are_part_of_the_state(tmp_path):
     file = tmp_path / "state.safetensors"
     expected, _ = trained(["/cpu:0"], 2, [3, 4], 6)
@@ -102,6 +104,7 @@ def grown(devices, per_device, seeds, values=None):
             ]
 
 
+@pytest.mark.slow
 def test_variables_made_later_start_from_each_replicas_seed():
     seeds = [7, 0, 2**40]
     losses, values = grown(["/cpu:0", "/cpu:1"], (2, 1), seeds)
@@ -119,6 +122,7 @@ def test_variables_made_later_start_from_each_replicas_seed():
     assert all(0 < np.abs(each).max() < 0.5 for each in moved)
 
 
+@pytest.mark.slow
 def test_replicas_with_seeds_stay_as_many():
     with tb.MultiGpuReplicator(["/cpu:0"], 2, "none", seeds=[1, 2]) as repl:
         with pytest.raises(FailedPreconditionError, match="tune: replicas with seeds stay as many"):
@@ -129,6 +133,7 @@ def test_replicas_with_seeds_stay_as_many():
             repl._running.stepper.close() or repl._running.stepper.engine.resize(3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [3, None])
 def test_a_second_train_goes_on_with_the_numbers_of_ops_that_have_a_seed(seed):
     """Without one, an op that is built again gets another seed, as in TensorFlow."""

@@ -77,7 +77,7 @@ def trained(looks, rate=0.05, **options):
         return [np.stack(losses), *program.state()]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", SYNCS)
 @pytest.mark.parametrize("rate", [0.05, "schedule"])
 def test_an_evaluation_leaves_training_as_it_is_to_the_bit(options, rate):
@@ -120,7 +120,7 @@ def test_counters_of_an_evaluation_are_written():
         assert repl.central_values()["seen"] == 30
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", SYNCS)
 def test_a_step_built_after_init_is_as_good_as_one_built_before(options):
     results = []
@@ -143,7 +143,7 @@ def test_a_step_built_after_init_is_as_good_as_one_built_before(options):
         assert early.tobytes() == late.tobytes()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", SYNCS)
 def test_new_variables_are_taken_in_by_a_further_init_and_training_goes_on_bit_for_bit(options):
     results = []
@@ -266,6 +266,7 @@ def test_loops_between_init_and_shutdown_go_on():
         assert (session.run(look) < -1).all()
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_to_trace_leaves_the_replicas_usable():
     program = Regression()
     train = program.build_train()

@@ -83,8 +83,8 @@ def equal(first, second):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.sampled(2)
 def test_a_restored_replicator_goes_on_with_the_same_bits(tmp_path, options):
     with Program(**options) as whole:
         expected = whole.run(SAVED)
@@ -102,6 +102,7 @@ def test_a_restored_replicator_goes_on_with_the_same_bits(tmp_path, options):
         assert equal(third.values(), values)
 
 
+@pytest.mark.slow
 def test_restoring_after_steps_of_other_values(tmp_path):
     """Restoring replaces values trained before; the inputs are not further on than in the file."""
     with Program(sync="sma") as first:
@@ -138,6 +139,7 @@ def test_the_same_inputs_in_every_step_can_go_back(tmp_path):
             assert [session.run(loss).tolist() for _ in range(3)] == expected
 
 
+@pytest.mark.slow
 def test_what_is_refused(tmp_path):
     path = tmp_path / "state"
     with Program(sync="sma") as saved:
@@ -184,6 +186,7 @@ def test_what_is_refused(tmp_path):
             none.restore(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps_per_launch", [1, "auto"])
 def test_a_training_loop_goes_on_from_a_file_restored_before_its_first_step(tmp_path, steps_per_launch):
     def loop(steps):
@@ -214,6 +217,7 @@ def test_a_training_loop_goes_on_from_a_file_restored_before_its_first_step(tmp_
         again.save(tmp_path / "state")
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_is_saved_in_the_loop(tmp_path):
     """A handler of Ctrl-C sets a flag, where the loop saves and ends; behind it the replicas are gone."""
     interrupted = threading.Event()

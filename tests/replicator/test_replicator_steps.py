@@ -78,7 +78,7 @@ def test_one_replica_is_the_plain_session_bit_for_bit():
     assert losses[:, 0].tobytes() == np.array(expected).tobytes()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -244,6 +244,7 @@ def test_evaluation_in_the_steps_graph():
         assert session.run(norm) > 0
 
 
+@pytest.mark.slow
 def test_neither_replicators_nor_tensorbow_session_own_buffers_or_streams():
     owners = {"stream_group", "StreamGroup", "Stream", "Binding", "RegionMemory", "allocator", "allocators"}
     owners |= {"allocate", "enqueue", "Container", "Replica", "Learners"}
@@ -257,6 +258,7 @@ def test_neither_replicators_nor_tensorbow_session_own_buffers_or_streams():
         assert not names & owners, f"{file.name} uses {sorted(names & owners)}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
 def test_replicas_exchange_tensors_in_a_step(sync):
     with tb.MultiGpuReplicator(["/cpu:0", "/cpu:1"], replicas_per_gpu=2, sync=sync) as repl:

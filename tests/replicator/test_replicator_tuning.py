@@ -106,6 +106,7 @@ def test_training_after_it_is_as_if_it_had_not_been():
     np.testing.assert_array_equal(w, other)
 
 
+@pytest.mark.slow
 def test_auto_tunes_at_the_first_step(monkeypatch):
     asked = []
 
@@ -127,6 +128,7 @@ def test_auto_tunes_at_the_first_step(monkeypatch):
         assert session.run(loss).shape == (2,)
 
 
+@pytest.mark.slow
 def test_an_error_of_the_step_leaves_the_replicator_as_it_was():
     with tb.MultiGpuReplicator(["/cpu:0"], 2) as repl:
 

@@ -107,6 +107,7 @@ def test_the_bits_are_those_of_one_round_a_launch(launches, options, devices, pe
         assert len(launches) < 40
 
 
+@pytest.mark.slow
 def test_a_launch_has_as_many_rounds_as_asked_for(launches, monkeypatch):
     calls = itertools.count()
     monkeypatch.setattr(lockstep_loop, "perf_counter", lambda: next(calls) * 1e-4)  # a round takes 0.2 ms
@@ -145,6 +146,7 @@ def test_inputs_that_end_or_fail_do_so_at_the_same_round(steps_per_launch):
         next(training.loop)
 
 
+@pytest.mark.slow
 def test_a_round_that_is_not_finite_raises_at_its_turn():
     def inputs(replica_id):
         for number, (x, y) in enumerate(batches(replica_id)):
@@ -194,6 +196,7 @@ def acted(steps_per_launch, actions, path, options):
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(actions=ACTIONS, options=st.sampled_from([{"sync": "sma", "tau": 2}, {"sync": "none"}]))
 def test_whoever_looks_between_rounds_sees_those_before(tmp_path_factory, actions, options):
@@ -213,7 +216,7 @@ def test_launches_end_where_a_look_is_expected(launches, monkeypatch):
     training.loop.close()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"sync": "sma", "staleness": 1}, {"sync": "ssgd"}], ids=str)
 def test_the_newest_values_are_read_by_another_thread_without_rounds_done_again(launches, options):
     reference = Training(1, steps=40, **options)
@@ -235,6 +238,7 @@ def test_the_newest_values_are_read_by_another_thread_without_rounds_done_again(
     assert same_bits(values, z[-1])
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_a_file_of_the_middle_of_a_launch(tmp_path):
     expected = Training(1, steps=30).rounds()
     training = Training(8, steps=30)
@@ -251,6 +255,7 @@ def test_a_run_goes_on_from_a_file_of_the_middle_of_a_launch(tmp_path):
             assert again.rounds() == expected[13:]
 
 
+@pytest.mark.slow
 def test_a_loop_that_is_left_keeps_the_values_of_its_last_round():
     values = []
     for steps in (1, 8):
@@ -263,6 +268,7 @@ def test_a_loop_that_is_left_keeps_the_values_of_its_last_round():
     assert same_bits(*values)
 
 
+@pytest.mark.slow
 def test_two_loops_in_turn():
     found = []
     for steps in (1, 4):
@@ -289,6 +295,7 @@ def test_two_loops_in_turn():
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_smaller_batches_end_a_launch(launches):
     def inputs(replica_id):
         for number in range(20):
@@ -329,6 +336,7 @@ def test_inputs_that_are_not_known_ahead(launches):
         next(Training(3, inputs=inputs).loop)
 
 
+@pytest.mark.slow
 def test_steps_that_run_one_by_one():
     with tb.Graph().as_default():
         repl = tb.MultiGpuReplicator(["/cpu:0"], 2)
@@ -349,6 +357,7 @@ def test_steps_that_run_one_by_one():
         assert [each.tolist() for each in repl.train(tb.reduce_sum, inputs, 40)] == [[2, 2]] * 40
 
 
+@pytest.mark.slow
 def test_a_step_for_replicas_that_are_there_has_room_for_its_launches(launches):
     found = []
     for steps in (1, 100):

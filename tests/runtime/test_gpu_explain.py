@@ -47,6 +47,7 @@ def training() -> tuple[tb.Graph, dict[tb.Tensor, object], list[object], tb.Oper
         return graph, {x: np.ones((4, 3))}, [loss, update], tb.global_variables_initializer()
 
 
+@pytest.mark.slow
 def test_one_graph_with_fused_and_merged_calls(gpu: GpuDevice) -> None:
     graph, feeds, fetches, initializer = training()
     with tb.Session(graph=graph, device=gpu) as session:
@@ -70,6 +71,7 @@ def test_one_graph_with_fused_and_merged_calls(gpu: GpuDevice) -> None:
     assert "captured" not in on_cpu
 
 
+@pytest.mark.slow
 def test_what_cannot_be_captured_says_why(runtime: EmulatedCuda, gpu: GpuDevice) -> None:
     op = tb.define_op(
         "Doubled",
@@ -109,6 +111,7 @@ def test_what_cannot_be_captured_says_why(runtime: EmulatedCuda, gpu: GpuDevice)
     assert "by itself: Doubled one: its kernel cannot be captured\n" in plain_text
 
 
+@pytest.mark.slow
 def test_a_capture_that_failed_is_shown(runtime: EmulatedCuda, gpu: GpuDevice) -> None:
     graph, feeds, fetches, initializer = training()
     with tb.Session(graph=graph, device=gpu) as session:

@@ -46,6 +46,7 @@ def go_on_after_the_limit():
     go_on.set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [("/cpu:0",), ("/cpu:0", "/cpu:1")])
 def test_a_run_past_its_limit_ends_after_the_op_that_it_is_in(devices):
     w = tb.Variable(np.float32(1.0))

@@ -35,7 +35,7 @@ def cpus(request):
         device.close()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cpus", "count"),
     [("reference", 40), ("native", 10), long("reference", 5000), long("native", 5000)],
@@ -50,6 +50,7 @@ def test_random_programs_compute_the_same_anywhere(cpus, count):
                     program.check(session)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [60, long(5000)])
 def test_random_programs_have_no_races_and_keep_what_is_sent(monkeypatch, count):
     plans = []

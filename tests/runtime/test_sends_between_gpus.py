@@ -65,6 +65,7 @@ def test_a_session_sends_from_gpu_to_gpu(gpus: list[EmulatedCuda]) -> None:
         device.close()
 
 
+@pytest.mark.slow
 def test_so_do_the_parts_of_a_replica(gpus: list[EmulatedCuda]) -> None:
     def losses(devices: list[Any]) -> Any:
         with tb.Graph().as_default():

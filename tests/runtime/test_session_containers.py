@@ -95,6 +95,7 @@ def test_another_shape_or_dtype_is_refused():
     np.testing.assert_array_equal(a.session.run(a.v), [0, 0, 0])
 
 
+@pytest.mark.slow
 def test_concurrent_sessions_lose_no_update_and_see_whole_states():
     programs = [Program(shape=(4000,)) for _ in range(4)]
     programs[0].session.run(programs[0].v.initializer)

@@ -134,6 +134,7 @@ def test_a_value_behind_an_empty_one_is_read_when_it_has_arrived(graph, cpus, ga
             np.testing.assert_array_equal(b, [number + 1, number + 1])
 
 
+@pytest.mark.slow
 def test_the_same_bits_as_on_one_device(graph, cpus):
     generator = np.random.default_rng(0)
     x = tb.placeholder(tb.float32, [16, 9], name="x")
@@ -336,6 +337,7 @@ def test_two_devices_of_one_name(graph, cpus):
 # Several threads, and kernels of several kinds -------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_threads_run_steps_over_devices_side_by_side(graph, cpus):
     x = tb.placeholder(tb.float64, [None], name="x")
     with tb.device("/cpu:1"):

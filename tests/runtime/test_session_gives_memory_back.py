@@ -120,7 +120,7 @@ USES = [trained, refused, spread, side_by_side]
 
 
 @pytest.mark.parametrize("use", USES)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_close_gives_all_memory_back_at_once(use: Use, devices: list[CpuDevice], mapped: Mapped) -> None:
     session = use(devices)
     assert mapped.nbytes >= ROWS * 5 * 4
@@ -160,6 +160,7 @@ def test_trim_says_what_came_back(use: Use, devices: list[CpuDevice], mapped: Ma
     session.close()
 
 
+@pytest.mark.slow
 def test_sessions_in_turn_take_the_memory_of_one(devices: list[CpuDevice], mapped: Mapped) -> None:
     most = []
     for _ in range(4):
@@ -169,6 +170,7 @@ def test_sessions_in_turn_take_the_memory_of_one(devices: list[CpuDevice], mappe
     assert most == [most[0]] * 4
 
 
+@pytest.mark.slow
 def test_the_last_reference_may_go_in_work_of_the_sessions_own_stream(
     devices: list[CpuDevice], mapped: Mapped
 ) -> None:

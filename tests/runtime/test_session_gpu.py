@@ -63,6 +63,7 @@ def lenet(size: int) -> tuple[tb.Graph, list[tb.Tensor], tb.Tensor, tb.Operation
         return graph, [images, labels], loss, update, tb.global_variables_initializer()
 
 
+@pytest.mark.slow
 def test_lenet_learns_as_on_the_cpu(runtime: Any) -> None:
     graph, feeds, loss, update, initializer = lenet(4)
     rng = np.random.default_rng(0)
@@ -177,6 +178,7 @@ def test_variables_live_on_the_gpu_and_are_saved_and_restored(tmp_path) -> None:
         np.testing.assert_array_equal(session.run(w), np.arange(6).reshape(2, 3) * 4)
 
 
+@pytest.mark.slow
 def test_replicas_know_their_number_and_have_values_of_their_own() -> None:
     def results(names: list[str]) -> Any:
         with tb.Graph().as_default():
@@ -202,6 +204,7 @@ def test_replicas_know_their_number_and_have_values_of_their_own() -> None:
             np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_replicator_trains_on_virtual_gpus() -> None:
     def losses(names: list[str]) -> list[float]:
         replicator = tb.MultiGpuReplicator(devices=names, replicas_per_gpu=2)
@@ -224,3 +227,20 @@ def test_a_replicator_trains_on_virtual_gpus() -> None:
     on_cpu, on_gpu = losses(["/cpu:0", "/cpu:1"]), losses(["/gpu:0", "/gpu:1"])
     np.testing.assert_allclose(on_gpu, on_cpu, rtol=1e-5)
     assert on_gpu[-1] < on_gpu[0]
+
+
+def test_dtypes_that_gpus_lack_are_computed_on_the_cpu() -> None:
+    graph = tb.Graph()
+    with graph.as_default():
+        x = tb.placeholder("int8", [3])
+        product = tb.multiply(tb.cast(tb.reshape(tb.add(x, x), [3, 1]), "float32"), 0.5, name="product")
+        with tb.device("/gpu:0"):
+            refused = tb.add(x, x, name="refused")
+    with tb.Session(graph=graph, device="/gpu:0") as session:
+        np.testing.assert_array_equal(session.run(product, {x: [1, -2, 70]}), [[1], [-2], [-58]])
+        text = str(session.explain(product, {x: [1, -2, 70]}))
+        assert "only CPUs compute in int8" in text
+        assert "to /device:GPU:0" in text
+        words = r"refused.*GPU kernels have no int8 \(they have: float32, .*tb\.cast to one of them, or place"
+        with pytest.raises(UnimplementedError, match=words):
+            session.run(refused, {x: [1, 2, 3]})

@@ -34,6 +34,7 @@ def product() -> tuple[tb.Graph, tb.Tensor, tb.Tensor]:
         return graph, x, tb.reduce_sum(tb.matmul(tb.exp(x), x, name="squared"), name="total")
 
 
+@pytest.mark.slow
 def test_a_plan_that_does_not_fit_names_what_asked_and_what_is_free(runtime: EmulatedCuda) -> None:
     graph, x, y = product()
     with (

@@ -136,6 +136,7 @@ def test_the_callers_numpy_settings_do_not_reach_a_step(session):
             assert not np.isfinite(session.run(y, {x: [0.0, 1.0]})).any()
 
 
+@pytest.mark.slow
 def test_sessions_of_many_threads_on_one_device():
     """Each thread has a session of its own, and all share another one."""
     with tb.Graph().as_default() as graph:

@@ -23,6 +23,7 @@ def graph():
         yield graph
 
 
+@pytest.mark.slow
 def test_close_gives_everything_back(device):
     v = tb.Variable(np.zeros((100, 100)), name="v")
     x = tb.placeholder(tb.float64, [None, 100])
@@ -50,6 +51,7 @@ def test_with_closes_after_an_error_too(device):
     assert tb.get_default_session() is not session
 
 
+@pytest.mark.slow
 def test_growing_leaves_no_old_memory_behind(device):
     with tb.Session(device=device) as session:
         allocator = session._cache.groups[0].allocator

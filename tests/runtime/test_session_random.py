@@ -25,6 +25,7 @@ def session():
         yield session
 
 
+@pytest.mark.slow
 def test_two_processes_agree():
     root = Path(tb.__file__).parent.parent
     outputs = {

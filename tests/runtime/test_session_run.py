@@ -104,6 +104,7 @@ def test_steps_are_compiled_once_per_fetches_feeds_and_shapes(session, monkeypat
     assert len(compiled) == 2
 
 
+@pytest.mark.slow
 def test_the_cache_is_bounded_and_its_memory_is_given_back(session, monkeypatch):
     monkeypatch.setattr(session._cache, "_capacity", 3)
     x = tb.placeholder(tb.float32, [None])

@@ -47,6 +47,7 @@ class Model:
         np.testing.assert_allclose(y, (expected * rows(count)).sum(1), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:session. one step has been compiled for:UserWarning")
 def test_many_batch_sizes_take_the_memory_of_the_largest(device: CpuDevice, reference_kernels: None) -> None:
     model = Model()
@@ -67,6 +68,7 @@ def test_many_batch_sizes_take_the_memory_of_the_largest(device: CpuDevice, refe
         assert sum("slab" in holder.owner for holder in holders) == 1
 
 
+@pytest.mark.slow
 def test_what_was_fetched_stays_as_it_was(device: CpuDevice) -> None:
     model = Model()
     with tb.Session(device=device) as session:
@@ -76,6 +78,7 @@ def test_what_was_fetched_stays_as_it_was(device: CpuDevice) -> None:
             np.testing.assert_array_equal(values, session.run(model.hidden, {model.x: rows(count)}))
 
 
+@pytest.mark.slow
 def test_step_scalars_and_constants_are_each_steps_own(device: CpuDevice) -> None:
     """Random ops draw on, whatever else has run in between, and was bound anew."""
     x = tb.placeholder(tb.float32, [None])
@@ -90,6 +93,7 @@ def test_step_scalars_and_constants_are_each_steps_own(device: CpuDevice) -> Non
     np.testing.assert_array_equal(mixed, plain)
 
 
+@pytest.mark.slow
 def test_threads_have_a_scratch_each_while_it_grows(device: CpuDevice) -> None:
     model = Model()
     with tb.Session(device=device) as session:
@@ -113,6 +117,7 @@ def test_threads_have_a_scratch_each_while_it_grows(device: CpuDevice) -> None:
             assert sum("slab" in holder.owner for holder in group.allocator.holders()) <= 1
 
 
+@pytest.mark.slow
 def test_a_step_that_finds_no_room_leaves_the_others_usable(device: CpuDevice) -> None:
     with CpuDevice("/cpu:7", limit_nbytes=8 * MIB) as small:
         model = Model()
@@ -125,6 +130,7 @@ def test_a_step_that_finds_no_room_leaves_the_others_usable(device: CpuDevice) -
                 model.check(session, 5)
 
 
+@pytest.mark.slow
 def test_steps_over_two_devices_share_each_ones(device: CpuDevice) -> None:
     with CpuDevice("/cpu:6") as other:
         x = tb.placeholder(tb.float32, [None, 64])
@@ -141,6 +147,7 @@ def test_steps_over_two_devices_share_each_ones(device: CpuDevice) -> None:
                 assert sum("slab" in holder.owner for holder in group.allocator.holders()) == 1
 
 
+@pytest.mark.slow
 def test_explain_and_run_take_the_same_one(device: CpuDevice) -> None:
     model = Model()
     with tb.Session(device=device) as session:
@@ -162,6 +169,7 @@ def test_the_null_device_sees_every_access_in_order() -> None:
         assert find_races(device.log) == []
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_captured_steps_of_a_gpu_are_captured_anew_in_a_larger_one() -> None:
     with (

@@ -99,6 +99,7 @@ def test_a_failing_step_is_its_own_affair(session):
     together(fail, succeed, fail, succeed)
 
 
+@pytest.mark.slow
 def test_the_graph_grows_while_others_run(session):
     v = tb.Variable(np.zeros(100), name="v")
     add = v.assign_add(np.ones(100))
@@ -125,6 +126,7 @@ def test_the_graph_grows_while_others_run(session):
     assert session.run(y) == 100.0 * 2 * ROUNDS
 
 
+@pytest.mark.slow
 def test_a_step_may_leave_the_cache_while_it_runs(session, monkeypatch):
     monkeypatch.setattr(session._cache, "_capacity", 1)
     started, go_on = threading.Event(), threading.Event()
@@ -188,6 +190,7 @@ def test_closing_waits_for_what_runs(session):
         own.run(y, {x: [1.0, 2.0]})
 
 
+@pytest.mark.slow
 def test_an_interrupt_waits_for_the_step_and_leaves_the_session_usable(session):
     entered, ended = threading.Event(), []
 
@@ -314,6 +317,7 @@ def test_uses_of_different_names_are_held_side_by_side():
         alone.result(30)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_conflicting_uses_exclude_each_other_and_nobody_waits_for_ever(data):

@@ -53,8 +53,8 @@ def engine(devices: list[Device], **options: Any) -> tb.LearningEngine:
     return engine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "options"), ENGINES)
-@pytest.mark.sampled(1)
 def test_an_engine_gives_all_back(
     count: int, options: dict[str, Any], devices: list[Device], mapped: Mapped
 ) -> None:
@@ -76,8 +76,8 @@ def spoilt(round: int, replica: int) -> Any:
     return (x * np.nan if round == 2 else x), y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fails", "count"), [("results", 1), ("numbers", 1), ("numbers", 2), ("source", 2)])
-@pytest.mark.sampled(1)
 def test_an_engine_whose_run_has_failed_gives_all_back(
     fails: str, count: int, devices: list[Device], mapped: Mapped
 ) -> None:
@@ -166,7 +166,7 @@ def trainer(devices: list[Device]) -> Trainer:
     return made
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("use", [evaluator, trainer])
 def test_evaluators_and_trainers_give_all_back(
     use: Callable[[list[Device]], Any], devices: list[Device], mapped: Mapped
@@ -198,6 +198,7 @@ def replicated(devices: list[Device]) -> tb.MultiGpuReplicator:
     return made
 
 
+@pytest.mark.slow
 def test_a_replicator_gives_all_back(devices: list[Device], mapped: Mapped) -> None:
     with tb.Graph().as_default():
         made = replicated(devices)

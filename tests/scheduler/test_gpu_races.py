@@ -67,7 +67,7 @@ def races_of_a_run(
     return labels, races
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{}, {"tau": 2}, {"staleness": 1}, {"sync": "ssgd"}, {"dispatch": "fcfs"}], ids=str
 )
@@ -78,7 +78,7 @@ def test_no_races(log: LaunchLog, devices: int, per_device: int, options: dict[s
     assert races == []
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "method", "words"),
     [

@@ -112,7 +112,7 @@ def launches(kernels: str) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize(("optimizer", "options", "restarts", "expected"), RECORDED, ids=str)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(1)
 def test_the_bits_of_an_earlier_version(
     launches: tuple[int, ...],
     optimizer: str,
@@ -125,6 +125,7 @@ def test_the_bits_of_an_earlier_version(
         assert found == [f"{crc:08X}" for crc in expected]
 
 
+@pytest.mark.sampled(1)
 def test_a_checkpoint_of_an_earlier_version_goes_on_with_its_bits(launches: tuple[int, ...]) -> None:
     """Commit 99c02b6 saved the file after 5 rounds, and computed the number after all."""
     state, about = load_arrays(Path(__file__).parent / "checkpoint_99c02b6.safetensors")

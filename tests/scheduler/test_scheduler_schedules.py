@@ -105,6 +105,7 @@ def same(one: dict[str, Any], other: dict[str, Any], names: tuple[str, ...]) -> 
         assert one[name].tobytes() == other[name].tobytes(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_way_of_training_follows_a_schedule_to_the_same_bits(name):
     make = SCHEDULES[name]
@@ -123,7 +124,7 @@ def test_every_way_of_training_follows_a_schedule_to_the_same_bits(name):
     same(plain, in_a_replicator(make()), ("w", "Momentum/iterations"))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["sma", "ssgd"])
 def test_averaging_restarts_where_a_counted_schedule_jumps(sync):
     make, options = SCHEDULES["piecewise"], {"sync": sync} if sync == "ssgd" else {"sync": sync, "mu": 0.5}
@@ -139,6 +140,7 @@ def test_averaging_restarts_where_a_counted_schedule_jumps(sync):
         assert not np.array_equal(smooth["w"], by_rounds["w"])
 
 
+@pytest.mark.slow
 def test_several_rounds_in_a_launch_count_and_restart_as_one_by_one():
     pytest.importorskip("llvmlite")
     make, options = SCHEDULES["piecewise"], tb.Synchronisation("sma", mu=0.5)
@@ -147,6 +149,7 @@ def test_several_rounds_in_a_launch_count_and_restart_as_one_by_one():
     same(one_by_one, launched, ("w", "w/Momentum", "Momentum/iterations"))
 
 
+@pytest.mark.slow
 def test_each_optimiser_counts_what_it_applies():
     """Two optimisers of one schedule, one of which is applied twice as often; a third has a global step."""
     with tb.Graph().as_default(), tb.Session() as session:
@@ -274,6 +277,7 @@ def test_a_skipped_update_is_not_counted():
         assert engine.central_values()["Momentum/iterations"] == STEPS - 1
 
 
+@pytest.mark.slow
 def test_a_count_that_is_assigned_moves_the_restart_of_averaging():
     """In the middle of training by `Session("tensorbow")`: rate and restart follow what the variable says."""
     options = {"replicas_per_device": 3, "synchronisation": tb.Synchronisation("sma", mu=0.5)}

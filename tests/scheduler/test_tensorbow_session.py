@@ -45,6 +45,7 @@ def session_of(program, **options):
     return tb.TensorBowSession(graph=program.graph, **options)
 
 
+@pytest.mark.slow
 def test_one_replica_is_a_plain_session_bit_for_bit():
     program = Program(dropout=True)
     values = []
@@ -104,6 +105,7 @@ def test_how_fetches_come_back():
         assert session.run(program.steps) == 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("synchronisation", [{}, {"tau": 2}, {"staleness": 1}, {"sync": "ssgd"}])
 def test_a_fetched_variable_is_z_after_the_run(synchronisation):
     program = Program()
@@ -202,6 +204,7 @@ def test_feeds_and_fetches_of_unknown_rank():
                 session.run(train, {x: X[:6], rate: 0.1})
 
 
+@pytest.mark.slow
 def test_an_unused_feed_does_no_harm():
     program = Program()
     with program.graph.as_default():
@@ -224,6 +227,7 @@ def test_by_target():
         assert type(session) is tb.Session
 
 
+@pytest.mark.slow
 def test_replicas_over_devices_with_ssgd():
     program = Program()
     options = {
@@ -260,6 +264,7 @@ def test_options_are_looked_at_before_the_first_run(options, message):
         tb.Session("tensorbow", tb.Graph(), **options)
 
 
+@pytest.mark.slow
 def test_bad_input():
     program = Program()
     with session_of(program, replicas_per_device=3) as session:
@@ -291,6 +296,7 @@ def test_bad_input():
             use()
 
 
+@pytest.mark.slow
 def test_closing_gives_all_memory_back():
     device = CpuDevice("/cpu:0")
     program = Program()
@@ -367,6 +373,7 @@ def test_figure_1_of_the_tensorflow_white_paper(options):
     assert len({float(result) for _, result, _ in printed}) == 10
 
 
+@pytest.mark.slow
 def test_the_program_of_the_white_paper_is_trained_by_replicas():
     """relu(x W + b), a cost of it, and a loop over `session.run`, now with an update."""
     with tb.Graph().as_default():

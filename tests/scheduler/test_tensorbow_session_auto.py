@@ -156,6 +156,7 @@ def test_a_batch_that_the_number_does_not_divide_is_split_by_another(monkeypatch
     assert device.memory.held_nbytes == 0
 
 
+@pytest.mark.slow
 def test_numbers_that_cannot_be_had_are_left_out(monkeypatch):
     program, device = Program(), CpuDevice("/cpu:0", limit_nbytes=2066 << 10)
     clock = Clock(monkeypatch, lambda k: 1.0 / k)
@@ -185,6 +186,7 @@ def test_numbers_that_cannot_be_had_are_left_out(monkeypatch):
         assert session.num_replicas == 2, "alpha 0.5 is not stable with 3 replicas"
 
 
+@pytest.mark.slow
 def test_what_is_not_split_has_an_example_for_each_replica(monkeypatch):
     clock = Clock(monkeypatch, lambda k: 1.0 if k <= 3 else k / 3)
     with tb.Graph().as_default(), tb.Session("tensorbow", replicas_per_device="auto") as session:

@@ -45,7 +45,7 @@ class Line:
 SYNCS = [{}, {"tau": 3, "mu": 0.2}, {"staleness": 1}, {"sync": "ssgd"}, {"sync": "none"}]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("synchronisation", SYNCS)
 def test_variables_that_are_made_later_do_not_disturb_what_is_trained(synchronisation):
     results = []
@@ -79,6 +79,7 @@ def test_variables_that_are_made_later_do_not_disturb_what_is_trained(synchronis
         assert plain.tobytes() == grown.tobytes()
 
 
+@pytest.mark.slow
 def test_the_memory_of_the_smaller_replicas_is_given_back():
     device = CpuDevice("/cpu:0")
     program = Line()
@@ -126,6 +127,7 @@ def test_a_monitored_session_trains_replicas():
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 def test_runs_from_several_threads_take_turns():
     program = Line()
     with program.graph.as_default():
@@ -240,6 +242,7 @@ def test_a_batch_that_is_not_finite_stops_its_run_alone():
         assert np.isfinite(session.run(program.w)).all()
 
 
+@pytest.mark.slow
 def test_closed_while_a_thread_is_learning():
     device = CpuDevice("/cpu:0")
     program = Line()

@@ -49,6 +49,7 @@ def program(alone: bool) -> tuple[Any, Any, Any, Any]:
     return x, plain, *(steps if alone else steps[::-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("alone", "most", "chosen"),
     [

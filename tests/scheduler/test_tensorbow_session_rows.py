@@ -37,6 +37,7 @@ def gradient(table, batch):
     return result.reshape(-1)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("options", "devices"), [({}, 1), ({"tau": 2}, 1), ({"staleness": 1}, 1), ({"mu": 0.3}, 2)]
 )
@@ -73,6 +74,7 @@ OPTIMIZERS = [
 ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("make", OPTIMIZERS)
 def test_one_replica_is_the_plain_session_bit_for_bit(make):
     program = Embedding(make())
@@ -89,6 +91,7 @@ def test_one_replica_is_the_plain_session_bit_for_bit(make):
     assert tables[0].tobytes() == tables[1].tobytes()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("make", OPTIMIZERS)
 def test_updates_by_rows_are_split_over_the_replicas(make):
     program = Embedding(make())
@@ -157,6 +160,7 @@ def test_rows_that_the_user_writes_are_assigned_to_z_and_every_replica():
         assert all(session.replica_values(i)["table"][2].tolist() == [9, 9] for i in range(2))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dense", [False, True])
 def test_ssgd_averages_rows(dense):
     with tb.Graph().as_default() as graph:

@@ -60,6 +60,7 @@ def test_equal_content_gives_equal_bytes(saved: Path, tmp_path: Path) -> None:
     assert (tmp_path / "again").read_bytes() == saved.read_bytes()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_a_damaged_file_is_never_taken_for_a_sound_one(
@@ -169,7 +170,7 @@ def test_a_missing_file_a_folder_a_pipe_and_a_device(tmp_path: Path) -> None:
             load_arrays(path)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int8", "uint64", "complex64", "object", "U3", "datetime64[s]"])
+@pytest.mark.parametrize("dtype", ["longdouble", "complex128", "object", "U3", "datetime64[s]"])
 def test_dtypes_the_reader_would_refuse_are_not_written(dtype: str, saved: Path) -> None:
     before = saved.read_bytes()
     with pytest.raises(InvalidArgumentError, match=r"array 'a': dtype .* cannot be written; use float32"):

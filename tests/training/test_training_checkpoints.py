@@ -43,6 +43,7 @@ def test_those_spared_stay_and_count_once(tmp_path: Path) -> None:
     assert rounds(tmp_path) == [6, 7]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     keep=st.integers(1, 4),

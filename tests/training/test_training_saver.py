@@ -55,6 +55,7 @@ def test_save_and_restore(session, w, n, tmp_path):
     assert tb.train.list_variables(path) == [("n", []), ("w", [2, 3])]
 
 
+@pytest.mark.slow
 def test_another_process_restores_without_initialising(session, w, tmp_path):
     session.run(w.initializer)
     tb.train.Saver().save(session, tmp_path / "m", 7)

@@ -10,7 +10,8 @@ from tensorbow.devices import Device, GpuDevice, StreamGroup
 from tensorbow.devices.cuda_libraries import wheel_versions
 from tensorbow.devices.cuda_runtime import CudaRuntime
 from tensorbow.devices.gpu_stream import GpuStream
-from tensorbow.errors import InternalError
+from tensorbow.errors import InternalError, UnimplementedError
+from tensorbow.graph import Kernel, blame
 from tensorbow.kernels.binary_cache import cache_folder
 from tensorbow.kernels.gpu import kernels  # noqa: F401 - registers the kernels
 from tensorbow.kernels.gpu.fused.plan import why_not
@@ -25,7 +26,7 @@ from tensorbow.program.backend import Backend
 from tensorbow.program.nodes import Node, Unit
 from tensorbow.program.plan import BoundPlan, Executable, PlannedLaunch, Region, Segment
 from tensorbow.program.rounds import RoundProgram, RoundProgramSpec
-from tensorbow.specs import uint8
+from tensorbow.specs import COMPILED, uint8, uncompiled
 
 HOPPER = 90
 WORKSPACE_NBYTES = 8 << 20  # of cuBLAS and cuDNN, per stream group
@@ -57,6 +58,17 @@ class GpuBackend(Backend):
         Raises UnimplementedError for an op without a GPU kernel.
         """
         return fuse(nodes, self._kernel)
+
+    def _kernel(self, node: Node) -> Kernel:
+        """See Backend._kernel. Raises UnimplementedError for a dtype that no GPU kernel computes with."""
+        missing = uncompiled(value.spec.dtype for value in (*node.inputs, *node.outputs))
+        if missing:
+            error = UnimplementedError(
+                f"GPU kernels have no {missing.name} (they have: {', '.join(d.name for d in COMPILED)}); "
+                "tb.cast to one of them, or place the op on a CPU by tb.device"
+            )
+            raise UnimplementedError(blame(node.definition.name, node.name, error, node.source))
+        return super()._kernel(node)
 
     def bind(
         self, executable: Executable, bases: Mapping[Region, int], group: StreamGroup, ring: int

@@ -19,7 +19,7 @@ from tensorbow.errors import FailedPreconditionError
 from tensorbow.graph import Kernel, NodeSpec
 from tensorbow.kernels.native import lowerings  # noqa: F401 - registers the templates
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
-from tensorbow.kernels.native.codegen.lowering import LOWERINGS, Lowering
+from tensorbow.kernels.native.codegen.lowering import Lowering, lowering_for
 from tensorbow.kernels.native.codegen.target import Target, host_target, may_use_tiles
 from tensorbow.kernels.native.ops.random import with_seeds
 from tensorbow.kernels.native.plan import NativePlan, NativeSegments, launches_of
@@ -79,11 +79,8 @@ class NativeBackend(ReferenceBackend):
         return with_seeds(super().fuse(nodes))
 
     def _lowering(self, node: Node) -> Lowering | None:
-        lowering = LOWERINGS.get(node.definition)
         inputs, outputs = (tuple(v.spec for v in values) for values in (node.inputs, node.outputs))
-        if lowering is None or not lowering.takes(NodeSpec(node.attrs, inputs, outputs), self.target):
-            return None
-        return lowering
+        return lowering_for(node.definition, NodeSpec(node.attrs, inputs, outputs), self.target)
 
     def _kernel(self, node: Node) -> Kernel:
         """The native kernel of a node if there is one, else its reference kernel."""

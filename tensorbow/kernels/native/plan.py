@@ -20,7 +20,7 @@ from tensorbow.kernels.merging import merge_updates
 from tensorbow.kernels.native.codegen.compiler import NativeCode
 from tensorbow.kernels.native.codegen.functions import compile_groups
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
-from tensorbow.kernels.native.codegen.lowering import LOWERINGS
+from tensorbow.kernels.native.codegen.lowering import lowering_for
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.fusion.factored_gradients import factor_gradients, overflowing
 from tensorbow.kernels.native.ops.maps import averaged_kernel
@@ -120,11 +120,11 @@ def _merged(
 
 def native_call(group: Group, target: Target) -> Group:
     """A call planned with its reference kernel, with native code instead if there is some."""
-    lowering = LOWERINGS.get(group.definition)
-    if lowering is None or isinstance(group.kernel, NativeKernel) or group.scratch:
+    if isinstance(group.kernel, NativeKernel) or group.scratch:
         return group
     node = _node(group)
-    if not lowering.takes(node, target) or lowering.scratch(node, target):
+    lowering = lowering_for(group.definition, node, target)
+    if lowering is None or lowering.scratch(node, target):
         return group
     return replace(group, kernel=NativeKernel(emit=lowering.emit, pointwise=lowering.pointwise))
 

@@ -76,6 +76,7 @@ def spills(lines):
     return [line for line in lines if re.match(r"(ld|st)\w*\t[qdsv]\d+.*\[sp", line)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CONTRACTIONS)
 def test_tiles_multiply_and_add_whole_vectors_without_spills(name):
     what = CONTRACTIONS[name]
@@ -92,6 +93,7 @@ def test_tiles_multiply_and_add_whole_vectors_without_spills(name):
         assert not spills(lines)
 
 
+@pytest.mark.slow
 def test_tiles_for_more_registers_than_there_are_do_spill():
     """Checks that the test above detects spills."""
     what = CONTRACTIONS["float32 4x3136x1024"]

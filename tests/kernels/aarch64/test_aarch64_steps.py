@@ -41,6 +41,7 @@ test_factored_gradients = pytest.mark.usefixtures("small_gradients_count")(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "steps"),
     [
@@ -72,6 +73,7 @@ def test_averaged_replicas_of_one_launch_lie_close_to_the_reference(replicas, op
         np.testing.assert_allclose(ours[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_averaging_in_the_update(dropout):
     test_native_plan.test_the_averaging_is_taken_into_the_update(dropout)

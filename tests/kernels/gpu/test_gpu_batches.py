@@ -97,7 +97,7 @@ def recipe(data: ImageDataset, batch_size: int, number: int, epoch: int = 0, see
     return BatchRecipe(data, order.indices(epoch, number), BatchKey(seed, epoch, number))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize("name", DATASETS)
 @pytest.mark.parametrize(("batch_size", "backwards"), [(1, False), (7, True), (128, False), (205, True)])
@@ -121,6 +121,7 @@ def test_the_bits_of_the_host(name: str, batch_size: int, backwards: bool) -> No
         bench.close()
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_batches_enqueued_ahead_do_not_mix() -> None:
     """Each launch has its own picks, whatever is enqueued before the GPU reaches it."""

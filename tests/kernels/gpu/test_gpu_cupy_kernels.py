@@ -98,6 +98,7 @@ def with_temporaries(cupy: FakeCupy) -> Callable[[Any], object]:
     return fourth
 
 
+@pytest.mark.slow
 def test_a_function_runs_in_a_plan_with_memory_of_the_partition(
     runtime: EmulatedCuda, cupy: FakeCupy, gpu: GpuDevice
 ) -> None:
@@ -125,6 +126,7 @@ def test_a_function_runs_in_a_plan_with_memory_of_the_partition(
     assert lines[place + 1].endswith("captured as one CUDA graph")
 
 
+@pytest.mark.slow
 def test_replicas_train_with_it_each_in_its_own_partition(runtime: EmulatedCuda, cupy: FakeCupy) -> None:
     op = define(with_temporaries(cupy))
     graph = tb.Graph()

@@ -45,6 +45,7 @@ class FusingForGpu(ReferenceBackend):
         return fuse(nodes, self._kernel)
 
 
+@pytest.mark.slow
 def test_a_fused_and_merged_step_equals_the_reference(bench):
     with tb.Graph().as_default():
         x, row = tb.placeholder(tb.float32, [6, 8]), tb.placeholder(tb.float32, [8])

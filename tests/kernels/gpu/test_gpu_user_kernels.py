@@ -77,6 +77,7 @@ def define_cube(*, gpu: bool = True) -> Any:
     return cube
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", [tb.float32, tb.float64])
 @pytest.mark.parametrize("shape", [(7, 41), (0, 3), ()])
 def test_a_step_with_gradient_gives_what_the_cpu_gives(
@@ -127,6 +128,7 @@ def trained(model: Model, devices: list[Device], per_device: int) -> tuple[list[
         return losses, engine.learners.values.state_arrays()
 
 
+@pytest.mark.slow
 def test_two_replicas_train_with_it_and_graphs_have_the_bits_of_single_launches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -271,6 +271,7 @@ print(plan_key([launch.groups for launch in groups], step.state["status"]))
 """
 
 
+@pytest.mark.slow
 def test_the_key_of_a_model_is_the_same_in_every_process(tmp_path):
     environment = os.environ | {"TENSORBOW_CPU": "native", "TENSORBOW_CACHE": str(tmp_path)}
     said = [
@@ -298,6 +299,7 @@ def initial_values_by(backend):
         return tb.StepProgram((x, y), loss, update).initial_values()
 
 
+@pytest.mark.slow
 def test_initial_values_have_the_same_bits_whatever_the_cache_has(tmp_path, compilations):
     """And the reference's, but for the rounding of normals."""
     counts, found = [], []

@@ -99,6 +99,7 @@ def test_the_first_native_result_that_is_not_finite_is_named(native):
         assert step.binding.plan.find_nonfinite(0) is None
 
 
+@pytest.mark.slow
 def test_bindings_share_their_code(native, monkeypatch):
     compiled = []
     compile_module = functions.compile_module
@@ -118,6 +119,7 @@ def test_bindings_share_their_code(native, monkeypatch):
     assert 0 < before <= 6  # executables: initial values, the step, the averaging; not one per replica
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=programs())
 def test_random_programs_natively_equal_the_interpreter(native, program):
@@ -171,6 +173,7 @@ def trained(model, backend, steps, replicas=0):
             return np.array(losses), session.run(tb.global_variables())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "target"),
     [
@@ -179,7 +182,6 @@ def trained(model, backend, steps, replicas=0):
         *(pytest.param(model, "host", marks=pytest.mark.slow) for model in LONG),
     ],
 )
-@pytest.mark.sampled(1)
 def test_twenty_steps_lie_close_to_the_reference(model, target):
     expected, _ = trained(model, ReferenceBackend(), 20)
     losses, _ = trained(model, NativeBackend(narrow_target() if target == "narrow" else None), 20)
@@ -202,6 +204,7 @@ def test_without_one_mechanism_training_is_alike(mechanism, with_all_mechanisms)
         np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", ["logreg", *(pytest.param(model, marks=pytest.mark.slow) for model in ("lenet", "resnet8"))]
 )
@@ -216,6 +219,7 @@ def test_averaged_replicas_lie_close_to_the_reference(model):
         assert first.tobytes() == second.tobytes()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("model", MODELS)
 def test_the_step_of_a_model_is_native_as_a_whole(model, native):
     network, shape, rate = MODELS[model]
@@ -231,7 +235,7 @@ def test_the_step_of_a_model_is_native_as_a_whole(model, native):
     assert "updates in one pass" in text
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [False, True])
 def test_the_averaging_is_taken_into_the_update(dropout):
     """The same bits as in three passes."""

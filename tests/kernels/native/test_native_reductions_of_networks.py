@@ -55,6 +55,7 @@ def _executables(monkeypatch):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", [pytest.param(m, marks=[pytest.mark.slow] if m != "logreg" else []) for m in MODELS]
 )

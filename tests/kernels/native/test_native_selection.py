@@ -147,6 +147,7 @@ with tb.Session() as session:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("choice", "loads"), [("reference", False), pytest.param("native", True, marks=needs_llvmlite)]
 )

@@ -198,6 +198,7 @@ def test_a_result_takes_over_the_memory_of_an_input(fusing):
     np.testing.assert_array_equal(result, -np.exp(X + X.sum(0)))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs())
 def test_random_programs_equal_the_interpreter(fusing, program):
@@ -232,6 +233,7 @@ def trained(model, shape, steps):
     return losses, values, calls
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("reference_kernels")
 @pytest.mark.parametrize(
     ("model", "shape"), [(LeNet(), (28, 28, 1)), (ResNet(1), (32, 32, 3))], ids=["lenet", "resnet8"]

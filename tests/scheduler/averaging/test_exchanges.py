@@ -73,8 +73,8 @@ def trained(
     return sorted(results, key=lambda each: (each.round, each.replica)), state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("devices", "per_device"), LAYOUTS)
-@pytest.mark.sampled(3)
 def test_each_replica_gets_what_all_hand_in(devices: int, per_device: int) -> None:
     count = devices * per_device
     last = count - 1
@@ -105,8 +105,8 @@ def test_each_replica_gets_what_all_hand_in(devices: int, per_device: int) -> No
         np.testing.assert_array_equal(got["flags"], np.stack(each) > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("devices", "per_device"), LAYOUTS)
-@pytest.mark.sampled(2)
 def test_gradients_flow_through_exchanges(devices: int, per_device: int) -> None:
     """d_i is w_i - x_i; each replica's loss is half the squared sum of what the exchange gives it.
 
@@ -175,8 +175,8 @@ def late_exchange() -> Model:
     return Model(StepProgram((x,), loss, tb.group(first, second), {}), [x.spec], initial, batch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"mu": 0.5}, {"mu": 0.5, "tau": 2}, {"sync": "ssgd"}, NONE], ids=str)
-@pytest.mark.sampled(2)
 def test_an_exchange_behind_an_update(
     options: dict[str, Any], kernels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,7 +227,7 @@ def learned(
 
 
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 3), (2, 2)])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_a_step_that_averages_its_gradients_has_the_bits_of_ssgd(
     devices: int, per_device: int, launches: tuple[int, ...]
 ) -> None:
@@ -247,7 +247,7 @@ def over_replicas(hidden: tb.Tensor) -> tb.Tensor:
     return (hidden - mean) * tb.rsqrt(variance + 1e-3)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 2), (2, 2)])
 def test_normalisation_over_replicas_is_that_of_the_joint_batch(
     devices: int, per_device: int, launches: tuple[int, ...]
@@ -296,12 +296,14 @@ def test_ops_on_results_run_once_per_device_and_without_races(kernels: str) -> N
     assert find_races(log) == []
 
 
+@pytest.mark.slow
 def test_several_sums_that_are_ready_together_are_one_exchange() -> None:
     model = model_of(lambda d: all_sum(d) + all_sum(d * 2.0) * all_sum(tb.square(d)))
     with engine_of(model, cpu_devices(1), 2, **NONE) as engine:
         assert len(engine.learners.replicas[0].step.exchange_segments) == 2  # forward, and of the gradients
 
 
+@pytest.mark.sampled(1)
 def test_a_failing_replica_holds_up_nobody() -> None:
     model = model_of(lambda d: all_sum(Fuse(d) + d))
 
@@ -342,6 +344,7 @@ def test_a_session_is_one_replica() -> None:
         assert session.run(gradient).tolist() == [3.0, 5.0]
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_gpus_exchange_what_cpus_do(kernels: str) -> None:
     if kernels == "reference":

@@ -15,8 +15,8 @@ from tests.scheduler_rig.running import cpu_devices
 pytestmark = needs_compiler
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of_devices", [(0, 0, 1), (0, 1, 1), (1, 0, 1)])
-@pytest.mark.sampled(1)
 def test_physical_gpus_are_joined_by_nccl_and_virtual_ones_on_the_device(
     of_devices: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

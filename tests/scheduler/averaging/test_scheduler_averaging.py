@@ -45,7 +45,7 @@ def compare(engine: LearningEngine, reference: Sma, round: int) -> None:
             close(flat(model.velocity(), NAMES), u)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.0, 0.9])
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 @pytest.mark.parametrize("tau", [1, 3, pytest.param(4, marks=pytest.mark.slow)])
@@ -67,7 +67,7 @@ def test_the_engine_is_the_reference(
         assert source.released == 13 * k
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("clear_velocity", [False, True])
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 @pytest.mark.parametrize("tau", [1, 3])
@@ -100,6 +100,7 @@ def test_averaging_restarts_where_the_rate_jumps(
             compare(engine, reference, 12)
 
 
+@pytest.mark.slow
 def test_restart_on_request_between_two_runs() -> None:
     schedule = tb.train.Constant(RATE)
     with engine_of(LOGISTIC, cpu_devices(1), 3, schedule, mu=0.9, staleness=1) as engine:
@@ -115,7 +116,7 @@ def test_restart_on_request_between_two_runs() -> None:
         compare(engine, reference, 9)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 1), (1, 4), (2, 2), (4, 2)])
 @pytest.mark.parametrize(("tau", "staleness"), [(1, 0), (1, 2), (3, 1)])
 def test_float32_has_the_bits_of_the_reference(

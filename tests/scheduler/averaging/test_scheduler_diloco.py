@@ -55,7 +55,7 @@ def outer(
     return x, z if k > 1 else x[0], average
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("staleness", [0, 1])
 @pytest.mark.parametrize("tau", [1, 4, 7])
 @pytest.mark.parametrize(("devices", "per_device"), LAYOUTS)
@@ -77,6 +77,7 @@ def test_the_engine_is_the_paper_s_algorithm(devices: int, per_device: int, tau:
             np.testing.assert_allclose(have, x[index], rtol=0, atol=1e-12)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [{"staleness": 0}, {"staleness": 1}], ids=str)
 def test_first_come_tasks_end_a_period_in_an_outer_step(options: dict[str, Any]) -> None:
     """Of two rounds of two batches, which any replica may take, the second device being slow."""
@@ -104,6 +105,7 @@ def test_first_come_tasks_end_a_period_in_an_outer_step(options: dict[str, Any])
         np.testing.assert_allclose(have[index], w[index], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_a_replica_that_skips_the_last_update_of_a_period_hands_its_progress_in_later(staleness: int) -> None:
     """z, after all, ends at the mean of the replicas, as if the outer step went all the way."""
@@ -130,6 +132,7 @@ def test_a_replica_that_skips_the_last_update_of_a_period_hands_its_progress_in_
     assert np.isfinite(z).all()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_a_checkpoint_goes_on_bit_for_bit(staleness: int) -> None:
     model, options = logistic(tb.float32), {"sync": "diloco", "tau": 3, "staleness": staleness}
@@ -148,6 +151,7 @@ def test_a_checkpoint_goes_on_bit_for_bit(staleness: int) -> None:
         assert same_bits(engine.learners.values.state_arrays(), whole)
 
 
+@pytest.mark.slow
 def test_values_that_are_set_and_restarts_leave_no_progress_behind() -> None:
     """A replica that starts from z is one of a new engine with that z."""
     model, options = logistic(momentum=0.0), {"sync": "diloco", "tau": 2, "staleness": 1}
@@ -237,6 +241,7 @@ def test_its_defaults_and_notices() -> None:
     assert line == "--outer-momentum is ignored: it is for --sync diloco"
 
 
+@pytest.mark.slow
 def test_a_tensorbow_session_and_a_replicator() -> None:
     graph = tb.Graph()
     with graph.as_default():
@@ -269,6 +274,7 @@ def test_a_tensorbow_session_and_a_replicator() -> None:
 # Exchange of 16 bits --------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_replicas_hand_in_bfloat16_and_z_moves_along_it(staleness: int) -> None:
     """Of the first two periods; with staleness 1 what the first one cuts off is in the second one."""

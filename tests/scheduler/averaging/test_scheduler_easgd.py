@@ -49,7 +49,7 @@ def elastic(
     return x, z if k > 1 else x[0]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("tau", [1, 2, 3])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize(("devices", "per_device"), LAYOUTS)
@@ -77,6 +77,7 @@ def test_the_engine_is_the_paper_s_algorithm(
             np.testing.assert_allclose(have, x[index], rtol=0, atol=1e-12)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("tau", [1, 2, 3])
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
 def test_float32_and_a_moving_rate_of_one_s_own(k: int, tau: int) -> None:
@@ -101,6 +102,7 @@ def test_it_is_sma_of_that_alpha_while_the_rate_does_not_jump() -> None:
     assert same_bits(*found)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_goes_on_bit_for_bit_and_only_by_easgd() -> None:
     model = logistic(tb.float32)
     source = Prepared(model.batch, 2)
@@ -173,6 +175,7 @@ def test_a_given_moving_rate_limits_the_auto_tuner() -> None:
     assert limit_before_memory(config, 1000, 16) == (5, "alpha is 0.3")  # 2 / (k + 1) > 0.3
 
 
+@pytest.mark.slow
 def test_a_tensorbow_session_and_a_replicator() -> None:
     graph = tb.Graph()
     with graph.as_default():

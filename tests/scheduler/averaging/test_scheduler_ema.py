@@ -55,7 +55,7 @@ def recurrence(model: Model, devices: int, per_device: Any, **options: Any) -> d
         return average
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "per_device", "options"),
     [*((*layout, way) for layout in LAYOUTS for way in WAYS), (1, 1, {}), (1, 1, {"sync": "none"})],
@@ -83,7 +83,7 @@ def test_the_average_is_the_recurrence(kernels: str, devices: int, per_device: A
 @pytest.mark.parametrize(
     ("per_device", "options"), [(2, {"mu": 0.5}), (2, {"sync": "ssgd"}), (1, {})], ids=str
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_a_checkpoint_has_the_average(kernels: str, per_device: int, options: Any) -> None:
     model = logistic(tb.float32)
     how = {**options, "ema": DECAY}
@@ -99,6 +99,7 @@ def test_a_checkpoint_has_the_average(kernels: str, per_device: int, options: An
         assert same_bits(engine.learners.values.state_arrays(), expected)
 
 
+@pytest.mark.slow
 def test_other_numbers_of_replicas_go_on_with_the_average() -> None:
     model = well()
     with engine_of(model, cpu_devices(1), 1, ema=DECAY) as engine:
@@ -122,6 +123,7 @@ def test_first_come_first_served_averages_each_period() -> None:
     assert average["w"].tobytes() == expected.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"sync": "ssgd"}, {"mu": 0.4, "staleness": 1}], ids=str)
 def test_bits_do_not_depend_on_timing(options: Any) -> None:
     model, bits = well(), []

@@ -57,7 +57,7 @@ def trained(make, feeds, sync, **options):
         return engine.central_values()["w"]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_mean_gradient_of_small_batches_is_that_of_a_large_one(name):
     small = trained(OPTIMIZERS[name], FEEDS, "ssgd")
@@ -65,6 +65,7 @@ def test_the_mean_gradient_of_small_batches_is_that_of_a_large_one(name):
     np.testing.assert_allclose(small, large, rtol=1e-10)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_one_replica_is_the_plain_session_bit_for_bit(name):
     feeds = FEEDS[:, :1]
@@ -77,6 +78,7 @@ def test_one_replica_is_the_plain_session_bit_for_bit(name):
     np.testing.assert_array_equal(trained(OPTIMIZERS[name], feeds, "sma"), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("decay", [0.0, 0.25])
 def test_momentum_at_a_changing_rate_keeps_the_plain_sessions_bits(nesterov, decay):
@@ -107,7 +109,7 @@ def test_momentum_at_a_changing_rate_keeps_the_plain_sessions_bits(nesterov, dec
     np.testing.assert_allclose(inside["w/Momentum"], v, rtol=1e-12)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_averaging_pulls_by_the_weights_of_before_the_update(name):
     """z of one round: z + sum of alpha (w - z) with w = z leaves z where it is; the second moves it."""
@@ -116,7 +118,7 @@ def test_averaging_pulls_by_the_weights_of_before_the_update(name):
     np.testing.assert_allclose(trained(OPTIMIZERS[name], FEEDS[:2], "sma"), np.mean(alone, 0), rtol=1e-12)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_slots_that_are_cleared_start_as_they_began(name):
     options = tb.Synchronisation("sma", clear_velocity=True)
@@ -137,6 +139,7 @@ def test_slots_that_are_cleared_start_as_they_began(name):
         np.testing.assert_array_equal(cleared[slot], initial[slot])
 
 
+@pytest.mark.slow
 def test_the_switch_to_the_mean_gradient_starts_adam_anew():
     """From z, with powers and means as at the beginning."""
     make = OPTIMIZERS["adam"]

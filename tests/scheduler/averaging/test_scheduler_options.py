@@ -37,7 +37,7 @@ def distance(k: int, mu: float, alpha: float, rounds: int, staleness: int = 0) -
     return max(float(np.abs(w - sma.z).max()) for w in sma.w)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("k", [2, 3, 4, 8])
 def test_the_bound_is_where_averaging_without_gradients_diverges(k: int, mu: float) -> None:
@@ -46,7 +46,7 @@ def test_the_bound_is_where_averaging_without_gradients_diverges(k: int, mu: flo
     assert distance(k, mu, edge * 1.01, 4000) > 1e3
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("staleness", [1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 5))])
 @pytest.mark.parametrize("mu", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("k", [2, 4])

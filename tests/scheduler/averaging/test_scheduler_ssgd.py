@@ -42,7 +42,7 @@ def on_big_batches(model: Model, k: int, rounds: int):
     return trained(Model(model.program, shapes, model.initial, batch), 1, 1, rounds)[0]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize(("devices", "per_device"), DEVICES_AND_REPLICAS)
 @pytest.mark.parametrize(("dtype", "rounds", "tolerance"), [(tb.float32, 1, 1e-6), (tb.float64, 20, 1e-10)])
 def test_k_replicas_are_one_of_k_times_the_batch(devices, per_device, dtype, rounds, tolerance):
@@ -54,6 +54,7 @@ def test_k_replicas_are_one_of_k_times_the_batch(devices, per_device, dtype, rou
     assert all(same_bits(replicas[0], other) for other in replicas)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 4), (2, 2)])
 def test_the_same_bits_whatever_the_timing(devices, per_device):
     model = convolutional(dropout=True)
@@ -63,11 +64,13 @@ def test_the_same_bits_whatever_the_timing(devices, per_device):
         assert same_bits(first, again)
 
 
+@pytest.mark.slow
 def test_one_replica_is_plain_training():
     model = convolutional(dropout=False)
     assert same_bits(trained(model, 1, 1, 5, sync="ssgd")[0], trained(model, 1, 1, 5, sync="sma")[0])
 
 
+@pytest.mark.slow
 def test_from_averaging_to_ssgd():
     """Up to the switch as sma; then from z, with slots at zero, as ssgd."""
     model, switch, rounds = logistic(), 6, 11
@@ -79,6 +82,7 @@ def test_from_averaging_to_ssgd():
     assert same_bits(central, expected)
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_at_the_switch_goes_on_alike():
     model, switch = logistic(), 4
     whole, _ = trained(model, 1, 3, 9, ssgd_from=switch)

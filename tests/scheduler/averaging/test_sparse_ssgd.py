@@ -59,7 +59,7 @@ def trained(model: Model, devices: list[Any], per_device: int, **options: Any) -
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(("devices", "per_device"), LAYOUTS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 def test_sparse_gradients_are_averaged_as_dense_ones(devices: int, per_device: int, optimizer: str) -> None:
     """Optimisers that leave rows without a gradient alone differ from dense ones only there."""
     sparse, values = trained(model_of(optimizer, False), cpu_devices(devices), per_device)
@@ -72,6 +72,7 @@ def test_sparse_gradients_are_averaged_as_dense_ones(devices: int, per_device: i
         np.testing.assert_allclose(values["table"], expected["table"], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("optimizer", ["descent", "adagrad"])
 def test_the_same_on_gpus(optimizer: str) -> None:
@@ -85,6 +86,7 @@ def test_the_same_on_gpus(optimizer: str) -> None:
     np.testing.assert_allclose(others["table"], values["table"], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_resize_compiles_the_step_for_the_new_number() -> None:
     model = model_of("adagrad", False)
     with engine_of(model, cpu_devices(1), 2, sync="ssgd") as engine:

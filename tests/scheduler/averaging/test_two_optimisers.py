@@ -44,6 +44,7 @@ def adversaries(sees_update: bool, bad: bool = False) -> Model:
     return Model(StepProgram((x,), first, tb.group(update, other), {}), [x.spec], initial, batch)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sees_update", [False, True])
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 3), (2, 1)])
 def test_both_gradients_are_averaged(sees_update: bool, devices: int, per_device: int) -> None:
@@ -62,6 +63,7 @@ def test_both_gradients_are_averaged(sees_update: bool, devices: int, per_device
         np.testing.assert_allclose(state["b"], b, rtol=1e-5)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sees_update", [False, True])
 @pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
 def test_a_bad_second_gradient(sees_update: bool, sync: str) -> None:

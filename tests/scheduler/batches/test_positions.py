@@ -31,6 +31,7 @@ def walked(batches: int, counts: list[tuple[int, int]], rounds: int) -> list[tup
     return found
 
 
+@pytest.mark.slow
 @given(data=st.data(), batches=st.integers(4, 30))
 def test_positions_are_those_of_a_walk(data: st.DataObject, batches: int) -> None:
     replicas = st.integers(1, min(batches, 9))
@@ -61,6 +62,7 @@ def test_positions_are_those_of_a_walk(data: st.DataObject, batches: int) -> Non
             assert positions.first_round(fraction) == r + 1
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(data=st.data())
 def test_a_change_of_the_batch_size_goes_on_behind_the_examples_taken(data: st.DataObject) -> None:

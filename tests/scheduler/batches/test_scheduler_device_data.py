@@ -100,7 +100,7 @@ class Training:
         return self.losses == other.losses and same_z
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize(("count", "per_device"), [(1, 1), (1, 4), (2, 2)])
 @pytest.mark.parametrize("options", [{}, {"sync": "ssgd"}, {"staleness": 1, "tau": 2}])
@@ -119,6 +119,7 @@ def test_the_same_losses_on_gpus(
         device.close()
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_the_same_after_resuming(runtime: EmulatedCuda) -> None:
     (device,) = gpus(runtime, 1)
@@ -127,6 +128,7 @@ def test_the_same_after_resuming(runtime: EmulatedCuda) -> None:
     device.close()
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_step_uploads_no_batch(runtime: EmulatedCuda) -> None:
     """The graph of a round makes it; what is copied is as much wherever the batch is made."""
@@ -148,6 +150,7 @@ def test_a_step_uploads_no_batch(runtime: EmulatedCuda) -> None:
     device.close()
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_host_batches_are_copied_from_where_they_are_filled(
     runtime: EmulatedCuda, monkeypatch: pytest.MonkeyPatch
@@ -268,6 +271,7 @@ def test_what_only_the_host_can_do(runtime: EmulatedCuda) -> None:
     device.close()
 
 
+@pytest.mark.slow
 def test_cpu_devices_make_their_batches_where_it_is_asked_for() -> None:
     devices = cpu_devices(2, delays=4)
     host = Training(devices, 2, "never")
@@ -281,7 +285,7 @@ def test_cpu_devices_make_their_batches_where_it_is_asked_for() -> None:
         device.close()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("launch_ahead", [2, 3])
 @pytest.mark.parametrize(
     ("replicas", "options"), [(2, {"tau": 2}), (3, {"tau": 3, "sync": "easgd"}), (2, {})]
@@ -306,6 +310,7 @@ def test_many_rounds_of_cpu_devices(replicas: int, options: dict[str, Any], laun
     assert trained[0] == trained[1]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("seed", range(4))
 def test_recipes_do_not_depend_on_the_order_of_release(steps: int, seed: int) -> None:

@@ -71,7 +71,7 @@ def trained_on(data: ImageDataset, replicas: int, steps: int, kept: str, **optio
         return {n: a.tobytes() for n, a in engine.learners.values.state_arrays().items()}, told, kinds
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("augmentation", [None, CropAndFlip(2)])
 @pytest.mark.parametrize("options", [{}, {"tau": 3}, {"sync": "none"}], ids=str)
 def test_the_batches_of_a_source_of_each_replicas(
@@ -87,7 +87,7 @@ def test_the_batches_of_a_source_of_each_replicas(
             assert kinds == {ReadyLaunch}
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("choices", [[Threads.ONE], [Threads.CALLER], [*Threads, Threads.ONE]], ids=len)
 def test_by_every_thread(monkeypatch: pytest.MonkeyPatch, choices: list[Threads]) -> None:
     data, order = pictures(CropAndFlip(2)), cycle(choices)
@@ -99,6 +99,7 @@ def test_by_every_thread(monkeypatch: pytest.MonkeyPatch, choices: list[Threads]
         assert kinds == {ReadyLaunch}
 
 
+@pytest.mark.slow
 def test_a_step_of_which_the_loss_is_not_finite_is_done_again_on_its_batch() -> None:
     data = pictures()
     for steps in (1, 4):
@@ -111,6 +112,7 @@ def test_a_step_of_which_the_loss_is_not_finite_is_done_again_on_its_batch() -> 
                 within(partial(engine.run, batches.open, 0, 8))
 
 
+@pytest.mark.slow
 def test_rounds_for_an_engine_of_other_replicas_or_another_kind() -> None:
     data = pictures()
     with engine_on(data, 2) as engine, engine_on(data, 3) as other:
@@ -129,6 +131,7 @@ def test_rounds_for_an_engine_of_other_replicas_or_another_kind() -> None:
             assert within(partial(first_come.run, batches.open, 0, 150)) == 150
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("of_engine", "of_source", "message"), [(1, 4, "got a BatchRun of 4"), (4, 1, "of 4 b")]
 )
@@ -158,6 +161,7 @@ def test_a_batch_that_comes_twice() -> None:
         within(partial(engine.run, twice, 0, 4))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [{}, {"dispatch": "fcfs"}], ids=str)
 def test_a_row_that_the_data_set_has_not_names_the_op(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -179,6 +183,7 @@ def test_a_row_that_the_data_set_has_not_names_the_op(
                 within(partial(engine.run, batches.open, 0, 4))
 
 
+@pytest.mark.slow
 def test_batches_of_the_device_after_a_larger_step_moved_their_inputs() -> None:
     """A further step with more examples needs more room, so that the first one's inputs move."""
     data, losses = pictures(CropAndFlip(2)), []

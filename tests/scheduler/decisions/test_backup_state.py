@@ -204,4 +204,4 @@ class EveryOrder(RuleBasedStateMachine):
 
 
 TestEveryOrder = EveryOrder.TestCase
-TestEveryOrder.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestEveryOrder.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)

@@ -131,6 +131,7 @@ def test_illegal_events_are_told_with_the_story_of_the_task() -> None:
         ended.handle(BatchReady(0, 3))
 
 
+@pytest.mark.slow
 def test_long_finished_tasks_are_forgotten() -> None:
     state = FirstComeState(2, 0, 500)
     for t in range(500):
@@ -346,7 +347,7 @@ class FirstComeMachine(RuleBasedStateMachine):
         self.state.check_invariants()
 
 
-FEW = settings(max_examples=60, stateful_step_count=60, deadline=None)
+FEW = settings(max_examples=25, stateful_step_count=60, deadline=None)
 
 
 class TestFirstCome(FirstComeMachine.TestCase):

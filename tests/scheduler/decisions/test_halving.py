@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ def test_equal_scores_go_to_the_lower_number():
     assert SuccessiveHalving(1, 2).stopped(1, {3: (0.5, -1.0), 1: (0.5, -2.0)}) == {1}
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=5), max_size=6), st.integers(2, 4))
 def test_a_share_goes_on_whatever_comes_when(groups, factor):
     halving, number, going = SuccessiveHalving(1, factor), 0, 0

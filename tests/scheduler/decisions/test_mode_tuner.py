@@ -53,6 +53,7 @@ def test_the_second_mode_may_go_on_from_the_choice_of_the_first() -> None:
     assert (decision.mode, decision.replicas) == ("fused", 5)
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(1.0, 1e6), min_size=6, max_size=6))
 def test_without_modes_it_is_a_replica_tuner(rates: list[float]) -> None:
     plain, tuner = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,6 +43,7 @@ def test_a_number_that_does_not_fit_is_left_out_also_where_it_did_fit_before() -
     assert steps.decision.reason == "no room any more"
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     devices=st.integers(1, 3),

@@ -201,6 +201,7 @@ def test_bad_windows(replicas: int, rate: float) -> None:
     assert tuner.measurements == ()
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(
     most=st.integers(1, 30),

@@ -77,19 +77,21 @@ def share(
     return right / draws
 
 
+@pytest.mark.sampled(1)
 @each_count
 @pytest.mark.parametrize("shape", MARKED)
 def test_without_noise(shape: str, draws: int) -> None:
     assert share("exact", shape, (0.0, 0.0), draws) >= 0.98
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @each_count
 @pytest.mark.parametrize("shape", MARKED)
 def test_with_the_noise_of_a_quiet_machine(shape: str, draws: int) -> None:
     assert share("quiet", shape, (0.005, 0.03), draws) >= 0.97
 
 
+@pytest.mark.slow
 @each_count
 @pytest.mark.parametrize("shape", MARKED_IF_BUSY)
 @pytest.mark.parametrize(
@@ -118,7 +120,7 @@ def good_choices_on_a_drifting_machine(slow: float, spell_windows: float, draws:
     return good / draws
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @each_count
 @pytest.mark.parametrize("spell_windows", [10, 30])
 def test_on_a_machine_whose_speed_drifts(spell_windows: float, draws: int) -> None:
@@ -126,7 +128,7 @@ def test_on_a_machine_whose_speed_drifts(spell_windows: float, draws: int) -> No
     assert good_choices_on_a_drifting_machine(0.8, spell_windows, draws) >= 0.94
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @each_count
 @pytest.mark.parametrize("threshold", [0.02, pytest.param(0.1, marks=pytest.mark.slow), 0.2])
 def test_other_thresholds(threshold: float, draws: int) -> None:
@@ -134,6 +136,7 @@ def test_other_thresholds(threshold: float, draws: int) -> None:
     assert share("threshold", None, (0.0, threshold / 2), draws, threshold) >= 0.92
 
 
+@pytest.mark.slow
 def test_a_quiet_machine_takes_few_windows() -> None:
     """Some 3 or 4 of each count that is looked at, 36 times as many only where they are needed."""
     taken = [is_right(random.Random(f"few {draw}"), "collapsing", 0.01)[1] for draw in range(DRAWS)]

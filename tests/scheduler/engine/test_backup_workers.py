@@ -68,6 +68,7 @@ def trained(model: Model, told: list[RoundResults]) -> tuple[Any, Any]:
     return w, v
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 4), (2, 2)])
 def test_rounds_step_on_the_first_gradients_and_a_late_replica_catches_up(
     devices: int, per_device: int
@@ -117,6 +118,7 @@ def test_a_stop_and_a_gradient_that_is_not_finite() -> None:
         assert told[-1].rounds.start == 4
 
 
+@pytest.mark.slow
 def test_without_backups_the_numbers_are_those_of_all_gradients() -> None:
     model, found = well(SIZE), []
     for backup in (0, 2):

@@ -23,6 +23,7 @@ from tests.scheduler_rig.round_engines import engine_of
 from tests.scheduler_rig.running import Prepared, cpu_devices, within
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("filled", [False, True])
 @pytest.mark.parametrize("given", [2, 4])
 def test_a_source_for_another_number_of_replicas(given: int, filled: bool) -> None:
@@ -44,6 +45,7 @@ class Batch(np.ndarray):
     """An array that can be watched."""
 
 
+@pytest.mark.slow
 def test_batches_are_let_go_when_their_rounds_have_ended() -> None:
     """However much room for results there is."""
     model, replicas, rounds = well(), 2, 40
@@ -61,6 +63,7 @@ def test_batches_are_let_go_when_their_rounds_have_ended() -> None:
         assert sum(reference() is not None for reference in watched) == 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("then", ["run", "restart", "resize", "select"])
 def test_what_an_interrupted_end_left_in_flight_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, then: str

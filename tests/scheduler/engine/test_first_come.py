@@ -54,7 +54,7 @@ def check_values(engine: Any, reference: FirstComeAveraging, round: int) -> None
         assert engine.learners.values.central_values(round)["w"].tobytes() == reference.z.tobytes()
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("launch_ahead", [1, 3])
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 1), (1, 3), (2, 2)])
 @pytest.mark.parametrize("options", SYNCS, ids=str)
@@ -79,6 +79,7 @@ def test_the_values_follow_from_who_took_what(
         assert engine.round == rounds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"tau": 8}, {"sync": "none"}, {"sync": "easgd", "tau": 8}], ids=str)
 def test_a_fast_replica_takes_more(options: dict[str, Any]) -> None:
     """Replica 1 is on a device where everything takes 4 ms longer; by round_robin each takes half."""
@@ -128,6 +129,7 @@ def test_a_replica_that_stands_still_holds_up_nobody_until_the_averaging() -> No
     assert [result.replica for result in results] == [0, 1, *[0] * (2 * tau - 2)]
 
 
+@pytest.mark.slow
 def test_averaging_restarts_between_two_rounds() -> None:
     model, results = well(), []
     schedule = tb.train.PiecewiseConstant([4, 7], [0.1, 0.1, 0.1])
@@ -139,6 +141,7 @@ def test_averaging_restarts_between_two_rounds() -> None:
         check_values(engine, reference, 12)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_goes_on_in_the_middle_of_an_averaging_period() -> None:
     model, results = well(), []
     options = {"tau": 4, "mu": 0.3, "dispatch": "fcfs"}
@@ -168,6 +171,7 @@ def test_a_checkpoint_of_either_goes_on_by_the_other() -> None:
         assert engine.run(Prepared(model.batch, 2).open, 4, 8) == 8
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [{"tau": 2}, {"sync": "none"}], ids=str)
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2), (2, 1)])
 def test_the_number_of_replicas_changes(options: dict[str, Any], before: int, after: int) -> None:
@@ -187,6 +191,7 @@ def test_the_number_of_replicas_changes(options: dict[str, Any], before: int, af
         check_values(engine, reference, 11)
 
 
+@pytest.mark.slow
 def test_a_batch_has_the_same_random_draws_whoever_takes_it() -> None:
     """The first round's losses, with dropout, on equal replicas that take other batches than their own."""
     model = convolutional(dropout=True)
@@ -205,6 +210,7 @@ def test_a_batch_has_the_same_random_draws_whoever_takes_it() -> None:
     assert len(set(expected)) == 18
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_gpu_takes_batches_beside_a_cpu() -> None:
     """It copies them from pinned memory, which therefore all are in."""
@@ -228,6 +234,7 @@ def test_a_gpu_takes_batches_beside_a_cpu() -> None:
 # Ends -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [{"tau": 3}, {"sync": "none"}], ids=str)
 @pytest.mark.parametrize("after_s", [0.0, 0.003, 0.02])
 def test_a_stop_at_any_moment_ends_with_a_round(options: dict[str, Any], after_s: float) -> None:
@@ -257,9 +264,9 @@ def spoilt(model: Model, round: int, batch_number: int, number: float) -> Any:
     return batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"tau": 4}, {"sync": "none"}], ids=str)
 @pytest.mark.parametrize("launch_ahead", [1, 3])
-@pytest.mark.sampled(1)
 def test_a_nan_stop_names_the_step_and_who_took_it(options: dict[str, Any], launch_ahead: int) -> None:
     """Everything from round 1 on goes to replica 0: replica 1 is still with its first batches."""
     model, results = well(), []
@@ -288,6 +295,7 @@ def test_a_nan_can_be_skipped() -> None:
         assert np.isfinite(engine.central_values()["w"]).all()
 
 
+@pytest.mark.slow
 def test_a_failing_op_names_the_step_and_who_took_it() -> None:
     model, devices = fused(), uneven_devices(0.0, 0.1)
     with engine_of(model, devices, 1, launch_ahead=2, tau=20, dispatch="fcfs") as engine:

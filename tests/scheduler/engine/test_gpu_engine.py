@@ -63,7 +63,7 @@ def trained(
         return losses, engine.learners.values.state_arrays()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -98,6 +98,7 @@ def test_it_agrees_with_the_cpu(
         np.testing.assert_allclose(left[name], value, rtol=1e-4, atol=2e-6, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"tau": 3}, {"staleness": 1}, {"sync": "none"}], ids=str)
 def test_first_come_first_served(opened: OpenedGpu, options: dict[str, Any]) -> None:
     model, results = well(), list[TaskResult]()
@@ -114,6 +115,7 @@ def test_first_come_first_served(opened: OpenedGpu, options: dict[str, Any]) -> 
     np.testing.assert_allclose(left, reference.w, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_doubles_agree_with_the_cpu_to_rounding(opened: OpenedGpu) -> None:
     model = logistic()
     _, state = trained(model, cpu_devices(2), 2)
@@ -176,6 +178,7 @@ def owned_ranges(engine: tb.LearningEngine) -> list[tuple[int, int, str]]:
     return ranges
 
 
+@pytest.mark.slow
 def test_memory_of_replicas_never_overlaps(opened: OpenedGpu) -> None:
     model = convolutional(dropout=True)
     with opened() as runtime, engine_of(model, gpu_devices(runtime, 2), 3) as engine:
@@ -199,6 +202,7 @@ def captured_has_the_bits_of_eager(opened: OpenedGpu, model: Model, monkeypatch:
     assert same_bits(captured[1], eager[1])
 
 
+@pytest.mark.slow
 def test_graphs_have_the_bits_of_single_launches(opened: OpenedGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     captured_has_the_bits_of_eager(opened, convolutional(dropout=True), monkeypatch)
 
@@ -284,6 +288,7 @@ def test_more_replicas_than_fit_say_how_many_do() -> None:
         assert device.memory.held_nbytes == 0
 
 
+@pytest.mark.slow
 def test_a_run_resumes_bit_for_bit(opened: OpenedGpu) -> None:
     model = convolutional(dropout=True)
     with opened() as runtime:
@@ -308,6 +313,7 @@ def test_devices_of_several_kinds_are_refused() -> None:
             device.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [

@@ -65,7 +65,7 @@ OUT_OF_MEMORY = "cudaErrorMemoryAllocation"
         ("launch", 0, rf"step 0: \w+: .*{OUT_OF_MEMORY}.* \(made at .*programs.py:\d+"),
     ],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_memory_that_runs_out_names_what_asked_and_leaves_the_engine_usable(
     kind: str, first: int, message: str
 ) -> None:

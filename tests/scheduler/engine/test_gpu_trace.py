@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import tensorbow as tb
 from tensorbow.devices import GpuDevice
@@ -37,6 +38,7 @@ def trained(trace: Path | None) -> tuple[dict[str, Any], int]:
         return state, runtime.counts["elapsed_ms"]
 
 
+@pytest.mark.slow
 def test_every_unit_of_work_is_a_span_and_no_bit_changes(tmp_path: Path) -> None:
     plain, timed = trained(None)
     assert timed == 0

@@ -26,6 +26,7 @@ def ended(device: Device, steps: int):
         return engine.frozen, [engine.learners.values.replica_values(number) for number in range(3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 3])
 def test_a_gpu_freezes_replicas_and_gives_each_its_own_scalars(steps):
     with emulated_runtime() as runtime:

@@ -44,7 +44,7 @@ def trained(rates, steps, pieces=(ROUNDS,)):
         return np.array(losses).reshape(-1, len(rates)), values, engine.frozen
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 7])
 @pytest.mark.parametrize("pieces", [(ROUNDS,), (9, ROUNDS)], ids=["one run", "two runs"])
 def test_a_replica_that_diverges_ends_alone(kernels, steps, pieces):
@@ -65,11 +65,13 @@ def test_a_replica_that_diverges_ends_alone(kernels, steps, pieces):
         np.testing.assert_array_equal(values[1][name], value)
 
 
+@pytest.mark.slow
 def test_freezing_is_for_replicas_that_never_meet():
     with pytest.raises(InvalidArgumentError, match="on_nan: expected stop or skip where replicas meet"):
         engine_of(2, 1, sync="sma")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("steps", [1, 7])
 def test_frozen_replicas_wait_until_they_are_thawed(kernels, steps):
     if kernels == "reference" and steps > 1:
@@ -87,6 +89,7 @@ def test_frozen_replicas_wait_until_they_are_thawed(kernels, steps):
     assert not any(np.array_equal(thawed[name], value) for name, value in first.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 7])
 def test_step_scalars_by_replica_and_round(kernels, steps):
     if kernels == "reference" and steps > 1:

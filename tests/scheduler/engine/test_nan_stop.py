@@ -60,8 +60,8 @@ def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     return int(steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("devices", "replicas"), [(1, 3), (2, 2)])
-@pytest.mark.sampled(3)
 def test_independent_replicas_end_at_the_same_round(steps: int, devices: int, replicas: int) -> None:
     for bad in ({1: 6}, {2: 5, 0: 7}):
         first, round = min((round, replica) for replica, round in bad.items())[::-1]
@@ -74,6 +74,7 @@ def test_independent_replicas_end_at_the_same_round(steps: int, devices: int, re
             assert others.pop() % steps == 0
 
 
+@pytest.mark.slow
 def test_between_averagings_they_do_too(steps: int) -> None:
     """A launch of several rounds has averagings in it: there all end."""
     for _ in range(8):

@@ -47,6 +47,7 @@ def test_rounds_that_do_nothing_are_told_of_all_the_same(monkeypatch: pytest.Mon
     assert [result.loss for results in told for result in results] == [0.0] * 40
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", ["sma", "none"])
 def test_a_launch_gives_its_rounds_together(sync: str) -> None:
     """In whatever launches: the same losses and right answers of the same tasks."""

@@ -45,6 +45,7 @@ def check_usable(engine: LearningEngine, model: Model, k: int, devices: int = 1,
         assert engine.learners.values.replica_values(index)["w"].tobytes() == reference.w[index].tobytes()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("devices", "per_device"), LAYOUTS)
 @pytest.mark.parametrize("launch_ahead", [1, 3])
 def test_a_failing_op_is_named_with_the_users_line(devices: int, per_device: int, launch_ahead: int) -> None:
@@ -60,6 +61,7 @@ def test_a_failing_op_is_named_with_the_users_line(devices: int, per_device: int
         check_usable(engine, model, k, devices)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "options",
     [{}, {"tau": 3}, {"sync": "none"}, {"sync": "ssgd"}, {"staleness": 1, "mu": 0.5}],
@@ -104,6 +106,7 @@ def test_a_stepper_does_a_round_again_after_a_failing_op() -> None:
     assert same_bits(*states)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("staleness", [0, 2])
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.usefixtures("reference_kernels")  # with averaging on a stream of its own
@@ -240,6 +243,7 @@ def test_a_batch_that_does_not_fit(arrays: tuple[Any, ...], message: str) -> Non
 # Losses that are not finite -------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e30])
 @pytest.mark.parametrize("launch_ahead", [1, 4])
 def test_a_nan_stops_and_leaves_its_replica_as_it_was(number: float, launch_ahead: int) -> None:
@@ -280,6 +284,7 @@ def test_after_a_nan_everything_is_usable(devices: int, per_device: int) -> None
         check_usable(engine, model, k, devices)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 1), (1, 4), (2, 2)])
 @pytest.mark.parametrize(("tau", "staleness"), [(1, 0), (2, 1)])
 def test_a_nan_can_be_skipped(devices: int, per_device: int, tau: int, staleness: int) -> None:

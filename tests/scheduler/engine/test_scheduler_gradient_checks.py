@@ -30,6 +30,7 @@ def steep(bad: dict[tuple[int, int], float]) -> Model:
     return Model(StepProgram((x,), loss, update), [tb.TensorSpec((4,), tb.float32)], initial, batch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["none", "sma"])
 def test_it_stops_and_names_the_gradient(sync):
     model = steep({(0, 1): 0.0})
@@ -41,6 +42,7 @@ def test_it_stops_and_names_the_gradient(sync):
         assert all(np.isfinite(value).all() for value in engine.learners.values.state_arrays().values())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "optimizer",
     [
@@ -70,6 +72,7 @@ def test_rows_of_sparse_gradients_are_checked_too(optimizer):
         assert np.isfinite(session.run(table)).all()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", ["sma", "ssgd"])
 def test_empty_variables_hide_no_gradient(sync):
     """Their gradients begin where those of the variables behind them do."""
@@ -93,6 +96,7 @@ def test_empty_variables_hide_no_gradient(sync):
         np.testing.assert_array_equal(session.run(w), np.zeros(4))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [{}, {"tau": 2}, {"sync": "ssgd"}, {"sync": "none"}])
 def test_skipping_goes_on_with_finite_weights(options):
     model = steep({(0, 0): 0.0, (0, 1): 0.0})

@@ -43,7 +43,7 @@ def state_after(
         return engine.learners.values.state_arrays()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("staleness", [0, 1])
 @pytest.mark.parametrize(("devices", "per_device"), [(1, 4), (2, 2)])
 def test_twenty_concurrent_runs_with_random_delays(devices: int, per_device: int, staleness: int) -> None:
@@ -65,12 +65,14 @@ def test_twenty_concurrent_runs_with_random_delays(devices: int, per_device: int
     assert all(same_bits(result, expected) for result in results.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["sma", "none"])
 def test_the_bits_do_not_depend_on_launch_ahead(sync: str) -> None:
     states = [state_after(1, 3, 9, sync=sync, tau=2, launch_ahead=ahead) for ahead in (1, 2, 3, 4)]
     assert all(same_bits(state, states[0]) for state in states[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [False, True])
 @pytest.mark.parametrize("sync", ["sma", "none"])
 def test_one_replica_is_a_plain_session(dropout: bool, sync: str) -> None:
@@ -104,7 +106,7 @@ def test_replicas_draw_different_dropout_masks() -> None:
     assert losses[0] != losses[1]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("devices", "tau", "staleness", "sync"),
     [(1, 1, 0, "sma"), (1, 4, 0, "sma"), (2, 3, 2, "sma"), (1, 1, 1, "sma"), (1, 1, 0, "none")],
@@ -147,6 +149,7 @@ def test_a_checkpoint_that_does_not_fit_changes_nothing(change: Any, message: st
         assert same_bits(engine.learners.values.state_arrays(), before)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_other_options_is_refused() -> None:
     with engine_of(FLOAT32, cpu_devices(1), 2, staleness=1) as engine:
         saved = engine.learners.values.state_arrays()
@@ -161,6 +164,7 @@ def test_a_checkpoint_of_other_options_is_refused() -> None:
 # Stops ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("devices", "tau", "staleness"), [(1, 1, 0), (1, 3, 1), (2, 1, 2)])
 @pytest.mark.parametrize("after_s", [0.0, 0.002, 0.01, 0.03])
 def test_a_stop_at_any_moment_leaves_all_replicas_at_one_round(
@@ -202,6 +206,7 @@ def test_a_stop_from_a_callback_takes_launch_ahead_rounds_at_most() -> None:
         assert 11 <= engine.run(Prepared(model.batch, 2).open, 0, 500, stop) <= 10 + 2 * 3 + 1
 
 
+@pytest.mark.slow
 def test_one_run_at_a_time() -> None:
     model = well()
     with engine_of(model, cpu_devices(1, delays=1), 2) as engine:

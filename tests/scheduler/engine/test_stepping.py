@@ -18,7 +18,7 @@ def batches(model, round, count):
     return [model.batch(round, replica) for replica in range(count)]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.slow
 @pytest.mark.parametrize("delays", [None, 5])
 @pytest.mark.parametrize(
     ("devices", "per_device", "options"),
@@ -151,6 +151,7 @@ def test_a_stepper_of_a_closed_engine_says_so():
         stepper.step(batches(model, 0, 2))
 
 
+@pytest.mark.slow
 def test_two_programs_over_the_same_replicas():
     graph = tb.Graph()
     with graph.as_default():

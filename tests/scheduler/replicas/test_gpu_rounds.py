@@ -135,7 +135,7 @@ def test_they_have_the_bits_of_segments_one_by_one(
     assert all(each.has_the_bits_of(apart) for each in whole)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize(("count", "per_device"), DEVICES, ids=str)
 def test_fused_replicas_learn_as_those_side_by_side(
@@ -207,6 +207,7 @@ def test_a_nan_ends_all_replicas_and_z_at_its_round(
     assert len(ended.losses) == 6 * len(reference.losses) // 7
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("steps", [1, 4])
 def test_updates_that_are_skipped_do_not_end_rounds(opened: OpenedGpu, steps: int) -> None:
     model = well()
@@ -276,6 +277,7 @@ def test_batches_are_made_on_the_device(opened: OpenedGpu) -> None:
     assert same_bits(*fused)
 
 
+@pytest.mark.slow
 def test_a_launch_that_cuda_refuses_names_its_step() -> None:
     model = well()
     with emulated_runtime() as runtime:
@@ -289,6 +291,7 @@ def test_a_launch_that_cuda_refuses_names_its_step() -> None:
         gc.collect()  # the error held pinned memory
 
 
+@pytest.mark.slow
 def test_a_capture_that_cuda_refuses_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
     model = well()
     with emulated_runtime() as runtime:
@@ -302,6 +305,7 @@ def test_a_capture_that_cuda_refuses_is_done_without(caplog: pytest.LogCaptureFi
     assert captured.has_the_bits_of(eager)
 
 
+@pytest.mark.slow
 def test_no_memory_for_what_comes_in_gives_everything_back() -> None:
     model = well()
     with emulated_runtime() as runtime:
@@ -323,6 +327,7 @@ def test_several_rounds_a_launch_say_what_they_need() -> None:
         device.close()
 
 
+@pytest.mark.slow
 def test_a_resize_makes_the_graphs_anew(opened: OpenedGpu) -> None:
     model = well()
     with opened() as runtime, engine_of(model, gpu_devices(runtime, 1), 1) as engine:

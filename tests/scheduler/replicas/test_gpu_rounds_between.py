@@ -36,6 +36,7 @@ extern "C" __global__ void copy(const float* x, float* y, int n) { TB_FOR_EACH(i
 tb.register_kernel(Alone, "gpu", tb.CudaKernel(COPY, "copy", capturable=False))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mode", ["captured", "fused"])
 def test_rounds_begin_behind_what_clears_statuses_on_other_streams(mode: str) -> None:
     """A round that is captured runs on one stream; statuses are cleared on those of replicas and z."""
@@ -80,7 +81,6 @@ def test_a_batch_is_made_once_in_a_round(mode: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("refused", range(3))
-@pytest.mark.sampled(1)
 def test_no_memory_before_a_launch_leaves_the_rounds_usable(refused: int) -> None:
     """Whichever allocation it is: of rows of scalars and picks, of fused batches, of the list of copies."""
     data, _ = make_synthetic(37, 8)
@@ -105,6 +105,7 @@ def test_no_memory_before_a_launch_leaves_the_rounds_usable(refused: int) -> Non
         gc.collect()  # the error held pinned memory
 
 
+@pytest.mark.slow
 def test_no_memory_for_another_replica_mode_leaves_the_engine_usable() -> None:
     model = well()
     with emulated_runtime() as runtime:
@@ -161,6 +162,7 @@ def test_only_steps_that_train_must_be_fused() -> None:
         gc.collect()  # the error held pinned memory
 
 
+@pytest.mark.slow
 def test_one_replica_needs_no_fused_step() -> None:
     """Alone it moves the average itself, which several replicas must not do in one kernel."""
     model = well()

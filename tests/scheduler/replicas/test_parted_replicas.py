@@ -116,7 +116,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("places", [TWO, THREE], ids=str)
 @pytest.mark.parametrize(("groups", "per_device"), [(2, 1), (1, 2), (2, (1, 2))])
@@ -140,7 +140,7 @@ def test_several_rounds_in_a_launch(kernels: str, options: dict[str, Any], steps
     assert one[1] == several[1]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
 @pytest.mark.parametrize("form", [{"exchange": True}, {"second": True}], ids=str)
 def test_exchanges_and_second_losses_in_a_part(kernels: str, sync: str, form: dict[str, bool]) -> None:
@@ -150,6 +150,7 @@ def test_exchanges_and_second_losses_in_a_part(kernels: str, sync: str, form: di
     assert same_bits(whole[0], apart[0])
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("sync", ["sma", "ssgd"])
 def test_on_emulated_gpus(sync: str) -> None:
@@ -170,7 +171,7 @@ def log_of(options: dict[str, Any], groups: int = 2, form: dict[str, bool] | Non
     return log
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("launch_ahead", [1, 3])
 def test_no_races(options: dict[str, Any], launch_ahead: int) -> None:
@@ -249,7 +250,7 @@ def test_a_loss_that_is_not_finite_stops_all_parts(kernels: str, sync: str) -> N
 
 
 @pytest.mark.parametrize("sync", ["sma", "ssgd"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_skipped_updates_are_skipped_in_all_parts(kernels: str, sync: str) -> None:
     states, skipped = [], []
     for places, parts in ((None, 1), (THREE, 3)):
@@ -284,7 +285,7 @@ def test_the_op_that_is_not_finite_is_named_wherever_it_is() -> None:
 
 @pytest.mark.parametrize("part", [0, 1])
 @pytest.mark.parametrize("launch_ahead", [1, 3])
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 def test_an_op_that_fails_in_a_part_ends_the_run(kernels: str, part: int, launch_ahead: int) -> None:
     with tb.Graph().as_default():
         x = tb.placeholder(tb.int32, [2], name="x")
@@ -311,18 +312,21 @@ def test_an_op_that_fails_in_a_part_ends_the_run(kernels: str, part: int, launch
         assert within(lambda: engine.run(Prepared(batch, 2).open, 4, 9)) == 9
 
 
+@pytest.mark.slow
 def test_a_part_that_has_nothing_to_do() -> None:
     whole = trained(layered(None), cpu_devices(2), 1)
     apart = trained(layered((1, 1, 1)), cpu_devices(6), 3)
     assert same_bits(whole[0], apart[0])
 
 
+@pytest.mark.slow
 def test_one_replica_over_three_devices(kernels: str) -> None:
     whole = trained(layered(None), cpu_devices(1), 1)
     apart = trained(layered(THREE), cpu_devices(3), 3)
     assert same_bits(whole[0], apart[0])
 
 
+@pytest.mark.slow
 def test_what_is_refused() -> None:
     model = layered(TWO)
     with pytest.raises(InvalidArgumentError, match="a multiple of devices_per_replica=2, got 3"):

@@ -49,6 +49,7 @@ def kernels_of_a_round(engine: LearningEngine, model: Model, runtime: EmulatedCu
     return runtime.counts["launch"] - before
 
 
+@pytest.mark.slow
 def test_the_bits_are_those_of_an_engine_made_so(runtime: EmulatedCuda) -> None:
     model = convolutional(dropout=True)
     with engine_of(model, gpu_devices(runtime, 1), 2, mu=0.5) as engine:
@@ -70,6 +71,7 @@ def test_the_bits_are_those_of_an_engine_made_so(runtime: EmulatedCuda) -> None:
             assert same_bits(made.learners.values.state_arrays(), expected), mode
 
 
+@pytest.mark.slow
 def test_a_change_of_the_number_keeps_it(runtime: EmulatedCuda) -> None:
     model = convolutional(dropout=False)
     with engine_of(model, gpu_devices(runtime, 1), 1, sync="none") as engine:
@@ -89,6 +91,7 @@ def test_a_change_of_the_number_keeps_it(runtime: EmulatedCuda) -> None:
         assert not engine.options.fused
 
 
+@pytest.mark.slow
 def test_a_change_that_fails_half_way_leaves_it(
     runtime: EmulatedCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +114,7 @@ def test_a_change_that_fails_half_way_leaves_it(
         train(engine, model, 0, 2)
 
 
+@pytest.mark.slow
 def test_a_second_engine_keeps_it(runtime: EmulatedCuda) -> None:
     model = logistic()
     with engine_of(model, gpu_devices(runtime, 1), 2) as engine:
@@ -143,6 +147,7 @@ def test_without_memory_for_it_nothing_has_changed(
         assert np.isfinite(engine.learners.values.replica_values(1)["w"]).all()
 
 
+@pytest.mark.slow
 def test_a_further_step_that_cannot_be_fused_is_refused_and_the_first_goes_on(
     runtime: EmulatedCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +177,7 @@ def test_a_further_step_that_cannot_be_fused_is_refused_and_the_first_goes_on(
     assert same_bits(*states)
 
 
+@pytest.mark.slow
 def test_it_is_refused_with_the_reason_and_the_engine_goes_on(runtime: EmulatedCuda) -> None:
     model = logistic()
     with engine_of(model, cpu_devices(1), 2) as engine:

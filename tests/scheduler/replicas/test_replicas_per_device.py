@@ -39,7 +39,7 @@ def trained(counts: Any, dtype: Any, delays: int | None = None, **options: Any) 
         return state
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS)
 def test_four_replicas_have_the_same_z_however_many_a_device_has(options: dict[str, Any]) -> None:
     results = [trained(counts, tb.float32, **options) for counts in FOUR]
@@ -49,7 +49,7 @@ def test_four_replicas_have_the_same_z_however_many_a_device_has(options: dict[s
             np.testing.assert_allclose(other[name], value, rtol=0, atol=3e-6 * max(1.0, np.abs(value).max()))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", OPTIONS[:3])
 @pytest.mark.parametrize("counts", FOUR)
 def test_each_distribution_gives_the_same_bits_on_every_run(counts: Any, options: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ def test_each_distribution_gives_the_same_bits_on_every_run(counts: Any, options
             np.testing.assert_array_equal(again[name], value)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("counts", [(3, 1), (1, 2), (1, 3, 2), (2, 1, 1)])
 @pytest.mark.parametrize(("tau", "staleness", "mu"), [(1, 0, 0.0), (3, 0, 0.9), (1, 2, 0.5)])
 def test_uneven_distributions_are_the_reference(counts: Any, tau: int, staleness: int, mu: float) -> None:

@@ -61,7 +61,7 @@ def test_the_first_replicas_of_each_device_stay(
     assert origins(before, after) == expected
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", SYNCS, ids=str)
 @pytest.mark.parametrize(
     ("devices", "before", "after"), [(1, 1, 3), (1, 3, 1), (1, 2, 3), (2, 1, 2), (2, (3, 1), (1, 2))]
@@ -90,6 +90,7 @@ def names_of(arrays: dict[str, Any], owner: str) -> dict[str, Any]:
     return {name.split("/", 1)[1]: value for name, value in arrays.items() if name.startswith(f"{owner}/")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"tau": 2, "mu": 0.5}, {"staleness": 2}], ids=str)
 def test_what_stays_and_what_is_new(options: dict[str, Any]) -> None:
     model = logistic()
@@ -130,6 +131,7 @@ def test_one_alone_is_z_and_several_begin_from_it() -> None:
         assert np.array_equal(state["replica0/w/Momentum"], w["w/Momentum"])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [{"sync": "ssgd"}, {"ssgd_from": 2}], ids=str)
 def test_replicas_that_step_on_the_mean_gradient_stay_equal(options: dict[str, Any]) -> None:
     model = logistic()
@@ -220,6 +222,7 @@ LOGISTIC = logistic()
 DECAY = np.concatenate([np.full(FEATURES * CLASSES, 0.05), np.zeros(CLASSES)])
 
 
+@pytest.mark.slow
 @given_few(
     8,
     40,
@@ -283,6 +286,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return replicas
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [{}, {"sync": "ssgd"}, {"staleness": 1, "mu": 0.5}], ids=str)
 def test_a_resize_compiles_nothing_anew(compiled: list[int], options: dict[str, Any]) -> None:
     """The number of replicas and alpha are step scalars."""
@@ -294,6 +298,7 @@ def test_a_resize_compiles_nothing_anew(compiled: list[int], options: dict[str, 
     assert compiled == [1]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("exchange", "expected"), [(tb.all_sum, [1]), (tb.all_gather, [2, 3])], ids=["all_sum", "all_gather"]
 )

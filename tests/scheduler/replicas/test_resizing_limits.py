@@ -29,6 +29,7 @@ def train(engine: LearningEngine, model: Model, start: int, stop: int) -> None:
     assert engine.run(source.open, start, stop) == stop
 
 
+@pytest.mark.slow
 def test_further_steps_and_the_chosen_one_stay() -> None:
     model = logistic()
     graph = model.program.graph
@@ -48,6 +49,7 @@ def test_further_steps_and_the_chosen_one_stay() -> None:
         assert engine.learners.values.replica_values(1)["w/Momentum"].any()
 
 
+@pytest.mark.slow
 def test_replicas_that_share_a_batch_have_other_shapes_after_it() -> None:
     model = logistic()
     halves = [tb.TensorSpec((spec.extents[0] // 2, *spec.extents[1:]), spec.dtype) for spec in model.shapes]
@@ -70,6 +72,7 @@ def test_replicas_that_share_a_batch_have_other_shapes_after_it() -> None:
         train(engine, model, 4, 6)
 
 
+@pytest.mark.slow
 def test_too_many_are_refused_and_nothing_has_changed() -> None:
     model = well(size=4096)
     device = CpuDevice("/cpu:0", limit_nbytes=600_000)
@@ -142,6 +145,7 @@ def test_what_is_refused() -> None:
         engine.resize(1)
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_on_gpus_as_on_cpus() -> None:
     model = convolutional(dropout=True)
@@ -163,7 +167,7 @@ def test_on_gpus_as_on_cpus() -> None:
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=2e-6, err_msg=name)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("kept", ["always", "never"])
 def test_data_kept_on_a_gpu_follow(kept: str) -> None:

@@ -65,7 +65,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: monkeypatch.setattr(scheduler.replicas.learners, "round_launcher", lambda *given: None)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", WAYS, ids=str)
 @pytest.mark.parametrize(
     ("replicas", "size"),
@@ -98,6 +98,7 @@ def test_other_programs(apart: Callable[[], None], dtype: Any) -> None:
     assert joint == [each for each in expected for _ in range(2)]
 
 
+@pytest.mark.slow
 def test_many_times_the_same_bits() -> None:
     model = well(CHUNK + 5)
     first = trained(model, 4, 3, 20, True)
@@ -128,6 +129,7 @@ def test_lenet_on_a_data_set_over_the_end_of_epochs(apart: Callable[[], None]) -
     assert all(each == expected for each in joint)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("steps", [1, 4])
 def test_restarts_come_between_launches(apart: Callable[[], None], steps: int) -> None:
     model, schedule = well(), tb.train.PiecewiseConstant([5, 6, 13], [0.1, 0.05, 0.02, 0.01])
@@ -136,7 +138,7 @@ def test_restarts_come_between_launches(apart: Callable[[], None], steps: int) -
     assert joint == trained(model, 2, 1, 17, False, schedule=schedule, mu=0.9)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("tasks", [[(6, 1)], [(6, 0), (6, 1), (6, 2)], [(7, 2), (8, 0)]])
 @pytest.mark.parametrize("sync", ["sma", "none"])
 def test_a_nan_ends_the_launch_with_its_step(sync: str, tasks: list[tuple[int, int]]) -> None:
@@ -179,6 +181,7 @@ def test_a_nan_can_be_skipped(apart: Callable[[], None]) -> None:
     assert joint == [run(1)] * 2
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("replicas", DEVICES)
 @pytest.mark.parametrize("steps", [1, 4])
 @pytest.mark.parametrize("sync", ["sma", "none"])
@@ -273,6 +276,7 @@ def test_a_thread_that_tells_of_its_launch_after_the_next_has_ended(monkeypatch:
     assert told == [*range(6)]
 
 
+@pytest.mark.slow
 def test_launches_ahead_of_slow_results_overwrite_none() -> None:
     """The ring of fetched values holds the rounds of all launches that are in flight."""
     model = well()

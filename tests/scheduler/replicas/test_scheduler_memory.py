@@ -34,6 +34,7 @@ def open_threads() -> set[str]:
     return {thread.name for thread in threading.enumerate() if "engine" in thread.name}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2])
 def test_close_gives_back_memory_streams_and_names(devices: int) -> None:
     opened = cpu_devices(devices)
@@ -52,6 +53,7 @@ def test_close_gives_back_memory_streams_and_names(devices: int) -> None:
     assert open_threads() == before
 
 
+@pytest.mark.slow
 def test_a_step_allocates_nothing() -> None:
     (device,) = cpu_devices(1)
     with build([device], 2) as engine:
@@ -64,7 +66,7 @@ def test_a_step_allocates_nothing() -> None:
     device.close()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("fails", ["replica", "z", "transport", "connect"])
 def test_an_error_while_building_closes_what_was_opened(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
     opened = cpu_devices(2)
@@ -105,6 +107,7 @@ def grow_twice(broken: Any) -> Any:
     return grow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["sma", "none"])
 @pytest.mark.parametrize("kind", ["cpu", "null"])
 def test_replicas_that_do_not_fit_say_how_many_do(kind: str, sync: str) -> None:
@@ -152,6 +155,7 @@ def test_smaller_batches_are_a_remedy_only_where_variables_fit(
     assert remedy_for(fewer, variables, 100).removeprefix("with any batch size ") == remedy
 
 
+@pytest.mark.slow
 def test_cpu_devices_share_the_memory_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = cpu_devices(3)
     with build(devices, 2) as engine:

@@ -94,6 +94,7 @@ def test_long_launches_are_not_the_callers(rounds: int) -> None:
     assert (CALLER in choices) is (40e-6 * rounds <= BRIEF)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("before", [2e-3, 280e-6, 50e-6])
 def test_after_a_while_it_is_measured_anew(before: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine was busy while the threads were timed, or is now."""
@@ -184,7 +185,7 @@ def forced(native: None, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     monkeypatch.setattr(ThreadChoice, "choose", lambda self, rounds: next(choices))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize(
     ("replicas", "size", "options"),
@@ -208,7 +209,7 @@ def test_the_bits_of_tasks_apart(
     assert all(each == expected for each in joint)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize("steps", [1, 4])
 def test_restarts_and_random_ops(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
@@ -221,7 +222,7 @@ def test_restarts_and_random_ops(monkeypatch: pytest.MonkeyPatch, steps: int) ->
     assert joint == trained(model, 2, 1, 17, False, schedule=schedule, mu=0.9)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize(
     ("tasks", "options"),
@@ -251,7 +252,7 @@ def opened(source: Callable[..., Any], steps: int) -> Callable[..., Any]:
     return source if steps == 1 else gathered(source, steps)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize("steps", [1, 4])
 def test_input_that_an_op_refuses_names_its_replica(steps: int) -> None:
@@ -262,7 +263,7 @@ def test_input_that_an_op_refuses_names_its_replica(steps: int) -> None:
             within(lambda: engine.run(opened(Prepared(model.batch, 3).open, steps), 0, 20))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize("launch_ahead", [1, 2, 5])
 def test_a_stop_comes_after_what_is_launched(launch_ahead: int) -> None:
@@ -313,6 +314,7 @@ def test_the_callers_launches_run_in_its_thread(monkeypatch: pytest.MonkeyPatch)
     assert [thread == caller for thread in threads] == [True] * 4 + [False] * 2 + [True] * 4 + [False] * 2
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("forced")
 def test_a_stepper() -> None:
     model, states = well(), list[dict[str, bytes]]()

@@ -87,6 +87,7 @@ def test_wrong_spaces_say_what_is_expected(call, message):
         call()
 
 
+@pytest.mark.slow
 def test_members_that_one_compiled_step_can_train_are_together():
     base = {"model": "logreg", "dataset": "synthetic", "epochs": 2}
     choices = configurations(

@@ -62,7 +62,7 @@ def require_bits_of_runs_alone(sweep, folder):
         assert member.figures["test_accuracy"] == result.metrics["test_accuracy"]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRIDS)
 def test_members_have_the_bits_of_their_runs_alone(name, sweep, tmp_path):
     grid, base = GRIDS[name]
@@ -71,6 +71,7 @@ def test_members_have_the_bits_of_their_runs_alone(name, sweep, tmp_path):
         require_bits_of_runs_alone(running, tmp_path)
 
 
+@pytest.mark.slow
 def test_members_on_two_devices_have_the_bits_of_their_runs_alone(sweep, tmp_path):
     base = {"devices": ("cpu:0", "cpu:1"), "epochs": 1}
     with sweep(grid={"learning_rate": [0.01, 0.02, 0.03]}, base=base) as running:
@@ -84,7 +85,7 @@ class KilledError(Exception):
     """Stands in for SIGKILL: nothing that the sweep does afterwards is written."""
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("halving", [True, False])
 def test_a_killed_sweep_goes_on_with_the_same_bits(halving, sweep, tmp_path, monkeypatch):
     options = {
@@ -120,6 +121,7 @@ def test_a_killed_sweep_goes_on_with_the_same_bits(halving, sweep, tmp_path, mon
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_asked_to_stop_within_an_epoch_goes_on_with_the_same_bits(
     sweep, tmp_path, monkeypatch
 ):
@@ -145,6 +147,7 @@ def test_a_sweep_that_is_asked_to_stop_within_an_epoch_goes_on_with_the_same_bit
     assert content(tmp_path / "stopped") == content(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_member_that_diverges_ends_alone(sweep, tmp_path):
     with sweep(grid={"learning_rate": [0.01, 3e38, 0.02]}, at_once=2) as running:
         assert running.run()
@@ -156,6 +159,7 @@ def test_a_member_that_diverges_ends_alone(sweep, tmp_path):
         require_bits_of_runs_alone(running, tmp_path)
 
 
+@pytest.mark.slow
 def test_halving_gives_the_places_of_the_worst_to_new_members(sweep, tmp_path):
     rates = [0.0001, 0.0002, 0.0003, 0.01, 0.02, 0.03]
     base = {"epochs": 9}
@@ -172,6 +176,7 @@ def test_halving_gives_the_places_of_the_worst_to_new_members(sweep, tmp_path):
         require_bits_of_runs_alone(running, tmp_path)
 
 
+@pytest.mark.slow
 def test_only_the_best_members_are_kept(sweep, tmp_path):
     with sweep(grid={"learning_rate": [0.0001, 0.001, 0.01, 0.1]}, at_once=1, keep=2) as running:
         assert running.run()
@@ -248,6 +253,7 @@ def test_a_sweep_with_one_member_left_ends_without_its_ensemble(sweep, tmp_path)
     assert not (tmp_path / "sweep" / "ensemble").exists()
 
 
+@pytest.mark.slow
 def test_labels_of_a_sweeps_pictures_do_not_overlap(sweep, tmp_path, monkeypatch):
     figures = []
     figure = pytest.importorskip("matplotlib.figure").Figure
@@ -260,6 +266,7 @@ def test_labels_of_a_sweeps_pictures_do_not_overlap(sweep, tmp_path, monkeypatch
     assert [fault for drawn in figures for fault in faults(drawn)] == []
 
 
+@pytest.mark.slow
 def test_whole_and_other_numbers_are_drawn_in_their_order(sweep, monkeypatch):
     figures = []
     figure = pytest.importorskip("matplotlib.figure").Figure
@@ -272,6 +279,7 @@ def test_whole_and_other_numbers_are_drawn_in_their_order(sweep, monkeypatch):
     assert [*median.get_xdata()] == [0, 0.25, 0.5, 0.9]
 
 
+@pytest.mark.slow
 def test_members_are_ranked_by_best_metric_in_its_direction(sweep, tmp_path):
     grid = {"learning_rate": [0.0001, 0.01, 0.05]}
     for metric in ("validation_loss", "validation_loss:max"):

@@ -30,6 +30,7 @@ def counts_in(changes: list[dict[str, int]]) -> list[int]:
     return [change["replicas_per_device"] for change in changes]
 
 
+@pytest.mark.slow
 def test_it_tries_more_and_steps_back(tmp_path: Path, options: Options, metrics: Any) -> None:
     progress = Lines()
     result = trained(auto(options, output=tmp_path, epochs=8), progress)
@@ -97,6 +98,7 @@ def test_half_of_the_run_is_the_longest_it_looks(
     assert (longer.replicas, longer.tuning.decision.complete) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_given_learning_rate_stays(tmp_path: Path, options: Options, metrics: Any) -> None:
     trained(auto(options, output=tmp_path, epochs=6, learning_rate=0.03))
     assert {record["learning_rate"] for record in metrics(tmp_path)} == {0.03}
@@ -129,7 +131,7 @@ class Recording(DatasetBatches):
             assert np.array_equal(images, expected)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [("cpu:0",), ("cpu:0", "cpu:1")])
 def test_no_example_is_lost_or_doubled(
     options: Options, monkeypatch: pytest.MonkeyPatch, devices: tuple[str, ...]
@@ -197,7 +199,7 @@ def replayed(config: TrainingConfig, changes: list[list[int]], rounds: int) -> d
         return engine.learners.values.state_arrays()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     [

@@ -33,6 +33,7 @@ Model = Callable[[Path], dict[str, Any]]
 pytestmark = pytest.mark.usefixtures("made_up")
 
 
+@pytest.mark.slow
 def test_a_stop_while_tuning_and_going_on(tmp_path: Path, options: Options, made_up: type[MadeUp]) -> None:
     config = auto(options, output=tmp_path, epochs=8, resume="auto")
     first = train_until(config, 20)
@@ -183,6 +184,7 @@ def test_what_does_not_fit_after_all_is_done_without(
     assert "4 did not fit into memory beside all else" in result.tuning.decision.reason
 
 
+@pytest.mark.slow
 def test_a_choice_that_has_no_room_any_more(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     resize, seen = LearningEngine.resize, MadeUp.seen
     monkeypatch.setattr(MadeUp, "curve", {1: 100.0, 2: 200.0, 3: 206.0, 4: 207.0})
@@ -207,6 +209,7 @@ def test_a_given_alpha_limits_the_number(options: Options, monkeypatch: pytest.M
     assert result.tuning.decision.reason.endswith("2 is the most that may be tried (alpha is 0.55)")
 
 
+@pytest.mark.slow
 def test_independent_replicas_are_all_evaluated_and_saved(
     tmp_path: Path, options: Options, metrics: Any
 ) -> None:
@@ -218,6 +221,7 @@ def test_independent_replicas_are_all_evaluated_and_saved(
         assert len(record["test_accuracies"]) == record["replicas"]
 
 
+@pytest.mark.slow
 def test_what_is_refused(tmp_path: Path, options: Options) -> None:
     with pytest.raises(InvalidArgumentError, match="one for each device, as 3,1, or auto, got 'many'"):
         options(replicas_per_device="many")

@@ -176,7 +176,7 @@ def test_another_batch_size_begins_with_captured_replicas(tmp_path: Path, option
     assert [mode for _, mode in modes] == ["fused", "captured", "fused"]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [False, True])
 def test_replicas_that_cannot_be_fused_stay_captured(
     tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch, known: bool
@@ -204,6 +204,7 @@ def test_replicas_that_cannot_be_fused_stay_captured(
     gc.collect()  # errors hold frames with pinned memory
 
 
+@pytest.mark.slow
 def test_each_mode_has_a_quarter_of_the_run(tmp_path: Path, options: Options, rates: Rates) -> None:
     rates["captured"] = {count: 100.0 * count for count in range(1, 17)}
     trained(on_gpu(options, tmp_path, epochs=1))

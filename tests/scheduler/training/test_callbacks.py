@@ -77,7 +77,7 @@ def train(config: TrainingConfig, *callbacks: Callback) -> TrainingResult:
         return trainer.train()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"devices": ("cpu:0", "cpu:1"), "replicas_per_device": 1}], ids=str)
 def test_what_a_callback_sees(tmp_path: Path, options: Options, run: Run, more: dict[str, Any]) -> None:
     """Rounds come in order, each once; values are those of the launch's end. Training does not change."""
@@ -140,7 +140,7 @@ class Failing(Callback):
             raise ZeroDivisionError("no luck")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_failure_ends_the_run_with_a_checkpoint(
     method: str, tmp_path: Path, options: Options, run: Run
@@ -197,7 +197,7 @@ def test_states_are_in_checkpoints(tmp_path: Path, options: Options) -> None:
     assert "the checkpoint has a state of callback Watching 2, which this run has not" in lines
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [8, 15])
 def test_early_stopping_and_the_best_model(
     stop: int, tmp_path: Path, options: Options, metrics: Metrics
@@ -229,7 +229,7 @@ def test_early_stopping_and_the_best_model(
     assert (again.steps, again.stop_reason) == (result.steps, whole.stop_reason)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["on_round", "on_epoch", "on_checkpoint"])
 def test_a_killed_run_goes_on_with_the_same_bits(
     method: str, tmp_path: Path, options: Options, metrics: Metrics
@@ -282,6 +282,7 @@ def test_a_killed_run_goes_on_with_the_same_bits(
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_callbacks_see_a_change_of_the_number_of_replicas(
     options: Options, made_up: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -351,6 +352,7 @@ def test_a_method_that_is_misspelt(options: Options) -> None:
         Trainer(options(), callbacks=[Misspelt()])
 
 
+@pytest.mark.slow
 def test_an_unknown_metric_and_an_odd_state(tmp_path: Path, options: Options) -> None:
     known = "expected one of loss, accuracy, test_loss, test_accuracy, got 'test_acuracy'; did you mean"
     with pytest.raises(InvalidArgumentError, match="got 'val_loss'; did you mean test_loss"):

@@ -112,6 +112,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("text", REFUSED, ids=[repr(text[:30]) for text in REFUSED])
 def test_what_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match=REFUSED[text]) as refused:
@@ -142,6 +143,7 @@ SCALARS = (
 VALUES = SCALARS | st.lists(SCALARS | st.lists(SCALARS, max_size=3), max_size=3)
 
 
+@pytest.mark.slow
 @given(value=VALUES)
 def test_what_is_written_is_read_as_it_was(value: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     values = {"first": value, "second": value}

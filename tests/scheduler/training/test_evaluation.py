@@ -42,6 +42,7 @@ def reference(dataset: ImageDataset, values: dict[str, Array]) -> tuple[float, f
     return float(loss), float((logits.argmax(1) == dataset.labels).mean())
 
 
+@pytest.mark.slow
 def test_loss_and_accuracy_are_means_over_all_examples(
     device: CpuDevice, dataset: ImageDataset, values: dict[str, Array]
 ) -> None:

@@ -23,6 +23,7 @@ Options = Callable[..., TrainingConfig]
 Metrics = Callable[[Path], list[dict[str, Any]]]
 
 
+@pytest.mark.slow
 def test_fit_is_a_trainer_and_its_model_at_once(tmp_path: Path, options: Options) -> None:
     with tb.fit("logreg", "synthetic", epochs=2, seed=3, progress=False) as fitted:
         config = options(seed=3, output=tmp_path / "run")
@@ -50,6 +51,7 @@ def test_fit_is_a_trainer_and_its_model_at_once(tmp_path: Path, options: Options
             fitted.curve("f1")
 
 
+@pytest.mark.slow
 def test_fit_takes_any_model_and_arrays() -> None:
     """A line through points, by a function without options; z is the line."""
 
@@ -115,6 +117,7 @@ def test_what_fit_refuses() -> None:
         tb.fit("logreg", "synthetic", callbacks=[print])
 
 
+@pytest.mark.slow
 def test_further_metrics_of_evaluations(tmp_path: Path, options: Options, metrics: Metrics) -> None:
     config = options(
         output=tmp_path,
@@ -156,6 +159,7 @@ def test_label_smoothing(weights: list[float] | None) -> None:
     assert loss == pytest.approx((losses * np.array(weights or [1, 1, 1])[labels]).mean(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_label_smoothing_is_of_training_alone(options: Options) -> None:
     plain, smooth = (
         tb.fit("logreg", "synthetic", label_smoothing=share, epochs=3, progress=False) for share in (0.0, 0.5)
@@ -165,6 +169,7 @@ def test_label_smoothing_is_of_training_alone(options: Options) -> None:
     assert math.isfinite(json.loads(json.dumps(smooth.history))[-1]["test_loss"])
 
 
+@pytest.mark.slow
 def test_a_run_says_where_its_data_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Data of a program are no data set; a file is found from another folder."""
     arrays = np.arange(400, dtype=np.uint8).reshape(100, 2, 2, 1), np.arange(100) % 2

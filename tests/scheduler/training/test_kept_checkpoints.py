@@ -57,6 +57,7 @@ def evaluations(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return to_come
 
 
+@pytest.mark.slow
 def test_a_run_that_explodes_keeps_what_was_sound_and_says_how_to_go_on(tmp_path: Path, run: Run) -> None:
     folder = tmp_path / "run"
     run(output=folder, epochs=3)
@@ -78,6 +79,7 @@ def test_a_run_that_explodes_keeps_what_was_sound_and_says_how_to_go_on(tmp_path
         assert trainer.train().steps == 140
 
 
+@pytest.mark.slow
 def test_a_run_that_explodes_at_once_has_nothing_to_go_on_from(tmp_path: Path, run: Run) -> None:
     given = {**EXPLODING, "learning_rate": 1e5, "replicas_per_device": 1}
     with pytest.raises(NumericsError, match=r"known to be sound: start anew, or try the checkpoint of step"):

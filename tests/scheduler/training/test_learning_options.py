@@ -25,7 +25,7 @@ Metrics = Callable[[Path], list[dict[str, Any]]]
 BATCHES = 12
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimiser_learns_at_its_default_rate(
     name: str, tmp_path: Path, run: Run, metrics: Metrics

@@ -43,6 +43,7 @@ GRAPH = {"crc32": 0, "inputs": {"inputs": "x:0"}, "outputs": {"loss": "l:0"}}
 SIGNATURE = {"inputs": "inputs", "labels": None, "outputs": None, "metrics": []}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "change",
     [
@@ -211,6 +212,7 @@ def attack(rounds: int, seed: int, folder: Path) -> int:
     return taken
 
 
+@pytest.mark.slow
 def test_odd_metadata(tmp_path: Path) -> None:
     assert 0 < attack(60, 1, tmp_path) < 50
 

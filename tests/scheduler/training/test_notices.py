@@ -23,6 +23,7 @@ from tensorbow.training import TrainingProgress
 Options = Callable[..., TrainingConfig]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("given", "names"),
     [
@@ -114,6 +115,7 @@ def test_a_run_with_a_hopeless_loss_says_so(options: Options) -> None:
     assert 1 <= len([line for line in lines if line.startswith("warning: the loss of replica")]) <= 2
 
 
+@pytest.mark.slow
 def test_weight_decay_of_biases(options: Options) -> None:
     models = []
     for given in ({}, {"weight_decay": 0.1}, {"weight_decay": 0.1, "decay_all": True}):
@@ -127,6 +129,7 @@ def test_weight_decay_of_biases(options: Options) -> None:
     assert not np.array_equal(some["biases"], every["biases"])
 
 
+@pytest.mark.slow
 def test_ssgd_follows_after_its_epoch(options: Options) -> None:
     with Trainer(options(ssgd_epoch=1)) as trainer:
         learners = trainer.engine.learners

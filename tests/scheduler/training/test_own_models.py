@@ -103,6 +103,7 @@ def test_a_regression_is_trained_recorded_and_used(tmp_path: Path) -> None:
         assert (exported.predict(test[0]) == predicted).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kept", "steps"), [("never", 1), ("always", 3)])
 def test_arrays_give_the_same_native_bits_on_the_host_and_on_devices(
     tmp_path: Path, kept: str, steps: int
@@ -143,6 +144,7 @@ def test_more_inputs_than_devices_keep_and_no_labels(tmp_path: Path) -> None:
         model.predict(parts)
 
 
+@pytest.mark.slow
 def test_a_validation_split_is_evaluated_and_the_test_split_at_the_end(tmp_path: Path) -> None:
     result = trained(Regression(4), (X, Y), validation_split=0.25, output=str(tmp_path))
     assert {"validation_loss", "validation_r2", "test_loss", "test_r2"} == result.metrics.keys()
@@ -158,6 +160,7 @@ def test_a_validation_split_is_evaluated_and_the_test_split_at_the_end(tmp_path:
         assert "test_accuracy" not in about
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_bit_for_bit_and_refuses_other_options(
     tmp_path: Path, made: Callable[..., TrainingConfig]
 ) -> None:

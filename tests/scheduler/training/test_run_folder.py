@@ -250,6 +250,7 @@ OTHERS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_options_that_a_run_goes_on_with_may_be_others_or_are_refused(
     tmp_path: Path, options: Options
 ) -> None:

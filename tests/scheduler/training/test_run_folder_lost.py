@@ -110,6 +110,7 @@ def test_a_folder_that_appeared_since_is_left_alone(fresh: Callable[..., RunFold
     assert (second.path, third.path) == (Path("runs/logreg-synthetic-4"), Path("runs/logreg-synthetic-5"))
 
 
+@pytest.mark.slow
 def test_a_run_says_where_it_is(options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = options(output="runs/logreg-synthetic", epochs=1)
@@ -168,6 +169,7 @@ WRITES: dict[str, Callable[[RunFolder], object]] = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("lose", LOSSES, ids=lambda lose: lose.__name__)
 @pytest.mark.parametrize("write", WRITES)
 def test_a_folder_that_is_lost_ends_the_run(
@@ -289,6 +291,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], lis
     return limited
 
 
+@pytest.mark.slow
 def test_a_full_disk_with_many_checkpoints_gets_going(
     tmp_path: Path, run: Run, metrics: Metrics, disk: Callable[[int], list[list[int]]]
 ) -> None:
@@ -306,6 +309,7 @@ def test_a_full_disk_with_many_checkpoints_gets_going(
     assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_disk_that_stays_full_costs_no_checkpoint_that_is_needed(
     tmp_path: Path, run: Run, disk: Callable[[int], list[list[int]]]
 ) -> None:
@@ -318,6 +322,7 @@ def test_a_disk_that_stays_full_costs_no_checkpoint_that_is_needed(
         assert {best, 21, 28} <= set(rounds(tmp_path / "run"))
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_none_that_are_to_be_kept_and_the_way_to_space_is_told(
     tmp_path: Path, run: Run, disk: Callable[[int], list[list[int]]]
 ) -> None:
@@ -371,7 +376,7 @@ def contents(folder: Path) -> dict[str, object]:
     }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "model.safetensors", "tuning.json"])
 @pytest.mark.parametrize("make", [a_fifo, a_folder, a_link_to_a_device, a_loop], ids=lambda m: m.__name__)
 def test_what_is_no_file_is_refused_before_anything_is_trained(
@@ -416,6 +421,7 @@ def test_what_may_not_be_written_is_known_before_anything_is_trained(
     tmp_path.chmod(0o700)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("make", [a_fifo, a_folder, a_loop], ids=lambda m: m.__name__)
 def test_a_checkpoint_s_name_may_be_taken_by_what_is_no_file(
     tmp_path: Path, options: Options, run: Run, make: Callable[[Path], None]

@@ -31,6 +31,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {path.name: path for path in folder.iterdir()}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", ["none", "sma"])
 def test_a_replica_s_model_has_its_values_of_the_checkpoint(runs: dict[str, Path], sync: str) -> None:
     run = runs[sync]
@@ -49,6 +50,7 @@ def test_a_replica_s_model_has_its_values_of_the_checkpoint(runs: dict[str, Path
     assert len(found) == 3
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", ["none", "sma"])
 def test_an_ensemble_predicts_the_mean_of_its_members(runs: dict[str, Path], sync: str) -> None:
     _, test = load("synthetic")

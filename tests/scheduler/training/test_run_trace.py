@@ -104,6 +104,7 @@ def test_without_rounds_the_first_hundred_are_traced(tmp_path: Path, run: Run) -
     assert sum(event["name"] == "replica 1 gradient" for event in events) == 2 * ROUNDS
 
 
+@pytest.mark.slow
 def test_tracing_changes_no_bit(tmp_path: Path, run: Run, model: Callable[[Path], dict[str, Array]]) -> None:
     run(output=tmp_path / "plain", staleness=1)
     run(output=tmp_path / "traced", staleness=1, trace=tmp_path / "trace.json", trace_rounds=[3, 9])

@@ -23,6 +23,7 @@ Options = Callable[..., TrainingConfig]
 pytestmark = pytest.mark.usefixtures("native_kernels")
 
 
+@pytest.mark.slow
 def test_a_run_and_its_resumption_have_the_same_bits(
     tmp_path: Path, options: Options, model: Callable[[Path], dict[str, Array]], metrics: Any
 ) -> None:
@@ -44,6 +45,7 @@ def test_a_run_and_its_resumption_have_the_same_bits(
         assert losses == [record["loss"] for record in metrics(tmp_path / "1")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", ["auto", "never"])
 def test_the_number_is_found_while_training(
     tmp_path: Path, options: Options, model: Callable[[Path], dict[str, Array]], kept: str
@@ -58,6 +60,7 @@ def test_the_number_is_found_while_training(
     assert same_bits(model(tmp_path / "1"), model(tmp_path / "None"))
 
 
+@pytest.mark.slow
 def test_a_run_may_be_asked_for_more_than_it_will_ever_train(options: Options) -> None:
     """Also behind the last boundary of the schedule."""
     config = options(steps_per_launch=4, learning_rate_drops=[(1, 0.5)])

@@ -44,6 +44,7 @@ def points(folder: Path, tag: str) -> list[tuple[int, float]]:
     ]
 
 
+@pytest.mark.slow
 def test_it_has_the_figures_of_the_metrics_the_weights_and_the_graph(
     options: Options, metrics: Callable[[Path], list[dict[str, Any]]], tmp_path: Path
 ) -> None:
@@ -79,6 +80,7 @@ def test_training_is_averaged_over_so_many_rounds(options: Options, tmp_path: Pa
     assert [value for _, value in found] == pytest.approx([value for _, value in expected], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_further_metrics_are_curves_and_the_confusion_matrix_of_each_evaluation_is_an_image(
     options: Options, metrics: Callable[[Path], list[dict[str, Any]]], tmp_path: Path
 ) -> None:

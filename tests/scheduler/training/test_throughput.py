@@ -141,7 +141,7 @@ def test_given_steps_of_a_launch_are_measured_and_it_ends(steps: int) -> None:
     assert tuning.steps_per_launch == {}
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["sma", "ssgd", "none"])
 def test_it_measures_what_training_does(sync: str) -> None:
     seen: list[Measurement] = []
@@ -158,6 +158,7 @@ def test_it_measures_what_training_does(sync: str) -> None:
     assert not [t for t in threading.enumerate() if "engine" in t.name]
 
 
+@pytest.mark.slow
 def test_the_dry_run_sets_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as an engine takes, and not one more."""
     with CpuDevice(limit_nbytes=2500 * KIB) as device:
@@ -173,6 +174,7 @@ def test_the_dry_run_sets_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
             build_engine(too_many, train, Constant(0.1), Synchronisation())
 
 
+@pytest.mark.slow
 def test_data_and_alpha_set_limits_too() -> None:
     assert ThroughputTuning(config(batch_size=1500)).most == 2
     assert ThroughputTuning(config(batch_size=1500)).why_no_more == "the data set fills 2 batches"
@@ -183,6 +185,7 @@ def test_data_and_alpha_set_limits_too() -> None:
         ThroughputTuning(config(batch_size=5000))
 
 
+@pytest.mark.slow
 def test_time_and_stop_end_it_with_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = TickingClock(1e-6)
     monkeypatch.setattr("scheduler.training.tuning.throughput_tuning.time", clock)

@@ -59,7 +59,7 @@ def files(folder: Path, metrics: Any) -> tuple[bytes, list[dict[str, Any]]]:
     return (folder / "model.safetensors").read_bytes(), metrics(folder)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu:0", pytest.param("gpu:0", marks=needs_compiler)])
 def test_the_same_files(tmp_path: Path, run: Run, metrics: Any, gpu: Any, device: str) -> None:
     host, kept, resumed = (tmp_path / name for name in ("host", "kept", "resumed"))
@@ -72,6 +72,7 @@ def test_the_same_files(tmp_path: Path, run: Run, metrics: Any, gpu: Any, device
     assert files(resumed, metrics) == files(host, metrics)
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_where_the_data_are(options: Options, gpu: EmulatedCuda) -> None:
     device, held = get_device("/gpu:0"), {}
@@ -86,6 +87,7 @@ def test_where_the_data_are(options: Options, gpu: EmulatedCuda) -> None:
     assert DATA_NBYTES < held["auto"] - held["never"] < DATA_NBYTES + 4096
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_no_room_is_said_once(options: Options, gpu: EmulatedCuda) -> None:
     device = get_device("/gpu:0")

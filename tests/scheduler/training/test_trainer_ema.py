@@ -18,6 +18,7 @@ def train(folder, **options):
         return trainer.train()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"replicas_per_device": 1}, {"sync": "ssgd"}], ids=str)
 def test_its_accuracy_and_model_are_beside_those_of_z(tmp_path, options):
     result = train(tmp_path / "run", **options)
@@ -37,6 +38,7 @@ def test_its_accuracy_and_model_are_beside_those_of_z(tmp_path, options):
         assert classifier.evaluate(test).loss != evaluation.loss
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_average(tmp_path):
     train(tmp_path / "whole")
     train(tmp_path / "parts", epochs=1)

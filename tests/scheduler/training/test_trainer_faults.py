@@ -27,6 +27,7 @@ def test_a_loss_that_is_not_finite_names_step_and_replica(tmp_path: Path, run: R
     assert not (tmp_path / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_checkpoints_of_before_stay_usable(tmp_path: Path, run: Run) -> None:
     run(output=tmp_path, epochs=1)
     with pytest.raises(NumericsError):
@@ -44,6 +45,7 @@ def test_skipping_goes_on_and_counts(tmp_path: Path, run: Run) -> None:
     json.dumps(result.to_dict(), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_a_test_loss_that_is_not_finite_stops_before_a_checkpoint(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, metrics: Metrics
 ) -> None:
@@ -56,6 +58,7 @@ def test_a_test_loss_that_is_not_finite_stops_before_a_checkpoint(
     assert metrics(tmp_path)[-1]["test_loss"] is None
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_loses_nothing(
     tmp_path: Path, run: Run, options: Options, monkeypatch: pytest.MonkeyPatch, metrics: Metrics
 ) -> None:

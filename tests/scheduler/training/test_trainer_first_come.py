@@ -35,6 +35,7 @@ def recorded(config: TrainingConfig, progress: Any = None) -> tuple[Any, dict[in
         return trainer.train(), used
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "given",
     [
@@ -59,6 +60,7 @@ def test_every_batch_once_and_in_order(options: Options, given: dict[str, Any]) 
     assert any(line.startswith(LINE) and "depends on timing" in line for line in progress.said)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on(tmp_path: Path, options: Options) -> None:
     for at in (3, 9):
         given = {"output": tmp_path, "epochs": 4, "tau": 4, "resume": "auto"}
@@ -71,6 +73,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, options: Options) -> None:
     assert result.test_accuracy > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("made_up")
 @pytest.mark.parametrize("devices", [("cpu:0",), ("cpu:0", "cpu:1")])
 def test_replicas_come_and_go(options: Options, devices: tuple[str, ...]) -> None:

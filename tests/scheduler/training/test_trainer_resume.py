@@ -42,7 +42,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_interruptions_change_no_bit(
     name: str, tmp_path: Path, options: Options, run: Run, metrics: Metrics
@@ -65,6 +65,7 @@ def test_interruptions_change_no_bit(
     assert metrics(pieces) == metrics(tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drops", [(), ((1, 0.5),)], ids=["one rate", "a drop"])
 def test_momentum_of_an_earlier_version_is_divided_by_the_last_rate(
     tmp_path: Path, options: Options, run: Run, drops: Any
@@ -90,6 +91,7 @@ def make_older(checkpoint: Path, rate: float) -> None:
     save_arrays(checkpoint, {**arrays, **older}, metadata)
 
 
+@pytest.mark.slow
 def test_momentum_of_an_earlier_version_is_divided_by_the_rate_that_it_had(
     tmp_path: Path, options: Options, run: Run
 ) -> None:
@@ -119,6 +121,7 @@ def test_a_stop_before_the_first_round(tmp_path: Path, options: Options, run: Ru
     assert run(output=tmp_path, resume="auto").steps == 14
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["constant", "one_cycle"])
 def test_a_run_ends_within_an_epoch_and_goes_on_to_the_same_bits(
     tmp_path: Path, options: Options, run: Run, metrics: Metrics, schedule: str
@@ -132,6 +135,7 @@ def test_a_run_ends_within_an_epoch_and_goes_on_to_the_same_bits(
     assert models[0] == models[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs", [1, 3], ids=["the last", "one of several"])
 def test_a_stop_while_evaluating_leaves_no_hole(
     tmp_path: Path,
@@ -159,6 +163,7 @@ def test_a_stop_while_evaluating_leaves_no_hole(
     assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_kill_between_metrics_and_checkpoint_leaves_no_duplicate(
     tmp_path: Path, options: Options, run: Run, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +186,7 @@ def test_a_kill_between_metrics_and_checkpoint_leaves_no_duplicate(
     assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_finished_run_can_be_asked_again_and_made_longer(
     tmp_path: Path, run: Run, metrics: Metrics
 ) -> None:
@@ -225,6 +231,7 @@ def test_a_second_run_is_refused_before_it_says_anything(tmp_path: Path, options
     assert listening.lines == []
 
 
+@pytest.mark.slow
 def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path, options: Options, run: Run) -> None:
     run(output=tmp_path / "whole", epochs=3)
     run(output=tmp_path / "run", epochs=2)
@@ -265,6 +272,7 @@ def test_other_data_of_the_same_name_is_refused(
         Trainer(options(output=tmp_path, resume="auto"))
 
 
+@pytest.mark.slow
 def test_a_branch_goes_on_elsewhere(tmp_path: Path, run: Run, metrics: Metrics) -> None:
     run(output=tmp_path / "whole", epochs=3, keep_checkpoints=3)
     old = tmp_path / "whole" / "checkpoint-000000007.safetensors"
@@ -272,6 +280,7 @@ def test_a_branch_goes_on_elsewhere(tmp_path: Path, run: Run, metrics: Metrics) 
     assert metrics(tmp_path / "branch") == metrics(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_other_kernels_than_the_checkpoint_s_are_told(
     tmp_path: Path, options: Options, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,7 +306,7 @@ def test_other_kernels_than_the_checkpoint_s_are_told(
 
 
 @pytest.mark.parametrize("made_with", [None, "x", ["x"], {"CPU kernels": 3}], ids=str)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_a_checkpoint_may_say_anything_of_what_it_was_made_with(
     tmp_path: Path, run: Run, made_with: Any
 ) -> None:

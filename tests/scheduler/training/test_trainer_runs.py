@@ -68,6 +68,7 @@ def test_the_result_has_the_keys_of_the_command_line(run: Run) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, run: Run) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         run(output=tmp_path / name, seed=seed)
@@ -107,6 +108,7 @@ def test_without_a_folder_nothing_is_written(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_target_stops_the_run(tmp_path: Path, run: Run, metrics: Metrics) -> None:
     result = run(output=tmp_path, epochs=50, target_accuracy=0.9)
     assert [record["round"] for record in metrics(tmp_path)][:2] == [2, 4]  # quarters of an epoch
@@ -181,6 +183,7 @@ def test_closing_gives_everything_back(options: Options, tmp_path: Path) -> None
     assert threading.active_count() == threads
 
 
+@pytest.mark.slow
 def test_a_constructor_that_fails_gives_everything_back(options: Options, tmp_path: Path) -> None:
     gc.collect()
     memory, threads = held(), threading.active_count()
@@ -191,6 +194,7 @@ def test_a_constructor_that_fails_gives_everything_back(options: Options, tmp_pa
     assert threading.active_count() == threads
 
 
+@pytest.mark.slow
 def test_one_after_the_other_and_side_by_side(tmp_path: Path, options: Options, model: Model) -> None:
     for name in ("a", "b"):
         with Trainer(options(output=tmp_path / name, seed=5)) as trainer:

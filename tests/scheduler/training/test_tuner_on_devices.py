@@ -94,6 +94,7 @@ def shares(draws: range, noise: tuple[float, float], monkeypatch: pytest.MonkeyP
     return right / len(draws), fast / len(draws)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("draws", "noise"),
     [

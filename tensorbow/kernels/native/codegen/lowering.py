@@ -10,7 +10,7 @@ from tensorbow.graph import NodeSpec, OpDef
 from tensorbow.kernels.native.codegen.emitter import Emitter
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.program.plan import Group
-from tensorbow.specs import TensorSpec
+from tensorbow.specs import TensorSpec, uncompiled
 
 Emit: TypeAlias = "Callable[[Emitter, Group], None]"
 
@@ -35,6 +35,17 @@ class Lowering:
 
 
 LOWERINGS: dict[OpDef, Lowering] = {}
+
+
+def lowering_for(definition: OpDef, node: NodeSpec, target: Target) -> Lowering | None:
+    """An op's native code for these shapes, dtypes and attributes; None if the reference kernel runs.
+
+    Arrays of a dtype that is not in `specs.COMPILED` are left to NumPy.
+    """
+    lowering = LOWERINGS.get(definition)
+    if lowering is None or uncompiled(spec.dtype for spec in (*node.inputs, *node.outputs)):
+        return None
+    return lowering if lowering.takes(node, target) else None
 
 
 def lower(definition: OpDef, lowering: Lowering) -> None:

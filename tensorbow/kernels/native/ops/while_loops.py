@@ -12,7 +12,7 @@ from tensorbow.kernels.native.codegen.call_table import ACCEPTED, CallTable
 from tensorbow.kernels.native.codegen.emitter import POINTER, Emitter, index
 from tensorbow.kernels.native.codegen.functions import Functions
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
-from tensorbow.kernels.native.codegen.lowering import LOWERINGS, Lowering, lower
+from tensorbow.kernels.native.codegen.lowering import LOWERINGS, Lowering, lower, lowering_for
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.program.nodes import Node, Value
 from tensorbow.program.plan import Group, Ref, Region
@@ -29,10 +29,9 @@ def _memory(loop: LoopProgram, target: Target) -> LoopMemory:
 
 def _takes(node: NodeSpec, target: Target) -> bool:
     loop: LoopProgram = node.attrs["loop"]
-    lowerings = [(LOWERINGS.get(each.definition), node_spec(each)) for each in loop.nodes]
     operands = len(node.inputs) + len(node.outputs) + 1
     return operands < 1 << OPERAND_BITS and all(
-        lowering is not None and lowering.takes(spec, target) for lowering, spec in lowerings
+        lowering_for(each.definition, node_spec(each), target) is not None for each in loop.nodes
     )
 
 

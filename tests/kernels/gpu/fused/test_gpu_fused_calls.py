@@ -32,8 +32,8 @@ def varied(inputs, op):
     return made
 
 
+@pytest.mark.slow
 @each(SAMPLES, few=1)
-@pytest.mark.sampled(36)
 def test_each_replica_gets_what_it_gets_alone(sample, opened: OpenedGpu) -> None:
     inputs = [np.asarray(a) for a in sample.inputs]
     both = [inputs, varied(inputs, sample.op), inputs]
@@ -56,6 +56,7 @@ def test_each_replica_gets_what_it_gets_alone(sample, opened: OpenedGpu) -> None
         assert result.state == alone.state
 
 
+@pytest.mark.slow
 @each([s for s in SAMPLES if s.op.writes], few=1)
 def test_a_set_status_holds_up_all_replicas(sample, opened: OpenedGpu) -> None:
     inputs = [np.asarray(a) for a in sample.inputs]
@@ -102,12 +103,12 @@ def test_products_of_replicas_at_unequal_distances_are_one_call(backwards):
         np.testing.assert_allclose(result.outputs[0], a @ b, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("compute", "tolerance"), [("fp32", 5e-6), ("tf32", 1e-3), ("bf16", 1e-2)])
 @pytest.mark.parametrize(
     ("images", "filters", "parts"),
     [((2, 7, 6, 3), (3, 3, 3, 5), 1), ((3, 5, 4, 8), (1, 1, 8, 12), 1), ((3, 22, 17, 3), (3, 3, 3, 4), 2)],
 )
-@pytest.mark.sampled(2)
 def test_convolutions_of_replicas_in_every_precision(
     opened: OpenedGpu, images, filters, parts, compute, tolerance
 ) -> None:

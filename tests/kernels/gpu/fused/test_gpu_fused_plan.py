@@ -104,9 +104,9 @@ MODELS: dict[str, Callable[[], Model]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 3])
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.sampled(4)
 def test_fused_replicas_learn_what_plans_of_replicas_learn(opened: OpenedGpu, model, replicas) -> None:
     plain, fused = both(opened, MODELS[model], replicas)
     assert_close(plain, fused, 1e-12 if model == "float64" else 1e-5)
@@ -115,6 +115,7 @@ def test_fused_replicas_learn_what_plans_of_replicas_learn(opened: OpenedGpu, mo
         assert any((first[name] != second[name]).any() for name in first)
 
 
+@pytest.mark.slow
 def test_gradients_of_filters_in_parts_are_summed_in_the_workspaces(opened: OpenedGpu) -> None:
     """LeNet's first filter has 1152 windows, in two parts."""
     assert_close(*both(opened, lambda: classifier("lenet", batch_size=2), 2, rounds=1))
@@ -141,21 +142,25 @@ def clipped() -> Model:
     return Model(program, [tb.TensorSpec((3, 8, 6, 3), tb.float32)], program.initial_values(), batch)
 
 
+@pytest.mark.slow
 def test_clipped_gradients_of_filters(opened: OpenedGpu) -> None:
     assert_close(*both(opened, clipped, 2, rounds=2), 1e-4)
 
 
+@pytest.mark.slow
 def test_captured_replicas_convolve_in_bf16_as_fused_ones_do(opened: OpenedGpu) -> None:
     plain, fused = both(opened, residual, 2, rounds=1, compute="bf16")
     assert_close(plain, fused)
     assert plain.work["convolution"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["ssgd", "easgd", "none"])
 def test_other_synchronisers(opened: OpenedGpu, sync) -> None:
     assert_close(*both(opened, lambda: logistic(tb.float32), 2, sync=sync))
 
 
+@pytest.mark.slow
 def test_the_same_bits_run_after_run_captured_or_not_in_any_order(opened: OpenedGpu) -> None:
     results = []
     for options in ({}, {}, {"captured": True}):
@@ -189,6 +194,7 @@ def enqueued(model: Model, replicas: int, architecture: int = 80) -> dict[str, i
         return {kind: counts[kind] for kind in ("launch", "gemm", "convolution", "copy", "fill")}
 
 
+@pytest.mark.slow
 def test_sixteen_replicas_take_as_many_kernels_as_one():
     one, many = (enqueued(classifier("lenet", batch_size=4), replicas) for replicas in (1, 16))
     assert one == many
@@ -235,6 +241,7 @@ extern "C" __global__ void twice(const float* x, float* y, int count) {
 """
 
 
+@pytest.mark.slow
 def test_users_kernels_are_fused_whatever_their_grid(opened: OpenedGpu) -> None:
     def make() -> Model:
         OPS.pop("Twice", None)
@@ -265,6 +272,7 @@ def test_kernels_that_cannot_be_captured_are_refused():
     assert "it was registered with capturable=False" in refused(with_op(define(kernel)))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("before", "depth", "reason"),
     [
@@ -302,6 +310,7 @@ def test_kernels_that_reach_the_memory_by_themselves_are_refused():
     assert "it calls copy of the CUDA runtime itself" in refused(with_op(twice))
 
 
+@pytest.mark.slow
 def test_steps_that_write_shared_memory_or_receive_are_refused():
     with emulated_runtime() as runtime, GpuDevice("/gpu:0", runtime) as device:
         model = logistic(tb.float32)

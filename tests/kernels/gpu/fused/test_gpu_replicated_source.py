@@ -47,6 +47,7 @@ class Given:
         return [self.bench.device.read(base + 256, (64,), np.float32) for base in self.bases]
 
 
+@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize(
     "text",
@@ -69,6 +70,7 @@ def test_declarations(bench, text):
         np.testing.assert_array_equal(result, np.arange(64) + 100 * replica)
 
 
+@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize("depth", [1, 2, 4])
 def test_a_kernel_sees_the_depth_of_one_replica(bench, depth):

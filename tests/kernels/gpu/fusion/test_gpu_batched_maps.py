@@ -42,10 +42,12 @@ def test_a_launch_takes_as_many_as_its_arguments_hold() -> None:
     assert batches(lambda: averages(100, lambda number: 4)[0]) == 2
 
 
+@pytest.mark.slow
 def test_large_maps_are_left_alone() -> None:
     assert batches(lambda: averages(3, lambda number: MOST_ELEMENTS + 1)[0]) == 0
 
 
+@pytest.mark.slow
 def test_a_chain_is_no_batch() -> None:
     def build() -> list[Any]:
         average = tb.Variable(np.full(5, 0.5, np.float32))
@@ -72,7 +74,7 @@ def test_values_read_between_are_those_before_or_after_as_in_the_program() -> No
     batches(build)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [tb.float64, tb.int32], ids=["float64", "int32"])
 def test_other_dtypes(kind: tb.DType) -> None:
     def build() -> list[Any]:

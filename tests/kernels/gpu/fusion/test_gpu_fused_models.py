@@ -46,6 +46,7 @@ def test_it_agrees_with_the_cpu(name: str, batch_size: int) -> None:
         np.testing.assert_allclose(left[name], value, rtol=1e-3, atol=1e-4 * scale, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_changes_no_variable() -> None:
     """Neither weights nor moving averages, whose updates run in one launch behind the check."""
     model = classifier("resnet8", 2)

@@ -67,6 +67,7 @@ def test_a_residual_block_keeps_the_gradient_that_both_branches_read(shape: str)
     assert names["tb_map"] <= 4  # the square and its gradient, the scales: no sum, no ReLU
 
 
+@pytest.mark.slow
 def test_what_others_read_or_fetch_stays() -> None:
     def build() -> list[Any]:
         y, sources = normalized(drawn(SHAPES["one launch"], 0))
@@ -87,8 +88,8 @@ def test_expressions_of_rows_and_channels() -> None:
     launched_as_on_cpu(build)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(16, 33), (2, 30, 31, 5), (7, 1), (1, 40)], ids=str)
-@pytest.mark.sampled(1)
 def test_the_gradients_of_relu_and_bias(shape: tuple[int, ...]) -> None:
     def build() -> list[Any]:
         x, bias = drawn(shape, 0), drawn(shape[-1:], 1)

@@ -10,7 +10,7 @@ from tests.gpu_rig.runtimes import needs_compiler
 pytestmark = needs_compiler
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "batch_size", "fewer_than"), [("resnet32", 32, 250), ("lenet", 16, 30)])
 def test_launches_of_a_step(name: str, batch_size: int, fewer_than: int) -> None:
     counts = count_launches(name, batch_size)

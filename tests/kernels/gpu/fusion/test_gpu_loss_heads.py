@@ -52,6 +52,7 @@ def test_the_whole_head_is_one_launch(rows: int, classes: int, kind: tb.DType, d
     assert names.keys() <= {"loss_head", "gemm", "copies", "copy", "fill"}
 
 
+@pytest.mark.slow
 def test_only_what_is_there_and_alone() -> None:
     def build() -> list[Any]:
         logits, labels = drawn(6, 5), labels_of(6, 5)
@@ -75,6 +76,7 @@ def test_a_sum_of_losses_and_a_mean_of_what_is_right() -> None:
     assert launched_as_on_cpu(build)["loss_head"] == 1
 
 
+@pytest.mark.slow
 def test_logits_with_infinities_and_ties() -> None:
     def build() -> list[Any]:
         values = np.zeros((4, 3), np.float32)

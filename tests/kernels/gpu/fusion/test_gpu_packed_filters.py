@@ -48,8 +48,8 @@ def layers(case: str, dtype: tb.DType = tb.float32, count: int = 1) -> list[Any]
     return fetched
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.sampled(1)
 def test_it_agrees_with_the_cpu_and_copies_nothing_else(case: str) -> None:
     names = launched_as_on_cpu(lambda: layers(case))
     if case == "dilated":  # no zeros in front make its padding symmetric
@@ -100,6 +100,7 @@ def test_a_launch_takes_so_many_filters_at_most() -> None:
     assert names["pack_filters"] == 2
 
 
+@pytest.mark.slow
 def test_a_filter_that_is_written_before_it_is_read_again_is_not_packed() -> None:
     def build() -> list[Any]:
         x = tb.constant(np.linspace(0, 1, 2 * 6 * 6 * 5).reshape(2, 6, 6, 5), tb.float32)

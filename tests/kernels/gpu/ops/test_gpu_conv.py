@@ -97,6 +97,7 @@ SHAPES = {
 FRAMED = ("even", "one axis odd", "strides", "dilated strides", "dilated")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("case", SHAPES)
 def test_cudnn_in_nhwc_transposes_the_filter_only(bench, case, dtype):
@@ -113,6 +114,7 @@ def test_cudnn_in_nhwc_transposes_the_filter_only(bench, case, dtype):
     assert to_filter[-1] in ("tiled_copy", "strided_copy")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", [case for case in SHAPES if case != "strided pixels"])
 def test_cudnn_in_nchw_where_nhwc_is_not_supported(first_bench, case):
     """But for a filter of one element, which the emulated cuDNN takes for NHWC: both are one memory."""
@@ -123,7 +125,7 @@ def test_cudnn_in_nchw_where_nhwc_is_not_supported(first_bench, case):
         assert sum("copy" in name for name in taken) >= 3
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("case", SHAPES)
 def test_direct_sums_where_the_workspace_is_too_small(case, dtype):
@@ -171,6 +173,7 @@ def test_windows_of_one_element_are_a_product(bench):
         assert way(bench, op, inputs, attrs) == ["gemm"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("images", "filters"),
     [((4, 28, 28, 1), (5, 5, 1, 32)), ((2, 9, 8, 3), (3, 3, 3, 5)), ((2, 5, 6, 4), (2, 4, 4, 70))],
@@ -193,6 +196,7 @@ def test_depthwise_takes_one_launch(bench, attrs, multiplier):
         assert len(way(bench, op, inputs, attrs)) == 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("depthwise", "images", "filters"),
     [(True, (5, 40, 41, 20), (3, 3, 20, 2)), (False, (9, 33, 34, 3), (3, 3, 3, 16))],
@@ -221,6 +225,7 @@ def test_all_ways_give_the_same_bits_for_any_number_of_multiprocessors():
     assert results[0] == results[1]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("compute", "by", "bits"), [("tf32", "convolution", 10), ("bf16", "implicit_gemm", 7)]
 )

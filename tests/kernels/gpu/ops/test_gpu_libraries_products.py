@@ -51,6 +51,7 @@ def calls_of(bench: GpuBench, op, inputs, attrs=None) -> list[str]:
     return taken
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
 @pytest.mark.parametrize("transpose_a", [False, True])
 @pytest.mark.parametrize("transpose_b", [False, True])
@@ -63,6 +64,7 @@ def test_products_of_matrices(bench, dtype, transpose_a, transpose_b):
         assert taken == ["gemm" if a.dtype.kind == "f" else "launch"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
 @pytest.mark.parametrize(
     ("lead_x", "lead_y", "count"),

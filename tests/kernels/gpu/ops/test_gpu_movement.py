@@ -68,7 +68,7 @@ def index(request, monkeypatch) -> str:
 # Transpose --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(33, 65), (32, 64), (31, 8), (8, 100), (7, 100), (1, 70), (70, 1)])
 def test_matrices_are_transposed_through_tiles(bench, shape, dtype):
@@ -76,7 +76,7 @@ def test_matrices_are_transposed_through_tiles(bench, shape, dtype):
     assert ("tiled" in name) == (min(shape) >= strided_copy.LEAST_TILED)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("shape", "perm", "tiled"),
     [
@@ -100,7 +100,7 @@ def test_any_permutation(bench, index, shape, perm, tiled):
 # Concat and split -------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("pieces", "count"), [(1, 1), (2, 1), (3, 1), (17, 1), (128, 1), (129, 2), (300, 3)])
 def test_concat_and_split_take_a_launch_for_128_pieces(bench, index, pieces, count):
     extents = [(7 * i) % 5 for i in range(pieces)]  # zeros among them
@@ -114,6 +114,7 @@ def test_concat_and_split_take_a_launch_for_128_pieces(bench, index, pieces, cou
     assert len(launches(bench, Split, [whole], {"size_splits": tuple(extents), "axis": -2})) == wanted
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_concat_and_split_of_every_dtype(bench, dtype, axis):
@@ -138,7 +139,7 @@ def boxes(seed: int) -> Iterator[tuple[tuple[int, ...], list[int], list[int], st
         yield shape, begin, size, str(draw.choice(DTYPES))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("position", [np.int32, np.int64])
 @pytest.mark.parametrize("seed", range(3))
 def test_slice_pad_and_the_gradient_of_slice(bench, index, seed, position):
@@ -153,7 +154,7 @@ def test_slice_pad_and_the_gradient_of_slice(bench, index, seed, position):
         launches(bench, Pad, [box, np.array(around, position).reshape(-1, 2)], fill)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("shape", "at"),
     [
@@ -179,6 +180,7 @@ def test_strided_slice_and_its_gradient(bench, index, shape, at):
         launches(bench, StridedSliceGrad, [gradient, np.array(shape, np.int32)], {"index": at})
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("multiples", [(1, 1, 1), (2, 1, 3), (1, 5, 1), (3, 0, 2), (2, 2, 2)])
 def test_tile_and_reverse(bench, index, multiples):
     x = numbered(3, 1, 8)
@@ -190,7 +192,7 @@ def test_tile_and_reverse(bench, index, multiples):
 # Indices ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_gather_and_its_gradient(bench, index, dtype, axis):
@@ -223,7 +225,7 @@ def test_an_index_out_of_range_gives_zeros_and_adds_nothing(bench):
     bench.free_arrays()
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["float32", "int64", "uint8", "bool"])
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_one_hot(bench, index, dtype, axis):
@@ -254,6 +256,7 @@ def test_words_are_as_wide_as_all_allow(itemsize, addresses, counts, expected):
     assert words.elements_per_word(itemsize, addresses, counts) == expected
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shift", [0, 1, 2, 4])
 def test_arrays_that_begin_anywhere(bench, shift):
     """In a flat buffer an array begins at any element: wider words must not be used."""

@@ -86,7 +86,7 @@ def assert_same(first: GpuResult, second: GpuResult) -> None:
 
 
 @each(SAMPLES, few=2)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(4)
 def test_agrees_with_the_reference_kernel(sample, runtime):
     """And gives the same bits from a graph, with all blocks and threads in reverse order."""
     result = run(runtime, sample)
@@ -101,6 +101,7 @@ def test_agrees_in_float64(sample, runtime):
     assert_agree(run(runtime, sample, inputs), reference(sample, inputs), sample)
 
 
+@pytest.mark.sampled(1)
 @each(WRITING)
 def test_changes_nothing_while_the_status_is_set(sample, runtime):
     stopped = run(runtime, sample, status=1)
@@ -117,6 +118,7 @@ def _shared(sample):
     return [(output, source) for output, source in pairs if results[output] == specs[source]]
 
 
+@pytest.mark.sampled(6)
 @each([s for s in SMALL if _shared(s)], few=2)
 def test_declared_inplace_pairs(sample, runtime):
     for output, source in _shared(sample):
@@ -139,7 +141,7 @@ def _takes_nan(sample):
 
 
 @each([s for s in SMALL if _takes_nan(s)], few=2)
-@pytest.mark.sampled(65)
+@pytest.mark.sampled(1)
 def test_nan_and_infinity_are_the_reference_kernels(sample, runtime):
     for value in (np.nan, np.inf):
         inputs = _with(sample, value)

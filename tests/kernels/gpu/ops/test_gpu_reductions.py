@@ -111,6 +111,7 @@ def test_plan_is_one_launch_where_that_is_quick():
 # Sums and their error -------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @needs_compiler
 @each_case
 def test_sum_keeps_the_stated_bound(shape, axes):
@@ -123,13 +124,14 @@ def test_sum_keeps_the_stated_bound(shape, axes):
     assert (np.abs(result - x.sum(axes, np.float64)) <= bound).all()
 
 
+@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize("axes", [(0,), (1,), None])
 def test_sum_has_the_same_bits_on_every_gpu(axes):
     assert same_everywhere(Sum, (normal(2000, 65),), {"axis": axes})
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(1)
 @needs_compiler
 @each_case
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
@@ -139,6 +141,7 @@ def test_integer_sums_are_exact_and_wrap_around(shape, axes, dtype):
     assert_as_on_cpu(Sum, (x,), {"axis": axes})
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_float64_stays_double():
     x = normal(40_000, 3, dtype=np.float64)
@@ -155,6 +158,7 @@ def test_mean_and_l2_loss(shape):
     assert_as_on_cpu(L2Loss, (x,))
 
 
+@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize("shape", [(64, 128), (4096, 10), (3, 50, 50, 33), (2, 1), (0, 4), (5, 0)])
 def test_bias_gradient(shape):
@@ -173,7 +177,7 @@ def test_sum_to(large, small):
 # The others -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(6)
 @needs_compiler
 @each_case
 @pytest.mark.parametrize("op", [Max, Min], ids=lambda op: op.name)
@@ -181,6 +185,7 @@ def test_extremes(op, shape, axes):
     assert_as_on_cpu(op, (normal(*shape),), {"axis": axes}, rtol=0)
 
 
+@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize("op", [Max, Min], ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8, np.float64])
@@ -191,7 +196,7 @@ def test_extremes_of_the_range_of_a_dtype(op, dtype):
     assert_as_on_cpu(op, (np.zeros((3, 0), dtype),), {"axis": (1,)}, rtol=0)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(4)
 @needs_compiler
 @pytest.mark.parametrize("op", [Max, Min, Sum, Mean, Prod], ids=lambda op: op.name)
 @pytest.mark.parametrize("place", [0, 31, 32, 4000, 9999])
@@ -204,6 +209,7 @@ def test_one_nan_is_enough(op, place):
         assert np.isnan(result[1])
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int64, np.uint8])
 def test_product(dtype):
@@ -212,6 +218,7 @@ def test_product(dtype):
         assert_as_on_cpu(Prod, (x,), {"axis": axes})
 
 
+@pytest.mark.sampled(2)
 @needs_compiler
 @pytest.mark.parametrize("place", [None, 0, 63, 20_000])
 def test_any_and_all(place):
@@ -223,6 +230,7 @@ def test_any_and_all(place):
             assert_as_on_cpu(op, (array,), {"axis": (axis,)})
 
 
+@pytest.mark.sampled(4)
 @needs_compiler
 @pytest.mark.parametrize("shape", [(3, 5), (2, 33), (4, 1025), (2, 5000), (300, 3), (5000, 2)])
 @pytest.mark.parametrize("axis", [0, -1])
@@ -241,6 +249,7 @@ def test_argmax_takes_the_first_nan():
     assert_as_on_cpu(ArgMax, (np.ascontiguousarray(x.T),), {"axis": 0})
 
 
+@pytest.mark.slow
 @needs_compiler
 @settings(max_examples=30, deadline=None)
 @given(reductions(), st.sampled_from([Sum, Max, Mean]))
@@ -277,7 +286,7 @@ def _one_of_each_op():
     return found
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
 def test_long_indices_give_the_same_bits(module, monkeypatch):

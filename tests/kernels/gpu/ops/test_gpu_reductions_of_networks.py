@@ -44,6 +44,7 @@ def test_softmax_of_infinities_and_nan(op):
     assert np.isfinite(result[4]).all()
 
 
+@pytest.mark.sampled(5)
 @needs_compiler
 @pytest.mark.parametrize("op", [Softmax, LogSoftmax], ids=lambda op: op.name)
 @each_row
@@ -53,6 +54,7 @@ def test_softmax_in_place(op, shape):
     assert apart.outputs[0].tobytes() == within.outputs[0].tobytes()
 
 
+@pytest.mark.sampled(3)
 @needs_compiler
 @each_row
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
@@ -87,6 +89,7 @@ def test_dense_cross_entropy_without_classes():
     assert_as_on_cpu(SoftmaxCrossEntropyWithLogits, (normal(3, 0), normal(3, 0)))
 
 
+@pytest.mark.sampled(2)
 @needs_compiler
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.uint8])
 def test_bias_add(dtype):
@@ -140,6 +143,7 @@ def _normed(shape, dtype=np.float32, mean=0.0):
     return x, scale, offset, nothing, nothing.copy()
 
 
+@pytest.mark.sampled(3)
 @needs_compiler
 @each_normed
 def test_batch_norm_and_its_gradient(shape):
@@ -158,6 +162,7 @@ def test_batch_norm_by_given_moments(shape):
     assert_as_on_cpu(FusedBatchNorm, (x, scale, offset, *moments), {"is_training": False}, atol=1e-5)
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("shape", [(8, 3), (300, 5), (5000, 33)])
 def test_batch_norm_in_double(shape):
@@ -177,6 +182,7 @@ def test_variance_far_from_zero_keeps_its_digits(shape):
     np.testing.assert_allclose(variance, exact.var(0, ddof=1), 1e-4)  # sums of squares would give 0.06
 
 
+@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize("shape", [(300, 5), (5000, 33)])
 def test_batch_norm_has_the_same_bits_on_every_gpu(shape):
@@ -229,7 +235,7 @@ def _images(kind, shape):
     return x
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("kind", ["normal", "ties", "nan", "infinite"])
 @each_pool
@@ -251,7 +257,7 @@ def test_max_pool_gradient_of_infinite_flow_stays_where_the_maximum_is():
     assert not np.isnan(result).any()
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @each_pool

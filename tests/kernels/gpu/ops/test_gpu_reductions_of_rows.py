@@ -31,7 +31,7 @@ each_scatter = pytest.mark.parametrize("op", SCATTERS, ids=lambda op: op.name)
 # Running sums and products --------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
@@ -74,6 +74,7 @@ def test_nan_and_infinity_run_on():
 # Top k ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @needs_compiler
 @pytest.mark.parametrize(
     ("shape", "k"), [((5,), 1), ((3, 33), 32), ((3, 33), 33), ((2, 1500), 5), ((2, 300), 300), ((7, 2, 4), 2)]
@@ -101,7 +102,7 @@ def test_top_k_puts_nan_first(k):
 # Scatters ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(1)
 @needs_compiler
 @each_scatter
 @pytest.mark.parametrize("index", [np.int32, np.int64, np.uint8])
@@ -119,6 +120,7 @@ def test_equal_indices_count_in_order(op, index, variable, count, rows):
     assert same_everywhere(op, inputs)
 
 
+@pytest.mark.sampled(1)
 @needs_compiler
 @each_scatter
 def test_scatter_of_a_scalar_and_integers(op):
@@ -199,7 +201,7 @@ def test_scatter_does_nothing_while_the_status_is_set(op):
     np.testing.assert_array_equal(after, given[0])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize(("count", "high", "inner"), [(1, 1, 3), (33, 5, 70), (300, 1000, 2), (513, 3, 1)])
 def test_sum_of_equal_rows(count, high, inner):
@@ -220,6 +222,7 @@ def broadcasts(draw):
     return tuple(small[draw(st.integers(0, len(small))) :]), tuple(large)
 
 
+@pytest.mark.slow
 @given(broadcasts())
 def test_broadcast_axes_are_numpys(case):
     small, large = case
@@ -231,7 +234,7 @@ def test_broadcast_axes_are_numpys(case):
     assert 1 not in axes.extents
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_])
 @pytest.mark.parametrize(
@@ -243,6 +246,7 @@ def test_broadcast_to(dtype, small, large):
     assert_as_on_cpu(BroadcastTo, (x, np.array(large, np.int64)), rtol=0)
 
 
+@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64])
 def test_range_and_fill(dtype):

@@ -80,7 +80,7 @@ def convolved(
     return result
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("multiprocessors", [MANY, FEW])
 @pytest.mark.parametrize("compute", TOLERANCE)
@@ -101,6 +101,7 @@ def test_agrees_with_the_reference(
         assert np.abs(actual - expected).max() > 1e-5 * largest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", Pass)
 def test_misaligned_arrays_are_read_element_by_element(opened: OpenedGpu, which) -> None:
     images, filters, attrs = (2, 6, 7, 8), (3, 3, 8, 12), attrs_of()
@@ -114,6 +115,7 @@ def test_misaligned_arrays_are_read_element_by_element(opened: OpenedGpu, which)
     np.testing.assert_allclose(aligned, expected, rtol=0, atol=5e-6 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", Pass)
 def test_tiles_do_not_change_the_bits(opened: OpenedGpu, which) -> None:
     images, filters, attrs = (5, 22, 20, 4), (3, 3, 4, 16), attrs_of()
@@ -146,6 +148,7 @@ def test_parts_need_little_memory():
     assert ConvolutionProduct.of(Pass.TO_FILTERS, small).parts > 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("compute", ["tf32", "bf16"])
 def test_infinities_and_nan_stay(opened: OpenedGpu, compute) -> None:
     images, filters, attrs = (1, 4, 4, 2), (1, 2, 2, 3), attrs_of(padding="VALID")

@@ -65,6 +65,7 @@ def broadcasts(draw):
     return shape, inputs
 
 
+@pytest.mark.sampled(1)
 @given(broadcasts())
 def test_collapsed_axes_index_as_broadcasting_does(case):
     shape, inputs = case
@@ -88,6 +89,7 @@ def test_collapse_takes_the_fewest_axes():
         collapse((4,), [(2, 4)])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "shapes",
     [
@@ -112,7 +114,7 @@ def test_broadcast_select(bench, shapes):
 # Vector accesses ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.int64])
 @pytest.mark.parametrize("shift", [0, 1, 4])
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 11, 4099])
@@ -160,6 +162,7 @@ def test_four_at_a_time_only_where_all_addresses_are_aligned(bench, monkeypatch,
     assert [layout.by_four for layout in layouts] == [four]
 
 
+@pytest.mark.slow
 def test_indices_of_64_bits(bench, monkeypatch):
     """Indices of arrays with 2^31 elements and more."""
     monkeypatch.setattr(index_types, "LARGE", 8)
@@ -219,7 +222,7 @@ INTEGERS = {
 
 @pytest.mark.parametrize("kind", INTEGERS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("name", ["Add", "Sub", "Mul", "FloorDiv", "FloorMod", "Maximum", "Less"])
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(2)
 def test_integers_wrap_around_and_have_numpys_signs(bench, name, kind):
     x, y = np.array(INTEGERS[kind], kind.as_numpy_dtype).T.copy()
     op = getattr(table, name)
@@ -243,6 +246,7 @@ def test_powers_of_integers(bench, kind):
         np.testing.assert_array_equal(on_gpu(bench, IntegerPow, x, -y - 1).outputs[0], 0 * x)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", INTEGERS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("op", [table.Neg, table.Abs, table.Sign, table.Square], ids=lambda op: op.name)
 def test_integers_of_one_operand(bench, op, kind):
@@ -276,6 +280,7 @@ def test_casts_cut_off_and_wrap(bench):
         np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.slow
 def test_constants_that_have_no_plain_literal(bench):
     x = numbered(5)
     for op, attrs in ((SmaClear, {"value": v}) for v in (np.inf, -np.inf, np.nan, 0.1, -3e-39)):

@@ -72,6 +72,7 @@ refs = st.sampled_from(REFS)
 calls = st.one_of(st.builds(addition, refs, refs, refs), st.builds(negation, refs, refs))
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(groups=st.lists(calls, max_size=12))
 def test_a_run_does_its_calls_in_order_on_their_own_operands(groups):

@@ -91,6 +91,7 @@ def assert_close(ours, theirs, rtol=1e-4, atol=1e-5):
         np.testing.assert_allclose(ours[name], value, rtol=rtol, atol=atol, err_msg=name)
 
 
+@pytest.mark.slow
 @each_target
 @given_few(
     1,
@@ -116,7 +117,7 @@ def test_updates_of_columns_in_several_panels(features, units, target):
     assert_close(ours, trained(model, ReferenceBackend()))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("batch", "dtype", "options"),
     [
@@ -179,7 +180,7 @@ def test_a_fetched_gradient_is_whole():
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", ["none", "sma"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 3e19], ids=str)
 def test_a_product_that_is_not_finite_writes_nothing(sync, bad):

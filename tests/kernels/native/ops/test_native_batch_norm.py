@@ -25,6 +25,7 @@ from tests.program_rig.examples import given_few
 OPS = {"FusedBatchNorm", "FusedBatchNormGrad"}
 
 
+@pytest.mark.sampled(1)
 @each(samples_of(OPS), few=4)
 def test_native_batch_norm_samples(sample):
     assert_sample(sample)
@@ -36,6 +37,7 @@ def _inputs(shape, dtype):
     return normal(*shape, dtype=dtype), *vectors
 
 
+@pytest.mark.slow
 @given_few(
     5,
     25,

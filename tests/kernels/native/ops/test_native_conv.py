@@ -22,6 +22,7 @@ strides = st.integers(1, 3)
 floats = st.sampled_from([np.float32, np.float64])
 
 
+@pytest.mark.slow
 @each(samples_of(OPS), few=4)
 def test_native_convolution_samples(sample):
     assert_sample(sample)
@@ -39,6 +40,7 @@ def check(images, filters, steps, padding, rates, dtype, targets, batch_toleranc
     assert_as_reference(Conv2DBackpropFilter, (x, vector(*filters), dy), attrs, **options)
 
 
+@pytest.mark.slow
 @given_few(
     6,
     50,
@@ -59,7 +61,7 @@ def test_native_convolutions(batch, image, window, depth, steps, rates, padding,
     check((batch, *image, depth[0]), (*window, *depth), steps, padding, rates, dtype, targets)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("images", "filters", "steps", "padding"),
     [
@@ -76,6 +78,7 @@ def test_native_convolutions_of_networks(images, filters, steps, padding):
     check(images, filters, steps, padding, (1, 1), np.float32, ["host", "narrow"], batch_tolerance=10)
 
 
+@pytest.mark.slow
 def test_native_image_gradient_is_zero_where_no_window_looks():
     """Strides wider than the window, rows padded, columns not."""
     check((2, 7, 11, 5), (3, 1, 5, 6), (2, 4), "SAME", (1, 1), np.float32, ["host", "narrow"])

@@ -29,6 +29,7 @@ def test_native_gather_samples(sample):
     assert_sample(sample)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(
     st.tuples(st.integers(1, 3), st.integers(1, 6), st.sampled_from([1, 5, 16, 17, 40])),

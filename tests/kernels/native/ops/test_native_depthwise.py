@@ -38,12 +38,13 @@ CASES = [  # images, filters, stride, dilation, padding
 ]
 
 
+@pytest.mark.sampled(1)
 @each(samples_of(OPS), few=4)
 def test_native_depthwise_samples(sample):
     assert_sample(sample)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("images", "filters", "stride", "rate", "padding"), CASES, ids=str)
 @pytest.mark.parametrize("target", [*TARGETS])
 def test_native_depthwise(images, filters, stride, rate, padding, target):

@@ -27,6 +27,7 @@ def test_native_batches_of_samples(sample):
     assert_sample(sample)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(
     shape=st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 4)),

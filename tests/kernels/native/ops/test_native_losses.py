@@ -30,11 +30,13 @@ classes_around_vectors = st.sampled_from([1, 2, 7, 8, 9, 10, 15, 16, 17, 33, 63,
 floats = st.sampled_from([np.float32, np.float64])
 
 
+@pytest.mark.sampled(1)
 @each(samples_of(OPS), few=4)
 def test_native_loss_samples(sample):
     assert_sample(sample)
 
 
+@pytest.mark.slow
 @given_few(
     4, 30, st.integers(1, 5), classes_around_vectors, floats, st.sampled_from([0.1, 1, 30]), st.booleans()
 )
@@ -46,6 +48,7 @@ def test_native_sparse_loss(batch, classes, dtype, spread, narrow):
     assert_as_reference(SPARSE, (logits, labels.astype(np.int32)), inplace=[(1, 0)], **options)
 
 
+@pytest.mark.slow
 @given_few(4, 30, st.integers(1, 5), classes_around_vectors, floats, st.booleans())
 def test_native_dense_loss_and_softmax(batch, classes, dtype, narrow):
     logits, labels = normal(batch, classes, dtype=dtype) * 5, uniform(batch, classes, dtype=dtype)
@@ -67,6 +70,7 @@ def test_native_softmax_of_large_numbers_and_nan(target):
     assert_as_reference(SPARSE, (logits, np.array([0, 1, 2, 0, 1])), targets=[target])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("label", [-1, 10, 1 << 40, -(1 << 62)])
 @pytest.mark.parametrize("place", [0, 3])
 def test_native_sparse_loss_refuses_labels_out_of_range(label, place):

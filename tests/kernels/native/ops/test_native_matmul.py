@@ -19,11 +19,13 @@ floats = st.sampled_from([np.float32, np.float64])
 TOLERANCES = {"rtol": 1e-5, "atol": 5e-5}
 
 
+@pytest.mark.sampled(1)
 @each(samples_of(OPS), few=4)
 def test_native_product_samples(sample):
     assert_sample(sample)
 
 
+@pytest.mark.slow
 @given_few(12, 60, extents, sums, extents, st.booleans(), st.booleans(), floats, st.booleans())
 def test_native_matmul(rows, inner, columns, turn_a, turn_b, dtype, narrow):
     a = normal(*((inner, rows) if turn_a else (rows, inner)), dtype=dtype)
@@ -32,6 +34,7 @@ def test_native_matmul(rows, inner, columns, turn_a, turn_b, dtype, narrow):
     assert_as_reference(MatMul, (a, b), attrs, targets=["narrow" if narrow else "host"], **TOLERANCES)
 
 
+@pytest.mark.slow
 @given_few(
     5,
     25,

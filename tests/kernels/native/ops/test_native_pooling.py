@@ -43,6 +43,7 @@ def _attrs(window, stride, padding):
     return {"ksize": (1, *window, 1), "strides": (1, *stride, 1), "padding": padding}
 
 
+@pytest.mark.sampled(1)
 @each(samples_of(OPS), few=4)
 def test_native_pooling_samples(sample):
     assert_sample(sample)
@@ -59,14 +60,14 @@ def _assert_pools(images, attrs, **options):
     assert_as_reference(AvgPoolGrad, (np.array(images.shape, np.int32), flow), attrs, **options)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @each_case
 @each_dtype
 def test_native_pooling(shape, window, stride, padding, dtype):
     _assert_pools(normal(*shape, dtype=dtype), _attrs(window, stride, padding))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 @each_case
 def test_native_pooling_with_ties(shape, window, stride, padding):
     _assert_pools(integers(*shape, high=3, dtype=np.float32), _attrs(window, stride, padding))
@@ -87,6 +88,7 @@ def test_native_max_pooling_with_nan_and_infinities(target, padding):
     assert_as_reference(MaxPoolGrad, (images, pooled, flow), attrs, rtol=0, targets=[target])
 
 
+@pytest.mark.slow
 @given_few(
     5,
     25,

@@ -58,6 +58,7 @@ def drawn(backend, make, replica=3, step=11):
             return compiled.run(**dict.fromkeys(counters, step), random_stream=replica)
 
 
+@pytest.mark.slow
 @each_target
 @given_few(3, 15, size=SIZES, seed=SEEDS, step=STEPS, replica=REPLICAS)
 def test_integers_uniforms_and_masks_have_the_same_bits(target, size, seed, step, replica):
@@ -70,7 +71,7 @@ def test_integers_uniforms_and_masks_have_the_same_bits(target, size, seed, step
         assert value.tobytes() == expected.tobytes(), number
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @each_target
 @pytest.mark.parametrize("dtype", BOUND, ids=lambda d: d.name)
 @pytest.mark.parametrize("size", [1, 2, 3, 17, 64, 65, 4096, 100_003])
@@ -103,6 +104,7 @@ def test_the_whole_range_of_normals(target):
     np.testing.assert_allclose(numbers, expected, rtol=0, atol=BOUND[tb.float32])
 
 
+@pytest.mark.slow
 def test_steps_and_replicas_draw_their_own_numbers():
     draws = [
         drawn(NativeBackend(), lambda: [tb.random_uniform([8], seed=1)], replica, step)[0].tobytes()
@@ -149,6 +151,7 @@ def test_seeds_are_not_in_the_code(monkeypatch):
     assert written == {1}
 
 
+@pytest.mark.slow
 def test_a_network_with_dropout_learns_as_by_the_reference():
     losses = []
     for backend in (NativeBackend(), ReferenceBackend()):

@@ -51,7 +51,7 @@ each_case = pytest.mark.parametrize(("shape", "axes"), CASES, ids=str)
 
 
 @each(samples_of(OPS), few=4)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 def test_native_reduction_samples(sample):
     assert_sample(sample)
 
@@ -75,14 +75,14 @@ def test_native_sum_of_many_equal_numbers_is_exact_enough():
         np.testing.assert_allclose(result, array.sum(axes, np.float64), rtol=5e-6)
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(3)
 @each_case
 @pytest.mark.parametrize("op", [Max, Min], ids=lambda op: op.name)
 def test_native_extremes(op, shape, axes):
     assert_as_reference(op, (normal(*shape),), {"axis": axes}, rtol=0, atol=0)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("shape", "axes"), CASES[::3], ids=str)
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
 def test_native_integer_reductions_are_exact_and_wrap_around(shape, axes, dtype):
@@ -92,6 +92,7 @@ def test_native_integer_reductions_are_exact_and_wrap_around(shape, axes, dtype)
     assert_as_reference(Max, (x,), {"axis": axes}, targets=["narrow"])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8, np.float64])
 @pytest.mark.parametrize("op", [Max, Min], ids=lambda op: op.name)
 def test_native_extremes_of_the_range_of_a_dtype(op, dtype):
@@ -101,7 +102,7 @@ def test_native_extremes_of_the_range_of_a_dtype(op, dtype):
     assert_as_reference(op, (np.zeros((3, 0), dtype),), {"axis": (1,)}, rtol=0)
 
 
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("op", [Max, Min, Sum, Mean, Prod], ids=lambda op: op.name)
 @pytest.mark.parametrize("place", [0, 15, 16, 64, 4000, 9999])
 def test_native_reduction_meets_one_nan(op, place):
@@ -123,6 +124,7 @@ def test_native_any_and_all(place):
             assert_as_reference(op, (array,), {"axis": (axis,)}, targets=["host"])
 
 
+@pytest.mark.slow
 @given_few(
     10,
     40,
@@ -139,6 +141,7 @@ def test_native_reduction_over_any_axes(shape, chosen, op, target):
         assert_as_reference(op, (normal(*shape),), attrs, atol=atol, targets=[target], aligned=False)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shape", [(64, 128), (4096, 10), (3, 50, 50, 33), (2, 1), (0, 4), (5, 0), (8, 1024)])
 def test_native_bias_gradient(shape):
     assert_as_reference(BiasAddGrad, (normal(*shape),), atol=1e-4)
@@ -153,7 +156,7 @@ def test_native_sum_to(large, small):
     assert_as_reference(SumTo, (normal(*large), np.array(small, np.int64)), atol=1e-4)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", [(3, 5), (2, 33), (4, 1025), (300, 3), (7, 6, 19)])
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_native_argmax_takes_the_first_of_equals(shape, axis):

@@ -19,6 +19,7 @@ def loop_of(x, n, w):
     return tb.while_loop(lambda i, a, b, c: i < n, body, [0, x, x * 2.0, -x])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("limit", [0, 1, 2, 7])
 def test_native_loops(limit):
     rows = np.random.default_rng(limit).standard_normal((5, 3)).astype(np.float32)

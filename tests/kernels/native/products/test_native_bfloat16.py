@@ -62,6 +62,7 @@ def check(op, inputs, attrs, target):
     np.testing.assert_allclose(ours / scale, theirs / scale, atol=3e-6, err_msg=f"{op.name} {attrs}")
 
 
+@pytest.mark.slow
 @given_few(
     4,
     60,
@@ -88,6 +89,7 @@ def test_convolutions_and_their_gradients(batch, image, window, depth, steps, ra
     check(Conv2DBackpropFilter, (x, vector(*filters), dy), attrs, target)
 
 
+@pytest.mark.slow
 @given_few(
     5,
     60,

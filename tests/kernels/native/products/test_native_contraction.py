@@ -88,11 +88,13 @@ def contractions(draw):
     return Contraction(dtype, tuple(rows), columns, tuple(sums))
 
 
+@pytest.mark.slow
 @given_few(12, 60, contractions(), st.booleans(), st.sampled_from(sorted(TARGETS)))
 def test_contraction_of_any_walk(what, accumulate, target):
     check(what, int(accumulate), target)
 
 
+@pytest.mark.slow
 @each_target
 def test_contraction_whose_sum_is_cut_into_passes(target):
     """B of a tile is far larger than a first cache, in loops that do not divide evenly."""
@@ -103,7 +105,7 @@ def test_contraction_whose_sum_is_cut_into_passes(target):
         check(what, accumulate, target)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @each_target
 @pytest.mark.parametrize(("rows", "steps", "columns"), [(16, 1021, 300), (16, 514, 300), (70, 1021, 40)])
 def test_a_sum_that_no_even_pass_divides(rows, steps, columns, target):
@@ -119,7 +121,7 @@ def test_a_sum_that_no_even_pass_divides(rows, steps, columns, target):
         check(what, accumulate, target)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @each_target
 @pytest.mark.parametrize(("stride", "depth"), [(1, (16, 16)), (2, (3, 16)), (1, (1, 5))])
 def test_rows_that_share_elements_with_their_neighbours(stride, depth, target):

@@ -90,6 +90,7 @@ def test_tiled_contractions(rows, columns, sums, passes, accumulate):
     assert registers.counts["tdpbf16ps"]
 
 
+@pytest.mark.slow
 def test_layers_of_networks_use_tiles():
     """Forward passes and image gradients; results as with vectors of pairs but for the order of sums."""
     images, filters = normal(2, 8, 8, 16).astype(np.float32), normal(3, 3, 16, 20, seed=1).astype(np.float32)
@@ -126,7 +127,7 @@ def test_only_permitted_registers_are_used():
         assert not may_use_tiles(less, lambda: pytest.fail("asked for what the processor lacks"))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("images", "filters", "strides", "rates", "padding"),
     [

@@ -38,6 +38,7 @@ def packed(arrays, target):
     return results
 
 
+@pytest.mark.slow
 @given_few(
     15,
     40,

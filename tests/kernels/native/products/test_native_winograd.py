@@ -68,6 +68,7 @@ def test_matrices_give_a_correlation(window):
     assert len(made.result) == OUT
 
 
+@pytest.mark.slow
 @given_few(
     3,
     60,
@@ -88,7 +89,7 @@ def test_all_passes(batch, tiles, window, depth, padding, dtype, narrow, aligned
         check(images, filters, padding, dtype, ["narrow" if narrow else "host"], aligned)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("images", [(1, 24, 40, 3), (2, 8, 70, 16), (7, 8, 8, 16), (12, 6, 6, 5)])
 def test_strips_of_large_images_and_groups_of_small_ones(images, padding):
@@ -121,6 +122,7 @@ def test_it_is_not_chosen_for_strides_or_rates(attrs):
         assert Winograd.of(shape_of((4, 16, 16, 64), (3, 3, 64, 64), **attrs)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("window", "most"), [(3, 2.5), (5, 8)])
 def test_rounding_errors_are_near_those_of_a_sum_in_order(window, most):
     """The root of their mean square, in roundings of float32 of a typical result; plain sums have about 2."""
@@ -135,7 +137,7 @@ def test_rounding_errors_are_near_those_of_a_sum_in_order(window, most):
     assert np.sqrt(((ours - exact) ** 2).mean()) / scale < most
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("window", sorted(POINTS))
 def test_what_is_not_finite_does_not_get_lost(window, value):

@@ -58,7 +58,7 @@ def calls_of(code: RoundCode, phase: Phase) -> list[str]:
     ],
     ids=str,
 )
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(1)
 def test_all_that_averages_is_in_the_pass(
     options: dict[str, Any], meetings: list[int], replicas: int | list[int]
 ) -> None:
@@ -120,7 +120,7 @@ METRICS: dict[str, tuple[Callable[[tb.Tensor], tb.Tensor], Callable[[Any], Any],
 @pytest.mark.parametrize("replicas", LAYOUTS, ids=str)
 @pytest.mark.parametrize("size", [7, 2 * CHUNK + 5])
 @pytest.mark.parametrize("name", METRICS)
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(1)
 def test_what_reads_other_elements_of_a_sum_comes_behind_the_pass(
     name: str, size: int, replicas: int | list[int]
 ) -> None:

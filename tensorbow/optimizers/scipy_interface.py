@@ -1,0 +1,87 @@
+"""Full-batch minimisation by SciPy, of which L-BFGS is the default (OSDI 2016 paper, section 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import InvalidArgumentError, NotFoundError
+from tensorbow.gradients import gradients
+from tensorbow.graph import convert_to_tensor
+from tensorbow.variables import trainable_variables
+
+
+class ScipyOptimizerInterface:
+    """Minimises a scalar loss over variables by `scipy.optimize.minimize`, from their present values.
+
+    loss: a floating scalar. var_list: the variables to change, by default all trainable ones. method: one of
+    SciPy's methods with gradients and without constraints, such as "L-BFGS-B" or "CG". options: SciPy's, such
+    as {"maxiter": 100}. SciPy counts in float64; each variable gets its part rounded to its own dtype.
+
+    Raises InvalidArgumentError for a loss that is no floating scalar or depends on none of the variables, and
+    NotFoundError where SciPy is not installed.
+    """
+
+    def __init__(
+        self,
+        loss: Any,
+        var_list: Sequence[Any] | None = None,
+        method: str = "L-BFGS-B",
+        options: Mapping[str, Any] | None = None,
+    ):
+        tensor = convert_to_tensor(loss)
+        if tensor.spec.extents != () or not tensor.dtype.is_floating:
+            raise InvalidArgumentError(
+                f"ScipyOptimizerInterface: loss must be a floating scalar, got {tensor.spec}; "
+                "use tb.reduce_mean"
+            )
+        with tensor.graph.as_default():
+            self._variables = list(trainable_variables() if var_list is None else var_list)
+            found = gradients(tensor, self._variables)
+        pairs = [(g, v) for g, v in zip(found, self._variables, strict=True) if g is not None]
+        if not pairs:
+            raise InvalidArgumentError(
+                f"ScipyOptimizerInterface: no gradient leads from {tensor.name} to any variable of var_list"
+            )
+        self._variables = [v for _, v in pairs]
+        self._fetches = [tensor, [convert_to_tensor(g) for g, _ in pairs]]
+        self.method, self.options = method, dict(options or {})
+
+    def minimize(
+        self,
+        session: Any,
+        feed_dict: Mapping[Any, Any] | None = None,
+        step_callback: Callable[[np.ndarray], None] | None = None,
+    ) -> Any:
+        """Runs the minimisation in `session`, loads the best values, and returns SciPy's OptimizeResult.
+
+        feed_dict: the same in every evaluation. step_callback: called with the flat float64 values after each
+        iteration.
+        """
+        try:
+            search = import_module("scipy.optimize")
+        except ImportError as error:
+            raise NotFoundError(
+                "ScipyOptimizerInterface: SciPy is not installed; pip install scipy"
+            ) from error
+        start = [np.asarray(value) for value in session.run(self._variables)]
+        ends = np.cumsum([value.size for value in start])[:-1]
+
+        def load(flat: np.ndarray) -> None:
+            for variable, old, part in zip(self._variables, start, np.split(flat, ends), strict=True):
+                variable.load(part.reshape(old.shape).astype(old.dtype), session)
+
+        def evaluate(flat: np.ndarray) -> tuple[float, np.ndarray]:
+            load(flat)
+            loss, grads = session.run(self._fetches, feed_dict)
+            return float(loss), np.concatenate([np.ravel(g).astype(np.float64) for g in grads])
+
+        flat = np.concatenate([np.ravel(value).astype(np.float64) for value in start])
+        result = search.minimize(
+            evaluate, flat, jac=True, method=self.method, options=self.options, callback=step_callback
+        )
+        load(result.x)
+        return result
