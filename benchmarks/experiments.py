@@ -11,7 +11,7 @@ FOLDER = Path(__file__).resolve().parent
 THESIS = "TensorBow (Budea, 2019)"
 CROSSBOW = "Crossbow (VLDB 2019)"
 TITLES = {"logreg": "logistic regression", "lenet": "LeNet"}  # of models
-TITLES |= {f"resnet{layers}": f"ResNet-{layers}" for layers in (8, 14, 20, 32, 44, 56, 110)}
+TITLES |= {f"resnet{layers}": f"ResNet-{layers}" for layers in (8, 9, 14, 20, 32, 44, 56, 110)}
 
 
 def case_of(row: Mapping[str, Any]) -> str:

@@ -26,6 +26,8 @@ class Network:
         """Logits [batch, 10] of images [batch, height, width, channels]. model: as in `tensorbow.models`."""
         if model == "logreg":
             return self._dense("fc", x.reshape(x.shape[0], -1), CLASSES)
+        if model == "resnet9":
+            return self._resnet9(x, 32)
         return self._lenet(x) if model == "lenet" else self._resnet(model, x)
 
     def _weight(self, name: str, shape: tuple[int, ...], fill: float | None = None) -> Any:
@@ -58,6 +60,18 @@ class Network:
             x = jax.lax.reduce_window(x, -np.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
         x = jax.nn.relu(self._dense("fc1", x.reshape(x.shape[0], -1), 1024))
         return self._dense("fc2", x, CLASSES)
+
+    def _resnet9(self, x: Any, width: int) -> Any:
+        def layer(name: str, x: Any, filters: int) -> Any:
+            return jax.nn.relu(self._normalized(name, x, filters, 3, 1))
+
+        x = layer("conv1", x, width)
+        for stage in (1, 2, 3):
+            x = layer(f"{stage}/1", x, width << stage)
+            x = jax.lax.reduce_window(x, -np.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+            if stage != 2:
+                x = x + layer(f"{stage}/3", layer(f"{stage}/2", x, width << stage), width << stage)
+        return 0.125 * (x.max((1, 2)) @ self._weight("fc/w", (x.shape[-1], CLASSES)))
 
     def _resnet(self, model: str, x: Any) -> Any:
         x = jax.nn.relu(self._normalized("conv1", x, 16, 3, 1))

@@ -13,7 +13,7 @@ CLASSES = 10
 
 
 def torch_network(model: str) -> nn.Module:
-    """`logreg`, `lenet` or `resnet<6n+2>`: logits [batch, 10] of images [batch, channels, height, width]."""
+    """`logreg`, `lenet`, `resnet9` or `resnet<6n+2>`: logits [batch, 10] of images in NCHW."""
     if model == "logreg":
         return nn.Sequential(nn.Flatten(), nn.Linear(784, CLASSES))
     if model == "lenet":
@@ -22,6 +22,8 @@ def torch_network(model: str) -> nn.Module:
             *(nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2)),
             *(nn.Flatten(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, CLASSES)),
         )
+    if model == "resnet9":
+        return _ResNet9(32)
     layers, inputs = [_normalized(3, 16, 3, 1), nn.ReLU()], 16
     for outputs in (16, 32, 64):
         for number in range((int(model.removeprefix("resnet")) - 2) // 6):
@@ -46,3 +48,23 @@ class _Block(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return relu(self.second(relu(self.first(x))) + self.shortcut(x))
+
+
+class _ResNet9(nn.Module):
+    """Eight convolutions, of which two pairs are residual branches."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        extents = [(3, 1), (1, 2), (2, 2), (2, 2), (2, 4), (4, 8), (8, 8), (8, 8)]  # in units of the width
+        channels = [(3 if i == 0 else width * a, width * b) for i, (a, b) in enumerate(extents)]
+        self.layers = nn.ModuleList(nn.Sequential(_normalized(a, b, 3, 1), nn.ReLU()) for a, b in channels)
+        self.pool = nn.MaxPool2d(2)
+        self.fc = nn.Linear(8 * width, CLASSES, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        first, stage1, *branch1, stage2, stage3, branch3, branch4 = self.layers
+        x = self.pool(stage1(first(x)))
+        x = x + branch1[1](branch1[0](x))
+        x = self.pool(stage3(self.pool(stage2(x))))
+        x = x + branch4(branch3(x))
+        return 0.125 * self.fc(x.amax((2, 3)))

@@ -100,11 +100,13 @@ from tensorbow.partitioned_variables import (
     variable_axis_size_partitioner,
 )
 from tensorbow.queues import (
+    CriticalSection,
     FIFOQueue,
     PaddingFIFOQueue,
     PriorityQueue,
     QueueBase,
     RandomShuffleQueue,
+    StagingArea,
     py_func,
 )
 from tensorbow.runtime import (
@@ -277,6 +279,7 @@ __all__ = [
     "AUTO_REUSE",
     "NOT_DIFFERENTIABLE",
     "ConfigProto",
+    "CriticalSection",
     "DType",
     "Defun",
     "Explanation",
@@ -300,6 +303,7 @@ __all__ = [
     "RunMetadata",
     "RunOptions",
     "Session",
+    "StagingArea",
     "Tensor",
     "TensorArray",
     "TensorBowError",

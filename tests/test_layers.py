@@ -112,6 +112,7 @@ EXTERNAL = {
     "tensorbow.timeline": set(),
     "tensorbow.devices": {"numpy", "threadpoolctl", "pynvml", "cupy", "cuda", "nvidia"},
     "tensorbow.kernels": {"numpy", "cupy", "llvmlite"},
+    "tensorbow.graph": {"numpy", "google"},
     "tensorbow.specs": {"numpy", "ml_dtypes"},
     "tensorbow.ops": {"numpy", "tensorboardX"},
     "tensorbow.data": {"numpy", "sklearn", "PIL"},
@@ -135,6 +136,7 @@ ONLY_INSIDE_FUNCTIONS = {
     "matplotlib",
     "tensorboardX",
     "onnx",
+    "google",
     "mpi4py",
 }  # heavy, and not always installed
 NATIVE = "tensorbow.kernels.native"  # needs llvmlite, and is itself imported inside functions only

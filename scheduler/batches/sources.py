@@ -157,11 +157,13 @@ class DatasetBatches:
         return self.positions.rounds_per_epoch
 
     def resize(self, round: int, learners: AnyLearners) -> None:
-        """Changes the number of replicas to `learners.count`, from a round on.
+        """Changes the number of replicas to that of `learners`, of all workers, from a round on.
 
         Raises InvalidArgumentError, without effect, when an epoch does not fill one round.
         """
-        self.positions = self.positions.resized(round, learners.count)
+        self.positions = self.positions.resized(round, learners.total)
+        if self._share is not None:
+            self._share = learners.numbers.start, learners.count
         if self._hosts is not None:
             self._hosts, self._slots = _hosts(learners), []
         self._in_lockstep = learners.options.in_lockstep

@@ -123,7 +123,7 @@ class LearningEngine:
         together (MultiWorkerReplicator: TF-Replicator, 2019, section 3.1). Each makes an engine of the same
         program and options, with its own devices, and makes the same calls in the same order; replicas are
         counted worker by worker. z starts as worker 0's. A run ends on all workers at the same launch: where
-        one fails, the others raise AbortedError that names it. Such an engine is not resized.
+        one fails, the others raise AbortedError that names it.
         Raises InvalidArgumentError for options out of range, ResourceExhaustedError for memory.
         """
         self.schedule = schedule
@@ -393,9 +393,11 @@ class LearningEngine:
         round: where the last run ended, by default by the count of `run`. schedule, ssgd_from: replace those
         before, since they count rounds, of which more replicas make fewer. shapes: by program, the specs of
         its inputs from now on, where more replicas share one batch.
+        Several workers change together, each to a number of its own; what does not fit on one goes for all.
         Raises FailedPreconditionError while a run is going on, before `initialize`, or with a transport of
         the caller's; InvalidArgumentError for an alpha that is not stable with so many, or a schedule that
         the step does not follow; ResourceExhaustedError when they do not fit. The engine is then as it was.
+        What else fails on one of several workers ends the engines of all: the others raise AbortedError.
         """
         with self._idle("resize"):
             self._resize(replicas_per_device, round, schedule, ssgd_from, shapes)
@@ -412,8 +414,6 @@ class LearningEngine:
             raise FailedPreconditionError(
                 "resize: this engine was given its transport, which is connected for good; leave it out"
             )
-        if self.lockstep is not None:
-            raise FailedPreconditionError("resize: with several workers, replicas stay as many")
         if self.seeds is not None:
             raise FailedPreconditionError("resize: replicas with seeds stay as many; leave seeds out")
         if isinstance(self.learners, PartedLearners):
@@ -438,8 +438,14 @@ class LearningEngine:
             self.require_launches(self._own_steps_per_launch)
             if kept:
                 self.learners.keep_data(kept)
-        except BaseException:
+        except BaseException as error:
             self.learners.close()
+            if self.lockstep is not None:  # the others go on, or wait for this worker
+                lockstep, self.lockstep = self.lockstep, None
+                for data in kept:
+                    data.close()
+                lockstep.close(error)
+                raise
             try:
                 before = change.values_before
                 self.learners = again(

@@ -22,8 +22,8 @@ class Resizing:
     """A change of the number of replicas, when nothing is in flight; it changes nothing by itself.
 
     per_device: their numbers after it. origins: by replica after it, the number of the same one before, or
-    None for a new one. values: everything that the next round depends on, by name as in a checkpoint;
-    values_before: the same as it is.
+    None for a new one; both of this worker. values: everything that the next round depends on, by name as in
+    a checkpoint; values_before: the same as it is.
     """
 
     def __init__(
@@ -35,20 +35,26 @@ class Resizing:
         specs: Sequence[TensorSpec],
     ):
         """options: with which they go on. round: the rounds trained so far. specs: of the first program's
-        inputs after it.
+        inputs after it. Of several workers all must call it.
 
-        Raises InvalidArgumentError for counts or an alpha out of range, ResourceExhaustedError, saying how
-        many fit, when there is no room once the old ones are gone.
+        Raises, on all workers, InvalidArgumentError for counts or an alpha out of range,
+        ResourceExhaustedError, saying how many fit, when there is no room once the old ones are gone.
         """
-        self.per_device = replica_counts(replicas_per_device, len(old.devices))
-        count = sum(self.per_device)
-        options.alpha_for(count)
-        plans = old.plans_for(options, count, specs)
-        for here, on_device in zip(plans, self.per_device, strict=True):
-            here.require_room(on_device, old.held_nbytes(here.device))
+        lockstep, where = old.lockstep, "change of the number of replicas"
+        self.per_device = counts = replica_counts(replicas_per_device, len(old.devices))
+        every = [counts] if lockstep is None else lockstep.all_gather(where, counts)
+        own = [sum(of_worker) for of_worker in every]
+        total, first = sum(own), sum(own[: 0 if lockstep is None else lockstep.rank])
+
+        def require_room() -> None:
+            options.alpha_for(total)
+            for here, on_device in zip(old.plans_for(options, total, specs), counts, strict=True):
+                here.require_room(on_device, old.held_nbytes(here.device))
+
+        require_room() if lockstep is None else lockstep.together(where, require_room)
         self.origins = origins(old.per_device, self.per_device)
         self.values_before = old.values.state_arrays()
-        self.values = _values_after(old, self.origins, options, round)
+        self.values = _values_after(old, self.origins, options, round, first, total)
 
 
 def made_again(
@@ -74,6 +80,7 @@ def made_again(
         options,
         results=results[0],
         layout=old.layout,
+        lockstep=old.lockstep,
         compiled=compiled,
         may_be_captured=old.may_be_captured,
     )
@@ -114,10 +121,14 @@ def most_that_fit(learners: AnyLearners, options: Synchronisation, most: int) ->
 
 
 def _values_after(
-    old: Learners, origins: Sequence[int | None], options: Synchronisation, round: int
+    old: Learners,
+    origins: Sequence[int | None],
+    options: Synchronisation,
+    round: int,
+    first: int,
+    count: int,
 ) -> dict[str, Array]:
-    """The content of a checkpoint of the replicas after the change."""
-    count = len(origins)
+    """The content of a checkpoint of the replicas after the change; the first has that number of `count`."""
     every = [old.values.replica_values(index) for index in range(old.count)]
     z = old.values.central_values(round)
     _hand_over_sums(old, every, origins)
@@ -130,7 +141,7 @@ def _values_after(
         if count == 1 and old.synchronises:
             values = {**values, **z}
         for name, value in values.items():
-            result[f"replica{index}/{name}"] = value
+            result[f"replica{first + index}/{name}"] = value
     for model in old.central[:1]:
         result.update({f"ema/{name}": value for name, value in model.average().items()})
     if options.averages(count):
@@ -152,7 +163,7 @@ def _values_after(
             for index in (number for number, origin in enumerate(origins) if origin is None):
                 for name in weights:  # it starts from the newest z, whose last move is no progress of its own
                     moved = z[name] - result[f"central{older}/{name}"]
-                    result[f"replica{index}/{progress_of(name)}"] = moved
+                    result[f"replica{first + index}/{progress_of(name)}"] = moved
     return result
 
 

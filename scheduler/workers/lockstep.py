@@ -13,18 +13,20 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from scheduler.workers.group import WorkerGroup
 from scheduler.workers.pulse import PULSE
 from scheduler.workers.shared_memory import may_share_memory, shared_memory
-from tensorbow.errors import AbortedError, InvalidArgumentError
+from tensorbow.errors import AbortedError, InvalidArgumentError, TensorBowError
 from tensorbow.program import FAILED_WORKER, OTHERS_FAILED
 from tensorbow.specs import Array
+
+T = TypeVar("T")
 
 
 class Going(IntEnum):
@@ -133,6 +135,25 @@ class Lockstep:
         """The value of worker 0. Raises as `require_equal`."""
         self._meet_well(what)
         return self._host.broadcast(value)
+
+    def together(self, what: str, function: Callable[[], T]) -> T:
+        """Calls a function on each worker; the library's error of one, the first by number, is that of all.
+
+        Raises also as `require_equal`.
+        """
+        value: Any = None
+        error: TensorBowError | None = None
+        try:
+            value = function()
+        except TensorBowError as raised:
+            error = raised
+        told = self.all_gather(what, None if error is None else (type(error), str(error)))
+        for name, found in zip(self._names, told, strict=True):
+            if found is not None:
+                kind, text = found
+                raise error if name == self.name and error is not None else kind(f"{name}: {text}")
+        result: T = value
+        return result
 
     def share_memory(self, nbytes: int) -> Sequence[Array]:
         """Memory of so many bytes of each worker, see `shared_memory`. Raises as `require_equal`."""

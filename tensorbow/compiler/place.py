@@ -1,12 +1,15 @@
 """Place: give every operation a device, by its scope, by colocation, or else the session's device.
 
-White paper, section 3.2.1. An operation that reads or writes a variable's storage runs on the variable's
-device, a slot lives with its variable, and an operation under `colocate_with` shares its target's device.
+White paper, sections 3.2.1 and 4.3. An operation that reads or writes a variable's storage runs on the
+variable's device, a slot lives with its variable, and an operation under `colocate_with` shares its target's
+device. Groups of such operations are found first, by union-find; then each group gets one device that all of
+their requests allow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tensorbow.devices import Device, DeviceName, available_devices, get_device
 from tensorbow.errors import InvalidArgumentError, NotFoundError
@@ -76,88 +79,176 @@ def _satisfies(name: DeviceName, wish: DeviceName) -> bool:
 
 
 class Placer:
-    """Placement of operations, kept between calls. `fixed`: variables that already have a device."""
+    """Placement of operations by colocation groups. `fixed`: variables that already have a device.
+
+    A group is a set of operations that must share a device; its device satisfies the requests of all members
+    that no variable overrides.
+    """
 
     def __init__(self, devices: DeviceSet, *, soft: bool = False, fixed: Mapping[Operation, Device]):
         """soft: an operation whose device is missing, or has no kernel for it, runs elsewhere instead."""
         self._devices = devices
         self._soft = soft
-        self._placement: dict[Operation, Device] = dict(fixed)
+        self._fixed = fixed
         self.notes: dict[Operation, str] = {}  # where an op is and why, if not where it was requested
 
     def place(self, ops: Iterable[Operation]) -> dict[Operation, Device]:
         """The device of each operation.
 
-        Raises InvalidArgumentError for a request that no device satisfies, and for an operation that would
-        have to be on two devices; both name the user's line.
+        Raises InvalidArgumentError for a request that no device satisfies, and for operations that would have
+        to be on two devices; both name the user's line.
         """
-        return {op: self._place(op) for op in ops}
+        wanted = list(ops)
+        placement: dict[Operation, Device] = {}
+        for group in colocation_groups(wanted):
+            device = self._choose(group)
+            for op in group:
+                placement[op] = device
+                if op.device and leaders_of(op) and not _satisfies(device.name, _wish_of(op)):
+                    leader = leaders_of(op)[0]
+                    self.notes[op] = f"on {device.name.short}, with {leader.name}, not on {op.device}"
+        return {op: placement[op] for op in wanted}
 
-    def _place(self, op: Operation) -> Device:
-        pending = [op]  # explicit stack instead of recursion: colocation chains can be long
-        while pending:
-            top = pending[-1]
-            if top in self._placement:
-                pending.pop()
-                continue
-            leaders = leaders_of(top)
-            missing = [leader for leader in leaders if leader not in self._placement]
-            if missing:
-                pending.extend(missing)
-            else:
-                self._placement[top] = self._follow(top, leaders) if leaders else self._choose(top)
-                pending.pop()
-        return self._placement[op]
-
-    def _follow(self, op: Operation, leaders: Sequence[Operation]) -> Device:
-        self._candidates(op)  # an unsatisfiable request is an error even where colocation overrides it
-        first = leaders[0]
-        device = self._placement[first]
-        for other in leaders[1:]:
-            if self._placement[other] is not device:
-                raise InvalidArgumentError(
-                    f"{op.type} {op.name} must be where {first.name} is, on {device.name.short}, and where "
-                    f"{other.name} is, on {self._placement[other].name.short}; give them one device scope, "
-                    f"or colocate them (made at {op.source})"
-                )
-        if op.device and not _satisfies(device.name, DeviceName.parse(op.device)):
-            self.notes[op] = f"on {device.name.short}, with {first.name}, not on {op.device}"
-        return device
-
-    def _choose(self, op: Operation) -> Device:
-        candidates = self._candidates(op)
-        if not candidates:
-            candidates = [self._devices.home]
-            self.notes[op] = (
-                f"on {self._devices.home.name.short}, as there is no {op.device}; there are: {self._devices}"
+    def _choose(self, group: Sequence[Operation]) -> Device:
+        wish, missing = self._joint_wish(group)
+        fixed = next((self._fixed[op] for op in group if op in self._fixed), None)
+        if fixed is not None:
+            candidates = [fixed]
+        else:
+            candidates = [self._devices.home] if wish is None else self._devices.matching(wish)
+        if not candidates and not self._soft:
+            raise InvalidArgumentError(
+                f"{_listed(group)} share a device and together request {wish}, which does not exist; there "
+                f"are: {self._devices}; correct their device scopes (made at {group[-1].source})"
             )
-        definitions = _definitions(op, self._soft)
-        foreign = uncompiled(tensor.dtype for tensor in (*op.inputs, *op.outputs))
+        candidates = candidates or [self._devices.home]
+        for op in missing:
+            self.notes[op] = (
+                f"on {candidates[0].name.short}, as there is no {op.device}; there are: {self._devices}"
+            )
+        if fixed is not None:
+            return fixed
+        leaders = [op for op in group if not leaders_of(op)]
+        definitions = [definition for op in leaders for definition in _definitions(op, self._soft)]
+        foreign = uncompiled(tensor.dtype for op in leaders for tensor in (*op.inputs, *op.outputs))
         for device in candidates:
             if _has_kernels(device, definitions, foreign):
                 return device
-        why = op.definition.why_cpu or (f"only CPUs compute in {foreign.name}" if foreign else "")
-        why = "" if op.device else why
+        why = next((op.definition.why_cpu for op in leaders if op.definition.why_cpu), "")
+        why = why or (f"only CPUs compute in {foreign.name}" if foreign else "")
+        why = "" if any(op.device for op in leaders) else why
         others = self._devices.known() if self._soft else []
         for device in self._devices.matching(DeviceName(kind="cpu")) if why else others:
             if _has_kernels(device, definitions, foreign):
                 reason = why or f"{candidates[0].name.short} has no kernel"
-                self.notes[op] = f"on {device.name.short}, as {reason}"
+                self.notes.update(dict.fromkeys(leaders, f"on {device.name.short}, as {reason}"))
                 return device
         return candidates[0]  # its backend reports the missing kernel, unless the op folds to a constant
 
-    def _candidates(self, op: Operation) -> list[Device]:
-        """Devices that match an operation's request; empty if none does and placement is soft."""
-        if not op.device:
-            return [self._devices.home]
-        found = self._devices.matching(DeviceName.parse(op.device))
-        if found or self._soft:
-            return found
+    def _joint_wish(self, group: Sequence[Operation]) -> tuple[DeviceName | None, list[Operation]]:
+        """The intersection of a group's requests, or None, and the group's leaders whose device is missing.
+
+        Members with a fixed device request that. Raises InvalidArgumentError for a request that no device
+        satisfies and for requests that exclude each other, unless placement is soft: then the first counts.
+        """
+        joint: DeviceName | None = None
+        by: list[tuple[Operation, DeviceName]] = []
+        missing = []
+        for op in sorted(group, key=lambda each: (each not in self._fixed, each.id)):
+            if op in self._fixed:
+                wish = self._fixed[op].name
+            elif not op.device:
+                continue
+            elif not self._exists(op):
+                if not leaders_of(op):
+                    missing.append(op)
+                continue
+            elif follows_variable(op):
+                continue
+            else:
+                wish = _wish_of(op)
+            both = _intersection(joint, wish)
+            if both is not None:
+                joint = both
+                by.append((op, wish))
+            elif not self._soft or op in self._fixed:
+                other, its = next((o, w) for o, w in by if _intersection(w, wish) is None)
+                joins = next((each for each in group if len(leaders_of(each)) > 1), group[-1])
+                raise InvalidArgumentError(
+                    f"{joins.type} {joins.name} must be where {other.name} is, on {its.short}, and where "
+                    f"{op.name} is, on {wish.short}: {_listed(group)} share a device; give them one device "
+                    f"scope, or do not colocate them (made at {joins.source})"
+                )
+        return joint, missing
+
+    def _exists(self, op: Operation) -> bool:
+        """True if a device matches the op's request; raises InvalidArgumentError unless placement is soft."""
+        if self._devices.matching(_wish_of(op)):
+            return True
+        if self._soft:
+            return False
         raise InvalidArgumentError(
             f"{op.type} {op.name} requests device {op.device}, which does not exist; there are: "
             f"{self._devices}; correct or remove the device scope, or give a plain Session "
             f"allow_soft_placement=True (made at {op.source})"
         )
+
+
+def colocation_groups(ops: Iterable[Operation]) -> list[list[Operation]]:
+    """Sets of operations that must share a device, by union-find, each in program order.
+
+    With the operations that these follow (see `leaders_of`); an operation that follows none is alone.
+    """
+    parents: dict[Operation, Operation] = {}
+
+    def root_of(op: Operation) -> Operation:
+        while parents[op] is not op:
+            parents[op] = op = parents[parents[op]]
+        return op
+
+    pending = list(ops)
+    while pending:
+        op = pending.pop()
+        if op not in parents:
+            parents[op] = op
+            pending += leaders_of(op)
+    for op in parents:
+        for leader in leaders_of(op):
+            parents[root_of(op)] = root_of(leader)
+    groups: dict[Operation, list[Operation]] = {}
+    for op in sorted(parents, key=lambda each: each.id):
+        groups.setdefault(root_of(op), []).append(op)
+    return list(groups.values())
+
+
+def follows_variable(op: Operation) -> bool:
+    """True if an op touches a variable's storage, or is a slot's: it is there whatever it requests."""
+    if op.definition is VariableReference:
+        return bool(op.attrs["slot_of"]) and not op.colocation
+    return any(t.op.definition is VariableReference for t in op.inputs)
+
+
+def _wish_of(op: Operation) -> DeviceName:
+    return DeviceName.parse(op.device)
+
+
+def _intersection(first: DeviceName | None, second: DeviceName) -> DeviceName | None:
+    """The request that both make; None if they exclude each other. first: None for any device."""
+    if first is None:
+        return second
+    parts: dict[str, Any] = {}
+    for part in ("job", "task", "kind", "index"):
+        values = {getattr(name, part) for name in (first, second)} - {None}
+        if len(values) > 1:
+            return None
+        parts[part] = next(iter(values), None)
+    return DeviceName(**parts)
+
+
+def _listed(group: Sequence[Operation]) -> str:
+    """The members of a group and their requests, as text."""
+    members = [f"{op.name} ({op.device})" if op.device else op.name for op in group[:NAMED]]
+    return ", ".join(members) + (f" and {len(group) - NAMED} more" if len(group) > NAMED else "")
 
 
 def leaders_of(op: Operation) -> list[Operation]:

@@ -17,10 +17,10 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import Positive, Text, checked, instance
 from tensorbow.nest import flatten, map_leaves, named_leaves
 from tensorbow.ops.elementwise import multiply, subtract
-from tensorbow.specs import DTYPES, Array, TensorSpec, as_dtype
+from tensorbow.specs import COMPILED, Array, TensorSpec, as_dtype
 
 _MOST_CLASSES = 1 << 20
-_KEPT = {np.dtype(dtype.as_numpy_dtype) for dtype in DTYPES.values()} - {np.dtype(np.float64)}
+_KEPT = {np.dtype(dtype.as_numpy_dtype) for dtype in COMPILED} - {np.dtype(np.float64)}
 _AS = {"f": np.float32, "i": np.int64, "u": np.int64, "b": np.bool_}  # other dtypes become these, by kind
 
 

@@ -133,6 +133,7 @@ class DynamicStep:
             raise
         finally:
             self._cancel_waiting()
+            self._shared.close()
         return [self._value(element, feeds) for element in plan.elements]
 
     def _value(self, element: Tensor | Operation, feeds: Mapping[Tensor, Array]) -> Any:

@@ -20,6 +20,7 @@ from typing import Any
 from tensorbow.errors import InvalidArgumentError, NotFoundError, TensorBowError
 from tensorbow.graph.attribute_json import decode_attribute, encode_attribute
 from tensorbow.graph.collection_items import encode_item
+from tensorbow.graph.graph_protobuf import graph_message, read_message
 from tensorbow.graph.operation import Operation
 from tensorbow.kinds import ITEMS, read_as, refuse
 from tensorbow.specs import TensorSpec
@@ -91,6 +92,46 @@ class GraphDef:
         _require_lists(collection)
         nodes = [_node_of(index, entry, sources) for index, entry in enumerate(entries)]
         return cls(nodes, collection)
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - TensorFlow's name
+        """The graph as a protocol buffer that TensorFlow's readers of GraphDefs take.
+
+        Raises FailedPreconditionError without protobuf, and what `to_json` raises.
+        """
+        self.check()
+        blob: bytes = graph_message(self.node, self.collection).SerializeToString(deterministic=True)
+        return blob
+
+    @classmethod
+    def FromString(cls, data: bytes) -> GraphDef:  # noqa: N802 - TensorFlow's name
+        """The graph of a protocol buffer of `SerializeToString`, or of TensorFlow (ops of the same meaning).
+
+        Raises InvalidArgumentError, naming the node, for other bytes, more than `MAXIMUM_CHARACTERS` of them
+        or `MAXIMUM_NODES` nodes, functions, or another data_format than NHWC; FailedPreconditionError without
+        protobuf.
+        """
+        if not isinstance(data, bytes):
+            raise refuse("GraphDef.FromString", "data", "bytes of a GraphDef", data)
+        if len(data) > MAXIMUM_CHARACTERS:
+            raise InvalidArgumentError(
+                f"GraphDef: {len(data):,} bytes; at most {MAXIMUM_CHARACTERS:,} are supported"
+            )
+        nodes, collection = read_message(data, NodeDef, MAXIMUM_NODES)
+        _require_lists(collection)
+        graph = cls(nodes, collection)
+        graph.check()
+        return graph
+
+    def ParseFromString(self, data: bytes) -> int:  # noqa: N802 - TensorFlow's name
+        """Replaces the content by that of a protocol buffer; returns its bytes. Raises as `FromString`."""
+        read = type(self).FromString(data)
+        self.node, self.collection = read.node, read.collection
+        return len(data)
+
+    @classmethod
+    def from_file_content(cls, content: bytes) -> GraphDef:
+        """The graph of JSON text, which begins with `{`, or of a protocol buffer. Raises as their readers."""
+        return cls.from_json(content) if content[:1] in (b"{", b"") else cls.FromString(content)
 
     def check(self) -> None:
         """Raises InvalidArgumentError for nodes, or fields of nodes, of another type than declared."""

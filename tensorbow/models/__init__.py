@@ -13,6 +13,7 @@ from tensorbow.models.model_outputs import ModelOutputs
 from tensorbow.models.model_source import ModelSource, find_model
 from tensorbow.models.registry import MODEL_NAMES, MODELS, get_model
 from tensorbow.models.resnet import ResNet
+from tensorbow.models.resnet9 import ResNet9
 from tensorbow.models.summary import LayerSummary, ModelSummary, summarize
 from tensorbow.models.tiny_transformer import TinyTransformer
 from tensorbow.models.vgg import VGG
@@ -40,6 +41,7 @@ __all__ = [
     "Overfeat",
     "OxfordNet",
     "ResNet",
+    "ResNet9",
     "TinyTransformer",
     "VisionTransformer",
     "find_model",

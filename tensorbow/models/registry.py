@@ -19,6 +19,7 @@ from tensorbow.models.mlp import MLP
 from tensorbow.models.mobilenet import MobileNet
 from tensorbow.models.model import Model
 from tensorbow.models.resnet import ResNet
+from tensorbow.models.resnet9 import ResNet9
 from tensorbow.models.tiny_transformer import TinyTransformer
 from tensorbow.models.vgg import CONVOLUTIONS, VGG
 from tensorbow.models.vision_transformer import VisionTransformer
@@ -33,6 +34,7 @@ MODELS: dict[str, Callable[[], Model]] = {
     LeNet.name: LeNet,
     MLP.name: MLP,
     **{f"resnet{6 * blocks + 2}": partial(ResNet, blocks) for blocks in (1, 2, 3, 5, 7, 9, 18)},
+    ResNet9.name: ResNet9,
     **{f"resnet{depth}": partial(ImageNetResNet, depth) for depth in BLOCKS},
     **{f"vgg{depth}": partial(VGG, depth) for depth in CONVOLUTIONS},
     **{model.name: model for model in (AlexNet, Overfeat, OxfordNet, GoogLeNet, InceptionV3)},

@@ -39,7 +39,9 @@ __all__ = ["import_graph_def"]
 def _read_graph_def(value: Any) -> GraphDef:
     if isinstance(value, GraphDef):
         return value
-    raise RefusedError("use graph.as_graph_def(), or GraphDef.from_json(text)")
+    if isinstance(value, (str, bytes)):
+        return GraphDef.from_file_content(value.encode() if isinstance(value, str) else value)
+    raise RefusedError("use graph.as_graph_def(), or the content of a file of tb.train.write_graph")
 
 
 def _read_by_name(value: Any) -> Mapping[str, Any]:
@@ -61,6 +63,7 @@ def import_graph_def(
 ) -> list[Operation | Tensor] | None:
     """Adds the operations of a GraphDef to the default graph, all or none, under the scope `name`.
 
+    graph_def: a GraphDef, or its JSON text, or its protocol buffer (bytes).
     input_map: replacements for tensors of the GraphDef, by name: tensors or values that convert to one.
     return_elements: names in the GraphDef (`"op"` or `"op:0"`) of the elements to return.
     name: the scope; by default "import"; "" for none.

@@ -1,6 +1,7 @@
 """Queues and what runs beside training: coordinators, queue runners and input pipelines."""
 
 from tensorbow.queues.coordinator import Coordinator
+from tensorbow.queues.critical_section import CriticalSection
 from tensorbow.queues.input_pipelines import (
     batch,
     batch_join,
@@ -14,15 +15,18 @@ from tensorbow.queues.input_pipelines import (
 from tensorbow.queues.python_functions import py_func
 from tensorbow.queues.queue_runner import QueueRunner, add_queue_runner, start_queue_runners
 from tensorbow.queues.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, QueueBase, RandomShuffleQueue
+from tensorbow.queues.staging_area import StagingArea
 
 __all__ = [
     "Coordinator",
+    "CriticalSection",
     "FIFOQueue",
     "PaddingFIFOQueue",
     "PriorityQueue",
     "QueueBase",
     "QueueRunner",
     "RandomShuffleQueue",
+    "StagingArea",
     "add_queue_runner",
     "batch",
     "batch_join",

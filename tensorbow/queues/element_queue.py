@@ -38,6 +38,13 @@ class _Take:
     taken: list[QueueElement] = field(default_factory=list)
 
 
+@dataclass(eq=False)
+class _Peek:
+    index: int
+    done: Done
+    fail: Fail
+
+
 class ElementQueue:
     """A queue of a process; all methods are thread-safe and return at once.
 
@@ -54,6 +61,7 @@ class ElementQueue:
         self._lock = threading.Lock()
         self._puts: deque[_Put] = deque()
         self._takes: deque[_Take] = deque()
+        self._peeks: list[_Peek] = []
         self._ends: list[Callable[[], None]] = []  # calls of `end` that wait for the puts before them
         self._ended = False  # closed: nothing more may be put
 
@@ -99,6 +107,27 @@ class ElementQueue:
         _run(later)
         return (lambda: self._take_back(call)) if waits else None
 
+    def peek(self, index: int, done: Done, fail: Fail) -> Callable[[], None] | None:
+        """Passes the element at a position to `done` as soon as it is there; it stays in the queue.
+
+        OutOfRangeError if the queue is closed and has fewer. Returns a function that takes back the call, if
+        it waits.
+        """
+        call = _Peek(index, done, fail)
+        with self._lock:
+            self._peeks.append(call)
+            later = self._serve()
+            waits = call in self._peeks
+        _run(later)
+        return (lambda: self._take_back(call)) if waits else None
+
+    def clear(self) -> None:
+        """Removes all elements."""
+        with self._lock:
+            self._store.take(len(self._store))
+            later = self._serve()
+        _run(later)
+
     def end(self, cancels: bool, done: Callable[[], None]) -> Callable[[], None] | None:
         """Closes the queue: nothing more may be put, and takes fail when the elements are used up.
 
@@ -123,12 +152,15 @@ class ElementQueue:
     def _closed_error(self) -> CancelledError:
         return CancelledError(f"{self.label} is closed: nothing more can be enqueued")
 
-    def _take_back(self, call: _Put | _Take) -> None:
+    def _take_back(self, call: _Put | _Take | _Peek) -> None:
         """Ends a call that waits: elements that it has put stay, those that it has taken come back."""
         with self._lock:
             if isinstance(call, _Put):
                 if call in self._puts:
                     self._puts.remove(call)
+            elif isinstance(call, _Peek):
+                if call in self._peeks:
+                    self._peeks.remove(call)
             elif call in self._takes:
                 self._takes.remove(call)
                 self._store.put_back(call.taken)
@@ -153,6 +185,7 @@ class ElementQueue:
                 self._puts.popleft()
                 later.append(put.done)
             last = self._ended and not self._puts
+            self._serve_peeks(last, later)
             while self._takes:
                 take = self._takes[0]
                 there = max(0, len(self._store) - (0 if last else self._keeps))
@@ -164,10 +197,7 @@ class ElementQueue:
                     later.append(lambda take=take: take.done(take.taken))  # type: ignore[misc]
                 elif last:
                     self._store.put_back(take.taken)
-                    error = OutOfRangeError(
-                        f"{self.label} is closed and has insufficient elements (requested {take.count}, "
-                        f"current size {len(self._store)})"
-                    )
+                    error = self._exhausted_error(take.count)
                     later.append(lambda take=take, error=error: take.fail(error))  # type: ignore[misc]
                 else:
                     break
@@ -176,6 +206,25 @@ class ElementQueue:
             later += self._ends
             self._ends = []
         return later
+
+    def _serve_peeks(self, last: bool, later: list[Callable[[], None]]) -> None:
+        for peek in list(self._peeks):
+            seen = self._store.take(min(peek.index + 1, len(self._store)))
+            self._store.put_back(seen)
+            if len(seen) > peek.index:
+                later.append(lambda peek=peek, seen=seen: peek.done(seen[-1:]))  # type: ignore[misc]
+            elif last:
+                error = self._exhausted_error(peek.index + 1)
+                later.append(lambda peek=peek, error=error: peek.fail(error))  # type: ignore[misc]
+            else:
+                continue
+            self._peeks.remove(peek)
+
+    def _exhausted_error(self, count: int) -> OutOfRangeError:
+        return OutOfRangeError(
+            f"{self.label} is closed and has insufficient elements (requested {count}, "
+            f"current size {len(self._store)})"
+        )
 
 
 def _run(functions: Sequence[Callable[[], None]]) -> None:

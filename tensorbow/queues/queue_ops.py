@@ -190,12 +190,29 @@ def _plain(array: Array) -> bool:
 
 
 def _dequeue(call: HostCall) -> Callable[[], None] | None:
+    return _queue(call).take(1, False, _first_to(call), call.fail)
+
+
+def _peek(call: HostCall) -> Callable[[], None] | None:
+    index = int(call.inputs[1])
+    if index < 0:
+        raise InvalidArgumentError(f"index is {index}, expected at least 0")
+    return _queue(call).peek(index, _first_to(call), call.fail)
+
+
+def _first_to(call: HostCall) -> Callable[[list[QueueElement]], None]:
+    """Ends a call with the components of the first element."""
     types = call.attrs["component_types"]
 
     def done(elements: list[QueueElement]) -> None:
-        call.done([np.asarray(each, t.as_numpy_dtype) for each, t in zip(elements[0], types, strict=True)])
+        call.done([np.array(each, t.as_numpy_dtype) for each, t in zip(elements[0], types, strict=True)])
 
-    return _queue(call).take(1, False, done, call.fail)
+    return done
+
+
+def _clear(call: HostCall) -> list[Array]:
+    _queue(call).clear()
+    return []
 
 
 def _dequeue_many(up_to: bool, call: HostCall) -> Callable[[], None] | None:
@@ -334,3 +351,12 @@ QueueClose = _define_use(
     "Closes the queue.",
     attrs={"cancel_pending_enqueues": False},
 )
+QueuePeek = _define_use(
+    "QueuePeek",
+    _peek,
+    ("handle", "index"),
+    "An element, which stays in the queue; waits for it.",
+    spec=_spec_of_element,
+    attrs=COMPONENTS,
+)
+QueueClear = _define_use("QueueClear", _clear, ("handle",), "Removes all elements.", asynchronous=False)

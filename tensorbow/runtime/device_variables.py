@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tensorbow.compiler import DeviceSet, Placer, VariableLayout
@@ -38,8 +38,12 @@ class DeviceVariables:
         A variable whose device does not exist is left out: compiling a step that needs it raises.
         """
         by_device: dict[Device, list[Operation]] = {self._devices.home: []}
+        variables = list(variables)
+        joins = (
+            [op for op in variables[0].graph.get_operations() if len(op.colocation) > 1] if variables else []
+        )
         for variable in variables:
-            device = self.placement.get(variable) or self._place(variable)
+            device = self.placement.get(variable) or self._place(variable, joins)
             if device is not None:
                 self.placement[variable] = device
                 by_device.setdefault(device, []).append(variable)
@@ -56,12 +60,13 @@ class DeviceVariables:
                 self._elsewhere.update({variable.name: container for variable in members})
         return grown
 
-    def _place(self, variable: Operation) -> Device | None:
+    def _place(self, variable: Operation, joins: Sequence[Operation]) -> Device | None:
+        """The device of a new variable. joins: operations that join groups, so that they share a device."""
         placer = Placer(self._devices, soft=self._soft, fixed=self.placement)
         try:
-            device = placer.place([variable])[variable]
+            device = placer.place([variable, *joins])[variable]
         except InvalidArgumentError:
-            return None
+            return self._place(variable, ()) if joins else None
         self.notes.update(placer.notes)
         return device
 

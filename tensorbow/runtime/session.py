@@ -47,6 +47,7 @@ from tensorbow.runtime.explain import DynamicExplanation, Explanation, MultiDevi
 from tensorbow.runtime.fetches_and_feeds import Arguments, computed_for, is_made_after, made_of
 from tensorbow.runtime.forgotten_updates import warn_of_forgotten_updates
 from tensorbow.runtime.named_containers import SharedVariables, reset_containers
+from tensorbow.runtime.partial_run import PartialRun
 from tensorbow.runtime.run_watch import current_watch, watched
 from tensorbow.runtime.session_targets import require_options_of, session_class
 from tensorbow.runtime.shape_counts import ShapeCounts
@@ -140,6 +141,7 @@ class Session:
         self._closing = False  # `close` was called
         self._dynamic_plans: dict[Hashable, DynamicPlan] = {}  # by fetches and fed tensors
         self._dynamic_steps: set[DynamicStep] = set()  # those that run
+        self._partial_runs: dict[str, PartialRun] = {}  # by handle
         self._resources = Resources()
 
     # Running ----------------------------------------------------------------------------------
@@ -196,6 +198,59 @@ class Session:
 
         return call
 
+    @checked
+    def partial_run_setup(self, fetches: Any, feeds: Items | None = None) -> str:
+        """Begins a step whose feeds come and whose results are taken in parts; returns its handle.
+
+        fetches: everything that its parts will fetch, in any nest. feeds: the tensors that they will feed.
+        The parts are runs of `partial_run`. As in TensorFlow 1 each operation runs at most once, with the
+        first part that needs it, and its results are kept for later parts. Raises InvalidArgumentError and
+        NotFoundError as `run` does, InvalidArgumentError in sessions whose steps run elsewhere.
+        """
+        self._require_open()
+        if type(self)._execute is not Session._execute:
+            raise InvalidArgumentError(
+                f"partial_run_setup: expected a plain tb.Session, got {type(self).__name__}, whose steps run "
+                "whole; call run, or make a tb.Session of the graph"
+            )
+        elements = [self._arguments.fetched(leaf, "partial_run_setup") for leaf in flatten(fetches)]
+        fed = self._arguments.feed_list(feeds or (), "partial_run_setup", "feeds")
+        handle = f"partial-run-{next(_numbers)}"
+        self._partial_runs[handle] = PartialRun(elements, fed)
+        return handle
+
+    @checked
+    def partial_run(self, handle: Text, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
+        """Runs the next part of a partial run and returns the values of `fetches` in the same nest.
+
+        handle: of `partial_run_setup`. fetches, feed_dict: as of `run`; each of the setup's once. Values that
+        no fetch needs yet may be fed, too.
+
+        Raises InvalidArgumentError for a fetch or feed that the setup does not have or that an earlier part
+        had, for a fetch that needs what no part has fed, and for a handle of which all was fetched; the run
+        can then go on. What an operation raises ends the partial run.
+        """
+        partial = self._partial_runs.get(handle)
+        if partial is None:
+            raise InvalidArgumentError(
+                f"partial_run: expected the handle of a partial run with values left to fetch, got "
+                f"{handle!r}; make one by partial_run_setup"
+            )
+        elements = [self._arguments.fetched(leaf, "partial_run") for leaf in flatten(fetches)]
+        with partial.turn:
+            part = partial.begin(elements, {} if feed_dict is None else self._arguments.feeds(feed_dict))
+            try:
+                values = self._execute_within([*part.computed, *part.kept], part.feeds, part.within)
+            except BaseException:
+                self._partial_runs.pop(handle, None)
+                raise
+            partial.finish(elements, part, map(np.asarray, values[len(part.computed) :]))
+            if partial.is_over:
+                self._partial_runs.pop(handle, None)
+            found = dict(zip(part.computed, values, strict=False))
+            computed = [found.get(e) for e in computed_for(elements, part.fed)]
+            return pack(fetches, iter(made_of(elements, part.fed, iter(computed))))
+
     def explain(
         self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None
     ) -> Explanation | MultiDeviceExplanation | DynamicExplanation:
@@ -228,25 +283,39 @@ class Session:
         return made_of(elements, feeds, iter(self._execute(computed_for(elements, feeds), feeds)))
 
     def _execute(self, elements: Sequence[Tensor | Operation], feeds: Mapping[Tensor, Array]) -> list[Any]:
+        """Values of the elements, None for operations."""
+        return self._execute_within(elements, feeds, None)
+
+    def _execute_within(
+        self,
+        elements: Sequence[Tensor | Operation],
+        feeds: Mapping[Tensor, Array],
+        within: frozenset[Operation] | None,
+    ) -> list[Any]:
+        """As `_execute`; within: see `prune`."""
         if self._dynamic_plans:
-            plan = self._dynamic_plans.get((tuple(elements), frozenset(feeds)))
+            plan = self._dynamic_plans.get((tuple(elements), frozenset(feeds), within))
             if plan is not None:
                 return self._run_dynamic(plan, feeds)
         try:
-            return self._run_planned(elements, feeds)
+            return self._run_planned(elements, feeds, within=within)
         except NeedsDynamicModeError as error:
-            plan = self._plan_dynamic(elements, feeds, error.why)
+            plan = self._plan_dynamic(elements, feeds, error.why, within)
         return self._run_dynamic(plan, feeds)
 
     def _plan_dynamic(
-        self, elements: Sequence[Tensor | Operation], fed: Collection[Tensor], reason: str
+        self,
+        elements: Sequence[Tensor | Operation],
+        fed: Collection[Tensor],
+        reason: str,
+        within: frozenset[Operation] | None = None,
     ) -> DynamicPlan:
         wanted = [e if isinstance(e, Operation) else e.op for e in elements if e not in fed]
         self._warn_of_forgotten_updates(elements, fed)
-        plan = DynamicPlan(elements, fed, prune(wanted, fed), reason)
+        plan = DynamicPlan(elements, fed, prune(wanted, fed, within), reason)
         while len(self._dynamic_plans) >= CACHED_STEPS:
             self._dynamic_plans.pop(next(iter(self._dynamic_plans)), None)
-        self._dynamic_plans[(tuple(elements), frozenset(fed))] = plan
+        self._dynamic_plans[(tuple(elements), frozenset(fed), within)] = plan
         return plan
 
     def _run_dynamic(self, plan: DynamicPlan, feeds: Mapping[Tensor, Array]) -> list[Any]:
@@ -275,6 +344,7 @@ class Session:
         elements: Sequence[Tensor | Operation],
         feeds: Mapping[Tensor, Array],
         region: StaticRegion | None = None,
+        within: frozenset[Operation] | None = None,
     ) -> list[Any]:
         def launched(bound: BoundStep) -> list[Any]:
             executable = bound.executable
@@ -293,7 +363,7 @@ class Session:
 
         shapes = {tensor: value.shape for tensor, value in feeds.items()}
         compiled = None if region is None else (region, [*feeds.values()])
-        results = iter(self._with_step(elements, shapes, launched, compiled=compiled))
+        results = iter(self._with_step(elements, shapes, launched, compiled=compiled, within=within))
         return [next(results) if isinstance(e, Tensor) else None for e in elements]
 
     def _with_step(
@@ -303,10 +373,11 @@ class Session:
         use: Callable[[BoundStep], Result],
         runs: bool = True,
         compiled: tuple[StaticRegion, Sequence[Array]] | None = None,
+        within: frozenset[Operation] | None = None,
     ) -> Result:
         """Calls `use` with the bound step, reserved for this caller meanwhile.
 
-        compiled: a region of a dynamic plan and its inputs.
+        compiled: a region of a dynamic plan and its inputs. within: see `prune`.
         """
         run = Run()
         try:
@@ -314,7 +385,7 @@ class Session:
                 while True:
                     if self._graph_version != self.graph.version:
                         self._follow_graph()
-                    step = self._step(elements, shapes, compiled)
+                    step = self._step(elements, shapes, compiled, within)
                     shares = bool(runs and self._shared.stores)
                     self._begin(run, step, runs)
                     if step.layout_version == self._layout_version:
@@ -385,10 +456,11 @@ class Session:
         elements: Sequence[Tensor | Operation],
         shapes: Mapping[Tensor, Extents],
         of_region: tuple[StaticRegion, Sequence[Array]] | None = None,
+        of_part: frozenset[Operation] | None = None,
     ) -> Step:
         def compiled() -> Step:
             self._require_open()
-            within = None
+            within: Collection[Operation] | None = of_part
             if of_region is None:
                 self._shape_counts.add(tuple(elements), shapes)
                 self._warn_of_forgotten_updates(elements, shapes)
@@ -410,7 +482,7 @@ class Session:
         if of_region is not None:
             region, arrays = of_region
             return self._cache.get((region, region.key(arrays)), compiled)
-        return self._cache.get((tuple(elements), frozenset(shapes.items())), compiled)
+        return self._cache.get((tuple(elements), frozenset(shapes.items()), of_part), compiled)
 
     def _warn_of_forgotten_updates(
         self, elements: Sequence[Tensor | Operation], fed: Collection[Tensor]
@@ -477,6 +549,7 @@ class Session:
         with self._variables.exclusive:
             if not self._closed:
                 self._closed = True
+                self._partial_runs.clear()
                 self._resources.close()
                 self._cache.close()
                 self._device_variables.close()

@@ -13,7 +13,7 @@ from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError,
 from tensorbow.files import read_file, write_file
 from tensorbow.graph import Graph, GraphDef, Tensor
 from tensorbow.graph.graph_def import MAXIMUM_CHARACTERS
-from tensorbow.kinds import TEXT, AsPath, Kind, Mapped, Names, RefusedError, checked, instance
+from tensorbow.kinds import TEXT, AsPath, Flag, Kind, Mapped, Names, RefusedError, checked, instance
 from tensorbow.ops.importing import import_graph_def
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime import Session
@@ -46,25 +46,29 @@ GRAPH, VARIABLES = "graph.json", "variables.safetensors"
 
 
 @checked
-def write_graph(graph: AnyGraph, logdir: AsPath, name: FileName) -> str:
-    """Writes a graph as JSON to `logdir/name`, atomically; returns the path.
+def write_graph(graph: AnyGraph, logdir: AsPath, name: FileName, as_text: Flag = True) -> str:
+    """Writes a graph to `logdir/name`, atomically; returns the path.
 
+    as_text: JSON; False: a protocol buffer, which TensorFlow's tools read (names end in ".pb").
     Raises InvalidArgumentError for an invalid graph or path, ResourceExhaustedError if the file cannot be
-    written.
+    written, FailedPreconditionError for a protocol buffer without protobuf.
     """
     graph_def = graph.as_graph_def() if isinstance(graph, Graph) else graph
     folder = Path(logdir)
     make_folder(folder)
-    write_file(folder / name, graph_def.to_json().encode())
+    write_file(folder / name, graph_def.to_json().encode() if as_text else graph_def.SerializeToString())
     return str(folder / name)
 
 
 @checked
 def read_graph(path: AsPath) -> GraphDef:
-    """Reads a graph. Raises NotFoundError, DataLossError, InvalidArgumentError; all name the file."""
+    """Reads a graph of `write_graph`, of either form.
+
+    Raises NotFoundError, DataLossError, InvalidArgumentError, FailedPreconditionError; all name the file.
+    """
     blob = read_file(Path(path), MAXIMUM_CHARACTERS)
     try:
-        return GraphDef.from_json(blob)
+        return GraphDef.from_file_content(blob)
     except TensorBowError as error:
         raise type(error)(f"{path}: {error}") from None
 

@@ -303,6 +303,7 @@ CALLS: Mapping[str, Call] = {
             tb.models.ImageNetResNet,
             tb.models.MLP,
             tb.models.MobileNet,
+            tb.models.ResNet9,
             tb.models.VGG,
             tb.models.VisionTransformer,
         )
@@ -330,6 +331,7 @@ CALLS: Mapping[str, Call] = {
         for make in (tb.models.CharacterRNN, tb.models.TinyTransformer)
     },
     "models.ImageNetResNet": Call(dict, {"depth": "object"}),
+    "models.ResNet9": Call(dict, {"width": "positive"}),
     "models.VGG": Call(dict, {"depth": "object"}),
     "models.MLP": Call(
         dict, {"hidden": "object", "dropout": "fraction"}, {"hidden": frozenset({"empty list", "2**40"})}

@@ -125,6 +125,17 @@ CALLS: Mapping[str, Call] = {
         {"text": "text"},
         {"text": frozenset({"bytes"})},
     ),
+    "GraphDef.FromString": Call(
+        lambda: {"data": tb.get_default_graph().as_graph_def().SerializeToString()}, {"data": "object"}
+    ),
+    "GraphDef.ParseFromString": Call(
+        lambda: {"data": tb.get_default_graph().as_graph_def().SerializeToString()},
+        {"data": "object"},
+        target=lambda: graph("as_graph_def")().ParseFromString,
+    ),
+    "GraphDef.from_file_content": Call(
+        lambda: {"content": tb.get_default_graph().as_graph_def().SerializeToString()}, {"content": "object"}
+    ),
     "GraphDef.extract": Call(
         lambda: {"names": ["known"]},
         {"names": "object"},

@@ -16,6 +16,10 @@ def queue() -> tb.QueueBase:
     return tb.FIFOQueue(3, tb.int32, shapes=[[]])
 
 
+def staged() -> tb.StagingArea:
+    return tb.StagingArea(tb.int32, shapes=[[]])
+
+
 def of_queue(method: str) -> Any:
     return lambda: getattr(queue(), method)
 
@@ -50,6 +54,30 @@ CALLS: Mapping[str, Call] = {
     ),
     "RandomShuffleQueue": Call(
         lambda: {"capacity": 3, "min_after_dequeue": 1, "dtypes": tb.int32, "shapes": [[]]}, MAKING
+    ),
+    "StagingArea": Call(
+        lambda: {"dtypes": tb.int32},
+        {**MAKING, "capacity": "count"},
+        {"shapes": frozenset({"empty list", "list of integers"}), "names": frozenset({"empty list"})},
+    ),
+    **{
+        f"StagingArea.{method}": Call(
+            lambda given=given: given, kinds, target=lambda method=method: getattr(staged(), method)
+        )
+        for method, given, kinds in (
+            ("put", {"values": 2}, {"values": "anything"}),
+            ("peek", {"index": 0}, {"index": "anything"}),
+            ("get", {}, {}),
+            ("size", {}, {}),
+            ("clear", {}, {}),
+        )
+    },
+    "CriticalSection": Call(dict, {"shared_name": "name"}),
+    "CriticalSection.execute": Call(
+        lambda: {"fn": lambda: tb.constant(1.0)},
+        {"fn": "object"},
+        {"fn": frozenset({"function", "class"})},
+        target=lambda: tb.CriticalSection().execute,
     ),
     "QueueBase.close": Call(dict, {"cancel_pending_enqueues": "flag"}, target=of_queue("close")),
     "QueueBase.dequeue": Call(dict, target=of_queue("dequeue")),

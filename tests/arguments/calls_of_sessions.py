@@ -21,6 +21,18 @@ def session(method: str) -> Any:
     return getattr(tb.Session(), method)
 
 
+def begun() -> Any:
+    """`partial_run` of a session that takes any handle for that of a new partial run."""
+    made = session("partial_run").__self__
+
+    class AnyHandle(dict[Any, Any]):
+        def get(self, key: Any, default: Any = None) -> Any:
+            return super().get(made.partial_run_setup("known:0"))
+
+    made._partial_runs = AnyHandle()
+    return made.partial_run
+
+
 def monitored(method: str) -> Any:
     tb.Variable(np.ones(2, np.float32), name="w")
     tb.constant(1.0, name="known")
@@ -93,6 +105,18 @@ CALLS: Mapping[str, Call] = {
         )
         for method in methods
     },
+    "Session.partial_run_setup": Call(
+        lambda: {"fetches": "known:0"},
+        {"fetches": "object", "feeds": "nothing"},
+        {"fetches": FETCHED, "feeds": frozenset({"empty list"})},
+        target=lambda: session("partial_run_setup"),
+    ),
+    "Session.partial_run": Call(
+        lambda: {"handle": "partial-run-0", "fetches": "known:0"},
+        {"handle": "text", "fetches": "object", "feed_dict": "nothing"},
+        {"fetches": FETCHED, "feed_dict": frozenset({"empty dict"})},
+        target=lambda: begun(),
+    ),
     "Session.load_variables": Call(
         lambda: {"values": {"w": [1.0, 2.0]}},
         {"values": "object"},

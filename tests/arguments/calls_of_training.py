@@ -425,7 +425,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "train.write_graph": Call(
         lambda: {"graph": tb.Graph(), "logdir": folder(), "name": "g.json"},
-        {"graph": "object", "logdir": "text", "name": "object"},
+        {"graph": "object", "logdir": "text", "name": "object", "as_text": "flag"},
         {"graph": GRAPH, "name": frozenset({"text", "str subclass"})},
     ),
     "train.SavedModel": Call(

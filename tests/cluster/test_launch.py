@@ -1,6 +1,7 @@
 """`tensorbow launch`: workers train as one process would, a fault of one ends all, restarts lose no bits."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -13,7 +14,6 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from scheduler.workers.group import LoneWorker
 from scheduler.workers.mpirun import Hosts, command_of
 from scheduler.workers.watch_server import WatchServer
 from tensorbow.errors import InvalidArgumentError
@@ -332,13 +332,32 @@ def test_other_numbers_of_workers_go_on_from_z(tmp_path):
     assert alone.result.test_accuracy > 0.85
 
 
-def test_auto_replicas_are_refused(tmp_path):
-    class OfTwo(LoneWorker):
-        size = 2
-
-    config = tb.TrainingConfig("logreg", replicas_per_device="auto")
-    with pytest.raises(InvalidArgumentError, match="expected a number with 2 workers, got auto"):
-        tb.Trainer(config, workers=OfTwo())
+@pytest.mark.slow
+def test_workers_tune_their_replicas_together_and_go_on_with_the_number(tmp_path):
+    words = ("train", "logreg", "--epochs", "1500", "--output", "run", "--replicas-per-gpu", "auto")
+    with launched(tmp_path, *words) as job:
+        out, err = job.communicate(timeout=300)
+    assert job.returncode == 0, err
+    assert re.search(r"1 replica per device: [\d,]+ images/s; trying 2", out), out
+    found = json.loads((tmp_path / "run" / "tuning.json").read_text())
+    chosen = found["changes"][-1]["replicas_per_device"]
+    assert re.search(rf"{chosen} replicas? per device from now on", out), out
+    newest = max(rounds(tmp_path / "run"))
+    names = [f"checkpoint-{newest:09d}{part}.safetensors" for part in ("", ".worker1")]
+    parts = [load_arrays(tmp_path / "run" / name, remedy="")[0] for name in names]
+    replicas = [{name.split("/")[0] for name in part if name.startswith("replica")} for part in parts]
+    assert replicas[0] == {f"replica{number}" for number in range(chosen)}
+    assert replicas[1] == {f"replica{number}" for number in range(chosen, 2 * chosen)}
+    more = ("--epochs", "1502", "--resume", "auto")
+    with launched(tmp_path, *words, *more) as job:
+        out, err = job.communicate(timeout=200)
+    assert job.returncode == 0, err
+    assert "resumed from" in out
+    assert "trying" not in out
+    with launched(tmp_path, *words, *more, prefix=("-m", "tensorbow", "launch", "-n", "3")) as job:
+        out, err = job.communicate(timeout=200)
+    assert job.returncode == 1
+    assert "is of 2 workers, and this run has 3; with --replicas-per-gpu auto a run goes on" in out + err
 
 
 def test_hosts_are_read():

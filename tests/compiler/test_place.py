@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tensorbow as tb
 from tensorbow.compiler import DeviceSet, Placer
@@ -128,8 +130,82 @@ def test_two_places_at_once(devices):
     with tb.colocate_with(a), tb.colocate_with(b):
         tb.negative(x, name="c")
     text = error_of(devices)
-    assert text.startswith("Neg c must be where a is, on /cpu:1, and where b is, on /cpu:2; ")
+    assert text.startswith(
+        "Neg c must be where a is, on /cpu:1, and where b is, on /cpu:2: "
+        "a (/device:CPU:1), b (/device:CPU:2), c (/device:CPU:2) share a device; "
+    )
     assert 'tb.negative(x, name="c")' in text
+
+
+def test_a_group_is_where_all_of_its_requests_allow(devices):
+    """The later request of a member places those that were made before, with none or a wider one."""
+    x = tb.placeholder(tb.float32, [])
+    a = tb.negative(x, name="a")
+    with tb.device("/cpu:*"):
+        b = tb.negative(x, name="b")
+    with tb.device("/cpu:2"):
+        c = tb.negative(x, name="c")
+    with tb.colocate_with(c), tb.colocate_with(b), tb.colocate_with(a):
+        d = tb.negative(x, name="d")
+    assert placed(devices, a, b, c, d, x) == ["/cpu:2"] * 4 + ["/cpu:0"]
+    assert placed(devices, a, b, c, d, soft=True) == ["/cpu:2"] * 4
+
+
+def test_a_variable_without_a_request_goes_where_its_group_is():
+    with tb.device("/cpu:1"):
+        v = tb.Variable(1.0, name="v")
+    w = tb.Variable(2.0, name="w")
+    with tb.colocate_with(v), tb.colocate_with(w):
+        joined = tb.constant(1.0) + tb.constant(2.0)
+    with tb.Session(devices=["/cpu:1"]) as session:
+        session.run(tb.global_variables_initializer())
+        assert session.run([v, w, joined]) == [1.0, 2.0, 3.0]
+        assert {op.name: d.name.short for op, d in session._device_variables.placement.items()} == {
+            "v": "/cpu:1",
+            "w": "/cpu:1",
+        }
+
+
+@given(
+    st.lists(st.sampled_from(["", "/cpu:*", "/cpu:1", "/cpu:2", "/gpu:0", "/gpu"]), min_size=1, max_size=8),
+    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=6),
+)
+def test_groups_are_those_of_a_plain_search(requests, pairs):
+    """Devices agree with a search for connected operations, which intersects the sets of devices."""
+    names = ["/cpu:0", "/cpu:1", "/cpu:2", "/gpu:0"]
+    allowed = {
+        "": names, "/cpu:*": names[:3], "/cpu:1": ["/cpu:1"], "/cpu:2": ["/cpu:2"], "/gpu:0": ["/gpu:0"],
+        "/gpu": ["/gpu:0"],
+    }  # fmt: skip
+    given_devices = [*(CpuDevice(name) for name in names[:3]), NullDevice("/gpu:0")]
+    try:
+        with tb.Graph().as_default() as graph:
+            x = tb.placeholder(tb.float32, [])
+            ops = []
+            for request in requests:
+                with tb.device(request or None):
+                    ops.append(tb.negative(x))
+            joined = {i: {i} for i in range(len(ops))}
+            for first, second in pairs:
+                first, second = first % len(ops), second % len(ops)
+                with tb.colocate_with(ops[first]), tb.colocate_with(ops[second]):
+                    tb.negative(x)
+                both = joined[first] | joined[second]
+                joined.update(dict.fromkeys(both, both))
+            sets = {
+                i: [n for n in names if all(n in allowed[requests[m]] for m in members)]
+                for i, members in joined.items()
+            }
+            placer = Placer(DeviceSet(given_devices[0], given_devices), fixed={})
+            if all(sets.values()):
+                placement = placer.place(graph.get_operations())
+                assert [placement[t.op].name.short for t in ops] == [sets[i][0] for i in range(len(ops))]
+            else:
+                with pytest.raises(InvalidArgumentError, match="must be where"):
+                    placer.place(graph.get_operations())
+    finally:
+        for device in given_devices:
+            device.close()
 
 
 @pytest.mark.parametrize("spec", ["/gpu:1", "/tpu:*", "/job:ps", "/job:ps/task:3/cpu:0", "/task:0", "/cpu:3"])

@@ -43,6 +43,7 @@ def slow(*case):
         slow("resnet50", IMAGENET, 1000, 25_557_032),
         slow("resnet101", IMAGENET, 1000, 44_549_160),
         slow("resnet152", IMAGENET, 1000, 60_192_808),
+        slow("resnet9", (32, 32, 3), 10, 1_646_112),
         ("vgg11", (32, 32, 3), 10, 9_231_114),  # of the usual networks for CIFAR-10
         slow("vgg13", (32, 32, 3), 10, 9_416_010),
         slow("vgg16", (32, 32, 3), 10, 14_728_266),
@@ -144,6 +145,7 @@ def small(monkeypatch):
     return {
         "mlp": (tb.models.MLP((16, 12), dropout=0.1), pictures, classes),
         "resnet18": (tb.models.ImageNetResNet(18), pictures, classes),
+        "resnet9": (tb.models.ResNet9(4), pictures, classes),
         "vgg11": (tb.models.VGG(11), pictures, classes),
         "mobilenet": (tb.models.MobileNet(0.1, dropout=0.0), pictures, classes),
         "googlenet": (tb.models.GoogLeNet(dropout=0.0), draw.integers(0, 256, (8, 32, 32, 3)), classes),
@@ -160,7 +162,7 @@ def small(monkeypatch):
         *("mlp", "char-rnn", "transformer-tiny"),
         *(
             pytest.param(n, marks=pytest.mark.slow)
-            for n in ("resnet18", "vgg11", "mobilenet", "vit-tiny", "googlenet")
+            for n in ("resnet18", "resnet9", "vgg11", "mobilenet", "vit-tiny", "googlenet")
         ),
     ],
 )
@@ -202,6 +204,13 @@ def test_a_batch_of_bytes_is_learned_by_heart(name, monkeypatch, reference_kerne
 def test_misuse(build, words):
     with pytest.raises(InvalidArgumentError, match=words):
         build()
+
+
+@pytest.mark.slow
+def test_resnet9_at_full_width():
+    """Parameters of the usual implementations."""
+    built(tb.models.ResNet9(64), (32, 32, 3), 10)
+    assert sum(math.prod(v.shape) for v in tb.trainable_variables()) == 6_573_120
 
 
 def test_names():

@@ -18,7 +18,8 @@ STRUCTURAL = {
         (
             *("FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "RandomShuffleQueue", "LimitEpochs"),
             *("QueueEnqueue", "QueueEnqueueMany", "QueueDequeue", "QueueDequeueMany", "QueueDequeueUpTo"),
-            *("QueueSize", "QueueIsClosed", "QueueClose", "PyFunc", "PyFuncStateless"),
+            *("QueueSize", "QueueIsClosed", "QueueClose", "QueuePeek", "QueueClear"),
+            *("Mutex", "MutexLock", "MutexUnlock", "PyFunc", "PyFuncStateless"),
         ),
         "functions of the host: tests/queues",
     ),

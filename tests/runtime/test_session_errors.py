@@ -41,7 +41,7 @@ def test_a_placeholder_that_is_not_fed(session, x):
         (np.zeros(3), "feed x:0: expected shape [?, 3], got [3]"),
         (
             np.zeros((1, 3), complex),
-            "feed x:0: cannot make a tensor of ndarray with elements of type complex128",
+            "feed x:0: a value of type complex128 cannot become float32 without loss",
         ),
         (np.zeros((1, 3), bool), "feed x:0: a value of type bool cannot become float32 without loss"),
         ([["a", "b", "c"]], "feed x:0: cannot make a tensor of list with elements of type <U1"),

@@ -121,11 +121,6 @@ class Trainer:
             config = replace(config, model=model)
         self.config, self._given_data = config, data
         self._joint = JointRun(worker_group() if workers is None else workers)
-        if self._joint.size > 1 and config.tunes:
-            raise InvalidArgumentError(
-                f"replicas_per_device: expected a number with {self._joint.size} workers, got auto; measure "
-                "it in one process, as by tensorbow tune"
-            )
         if not self._joint.leads:
             config = self.config = replace(config, trace=None, trace_rounds=None, tensorboard=False)
             progress, callbacks = None, ()
@@ -174,12 +169,24 @@ class Trainer:
         self._train_set, self._evaluated_set = self.data.train, self.data.evaluated
         self._data_name = config.data_name if self._given_data is None else GIVEN
         self.run.split = "test" if self.data.validation is None else "validation"
-        self._first, total = self._joint.replicas(config.replicas)
         checkpoint, self._only_z = self._joint.restored(self.folder.checkpoint)
         batches = len(self._train_set) // config.batch_size
         self._tuning = tuning = tuning_of(
-            config, batches, checkpoint, say, self.folder.save_tuning, self._share_done
+            config,
+            batches,
+            checkpoint,
+            say,
+            self.folder.save_tuning,
+            self._share_done,
+            self._joint.size,
         )
+        if tuning is not None and self._only_z:
+            raise InvalidArgumentError(
+                f"{self._only_z}; with --replicas-per-gpu auto a run goes on with all parts of a checkpoint, "
+                "on as many workers; start as many, or anew in another --output"
+            )
+        own = config.replicas if tuning is None else tuning.current * len(devices)
+        first, total = self._joint.replicas(own)
         counts = self._counts(checkpoint, total) if tuning is None else tuning.replica_counts
         (_, replicas), *changes = counts
         self._batches = DatasetBatches(
@@ -191,7 +198,7 @@ class Trainer:
             changes,
             steps_per_launch=config.steps_per_launch or 1,
             earlier=None if tuning is None else tuning.earlier_positions(len(self._train_set)),
-            share=None if self._joint.size == 1 else (self._first, config.replicas),
+            share=None if self._joint.size == 1 else (first, own),
         )
         positions = self._batches.positions
         self.schedule = build_schedule(config, positions.replicas, positions)
@@ -220,9 +227,14 @@ class Trainer:
             self._progress.line(notice)
         if tuning is not None:
             options, learners = self.engine.options, self.engine.learners
-            tuning.limit(*most_that_fit(learners, options, tuning.tuner.current.most))
+            most = tuning.tuner.current.most
+            fit = self._joint.gathered([most_that_fit(learners, options, most)])
+            tuning.limit(*min(fit, key=lambda each: each[0]))
             step = self._engine.executables_of(0)[0]
-            if why := why_not_fused(step, devices[0], options, learners.count):
+            why = why_not_fused(step, devices[0], options, learners.count)
+            if self._joint.size > 1:
+                why = why or "GPUs of several workers launch their replicas one by one"
+            if why:
                 tuning.leave_out_fused(why)
         self.engine.initialize()
         self._begin(checkpoint)
@@ -472,13 +484,18 @@ class Trainer:
     def _follow_tuning(self) -> None:
         """Changes to the replicas that the tuning wants; alpha and learning rate change with their number."""
         config, round, tuning = self.config, self._tally.round, self._tuning
-        if tuning is not None:
+        if tuning is None:
+            return
+        if self._joint.leads:
             tuning.end_in_time(round)
-        while tuning is not None and tuning.wants_change:
+        while True:
+            tuning.follow(*self._joint.agreed((tuning.wanted, tuning.wanted_mode)))
+            if not tuning.wants_change:
+                return
             if tuning.wanted == tuning.current:
                 self._follow_mode(tuning)
                 continue
-            replicas = tuning.wanted * len(config.devices)
+            replicas = tuning.wanted * len(config.devices) * self._joint.size
             positions = self._batches.positions.resized(round, replicas)
             schedule = build_schedule(config, replicas, positions)
             ssgd_from = config.synchronisation_for(positions.first_round).ssgd_from
@@ -486,7 +503,8 @@ class Trainer:
                 with self._pace.changing():
                     self.engine.resize(tuning.wanted, round, schedule, ssgd_from)
             except ResourceExhaustedError as error:
-                tuning.refused(str(error))
+                if self._joint.leads:
+                    tuning.refused(str(error))
                 continue
             self.schedule = schedule
             self._batches.resize(round, self.engine.learners)
@@ -533,7 +551,7 @@ class Trainer:
             progress.tasks(losses, metrics, config.batch_size * self._joint.size)
             progress.set(self.schedule(results.rounds.stop - 1), self._batches.positions.replicas)
             progress.rounds(results.rounds.stop)
-            stops = tuning is not None and tuning.on_results(results)
+            stops = tuning is not None and self._joint.leads and tuning.on_results(results)
             positions = self._batches.positions
             self._callbacks.rounds(results, names, self.schedule, positions, self.engine)
             if stops or self._halts() or time.perf_counter() >= deadline:
@@ -683,7 +701,7 @@ class Trainer:
             replicas,
             self._epoch,
             interrupted,
-            self.tuning,
+            self._joint.agreed(self.tuning),
             self.run.stop_reason,
             self._data_name,
             self.run.split,

@@ -144,16 +144,19 @@ class OnlineTuning:
         save: Callable[[Mapping[str, Any]], None],
         share_done: Callable[[int, float, int], float],
         state: TuningState | None = None,
+        workers: int = 1,
     ):
-        """batches: batches per epoch. say: prints a line. save: writes `facts()`.
+        """batches: batches per epoch. say: prints a line. save: writes `facts()`. workers: of the job, each
+        with the config's devices.
 
         share_done: (round, seconds trained before it, later round) -> fraction of the run from the first
         round to its end that is over at the later one. state: from the checkpoint, if the run is resumed.
         Raises InvalidArgumentError for too little data.
         """
         self._config, self._say, self._save, self._share_done = config, say, save, share_done
-        self._options = TuningOptions()
-        most, why = limit_before_memory(config, batches, self._options.max_replicas, _LEAST_ROUNDS)
+        self._options, self._devices = TuningOptions(), workers * len(config.devices)
+        most = self._options.max_replicas
+        most, why = limit_before_memory(config, batches, most, _LEAST_ROUNDS, workers)
         state = state or TuningState([(0, 1)], {}, None)
         self.counts, self.earlier, self._seconds_before = state.counts, state.earlier, state.seconds_before
         self.current = self.counts[-1][1]
@@ -199,14 +202,13 @@ class OnlineTuning:
         return decision if decision.mode in modes else None
 
     def _new_windows(self) -> ThroughputWindows:
-        config, replicas = self._config, self.current * len(self._config.devices)
+        config, replicas = self._config, self.current * self._devices
         return ThroughputWindows(replicas, config.batch_size, config.tau, self._options.window_seconds)
 
     @property
     def replica_counts(self) -> list[tuple[int, int]]:
         """(first round, replicas on all devices from it on), for all changes so far."""
-        devices = len(self._config.devices)
-        return [(round, count * devices) for round, count in self.counts]
+        return [(round, count * self._devices) for round, count in self.counts]
 
     def checkpoint(self) -> dict[str, Any]:
         """State for a checkpoint, as JSON values; before the decision, also saves the facts."""
@@ -225,7 +227,7 @@ class OnlineTuning:
 
     def earlier_positions(self, examples: int) -> tuple[RoundPositions, int] | None:
         """Positions of the rounds with earlier batch sizes, and the first round with this one; or None."""
-        devices, before = len(self._config.devices), None
+        devices, before = self._devices, None
         starts = [counts[0][0] for counts in (*(counts for _, counts in self.earlier), self.counts)]
         for (size, counts), ended in zip(self.earlier, starts[1:], strict=True):
             (_, first), *changes = [(round, count * devices) for round, count in counts]
@@ -253,6 +255,10 @@ class OnlineTuning:
         """Measures no fused replicas, before any are; why: the reason."""
         if self.tuner.has_more:
             self.tuner.leave_out(why)
+
+    def follow(self, wanted: int, mode: str | None) -> None:
+        """Wants what worker 0, which measures, does."""
+        self.wanted, self.wanted_mode = wanted, mode
 
     @property
     def wants_change(self) -> bool:
@@ -388,10 +394,12 @@ def tuning_of(
     say: Callable[[str], None],
     save: Callable[[Mapping[str, Any]], None],
     share_done: Callable[[int, float, int], float],
+    workers: int = 1,
 ) -> OnlineTuning | None:
     """Creates the tuning of a run; None if the number of replicas is given. See OnlineTuning.
 
-    checkpoint: of a resumed run. Raises DataLossError if its tuning state is missing or invalid.
+    checkpoint: of a resumed run, and of as many workers. Raises DataLossError if its tuning state is missing
+    or invalid.
     """
     if not config.tunes:
         return None
@@ -405,7 +413,7 @@ def tuning_of(
         if before != config.batch_size:
             past = checkpoint.metadata["round"], checkpoint.metadata["seconds"]
             state = state.reopened(*past, before)
-    return OnlineTuning(config, batches, say, save, share_done, state)
+    return OnlineTuning(config, batches, say, save, share_done, state, workers)
 
 
 def _as_facts(changes: Sequence[tuple[int, Any]], what: str = "replicas_per_device") -> list[dict[str, Any]]:

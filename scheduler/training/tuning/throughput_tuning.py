@@ -80,23 +80,24 @@ def modes_of(config: TrainingConfig) -> tuple[str | None, ...]:
 
 
 def limit_before_memory(
-    config: TrainingConfig, batches: int, max_replicas: int, least_rounds: int = 1
+    config: TrainingConfig, batches: int, max_replicas: int, least_rounds: int = 1, workers: int = 1
 ) -> tuple[int, str]:
     """Greatest number of replicas per device to try, regardless of memory, and the reason for this limit.
 
-    batches: batches per epoch. least_rounds: rounds that an epoch must have.
+    batches: batches per epoch. least_rounds: rounds that an epoch must have. workers: each with the config's
+    devices.
     """
-    devices = len(config.devices)
+    devices = workers * len(config.devices)
     filled = f"the data set fills {batches} batch{'' if batches == 1 else 'es'}"
     limits = [(max_replicas, "max_replicas"), (max(1, batches // (devices * least_rounds)), filled)]
     if config.synchronisation.averages(2) and config.alpha is not None:
-        by_alpha = _limit_by_alpha(config, config.alpha, max_replicas)
+        by_alpha = _limit_by_alpha(config, config.alpha, max_replicas, devices)
         limits.append((by_alpha, f"alpha is {config.alpha:g}"))
     return min(limits, key=lambda limit: limit[0])
 
 
-def _limit_by_alpha(config: TrainingConfig, alpha: float, most: int) -> int:
-    devices, count = len(config.devices), 1
+def _limit_by_alpha(config: TrainingConfig, alpha: float, most: int, devices: int) -> int:
+    count = 1
     while count < most and alpha < alpha_bound((count + 1) * devices, config.mu, config.staleness):
         count += 1
     return count

@@ -1,0 +1,484 @@
+"""GraphDef as protocol buffers, wire-compatible with TensorFlow's (white paper, section 2).
+
+Ops that mean the same as TensorFlow's have its name and attributes (`T`, `dtype`, `shape`, `value` and so
+on); the rest is written as `TensorBow>Name`. Attributes that the messages cannot hold exactly are in the
+attribute `_tensorbow` as JSON. Static shapes and dtypes of outputs, colocation and the user's line are in
+`_output_shapes`, `_output_types`, `_class` and `_source`, collections in a field of their own, which other
+readers skip.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, TensorBowError
+from tensorbow.graph.attribute_json import decode_attribute, encode_attribute
+from tensorbow.specs import Array, DType, TensorSpec, as_dims, as_dtype
+from tensorbow.strict_json import parse_json
+
+PREFIX = "TensorBow>"  # of ops that TensorFlow does not have, or has with another meaning
+EXACT, SHAPES, TYPES, LINE, CLASS = "_tensorbow", "_output_shapes", "_output_types", "_source", "_class"
+OWN = frozenset((EXACT, SHAPES, TYPES, LINE, CLASS))
+COLLECTIONS = 50001  # number of the field of GraphDef with the collections as JSON
+PRODUCER = 134  # TensorFlow's version of GraphDefs that writers of today state
+LARGEST_TENSOR = 1 << 28  # bytes of a tensor of a message
+MOST_VALUES = 1 << 24  # of JSON in a message
+
+_TYPES = {
+    "float32": ("DT_FLOAT", 1), "float64": ("DT_DOUBLE", 2), "int32": ("DT_INT32", 3),
+    "uint8": ("DT_UINT8", 4), "int16": ("DT_INT16", 5), "int8": ("DT_INT8", 6), "string": ("DT_STRING", 7),
+    "complex64": ("DT_COMPLEX64", 8), "int64": ("DT_INT64", 9), "bool": ("DT_BOOL", 10),
+    "bfloat16": ("DT_BFLOAT16", 14), "uint16": ("DT_UINT16", 17), "complex128": ("DT_COMPLEX128", 18),
+    "float16": ("DT_HALF", 19), "uint32": ("DT_UINT32", 22), "uint64": ("DT_UINT64", 23),
+}  # fmt: skip
+_NUMBERS = {name: number for name, (_, number) in _TYPES.items()}
+_NAMES = {number: name for name, number in _NUMBERS.items()}
+
+# Attributes that TensorFlow's op has and this library derives: "0", "1": dtype of that input, "out": of the
+# first output, "count": number of inputs; another text is the value.
+_T, _OUT, _NHWC = {"T": "0"}, {"T": "out"}, {"T": "0", "data_format": "NHWC"}
+_DERIVED: Mapping[str, Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("Abs", "Acos", "Acosh", "Add", "Asin", "Asinh", "Assign", "AssignAdd", "AssignSub", "Atan", "Atan2",
+         "Atanh", "BatchMatMulV2", "Ceil", "Cos", "Cosh", "Elu", "EluGrad", "Enter", "Equal", "Erf", "Erfc",
+         "Exit", "Expm1", "Floor", "FloorDiv", "FloorMod", "Greater", "GreaterEqual", "Identity", "IsFinite",
+         "L2Loss", "LeakyRelu", "LeakyReluGrad", "Less", "LessEqual", "Lgamma", "Log", "Log1p", "LogSoftmax",
+         "MatMul", "Maximum", "Minimum", "Mul", "Neg", "NextIteration", "NotEqual", "Pow", "Rank", "RealDiv",
+         "Reciprocal", "Relu", "ReluGrad", "Round", "Rsqrt", "Sigmoid", "SigmoidGrad", "Sign", "Sin", "Sinh",
+         "Softmax", "SoftmaxCrossEntropyWithLogits", "Softplus", "Sqrt", "Square", "Squeeze", "Sub", "Switch",
+         "Tan", "Tanh", "TanhGrad"),
+        _T,
+    ),
+    **dict.fromkeys(("AvgPool", "BiasAdd", "BiasAddGrad", "Conv2D", "DepthwiseConv2dNative", "MaxPool",
+                     "MaxPoolGrad"), _NHWC),
+    **dict.fromkeys(("RandomStandardNormal", "RandomUniform", "Shape", "Size", "TruncatedNormal"), _T),
+    **{key: {} for key in ("LogicalAnd", "LogicalNot", "LogicalOr", "LoopCond", "NoOp", "Placeholder")},
+    "Cast": {"SrcT": "0", "DstT": "out"},
+    "Const": {"dtype": "out"},
+    "Conv2DBackpropFilter": _NHWC,
+    "Conv2DBackpropInput": {"T": "out", "data_format": "NHWC"},
+    "Fill": {"T": "1", "index_type": "0"},
+    "Merge": {"T": "0", "N": "count"},
+    "PlaceholderWithDefault": {"dtype": "out"},
+    "Range": {"Tidx": "out"},
+    "ReadVariable": _OUT,
+    "Reshape": {"T": "0", "Tshape": "1"},
+    "Select": _OUT,
+    "SparseSoftmaxCrossEntropyWithLogits": {"T": "0", "Tlabels": "1"},
+    "StopGradient": _T,
+    "Variable": {"shared_name": ""},
+}  # fmt: skip
+_SPELLED = {"Variable": "VariableV2", "ReadVariable": "Identity"}  # ops whose name in TensorFlow is another
+_RENAMED = {"Squeeze": {"axis": "squeeze_dims"}, "Cast": {"dtype": "DstT"}}  # attributes likewise
+_SAME = {
+    "VariableV2": "Variable",
+    "Variable": "Variable",
+    "AddV2": "Add",
+}  # TensorFlow's ops, by this library's
+_IGNORED = frozenset(  # attributes of TensorFlow's ops that change nothing here
+    ("T", "Tidx", "Tshape", "SrcT", "Tlabels", "N", "index_type", "use_cudnn_on_gpu", "Truncate",
+     "validate_shape", "use_locking", "incompatible_shape_error", "grad_a", "grad_b", "explicit_paddings")
+)  # fmt: skip
+_DEFAULT_ONLY = {"data_format": b"NHWC"}  # attributes of which one value only is supported
+
+
+@cache
+def messages() -> Any:
+    """Returns `message(name)`: TensorFlow's message classes, in a pool of their own.
+
+    Raises FailedPreconditionError where protobuf is not installed.
+    """
+    try:
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    except ImportError:
+        raise FailedPreconditionError(
+            "a GraphDef as protocol buffers needs protobuf; pip install 'tensorbow[protobuf]'"
+        ) from None
+    file = descriptor_pb2.FileDescriptorProto(name="tensorbow/graph.proto", package="tensorflow")
+    file.syntax = "proto3"
+    types = file.enum_type.add(name="DataType")
+    for name, number in (("DT_INVALID", 0), *_TYPES.values()):
+        types.value.add(name=name, number=number)
+    kinds = {k: getattr(descriptor_pb2.FieldDescriptorProto, f"TYPE_{k.upper()}") for k in _SCALARS}
+
+    def add(message: Any, fields: str, prefix: str) -> None:
+        for part in fields.split(", "):
+            words = part.split()
+            repeated, (kind, name, number) = words[0] == "repeated", words[-3:]
+            field = message.field.add(name=name, number=int(number), label=3 if repeated else 1)
+            if kind.startswith("map:"):
+                entry = message.nested_type.add(name=f"{name.title()}Entry")
+                entry.options.map_entry = True
+                add(entry, f"string key 1, {kind[4:]} value 2", f"{prefix}.{entry.name}")
+                field.label, field.type, field.type_name = 3, 11, f"{prefix}.{entry.name}"
+            elif kind in kinds:
+                field.type = kinds[kind]
+            else:
+                field.type, field.type_name = 14 if kind == "DataType" else 11, f".tensorflow.{kind}"
+
+    for full, fields in _MESSAGES.items():
+        outer, _, inner = full.partition(".")
+        if inner:
+            parent = next(m for m in file.message_type if m.name == outer)
+            message = parent.nested_type.add(name=inner)
+        else:
+            message = file.message_type.add(name=outer)
+        if fields:
+            add(message, fields, f".tensorflow.{full}")
+        if full == "AttrValue":
+            message.oneof_decl.add(name="value")
+            for field in message.field:
+                field.oneof_index = 0
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
+
+    @cache
+    def message_class(name: str) -> Any:
+        return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"tensorflow.{name}"))
+
+    return message_class
+
+
+_SCALARS = ("double", "float", "int64", "uint64", "int32", "uint32", "bool", "string", "bytes")
+_MESSAGES = {
+    "TensorShapeProto": "repeated TensorShapeProto.Dim dim 2, bool unknown_rank 3",
+    "TensorShapeProto.Dim": "int64 size 1, string name 2",
+    "TensorProto": "DataType dtype 1, TensorShapeProto tensor_shape 2, int32 version_number 3, "
+    "bytes tensor_content 4, repeated float float_val 5, repeated double double_val 6, "
+    "repeated int32 int_val 7, repeated bytes string_val 8, repeated float scomplex_val 9, "
+    "repeated int64 int64_val 10, repeated bool bool_val 11, repeated double dcomplex_val 12, "
+    "repeated int32 half_val 13, repeated uint32 uint32_val 16, repeated uint64 uint64_val 17",
+    "AttrValue": "AttrValue.ListValue list 1, bytes s 2, int64 i 3, float f 4, bool b 5, DataType type 6, "
+    "TensorShapeProto shape 7, TensorProto tensor 8, string placeholder 9, NameAttrList func 10",
+    "AttrValue.ListValue": "repeated bytes s 2, repeated int64 i 3, repeated float f 4, repeated bool b 5, "
+    "repeated DataType type 6, repeated TensorShapeProto shape 7, repeated TensorProto tensor 8, "
+    "repeated NameAttrList func 9",
+    "NameAttrList": "string name 1, map:AttrValue attr 2",
+    "NodeDef": "string name 1, string op 2, repeated string input 3, string device 4, map:AttrValue attr 5",
+    "VersionDef": "int32 producer 1, int32 min_consumer 2, repeated int32 bad_consumers 3",
+    "FunctionDef": "",
+    "FunctionDefLibrary": "repeated FunctionDef function 1",
+    "GraphDef": "repeated NodeDef node 1, FunctionDefLibrary library 2, int32 version 3, "
+    f"VersionDef versions 4, bytes tensorbow_collections {COLLECTIONS}",
+}
+
+
+# Writing ------------------------------------------------------------------------------------------
+
+
+def graph_message(nodes: Iterable[Any], collection: Mapping[str, list[Any]]) -> Any:
+    """The message of a graph's NodeDefs and collections.
+
+    Raises InvalidArgumentError, naming node and attribute, for a value that cannot be written.
+    """
+    nodes = list(nodes)
+    graph = messages()("GraphDef")()
+    graph.versions.producer = PRODUCER
+    outputs = {node.name: node.output for node in nodes}
+    for node in nodes:
+        _write_node(graph.node.add(), node, outputs)
+    if collection:
+        try:
+            text = json.dumps({name: collection[name] for name in sorted(collection)}, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidArgumentError(f"GraphDef: a collection is no JSON: {str(error)[:200]}") from None
+        graph.tensorbow_collections = text.encode()
+    return graph
+
+
+def _write_node(message: Any, node: Any, outputs: Mapping[str, list[TensorSpec]]) -> None:
+    derived = _DERIVED.get(node.op)
+    message.name, message.device = node.name, node.device
+    message.op = _SPELLED.get(node.op, node.op) if derived is not None else f"{PREFIX}{node.op}"
+    message.input.extend(item.removesuffix(":0") for item in node.input)
+    exact: dict[str, Any] = {"op": node.op} if node.op == "ReadVariable" else {}
+    attrs = {}
+    for key, value in node.attr.items():
+        name = _RENAMED.get(node.op, {}).get(key, key) if derived is not None else key
+        plain = None if name in OWN else _attr_value(key, value)
+        if plain is not None:
+            message.attr[name].CopyFrom(plain)
+        if plain is None or not _same(_value(plain), value):
+            try:
+                attrs[key] = encode_attribute(value)
+            except InvalidArgumentError as error:
+                made = f" (made at {node.source})" if node.source else ""
+                raise InvalidArgumentError(
+                    f"{node.op} {node.name}: attribute {key!r} cannot be written to a GraphDef: {error}{made}"
+                ) from None
+    for key, what in (derived or {}).items():
+        plain = _derived(what, node, outputs)
+        if key not in message.attr and plain is not None:
+            message.attr[key].CopyFrom(plain)
+    if attrs:
+        exact["attr"] = {key: attrs[key] for key in sorted(attrs)}
+    if exact:
+        message.attr[EXACT].s = json.dumps(exact, allow_nan=False).encode()
+    if node.output:
+        message.attr[SHAPES].list.shape.extend(_shape(spec.shape) for spec in node.output)
+        message.attr[TYPES].list.type.extend(_NUMBERS[spec.dtype.name] for spec in node.output)
+    if node.colocation:
+        message.attr[CLASS].list.s.extend(f"loc:@{name}".encode() for name in node.colocation)
+    if node.source:
+        message.attr[LINE].s = node.source.encode()
+
+
+def _derived(what: str, node: Any, outputs: Mapping[str, list[TensorSpec]]) -> Any:
+    inputs = [item for item in node.input if not item.startswith("^")]
+    value = messages()("AttrValue")()
+    if what == "count":
+        value.i = len(inputs)
+    elif what in ("0", "1", "out"):
+        item = f"{node.name}:0" if what == "out" else (inputs[int(what) :] or [""])[0]
+        head, _, index = item.rpartition(":")
+        specs = node.output if what == "out" else outputs.get(head, [])
+        if not (index.isdecimal() and int(index) < len(specs)):
+            return None  # a part of a graph, or a node without declared outputs
+        value.type = _NUMBERS[specs[int(index)].dtype.name]
+    else:
+        value.s = what.encode()
+    return value
+
+
+def _shape(dims: tuple[int | None, ...] | None) -> Any:
+    shape = messages()("TensorShapeProto")()
+    if dims is None:
+        shape.unknown_rank = True
+    for extent in dims or ():
+        shape.dim.add(size=-1 if extent is None else extent)
+    return shape
+
+
+def _attr_value(key: str, value: Any) -> Any:
+    """The attribute as a message; None if messages have no such type."""
+    message = messages()("AttrValue")()
+    if key == "shape" and (value is None or isinstance(value, tuple)):
+        message.shape.CopyFrom(_shape(value))
+    elif type(value) is bool:
+        message.b = value
+    elif type(value) is int and -(1 << 63) <= value < 1 << 63:
+        message.i = value
+    elif type(value) is float:
+        with np.errstate(over="ignore"):
+            message.f = float(np.float32(value))
+    elif isinstance(value, str):
+        message.s = value.encode("utf-8", "surrogatepass")
+    elif type(value) is bytes:
+        message.s = value
+    elif isinstance(value, DType) and value.name in _NUMBERS:
+        message.type = _NUMBERS[value.name]
+    elif isinstance(value, np.ndarray) and value.dtype.name in _NUMBERS:
+        message.tensor.dtype = _NUMBERS[value.dtype.name]
+        message.tensor.tensor_shape.CopyFrom(_shape(value.shape))
+        ordered = np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<"), copy=False)
+        message.tensor.tensor_content = ordered.tobytes()
+    elif type(value) is tuple and value and all(type(item) is int for item in value):
+        if not all(-(1 << 63) <= item < 1 << 63 for item in value):
+            return None
+        message.list.i.extend(value)
+    elif type(value) is tuple and value and all(isinstance(item, DType) for item in value):
+        message.list.type.extend(_NUMBERS[item.name] for item in value)
+    else:
+        return None
+    return message
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal in type and value, down to the bits of arrays."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray):
+        return bool((one.dtype, one.shape) == (other.dtype, other.shape) and one.tobytes() == other.tobytes())
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, float):
+        return bool(one.hex() == other.hex())
+    return bool(one == other)
+
+
+# Reading ------------------------------------------------------------------------------------------
+
+
+def read_message(
+    blob: bytes, node_def: Callable[..., Any], most_nodes: int
+) -> tuple[list[Any], dict[str, Any]]:
+    """Nodes, made by `node_def`, and collections of a serialised GraphDef.
+
+    Raises InvalidArgumentError, naming the node, for bytes that are no GraphDef, more than `most_nodes`
+    nodes, functions, which are not supported, and attributes that are invalid.
+    """
+    graph = messages()("GraphDef")()
+    _require_count(blob, most_nodes)
+    try:
+        graph.ParseFromString(blob)
+    except Exception as error:  # DecodeError of protobuf
+        raise InvalidArgumentError(f"GraphDef: the bytes are truncated or no GraphDef: {error}") from None
+    if graph.library.function:
+        raise InvalidArgumentError(
+            f"GraphDef: it has a library of {len(graph.library.function)} functions, which is not supported; "
+            "inline them before"
+        )
+    variables = {node.name for node in graph.node if node.op in ("Variable", "VariableV2")}
+    nodes = []
+    for index, message in enumerate(graph.node):
+        try:
+            nodes.append(_read_node(message, node_def, variables))
+        except (TensorBowError, ValueError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise InvalidArgumentError(f"GraphDef: node {index} {message.name[:80]!r}: {reason}") from None
+    text = graph.tensorbow_collections
+    try:
+        collection = parse_json(text.decode("utf-8"), MOST_VALUES) if text else {}
+    except (ValueError, MemoryError, TensorBowError) as error:
+        raise InvalidArgumentError(f"GraphDef: the collections are no JSON: {str(error)[:200]}") from None
+    return nodes, collection
+
+
+def _require_count(blob: bytes, most: int) -> None:
+    """Counts the nodes before memory is allocated for them."""
+    position, count = 0, 0
+    while position < len(blob) and blob[position] == 0x0A:  # field 1, a message
+        size, shift, position = 0, 0, position + 1
+        while position < len(blob):
+            byte = blob[position]
+            size, shift, position = size | (byte & 127) << shift, shift + 7, position + 1
+            if byte < 128 or shift > 35:
+                break
+        position += size
+        count += 1
+        if count > most:
+            raise InvalidArgumentError(f"GraphDef has more than {most:,} nodes, which are supported at most")
+
+
+def _read_node(message: Any, node_def: Callable[..., Any], variables: set[str]) -> Any:
+    if not message.name:
+        raise InvalidArgumentError("expected a name")
+    inputs = [item if item.startswith("^") or ":" in item else f"{item}:0" for item in message.input]
+    exact = _exact(message.attr[EXACT].s) if EXACT in message.attr else {}
+    op = message.op.removeprefix(PREFIX)
+    foreign = op == message.op
+    if foreign:
+        op = _SAME.get(op, op)
+        if exact.get("op") == "ReadVariable" or (op == "Identity" and inputs and inputs[0][:-2] in variables):
+            op = "ReadVariable"
+    written = _DERIVED.get(op, {}) if foreign else {}
+    names = {theirs: mine for mine, theirs in _RENAMED.get(op, {}).items()} if foreign else {}
+    attrs = {}
+    for key in sorted(message.attr):
+        if key in OWN or (foreign and key.startswith("_") and key != "_gradient_op_type"):
+            continue
+        value = message.attr[key]
+        if foreign and key in _DEFAULT_ONLY:
+            if value.s != _DEFAULT_ONLY[key]:
+                raise InvalidArgumentError(
+                    f"attribute {key}: expected {_DEFAULT_ONLY[key].decode()}, got {value.s!r:.40}"
+                )
+            continue
+        if foreign and key not in names and (key in _IGNORED or key in written):
+            continue
+        try:
+            attrs[names.get(key, key)] = _value(value)
+        except (TensorBowError, ValueError) as error:
+            raise InvalidArgumentError(f"attribute {key[:40]!r}: {error}") from None
+    attrs.update(exact.get("attr", {}))
+    shapes, types = message.attr[SHAPES].list.shape, message.attr[TYPES].list.type
+    specs = []
+    if types:
+        if len(types) != len(shapes):
+            raise InvalidArgumentError(f"{len(shapes)} {SHAPES}, but {len(types)} {TYPES}")
+        specs = [TensorSpec(_dims(s), _dtype(t)) for s, t in zip(shapes, types, strict=True)]
+    colocation = [item.decode("utf-8").removeprefix("loc:@") for item in message.attr[CLASS].list.s]
+    colocation = [name for name in colocation if name != message.name]
+    source = message.attr[LINE].s.decode("utf-8", "replace")
+    return node_def(message.name, op, inputs, attrs, specs, message.device, colocation, source)
+
+
+def _exact(text: bytes) -> dict[str, Any]:
+    try:
+        content = parse_json(text.decode("utf-8"), MOST_VALUES)
+        attrs = content.get("attr", {})
+        return {**content, "attr": {key: decode_attribute(value) for key, value in attrs.items()}}
+    except (AttributeError, ValueError, RecursionError, TensorBowError) as error:
+        raise InvalidArgumentError(f"attribute {EXACT!r}: {str(error)[:200]}") from None
+
+
+def _dtype(number: int) -> DType:
+    if number not in _NAMES:
+        raise InvalidArgumentError(f"DataType {number} is not supported")
+    return as_dtype(_NAMES[number])
+
+
+def _dims(shape: Any) -> tuple[int | None, ...] | None:
+    return None if shape.unknown_rank else as_dims([None if d.size < 0 else d.size for d in shape.dim])
+
+
+def _value(message: Any) -> Any:
+    kind = message.WhichOneof("value")
+    if kind in ("i", "f", "b"):
+        return getattr(message, kind)
+    if kind == "s":
+        try:
+            return message.s.decode("utf-8")
+        except UnicodeDecodeError:
+            return message.s
+    if kind == "type":
+        return _dtype(message.type)
+    if kind == "shape":
+        return _dims(message.shape)
+    if kind == "tensor":
+        return _array(message.tensor)
+    if kind == "list":
+        if message.list.type:
+            return tuple(_dtype(number) for number in message.list.type)
+        if message.list.shape:
+            return tuple(_dims(shape) for shape in message.list.shape)
+        if message.list.s:
+            return tuple(item.decode("utf-8") for item in message.list.s)
+        return tuple(message.list.i) or tuple(message.list.f) or tuple(message.list.b)
+    raise InvalidArgumentError(f"a value of kind {kind!r} is not supported")
+
+
+_FIELDS = {
+    "float32": "float_val", "float64": "double_val", "int64": "int64_val", "bool": "bool_val",
+    "uint32": "uint32_val", "uint64": "uint64_val",
+    **dict.fromkeys(("int8", "int16", "int32", "uint8", "uint16"), "int_val"),
+}  # fmt: skip
+
+
+def _array(tensor: Any) -> Array:
+    """The array of a TensorProto: its content, or its list of values, of which the last one repeats."""
+    dims = _dims(tensor.tensor_shape)
+    if dims is None or None in dims:
+        raise InvalidArgumentError("a tensor without a known shape")
+    shape = tuple(extent for extent in dims if extent is not None)
+    dtype = np.dtype(_dtype(tensor.dtype).as_numpy_dtype)
+    count = math.prod(shape)
+    nbytes = count * dtype.itemsize
+    if nbytes > LARGEST_TENSOR or len(shape) > 32:
+        raise InvalidArgumentError(f"a tensor of shape {list(shape)!r:.80}; at most {LARGEST_TENSOR:,} bytes")
+    content, field = tensor.tensor_content, _FIELDS.get(dtype.name)
+    if content or not count:
+        if nbytes != len(content):
+            raise InvalidArgumentError(
+                f"a tensor {dtype.name}{list(shape)} has {nbytes} bytes, not {len(content)}"
+            )
+        if dtype == np.bool_ and content.strip(b"\0\1"):
+            raise InvalidArgumentError("a tensor with a bool that is neither 0 nor 1")
+        array: Array = np.frombuffer(content, dtype.newbyteorder("<")).reshape(shape).astype(dtype)
+    else:
+        values = list(getattr(tensor, field)) if field else []
+        if field is None or len(values) > count:
+            raise InvalidArgumentError(f"a tensor {dtype.name}{list(shape)} with {len(values)} values")
+        array = np.zeros(count, dtype)
+        if values:
+            array[: len(values)] = values
+            array[len(values) :] = values[-1]
+        array = array.reshape(shape)
+    array.flags.writeable = False
+    return array

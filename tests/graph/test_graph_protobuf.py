@@ -1,0 +1,181 @@
+"""GraphDefs as protocol buffers: round trips, other readers and writers of the format, and bad bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tensorbow as tb
+from tensorbow.errors import DataLossError, InvalidArgumentError
+from tensorbow.graph import GraphDef
+from tests.graph.graph_def_programs import SMALL, call
+
+pytest.importorskip("google.protobuf", reason="the format needs protobuf")
+graph_pb2 = pytest.importorskip("tensorboardX.proto.graph_pb2", reason="another reader of the format")
+
+
+def network(name: str) -> tb.Graph:
+    with tb.Graph().as_default() as graph:
+        tb.set_random_seed(3)
+        side, channels = (32, 3) if name.startswith("res") else (28, 1)
+        images = tb.placeholder(tb.float32, [4, side, side, channels], name="images")
+        labels = tb.placeholder(tb.int32, [4], name="labels")
+        outputs = tb.models.get_model(name)(images, labels, training=True, classes=10)
+        with tb.control_dependencies(tb.get_collection(tb.GraphKeys.UPDATE_OPS)):
+            update = tb.train.MomentumOptimizer(0.1, 0.9).minimize(outputs.loss)
+        tb.group(update, name="train")
+        tb.identity(outputs.loss, name="loss")
+    return graph
+
+
+def losses(graph: tb.Graph) -> list[bytes]:
+    draw = np.random.default_rng(1)
+    shape = graph.get_tensor_by_name("images:0").shape.as_list()
+    feeds = {"images:0": draw.normal(size=shape), "labels:0": draw.integers(0, 10, 4)}
+    with graph.as_default(), tb.Session() as session:
+        session.run(tb.global_variables_initializer())
+        return [session.run(["loss:0", "train"], feeds)[0].tobytes() for _ in range(3)]
+
+
+@pytest.mark.parametrize("name", ["lenet", pytest.param("resnet8", marks=pytest.mark.slow)])
+def test_a_network_goes_there_and_back_with_its_bits(name: str, tmp_path: Path) -> None:
+    graph = network(name)
+    graph_def = graph.as_graph_def()
+    path = tb.train.write_graph(graph, tmp_path, "graph.pb", as_text=False)
+    assert tb.train.read_graph(path).to_json() == graph_def.to_json()
+    with tb.Graph().as_default() as copy:
+        tb.import_graph_def(Path(path).read_bytes(), name="")
+    assert losses(copy) == losses(graph)
+    other = graph_pb2.GraphDef()
+    other.ParseFromString(graph_def.SerializeToString())
+    ops = {node.op for node in other.node}
+    assert {"Placeholder", "VariableV2", "Const", "Identity", "MatMul", "Conv2D", "Relu"} <= ops
+    matmul = next(node for node in other.node if node.op == "MatMul")
+    assert (matmul.attr["T"].type, matmul.attr["transpose_a"].b) == (1, False)
+    convolution = next(node for node in other.node if node.op == "Conv2D")
+    assert convolution.attr["data_format"].s == b"NHWC"
+    assert len(convolution.attr["strides"].list.i) == 4
+
+
+@pytest.mark.parametrize("name", sorted({sample.op.name for sample in SMALL}))
+@pytest.mark.sampled(6)
+def test_every_op_keeps_its_attributes(name: str) -> None:
+    for sample in [each for each in SMALL if each.op.name == name][:2]:
+        with tb.Graph().as_default() as graph:
+            call(sample)
+        graph_def = graph.as_graph_def()
+        blob = graph_def.SerializeToString()
+        again = GraphDef.FromString(blob)
+        assert again.to_json() == graph_def.to_json()
+        assert again.SerializeToString() == blob
+        other = graph_pb2.GraphDef()
+        other.ParseFromString(blob)
+        assert [node.name for node in other.node] == [node.name for node in graph_def.node]
+
+
+def foreign() -> Any:
+    """A small network as TensorFlow writes it: typed lists of values, short names of inputs, no shapes."""
+    graph = graph_pb2.GraphDef()
+
+    def add(name: str, op: str, inputs: tuple[str, ...] = (), **types: int) -> Any:
+        node = graph.node.add(name=name, op=op, input=inputs)
+        for key, number in types.items():
+            node.attr[key].type = number
+        return node
+
+    x = add("x", "Placeholder", dtype=1)
+    x.attr["shape"].shape.dim.add(size=-1)
+    x.attr["shape"].shape.dim.add(size=3)
+    w = add("w", "Const", dtype=1)
+    w.attr["value"].tensor.dtype = 1
+    for extent in (3, 2):
+        w.attr["value"].tensor.tensor_shape.dim.add(size=extent)
+    w.attr["value"].tensor.float_val.extend([1, 2, 3, 0.5])  # the last one repeats
+    product = add("product", "MatMul", ("x", "w"), T=1)
+    product.attr["transpose_a"].b = False
+    product.attr["transpose_b"].b = False
+    bias = add("bias", "Const", dtype=1)
+    bias.attr["value"].tensor.dtype = 1
+    bias.attr["value"].tensor.tensor_shape.dim.add(size=2)
+    bias.attr["value"].tensor.tensor_content = np.float32([10, -100]).tobytes()
+    added = add("added", "BiasAdd", ("product", "bias:0"), T=1)
+    added.attr["data_format"].s = b"NHWC"
+    add("y", "Relu", ("added", "^x"), T=1)
+    return graph
+
+
+def test_a_graph_of_another_writer_runs() -> None:
+    with tb.Graph().as_default(), tb.Session() as session:
+        (y,) = tb.import_graph_def(foreign().SerializeToString(), name="", return_elements=["y:0"])
+        value = session.run(y, {"x:0": [[1, 2, 3]]})
+    np.testing.assert_allclose(value, [[1 + 6 + 1.5 + 10, 0]])
+
+
+def changed(change: Callable[[Any], None]) -> bytes:
+    graph = foreign()
+    change(graph)
+    blob: bytes = graph.SerializeToString()
+    return blob
+
+
+@pytest.mark.parametrize(
+    ("blob", "message"),
+    [
+        (b"\x0a\xff\xff", "truncated or no GraphDef"),
+        (foreign().SerializeToString()[:-3], "truncated or no GraphDef"),
+        (foreign().SerializeToString() + b"\x12\x02\x0a\x00", "library of 1 functions"),
+        (changed(lambda g: g.node.add(op="NoOp")), "node 6 '': expected a name"),
+        (
+            changed(lambda g: setattr(g.node[4].attr["data_format"], "s", b"NCHW")),
+            "expected NHWC, got b'NCHW'",
+        ),
+        (changed(lambda g: setattr(g.node[0].attr["dtype"], "type", 21)), "DataType 21 is not supported"),
+        (
+            changed(lambda g: g.node[1].attr["value"].tensor.float_val.extend([1] * 9)),
+            r"tensor float32\[3, 2\] with 13 values",
+        ),
+        (
+            changed(lambda g: g.node[3].attr["value"].tensor.tensor_shape.dim.add(size=1 << 40)),
+            "at most 268,435,456 bytes",
+        ),
+    ],
+)
+def test_what_is_no_graph(blob: bytes, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        GraphDef.FromString(blob)
+    (tmp_path / "graph.pb").write_bytes(blob)
+    with pytest.raises((InvalidArgumentError, DataLossError), match=r"graph\.pb: .*" + message):
+        tb.train.read_graph(tmp_path / "graph.pb")
+
+
+def test_an_op_that_is_unknown_here() -> None:
+    blob = changed(lambda g: g.node.add(name="z", op="FancyOp", input=["y"]))
+    with tb.Graph().as_default(), pytest.raises(tb.errors.TensorBowError, match="FancyOp"):
+        tb.import_graph_def(blob, name="")
+
+
+def test_parse_replaces_the_content() -> None:
+    blob = foreign().SerializeToString()
+    graph_def = tb.Graph().as_graph_def()
+    assert graph_def.ParseFromString(blob) == len(blob)
+    assert [node.name for node in graph_def.node][:2] == ["x", "w"]
+    with pytest.raises(InvalidArgumentError, match="expected data to be bytes of a GraphDef"):
+        graph_def.ParseFromString("text")  # type: ignore[arg-type]
+
+
+@given(st.integers(0, 10**6), st.integers(0, 255))
+def test_changed_bytes_are_read_or_refused(position: int, byte: int) -> None:
+    blob = bytearray(foreign().SerializeToString())
+    blob[position % len(blob)] = byte
+    try:
+        graph_def = GraphDef.FromString(bytes(blob))
+        with tb.Graph().as_default():
+            tb.import_graph_def(graph_def, name="")
+    except tb.errors.TensorBowError:
+        pass
