@@ -136,7 +136,7 @@ def main() -> None:
         settings["model"],
         settings["dataset"],
         replicas=2,
-        model_options={"width": 4} if options.small else {},
+        model_options={"width": 4 if options.small else 32},
         batch_size=settings["batch_size"],
         data_dir=None if options.data is None else str(options.data),
         augmentation="flip,crop",
