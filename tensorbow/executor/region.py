@@ -75,7 +75,7 @@ class StaticRegion:
         while len(self._prepared) >= CACHED:
             self._prepared.pop(next(iter(self._prepared)), None)
         made = self.fresh(arrays)
-        compute = self._prepared[key] = made and made.compute
+        compute = self._prepared[key] = None if made is None else made.compute
         return compute
 
     def fresh(self, arrays: Sequence[Array]) -> PreparedRegion | None:
