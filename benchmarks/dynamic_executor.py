@@ -1,0 +1,152 @@
+"""Costs of the dynamic mode: an iteration of a loop, a step of a recurrent network, an op that does nothing.
+
+    python benchmarks/dynamic_executor.py [--small] [--output FOLDER]
+
+A loop of 10,000 additions is compiled where the number of its iterations is known, and run by the dynamic
+executor where a fed value ends it. An LSTM of a fixed number of time steps is unrolled into a plan, and is a
+loop where that number is fed. The contestants take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from drawing import LIMIT as LIMIT_LINE
+from drawing import finish_figure
+from harness import Measured, Window, in_turn, interleave, paced, parser, save
+from results_page import MISSED, Table
+
+import tensorbow as tb
+from tensorbow.pictures import BLUE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "dynamic_executor"
+COUNT = 10_000  # iterations of a loop, and null ops of a graph
+LIMITS_US = {
+    "iteration, compiled": 1.0,
+    "iteration, dynamic": 10.0,
+    "null op, planned": 1.0,
+    "null op, beside a dynamic op": 1.0,
+}
+LIMIT_OF_RATIO = 1.3
+LSTMS = ((20, 8, 16, 32), (50, 16, 32, 64), (20, 32, 128, 256))  # time steps, batch, inputs, units
+
+
+def repeated(call: Callable[..., Any], *values: Any) -> Callable[[int], None]:
+    """A function of a count: that many calls."""
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            call(*values)
+
+    return run
+
+
+def loops() -> dict[str, Window]:
+    """Windows of loops of `COUNT` additions, in iterations a second."""
+    with tb.Graph().as_default():
+        x, limit = tb.placeholder(tb.float32, []), tb.placeholder(tb.float32, [])
+        known = tb.while_loop(lambda i, y: i < COUNT, lambda i, y: (i + 1, y + 1.0), [0, x])[1]
+        fed = tb.while_loop(lambda i, y: y < limit, lambda i, y: (i + 1, y + 1.0), [0, x])[1]
+        session = tb.Session()
+        compiled = session.make_callable(known, [x])
+        dynamic = session.make_callable(fed, [x, limit])
+    last = np.float32(COUNT)
+    zero = np.float32(0)
+    return {
+        "iteration, compiled": paced(repeated(compiled, zero), COUNT),
+        "iteration, dynamic": paced(repeated(dynamic, zero, last), COUNT),
+    }
+
+
+def null_ops() -> dict[str, Window]:
+    """Windows of a chain of `COUNT` ops that do nothing, alone and after a dynamic op, in ops a second."""
+    made = {}
+    for case in ("null op, planned", "null op, beside a dynamic op"):
+        with tb.Graph().as_default():
+            x = tb.placeholder(tb.bool, [3])
+            last = tb.no_op() if "planned" in case else tb.where(x).op
+            for _ in range(COUNT):
+                with tb.control_dependencies([last]):
+                    last = tb.no_op()
+            feeds = [] if "planned" in case else [x]
+            call = tb.Session().make_callable(last, feeds)
+        made[case] = paced(repeated(call, *[np.ones(3, bool) for _ in feeds]), COUNT)
+    return made
+
+
+def lstm(time: int, batch: int, inputs: int, units: int, training: bool, unrolled: bool) -> Window:
+    """Window of an LSTM's steps, forwards or with gradients of its weights, in steps a second."""
+    with tb.Graph().as_default():
+        tb.set_random_seed(1)
+        x = tb.placeholder(tb.float32, [batch, time if unrolled else None, inputs])
+        outputs, _ = tb.nn.dynamic_rnn(tb.nn.rnn_cell.BasicLSTMCell(units), x, dtype=tb.float32)
+        loss = tb.reduce_sum(tb.square(outputs))
+        fetches = [loss, *tb.gradients(loss, tb.trainable_variables())] if training else loss
+        session = tb.Session()
+        session.run(tb.global_variables_initializer())
+        call = session.make_callable(fetches, [x])
+    values = np.random.default_rng(1).normal(size=(batch, time, inputs)).astype(np.float32)
+    return paced(repeated(call, values), 1)
+
+
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    rows = [row for row in result["details"]["rows"] if "ratio" in row][::-1]
+    axes = figure.subplots()
+    axes.barh(range(len(rows)), [row["ratio"] for row in rows], color=BLUE)
+    axes.set_yticks(range(len(rows)), [row["case"] for row in rows])
+    axes.axvline(LIMIT_OF_RATIO, color=LIMIT_LINE, linestyle="--", linewidth=1.2, label=f"{LIMIT_OF_RATIO}")
+    axes.set_xlabel("time of a dynamic step / of its unrolled plan")
+    axes.grid(visible=False, axis="y")
+    finish_figure(figure, "LSTMs in the dynamic mode", 1.2 + 0.32 * len(rows))
+
+
+def table(details: dict[str, Any]) -> Table:
+    rows = []
+    for row in details["rows"]:
+        value, limit = (row["ratio"], LIMIT_OF_RATIO) if "ratio" in row else (row["us"], row["limit"])
+        met = "met" if value <= limit else MISSED
+        rows.append([row["case"], row["us"], row.get("planned_us"), row.get("ratio"), f"{met} ({limit:g})"])
+    columns = ["what", "us", "us of the unrolled plan", "ratio", "limit: us, or ratio for LSTMs"]
+    return Table(columns, rows, [details["method"]])
+
+
+def microseconds(measured: Measured) -> float:
+    return float(f"{1e6 / measured.median:.4g}")
+
+
+def main() -> None:
+    options = parser(__doc__, NAME).parse_args()
+    seconds, windows = (0.02, 3) if options.small else (0.5, 7)
+    lstms = LSTMS[:1] if options.small else LSTMS
+    measured = interleave({**loops(), **null_ops()}, seconds, windows)
+    rows: list[dict[str, Any]] = [
+        {"case": case, "us": microseconds(found), "limit": LIMITS_US[case]}
+        for case, found in measured.items()
+    ]
+    for sizes in lstms:
+        for training in (False, True):
+            time, batch, inputs, units = sizes
+            found = interleave(
+                {unrolled: lstm(*sizes, training, unrolled) for unrolled in (False, True)}, seconds, windows
+            )
+            dynamic, planned = microseconds(found[False]), microseconds(found[True])
+            what = "LSTM with gradients" if training else "LSTM forwards"
+            rows.append(
+                {
+                    "case": f"{what}, {time} time steps, batch {batch}, {inputs} inputs, {units} units",
+                    "us": dynamic,
+                    "planned_us": planned,
+                    "ratio": float(f"{dynamic / planned:.3g}"),
+                }
+            )
+    details = {"rows": rows, "method": in_turn(windows, seconds)}
+    save(options, NAME, details, table(details), draw)
+
+
+if __name__ == "__main__":
+    main()
