@@ -218,7 +218,7 @@ EXPERIMENTS = (
         "dynamic_executor",
         "Loops and recurrent networks in the dynamic mode",
         "microseconds of an iteration of a loop of 10,000 additions, compiled and dynamic; of a null op "
-        "in a graph of 10,000; and of a step of an LSTM in a loop beside its unrolled plan.",
+        "in a graph of 10,000; and of a step of an LSTM whose length is fed beside one of known length.",
         "TensorFlow (white paper, 2015), section 4.4",
         cpu_only="the dynamic executor's own costs are those of the host",
     ),
