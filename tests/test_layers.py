@@ -70,7 +70,8 @@ LAYERS = (
     ("tensorbow.graph",),
     ("tensorbow.devices", "tensorbow.shadowing"),
     ("tensorbow.timeline",),
-    ("tensorbow.array_likes", "tensorbow.kinds", "tensorbow.nest"),
+    ("tensorbow.kinds", "tensorbow.nest"),
+    ("tensorbow.array_likes",),
     (
         "tensorbow.specs",
         "tensorbow.errors",

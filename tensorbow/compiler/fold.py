@@ -78,6 +78,9 @@ def fold(
     Raises InvalidArgumentError for a placeholder that is not fed, NeedsDynamicModeError for what depends on
     data: a shape, or the number of a loop's iterations.
     """
+    text = next((tensor for tensor in fed if tensor.dtype.is_string), None)
+    if text is not None:
+        raise _dynamic(text.op)
     folder = _Folder(fed, devices, replicas, runs_loops and devices is None, compiles_loops)
     loops = loops_in(ops) if compiles_loops else {}
     for op in (*targets, *(t.op for t in (*fed, *fetched))):
@@ -516,7 +519,7 @@ class _Folder:
         if definition in TENSOR_ARRAY_OPS and self._compiles_loops:
             self._hand_on(op)
             return
-        if definition.is_dynamic:
+        if op.is_dynamic:
             raise _dynamic(op)
         if definition is Placeholder:
             raise InvalidArgumentError(
@@ -590,6 +593,13 @@ def _too_long(loop: WholeLoop) -> NeedsDynamicModeError:
 
 
 def _dynamic(op: Operation) -> NeedsDynamicModeError:
+    if op.has_strings and not op.definition.is_dynamic:
+        return NeedsDynamicModeError(
+            f"{op.type} {op.name}: strings are in host memory, in the dynamic mode of tb.Session on one "
+            "machine, not in steps of replicas, workers or clusters; make numbers of them before, in the "
+            f"input pipeline (made at {op.source})",
+            f"{op.type} {op.name} is of strings (made at {op.source})",
+        )
     return NeedsDynamicModeError(
         f"{op.type} {op.name}: control flow and ops of the host run in the dynamic mode of tb.Session on "
         "one machine, not in steps of replicas, workers or clusters; unroll the loop in Python, use "

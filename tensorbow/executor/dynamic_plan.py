@@ -289,11 +289,11 @@ class DynamicPlan:
     # Regions ----------------------------------------------------------------------------------
 
     def _set_levels(self) -> None:
-        frame_levels: dict[Frame, int] = {}
+        self._frame_levels: dict[Frame, int] = {}  # the highest of the ops in each
         self._keys: dict[Operation, tuple[object, ...]] = {}
         for op in self._needed:
             place = self._places[op]
-            dynamic = op.definition.is_dynamic
+            dynamic = op.is_dynamic
             cut = set() if dynamic else {t for t in self._shape_inputs(op) if not self._folds(t)}
             level = 0
             for tensor in op.inputs:
@@ -304,26 +304,29 @@ class DynamicPlan:
                     level = max(level, self._level_after(control, op, False))
             for item in self._before.get(op, ()):
                 if isinstance(item, Frame):
-                    level = max(level, frame_levels.get(item, 0) + 1)
+                    level = max(level, self._frame_levels.get(item, 0) + 1)
                 else:
                     level = max(level, self._level_after(item, op, False))
             place.level = level
             for frame in place.frame.chain()[1:]:
-                frame_levels[frame] = max(level, frame_levels.get(frame, 0))
+                self._frame_levels[frame] = max(level, self._frame_levels.get(frame, 0))
 
     def _level_after(self, before: Operation, op: Operation, cut: bool) -> int:
         """The least level of an op that runs after another one."""
         place, own = self._places[before], self._places[op]
-        if op.definition.is_dynamic:
-            return place.level
+        level = place.level
+        if before.definition.flow == "exit":  # its value comes after everything in the loop
+            level = max(level, self._frame_levels[place.frame])
+        if op.is_dynamic:
+            return level
         together = (
-            not before.definition.is_dynamic
+            not before.is_dynamic
             and not cut
             and place.frame is own.frame
             and place.conditions == own.conditions
             and place.waits == own.waits
         )
-        return place.level if together else place.level + 1
+        return level if together else level + 1
 
     def _shape_inputs(self, op: Operation) -> list[Tensor]:
         return [op.inputs[i] for i in op.definition.shape_inputs if i < len(op.inputs)]
@@ -333,7 +336,7 @@ class DynamicPlan:
         definition = tensor.op.definition
         if is_free(tensor.op):
             return definition.name == "Const"
-        if tensor in self._fed or definition.is_dynamic or definition.stateful or definition.random:
+        if tensor in self._fed or tensor.op.is_dynamic or definition.stateful or definition.random:
             return False
         if definition.name in SHAPE_ONLY:
             return True
@@ -345,7 +348,7 @@ class DynamicPlan:
         members: dict[tuple[object, ...], list[Operation]] = {}
         for op in self._needed:
             place = self._places[op]
-            if op.definition.is_dynamic:
+            if op.is_dynamic:
                 self._nodes[op] = DynamicNode(
                     self._kind(op), op.name, place.frame, self._target(op), len(op.outputs), op=op
                 )

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorbow.array_likes import string_array
 from tensorbow.errors import (
     CancelledError,
     InternalError,
@@ -19,6 +20,7 @@ from tensorbow.errors import (
 from tensorbow.executor.dynamic_plan import DynamicNode, DynamicPlan, Frame, NodeKind
 from tensorbow.executor.region import RunRegion
 from tensorbow.executor.simple_loop import SimpleLoop
+from tensorbow.executor.string_kernels import string_kernel
 from tensorbow.graph import HostCall, Operation, Resources, Tensor, blame
 from tensorbow.specs import Array, as_dtype, compatible, render_dims
 
@@ -413,13 +415,14 @@ class DynamicStep:
     def _call_host(self, node: DynamicNode, iteration: Iteration) -> bool:
         """Calls an op's host function; False if its outputs come later."""
         op = node.op
-        if op is None or op.definition.host is None:
-            raise InternalError(f"node {node.name} has no host function")
+        if op is None:
+            raise InternalError(f"node {node.name} stands for no operation")
+        host = op.definition.host or string_kernel(op)
         inputs = tuple(iteration.values[node.first : node.first + node.count])
         if not op.definition.asynchronous:
             call = HostCall(op.name, op.attrs, inputs, self._resources, self._shared, _late, _late)
             try:
-                outputs = op.definition.host(call)
+                outputs = host(call)
             except Exception as error:
                 raise _blamed(op, error) from error
             self._emit(node, iteration, self._checked(node, outputs))
@@ -430,7 +433,7 @@ class DynamicStep:
         done, fail = partial(self._done, token, node, iteration), partial(self._fail, token, op)
         call = HostCall(op.name, op.attrs, inputs, self._resources, self._shared, done, fail)
         try:
-            cancel = op.definition.host(call)
+            cancel = host(call)
         except Exception as error:
             raise _blamed(op, error) from error
         with self._lock:
@@ -474,7 +477,7 @@ class DynamicStep:
             )
         arrays = []
         for tensor, value in zip(op.outputs, given, strict=True):
-            array = np.asarray(value)
+            array = string_array(value) if tensor.dtype.is_string else np.asarray(value)
             if as_dtype(array.dtype) != tensor.dtype or not compatible(tensor.spec.shape, array.shape):
                 raise InvalidArgumentError(
                     f"{op.type} {op.name}: output {tensor.index} of its host function is "

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, TensorBowError
-from tensorbow.graph.attribute_json import decode_attribute, encode_attribute
+from tensorbow.graph.attribute_json import decode_attribute, encode_attribute, strings_of
 from tensorbow.specs import Array, DType, TensorSpec, as_dims, as_dtype
 from tensorbow.strict_json import parse_json
 
@@ -273,6 +273,10 @@ def _attr_value(key: str, value: Any) -> Any:
         message.s = value
     elif isinstance(value, DType) and value.name in _NUMBERS:
         message.type = _NUMBERS[value.name]
+    elif _is_of_strings(value):
+        message.tensor.dtype = _NUMBERS["string"]
+        message.tensor.tensor_shape.CopyFrom(_shape(value.shape))
+        message.tensor.string_val.extend(value.ravel().tolist())
     elif isinstance(value, np.ndarray) and value.dtype.name in _NUMBERS:
         message.tensor.dtype = _NUMBERS[value.dtype.name]
         message.tensor.tensor_shape.CopyFrom(_shape(value.shape))
@@ -289,11 +293,21 @@ def _attr_value(key: str, value: Any) -> Any:
     return message
 
 
+def _is_of_strings(value: Any) -> bool:
+    return (
+        isinstance(value, np.ndarray)
+        and value.dtype == object
+        and all(type(each) is bytes for each in value.flat)
+    )
+
+
 def _same(one: Any, other: Any) -> bool:
     """Equal in type and value, down to the bits of arrays."""
     if type(one) is not type(other):
         return False
     if isinstance(one, np.ndarray):
+        if one.dtype == object:
+            return bool(one.shape == other.shape and one.tolist() == other.tolist())
         return bool((one.dtype, one.shape) == (other.dtype, other.shape) and one.tobytes() == other.tobytes())
     if isinstance(one, tuple):
         return len(one) == len(other) and all(map(_same, one, other))
@@ -462,6 +476,8 @@ def _array(tensor: Any) -> Array:
     nbytes = count * dtype.itemsize
     if nbytes > LARGEST_TENSOR or len(shape) > 32:
         raise InvalidArgumentError(f"a tensor of shape {list(shape)!r:.80}; at most {LARGEST_TENSOR:,} bytes")
+    if tensor.dtype == _NUMBERS["string"]:
+        return _strings(tensor, shape, count)
     content, field = tensor.tensor_content, _FIELDS.get(dtype.name)
     if content or not count:
         if nbytes != len(content):
@@ -482,3 +498,10 @@ def _array(tensor: Any) -> Array:
         array = array.reshape(shape)
     array.flags.writeable = False
     return array
+
+
+def _strings(tensor: Any, shape: tuple[int, ...], count: int) -> Array:
+    elements = list(tensor.string_val)
+    if tensor.tensor_content or len(elements) > count or (count and not elements):
+        raise InvalidArgumentError(f"a tensor string{list(shape)} with {len(elements)} string_val")
+    return strings_of(shape, [*elements, *elements[-1:] * (count - len(elements))])

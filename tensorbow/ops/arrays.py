@@ -86,6 +86,7 @@ Reshape = define_op(
     inputs=("tensor", "shape"),
     shape_inputs=(1,),
     alias=((0, 0),),
+    strings=True,
 )
 
 
@@ -112,6 +113,7 @@ ExpandDims = define_op(
     inputs=("input",),
     attrs={"axis": -1},
     alias=((0, 0),),
+    strings=True,
 )
 
 
@@ -143,6 +145,7 @@ Squeeze = define_op(
     inputs=("input",),
     attrs={"axis": ()},
     alias=((0, 0),),
+    strings=True,
 )
 
 
@@ -192,6 +195,7 @@ Transpose = define_op(
     kernel=Kernel(prepare=_transpose_kernel),
     inputs=("x",),
     attrs={"perm": None},
+    strings=True,
 )
 
 
@@ -269,6 +273,7 @@ ConcatV2 = define_op(
     inputs=("*values",),
     attrs={"axis": 0},
     uniform_dtype=True,
+    strings=True,
 )
 
 

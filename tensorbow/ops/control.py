@@ -51,7 +51,11 @@ def _declared(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 
 Placeholder = define_op(
-    "Placeholder", spec=_declared, gradient=NOT_DIFFERENTIABLE, attrs={"dtype": REQUIRED, "shape": None}
+    "Placeholder",
+    spec=_declared,
+    gradient=NOT_DIFFERENTIABLE,
+    attrs={"dtype": REQUIRED, "shape": None},
+    strings=True,
 )
 
 
@@ -72,10 +76,13 @@ PlaceholderWithDefault = define_op(
     inputs=("input",),
     attrs={"shape": None},
     alias=((0, 0),),
+    strings=True,
 )
-Identity = define_op("Identity", spec=_same, gradient=lambda op, g: [g], inputs=("input",), alias=((0, 0),))
+Identity = define_op(
+    "Identity", spec=_same, gradient=lambda op, g: [g], inputs=("input",), alias=((0, 0),), strings=True
+)
 StopGradient = define_op(
-    "StopGradient", spec=_same, gradient=NOT_DIFFERENTIABLE, inputs=("input",), alias=((0, 0),)
+    "StopGradient", spec=_same, gradient=NOT_DIFFERENTIABLE, inputs=("input",), alias=((0, 0),), strings=True
 )
 CustomGradient = define_op(
     "CustomGradient",
@@ -127,6 +134,7 @@ Copy = define_op(
     gradient=lambda op, g: [g],
     inputs=("input",),
     kernel=Kernel(run=_copy),
+    strings=True,
     doc="A copy with its own storage, added by the compiler.",
 )
 CheckFinite = define_op(

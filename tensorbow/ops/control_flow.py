@@ -67,6 +67,7 @@ Switch = define_op(
     inputs=("data", "pred"),
     attrs={"enters": False},  # True: it brings a tensor from outside into a branch
     flow="switch",
+    strings=True,
     doc="Passes data to output 1 if pred, else to output 0; the other one is dead.",
 )
 Merge = define_op(
@@ -75,6 +76,7 @@ Merge = define_op(
     gradient=NOT_DIFFERENTIABLE,
     inputs=("*inputs",),
     flow="merge",
+    strings=True,
     doc="The first input that is not dead.",
 )
 Enter = define_op(
@@ -84,6 +86,7 @@ Enter = define_op(
     inputs=("data",),
     attrs={"frame_name": REQUIRED, "is_constant": False, "parallel_iterations": 10, "shape": None},
     flow="enter",
+    strings=True,
     doc="Passes data to the first iteration of a frame, or if constant to all.",
 )
 Exit = define_op(
@@ -92,6 +95,7 @@ Exit = define_op(
     gradient=NOT_DIFFERENTIABLE,
     inputs=("data",),
     flow="exit",
+    strings=True,
     doc="Passes data from a frame's iteration to the frame around it.",
 )
 NextIteration = define_op(
@@ -100,6 +104,7 @@ NextIteration = define_op(
     gradient=NOT_DIFFERENTIABLE,
     inputs=("data",),
     flow="next_iteration",
+    strings=True,
     doc="Passes data to the frame's next iteration.",
 )
 LoopCond = define_op(

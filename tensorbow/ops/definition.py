@@ -67,6 +67,7 @@ def define_op(
     flow: Annotated[str, one_of("", *FLOWS)] = "",
     fetched: Function | None = None,
     why_cpu: Text = "",
+    strings: Flag = False,
     doc: Text = "",
     replace: Flag = False,
 ) -> OpDef:
@@ -118,6 +119,7 @@ def define_op(
         flow=flow,
         fetched=fetched,
         why_cpu=why_cpu,
+        strings=strings,
         doc=doc,
     )
     OPS[name] = definition

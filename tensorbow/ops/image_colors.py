@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Tensor, as_tensor, name_scope
+from tensorbow.graph import Tensor, as_numbers, as_tensor, name_scope
 from tensorbow.kinds import AsDType, Flag, Name, NonNegative, Number, NumberOrTensor, Seed, checked
 from tensorbow.ops.arrays import concat, stack
 from tensorbow.ops.broadcasting import broadcast_to, shape, size
@@ -78,7 +78,7 @@ def convert_image_dtype(image: Any, dtype: AsDType, saturate: Flag = False, name
 
     `saturate` limits values beyond the range of an integer dtype before the cast.
     """
-    x = as_tensor(image)
+    x = as_numbers(image)
     with x.graph.as_default(), name_scope(name or "convert_image"):
         if x.dtype == dtype or (x.dtype.is_floating and dtype.is_floating):
             return cast(x, dtype)

@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor, as_tensor, name_scope
+from tensorbow.graph import (
+    Attrs,
+    Kernel,
+    KernelCall,
+    NodeSpec,
+    Operation,
+    Tensor,
+    as_numbers,
+    as_tensor,
+    name_scope,
+)
 from tensorbow.kinds import AxisNumber, Name, checked
 from tensorbow.ops.activations import softplus
 from tensorbow.ops.array_views import as_vector
@@ -50,7 +60,7 @@ def sparse_softmax_cross_entropy_with_logits(
     Raises InvalidArgumentError if the shapes do not fit, and at run time if a label is not in [0, classes).
     """
     _require_named("sparse_softmax_cross_entropy_with_logits", _sentinel, labels, logits)
-    logits, labels = as_tensor(logits), as_tensor(labels)
+    logits, labels = as_numbers(logits), as_numbers(labels)
     dims = logits.spec.shape
     if dims is not None and len(dims) == 2:
         loss: Tensor = SparseSoftmaxCrossEntropyWithLogits(logits, labels, name=name)[0]

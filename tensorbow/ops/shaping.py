@@ -108,6 +108,7 @@ Split = define_op(
     inputs=("value",),
     attrs={"num_split": 1, "size_splits": None, "axis": 0},
     unknown_dtypes=lambda inputs, attrs: [inputs[0].dtype] * _pieces(attrs),
+    strings=True,
 )
 
 
@@ -209,6 +210,7 @@ Tile = define_op(
     kernel=Kernel(prepare=_tile_kernel),
     inputs=("input", "multiples"),
     shape_inputs=(1,),
+    strings=True,
 )
 
 
@@ -250,6 +252,7 @@ ReverseV2 = define_op(
     kernel=Kernel(prepare=_reverse_kernel),
     inputs=("tensor",),
     attrs={"axis": REQUIRED},
+    strings=True,
 )
 
 

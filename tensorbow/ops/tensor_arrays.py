@@ -209,6 +209,7 @@ TensorArrayWrite = define_op(
     gradient=_write_gradient,
     inputs=("handle", "index", "value", "flow"),
     host=_written,
+    strings=True,
     doc="Writes an element.",
 )
 TensorArrayRead = define_op(
@@ -218,6 +219,7 @@ TensorArrayRead = define_op(
     inputs=("handle", "index", "flow"),
     attrs=_ELEMENTS,
     host=_read,
+    strings=True,
     doc="An element.",
 )
 TensorArrayGather = define_op(
@@ -227,6 +229,7 @@ TensorArrayGather = define_op(
     inputs=("handle", "indices", "flow"),
     attrs=_ELEMENTS,
     host=_gathered,
+    strings=True,
     doc="The elements of some indices as rows of one tensor.",
 )
 TensorArrayScatter = define_op(
@@ -235,6 +238,7 @@ TensorArrayScatter = define_op(
     gradient=_scatter_gradient,
     inputs=("handle", "indices", "value", "flow"),
     host=_scattered,
+    strings=True,
     doc="Writes the rows of a tensor as elements.",
 )
 TensorArraySize = define_op(

@@ -48,6 +48,7 @@ LimitEpochs = define_op(
     attrs={"num_epochs": REQUIRED},
     host=_limit,
     stateful=True,
+    strings=True,
     doc="Its input, a given number of times in a session; then OutOfRangeError.",
 )
 

@@ -10,9 +10,11 @@ from typing import Annotated, Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 
+from tensorbow.array_likes import string_array
 from tensorbow.compiler import DeviceSet, NeedsDynamicModeError
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import AsDevice, AsDevices, opened
+from tensorbow.devices.names import DeviceName
 from tensorbow.errors import (
     CancelledError,
     FailedPreconditionError,
@@ -244,7 +246,7 @@ class Session:
             except BaseException:
                 self._partial_runs.pop(handle, None)
                 raise
-            partial.finish(elements, part, map(np.asarray, values[len(part.computed) :]))
+            partial.finish(elements, part, map(_kept, values[len(part.computed) :]))
             if partial.is_over:
                 self._partial_runs.pop(handle, None)
             found = dict(zip(part.computed, values, strict=False))
@@ -312,7 +314,10 @@ class Session:
     ) -> DynamicPlan:
         wanted = [e if isinstance(e, Operation) else e.op for e in elements if e not in fed]
         self._warn_of_forgotten_updates(elements, fed)
-        plan = DynamicPlan(elements, fed, prune(wanted, fed, within), reason)
+        needed = prune(wanted, fed, within)
+        if not self._soft:
+            _require_strings_on_cpus(needed)
+        plan = DynamicPlan(elements, fed, needed, reason)
         while len(self._dynamic_plans) >= CACHED_STEPS:
             self._dynamic_plans.pop(next(iter(self._dynamic_plans)), None)
         self._dynamic_plans[(tuple(elements), frozenset(fed), within)] = plan
@@ -572,6 +577,24 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<tb.Session {self._name} on {self.device.name.short}{' (closed)' if self._closed else ''}>"
+
+
+def _require_strings_on_cpus(ops: Sequence[Operation]) -> None:
+    """Raises InvalidArgumentError for an op of strings that a device scope puts elsewhere than on a CPU."""
+    for op in ops:
+        if op.has_strings and op.device:
+            kind = DeviceName.parse(op.device).kind
+            if kind not in (None, "CPU"):
+                raise InvalidArgumentError(
+                    f"{op.type} {op.name}: strings are in host memory, expected a CPU device, got "
+                    f"{op.device}; move it out of the device scope, or allow soft placement "
+                    f"(made at {op.source})"
+                )
+
+
+def _kept(value: Any) -> Array:
+    """A fetched value as an array again."""
+    return string_array(value) if type(value) is bytes else np.asarray(value)
 
 
 def _owned(value: Any) -> Any:

@@ -56,7 +56,16 @@ def _spec(inputs: Any, attrs: Any) -> Any:
     return tb.TensorSpec([2], tb.float32)
 
 
-FLAGS = ("uniform_dtype", "stateful", "random", "replace", "sets_status", "exchange", "asynchronous")
+FLAGS = (
+    "uniform_dtype",
+    "stateful",
+    "random",
+    "replace",
+    "sets_status",
+    "exchange",
+    "asynchronous",
+    "strings",
+)
 
 
 def _defined(**arguments: Any) -> None:

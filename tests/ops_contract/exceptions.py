@@ -31,6 +31,7 @@ STRUCTURAL = {
         ("DynamicPartition", "DynamicStitch", "ListDiff", "SparseOrder", "UniqueWithCounts", "Where"),
         "functions of the host: tests/executor/test_data_dependent_shapes.py",
     ),
+    "PrintStrings": "a function of the host: tests/executor/test_strings.py",
     "RequireAtMostOne": "a function of the host: tests/executor",
     **dict.fromkeys(
         ("ScalarSummary", "HistogramSummary", "ImageSummary", "TextSummary", "MergeSummary"),
