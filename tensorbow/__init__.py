@@ -16,7 +16,20 @@ _import_ours("allocators")
 # isort: split
 from typing import TYPE_CHECKING, Any
 
-from tensorbow import errors, image, initializers, layers, losses, metrics, nn, ops, profiler, summary, train
+from tensorbow import (
+    errors,
+    image,
+    initializers,
+    layers,
+    losses,
+    metrics,
+    nn,
+    ops,
+    profiler,
+    string_ops,
+    summary,
+    train,
+)
 from tensorbow.control_flow import TensorArray, case, cond, foldl, foldr, map_fn, scan, while_loop
 from tensorbow.custom_gradients import RegisterGradient, custom_gradient
 from tensorbow.devices import configure_gpus
@@ -140,6 +153,7 @@ from tensorbow.specs import (
     uint64,
 )
 from tensorbow.specs import bool_ as bool
+from tensorbow.string_ops import *
 from tensorbow.variable_scope import (
     AUTO_REUSE,
     VariableScope,
@@ -394,4 +408,4 @@ __all__ = [
     "while_loop",
     "zeros_initializer",
 ]
-__all__ += ops.__all__
+__all__ += ops.__all__ + string_ops.__all__

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.specs import Array
+from tensorbow.specs import Array, shortened
 
 DEEPEST = 64  # levels of nested lists that are searched
 PROTOCOLS = ("__array__", "__array_interface__", "__array_struct__")  # those of `np.asarray`
@@ -83,10 +83,10 @@ def _as_bytes(value: Any, whole: Any) -> bytes:
         return bytes(value)
     if isinstance(value, (list, tuple)):
         raise InvalidArgumentError(
-            f"nested list {reprlib.repr(whole)} is ragged: all rows must have the same length"
+            f"nested list {shortened(whole)} is ragged: all rows must have the same length"
         )
     raise InvalidArgumentError(
-        f"cannot make a tensor of strings of {type(whole).__name__} with {reprlib.repr(value)} in it: "
+        f"cannot make a tensor of strings of {type(whole).__name__} with {shortened(value)} in it: "
         "expected texts and bytes; str() or tb.as_string makes texts of numbers"
     )
 

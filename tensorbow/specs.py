@@ -148,13 +148,13 @@ def as_dtype(value: Any) -> DType:
         known = np.dtype("V") if value is None else np.dtype(value)
         name = "None" if value is None else "string" if known.kind in "SUT" else known.name
     except Exception:  # NumPy inspects the value, which may raise anything
-        name = _shortened(value)
+        name = shortened(value)
     if name not in DTYPES and name != "string":
         raise InvalidArgumentError(f"dtype {name} is not supported: use one of {', '.join(DTYPES)}, string")
     return string if name == "string" else DTYPES[name]
 
 
-def _shortened(value: Any) -> str:
+def shortened(value: Any) -> str:
     """A value in at most about 60 characters, for error messages."""
     try:
         return f"{' '.join(reprlib.repr(value).split()):.60}"
@@ -336,10 +336,10 @@ def as_dims(value: Any) -> Dims | None:
         dims = tuple(map(_dim, value))
     except TypeError:
         raise InvalidArgumentError(
-            f"shape {_shortened(value)}: expected a list of whole numbers and None"
+            f"shape {shortened(value)}: expected a list of whole numbers and None"
         ) from None
     if any(d is not None and not 0 <= d < _INT64 for d in dims):
-        raise InvalidArgumentError(f"shape {_shortened(dims)}: a dimension must be at least 0, or None")
+        raise InvalidArgumentError(f"shape {shortened(dims)}: a dimension must be at least 0, or None")
     return dims
 
 

@@ -64,6 +64,7 @@ LAYERS = (
     ("tensorbow.optimizers", "tensorbow.layers", "tensorbow.functions"),
     ("tensorbow.variable_scope", "tensorbow.metrics", "tensorbow.losses", "tensorbow.user_code"),
     ("tensorbow.partitioned_variables", "tensorbow.queues"),
+    ("tensorbow.string_ops",),
     ("tensorbow.variables", "tensorbow.gradients", "tensorbow.initializers", "tensorbow.custom_gradients"),
     ("tensorbow.control_flow",),
     ("tensorbow.ops",),

@@ -31,6 +31,15 @@ STRUCTURAL = {
         ("DynamicPartition", "DynamicStitch", "ListDiff", "SparseOrder", "UniqueWithCounts", "Where"),
         "functions of the host: tests/executor/test_data_dependent_shapes.py",
     ),
+    **dict.fromkeys(
+        (
+            *("AsString", "DecodeBase64", "EncodeBase64", "ReduceJoin", "RegexFullMatch", "RegexReplace"),
+            *("StringJoin", "StringLength", "StringLower", "StringSplit", "StringStrip", "StringUpper"),
+            *("StringToHashBucket", "StringToHashBucketFast", "StringToHashBucketStrong"),
+            *("StringToNumber", "Substr"),
+        ),
+        "functions of the host: tests/string_ops",
+    ),
     "PrintStrings": "a function of the host: tests/executor/test_strings.py",
     "RequireAtMostOne": "a function of the host: tests/executor",
     **dict.fromkeys(
