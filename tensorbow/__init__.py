@@ -20,6 +20,7 @@ from tensorbow import (
     errors,
     image,
     initializers,
+    input_ops,
     layers,
     losses,
     metrics,
@@ -70,6 +71,7 @@ from tensorbow.initializers import random_uniform as random_uniform_initializer
 from tensorbow.initializers import truncated_normal as truncated_normal_initializer
 from tensorbow.initializers import variance_scaling as variance_scaling_initializer
 from tensorbow.initializers import zeros as zeros_initializer
+from tensorbow.input_ops import *
 from tensorbow.kernels import configure_cpus
 from tensorbow.missing_names import no_attribute as _no_attribute
 from tensorbow.ops import constant as constant
@@ -408,4 +410,4 @@ __all__ = [
     "while_loop",
     "zeros_initializer",
 ]
-__all__ += ops.__all__ + string_ops.__all__
+__all__ += ops.__all__ + string_ops.__all__ + input_ops.__all__

@@ -1,5 +1,7 @@
 """`tb.image`: ops on images under TensorFlow's names."""
 
+from tensorbow.input_ops import picture_ops
+from tensorbow.input_ops.picture_ops import *
 from tensorbow.ops import image_colors, image_geometry, resizing
 from tensorbow.ops.image_colors import *
 from tensorbow.ops.image_geometry import *
@@ -10,3 +12,4 @@ __all__ = ["extract_image_patches"]
 __all__ += image_colors.__all__
 __all__ += image_geometry.__all__
 __all__ += resizing.__all__
+__all__ += picture_ops.__all__

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tensorbow.input_ops.file_ops import match_filenames_once
 from tensorbow.missing_names import no_attribute as _no_attribute
 from tensorbow.optimizers import (
     AdadeltaOptimizer,
@@ -166,6 +167,7 @@ __all__ = [
     "limit_epochs",
     "list_variables",
     "load_model",
+    "match_filenames_once",
     "natural_exp_decay",
     "piecewise_constant",
     "polynomial_decay",

@@ -273,15 +273,8 @@ def _attr_value(key: str, value: Any) -> Any:
         message.s = value
     elif isinstance(value, DType) and value.name in _NUMBERS:
         message.type = _NUMBERS[value.name]
-    elif _is_of_strings(value):
-        message.tensor.dtype = _NUMBERS["string"]
-        message.tensor.tensor_shape.CopyFrom(_shape(value.shape))
-        message.tensor.string_val.extend(value.ravel().tolist())
-    elif isinstance(value, np.ndarray) and value.dtype.name in _NUMBERS:
-        message.tensor.dtype = _NUMBERS[value.dtype.name]
-        message.tensor.tensor_shape.CopyFrom(_shape(value.shape))
-        ordered = np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<"), copy=False)
-        message.tensor.tensor_content = ordered.tobytes()
+    elif isinstance(value, np.ndarray) and (_is_of_strings(value) or value.dtype.name in _NUMBERS):
+        _write_tensor(message.tensor, value)
     elif type(value) is tuple and value and all(type(item) is int for item in value):
         if not all(-(1 << 63) <= item < 1 << 63 for item in value):
             return None
@@ -291,6 +284,39 @@ def _attr_value(key: str, value: Any) -> Any:
     else:
         return None
     return message
+
+
+def _write_tensor(message: Any, array: Array) -> None:
+    """Fills a TensorProto with an array of numbers or strings."""
+    message.tensor_shape.CopyFrom(_shape(array.shape))
+    if array.dtype == object:
+        message.dtype = _NUMBERS["string"]
+        message.string_val.extend(array.ravel().tolist())
+        return
+    message.dtype = _NUMBERS[array.dtype.name]
+    ordered = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
+    message.tensor_content = ordered.tobytes()
+
+
+def serialized_tensor(array: Array) -> bytes:
+    """The bytes of TensorFlow's TensorProto with an array of numbers or strings.
+
+    Raises FailedPreconditionError where protobuf is not installed.
+    """
+    message = messages()("TensorProto")()
+    _write_tensor(message, array)
+    blob: bytes = message.SerializeToString(deterministic=True)
+    return blob
+
+
+def parsed_tensor(blob: bytes) -> Array:
+    """The array of a serialised TensorProto. Raises InvalidArgumentError for other bytes."""
+    message = messages()("TensorProto")()
+    try:
+        message.ParseFromString(blob)
+    except Exception as error:  # DecodeError of protobuf
+        raise InvalidArgumentError(f"the bytes are truncated or no TensorProto: {error}") from None
+    return _array(message)
 
 
 def _is_of_strings(value: Any) -> bool:

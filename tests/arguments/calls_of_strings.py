@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
+import tensorbow as tb
 from tests.arguments.public_calls import Call
+
+PICTURE = np.zeros((2, 3, 3), np.uint8)
 
 STRINGS = {"input": "strings", "string_tensor": "strings", "source": "strings", "delimiter": "strings"}
 NUM_BUCKETS = {**STRINGS, "num_buckets": "count"}
@@ -16,6 +21,49 @@ CALLS: Mapping[str, Call] = {
         {
             **dict.fromkeys(("precision", "width"), "digits"),
             **{"scientific": "flag", "shortest": "flag", "fill": "fill"},
+        },
+    ),
+    "decode_csv": Call(
+        lambda: {"records": ["1,2"], "record_defaults": [[0], [0]]},
+        {
+            **{"records": "strings", "record_defaults": "list", "field_delim": "text", "na_value": "text"},
+            **{"use_quote_delim": "flag", "select_cols": "choice"},
+        },
+        {
+            "field_delim": frozenset({"text", "str subclass"}),
+            "select_cols": frozenset({"none", "empty list"}),
+            "record_defaults": frozenset({"array", "generator"}),
+        },
+    ),
+    "decode_idx": Call(lambda: {"contents": ""}, {"contents": "strings", "out_type": "dtype"}),
+    "decode_raw": Call(
+        lambda: {"bytes": ["ab"], "out_type": tb.uint8},
+        {"bytes": "strings", "out_type": "dtype", "little_endian": "flag"},
+    ),
+    "matching_files": Call(lambda: {"pattern": "*"}, {"pattern": "strings"}),
+    "parse_tensor": Call(
+        lambda: {"serialized": "", "out_type": tb.int32}, {"serialized": "strings", "out_type": "dtype"}
+    ),
+    "read_file": Call(lambda: {"filename": "a"}, {"filename": "strings"}),
+    "serialize_tensor": Call(lambda: {"tensor": 1.0}),
+    "train.match_filenames_once": Call(lambda: {"pattern": "*"}, {"pattern": "strings"}),
+    "write_file": Call(
+        lambda: {"filename": "a", "contents": "b"}, {"filename": "strings", "contents": "strings"}
+    ),
+    **{
+        f"image.decode_{kind}": Call(
+            lambda: {"contents": ""},
+            {"contents": "strings", "channels": "choice", "ratio": "choice"},
+            {"channels": frozenset({"none"} if kind == "image" else ())},
+        )
+        for kind in ("bmp", "gif", "image", "jpeg", "png")
+    },
+    "image.encode_png": Call(lambda: {"image": PICTURE}, {"image": "tensor", "compression": "digits"}),
+    "image.encode_jpeg": Call(
+        lambda: {"image": PICTURE},
+        {
+            **{"image": "tensor", "format": "encoding", "quality": "choice"},
+            **dict.fromkeys(("progressive", "optimize_size", "chroma_downsampling"), "flag"),
         },
     ),
     "decode_base64": Call(lambda: {"input": ["YQ"]}, STRINGS),

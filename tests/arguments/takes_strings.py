@@ -11,7 +11,7 @@ STRINGS = frozenset({"text", "bytes", "empty text", "str subclass"})
 TAKE_STRINGS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("broadcast_to", "expand_dims", "identity", "rank", "shape", "size"), ("input",)),
     **dict.fromkeys(("squeeze", "stop_gradient", "Print"), ("input",)),
-    **dict.fromkeys(("assert_scalar", "train.limit_epochs", "zeros_like"), ("tensor",)),
+    **dict.fromkeys(("assert_scalar", "serialize_tensor", "train.limit_epochs", "zeros_like"), ("tensor",)),
     **dict.fromkeys(("constant", "convert_to_tensor", "fill"), ("value",)),
     **dict.fromkeys(("foldl", "foldr", "scan"), ("initializer",)),
     "layers.flatten": ("inputs",),

@@ -40,6 +40,14 @@ STRUCTURAL = {
         ),
         "functions of the host: tests/string_ops",
     ),
+    **dict.fromkeys(
+        (
+            *("DecodeBmp", "DecodeCSV", "DecodeGif", "DecodeIdx", "DecodeImage", "DecodeJpeg", "DecodePng"),
+            *("DecodeRaw", "EncodeJpeg", "EncodePng", "MatchingFiles", "MatchingFilesOnce", "ParseTensor"),
+            *("ReadFile", "SerializeTensor", "WriteFile"),
+        ),
+        "functions of the host: tests/input_ops",
+    ),
     "PrintStrings": "a function of the host: tests/executor/test_strings.py",
     "RequireAtMostOne": "a function of the host: tests/executor",
     **dict.fromkeys(
