@@ -44,6 +44,7 @@ from tensorbow.queues import (
     shuffle_batch_join,
     slice_input_producer,
     start_queue_runners,
+    string_input_producer,
 )
 from tensorbow.runtime import (
     MonitoredSession,
@@ -179,6 +180,7 @@ __all__ = [
     "shuffle_batch_join",
     "slice_input_producer",
     "start_queue_runners",
+    "string_input_producer",
     "warm_up",
     "write_graph",
 ]

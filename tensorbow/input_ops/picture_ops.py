@@ -44,7 +44,7 @@ def _one_of_numbers(*numbers: int) -> Kind:
     return Kind(f"one of {', '.join(map(str, numbers))}", read)
 
 
-PictureChannels: TypeAlias = Annotated[int, _one_of_numbers(0, 1, 3, 4)]
+ImageChannels: TypeAlias = Annotated[int, _one_of_numbers(0, 1, 3, 4)]
 ColorChannels: TypeAlias = Annotated[int, _one_of_numbers(0, 1, 3)]
 Ratio: TypeAlias = Annotated[int, _one_of_numbers(1, 2, 4, 8)]
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}  # Pillow's names, by number of channels
@@ -192,7 +192,9 @@ DecodeImage = _define_decoding("DecodeImage", {"channels": 0}, _decode_any)
 
 
 @checked
-def decode_png(contents: Any, channels: PictureChannels = 0, dtype: AsDType = uint8, name: Name = None) -> Tensor:
+def decode_png(
+    contents: Any, channels: ImageChannels = 0, dtype: AsDType = uint8, name: Name = None
+) -> Tensor:
     """The pixels [height, width, channels] of a PNG, a scalar string; uint8, or uint16 by `dtype`.
 
     channels: 1 gray, 3 RGB, 4 RGBA; 0: as in the file. Raises InvalidArgumentError for another dtype and,
@@ -216,7 +218,7 @@ def decode_jpeg(contents: Any, channels: ColorChannels = 0, ratio: Ratio = 1, na
 
 
 @checked
-def decode_bmp(contents: Any, channels: PictureChannels = 0, name: Name = None) -> Tensor:
+def decode_bmp(contents: Any, channels: ImageChannels = 0, name: Name = None) -> Tensor:
     """The pixels [height, width, channels] of a BMP, uint8: see `decode_png`."""
     result: Tensor = DecodeBmp(as_strings(contents), channels=channels, name=name)
     return result
@@ -230,7 +232,7 @@ def decode_gif(contents: Any, name: Name = None) -> Tensor:
 
 
 @checked
-def decode_image(contents: Any, channels: PictureChannels | None = None, name: Name = None) -> Tensor:
+def decode_image(contents: Any, channels: ImageChannels | None = None, name: Name = None) -> Tensor:
     """The pixels of a PNG, JPEG, BMP or GIF, uint8: [height, width, channels], a GIF's [frames, ...].
 
     The shape is unknown: use `set_shape` before you resize. See `decode_png`.

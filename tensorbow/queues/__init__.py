@@ -11,6 +11,7 @@ from tensorbow.queues.input_pipelines import (
     shuffle_batch,
     shuffle_batch_join,
     slice_input_producer,
+    string_input_producer,
 )
 from tensorbow.queues.python_functions import py_func
 from tensorbow.queues.queue_runner import QueueRunner, add_queue_runner, start_queue_runners
@@ -38,4 +39,5 @@ __all__ = [
     "shuffle_batch_join",
     "slice_input_producer",
     "start_queue_runners",
+    "string_input_producer",
 ]

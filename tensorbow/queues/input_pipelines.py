@@ -6,17 +6,28 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
 from tensorbow.errors import InvalidArgumentError, OutOfRangeError
-from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, HostCall, Tensor, as_tensor, name_scope
-from tensorbow.kinds import Count, Flag, Name, Positive, Seed, checked, optional, whole
-from tensorbow.ops.broadcasting import shape
+from tensorbow.graph import (
+    NOT_DIFFERENTIABLE,
+    REQUIRED,
+    HostCall,
+    Tensor,
+    as_tensor,
+    control_dependencies,
+    name_scope,
+)
+from tensorbow.kinds import Count, Flag, Name, Positive, Seed, checked, optional, refuse, whole
+from tensorbow.ops.broadcasting import shape, size
+from tensorbow.ops.checks import Assert
+from tensorbow.ops.control import identity
 from tensorbow.ops.definition import define_op
+from tensorbow.ops.elementwise import greater
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.random import random_shuffle
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.queues.queue_runner import QueueRunner, add_queue_runner
 from tensorbow.queues.queues import FIFOQueue, PaddingFIFOQueue, QueueBase, RandomShuffleQueue, Shapes
-from tensorbow.specs import Array, TensorSpec
+from tensorbow.specs import Array, TensorSpec, string
 
 __all__ = [
     "batch",
@@ -27,6 +38,7 @@ __all__ = [
     "shuffle_batch",
     "shuffle_batch_join",
     "slice_input_producer",
+    "string_input_producer",
 ]
 
 Epochs: TypeAlias = Annotated["int | None", optional(whole(1))]
@@ -85,11 +97,51 @@ def input_producer(
             f"input_producer: input_tensor is {value.spec}, expected [n, ...] of known rows"
         )
     with value.graph.as_default(), name_scope(name or "input_producer"):
-        rows = random_shuffle(value, seed=seed) if shuffle else value
-        rows = limit_epochs(rows, num_epochs)
-        queue = FIFOQueue(capacity, [value.dtype], [dims[1:]], shared_name=shared_name)
-        add_queue_runner(QueueRunner(queue, [queue.enqueue_many([rows])]))
+        return _producer(value, num_epochs, shuffle, seed, capacity, shared_name)
+
+
+def _producer(
+    value: Tensor,
+    num_epochs: int | None,
+    shuffle: bool,
+    seed: int | None,
+    capacity: int,
+    shared_name: str | None,
+    cancel_op: Any = None,
+) -> QueueBase:
+    rows = random_shuffle(value, seed=seed) if shuffle else value
+    rows = limit_epochs(rows, num_epochs)
+    queue = FIFOQueue(capacity, [value.dtype], [(value.spec.shape or ())[1:]], shared_name=shared_name)
+    add_queue_runner(QueueRunner(queue, [queue.enqueue_many([rows])], cancel_op=cancel_op))
     return queue
+
+
+@checked
+def string_input_producer(
+    string_tensor: Any,
+    num_epochs: Epochs = None,
+    shuffle: Flag = True,
+    seed: Seed = None,
+    capacity: Positive = 32,
+    shared_name: Name = None,
+    name: Name = None,
+    cancel_op: Any = None,
+) -> QueueBase:
+    """A queue that gives the strings of a vector, such as names of files, epoch after epoch.
+
+    See `input_producer`. cancel_op: an operation of the queue runner that ends it early.
+
+    Raises InvalidArgumentError for an empty list and, when it runs, for an empty tensor.
+    """
+    texts = as_tensor(string_tensor, string)
+    if texts.spec.shape == (0,):
+        raise refuse("string_input_producer", "string_tensor", "at least one string", string_tensor)
+    with texts.graph.as_default(), name_scope(name or "input_producer"):
+        with control_dependencies(
+            [Assert(greater(size(texts), 0), ["string_input_producer got no strings"])]
+        ):
+            texts = identity(texts)
+        return _producer(texts, num_epochs, shuffle, seed, capacity, shared_name, cancel_op)
 
 
 @checked

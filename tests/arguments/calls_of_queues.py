@@ -136,5 +136,9 @@ CALLS: Mapping[str, Call] = {
     "train.input_producer": Call(lambda: {"input_tensor": ROWS}, PRODUCER),
     "train.limit_epochs": Call(lambda: {"tensor": ROWS}, {"num_epochs": "count or none"}),
     "train.range_input_producer": Call(lambda: {"limit": 5}, PRODUCER),
+    "train.string_input_producer": Call(
+        lambda: {"string_tensor": ["a"]},
+        {**PRODUCER, "string_tensor": "strings", "cancel_op": "anything", "seed": "seed or none"},
+    ),
     "train.slice_input_producer": Call(lambda: {"tensor_list": [ROWS]}, PRODUCER),
 }

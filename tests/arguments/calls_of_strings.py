@@ -9,6 +9,20 @@ import numpy as np
 import tensorbow as tb
 from tests.arguments.public_calls import Call
 
+NO_OPTIONS = frozenset({"none", "empty text"})
+
+
+def names() -> tb.QueueBase:
+    return tb.FIFOQueue(3, tb.string, shapes=[[]])
+
+
+def written() -> str:
+    """A file of one record."""
+    with tb.python_io.TFRecordWriter("written") as writer:
+        writer.write(b"a")
+    return "written"
+
+
 PICTURE = np.zeros((2, 3, 3), np.uint8)
 
 STRINGS = {"input": "strings", "string_tensor": "strings", "source": "strings", "delimiter": "strings"}
@@ -65,6 +79,48 @@ CALLS: Mapping[str, Call] = {
             **{"image": "tensor", "format": "encoding", "quality": "choice"},
             **dict.fromkeys(("progressive", "optimize_size", "chroma_downsampling"), "flag"),
         },
+    ),
+    **{
+        kind: Call(
+            dict,
+            {
+                **dict.fromkeys(("skip_header_lines", "header_bytes"), "count or none"),
+                **dict.fromkeys(("footer_bytes", "hop_bytes"), "count or none"),
+                **{"shared_name": "name", "options": "choice"},
+            },
+            {"options": frozenset({"none", "empty text"})},
+        )
+        for kind in ("IdentityReader", "TFRecordReader", "TextLineReader", "WholeFileReader")
+    },
+    "FixedLengthRecordReader": Call(
+        lambda: {"record_bytes": 3},
+        {
+            **dict.fromkeys(("header_bytes", "footer_bytes", "hop_bytes"), "count or none"),
+            **{"record_bytes": "count", "shared_name": "name"},
+        },
+    ),
+    **{
+        f"ReaderBase.{method}": Call(
+            lambda given=given: {key: value() for key, value in given.items()},
+            {"queue": "object", "num_records": "integers"},
+            target=lambda method=method: getattr(tb.IdentityReader(), method),
+        )
+        for method, given in (
+            ("read", {"queue": names}),
+            ("read_up_to", {"queue": names, "num_records": lambda: 2}),
+            ("num_records_produced", {}),
+            ("num_work_units_completed", {}),
+            ("reset", {}),
+        )
+    },
+    "python_io.TFRecordOptions": Call(
+        dict, {"compression_type": "choice"}, {"compression_type": frozenset({"empty text"})}
+    ),
+    "python_io.TFRecordWriter": Call(
+        lambda: {"path": "records"}, {"path": "text", "options": "choice"}, {"options": NO_OPTIONS}
+    ),
+    "python_io.tf_record_iterator": Call(
+        lambda: {"path": written()}, {"path": "text", "options": "choice"}, {"options": NO_OPTIONS}
     ),
     "decode_base64": Call(lambda: {"input": ["YQ"]}, STRINGS),
     "encode_base64": Call(lambda: {"input": ["a"]}, {**STRINGS, "pad": "flag"}),

@@ -8,6 +8,8 @@ WITHOUT_ROW = frozenset(
         "HostCall",
         "Coordinator.wait_for_stop",  # waits for the time it is given
         "QueueBase",
+        "ReaderBase",
+        "TFRecordWriter.write",  # leaves a file open
         "QueueRunner.create_threads",  # starts threads
         "Scopes.in_context",
         "ArrayDataset.prepared",

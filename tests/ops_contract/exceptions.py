@@ -48,6 +48,14 @@ STRUCTURAL = {
         ),
         "functions of the host: tests/input_ops",
     ),
+    **dict.fromkeys(
+        (
+            *("FixedLengthRecordReader", "IdentityReader", "TFRecordReader", "TextLineReader"),
+            *("ReaderNumRecordsProduced", "ReaderNumWorkUnitsCompleted", "ReaderRead", "ReaderReadUpTo"),
+            *("ReaderReset", "WholeFileReader"),
+        ),
+        "functions of the host: tests/readers",
+    ),
     "PrintStrings": "a function of the host: tests/executor/test_strings.py",
     "RequireAtMostOne": "a function of the host: tests/executor",
     **dict.fromkeys(
