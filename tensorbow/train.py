@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tensorbow.input_ops.example_messages import NAMES as _OF_EXAMPLES
+from tensorbow.input_ops.example_messages import example_message as _example_message
 from tensorbow.input_ops.file_ops import match_filenames_once
 from tensorbow.missing_names import no_attribute as _no_attribute
 from tensorbow.optimizers import (
@@ -60,6 +62,16 @@ from tensorbow.runtime import (
 from tensorbow.shadowing import import_ours as _import_ours
 
 if TYPE_CHECKING:
+    BytesList: Any
+    Example: Any
+    Feature: Any
+    FeatureList: Any
+    FeatureLists: Any
+    Features: Any
+    FloatList: Any
+    Int64List: Any
+    SequenceExample: Any
+
     from scheduler import load_model
     from tensorbow.cluster import ClusterSpec, Server, replica_device_setter
     from tensorbow.training import (
@@ -80,6 +92,7 @@ if TYPE_CHECKING:
 _OF_CLUSTERS = ("ClusterSpec", "Server", "replica_device_setter")
 _LATER = (
     *_OF_CLUSTERS,
+    *_OF_EXAMPLES,
     "CheckpointSaverHook",
     "MonitoredTrainingSession",
     "SavedModel",
@@ -102,6 +115,8 @@ if not TYPE_CHECKING:  # for which every name would be known
         """Savers and saved models, from an upper layer that is imported on first use."""
         if name not in _LATER:
             raise _no_attribute(name, __all__, __name__)
+        if name in _OF_EXAMPLES:
+            return _example_message(name)
         if name == "load_model":
             return _import_ours("scheduler").load_model
         if name in _OF_CLUSTERS:
@@ -123,14 +138,22 @@ __all__ = [
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
+    "BytesList",
     "CheckpointSaverHook",
     "ClusterSpec",
     "Constant",
     "Coordinator",
     "CosineDecay",
+    "Example",
     "ExponentialDecay",
     "ExponentialMovingAverage",
+    "Feature",
+    "FeatureList",
+    "FeatureLists",
+    "Features",
+    "FloatList",
     "GradientDescentOptimizer",
+    "Int64List",
     "MomentumOptimizer",
     "MonitoredSession",
     "MonitoredTrainingSession",
@@ -144,6 +167,7 @@ __all__ = [
     "Saver",
     "Schedule",
     "ScipyOptimizerInterface",
+    "SequenceExample",
     "Server",
     "SessionRunArgs",
     "SessionRunContext",

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, TensorBowError
+from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.graph.attribute_json import decode_attribute, encode_attribute, strings_of
+from tensorbow.graph.protobuf_messages import message_classes
 from tensorbow.specs import Array, DType, TensorSpec, as_dims, as_dtype
 from tensorbow.strict_json import parse_json
 
@@ -94,58 +95,10 @@ def messages() -> Any:
 
     Raises FailedPreconditionError where protobuf is not installed.
     """
-    try:
-        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-    except ImportError:
-        raise FailedPreconditionError(
-            "a GraphDef as protocol buffers needs protobuf; pip install 'tensorbow[protobuf]'"
-        ) from None
-    file = descriptor_pb2.FileDescriptorProto(name="tensorbow/graph.proto", package="tensorflow")
-    file.syntax = "proto3"
-    types = file.enum_type.add(name="DataType")
-    for name, number in (("DT_INVALID", 0), *_TYPES.values()):
-        types.value.add(name=name, number=number)
-    kinds = {k: getattr(descriptor_pb2.FieldDescriptorProto, f"TYPE_{k.upper()}") for k in _SCALARS}
-
-    def add(message: Any, fields: str, prefix: str) -> None:
-        for part in fields.split(", "):
-            words = part.split()
-            repeated, (kind, name, number) = words[0] == "repeated", words[-3:]
-            field = message.field.add(name=name, number=int(number), label=3 if repeated else 1)
-            if kind.startswith("map:"):
-                entry = message.nested_type.add(name=f"{name.title()}Entry")
-                entry.options.map_entry = True
-                add(entry, f"string key 1, {kind[4:]} value 2", f"{prefix}.{entry.name}")
-                field.label, field.type, field.type_name = 3, 11, f"{prefix}.{entry.name}"
-            elif kind in kinds:
-                field.type = kinds[kind]
-            else:
-                field.type, field.type_name = 14 if kind == "DataType" else 11, f".tensorflow.{kind}"
-
-    for full, fields in _MESSAGES.items():
-        outer, _, inner = full.partition(".")
-        if inner:
-            parent = next(m for m in file.message_type if m.name == outer)
-            message = parent.nested_type.add(name=inner)
-        else:
-            message = file.message_type.add(name=outer)
-        if fields:
-            add(message, fields, f".tensorflow.{full}")
-        if full == "AttrValue":
-            message.oneof_decl.add(name="value")
-            for field in message.field:
-                field.oneof_index = 0
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
-
-    @cache
-    def message_class(name: str) -> Any:
-        return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"tensorflow.{name}"))
-
-    return message_class
+    numbers = {"DT_INVALID": 0, **dict(_TYPES.values())}
+    return message_classes("graph", _MESSAGES, {"DataType": numbers}, {"AttrValue": "value"})
 
 
-_SCALARS = ("double", "float", "int64", "uint64", "int32", "uint32", "bool", "string", "bytes")
 _MESSAGES = {
     "TensorShapeProto": "repeated TensorShapeProto.Dim dim 2, bool unknown_rank 3",
     "TensorShapeProto.Dim": "int64 size 1, string name 2",

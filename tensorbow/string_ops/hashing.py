@@ -28,7 +28,9 @@ def _bucket(name: str, hashed: Callable[[Attrs], Map], **attrs: Any) -> OpDef:
 StringToHashBucket = _bucket("StringToHashBucket", lambda attrs: digest64)
 StringToHashBucketFast = _bucket("StringToHashBucketFast", lambda attrs: fingerprint64)
 StringToHashBucketStrong = _bucket(
-    "StringToHashBucketStrong", lambda attrs: lambda text: sip_hash(attrs["key"], text), key=REQUIRED
+    "StringToHashBucketStrong",
+    lambda attrs: lambda text: sip_hash(attrs["hash_key"], text),
+    hash_key=REQUIRED,
 )
 
 
@@ -66,5 +68,7 @@ def string_to_hash_bucket_strong(
         raise InvalidArgumentError(
             f"string_to_hash_bucket_strong: expected key to be two whole numbers, got {len(key)}"
         )
-    result: Tensor = StringToHashBucketStrong(as_strings(input), num_buckets=num_buckets, key=key, name=name)
+    result: Tensor = StringToHashBucketStrong(
+        as_strings(input), num_buckets=num_buckets, hash_key=key, name=name
+    )
     return result

@@ -9,6 +9,7 @@ import numpy as np
 import tensorbow as tb
 from tests.arguments.public_calls import Call
 
+FEATURES = {"x": tb.FixedLenFeature([], tb.int64, 0)}
 NO_OPTIONS = frozenset({"none", "empty text"})
 
 
@@ -121,6 +122,39 @@ CALLS: Mapping[str, Call] = {
     ),
     "python_io.tf_record_iterator": Call(
         lambda: {"path": written()}, {"path": "text", "options": "choice"}, {"options": NO_OPTIONS}
+    ),
+    "FixedLenFeature": Call(
+        lambda: {"shape": [2], "dtype": tb.int64},
+        {"shape": "extents", "dtype": "dtype", "default_value": "anything"},
+        {"shape": frozenset({"generator"})},
+    ),
+    "FixedLenSequenceFeature": Call(
+        lambda: {"shape": [2], "dtype": tb.int64},
+        {"shape": "extents", "dtype": "dtype", "allow_missing": "flag", "default_value": "anything"},
+        {"shape": frozenset({"generator"})},
+    ),
+    "SparseFeature": Call(
+        lambda: {"index_key": "i", "value_key": "v", "dtype": tb.int64, "size": 3},
+        {
+            **{"index_key": "text", "value_key": "text", "dtype": "dtype", "size": "count"},
+            **{"already_sorted": "flag"},
+        },
+    ),
+    "VarLenFeature": Call(lambda: {"dtype": tb.int64}, {"dtype": "dtype"}),
+    **{
+        call: Call(
+            lambda call=call: {"serialized": "" if "single" in call else [""], "features": FEATURES},
+            {"serialized": "strings", "features": "object", "example_names": "strings or none"},
+            names=("ParseExample",),
+        )
+        for call in ("parse_example", "parse_single_example")
+    },
+    "parse_single_sequence_example": Call(
+        lambda: {"serialized": "", "context_features": FEATURES},
+        {
+            **dict.fromkeys(("context_features", "sequence_features"), "mapping or none"),
+            **{"serialized": "strings", "example_name": "strings or none"},
+        },
     ),
     "decode_base64": Call(lambda: {"input": ["YQ"]}, STRINGS),
     "encode_base64": Call(lambda: {"input": ["a"]}, {**STRINGS, "pad": "flag"}),

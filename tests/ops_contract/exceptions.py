@@ -44,7 +44,7 @@ STRUCTURAL = {
         (
             *("DecodeBmp", "DecodeCSV", "DecodeGif", "DecodeIdx", "DecodeImage", "DecodeJpeg", "DecodePng"),
             *("DecodeRaw", "EncodeJpeg", "EncodePng", "MatchingFiles", "MatchingFilesOnce", "ParseTensor"),
-            *("ReadFile", "SerializeTensor", "WriteFile"),
+            *("ParseExample", "ParseSingleSequenceExample", "ReadFile", "SerializeTensor", "WriteFile"),
         ),
         "functions of the host: tests/input_ops",
     ),
