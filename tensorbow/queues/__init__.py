@@ -13,6 +13,12 @@ from tensorbow.queues.input_pipelines import (
     slice_input_producer,
     string_input_producer,
 )
+from tensorbow.queues.kept_batches import (
+    maybe_batch,
+    maybe_batch_join,
+    maybe_shuffle_batch,
+    maybe_shuffle_batch_join,
+)
 from tensorbow.queues.python_functions import py_func
 from tensorbow.queues.queue_runner import QueueRunner, add_queue_runner, start_queue_runners
 from tensorbow.queues.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, QueueBase, RandomShuffleQueue
@@ -33,6 +39,10 @@ __all__ = [
     "batch_join",
     "input_producer",
     "limit_epochs",
+    "maybe_batch",
+    "maybe_batch_join",
+    "maybe_shuffle_batch",
+    "maybe_shuffle_batch_join",
     "py_func",
     "range_input_producer",
     "shuffle_batch",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
 from tensorbow.errors import InvalidArgumentError, OutOfRangeError
@@ -25,6 +24,7 @@ from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.random import random_shuffle
 from tensorbow.ops.slicing import strided_slice
+from tensorbow.queues.batch_queues import make_batches
 from tensorbow.queues.queue_runner import QueueRunner, add_queue_runner
 from tensorbow.queues.queues import FIFOQueue, PaddingFIFOQueue, QueueBase, RandomShuffleQueue, Shapes
 from tensorbow.specs import Array, TensorSpec, string
@@ -182,65 +182,6 @@ def slice_input_producer(
         return [gather(each, index) for each in tensors]
 
 
-def _named(tensors: Any, call: str) -> tuple[list[Tensor], list[str] | None]:
-    """The tensors of a list or a dictionary, and the dictionary's keys."""
-    if isinstance(tensors, Mapping):
-        names = sorted(tensors)
-        return [as_tensor(tensors[key]) for key in names], names
-    given = tensors if isinstance(tensors, (list, tuple)) else [tensors]
-    if not given:
-        raise InvalidArgumentError(f"{call}: expected at least one tensor, got an empty list")
-    return [as_tensor(each) for each in given], None
-
-
-def _batches(
-    call: str,
-    tensors_list: Sequence[Any],
-    batch_size: Any,
-    make: Any,
-    enqueue_many: bool,
-    shapes: Any,
-    smaller: bool,
-    name: str | None,
-    copies: int,
-    pads: bool = False,
-) -> Any:
-    """Batches from a queue; each of `tensors_list` fills it by `copies` threads."""
-    lists = [_named(tensors, call) for tensors in tensors_list]
-    first, names = lists[0]
-    for tensors, others in lists[1:]:
-        if others != names or [t.dtype for t in tensors] != [t.dtype for t in first]:
-            raise InvalidArgumentError(
-                f"{call}: expected lists of tensors of the same dtypes and names in all"
-            )
-    if shapes is None:
-        found = []
-        for each in zip(*(tensors for tensors, _ in lists), strict=True):
-            dims = [None if t.spec.shape is None else t.spec.shape[int(enqueue_many) :] for t in each]
-            for tensor, extents in zip(each, dims, strict=True):
-                if extents is None or len(extents) != len(dims[0] or ()) or (None in extents and not pads):
-                    raise InvalidArgumentError(
-                        f"{call}: {tensor.name} is {tensor.spec}, expected a known shape; use set_shape, "
-                        "shapes=, or dynamic_pad=True for extents that differ"
-                    )
-            found.append(tuple(axes[0] if len(set(axes)) == 1 else None for axes in zip(*dims, strict=True)))
-            if None in found[-1] and not pads:
-                raise InvalidArgumentError(f"{call}: expected equal shapes in all lists, got {dims}")
-        shapes = found
-    with first[0].graph.as_default(), name_scope(name or call):
-        queue = make([t.dtype for t in first], shapes, names)
-        enqueues = []
-        for tensors, keys in lists:
-            values: Any = tensors if keys is None else dict(zip(keys, tensors, strict=True))
-            op = queue.enqueue_many(values) if enqueue_many else queue.enqueue(values)
-            enqueues += [op] * copies
-        add_queue_runner(QueueRunner(queue, enqueues))
-        taken = (queue.dequeue_up_to if smaller else queue.dequeue_many)(batch_size)
-    if names is None and isinstance(tensors_list[0], (list, tuple)) and not isinstance(taken, list):
-        return [taken]
-    return taken
-
-
 @checked
 def batch(
     tensors: Any,
@@ -269,7 +210,7 @@ def batch(
     def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
         return kind(capacity, dtypes, dims, names=names, shared_name=shared_name)
 
-    return _batches(
+    return make_batches(
         "batch", [tensors], batch_size, make, enqueue_many, shapes, allow_smaller_final_batch, name,
         num_threads, dynamic_pad,
     )  # fmt: skip
@@ -295,7 +236,7 @@ def batch_join(
     def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
         return kind(capacity, dtypes, dims, names=names, shared_name=shared_name)
 
-    return _batches(
+    return make_batches(
         "batch_join", tensors_list, batch_size, make, enqueue_many, shapes, allow_smaller_final_batch, name,
         1, dynamic_pad,
     )  # fmt: skip
@@ -320,7 +261,7 @@ def shuffle_batch(
     def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
         return RandomShuffleQueue(capacity, min_after_dequeue, dtypes, dims, names, seed, shared_name)
 
-    return _batches(
+    return make_batches(
         "shuffle_batch", [tensors], batch_size, make, enqueue_many, shapes, allow_smaller_final_batch, name,
         num_threads,
     )  # fmt: skip
@@ -348,7 +289,7 @@ def shuffle_batch_join(
     def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
         return RandomShuffleQueue(capacity, min_after_dequeue, dtypes, dims, names, seed, shared_name)
 
-    return _batches(
+    return make_batches(
         "shuffle_batch_join", tensors_list, batch_size, make, enqueue_many, shapes, allow_smaller_final_batch,
         name, 1,
     )  # fmt: skip
