@@ -32,6 +32,7 @@ from tensorbow import (
     summary,
     train,
 )
+from tensorbow.checkpoint_files import save_ops as _save_ops  # noqa: F401 - defines ops of GraphDefs
 from tensorbow.control_flow import TensorArray, case, cond, foldl, foldr, map_fn, scan, while_loop
 from tensorbow.custom_gradients import RegisterGradient, custom_gradient
 from tensorbow.devices import configure_gpus

@@ -101,7 +101,7 @@ _COUNT = _whole(" of at least 1", 1)
 
 KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(("combine", "container", "encoding", "field_delim", "fill", "format", "frame_name", "key",
-                     "message", "na_value", "padding", "push", "role", "separator", "shared_name",
+                     "message", "metadata", "na_value", "padding", "push", "role", "separator", "shared_name",
                      "slot_name", "slot_of", "tag", "unit"), _TEXT),
     **dict.fromkeys(
         ("adj_x", "adj_y", "adjoint", "cancel_pending_enqueues", "chroma_downsampling", "compute_uv",
@@ -118,7 +118,9 @@ KINDS: Mapping[str, _Kind] = {
         _NUMBER,
     ),
     **dict.fromkeys(("dilations", "ksize", "strides"), _WINDOW),
-    **dict.fromkeys(("Tout", "component_types"), _tuple_of("dtypes", lambda item: isinstance(item, DType))),
+    **dict.fromkeys(
+        ("Tout", "component_types", "dtypes"), _tuple_of("dtypes", lambda item: isinstance(item, DType))
+    ),
     "shapes": _tuple_of("shapes", _is_shape),
     **dict.fromkeys(("max_outputs", "num_buckets", "num_partitions", "num_split", "parallel_iterations",
                      "ratio", "record_bytes"), _COUNT),
@@ -130,7 +132,7 @@ KINDS: Mapping[str, _Kind] = {
     "hash_key": _wholes(" of 64 bits", 0, 2 * INT64 - 1),
     "select_cols": _optional(_wholes(" of at least 0", 0)),
     "func": _Kind("a function", callable),
-    "texts": _tuple_of("str", lambda item: isinstance(item, str)),
+    **dict.fromkeys(("momenta", "texts"), _tuple_of("str", lambda item: isinstance(item, str))),
     **dict.fromkeys(("num_epochs", "replicas"), _optional(_COUNT)),
     **dict.fromkeys(("depth", "first", "k", "source"), _whole(" of at least 0", 0)),
     **dict.fromkeys(("seed", "seed2"), _whole(" of 64 bits", high=2 * INT64 - 1)),

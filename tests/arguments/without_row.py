@@ -4,9 +4,12 @@ from __future__ import annotations
 
 WITHOUT_ROW = frozenset(
     {
+        "train.MetaGraphDef",
+        "train.SaverDef",
         "Graph.close_loop",
         "HostCall",
         "Coordinator.wait_for_stop",  # waits for the time it is given
+        "MetaGraphDef.from_file_content",
         "QueueBase",
         "ReaderBase",
         "TFRecordWriter.write",  # leaves a file open

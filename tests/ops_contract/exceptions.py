@@ -56,10 +56,11 @@ STRUCTURAL = {
         ),
         "functions of the host: tests/readers",
     ),
+    **dict.fromkeys(("RestoreV2", "SaveV2"), "functions of the host: tests/checkpoint_files"),
     "PrintStrings": "a function of the host: tests/executor/test_strings.py",
     "RequireAtMostOne": "a function of the host: tests/executor",
     **dict.fromkeys(
-        ("ScalarSummary", "HistogramSummary", "ImageSummary", "TextSummary", "MergeSummary"),
+        ("ScalarSummary", "HistogramSummary", "ImageSummary", "TextSummary", "StringSummary", "MergeSummary"),
         "made by the session of fetched values: no step computes it",
     ),
     "StepScalar": "read from the STATE region: computes nothing",

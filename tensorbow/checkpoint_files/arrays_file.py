@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from safetensors.numpy import save as encode
 
 from tensorbow.array_likes import as_array
 from tensorbow.devices.host_memory import available_memory_nbytes
@@ -45,6 +44,8 @@ def save_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, 
     Raises ResourceExhaustedError when the disk is full or the file cannot be written, and
     InvalidArgumentError for a name or dtype that the format does not have; an earlier file is then unchanged.
     """
+    from safetensors.numpy import save as encode
+
     plain = {name: _writable(name, array) for name, array in arrays.items()}
     described = {"format": FORMAT, "crc32": _checksum(plain, metadata), "metadata": dict(metadata)}
     write_file(path, encode(plain, {KEY: json.dumps(described, allow_nan=False)}))
