@@ -192,6 +192,29 @@ def test_gradients_of_loops(session):
     assert session.run(second, {x: 0.7}) == pytest.approx(expected, rel=1e-5)
 
 
+def test_gradients_of_loops_whose_body_reads_tensors_of_unknown_extents(session):
+    """What the body of the gradient computes is known to less than the loop's variables are."""
+    x, w = tb.placeholder(tb.float64, [None, 3]), tb.placeholder(tb.float64, [3, 1])
+    wide = tb.placeholder(tb.float64, [3, None])
+    start = tb.placeholder(tb.float64, [2, 3])
+
+    def body(i, v, h):
+        choice = tb.cond(tb.equal(i, 1), lambda: tb.matmul(h, wide), lambda: h * tb.reduce_sum(w))
+        choice.set_shape([2, 3])
+        return i + 1, v + tb.reduce_mean(tb.matmul(x, w)), choice
+
+    _, v, h = tb.while_loop(lambda i, *_: i < 3, body, [0, tb.constant([1.0], tb.float64), start])
+    found = tb.gradients([tb.reduce_sum(v), tb.reduce_sum(h)], [w, wide, start])
+    assert [each.shape.as_list() for each in found] == [[3, 1], [3, None], [2, 3]]
+    a = np.array([[1.0, 2, 3], [4, 5, 7]])
+    weights, square = np.array([[0.5], [0.25], [1.0]]), np.array([[1.0, 2, 0], [0, 1, 1], [3, 0, 1]])
+    dw, dsquare, da = session.run(found, {x: a, w: weights, wide: square, start: a})
+    s = weights.sum()
+    np.testing.assert_allclose(dw, a.mean(0)[:, None] * 3 + 2 * s * (a @ square).sum())
+    np.testing.assert_allclose(dsquare, np.repeat(a.sum(0)[:, None], 3, 1) * s * s)
+    np.testing.assert_allclose(da, np.repeat(square.sum(1)[None], 2, 0) * s * s)
+
+
 def test_third_derivative_of_a_loop_of_a_fed_number_of_iterations(session):
     x, n = scalar(), tb.placeholder(tb.int32, [])
     y = tb.while_loop(lambda i, t: i < n, lambda i, t: (i + 1, t * t * x), [0, x])[1]  # x**7, x**15

@@ -24,7 +24,10 @@ STRUCTURAL = {
         "functions of the host: tests/queues",
     ),
     **dict.fromkeys(
-        (f"TensorArray{name}V3" for name in ("", "Grad", "Write", "Read", "Gather", "Scatter", "Size")),
+        (
+            f"TensorArray{name}V3"
+            for name in ("", "Grad", "Write", "Read", "Gather", "Scatter", "Concat", "Split", "Size")
+        ),
         "elements kept while a step runs: tests/executor/test_tensor_arrays.py",
     ),
     **dict.fromkeys(
