@@ -172,8 +172,8 @@ def _split(call: HostCall) -> list[Array]:
 
 
 def require_lengths(given: int, size: int, grows: bool) -> None:
-    """Raises InvalidArgumentError unless there is one length for each element of an array."""
-    if given != size and not (grows and given > size):
+    """Raises InvalidArgumentError unless an array that cannot grow gets one length for each element."""
+    if given != size and not grows:
         raise InvalidArgumentError(f"{given} lengths for {size} elements; give one for each")
 
 
