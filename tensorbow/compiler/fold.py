@@ -18,7 +18,7 @@ from tensorbow.compiler.loops import WholeLoop, in_order, limit_of, loops_in
 from tensorbow.compiler.merge import merge
 from tensorbow.compiler.prune import drop_unused
 from tensorbow.errors import InvalidArgumentError, TensorBowError
-from tensorbow.graph import Attrs, Kernel, NodeSpec, OpDef, Operation, Tensor, blame
+from tensorbow.graph import Attrs, Kernel, NodeSpec, OpDef, Operation, Tensor, add_iteration, blame
 from tensorbow.ops.arrays import ConcatV2, ExpandDims, Reshape
 from tensorbow.ops.broadcasting import BroadcastTo, SumTo
 from tensorbow.ops.constant import Const
@@ -273,11 +273,7 @@ class _Folder:
             self._forget(loop)
             values.update(entered)
             values.update({m.outputs[0]: v for m, v in zip(loop.merges, following, strict=True)})
-            for item in loop.items:
-                if isinstance(item, WholeLoop) or not item.definition.flow:
-                    self.add(item)
-                else:
-                    self._flow(item, loop)
+            self._add_iteration(loop)
             if len(self.made) - before > MOST_UNROLLED or self._iterations > MOST_ITERATIONS:
                 raise _too_long(loop)
             holds = values[loop.condition.outputs[0]].constant
@@ -291,6 +287,19 @@ class _Folder:
             self.notes.append(
                 f"loop {loop.name}: unrolled, {count} iterations, {len(self.made) - before} ops"
             )
+
+    def _add_iteration(self, loop: WholeLoop) -> None:
+        try:
+            for item in loop.items:
+                if isinstance(item, WholeLoop) or not item.definition.flow:
+                    self.add(item)
+                else:
+                    self._flow(item, loop)
+        except NeedsDynamicModeError:
+            raise
+        except TensorBowError as error:
+            add_iteration(error, loop.name, self._tags[-1])
+            raise
 
     def _forget(self, loop: WholeLoop) -> None:
         for op in loop.ops:

@@ -6,12 +6,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
 
 from tensorbow.errors import (
     CancelledError,
+    DeadlineExceededError,
     InternalError,
     InvalidArgumentError,
     TensorBowError,
@@ -19,7 +21,7 @@ from tensorbow.errors import (
 from tensorbow.executor.dynamic_plan import DynamicNode, DynamicPlan, Frame, NodeKind
 from tensorbow.executor.region import RunRegion
 from tensorbow.executor.simple_loop import SimpleLoop
-from tensorbow.graph import HostCall, Operation, Resources, Tensor, blame
+from tensorbow.graph import HostCall, Operation, Resources, Tensor, add_iteration, blame
 from tensorbow.specs import Array, as_dtype, compatible, render_dims
 
 VARIABLE: Any = object()  # stands for the value of a fetched variable, which is read when the step has ended
@@ -167,7 +169,11 @@ class DynamicStep:
                 if left_s is not None:
                     left_s()
                 node, iteration = ready.pop()
-                self._run(node, iteration)
+                try:
+                    self._run(node, iteration)
+                except Exception as error:
+                    self._place(error, iteration)
+                    raise
                 if self._finished:
                     self._take_finished()
             with self._lock:
@@ -185,8 +191,22 @@ class DynamicStep:
                 if not self._finished:
                     return
                 node, iteration, outputs = self._finished.popleft()
-            self._emit(node, iteration, self._checked(node, outputs))
+            try:
+                checked = self._checked(node, outputs)
+            except InvalidArgumentError as error:
+                self._place(error, iteration)
+                raise
+            self._emit(node, iteration, checked)
             self._end(iteration)
+
+    def _place(self, error: BaseException, iteration: Iteration) -> None:
+        """Adds the loops and iterations in which an op has failed to its error."""
+        if error is self._error or isinstance(error, (CancelledError, DeadlineExceededError)):
+            return  # it ends the step from outside
+        around: Iteration | None = iteration
+        while around is not None and around.running.around is not None:
+            add_iteration(error, around.running.frame.name, around.number)
+            around = around.running.around
 
     def _push(self, node: DynamicNode, iteration: Iteration) -> None:
         iteration.outstanding += 1
@@ -327,7 +347,13 @@ class DynamicStep:
         entered[node.op] = value
         if len(entered) < frame.enters:
             return
-        values = loop.run(entered, self._run_region, self._check)
+        numbers = count()
+        try:
+            values = loop.run(entered, self._run_region, self._check, numbers)
+        except Exception as error:
+            if error is not self._error and not isinstance(error, DeadlineExceededError):
+                add_iteration(error, frame.name, next(numbers) - 1)
+            raise
         iteration.entered[frame] = {}
         for leaving in frame.exits:
             if leaving.op is not None:
@@ -427,7 +453,7 @@ class DynamicStep:
         token = object()
         with self._lock:
             self._waiting[token] = None
-        done, fail = partial(self._done, token, node, iteration), partial(self._fail, token, op)
+        done, fail = partial(self._done, token, node, iteration), partial(self._fail, token, op, iteration)
         call = HostCall(op.name, op.attrs, inputs, self._resources, self._shared, done, fail)
         try:
             cancel = op.definition.host(call)
@@ -445,11 +471,13 @@ class DynamicStep:
                 self._finished.append((node, iteration, outputs))
                 self._came.notify_all()
 
-    def _fail(self, token: object, op: Operation, error: BaseException) -> None:
+    def _fail(self, token: object, op: Operation, iteration: Iteration, error: BaseException) -> None:
         with self._lock:
             if token in self._waiting:
                 del self._waiting[token]
-                self._error = self._error or _blamed(op, error)
+                blamed = _blamed(op, error)
+                self._place(blamed, iteration)
+                self._error = self._error or blamed
                 self._came.notify_all()
 
     def _cancel_waiting(self) -> None:

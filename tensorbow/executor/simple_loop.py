@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -59,9 +59,17 @@ class SimpleLoop:
         return form
 
     def run(
-        self, entered: Mapping[Operation, Any], run_region: RunRegion, check: Callable[[], None]
+        self,
+        entered: Mapping[Operation, Any],
+        run_region: RunRegion,
+        check: Callable[[], None],
+        numbers: Iterator[int],
     ) -> list[Any]:
-        """The slots after the last iteration. check: called in each iteration; raises to end the step."""
+        """The slots after the last iteration.
+
+        check: called in each iteration; raises to end the step. numbers: of the iterations, one is taken for
+        each; the caller names it in an error.
+        """
         values: list[Any] = [None] * self.slots
         for slot, value in self.constants:
             values[slot] = value
@@ -70,18 +78,19 @@ class SimpleLoop:
         key = tuple([np.shape(entered[op]) for op in self.entered])
         form = self._form(key, values)
         if form is not None:
-            form.run(values, check)
+            form.run(values, check, numbers)
             self._forms.setdefault(key, []).append(form)
             return values
         count, results, holds = len(self.results), self.results, self.holds
         condition, body = self.condition, self.body
-        while True:
+        for _ in numbers:
             check()
             _run(condition, values, run_region)
             if not values[holds]:
-                return values
+                break
             _run(body, values, run_region)
             values[:count] = [values[slot] for slot in results]
+        return values
 
 
 def _run(regions: Sequence[LoopRegion], values: list[Any], run_region: RunRegion) -> None:
@@ -108,7 +117,7 @@ class FixedLoop:
     end: Moves
     invariant: list[tuple[Array, int]]
 
-    def run(self, values: list[Any], check: Callable[[], None]) -> None:
+    def run(self, values: list[Any], check: Callable[[], None], numbers: Iterator[int]) -> None:
         """Iterates from the slots in `values`, where it leaves the variables and the last condition."""
         for slot, array in enumerate(self.home):
             array[...] = values[slot]
@@ -117,7 +126,7 @@ class FixedLoop:
         for into, source in self.begin:
             into[...] = source
         condition, body, end, holds = self.condition, self.body, self.end, self.holds
-        while True:
+        for _ in numbers:
             check()
             for moves, region in condition:
                 for into, source in moves:

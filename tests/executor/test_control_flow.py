@@ -316,10 +316,42 @@ def test_an_error_in_a_body_names_op_and_line_and_the_session_stays_usable(sessi
     i = tb.while_loop(lambda i: i < n, lambda i: op(i, name="bad") + 1, [0])
     assert session.run(i, {n: 2}) == 2
     with pytest.raises(
-        InvalidArgumentError, match=r"while/bad: RuntimeError: no such luck \(made at .*op\(i"
+        InvalidArgumentError,
+        match=r"while/bad: RuntimeError: no such luck \(made at .*op\(i.*\), in iteration 2 of loop 'while'$",
     ):
         session.run(i, {n: 5})
     assert session.run(i, {n: 1}) == 1
+
+
+def test_an_error_in_nested_loops_names_all_iterations(session):
+    n = tb.placeholder(tb.int32, [])
+
+    def refuse(value):
+        if value == 3:
+            raise RuntimeError("no more")
+        return value
+
+    def inner(i):
+        return tb.reshape(tb.py_func(refuse, [i], tb.int32), []) + 1
+
+    def outer(j, total):
+        return j + 1, total + tb.while_loop(lambda i: i <= j, inner, [tb.minimum(j, 2)], name="inner")
+
+    both = tb.while_loop(lambda j, t: j < n, outer, [0, 0], parallel_iterations=1, name="outer")
+    session.run(both, {n: 3})
+    with pytest.raises(
+        InvalidArgumentError,
+        match=r"no more .*, in iteration 1 of loop 'outer/inner', in iteration 3 of loop 'outer'$",
+    ):
+        session.run(both, {n: 5})
+
+
+def test_an_error_of_a_loop_without_feeds_names_the_iteration(session):
+    def shrinks(i):
+        return i + 1 + 0 * tb.TensorArray(tb.int32, 4 - i).write(1, i).size()
+
+    with pytest.raises(InvalidArgumentError, match=r"index 1 is not in .*, in iteration 1 of loop 'while'$"):
+        session.run(tb.while_loop(lambda i: i < 4, shrinks, [2]))
 
 
 def test_steps_of_replicas_refuse_loops_whose_end_depends_on_data():
