@@ -72,7 +72,7 @@ def gradients(
             raise InvalidArgumentError(
                 f"gradients: {tensor.name} and {y_tensors[0].name} are of different graphs"
             )
-    with graph.as_default(), name_scope(name, "gradients"):
+    with graph.as_default(), name_scope(name, "gradients") as scope, graph.differentiating(scope):
         needed, influenced = _influenced(x_tensors, stopped, y_tensors)
         flows: Flows = {}
         for y, grad in zip(y_tensors, _initial(y_tensors, grad_ys), strict=True):
@@ -256,7 +256,7 @@ class _Sweep:
                 conditional.branches[0].pred, (gradient_in(0), gradient_in(1)), conditional.branches
             )[1]
         for source, grad in zip(sources, whole.merged, strict=True):
-            flows.setdefault(source, []).append(grad)
+            flows.setdefault(source, []).append(_of_shape(grad, source))
 
     def _through_loop(self, loop: LoopContext, flows: Flows) -> None:
         numbers = [
@@ -286,11 +286,12 @@ class _Sweep:
             following = []
             for number in numbers:
                 found = _sum(local, loop.variables[number].op.inputs[0])
-                following.append(zeros_like(loop.variables[number]) if found is None else as_tensor(found))
+                grad = zeros_like(loop.variables[number]) if found is None else as_tensor(found)
+                following.append(_of_shape(grad, loop.merges[number]))
             added = []
-            for total, (_, inside) in zip(sums, constants, strict=True):
+            for total, (outside, inside) in zip(sums, constants, strict=True):
                 found = _sum(local, inside)
-                added.append(total if found is None else add(total, as_tensor(found)))
+                added.append(total if found is None else _of_shape(add(total, as_tensor(found)), outside))
             return [subtract(remaining, 1), *following, *added]
 
         with name_scope("while_grad"):
@@ -307,6 +308,15 @@ class _Sweep:
             flows.setdefault(loop.merges[number].op.inputs[0].op.inputs[0], []).append(grad)
         for (outside, _), grad in zip(constants, results[len(numbers) :], strict=True):
             flows.setdefault(outside, []).append(grad)
+
+
+def _of_shape(grad: Tensor, tensor: Tensor) -> Tensor:
+    """The gradient of a tensor with at least the static shape of the tensor, which it has in any case."""
+    shape = tensor.spec.shape
+    if grad.spec.shape != shape and shape is not None and compatible(grad.spec.shape, shape):
+        grad = identity(grad)
+        grad.set_shape(shape)
+    return grad
 
 
 def _directly_in(context: ControlFlowContext | None, inner: ControlFlowContext | None) -> BuiltContext | None:
