@@ -1,7 +1,9 @@
 """Batches made from a data set of pictures that lies in the device's memory.
 
 A batch is described by its picks, int64 [batch, 4]: for each example its row in the data set, how many pixels
-its picture is moved down and to the right, and whether it is mirrored before that (0 or 1).
+its picture is moved down and to the right, and whether it is mirrored before that (0 or 1). Picks of more
+columns, int64 [batch, 9], have a rectangle as well, which hides the pixels of rows TOP to BOTTOM - 1 and
+columns LEFT to END - 1 behind the level LEVEL (0 to 255). Zeros change nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.ops.indexing import check_positions
 from tensorbow.specs import TensorSpec, compatible, float32, int64, uint8
 
-ROW, DOWN, RIGHT, MIRRORED = range(4)
-PICK = 4  # columns of a pick
+ROW, DOWN, RIGHT, MIRRORED, TOP, LEFT, BOTTOM, END, LEVEL = range(9)
+PICK = 4  # columns of a pick that moves and mirrors a picture
+WIDE_PICK = 9  # columns of a pick that changes it in all ways
 
 
 def move_picture(picture: NDArray[np.uint8], down: int, right: int, mirrored: int, out: NDArray[Any]) -> None:
@@ -39,15 +42,22 @@ def _inside(extent: int, move: int) -> tuple[slice, slice]:
     return slice(to, to + size), slice(source, source + size)
 
 
+def change_picture(picture: NDArray[np.uint8], pick: Sequence[int], out: NDArray[Any]) -> None:
+    """Copies a picture, [height, width, channels], changed as a pick of all columns says."""
+    move_picture(picture, pick[DOWN], pick[RIGHT], pick[MIRRORED], out)
+    out[max(0, pick[TOP]) : max(0, pick[BOTTOM]), max(0, pick[LEFT]) : max(0, pick[END])] = pick[LEVEL]
+
+
 def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
     picks, pictures, labels = inputs
     require_dtype("MakeBatch", picks, (int64,), "picks")
     require_dtype("MakeBatch", pictures, (uint8,), "pictures")
     require_dtype("MakeBatch", labels, (int64,), "labels")
-    if picks.rank != 2 or picks.dims[1] not in (PICK, None) or pictures.rank != 4 or labels.rank != 1:
+    columns = picks.dims[1:] if picks.rank == 2 else ()
+    if columns not in ((PICK,), (WIDE_PICK,), (None,)) or pictures.rank != 4 or labels.rank != 1:
         raise InvalidArgumentError(
-            f"MakeBatch: expected picks [batch, {PICK}], pictures [examples, height, width, channels] and "
-            f"labels [examples]; got {picks}, {pictures} and {labels}"
+            f"MakeBatch: expected picks [batch, {PICK}] or [batch, {WIDE_PICK}], pictures [examples, height, "
+            f"width, channels] and labels [examples]; got {picks}, {pictures} and {labels}"
         )
     if not compatible(pictures.dims[:1], labels.dims):
         raise InvalidArgumentError(f"MakeBatch: expected a label for each picture, got {pictures}, {labels}")
@@ -59,8 +69,11 @@ def _make_batch(call: KernelCall) -> None:
     (picks, pictures, labels), (images, targets) = call.inputs, call.outputs
     rows = np.ascontiguousarray(picks[:, ROW])
     check_positions("MakeBatch", rows, len(pictures))
-    for image, (row, down, right, mirrored) in zip(images, picks.tolist(), strict=True):
-        move_picture(pictures[row], down, right, mirrored, image)
+    for image, pick in zip(images, picks.tolist(), strict=True):
+        if len(pick) == PICK:
+            move_picture(pictures[pick[ROW]], pick[DOWN], pick[RIGHT], pick[MIRRORED], image)
+        else:
+            change_picture(pictures[pick[ROW]], pick, image)
     np.multiply(images, np.float32(call.attrs["scale"]), out=images)
     np.subtract(images, np.float32(call.attrs["shift"]), out=images)
     if rows.size:

@@ -142,6 +142,7 @@ CALLS: Mapping[str, Call] = {
         lambda: {"replicas": 2}, {"replicas": "count"}, target=of_order("rounds_per_epoch"), names=("round",)
     ),
     "data.CropAndFlip": Call(dict, {"padding": "count", "flip": "flag"}),
+    "data.PictureChanges": Call(dict, {"moves": "nothing", "cutout": "count", "level": "count"}),
     "data.ImageDataset": Call(
         lambda: {
             "name": "made-up",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tensorbow.data import BatchKey, BatchOrder, CropAndFlip, ImageDataset, Prefetcher
+from tensorbow.data import BatchKey, BatchOrder, CropAndFlip, ImageDataset, PictureChanges, Prefetcher
 from tensorbow.errors import InvalidArgumentError
 
 IMAGES = np.random.default_rng(0).integers(1, 256, (60, 9, 7, 2), np.uint8)
@@ -108,3 +108,26 @@ def test_pictures_smaller_than_the_move():
 def test_paddings_that_are_none(padding):
     with pytest.raises(InvalidArgumentError, match="expected padding to be a whole number from 0"):
         CropAndFlip(padding)
+
+
+def test_cutout_hides_a_square_around_any_pixel():
+    images = np.full((4000, 9, 7, 2), 200, np.uint8)
+    PictureChanges(cutout=4, level=7)(images, BatchKey(1, 0, 0))
+    hidden = (images == 7).all(-1)
+    assert np.array_equal(hidden, (images == 7).any(-1))
+    for rows, extent in ((hidden.any(2), 9), (hidden.any(1), 7)):
+        first, size = rows.argmax(1), rows.sum(1)
+        assert set(size.tolist()) == {2, 3, 4}  # the centre lies inside
+        assert (hidden.sum((1, 2)) == hidden.any(2).sum(1) * hidden.any(1).sum(1)).all()
+        centres = np.bincount(np.where(size == 4, first + 2, np.where(first > 0, first + 2, size - 2)))
+        assert abs(centres - 4000 / extent).max() < 5 * np.sqrt(4000 / extent)
+
+
+def test_changes_draw_apart():
+    """Crops and mirrored pictures are the same with and without others beside them."""
+    key, both = BatchKey(5, 1, 2), IMAGES.copy()
+    PictureChanges(CropAndFlip(3), cutout=3)(both, key)
+    moved, hidden = IMAGES.copy(), np.full_like(IMAGES, 1)
+    CropAndFlip(3)(moved, key)
+    PictureChanges(cutout=3)(hidden, key)
+    np.testing.assert_array_equal(both, np.where(hidden == 0, 0, moved))

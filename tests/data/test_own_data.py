@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.data.augmentation import augmentation_of
+from tensorbow.data import CropAndFlip, PictureChanges
+from tensorbow.data.augmentation_names import augmentation_of
 from tensorbow.data.own_data import load_own, read_inputs
 from tensorbow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 
@@ -214,7 +215,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: tb.data.splits_of((np.array(["a", "b"]), Y[:2])), "expected an array of numbers"),
     (lambda: tb.data.splits_of((X[:1], Y[:1])), "test_split: .*leaves none to train with"),
     (lambda: tb.data.ArrayDataset(X, Y, classes=2), r"expected labels in 0\.\.1, got 2"),
-    (lambda: augmentation_of("flop"), "expected flip, crop, crop:N or both"),
+    (lambda: augmentation_of("flop"), r"expected flip, crop:N, cutout:N, .* got 'flop'"),
 ]
 
 
@@ -225,8 +226,10 @@ def test_data_that_are_refused(make: Callable[[], Any], words: str) -> None:
 
 
 def test_augmentations_by_name() -> None:
-    assert augmentation_of("flip, crop:2") == tb.data.CropAndFlip(2, flip=True)
+    assert augmentation_of("flip, crop:2") == CropAndFlip(2, flip=True)
     assert augmentation_of("none") is None
+    assert augmentation_of("cutout:6,flip", 0.5) == PictureChanges(CropAndFlip(0, flip=True), 6, level=128)
+    assert augmentation_of("cutout") == PictureChanges(cutout=8)
 
 
 def test_inputs_to_predict_from(tmp_path: Path) -> None:

@@ -15,10 +15,15 @@ def _made(picks: Array, pictures: Array, labels: Array) -> tuple[Array, Array]:
     _, height, width, channels = pictures.shape
     pad = int(np.abs(picks[:, 1:3]).max(initial=0))
     images = np.zeros((len(picks), height, width, channels), np.uint8)
-    for image, (row, down, right, mirrored) in zip(images, picks, strict=True):
+    for image, (row, down, right, mirrored, *more) in zip(images, picks, strict=True):
         padded = np.zeros((height + 2 * pad, width + 2 * pad, channels), np.uint8)
         padded[pad : pad + height, pad : pad + width] = pictures[row][:, :: -1 if mirrored else 1]
         image[...] = padded[pad - down :, pad - right :][:height, :width]
+        if more:
+            top, left, bottom, end, level = more
+            hidden = [np.arange(extent) for extent in (height, width)]
+            rows, columns = (hidden[0] >= top) & (hidden[0] < bottom), (hidden[1] >= left) & (hidden[1] < end)
+            image[np.ix_(rows, columns)] = level
     return images * np.float32(AFFINE["scale"]) - np.float32(AFFINE["shift"]), labels[picks[:, 0]]
 
 
@@ -33,6 +38,13 @@ def _picks(count: int, examples: int, most: int) -> Array:
     return np.concatenate([draw.integers(0, examples, (count, 1)), moves, draw.integers(0, 2, (count, 1))], 1)
 
 
+def _wide(picks: Array, most: int) -> Array:
+    """The picks, with rectangles as well, which may lie outside or be empty."""
+    draw = np.random.default_rng(len(picks))
+    first, size = draw.integers(-2, most, (len(picks), 2)), draw.integers(0, most, (len(picks), 2))
+    return np.concatenate([picks, first, first + size, draw.integers(0, 256, (len(picks), 1))], 1)
+
+
 SAMPLES = [
     _sample(_picks(5, 7, 0) * [1, 0, 0, 0], 7, 4, 6, 3, label="as they are"),
     _sample(_picks(9, 7, 2), 7, 4, 6, 3, label="moved and mirrored"),
@@ -41,4 +53,6 @@ SAMPLES = [
     _sample(_picks(2, 3, 1), 3, 1, 1, 1, label="one pixel"),
     _sample(_picks(0, 7, 2), 7, 4, 6, 3, label="empty"),
     _sample(_picks(170, 11, 4), 11, 28, 29, 1, label="large"),
+    _sample(_wide(_picks(8, 7, 0) * [1, 0, 0, 0], 5), 7, 4, 6, 3, label="hidden in part"),
+    _sample(_wide(_picks(19, 7, 3), 7), 7, 5, 4, 2, label="moved, mirrored and hidden in part"),
 ]

@@ -14,12 +14,15 @@ from tensorbow.kernels.gpu.runtime.call import Enqueue, GpuCall, gpu_kernel
 from tensorbow.kernels.gpu.runtime.context import BLOCK
 from tensorbow.kernels.gpu.runtime.program import CudaSource
 from tensorbow.kernels.gpu.source.index_types import index_for
-from tensorbow.ops.examples import MakeBatch
+from tensorbow.ops.examples import PICK, MakeBatch
 
 MOST_ROWS = 65535  # of a grid: more examples are made in turn
 
+MORE = ", top, left, bottom, end, level"  # columns of wide picks
+HIDE = "if (y >= pick.top && y < pick.bottom && x >= pick.left && x < pick.end) pixel = pick.level;"
+
 MAKE_BATCH = """
-struct Pick { long long row, down, right, mirrored; };
+struct Pick { long long row, down, right, mirrored$MORE; };
 
 // A column of blocks for each example.
 extern "C" __global__ void make_batch(
@@ -32,13 +35,14 @@ extern "C" __global__ void make_batch(
         const unsigned char* picture = pictures + (known ? pick.row : 0) * (long long)$PIXELS;
         float* image = images + number * (long long)$PIXELS;
         TB_FOR_EACH($I, i, $PIXELS) {
-            const long long row = i / ($WIDTH * $CHANNELS) - pick.down;
-            long long column = i / $CHANNELS % $WIDTH - pick.right;
+            const long long y = i / ($WIDTH * $CHANNELS), x = i / $CHANNELS % $WIDTH, row = y - pick.down;
+            long long column = x - pick.right;
             unsigned char pixel = 0;
             if (row >= 0 && row < $HEIGHT && column >= 0 && column < $WIDTH) {
                 if (pick.mirrored) column = $WIDTH - 1 - column;
                 pixel = picture[(row * $WIDTH + column) * $CHANNELS + i % $CHANNELS];
             }
+            $CHANGE
             image[i] = known ? __fsub_rn(__fmul_rn((float)pixel, scale), shift) : 0.0f;
         }
         if (blockIdx.x == 0 && threadIdx.x == 0) targets[number] = known ? labels[pick.row] : 0;
@@ -49,7 +53,8 @@ extern "C" __global__ void make_batch(
 
 def _make_batch(call: GpuCall) -> Enqueue:
     (picks, pictures, labels), context = call.inputs, call.context
-    batch, (examples, *shape) = picks.shape[0], pictures.shape
+    (batch, columns_of_pick), (examples, *shape) = picks.shape, pictures.shape
+    wide = columns_of_pick > PICK
     pixels = math.prod(shape)
     height, width, channels = map(str, shape)
     index = index_for(pixels)
@@ -61,6 +66,8 @@ def _make_batch(call: GpuCall) -> Enqueue:
         HEIGHT=height,
         WIDTH=width,
         CHANNELS=channels,
+        MORE=MORE if wide else "",
+        CHANGE=HIDE if wide else "",
     )
     columns = max(1, context.blocks(pixels))
     grid = (columns, min(batch, MOST_ROWS)) if batch else 0

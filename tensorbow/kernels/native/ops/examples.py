@@ -19,23 +19,36 @@ from tensorbow.kernels.native.codegen.strips import (
     sums,
     vector_of,
 )
-from tensorbow.ops.examples import DOWN, MIRRORED, PICK, RIGHT, ROW, MakeBatch
+from tensorbow.ops.examples import (
+    BOTTOM,
+    DOWN,
+    END,
+    LEFT,
+    LEVEL,
+    MIRRORED,
+    PICK,
+    RIGHT,
+    ROW,
+    TOP,
+    MakeBatch,
+)
 from tensorbow.program.plan import Group
 
 
 def _emit(emitter: Emitter, group: Group) -> None:
     picks, pictures, labels = elements_of(emitter, *group.inputs)
     images, targets = elements_of(emitter, *group.outputs)
-    batch, (examples, *shape) = group.inputs[0].shape[0], group.inputs[1].shape
+    (batch, columns), (examples, *shape) = group.inputs[0].shape, group.inputs[1].shape
     pixels = math.prod(shape)
-    refuse_outside(emitter, picks, batch, examples, stride=PICK)
+    refuse_outside(emitter, picks, batch, examples, stride=columns)
     normalise = _Normalisation(emitter, group, pictures, images)
     builder = emitter.builder
     with emitter.loop(batch) as number:
-        row, down, right, mirrored = (
-            picks.load(sums(emitter, scaled(emitter, number, PICK), column))
-            for column in (ROW, DOWN, RIGHT, MIRRORED)
-        )
+
+        def column(which: int, number: ir.Value = number) -> ir.Value:
+            return picks.load(sums(emitter, scaled(emitter, number, columns), which))
+
+        row, down, right, mirrored = (column(which) for which in (ROW, DOWN, RIGHT, MIRRORED))
         targets.store(labels.load(row), number)
         source, target = scaled(emitter, row, pixels), scaled(emitter, number, pixels)
         with builder.if_else(builder.icmp_signed("!=", mirrored, index(0))) as (mirror, plain):
@@ -48,6 +61,9 @@ def _emit(emitter: Emitter, group: Group) -> None:
                         normalise.moved(source, target, shape, (down, right))
                     with still:
                         normalise.all(source, target, pixels)
+        if columns > PICK:
+            top, left, bottom, end = (column(which) for which in (TOP, LEFT, BOTTOM, END))
+            normalise.hidden(target, shape, (top, bottom), (left, end), column(LEVEL))
 
 
 class _Normalisation:
@@ -128,6 +144,28 @@ class _Normalisation:
                 value = self._pictures.load(sums(e, first, channel))
                 value = b.select(inside, value, constant(self._pictures.kind, 0))
                 self._store(value, sums(e, to, channel), 1)
+
+    def hidden(
+        self,
+        target: ir.Value,
+        shape: list[int],
+        rows: tuple[ir.Value, ir.Value],
+        columns: tuple[ir.Value, ir.Value],
+        level: ir.Value,
+    ) -> None:
+        """A rectangle of a picture, as far as it is inside, behind a level."""
+        e, (height, width, channels) = self._emitter, shape
+        (top, bottom), (left, end) = self._clipped(rows, height), self._clipped(columns, width)
+        level = e.builder.trunc(level, self._pictures.kind)
+        with e.loop(bottom, top) as y:
+            row = sums(e, target, scaled(e, y, width * channels))
+            with e.loop(scaled(e, end, channels), scaled(e, left, channels)) as at:
+                self._store(level, sums(e, row, at), 1)
+
+    def _clipped(self, ends: tuple[ir.Value, ir.Value], extent: int) -> tuple[ir.Value, ir.Value]:
+        b, (first, end) = self._emitter.builder, ends
+        first = b.select(b.icmp_signed("<", first, index(0)), index(0), first)
+        return first, b.select(b.icmp_signed("<", index(extent), end), index(extent), end)
 
     def _store(self, values: ir.Value, position: ir.Value, width: int) -> None:
         b, kind = self._emitter.builder, vector_of(self._images.kind, width)
