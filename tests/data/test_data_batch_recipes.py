@@ -37,7 +37,7 @@ def made(data, picks):
                 column = width - 1 - column if mirrored else column
                 pixel = data.images[chosen, row, column].astype(np.float32)
                 image[y, x] = pixel * data.scale - data.shift
-            top, left, bottom, end, level = more or (0, 0, 0, 0, 0)
+            top, left, bottom, end, level = more[:5] or (0, 0, 0, 0, 0)
             if top <= y < bottom and left <= x < end:
                 image[y, x] = np.float32(level) * data.scale - data.shift
     return images, data.labels[picks[:, 0]]
@@ -66,7 +66,7 @@ def test_picks_say_what_the_batch_is(augmentation):
 
 
 def test_the_batches_are_the_prefetchers():
-    data = dataset(PictureChanges(CropAndFlip(3), cutout=3))
+    data = dataset(PictureChanges(CropAndFlip(3), True, 30, 0.2, 0.2, erase=0.5))
     with Prefetcher(data, BatchOrder(60, 8, 5), 2, max_rounds=7) as prefetcher:  # an epoch has three rounds
         for _ in range(7):
             for replica in range(2):

@@ -35,6 +35,10 @@ DATASETS = {
     "moved out of sight": dataset((3, 5, 2), CropAndFlip(7)),
     "a pixel": dataset((1, 1, 1), CropAndFlip(1)),
     "hidden in part": dataset((9, 7, 3), PictureChanges(CropAndFlip(2), cutout=4, level=120)),
+    "changed in all ways": dataset(
+        (8, 7, 3), PictureChanges(CropAndFlip(2), True, 40, 0.5, 0.5, 0.9, erase=0.7)
+    ),
+    "rotated": dataset((6, 9, 1), PictureChanges(rotation=180)),
 }
 STATUS = Ref(Region.STATE, 0, (), int64)
 

@@ -30,6 +30,8 @@ from tests.scheduler_rig.running import Prepared, cpu_devices, within
 
 pytestmark = pytest.mark.usefixtures("native_kernels")
 
+ALL_CHANGES = PictureChanges(CropAndFlip(1), True, 30, 0.3, erase=0.5)
+
 
 def pictures(augmentation: CropAndFlip | PictureChanges | None = None) -> ImageDataset:
     made, _ = make_synthetic(37, 8, height=9, width=7, channels=2, classes=3)
@@ -72,7 +74,7 @@ def trained_on(data: ImageDataset, replicas: int, steps: int, kept: str, **optio
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("augmentation", [None, CropAndFlip(2), PictureChanges(CropAndFlip(1), cutout=3)])
+@pytest.mark.parametrize("augmentation", [None, CropAndFlip(2), ALL_CHANGES])
 @pytest.mark.parametrize("options", [{}, {"tau": 3}, {"sync": "none"}], ids=str)
 def test_the_batches_of_a_source_of_each_replicas(
     augmentation: CropAndFlip | PictureChanges | None, options: dict[str, Any]
