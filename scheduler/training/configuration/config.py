@@ -183,8 +183,9 @@ class TrainingConfig:
     split_seed: int = option(0, "Seed of the held-out examples.", whole(0, (1 << 64) - 1), fixed=True)
     augmentation: str | None = option(
         None,
-        "Random changes of training pictures, separated by commas: flip, crop (of 4 pixels; crop:N of N), or "
-        "none.",
+        "Random changes of training pictures, separated by commas: flip, flip_vertical, crop:N (by up to N "
+        "pixels), cutout:N (hides a square of N pixels), rotate:DEGREES, brightness:X, contrast:X, "
+        "saturation:X, colour:X (all three), erase:P (hides a rectangle with probability P), or none.",
         AUGMENTATION,
         shown="the data set's",
         fixed=True,
