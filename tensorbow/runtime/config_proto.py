@@ -91,6 +91,7 @@ class RunMetadata:
     step_stats: StepStats = field(default_factory=StepStats)
 
 
+AsRunMetadata: TypeAlias = Annotated[RunMetadata, instance(RunMetadata, expected="a tb.RunMetadata")]
 AsConfig: TypeAlias = Annotated[ConfigProto, instance(ConfigProto, expected="a tb.ConfigProto")]
 
 
