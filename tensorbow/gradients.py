@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from tensorbow.control_flow.conditional import Conditional, build_cond
-from tensorbow.control_flow.contexts import BuiltContext, LoopContext
+from tensorbow.control_flow.conditional import build_cond
+from tensorbow.control_flow.contexts import BuiltContext, Conditional, LoopContext
 from tensorbow.control_flow.loops import build_loop
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (

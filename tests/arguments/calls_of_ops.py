@@ -831,7 +831,7 @@ CALLS: Mapping[str, Call] = {
             "name": "text",
             **dict.fromkeys(("spec", "gradient"), "function"),
             **dict.fromkeys(("kernel", "unknown_dtypes", "host"), "function or none"),
-            **dict.fromkeys(("inputs", "state"), "list of texts"),
+            **dict.fromkeys(("inputs", "scoped", "state"), "list of texts"),
             **dict.fromkeys(("shape_inputs", "writes", "ignores", "alias"), "list"),
             **dict.fromkeys(FLAGS, "flag"),
             "attrs": "mapping or none",
