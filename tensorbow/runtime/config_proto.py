@@ -100,6 +100,7 @@ class RunMetadata:
     partition_graphs: list[GraphDef] = field(default_factory=list)
 
 
+AsRunMetadata: TypeAlias = Annotated[RunMetadata, instance(RunMetadata, expected="a tb.RunMetadata")]
 AsConfig: TypeAlias = Annotated[ConfigProto, instance(ConfigProto, expected="a tb.ConfigProto")]
 
 

@@ -36,6 +36,7 @@ from tensorbow.ops.state import VariableReference
 from tensorbow.runtime.compilation import compile_on_devices
 from tensorbow.runtime.config_proto import (
     AsConfig,
+    AsRunMetadata,
     RunMetadata,
     RunOptions,
     check_run_options,
@@ -54,10 +55,13 @@ from tensorbow.runtime.run_watch import RunWatch, current_watch, watched
 from tensorbow.runtime.session_targets import require_options_of, session_class
 from tensorbow.runtime.shape_counts import ShapeCounts
 from tensorbow.runtime.shared_lock import SharedLock
+from tensorbow.runtime.spreading import GreedyPlacement
 from tensorbow.runtime.step_cache import BoundStep, Run, Step, StepCache
 from tensorbow.specs import Array, TensorSpec
 from tensorbow.timeline import CURRENT, StreamTrack
 
+GREEDY = "greedy"
+AsPlacement: TypeAlias = Annotated[str, one_of("simple", GREEDY)]
 CACHED_STEPS = 64  # compiled steps kept; the least recently used one is dropped first
 Extents: TypeAlias = "tuple[int, ...]"
 Result = TypeVar("Result")
@@ -71,6 +75,8 @@ class Session:
     threads, even while the graph grows: steps run concurrently unless one writes a variable that the other
     reads or writes.
     """
+
+    _greedy: GreedyPlacement | None = None
 
     def __new__(cls, target: str = "", *args: Any, **options: Any) -> Any:
         """Makes an instance of the class registered for `target`, a subclass of Session."""
@@ -89,6 +95,7 @@ class Session:
         device: AsDevice = "/cpu:0",
         devices: AsDevices | None = None,
         allow_soft_placement: Flag = False,
+        placement: AsPlacement = "simple",
     ) -> None: ...
 
     @overload
@@ -104,12 +111,16 @@ class Session:
         device: AsDevice = "/cpu:0",
         devices: AsDevices | None = None,
         allow_soft_placement: Flag = False,
+        placement: AsPlacement = "simple",
     ):
         """A session over `graph` (by default the default graph).
 
         device: the device of operations and variables that request no other.
         devices: further devices that device scopes may name; None for every device of this process.
         allow_soft_placement: an operation whose device is missing, or has no kernel for it, runs elsewhere.
+        placement: of operations and variables that request no device. "simple": on `device`; "greedy": each
+        on the one of all devices that would finish it first in a simulated step, by the costs of ops and
+        transfers, within the memory that is left (white paper, section 3.2.1). See `place_again`.
         config: TensorFlow 1's form of this option; warns of others, which have no effect.
         target: a name of `register_target`, such as "tensorbow": makes that kind of session; or the target of
         a `tb.train.Server`, which runs the graph on the tasks of its cluster.
@@ -128,8 +139,15 @@ class Session:
         self.random_stream = 0  # see `tensorbow.compiler.compile.state_scalars`
         self._cache = StepCache(self.device, self._name, CACHED_STEPS)
         self.container = Container(self._cache.groups[0], f"{self._name} variables")
+        self._greedy = (
+            GreedyPlacement(self._devices, self._cache.scratch_nbytes) if placement == GREEDY else None
+        )
         self._device_variables = DeviceVariables(
-            self.container, self._devices, self._cache.group_of, soft=allow_soft_placement
+            self.container,
+            self._devices,
+            self._cache.group_of,
+            soft=allow_soft_placement,
+            greedy=self._greedy,
         )
         self._shared = SharedVariables(self._device_variables)
         self._arguments = Arguments(self.graph)
@@ -304,6 +322,34 @@ class Session:
             if self._graph_version != self.graph.version:  # the variables do not fit: no plan without them
                 raise
             return unbound(self._step(elements, shapes).executable, self.device, f"not bound: {error}")
+
+    @checked
+    def place_again(self, run_metadata: AsRunMetadata) -> int:
+        """Takes over the times of a run's ops, and places all steps anew by them; variables stay.
+
+        run_metadata: of a run of this session with `trace_level` above 0; ops on GPUs have no times in it.
+        Several runs add up to means. Returns the number of calls whose times were taken.
+
+        Raises InvalidArgumentError in a session without placement="greedy", and for the metadata of a run
+        whose step this session does not have (any more).
+        """
+        if self._greedy is None:
+            raise InvalidArgumentError(
+                "place_again: expected a session that places by costs, got one that does not; make it by "
+                'tb.Session(placement="greedy")'
+            )
+        with self._variables.exclusive:
+            self._require_open()
+            with self._cache.lock:
+                steps = ((step.parts, step.costs) for step in self._cache.latest() if step.costs)
+                taken = self._greedy.measure(run_metadata.step_stats, steps)
+                if not taken:
+                    raise InvalidArgumentError(
+                        "place_again: expected run_metadata with the times of a step of this session, got "
+                        "none; run it with tb.RunOptions(trace_level=tb.RunOptions.FULL_TRACE)"
+                    )
+                self._cache.clear()
+        return taken
 
     def _values(self, elements: Sequence[Tensor | Operation], feeds: Mapping[Tensor, Array]) -> list[Any]:
         """Values of the fetches: computed by a step, or made of what it computes."""
@@ -504,7 +550,7 @@ class Session:
             else:
                 region, arrays = of_region
                 feeds, within = region.feeds(arrays), region.within
-            executable = compile_on_devices(
+            executable, costs = compile_on_devices(
                 elements,
                 feeds,
                 self._devices,
@@ -512,8 +558,9 @@ class Session:
                 soft=self._soft,
                 within=within,
                 compiles_loops=self._compiles_loops,
+                greedy=self._greedy,
             )
-            return Step(executable, self._layout_version)
+            return Step(executable, self._layout_version, costs=costs)
 
         if of_region is not None:
             region, arrays = of_region

@@ -268,7 +268,7 @@ CALLS: Mapping[str, Call] = {
     # matrices
     "matmul": Call(
         lambda: {"a": x23(), "b": np.ones((3, 2), np.float32)},
-        sorts={"transpose_a": "flag", "transpose_b": "flag"},
+        sorts=dict.fromkeys(("transpose_a", "transpose_b", "adjoint_a", "adjoint_b"), "flag"),
     ),
     "matrix_inverse": Call(lambda: {"input": square()}, sorts={"adjoint": "flag"}),
     "cholesky": Call(lambda: {"input": square()}),
