@@ -32,11 +32,11 @@ from tensorbow import (
     train,
 )
 from tensorbow.control_flow import TensorArray, case, cond, foldl, foldr, map_fn, scan, while_loop
-from tensorbow.custom_gradients import RegisterGradient, custom_gradient
+from tensorbow.custom_gradients import NoGradient, NotDifferentiable, RegisterGradient, custom_gradient
 from tensorbow.devices import configure_gpus
 from tensorbow.errors import TensorBowError
 from tensorbow.functions import Defun, make_template
-from tensorbow.gradients import gradients
+from tensorbow.gradients import gradients, hessians
 from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
     Graph,
@@ -310,7 +310,9 @@ __all__ = [
     "InteractiveSession",
     "Kernel",
     "KernelCall",
+    "NoGradient",
     "NodeSpec",
+    "NotDifferentiable",
     "Operation",
     "PaddingFIFOQueue",
     "PartitionedVariable",
@@ -371,6 +373,7 @@ __all__ = [
     "glorot_normal_initializer",
     "glorot_uniform_initializer",
     "gradients",
+    "hessians",
     "image",
     "initializers",
     "int8",

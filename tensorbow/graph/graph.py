@@ -128,6 +128,9 @@ class Graph(Scopes):
                     inner = DeviceName.parse(op.device) if op.device else DeviceName()
                     op.device = str(DeviceName.parse(outer).merge(inner))
                 self._names.mark(op.name)
+                for key in op.definition.scoped:
+                    if op.attrs[key]:
+                        self._names.mark(op.attrs[key])
                 self._operations.append(op)
                 self._by_name[op.name] = op
                 for tensor in dict.fromkeys(op.inputs):

@@ -153,6 +153,12 @@ CALLS: Mapping[str, Call] = {
         names=("minimum", "maximum"),
     ),
     "add_n": Call(lambda: {"inputs": [vector(), vector()]}, sorts={"inputs": "tensors"}, takes=_ROWS),
+    "accumulate_n": Call(
+        lambda: {"inputs": [vector(), vector()]},
+        sorts={"inputs": "tensors", "shape": "extents or none", "tensor_dtype": "object or none"},
+        takes=_ROWS,
+        names=("add_n",),
+    ),
     "cast": Call(lambda: {"x": vector(), "dtype": tb.int32}),
     "where": Call(
         lambda: {"condition": truths(), "x": 1.0, "y": vector()},
@@ -190,6 +196,12 @@ CALLS: Mapping[str, Call] = {
         sorts={"values": "tensors"},
         takes=_ROWS,
         names=("expand_dims", "concat"),
+    ),
+    "parallel_stack": Call(
+        lambda: {"values": [vector(), vector()]},
+        sorts={"values": "tensors"},
+        takes=_ROWS,
+        names=("stack", "expand_dims", "concat"),
     ),
     "unstack": Call(
         lambda: {"value": x23(), "num": 2}, sorts={"num": "count or none"}, names=("split", "squeeze")
@@ -831,7 +843,7 @@ CALLS: Mapping[str, Call] = {
             "name": "text",
             **dict.fromkeys(("spec", "gradient"), "function"),
             **dict.fromkeys(("kernel", "unknown_dtypes", "host"), "function or none"),
-            **dict.fromkeys(("inputs", "state"), "list of texts"),
+            **dict.fromkeys(("inputs", "scoped", "state"), "list of texts"),
             **dict.fromkeys(("shape_inputs", "writes", "ignores", "alias"), "list"),
             **dict.fromkeys(FLAGS, "flag"),
             "attrs": "mapping or none",
