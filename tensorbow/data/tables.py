@@ -94,9 +94,7 @@ def table_dataset(columns: Mapping[str, Array], target: str | None, name: str) -
     """
     if target is None:
         target = next((each for each in USUAL_TARGETS if each in columns), None)
-    targets = (
-        [target] if target is None or target in columns else [each.strip() for each in target.split(",")]
-    )
+    targets = [target or ""] if target in columns else [each.strip() for each in (target or "").split(",")]
     if target is None or not {*targets} <= columns.keys():
         raise InvalidArgumentError(
             f"target: expected a column of {name}, one of {', '.join(columns)}; "
@@ -106,8 +104,10 @@ def table_dataset(columns: Mapping[str, Array], target: str | None, name: str) -
     if not features:
         raise InvalidArgumentError(f"{name}: expected columns beside the target {target}, got none")
     inputs = features_of(columns, features, name)
+    labels: Array
+    names: Sequence[str] = ()
     if len(targets) > 1:
-        labels, names = features_of(columns, targets, name), ()
+        labels = features_of(columns, targets, name)
     else:
         _require_values(target, columns[target], name, may_be_text=True)
         labels, names = _target_of(columns[target])

@@ -55,7 +55,7 @@ def build_model(
 ) -> ModelOutputs:
     """Builds a model on a batch of a data set. more: see `outputs_of`."""
     inputs = data.prepared(given.inputs)
-    of_data = {"classes": data.classes, "label_scale": data.label_scale}
+    of_data: dict[str, Any] = {"classes": data.classes, "label_scale": data.label_scale}
     return source.build(options, inputs, given.labels, training, **of_data, **more)
 
 
