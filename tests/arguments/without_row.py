@@ -9,6 +9,7 @@ WITHOUT_ROW = frozenset(
         "Coordinator.wait_for_stop",  # waits for the time it is given
         "QueueBase",
         "QueueRunner.create_threads",  # starts threads
+        "Scopes.differentiating",
         "Scopes.in_context",
         "ArrayDataset.prepared",
         "ArrayDataset.scratch",
