@@ -16,7 +16,20 @@ _import_ours("allocators")
 # isort: split
 from typing import TYPE_CHECKING, Any
 
-from tensorbow import errors, image, initializers, layers, losses, metrics, nn, ops, profiler, summary, train
+from tensorbow import (
+    errors,
+    image,
+    initializers,
+    layers,
+    losses,
+    metrics,
+    nn,
+    ops,
+    profiler,
+    quantization,
+    summary,
+    train,
+)
 from tensorbow.control_flow import TensorArray, case, cond, foldl, foldr, map_fn, scan, while_loop
 from tensorbow.custom_gradients import RegisterGradient, custom_gradient
 from tensorbow.devices import configure_gpus
@@ -372,6 +385,7 @@ __all__ = [
     "orthogonal_initializer",
     "profiler",
     "py_func",
+    "quantization",
     "random_normal_initializer",
     "random_uniform_initializer",
     "reset_default_graph",

@@ -33,7 +33,8 @@ def public_packages() -> list[str]:
 
     Without the scheduler's rooms: `scheduler` exports their public names.
     """
-    names = ["tensorbow", "tensorbow.image", "tensorbow.nn", "tensorbow.profiler", "tensorbow.train"]
+    facades = ("image", "nn", "profiler", "quantization", "train")
+    names = ["tensorbow", *(f"tensorbow.{facade}" for facade in facades)]
     for package in (allocators, replicator, scheduler, tensorbow):
         names.append(package.__name__)
         found = pkgutil.iter_modules(package.__path__, f"{package.__name__}.")

@@ -35,6 +35,8 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     ordering,
     orthogonal,
     pooling,
+    quantization,
+    quantized_products,
     random,
     reductions,
     scatter,

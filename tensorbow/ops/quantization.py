@@ -30,7 +30,6 @@ from tensorbow.ops.constant import constant
 from tensorbow.ops.control import stop_gradient
 from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.ops.elementwise import add, divide, maximum, minimum, multiply, round, subtract
-from tensorbow.ops.selection import cast
 from tensorbow.specs import TensorSpec, broadcast_dims, compatible, float32, int8, int32, render_dims, uint8
 
 __all__ = [
@@ -102,7 +101,7 @@ def _scales(op: str, x: Tensor, scale: Any, axis: Any) -> Tensor:
     if not compatible(scales.spec.shape, x.spec.dims[position : position + 1]):
         raise InvalidArgumentError(
             f"{op}: scale is {scales.spec}, expected one number for each element along axis {axis} of "
-            f"{render_dims(x.spec.shape)}"
+            f"{render_dims(x.spec.dims)}"
         )
     return reshape(scales, [-1, *[1] * (x.spec.rank - 1 - position)])
 
@@ -113,9 +112,12 @@ def _scales(op: str, x: Tensor, scale: Any, axis: Any) -> Tensor:
 def _require_scale(op: str, inputs: Sequence[TensorSpec]) -> None:
     values, scale = inputs
     require_dtype(op, scale, (float32,), "scale")
-    if None not in (values.shape, scale.shape) and broadcast_dims(values.dims, scale.dims) != values.dims:
+    if None in (values.shape, scale.shape):
+        return
+    together = broadcast_dims(values.dims, scale.dims)
+    if not compatible(together, values.dims):
         raise InvalidArgumentError(
-            f"{op}: scale is {scale}, expected a shape that broadcasts to {render_dims(values.shape)}"
+            f"{op}: scale is {scale}, expected a shape that broadcasts to {render_dims(values.dims)}"
         )
 
 
@@ -176,8 +178,6 @@ Quantize = define_op(
     attrs={"zero_point": 0, "dtype": REQUIRED},
     unknown_dtypes=lambda inputs, attrs: (attrs["dtype"],),
 )
-
-
 
 
 Dequantize = define_op(
@@ -254,5 +254,5 @@ def fake_quant_with_min_max_vars_per_channel(
     narrow_range: Flag = False,
     name: Name = None,
 ) -> Tensor:
-    """`fake_quant_with_min_max_vars` with a range for each channel, the last axis: `min`, `max` [channels]."""
+    """`fake_quant_with_min_max_vars` with `min` and `max` [channels]: a range for each of the last axis."""
     return fake_quant_with_min_max_vars(inputs, min, max, num_bits, narrow_range, name)

@@ -40,13 +40,14 @@ from tensorbow.ops.quantization import saturate
 from tensorbow.ops.reductions import reduce_sum
 from tensorbow.ops.selection import cast
 from tensorbow.ops.sliding_windows import Windows, count_windows, image_dims, spatial_pair
-from tensorbow.specs import Array, Dims, TensorSpec, compatible, float32, float64, int8, int32, uint8
+from tensorbow.specs import Array, TensorSpec, compatible, float32, float64, int8, int32, uint8
 
 __all__ = ["quantized_conv2d", "quantized_matmul"]
 
 WORD = 4  # weights in a word
 LONGEST = (2**31 - 1) // (255 * 128)  # products that a sum of 32 bits holds, whatever they are
 RESULTS = (uint8, float32, int32)
+WHY_CPU = "products of 8-bit integers have kernels for CPUs alone"
 ZeroPoint: TypeAlias = Annotated[int, whole(0, 255)]
 
 
@@ -108,7 +109,7 @@ def quantized_conv2d(
     with graph_of([input, filter]).as_default(), name_scope(name or op):
         x, w = as_tensor(input), as_tensor(filter)
         _require_weights(op, w.spec, 4)
-        attrs = {
+        attrs: dict[str, Any] = {
             "strides": spatial_pair(op, strides, "strides", "NHWC"),
             "padding": padding,
             "dilations": spatial_pair(op, dilations, "dilations", "NHWC"),
@@ -131,7 +132,7 @@ def quantized_conv2d(
 
 
 def runs_of(filter: Sequence[int], dilations: Sequence[int]) -> tuple[int, int]:
-    """Runs of neighbouring bytes of an image in a window [height, width, in, ...]: their number, and length."""
+    """Runs of neighbouring bytes of an image in a window [height, width, in]: their number, and length."""
     rows, columns, inputs = filter[:3]
     return (rows, columns * inputs) if dilations[2] == 1 or columns == 1 else (rows * columns, inputs)
 
@@ -215,15 +216,20 @@ PackWeights = define_op(
     kernel=Kernel(run=_pack, scratch=_pack_scratch),
     inputs=("weights",),
     unknown_dtypes=lambda inputs, attrs: (int32,),
+    why_cpu=WHY_CPU,
 )
 
 
 # Specs --------------------------------------------------------------------------------------------
 
 
-def _require_operands(op: str, inputs: Sequence[TensorSpec], runs: tuple[int, int]) -> TensorSpec:
+def _require_operands(
+    op: str, inputs: Sequence[TensorSpec], runs: tuple[int, int], attrs: Attrs
+) -> TensorSpec:
     """Checks all operands but the activations' shape; returns the spec of the words."""
     x, words, bias, multiplier = inputs
+    if attrs["dtype"] not in RESULTS:
+        raise InvalidArgumentError(f"{op}: dtype is {attrs['dtype'].name}, expected int32, float32 or uint8")
     require_dtype(op, x, (uint8,), "the left operand")
     require_dtype(op, words, (int32,), "the words")
     outputs = words.dims[2] if words.shape is not None and len(words.dims) == 3 else None
@@ -239,7 +245,7 @@ def _require_operands(op: str, inputs: Sequence[TensorSpec], runs: tuple[int, in
 
 
 def _matmul_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    words = _require_operands("quantized_matmul", inputs, (1, attrs["inner"]))
+    words = _require_operands("quantized_matmul", inputs, (1, attrs["inner"]), attrs)
     x = inputs[0]
     require_rank("quantized_matmul", x, 2, "the left operand")
     if not compatible(x.shape, (None, attrs["inner"])):
@@ -251,16 +257,17 @@ def _matmul_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 def _conv2d_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     op, window = "quantized_conv2d", attrs["window"]
-    words = _require_operands(op, inputs, runs_of(window, attrs["dilations"]))
+    if len(window) != 3:
+        raise InvalidArgumentError(f"{op}: window is {window}, expected (height, width, channels)")
+    words = _require_operands(op, inputs, runs_of(window, attrs["dilations"]), attrs)
     batch, height, width, channels = image_dims(op, inputs[0], "the images")
     if channels not in (None, window[2]):
         raise InvalidArgumentError(
             f"{op}: the images {inputs[0]} have {channels} channels, the filter takes {window[2]}"
         )
+    padding, (_, *strides, _), (_, *rates, _) = attrs["padding"], attrs["strides"], attrs["dilations"]
     rows, columns = (
-        count_windows(
-            op, extent, window[axis], attrs["strides"][axis + 1], attrs["padding"], attrs["dilations"][axis + 1]
-        )
+        count_windows(op, extent, window[axis], strides[axis], padding, rates[axis])
         for axis, extent in enumerate((height, width))
     )
     return TensorSpec((batch, rows, columns, words.dims[2]), attrs["dtype"])
@@ -317,7 +324,9 @@ def _prepare_matmul(call: KernelCall) -> Callable[[], None]:
 
 def as_quads(words: Array) -> Array:
     """View int8 [runs, words, 4, outputs] of contiguous words [runs, words, outputs]."""
-    return words.view(np.int8).reshape(*words.shape, WORD).transpose(0, 1, 3, 2)
+    quads = words.view(np.int8).reshape(*words.shape, WORD)
+    view: Array = quads.transpose(0, 1, 3, 2)
+    return view
 
 
 def _unrolling(node: NodeSpec | KernelCall, images: Sequence[int]) -> Unrolling:
@@ -373,6 +382,7 @@ QuantizedMatMul = define_op(
     inputs=("a", "words", "bias", "multiplier"),
     attrs={"inner": REQUIRED, "zero_point": 0, "dtype": int32},
     unknown_dtypes=lambda inputs, attrs: (attrs["dtype"],),
+    why_cpu=WHY_CPU,
 )
 QuantizedConv2D = define_op(
     "QuantizedConv2D",
@@ -390,4 +400,5 @@ QuantizedConv2D = define_op(
         "dtype": int32,
     },
     unknown_dtypes=lambda inputs, attrs: (attrs["dtype"],),
+    why_cpu=WHY_CPU,
 )

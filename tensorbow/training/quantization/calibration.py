@@ -26,7 +26,7 @@ class Coding:
 
     @classmethod
     def of(cls, low: float, high: float) -> Coding:
-        """The integers 0 to 255 for numbers from `low` to `high`, widened so that 0 is one of them exactly."""
+        """The integers 0 to 255 for numbers from `low` to `high`, widened so that 0 is one of them."""
         low, high = min(low, 0.0), max(high, 0.0)
         scale = max(float(np.float32((high - low) / 255)), LEAST_SCALE)
         return cls(scale, min(max(round(-low / scale), 0), 255))
@@ -45,7 +45,7 @@ def observe(
         raise InvalidArgumentError(
             f"quantize_model: expected at least one example, as many for each input, got {sorted(counts)}"
         )
-    found = {tensor: (math.inf, -math.inf) for tensor in tensors}
+    found = dict.fromkeys(tensors, (math.inf, -math.inf))
     for start in range(0, counts.pop(), BATCH):
         feeds = {tensor: array[start : start + BATCH] for tensor, array in inputs.items()}
         for tensor, value in zip(tensors, session.run(list(tensors), feeds), strict=True):

@@ -1,4 +1,4 @@
-"""Products in an inference graph that integers can compute, with what follows them folded into weights and bias.
+"""Products in an inference graph that integers can compute, with what follows folded into their weights.
 
 Batch normalisation and other maps a * x + b of each channel are folded, and a ReLU is noted (Jacob et al.,
 2018, section 3.2).
@@ -30,11 +30,11 @@ LARGEST_CONSTANT = 1 << 28  # bytes of one array that is computed of constants
 
 
 @dataclass(frozen=True)
-class Product:
+class FoldedProduct:
     """A product with its channels last, and its folded successors.
 
-    op: Conv2D or MatMul. weights: float64 [..., outputs], bias: float64 [outputs]. result: the tensor that all
-    of it computes. absorbed: the operations between. rectified: the last of them is a ReLU.
+    op: Conv2D or MatMul. weights: float64 [..., outputs], bias: float64 [outputs]. result: the tensor that
+    all of it computes. absorbed: the operations between. rectified: the last of them is a ReLU.
     """
 
     op: Operation
@@ -49,7 +49,7 @@ class Product:
         """The activations that are multiplied."""
         return self.op.inputs[0]
 
-    def scaled(self, factor: Array, shift: Array, op: Operation) -> Product:
+    def scaled(self, factor: Array, shift: Array, op: Operation) -> FoldedProduct:
         """The product followed by `op`, result * factor + shift of each channel."""
         return replace(
             self,
@@ -83,7 +83,7 @@ def _is_computable(op: Operation) -> bool:
     """True for an op without effects or random numbers, of moderate size."""
     definition = op.definition
     plain = not (definition.stateful or definition.random or definition.state or definition.exchange)
-    sizes = [t.spec.dtype.size * math.prod(t.spec.shape) for t in op.outputs if _has_extents(t)]
+    sizes = [t.spec.nbytes for t in op.outputs if _has_extents(t)]
     return bool(
         plain
         and definition.host is None
@@ -100,7 +100,7 @@ def _has_extents(tensor: Tensor) -> bool:
 
 def find_products(
     operations: Sequence[Operation], known: Mapping[Tensor, Array], kept: Collection[Tensor]
-) -> list[Product]:
+) -> list[FoldedProduct]:
     """The products of float32 with known weights. kept: tensors that must stay, such as outputs."""
     readers: dict[Tensor, list[Operation]] = {}
     for op in operations:
@@ -122,7 +122,7 @@ def find_products(
     return found
 
 
-def _product(op: Operation, known: Mapping[Tensor, Array]) -> Product | None:
+def _product(op: Operation, known: Mapping[Tensor, Array]) -> FoldedProduct | None:
     if op.definition not in (Conv2D, MatMul) or op.inputs[0] in known or op.inputs[1] not in known:
         return None
     weights = known[op.inputs[1]]
@@ -134,10 +134,10 @@ def _product(op: Operation, known: Mapping[Tensor, Array]) -> Product | None:
     if not fits or 0 in weights.shape or not np.isfinite(weights).all():
         return None
     weights = weights.astype(np.float64)
-    return Product(op, weights, np.zeros(weights.shape[-1]), op.outputs[0], ())
+    return FoldedProduct(op, weights, np.zeros(weights.shape[-1]), op.outputs[0], ())
 
 
-def _folded(product: Product, op: Operation, known: Mapping[Tensor, Array]) -> Product | None:
+def _folded(product: FoldedProduct, op: Operation, known: Mapping[Tensor, Array]) -> FoldedProduct | None:
     """The product with its only reader, if that is a ReLU or a map of channels."""
     if op.definition is Relu:
         return replace(product, result=op.outputs[0], absorbed=(*product.absorbed, op), rectified=True)
@@ -149,7 +149,9 @@ def _folded(product: Product, op: Operation, known: Mapping[Tensor, Array]) -> P
     return product.scaled(*found, op)
 
 
-def _affine(product: Product, op: Operation, known: Mapping[Tensor, Array]) -> tuple[Array, Array] | None:
+def _affine(
+    product: FoldedProduct, op: Operation, known: Mapping[Tensor, Array]
+) -> tuple[Array, Array] | None:
     """Factor and shift [outputs] of a map of channels; None for another op."""
     first, outputs = op.inputs[0] is product.result, len(product.bias)
     others = [known.get(tensor) for tensor in op.inputs if tensor is not product.result]
@@ -175,9 +177,7 @@ def _affine(product: Product, op: Operation, known: Mapping[Tensor, Array]) -> t
 MAPS: dict[object, Callable[[Array, bool], tuple[Array, Array]]] = {
     Add: lambda value, first: (np.ones_like(value), value),
     BiasAdd: lambda value, first: (np.ones_like(value), value),
-    Sub: lambda value, first: (
-        (np.ones_like(value), -value) if first else (-np.ones_like(value), value)
-    ),
+    Sub: lambda value, first: (np.ones_like(value), -value) if first else (-np.ones_like(value), value),
     Mul: lambda value, first: (value, np.zeros_like(value)),
     RealDiv: lambda value, first: (1 / value, np.zeros_like(value)),
 }

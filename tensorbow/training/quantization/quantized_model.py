@@ -25,7 +25,7 @@ Source: TypeAlias = Annotated[
 
 @checked
 def quantize_model(source: Source, folder: AsPath, inputs: Mapped) -> str:
-    """Writes a saved model whose convolutions and matrix products multiply 8-bit integers; returns the folder.
+    """Writes a saved model whose convolutions and matrix products are of 8-bit integers; returns the folder.
 
     source: a `tb.train.SavedModel`, or its folder; it stays as it is. inputs: some examples by name of input,
     arrays [examples, ...] as the model takes them, on which the range of each product's operand is observed.
@@ -61,20 +61,20 @@ def _quantized(saved: SavedModel, folder: Any, inputs: Mapping[str, Any]) -> str
     products = find_products(operations, known_values(operations, values), set(outputs))
     if not products:
         raise InvalidArgumentError(
-            "quantize_model: the model has no convolution or matrix product of float32 with weights of its own"
+            "quantize_model: the model has no convolution or matrix product of float32 with constant weights"
         )
     plan = Plan.of(operations, products)
     observed = plan.observed(products)
     feeds = _feeds(saved, observed, given)
     rewriter = Rewriter(Graph(), plan, observe(saved.session, observed, feeds), dict(values))
     rewriter.build(operations, products)
-    named: list[dict[str, Tensor]] = [
-        {name: rewriter.floating(tensor) for name, tensor in ends.items()}
-        for ends in ({n: t for n, t in saved.inputs.items() if t.op in operations}, saved.outputs)
-    ]
+    needed = {name: tensor for name, tensor in saved.inputs.items() if tensor.op in operations}
+    new_inputs, new_outputs = (
+        {name: rewriter.floating(tensor) for name, tensor in ends.items()} for ends in (needed, saved.outputs)
+    )
     examples = len(next(iter(feeds.values())))
     about = {**saved.about, QUANTIZED: {"dtype": "int8", "products": len(products), "examples": examples}}
-    return save_model(folder, *named, rewriter.values, about)
+    return save_model(folder, new_inputs, new_outputs, rewriter.values, about)
 
 
 def _feeds(saved: SavedModel, observed: list[Tensor], given: Mapping[str, Array]) -> dict[Tensor, Array]:

@@ -25,7 +25,7 @@ from tensorbow.ops.quantization import dequantize, quantize
 from tensorbow.ops.quantized_products import PackWeights, QuantizedConv2D, QuantizedMatMul, runs_of
 from tensorbow.specs import Array, float32, uint8
 from tensorbow.training.quantization.calibration import Coding
-from tensorbow.training.quantization.products import Product
+from tensorbow.training.quantization.products import FoldedProduct
 from tensorbow.variables import Variable
 
 KEEPS_FORM = (MaxPool, Reshape, Squeeze, ExpandDims, Identity)  # of their first input
@@ -45,7 +45,7 @@ class Plan:
     made_as_bytes: frozenset[Tensor]
 
     @classmethod
-    def of(cls, operations: Sequence[Operation], products: Sequence[Product]) -> Plan:
+    def of(cls, operations: Sequence[Operation], products: Sequence[FoldedProduct]) -> Plan:
         """The plan for a graph, from its results back."""
         inner = {op for product in products for op in product.absorbed}
         by_op = {product.op: product for product in products}
@@ -64,7 +64,7 @@ class Plan:
         results = {product.result for product in products}
         return cls(frozenset(as_bytes), frozenset(results & (as_bytes | cheap)))
 
-    def observed(self, products: Sequence[Product]) -> list[Tensor]:
+    def observed(self, products: Sequence[FoldedProduct]) -> list[Tensor]:
         """Tensors whose ranges the plan needs, in program order."""
         kept = {t for t in self.as_bytes if t.op.definition in KEEPS_FORM and t.op.inputs[0] in self.as_bytes}
         return sorted(self.as_bytes - kept | self.made_as_bytes, key=lambda t: (t.op.id, t.name))
@@ -87,7 +87,7 @@ class Rewriter:
         self._bytes: dict[Tensor, tuple[Tensor, Coding]] = {}
         self._ops: dict[Operation, Operation] = {}
 
-    def build(self, operations: Sequence[Operation], products: Sequence[Product]) -> None:
+    def build(self, operations: Sequence[Operation], products: Sequence[FoldedProduct]) -> None:
         """Builds all operations, given in program order."""
         absorbed = {op for product in products for op in (product.op, *product.absorbed)}
         ends = {product.result.op: product for product in products}
@@ -123,7 +123,9 @@ class Rewriter:
                 self._bytes[op.outputs[0]] = made, coding
                 self._ops[op] = made.op
                 return
-            inputs = [self._light(tensor) if self._is_between(op) else self.floating(tensor) for tensor in op.inputs]
+            inputs = [
+                self._light(tensor) if self._is_between(op) else self.floating(tensor) for tensor in op.inputs
+            ]
             made = op.definition(*inputs, name=op.name, **op.attrs)
         outputs = made if isinstance(made, tuple) else (made,) if op.outputs else ()
         self._ops[op] = outputs[0].op if outputs else made
@@ -141,7 +143,7 @@ class Rewriter:
 
     # Products -----------------------------------------------------------------------------------
 
-    def _add_product(self, product: Product) -> None:
+    def _add_product(self, product: FoldedProduct) -> None:
         op, weights = product.op, product.weights
         given, coding = self.coded(product.input)
         largest = np.abs(weights).reshape(-1, weights.shape[-1]).max(axis=0)

@@ -29,7 +29,7 @@ SLACK = QUAD - 1  # bytes that the last quad of a frame may reach beyond it
 
 @dataclass(frozen=True)
 class QuadConvolution:
-    """One convolution of bytes. length: bytes of a run; padding: value around images; dtype: of the result."""
+    """One convolution of bytes. length: bytes of a run; padding: value around images; dtype: the result's."""
 
     what: ConvolutionShape
     runs: int
@@ -118,7 +118,9 @@ class QuadConvolution:
                 e.builder.mul(i, index(what.result_size)),
                 e.builder.mul(band, index(windows * what.outputs)),
             )
-            self._finish(e, Elements(e, sums, int32), (bias, multiplier), Elements(e, result, self.dtype), first)
+            self._finish(
+                e, Elements(e, sums, int32), (bias, multiplier), Elements(e, result, self.dtype), first
+            )
 
     def _bands(
         self, e: Emitter, images: ir.Value, frame: ir.Value

@@ -16,7 +16,7 @@ PAIR_ADDS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"} 
 
 
 def multiply_add_quads(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    """c + the products of a's unsigned bytes with b's signed ones, in every lane; all are vectors of words."""
+    """c + the products of a's unsigned bytes with b's signed ones, in every lane of vectors of words."""
     if e.target.has_quads and lanes_of(c.type) == e.target.lanes(4):
         return _instruction(e, "avx512.vpdpbusd.512", c.type, c, a, b)
     if e.target.multiplies_pairs and lanes_of(c.type) == e.target.lanes(4):
