@@ -27,6 +27,8 @@ from tensorbow import (
     ops,
     profiler,
     quantization,
+    signal,
+    spectral,
     summary,
     train,
 )
@@ -84,6 +86,7 @@ from tensorbow.ops.arrays import *
 from tensorbow.ops.broadcasting import *
 from tensorbow.ops.checks import *
 from tensorbow.ops.collectives import *
+from tensorbow.ops.complex_numbers import *
 from tensorbow.ops.control import *
 from tensorbow.ops.cumulative import *
 from tensorbow.ops.data_dependent import *
@@ -91,11 +94,13 @@ from tensorbow.ops.decompositions import *
 from tensorbow.ops.definition import *
 from tensorbow.ops.elementwise import *
 from tensorbow.ops.filling import *
+from tensorbow.ops.fourier import *
 from tensorbow.ops.importing import *
 from tensorbow.ops.indexed_slices import *
 from tensorbow.ops.indexing import *
 from tensorbow.ops.linalg import *
 from tensorbow.ops.nd_indexing import *
+from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
 from tensorbow.ops.reductions import *
 from tensorbow.ops.scatter import *
@@ -139,6 +144,7 @@ from tensorbow.specs import (
     as_dtype,
     bfloat16,
     complex64,
+    complex128,
     float16,
     float32,
     float64,
@@ -338,6 +344,7 @@ __all__ = [
     "clip_by_norm",
     "colocate_with",
     "complex64",
+    "complex128",
     "cond",
     "configure_cpus",
     "configure_gpus",
@@ -391,6 +398,8 @@ __all__ = [
     "reset_default_graph",
     "scan",
     "set_random_seed",
+    "signal",
+    "spectral",
     "summary",
     "train",
     "trainable_variables",

@@ -96,6 +96,8 @@ FACADES = {
     "tensorbow.quantization",
     "tensorbow.nn",
     "tensorbow.profiler",
+    "tensorbow.signal",
+    "tensorbow.spectral",
     "tensorbow.summary",
     "tensorbow.train",
 }

@@ -34,7 +34,7 @@ from tensorbow.graph import Operation, Tensor
 from tensorbow.kernels.backends import backend_for
 from tensorbow.ops.state import VariableReference
 from tensorbow.program.backend import Backend
-from tensorbow.program.nodes import Node, Unit, record_readers
+from tensorbow.program.nodes import Node, Program, Unit, record_readers
 from tensorbow.program.plan import Executable
 from tensorbow.specs import TensorSpec
 
@@ -73,6 +73,24 @@ class MultiDeviceExecutable:
         return tuple(name for part in self.parts.values() for name in part.counters)
 
 
+def fold_for_devices(
+    needed: Sequence[Operation],
+    fetches: Sequence[Tensor | Operation],
+    feeds: Mapping[Tensor, TensorSpec],
+    names: Mapping[Operation, str],
+    compiles_loops: bool = True,
+) -> Program:
+    """The program of a step over several devices. Arguments: see `compile_multi_device`.
+
+    An operation whose name is "" has no device yet; its nodes are not merged with those that have one.
+    """
+    tensors = [f for f in fetches if isinstance(f, Tensor)]
+    operations = [f for f in fetches if isinstance(f, Operation)]
+    program = fold(needed, feeds, tensors, operations, names, compiles_loops=compiles_loops)
+    settle_views(program)
+    return drop_unused(merge(drop_unused(program)))
+
+
 def compile_multi_device(
     needed: Sequence[Operation],
     fetches: Sequence[Tensor | Operation],
@@ -93,13 +111,24 @@ def compile_multi_device(
     Raises InvalidArgumentError for a step that cannot be planned, UnimplementedError for an operation without
     a kernel on its device; both name the operation and the user's line.
     """
-    tensors = [f for f in fetches if isinstance(f, Tensor)]
-    operations = [f for f in fetches if isinstance(f, Operation)]
-    program = fold(needed, feeds, tensors, operations, names, compiles_loops=compiles_loops)
-    settle_views(program)
-    program = drop_unused(merge(drop_unused(program)))
-    program.check_invariants()
+    program = fold_for_devices(needed, fetches, feeds, names, compiles_loops)
     variables = {op.name: name for op, name in names.items() if op.definition is VariableReference}
+    return compile_placed(program, variables, home, devices, layouts, notes)
+
+
+def compile_placed(
+    program: Program,
+    variables: Mapping[str, str],
+    home: str,
+    devices: Mapping[str, Device],
+    layouts: Mapping[str, VariableLayout],
+    notes: Sequence[str] = (),
+) -> MultiDeviceExecutable:
+    """Compiles a program whose nodes have devices; see `compile_multi_device`.
+
+    variables: the device of each.
+    """
+    program.check_invariants()
     cut = partition(program, home, variables)
     parts: dict[str, Executable] = {}
     fetched_from: dict[int, tuple[str, int]] = {}  # by index of the fetch

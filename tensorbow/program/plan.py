@@ -97,6 +97,7 @@ class Group:
     source: UserLine | None = None
     predicated: bool = False  # skipped while the status is set
     note: str = ""  # why it is there or looks as it does, for `explain`
+    nodes: tuple[str, ...] = ()  # names of the ops in it
 
 
 @dataclass(frozen=True, slots=True)
