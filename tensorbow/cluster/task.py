@@ -133,6 +133,7 @@ class ClusterTask:
             home,
             {name: variables.device for name, variables in places.items()},
             {name: layout for name, (layout, _) in snapshots.items()},
+            keeps_received=True,
         )
         layouts = {name: layout for name, (layout, _) in snapshots.items()}
         bases = {name: base for name, (_, base) in snapshots.items()}

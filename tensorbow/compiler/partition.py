@@ -8,7 +8,8 @@ later write of a variable comes after all earlier reads of it, on every device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tensorbow.errors import InternalError
@@ -81,12 +82,37 @@ def settle_views(program: Program) -> None:
                 node.device = root.node.device
 
 
-def partition(program: Program, home: str, variables: Mapping[str, str]) -> Cut:
+def partition(
+    program: Program, home: str, variables: Mapping[str, str], large_nbytes: float = math.inf
+) -> Cut:
     """Cuts a program whose nodes are placed.
 
     home: the device of fetched constants and feeds. variables: the device of each variable, by name.
+    large_nbytes: a value of as many bytes is received by a stage that begins with its first reader, even if
+    the device need not wait for it.
     """
-    return _Partition(program, home, variables).cut()
+    return _Partition(program, home, variables, large_nbytes).cut()
+
+
+def dependencies_of(node: Node, kept: Collection[Node]) -> dict[Node, None]:
+    """Nodes of the program that stand for a node's control dependencies, some of which passes removed.
+
+    kept: the program's nodes.
+    """
+    found: dict[Node, None] = {}
+    seen: set[Node] = set()
+    pending = list(node.after)
+    while pending:
+        other = pending.pop()
+        if other in seen:
+            continue
+        seen.add(other)
+        if other in kept:
+            found[other] = None
+        else:
+            pending.extend(other.after)
+            pending.extend(v.node for v in other.inputs if v.node is not None)
+    return found
 
 
 class _Draft:
@@ -104,7 +130,8 @@ class _Draft:
 class _Partition:
     """State of one walk over a program, in program order."""
 
-    def __init__(self, program: Program, home: str, variables: Mapping[str, str]):
+    def __init__(self, program: Program, home: str, variables: Mapping[str, str], large_nbytes: float):
+        self._large_nbytes = large_nbytes
         self._program = program
         self._home = home
         self._variables = variables
@@ -138,26 +165,11 @@ class _Partition:
                         raise InternalError(f"{node.name} uses {value.name}, which is elsewhere")
                     destinations.setdefault(value, {})[node.device] = None
             # `split` moves writes that no later node depends on to the end: waits for them are dropped.
-            node.after = tuple(other for other in self._resolved(node) if order[other] < order[node])
+            node.after = tuple(
+                other for other in dependencies_of(node, self._kept) if order[other] < order[node]
+            )
             followed.update(other for other in node.after if other.device != node.device)
         return destinations, followed
-
-    def _resolved(self, node: Node) -> dict[Node, None]:
-        """Nodes of the program that stand for a node's control dependencies, some of which passes removed."""
-        found: dict[Node, None] = {}
-        seen: set[Node] = set()
-        pending = list(node.after)
-        while pending:
-            other = pending.pop()
-            if other in seen:
-                continue
-            seen.add(other)
-            if other in self._kept:
-                found[other] = None
-            else:
-                pending.extend(other.after)
-                pending.extend(v.node for v in other.inputs if v.node is not None)
-        return found
 
     def _part(self, device: str) -> Part:
         if device not in self._parts:
@@ -203,7 +215,9 @@ class _Partition:
         clock = self._clocks[device]
         required = [n for n in required if clock.get(self._stages[n].device, -1) < n]
         draft = self._drafts[device]
-        if (required and draft.nodes) or (draft.is_awaited and not node.definition.is_view):
+        new = [copy for copy in copies if copy not in self._received]
+        late = any(copy.spec.nbytes >= self._large_nbytes for copy in new)
+        if ((required or late) and draft.nodes) or (draft.is_awaited and not node.definition.is_view):
             self._close(device)
             draft = self._drafts[device]
         for number in sorted(set(required), reverse=True):  # newest first: it may imply older ones
@@ -212,8 +226,8 @@ class _Partition:
                 self._stages[number].signals = True
                 for other, reached in self._stage_clocks[number].items():
                     clock[other] = max(clock.get(other, -1), reached)
-        draft.receives += [copy for copy in copies if copy not in self._received]
-        self._received.update(copies)
+        draft.receives += new
+        self._received.update(new)
         draft.nodes.append(node)
         self._homes[node] = draft
         for value in node.outputs:
