@@ -105,6 +105,7 @@ def compile_multi_device(
     notes: Sequence[str] = (),
     compiles_loops: bool = True,
     keeps_received: bool = False,
+    lossy: bool = False,
 ) -> MultiDeviceExecutable:
     """Compiles a step whose operations are placed.
 
@@ -112,13 +113,14 @@ def compile_multi_device(
     constants and feeds. devices: those of this process, whose parts are compiled. layouts: the variable
     layout of each of them. Both by the device's full name. keeps_received: received values have memory of
     their own, as they may come at any time; by default they share the slab's, as long as they are read.
+    lossy: see `partition`.
 
     Raises InvalidArgumentError for a step that cannot be planned, UnimplementedError for an operation without
     a kernel on its device; both name the operation and the user's line.
     """
     program = fold_for_devices(needed, fetches, feeds, names, compiles_loops)
     variables = {op.name: name for op, name in names.items() if op.definition is VariableReference}
-    return compile_placed(program, variables, home, devices, layouts, notes, keeps_received)
+    return compile_placed(program, variables, home, devices, layouts, notes, keeps_received, lossy)
 
 
 def compile_placed(
@@ -129,13 +131,14 @@ def compile_placed(
     layouts: Mapping[str, VariableLayout],
     notes: Sequence[str] = (),
     keeps_received: bool = False,
+    lossy: bool = False,
 ) -> MultiDeviceExecutable:
     """Compiles a program whose nodes have devices; see `compile_multi_device`.
 
     variables: the device of each.
     """
     program.check_invariants()
-    cut = partition(delay_receives(program, variables), home, variables, LARGE_NBYTES)
+    cut = partition(delay_receives(program, variables), home, variables, LARGE_NBYTES, lossy)
     parts: dict[str, Executable] = {}
     fetched_from: dict[int, tuple[str, int]] = {}  # by index of the fetch
     for name, part in cut.parts.items():
