@@ -134,6 +134,7 @@ class Session:
             warn_of_ignored(config)
             allow_soft_placement = allow_soft_placement or config.allow_soft_placement
         self._soft = allow_soft_placement
+        self._lossy = config is not None and config.lossy_transfers
         self._compiles_loops = config is None or config.compiles_loops
         self._name = f"session-{next(_numbers)}"
         self.random_stream = 0  # see `tensorbow.compiler.compile.state_scalars`
@@ -559,6 +560,7 @@ class Session:
                 within=within,
                 compiles_loops=self._compiles_loops,
                 greedy=self._greedy,
+                lossy=self._lossy,
             )
             return Step(executable, self._layout_version, costs=costs)
 
