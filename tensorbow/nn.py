@@ -10,6 +10,7 @@ from tensorbow.ops import (
     activations,
     attention,
     average_pooling,
+    candidate_samplers,
     candidate_sampling,
     conv,
     depthwise,
@@ -24,6 +25,7 @@ from tensorbow.ops import (
 from tensorbow.ops.activations import *
 from tensorbow.ops.attention import *
 from tensorbow.ops.average_pooling import *
+from tensorbow.ops.candidate_samplers import *
 from tensorbow.ops.candidate_sampling import *
 from tensorbow.ops.conv import *
 from tensorbow.ops.conv1d import conv1d
@@ -41,6 +43,7 @@ __all__ = ["conv1d", "relu", "rnn_cell", "sigmoid", "tanh"]
 __all__ += activations.__all__
 __all__ += attention.__all__
 __all__ += average_pooling.__all__
+__all__ += candidate_samplers.__all__
 __all__ += candidate_sampling.__all__
 __all__ += conv.__all__
 __all__ += depthwise.__all__

@@ -31,6 +31,7 @@ STRUCTURAL = {
         ("DynamicPartition", "DynamicStitch", "ListDiff", "SparseOrder", "UniqueWithCounts", "Where"),
         "functions of the host: tests/executor/test_data_dependent_shapes.py",
     ),
+    "LearnedUnigramCandidateSampler": "a function of the host: tests/ops/test_candidate_sampling.py",
     "RequireAtMostOne": "a function of the host: tests/executor",
     **dict.fromkeys(
         ("ScalarSummary", "HistogramSummary", "ImageSummary", "TextSummary", "MergeSummary"),
@@ -45,6 +46,8 @@ NEVER_EMPTY: dict[str, str] = {
     "Fill": "takes a shape and a scalar",
     "RandomPermutation": "takes a shape",
     "ReplicaId": "takes nothing",
+    **dict.fromkeys(("LogUniformCandidateSampler", "UniformCandidateSampler"), "takes nothing"),
+    "FixedUnigramCandidateSampler": "needs a class",
 }
 
 # Ops whose outputs and inputs are small whatever they compute.
@@ -69,4 +72,7 @@ ALWAYS_STATIC = {
 }
 
 # Ops that raise an error for NaN or infinity.
-RAISES_FOR_NAN = {"CheckNumerics": "that is what it is for"}
+RAISES_FOR_NAN = {
+    "CheckNumerics": "that is what it is for",
+    "FixedUnigramCandidateSampler": "draws by weights have to end",
+}
