@@ -117,12 +117,16 @@ from tensorbow.partitioned_variables import (
     variable_axis_size_partitioner,
 )
 from tensorbow.queues import (
+    Barrier,
+    ConditionalAccumulator,
     CriticalSection,
     FIFOQueue,
+    MapStagingArea,
     PaddingFIFOQueue,
     PriorityQueue,
     QueueBase,
     RandomShuffleQueue,
+    SparseConditionalAccumulator,
     StagingArea,
     py_func,
 )
@@ -296,6 +300,8 @@ def __dir__() -> list[str]:
 __all__ = [
     "AUTO_REUSE",
     "NOT_DIFFERENTIABLE",
+    "Barrier",
+    "ConditionalAccumulator",
     "ConfigProto",
     "CriticalSection",
     "DType",
@@ -310,6 +316,7 @@ __all__ = [
     "InteractiveSession",
     "Kernel",
     "KernelCall",
+    "MapStagingArea",
     "NodeSpec",
     "Operation",
     "PaddingFIFOQueue",
@@ -321,6 +328,7 @@ __all__ = [
     "RunMetadata",
     "RunOptions",
     "Session",
+    "SparseConditionalAccumulator",
     "StagingArea",
     "Tensor",
     "TensorArray",

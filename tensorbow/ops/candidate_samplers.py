@@ -144,9 +144,7 @@ def _by_weight(uniforms: Array, classes: int, running: Array) -> Array:
     return np.minimum(found, classes - 1)
 
 
-def _sampler(
-    name: str, classes_of: Callable[[Array, int, Array], Array], inputs: Any = ()
-) -> OpDef:
+def _sampler(name: str, classes_of: Callable[[Array, int, Array], Array], inputs: Any = ()) -> OpDef:
     def spec(specs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
         _check_counts(name, attrs, attrs["range_max"])
         for x in specs:

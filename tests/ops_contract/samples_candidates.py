@@ -67,5 +67,12 @@ SAMPLES = [
         )
         for count, unique in ((20, True), (300, False))
     ),
-    _sample(FixedUnigram, None, 80_000, 100_000, inputs=(integers(100_000, low=1, high=3, dtype=np.float64),), label="large"),
+    _sample(
+        FixedUnigram,
+        None,
+        80_000,
+        100_000,
+        inputs=(integers(100_000, low=1, high=3, dtype=np.float64),),
+        label="large",
+    ),
 ]
