@@ -13,6 +13,7 @@ from tensorbow.ops import (
     candidate_samplers,
     candidate_sampling,
     conv,
+    ctc,
     depthwise,
     losses,
     nn,
@@ -29,6 +30,7 @@ from tensorbow.ops.candidate_samplers import *
 from tensorbow.ops.candidate_sampling import *
 from tensorbow.ops.conv import *
 from tensorbow.ops.conv1d import conv1d
+from tensorbow.ops.ctc import *
 from tensorbow.ops.depthwise import *
 from tensorbow.ops.elementwise import relu, sigmoid, tanh
 from tensorbow.ops.losses import *
@@ -46,6 +48,7 @@ __all__ += average_pooling.__all__
 __all__ += candidate_samplers.__all__
 __all__ += candidate_sampling.__all__
 __all__ += conv.__all__
+__all__ += ctc.__all__
 __all__ += depthwise.__all__
 __all__ += losses.__all__
 __all__ += nn.__all__

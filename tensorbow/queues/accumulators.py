@@ -24,7 +24,7 @@ from tensorbow.graph import (
     as_tensor,
     name_scope,
 )
-from tensorbow.kinds import AsDType, Name, Text, checked, one_of
+from tensorbow.kinds import AsDType, Name, Text, checked, one_of, refuse
 from tensorbow.ops.argument_kinds import StaticShape
 from tensorbow.ops.definition import define_op
 from tensorbow.ops.indexed_slices import IndexedSlices
@@ -405,9 +405,7 @@ class SparseConditionalAccumulator(ConditionalAccumulatorBase):
     def apply_indexed_slices_grad(self, grad: Any, local_step: Any = 0, name: Name = None) -> Operation:
         """An operation that adds a gradient, an IndexedSlices; see `apply_grad`."""
         if not isinstance(grad, IndexedSlices):
-            raise InvalidArgumentError(
-                f"apply_indexed_slices_grad: expected grad to be a tb.IndexedSlices, got {grad!r:.60}"
-            )
+            raise refuse("apply_indexed_slices_grad", "grad", "a tb.IndexedSlices", grad)
         return self.apply_grad(grad.indices, grad.values, grad.dense_shape, local_step, name)
 
     @checked
