@@ -118,12 +118,16 @@ from tensorbow.partitioned_variables import (
     variable_axis_size_partitioner,
 )
 from tensorbow.queues import (
+    Barrier,
+    ConditionalAccumulator,
     CriticalSection,
     FIFOQueue,
+    MapStagingArea,
     PaddingFIFOQueue,
     PriorityQueue,
     QueueBase,
     RandomShuffleQueue,
+    SparseConditionalAccumulator,
     StagingArea,
     py_func,
 )
@@ -297,6 +301,8 @@ def __dir__() -> list[str]:
 __all__ = [
     "AUTO_REUSE",
     "NOT_DIFFERENTIABLE",
+    "Barrier",
+    "ConditionalAccumulator",
     "ConfigProto",
     "CriticalSection",
     "DType",
@@ -311,6 +317,7 @@ __all__ = [
     "InteractiveSession",
     "Kernel",
     "KernelCall",
+    "MapStagingArea",
     "NoGradient",
     "NodeSpec",
     "NotDifferentiable",
@@ -324,6 +331,7 @@ __all__ = [
     "RunMetadata",
     "RunOptions",
     "Session",
+    "SparseConditionalAccumulator",
     "StagingArea",
     "Tensor",
     "TensorArray",

@@ -386,10 +386,38 @@ CALLS: Mapping[str, Call] = {
         sorts={"params": "tensor", "ids": "tensor", "partition_strategy": "choice"},
         names=("gather",),
     ),
-    "nn.log_uniform_candidate_sampler": Call(
+    **_ops(
+        "nn.log_uniform_candidate_sampler nn.uniform_candidate_sampler nn.learned_unigram_candidate_sampler",
         lambda: {"true_classes": [[1]], "num_true": 1, "num_sampled": 2, "unique": False, "range_max": 9},
-        sorts={"true_classes": "tensor", **COUNTS, "unique": "nothing"},
+        sorts={"true_classes": "tensor", **COUNTS, "unique": "flag"},
         names=("random_uniform",),
+    ),
+    "nn.all_candidate_sampler": Call(
+        lambda: {"true_classes": [[1]], "num_true": 1, "num_sampled": 2, "unique": False},
+        sorts={"true_classes": "tensor", **COUNTS, "unique": "flag"},
+        names=("range", "constant"),
+    ),
+    "nn.fixed_unigram_candidate_sampler": Call(
+        lambda: (
+            {"true_classes": [[1]], "num_true": 1, "num_sampled": 1, "unique": False, "range_max": 2}
+            | {"unigrams": [1.0, 2.0]}
+        ),
+        sorts={
+            "true_classes": "tensor",
+            **COUNTS,
+            "unique": "flag",
+            "vocab_file": "text",
+            "shard": "count",
+            "distortion": "positive",
+            "num_reserved_ids": "count",
+            "num_shards": "count",
+            "unigrams": "numbers",
+        },
+    ),
+    "nn.compute_accidental_hits": Call(
+        lambda: {"true_classes": [[1]], "sampled_candidates": [1], "num_true": 1},
+        sorts={"true_classes": "tensor", "sampled_candidates": "tensor", **COUNTS, "seed": "anything"},
+        names=("cast", "equal"),
     ),
     **{
         f"nn.{name}": Call(
