@@ -28,17 +28,20 @@ from tensorbow import (
     ops,
     profiler,
     python_io,
+    quantization,
+    signal,
+    spectral,
     string_ops,
     summary,
     train,
 )
 from tensorbow.checkpoint_files import save_ops as _save_ops  # noqa: F401 - defines ops of GraphDefs
 from tensorbow.control_flow import TensorArray, case, cond, foldl, foldr, map_fn, scan, while_loop
-from tensorbow.custom_gradients import RegisterGradient, custom_gradient
+from tensorbow.custom_gradients import NoGradient, NotDifferentiable, RegisterGradient, custom_gradient
 from tensorbow.devices import configure_gpus
 from tensorbow.errors import TensorBowError
 from tensorbow.functions import Defun, make_template
-from tensorbow.gradients import gradients
+from tensorbow.gradients import gradients, hessians
 from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
     Graph,
@@ -88,6 +91,7 @@ from tensorbow.ops.arrays import *
 from tensorbow.ops.broadcasting import *
 from tensorbow.ops.checks import *
 from tensorbow.ops.collectives import *
+from tensorbow.ops.complex_numbers import *
 from tensorbow.ops.control import *
 from tensorbow.ops.cumulative import *
 from tensorbow.ops.data_dependent import *
@@ -95,11 +99,13 @@ from tensorbow.ops.decompositions import *
 from tensorbow.ops.definition import *
 from tensorbow.ops.elementwise import *
 from tensorbow.ops.filling import *
+from tensorbow.ops.fourier import *
 from tensorbow.ops.importing import *
 from tensorbow.ops.indexed_slices import *
 from tensorbow.ops.indexing import *
 from tensorbow.ops.linalg import *
 from tensorbow.ops.nd_indexing import *
+from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
 from tensorbow.ops.reductions import *
 from tensorbow.ops.scatter import *
@@ -117,12 +123,16 @@ from tensorbow.partitioned_variables import (
     variable_axis_size_partitioner,
 )
 from tensorbow.queues import (
+    Barrier,
+    ConditionalAccumulator,
     CriticalSection,
     FIFOQueue,
+    MapStagingArea,
     PaddingFIFOQueue,
     PriorityQueue,
     QueueBase,
     RandomShuffleQueue,
+    SparseConditionalAccumulator,
     StagingArea,
     py_func,
 )
@@ -151,6 +161,7 @@ from tensorbow.specs import (
     as_dtype,
     bfloat16,
     complex64,
+    complex128,
     float16,
     float32,
     float64,
@@ -305,6 +316,8 @@ def __dir__() -> list[str]:
 __all__ = [
     "AUTO_REUSE",
     "NOT_DIFFERENTIABLE",
+    "Barrier",
+    "ConditionalAccumulator",
     "ConfigProto",
     "CriticalSection",
     "DType",
@@ -321,7 +334,10 @@ __all__ = [
     "InteractiveSession",
     "Kernel",
     "KernelCall",
+    "MapStagingArea",
+    "NoGradient",
     "NodeSpec",
+    "NotDifferentiable",
     "Operation",
     "PaddingFIFOQueue",
     "PartitionedVariable",
@@ -333,6 +349,7 @@ __all__ = [
     "RunMetadata",
     "RunOptions",
     "Session",
+    "SparseConditionalAccumulator",
     "StagingArea",
     "TFRecordReader",
     "Tensor",
@@ -358,6 +375,7 @@ __all__ = [
     "clip_by_norm",
     "colocate_with",
     "complex64",
+    "complex128",
     "cond",
     "configure_cpus",
     "configure_gpus",
@@ -385,6 +403,7 @@ __all__ = [
     "glorot_normal_initializer",
     "glorot_uniform_initializer",
     "gradients",
+    "hessians",
     "image",
     "initializers",
     "int8",
@@ -406,11 +425,14 @@ __all__ = [
     "profiler",
     "py_func",
     "python_io",
+    "quantization",
     "random_normal_initializer",
     "random_uniform_initializer",
     "reset_default_graph",
     "scan",
     "set_random_seed",
+    "signal",
+    "spectral",
     "string",
     "summary",
     "train",

@@ -98,9 +98,12 @@ SIDEWAYS = {
 FACADES = {
     "tensorbow",
     "tensorbow.image",
+    "tensorbow.quantization",
     "tensorbow.nn",
     "tensorbow.profiler",
     "tensorbow.python_io",
+    "tensorbow.signal",
+    "tensorbow.spectral",
     "tensorbow.summary",
     "tensorbow.train",
 }

@@ -207,4 +207,5 @@ def _group(unit: Unit, plan: MemoryPlan, predicated: bool) -> Group:
         source=head.source,
         predicated=predicated,
         note=unit.note,
+        nodes=tuple(node.name for node in unit.nodes),
     )

@@ -289,13 +289,25 @@ class DynamicPlan:
     # Regions ----------------------------------------------------------------------------------
 
     def _set_levels(self) -> None:
-        self._frame_levels: dict[Frame, int] = {}  # the highest of the ops in each
-        self._keys: dict[Operation, tuple[object, ...]] = {}
+        """Gives each op the level of its region, above those of the regions that it waits for.
+
+        What leaves a loop has waited for all that enters it, which may come later in program order.
+        """
+        frame_levels: dict[Frame, int] = {}
+        for _ in range(len(self.frames) + 2):
+            before = dict(frame_levels)
+            self._raise_levels(frame_levels)
+            if before == frame_levels:
+                return
+        names = ", ".join(frame.name for frame in self.frames.values())
+        raise InvalidArgumentError(f"loops wait for each other's results: {names[:300]}")
+
+    def _raise_levels(self, frame_levels: dict[Frame, int]) -> None:
         for op in self._needed:
             place = self._places[op]
             dynamic = op.is_dynamic
             cut = set() if dynamic else {t for t in self._shape_inputs(op) if not self._folds(t)}
-            level = 0
+            level = frame_levels.get(place.frame, 0) if op.definition.flow == "exit" else 0
             for tensor in op.inputs:
                 if self._flows(tensor) and not self._is_back_edge(tensor.op):
                     level = max(level, self._level_after(tensor.op, op, tensor in cut))
@@ -304,21 +316,18 @@ class DynamicPlan:
                     level = max(level, self._level_after(control, op, False))
             for item in self._before.get(op, ()):
                 if isinstance(item, Frame):
-                    level = max(level, self._frame_levels.get(item, 0) + 1)
+                    level = max(level, frame_levels.get(item, 0) + 1)
                 else:
                     level = max(level, self._level_after(item, op, False))
             place.level = level
             for frame in place.frame.chain()[1:]:
-                self._frame_levels[frame] = max(level, self._frame_levels.get(frame, 0))
+                frame_levels[frame] = max(level, frame_levels.get(frame, 0))
 
     def _level_after(self, before: Operation, op: Operation, cut: bool) -> int:
         """The least level of an op that runs after another one."""
         place, own = self._places[before], self._places[op]
-        level = place.level
-        if before.definition.flow == "exit":  # its value comes after everything in the loop
-            level = max(level, self._frame_levels[place.frame])
         if op.is_dynamic:
-            return level
+            return place.level
         together = (
             not before.is_dynamic
             and not cut
@@ -326,7 +335,7 @@ class DynamicPlan:
             and place.conditions == own.conditions
             and place.waits == own.waits
         )
-        return level if together else level + 1
+        return place.level if together else place.level + 1
 
     def _shape_inputs(self, op: Operation) -> list[Tensor]:
         return [op.inputs[i] for i in op.definition.shape_inputs if i < len(op.inputs)]

@@ -191,6 +191,8 @@ class OpDef:
     strings   it takes and gives string tensors, too: then its reference kernel, on arrays of `bytes`, runs in
               the dynamic mode.
     flow      its part in control flow, which the executor itself plays: switch, merge, enter, ...
+    scoped    attributes that are names in the graph: where a GraphDef is imported under a scope, it is put
+              before them.
     """
 
     name: str
@@ -215,6 +217,7 @@ class OpDef:
     host: HostFunction | None = None
     asynchronous: bool = False
     flow: str = ""
+    scoped: tuple[str, ...] = ()
     fetched: Callable[[Operation, Sequence[Any]], Any] | None = None
     why_cpu: str = ""
     strings: bool = False

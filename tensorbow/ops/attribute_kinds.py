@@ -100,9 +100,9 @@ _WINDOW = _wholes(f" from 1 to {WINDOW_LIMIT:,}", 1, WINDOW_LIMIT)
 _COUNT = _whole(" of at least 1", 1)
 
 KINDS: Mapping[str, _Kind] = {
-    **dict.fromkeys(("combine", "container", "encoding", "field_delim", "fill", "format", "frame_name", "key",
-                     "message", "metadata", "na_value", "padding", "push", "role", "separator", "shared_name",
-                     "slot_name", "slot_of", "tag", "unit"), _TEXT),
+    **dict.fromkeys(("combine", "container", "encoding", "field_delim", "fill", "format", "frame_name",
+                     "gradient_call", "key", "message", "metadata", "na_value", "padding", "push", "role",
+                     "separator", "shared_name", "side", "slot_name", "slot_of", "tag", "unit"), _TEXT),
     **dict.fromkeys(
         ("adj_x", "adj_y", "adjoint", "cancel_pending_enqueues", "chroma_downsampling", "compute_uv",
          "compute_v", "decayed", "dynamic_size", "enters", "exclusive", "full_matrices", "is_constant",
@@ -118,6 +118,10 @@ KINDS: Mapping[str, _Kind] = {
         _NUMBER,
     ),
     **dict.fromkeys(("dilations", "ksize", "strides"), _WINDOW),
+    "window": _wholes("", 1),
+    "inner": _COUNT,
+    "padding_value": _whole(" from 0 to 255", 0, 255),
+    "zero_point": _whole(" from -128 to 255", -128, 255),
     **dict.fromkeys(
         ("Tout", "component_types", "dtypes"), _tuple_of("dtypes", lambda item: isinstance(item, DType))
     ),

@@ -190,4 +190,4 @@ def _convert(value: Any, dtype: DType | None, name: str | None) -> Tensor:
     return make_constant(value, dtype, name=name)
 
 
-register_tensor_conversion((bool, int, float, str, bytes, ArrayLike), _convert)
+register_tensor_conversion((bool, int, float, complex, str, bytes, ArrayLike), _convert)

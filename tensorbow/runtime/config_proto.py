@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, TypeAlias
 
-from tensorbow.graph import warn_at_user_line
+from tensorbow.graph import GraphDef, warn_at_user_line
 from tensorbow.kinds import Count, Flag, Fraction, Mapped, Text, check_fields, instance, refuse
+from tensorbow.runtime.run_costs import CostGraphDef
 from tensorbow.timeline import StepStats
 
 _DEVICES = "tb.configure_gpus sets memory, virtual devices and precision of GPUs"
@@ -44,7 +45,9 @@ class ConfigProto:
     """TensorFlow 1's options of a session.
 
     `allow_soft_placement` is that of `tb.Session`. `compiles_loops`, not of TensorFlow: False runs every
-    `tb.while_loop` in the dynamic mode, also one of a known number of iterations. The others have no effect:
+    `tb.while_loop` in the dynamic mode, also one of a known number of iterations. `lossy_transfers`: float32
+    goes from device to device, also between tasks, as its upper 16 bits, and gets zeros below when it is
+    received: half the bytes, and about three digits (white paper, section 5.5). The others have no effect:
     a session that gets one with another value than its default warns, and names what to use instead.
     """
 
@@ -55,6 +58,7 @@ class ConfigProto:
     device_count: Mapped = field(default_factory=dict)
     gpu_options: AsGPUOptions = field(default_factory=GPUOptions)
     compiles_loops: Flag = True
+    lossy_transfers: Flag = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -64,7 +68,8 @@ class ConfigProto:
 class RunOptions:
     """TensorFlow 1's options of a run.
 
-    trace_level: above 0, each op's times are put into the run's RunMetadata, if one is given.
+    trace_level: above 0, each op's times and costs are put into the run's RunMetadata, if one is given.
+    output_partition_graphs: so are the graphs of the run's devices, with `_Send` and `_Recv` nodes.
     timeout_in_ms: milliseconds, without compilation, after which the run is given up; 0 for no limit.
 
     With either the ops of a run on CPU devices run one by one. A report of allocations is part of every
@@ -79,6 +84,7 @@ class RunOptions:
     trace_level: Count = 0
     timeout_in_ms: Count = 0
     report_tensor_allocations_upon_oom: Flag = False
+    output_partition_graphs: Flag = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -86,11 +92,18 @@ class RunOptions:
 
 @dataclass(slots=True)
 class RunMetadata:
-    """What is known of a run after it, as in TensorFlow 1: `step_stats`, the times of its ops by device."""
+    """What is known of a run after it, as in TensorFlow 1.
+
+    step_stats: the times of its ops by device. cost_graph: the costs by op. partition_graphs: a GraphDef for
+    each device, if RunOptions ask for them.
+    """
 
     step_stats: StepStats = field(default_factory=StepStats)
+    cost_graph: CostGraphDef = field(default_factory=CostGraphDef)
+    partition_graphs: list[GraphDef] = field(default_factory=list)
 
 
+AsRunMetadata: TypeAlias = Annotated[RunMetadata, instance(RunMetadata, expected="a tb.RunMetadata")]
 AsConfig: TypeAlias = Annotated[ConfigProto, instance(ConfigProto, expected="a tb.ConfigProto")]
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tensorbow.compiler import Binding, MultiDeviceExecutable, Scratch
+from tensorbow.compiler.placement import NodeCost
 from tensorbow.devices import Device, StreamGroup
 from tensorbow.errors import TensorBowError
 from tensorbow.program import Executable, Region
@@ -24,6 +25,7 @@ class Step:
     """A compiled step and its idle bound steps.
 
     layout_version: the session's when the step was compiled; in another version its addresses are wrong.
+    costs: of its ops, by name, if they were placed by costs.
     A retired step is out of the cache: bound steps given back to it are closed.
     """
 
@@ -31,6 +33,13 @@ class Step:
     layout_version: int
     idle: list[BoundStep] = field(default_factory=list)
     retired: bool = False
+    costs: Mapping[str, NodeCost] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> list[Executable]:
+        """Its executables."""
+        whole = self.executable
+        return [whole] if isinstance(whole, Executable) else [*whole.parts.values()]
 
 
 class Run:
@@ -137,6 +146,16 @@ class StepCache:
             group.allocator.trim()  # makes room for the larger block
             scratch = self._scratches[group] = Scratch(group, f"{self._name} steps", nbytes, apart=True)
         return scratch
+
+    def scratch_nbytes(self, device: Device) -> int:
+        """Bytes of the scratch blocks on a device, which are given up where a larger one is needed."""
+        with self._lock:
+            return sum(s.nbytes for group, s in self._scratches.items() if group.device is device)
+
+    def latest(self) -> list[Step]:
+        """The steps, the last used one first."""
+        with self._lock:
+            return [*reversed(self._steps.values())]
 
     def _drop_scratches(self) -> None:
         for group in self.groups:

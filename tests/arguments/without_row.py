@@ -14,8 +14,10 @@ WITHOUT_ROW = frozenset(
         "ReaderBase",
         "TFRecordWriter.write",  # leaves a file open
         "QueueRunner.create_threads",  # starts threads
+        "Scopes.differentiating",
         "Scopes.in_context",
         "ArrayDataset.prepared",
+        "ArrayDataset.relabelled",
         "ArrayDataset.scratch",
         "ArrayDataset.take",
         "ArrayDataset.with_labels",
@@ -52,6 +54,9 @@ WITHOUT_ROW = frozenset(
         "CheckpointSaverHook.remove",
         "CropAndFlip.__call__",
         "CropAndFlip.draw",
+        "CropAndFlip.write_picks",
+        "PictureChanges.__call__",
+        "PictureChanges.write_picks",
         "CudaKernel",
         "DropoutWrapper.__call__",
         "MultiRNNCell.__call__",
@@ -194,6 +199,7 @@ WITHOUT_ROW = frozenset(
         "data.SlotRing",
         "data.load_cifar10",
         "data.load_mnist",
+        "data.pick_columns",
         "data.plain_picks",
         "data.read_idx",
         "data.read_pictures",

@@ -57,6 +57,7 @@ from scheduler.training.configuration.synonyms import nearest_option
 from scheduler.training.measures.classification_metrics import METRICS
 from tensorbow.data import DATASETS, WITHOUT_FILES
 from tensorbow.data.own_data import name_of_data
+from tensorbow.data.splits import TASKS
 from tensorbow.devices import DeviceName
 from tensorbow.devices.gpu import COMPUTE
 from tensorbow.errors import InvalidArgumentError
@@ -93,10 +94,6 @@ def _without_restart(run: TrainingConfig) -> str:
     drops = run.learning_rate_drops and run.schedule == "piecewise"
     restarts = drops or run.ssgd_epoch is not None
     return "" if restarts else "averaging never restarts without --learning-rate-drops"
-
-
-def _without_outer_steps(run: TrainingConfig) -> str:
-    return _alone(run) if run.sync == "diloco" else "it is for --sync diloco"
 
 
 def _has(run: TrainingConfig, name: str) -> str:
@@ -150,7 +147,8 @@ class TrainingConfig:
     )
     target: str | None = option(
         None,
-        "Column of a table, or array of a .npz file, that is to be predicted.",
+        "Column of a table, or array of a .npz file, that is to be predicted; of a table also several "
+        "columns of numbers, separated by commas.",
         COLUMN,
         shown="target, label, class or y, whichever there is",
         metavar="COLUMN",
@@ -181,10 +179,18 @@ class TrainingConfig:
         fixed=True,
     )
     split_seed: int = option(0, "Seed of the held-out examples.", whole(0, (1 << 64) - 1), fixed=True)
+    task: str = option(
+        "auto",
+        "What labels are: classes (classification), numbers to predict (regression), or auto: integers are "
+        "classes, as are in a table whole numbers from 0 to 999, and floats numbers.",
+        choices=TASKS,
+        fixed=True,
+    )
     augmentation: str | None = option(
         None,
-        "Random changes of training pictures, separated by commas: flip, crop (of 4 pixels; crop:N of N), or "
-        "none.",
+        "Random changes of training pictures, separated by commas: flip, flip_vertical, crop:N (by up to N "
+        "pixels), cutout:N (hides a square of N pixels), rotate:DEGREES, brightness:X, contrast:X, "
+        "saturation:X, colour:X (all three), erase:P (hides a rectangle with probability P), or none.",
         AUGMENTATION,
         shown="the data set's",
         fixed=True,
@@ -241,13 +247,9 @@ class TrainingConfig:
     tau: int = same_option(Synchronisation, "tau", fixed=True, ignored=_tau_ignored)
     alpha: float | None = same_option(Synchronisation, "alpha", ignored=_unaveraged)
     mu: float = same_option(Synchronisation, "mu", ignored=_unaveraged)
-    outer_learning_rate: float = same_option(
-        Synchronisation, "outer_learning_rate", ignored=_without_outer_steps
-    )
-    outer_momentum: float = same_option(Synchronisation, "outer_momentum", ignored=_without_outer_steps)
-    exchange_dtype: str | None = same_option(
-        Synchronisation, "exchange_dtype", fixed=True, ignored=_without_outer_steps
-    )
+    outer_learning_rate: float = same_option(Synchronisation, "outer_learning_rate", ignored=_alone)
+    outer_momentum: float = same_option(Synchronisation, "outer_momentum", ignored=_alone)
+    exchange_dtype: str | None = same_option(Synchronisation, "exchange_dtype", fixed=True, ignored=_alone)
     staleness: int = same_option(Synchronisation, "staleness", fixed=True, ignored=_unaveraged)
     ema: float | None = same_option(Synchronisation, "ema", "Its model is model-ema.safetensors.", fixed=True)
     dispatch: str = same_option(Synchronisation, "dispatch", ignored=_alone)

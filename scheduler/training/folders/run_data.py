@@ -15,7 +15,7 @@ from scheduler.training.configuration.config_file import read_config_file
 from scheduler.training.configuration.option_kinds import BALANCED
 from scheduler.training.folders.run_folder import CONFIG
 from tensorbow.data import DataSplits, ImageDataset, TrainingData, load, splits_of
-from tensorbow.data.augmentation import augmentation_of
+from tensorbow.data.augmentation_names import augmentation_of
 from tensorbow.data.own_data import load_own
 from tensorbow.data.splits import with_class_names
 from tensorbow.errors import InvalidArgumentError, TensorBowError
@@ -32,6 +32,7 @@ ABOUT = (
     "validation_split",
     "test_split",
     "split_seed",
+    "task",
 )
 
 
@@ -45,11 +46,11 @@ def load_data(
     splits = _loaded(config, data, say)
     if config.augmentation is None:
         return splits
-    augmentation = augmentation_of(config.augmentation)
     if not isinstance(splits.train, ImageDataset):
         raise InvalidArgumentError(
             f"augmentation: expected pictures uint8 [examples, height, width, channels], got {splits.train!r}"
         )
+    augmentation = augmentation_of(config.augmentation, splits.train.mean)
     return replace(splits, train=replace(splits.train, augmentation=augmentation))
 
 
@@ -58,6 +59,7 @@ def _loaded(config: TrainingConfig, data: Any, say: Callable[[str], None]) -> Da
         "validation_split": config.validation_split,
         "test_split": config.test_split,
         "seed": config.split_seed,
+        "task": config.task,
         "say": say,
     }
     if data is not None:
