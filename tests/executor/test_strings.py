@@ -159,6 +159,18 @@ def test_queues_and_python_functions():
         assert session.run(upper) == [b"Ab", b"text"]
 
 
+def test_barriers_and_staging_areas_by_keys():
+    barrier = tb.Barrier([tb.string, tb.float32], [[], []], key_dtype=tb.string)
+    area = tb.MapStagingArea([tb.string])
+    with tb.Session() as session:
+        session.run(barrier.insert_many(0, ["b", "a"], ["x", "y"]))
+        session.run(barrier.insert_many(1, ["a", "b"], [1.0, 2.0]))
+        _, keys, (texts, numbers) = session.run(barrier.take_many(2))
+        assert (words(keys), words(texts), numbers.tolist()) == ([b"b", b"a"], [b"x", b"y"], [2, 1])
+        session.run(area.put(tb.constant(7, tb.int64), ["text"]))
+        assert session.run(area.get(tb.constant(7, tb.int64))) == b"text"
+
+
 def test_prints_and_assertions(capsys):
     x = tb.constant(["a", "é"])
     shown = tb.Print(x, [x, tb.constant([1, 2])], "values: ", first_n=2)
