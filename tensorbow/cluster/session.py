@@ -424,7 +424,7 @@ class _Sent:
                     colocation=[],
                 )
             )
-        self.graph = GraphDef(nodes, context=part.context)
+        self.graph = GraphDef(nodes, context=part.context, library=part.library)
 
     def _input(self, item: str) -> str:
         if item in self._inputs:

@@ -13,6 +13,7 @@ from typing import Any
 
 from tensorbow.devices import Device, DeviceName, available_devices, get_device
 from tensorbow.errors import InvalidArgumentError, NotFoundError
+from tensorbow.function_calls import Call
 from tensorbow.graph import OpDef, Operation
 from tensorbow.kernels.backends import backend_for
 from tensorbow.ops.state import VariableReference
@@ -311,6 +312,8 @@ def _definitions(op: Operation, soft: bool) -> list[OpDef]:
     """Ops that need a kernel on the device of `op`; with `soft`, for a variable, the ops that use it."""
     if op.definition is VariableReference:
         return [user.definition for user in op.graph.consumers(op.outputs[0])] if soft else []
+    if op.definition is Call:
+        return [each for inner in op.attrs["f"].ops for each in _definitions(inner, soft)]
     return [op.definition]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import OpDef
+from tensorbow.graph.function import GraphFunction
 from tensorbow.specs import DType
 
 WINDOW_LIMIT = 1 << 16  # limit of extents, strides and dilation rates of windows
@@ -102,6 +103,7 @@ KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(("max_outputs", "num_partitions", "num_split", "parallel_iterations"), _COUNT),
     **dict.fromkeys(("capacity", "first_n", "min_after_dequeue", "summarize"), _whole("")),
     "func": _Kind("a function", callable),
+    "f": _Kind("a function of the library", lambda value: isinstance(value, GraphFunction)),
     "texts": _tuple_of("str", lambda item: isinstance(item, str)),
     **dict.fromkeys(("num_epochs", "replicas"), _optional(_COUNT)),
     **dict.fromkeys(("depth", "first", "k", "source"), _whole(" of at least 0", 0)),
