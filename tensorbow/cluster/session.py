@@ -140,6 +140,7 @@ class ClusterSession(Session):
             warn_of_ignored(config)
             allow_soft_placement = allow_soft_placement or config.allow_soft_placement
         self._soft = allow_soft_placement
+        self._lossy = config is not None and config.lossy_transfers
         self._target = target
         self._name = f"cluster-session-{next(_numbers)}"
         self._id = uuid.uuid4().hex
@@ -249,6 +250,7 @@ class ClusterSession(Session):
             "fetches": fetches,
             "feeds": feeds,
             "home": home,
+            "lossy": self._lossy,
             "incarnations": {task: self._links.link(task).incarnation for task in tasks},
         }
         answers = self._ask(tasks, header, [_text(sent.graph)])

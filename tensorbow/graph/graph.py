@@ -286,7 +286,10 @@ def reset_default_graph() -> None:
     """Makes an empty graph the process's default. Raises FailedPreconditionError inside `as_default`."""
     global _process_default
     if default_graphs.stack:
-        raise FailedPreconditionError("reset_default_graph inside `with graph.as_default()`: leave it first")
+        raise FailedPreconditionError(
+            "reset_default_graph inside `with graph.as_default()`, or with an InteractiveSession(graph=...): "
+            "leave it, or close the session, first"
+        )
     _process_default = Graph()
 
 

@@ -27,11 +27,11 @@ from tensorbow.ops.broadcasting import (
     checked_axis,
     dims_of_vector,
     shape,
-    with_known_extents,
 )
 from tensorbow.ops.constant import make_constant
 from tensorbow.ops.definition import define_op, require_same_dtype
 from tensorbow.ops.elementwise import subtract
+from tensorbow.ops.partial_extents import with_known_extents
 from tensorbow.ops.slicing import slice
 from tensorbow.specs import DType, TensorSpec, UnknownRankError, compatible, render_dims
 
