@@ -21,6 +21,7 @@ QUICK = (  # those without peers and data of their own
     "fig_5_11_and_5_12",
     "fig_5_13",
     "fig_5_6_to_5_9",
+    "language_model",
     "null_steps",
     "quantised_inference",
     "replicator_launches",
