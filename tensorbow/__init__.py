@@ -109,6 +109,7 @@ from tensorbow.queues import (
     StagingArea,
     py_func,
 )
+from tensorbow.recomputed_gradients import recompute_grad
 from tensorbow.runtime import (
     ConfigProto,
     Explanation,
@@ -374,6 +375,7 @@ __all__ = [
     "py_func",
     "random_normal_initializer",
     "random_uniform_initializer",
+    "recompute_grad",
     "reset_default_graph",
     "scan",
     "set_random_seed",

@@ -63,7 +63,7 @@ LAYERS = (
     ("tensorbow.program",),
     ("tensorbow.optimizers", "tensorbow.layers", "tensorbow.functions"),
     ("tensorbow.variable_scope", "tensorbow.metrics", "tensorbow.losses", "tensorbow.user_code"),
-    ("tensorbow.partitioned_variables", "tensorbow.queues"),
+    ("tensorbow.partitioned_variables", "tensorbow.queues", "tensorbow.recomputed_gradients"),
     ("tensorbow.variables", "tensorbow.gradients", "tensorbow.initializers", "tensorbow.custom_gradients"),
     ("tensorbow.control_flow",),
     ("tensorbow.ops",),

@@ -64,6 +64,7 @@ EXAMPLES = (
         "dispatch",
         "replica_mode",
         "compute",
+        "recompute",
         "tau",
     ),
     "seed",

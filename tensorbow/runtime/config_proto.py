@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, TypeAlias
 
+from tensorbow.compiler.recompute import HOW, NEVER
 from tensorbow.graph import warn_at_user_line
-from tensorbow.kinds import Count, Flag, Fraction, Mapped, Text, check_fields, instance, refuse
+from tensorbow.kinds import Count, Flag, Fraction, Mapped, Text, check_fields, instance, one_of, refuse
 from tensorbow.timeline import StepStats
 
 _DEVICES = "tb.configure_gpus sets memory, virtual devices and precision of GPUs"
@@ -39,6 +40,10 @@ class GPUOptions:
 AsGPUOptions: TypeAlias = Annotated[GPUOptions, instance(GPUOptions, expected="a tb.GPUOptions")]
 
 
+AUTO = "auto"
+AsRecompute: TypeAlias = Annotated[str, one_of(*HOW, AUTO)]
+
+
 @dataclass(slots=True)
 class ConfigProto:
     """TensorFlow 1's options of a session.
@@ -46,8 +51,12 @@ class ConfigProto:
     `allow_soft_placement` is that of `tb.Session`. `compiles_loops`, not of TensorFlow: False runs every
     `tb.while_loop` in the dynamic mode, also one of a known number of iterations. `lossy_transfers`: float32
     goes from device to device, also between tasks, as its upper 16 bits, and gets zeros below when it is
-    received: half the bytes, and about three digits (white paper, section 5.5). The others have no effect:
-    a session that gets one with another value than its default warns, and names what to use instead.
+    received: half the bytes, and about three digits (white paper, section 5.5). `recompute`, for steps on one
+    device: intermediate values that are computed again for the gradient, not kept: `cheap`, `segments`, or
+    `smallest` (see `tb.StepProgram`); `auto` is `smallest` for steps that else have no room.
+
+    The others have no effect: a session that gets one with another value than its default warns, and names
+    what to use instead.
     """
 
     allow_soft_placement: Flag = False
@@ -58,6 +67,7 @@ class ConfigProto:
     gpu_options: AsGPUOptions = field(default_factory=GPUOptions)
     compiles_loops: Flag = True
     lossy_transfers: Flag = False
+    recompute: AsRecompute = NEVER
 
     def __post_init__(self) -> None:
         check_fields(self)

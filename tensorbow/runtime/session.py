@@ -12,6 +12,7 @@ import numpy as np
 
 from tensorbow.compiler import DeviceSet, NeedsDynamicModeError
 from tensorbow.compiler.prune import prune
+from tensorbow.compiler.recompute import NEVER
 from tensorbow.devices import AsDevice, AsDevices, opened
 from tensorbow.errors import (
     CancelledError,
@@ -132,6 +133,7 @@ class Session:
             allow_soft_placement = allow_soft_placement or config.allow_soft_placement
         self._soft = allow_soft_placement
         self._lossy = config is not None and config.lossy_transfers
+        self._recompute = NEVER if config is None else config.recompute
         self._compiles_loops = config is None or config.compiles_loops
         self._name = f"session-{next(_numbers)}"
         self.random_stream = 0  # see `tensorbow.compiler.compile.state_scalars`
@@ -525,6 +527,8 @@ class Session:
                 compiles_loops=self._compiles_loops,
                 greedy=self._greedy,
                 lossy=self._lossy,
+                recompute=self._recompute,
+                free_nbytes=self._free_nbytes,
             )
             return Step(executable, self._layout_version, costs=costs)
 
@@ -532,6 +536,11 @@ class Session:
             region, arrays = of_region
             return self._cache.get((region, region.key(arrays)), compiled)
         return self._cache.get((tuple(elements), frozenset(shapes.items()), of_part), compiled)
+
+    def _free_nbytes(self) -> int:
+        """Bytes of its device that a step may use; its scratch blocks are given up."""
+        memory = self.device.memory
+        return memory.limit_nbytes - memory.held_nbytes + self._cache.scratch_nbytes(self.device)
 
     def _warn_of_forgotten_updates(
         self, elements: Sequence[Tensor | Operation], fed: Collection[Tensor]
