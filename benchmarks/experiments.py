@@ -128,13 +128,13 @@ EXPERIMENTS = (
     Experiment(
         "one_cycle",
         "Time to 99 % with a one-cycle learning rate",
-        "time and epochs of LeNet to 99 % on MNIST where the learning rate rises and falls over 0.8 epochs, "
+        "time and epochs of LeNet to 99 % on MNIST where the learning rate rises and falls over 0.9 epochs, "
         "for both sides; the peak rates are tuned by one rule.",
         data=True,
     ),
     Experiment(
         "cifar10_course",
-        "ResNet-20 on CIFAR-10 with augmentation",
+        "ResNet-9 on CIFAR-10 with augmentation",
         "test accuracy by epoch and seconds of training of two replicas of b=32, with flips, crops and a "
         "one-cycle learning rate.",
         alone=True,

@@ -16,7 +16,21 @@ _import_ours("allocators")
 # isort: split
 from typing import TYPE_CHECKING, Any
 
-from tensorbow import errors, image, initializers, layers, losses, metrics, nn, ops, profiler, summary, train
+from tensorbow import (
+    errors,
+    image,
+    initializers,
+    layers,
+    losses,
+    metrics,
+    nn,
+    ops,
+    profiler,
+    signal,
+    spectral,
+    summary,
+    train,
+)
 from tensorbow.control_flow import TensorArray, case, cond, foldl, foldr, map_fn, scan, while_loop
 from tensorbow.custom_gradients import RegisterGradient, custom_gradient
 from tensorbow.devices import configure_gpus
@@ -71,6 +85,7 @@ from tensorbow.ops.arrays import *
 from tensorbow.ops.broadcasting import *
 from tensorbow.ops.checks import *
 from tensorbow.ops.collectives import *
+from tensorbow.ops.complex_numbers import *
 from tensorbow.ops.control import *
 from tensorbow.ops.cumulative import *
 from tensorbow.ops.data_dependent import *
@@ -78,11 +93,13 @@ from tensorbow.ops.decompositions import *
 from tensorbow.ops.definition import *
 from tensorbow.ops.elementwise import *
 from tensorbow.ops.filling import *
+from tensorbow.ops.fourier import *
 from tensorbow.ops.importing import *
 from tensorbow.ops.indexed_slices import *
 from tensorbow.ops.indexing import *
 from tensorbow.ops.linalg import *
 from tensorbow.ops.nd_indexing import *
+from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
 from tensorbow.ops.reductions import *
 from tensorbow.ops.scatter import *
@@ -127,6 +144,7 @@ from tensorbow.specs import (
     as_dtype,
     bfloat16,
     complex64,
+    complex128,
     float16,
     float32,
     float64,
@@ -326,6 +344,7 @@ __all__ = [
     "clip_by_norm",
     "colocate_with",
     "complex64",
+    "complex128",
     "cond",
     "configure_cpus",
     "configure_gpus",
@@ -379,6 +398,8 @@ __all__ = [
     "reset_default_graph",
     "scan",
     "set_random_seed",
+    "signal",
+    "spectral",
     "summary",
     "train",
     "trainable_variables",

@@ -26,7 +26,6 @@ INSTEAD = {
     "flags": _ARGUMENTS,
     **dict.fromkeys(("qint8", "quint8", "qint16", "quint16", "qint32"), _QUANTIZED),
     "string": "there are no tensors of text; give numbers, such as the texts' positions in a list",
-    "complex128": "write tb.complex64",
     "half": "write tb.float16",
     "double": "write tb.float64",
     "gfile": _ARGUMENTS,

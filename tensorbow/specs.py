@@ -22,7 +22,10 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 class DType:
     """An element type. Compares and hashes by name. Use `as_dtype(x)` to make one, not the constructor."""
 
-    __slots__ = ("_hash", "as_numpy_dtype", "is_complex", "is_floating", "is_integer", "name", "size")
+    __slots__ = (
+        *("_hash", "as_numpy_dtype", "is_complex", "is_differentiable", "is_floating", "is_integer", "name"),
+        "size",
+    )
 
     def __init__(self, name: str):
         numpy_dtype = np.dtype(name)
@@ -32,6 +35,7 @@ class DType:
         self.is_floating = numpy_dtype.kind == "f" or numpy_dtype == ml_dtypes.bfloat16
         self.is_integer = numpy_dtype.kind in "iu"
         self.is_complex = numpy_dtype.kind == "c"
+        self.is_differentiable = self.is_floating or self.is_complex  # gradients flow through it
         self._hash = hash(numpy_dtype)  # equal objects hash alike
 
     @property
@@ -42,7 +46,9 @@ class DType:
     @property
     def real_dtype(self) -> DType:
         """The dtype of the real part of complex numbers; the dtype itself for others."""
-        return float32 if self.is_complex else self
+        if not self.is_complex:
+            return self
+        return float32 if self.size == 8 else float64
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -101,6 +107,7 @@ uint64 = DType("uint64")
 float16 = DType("float16")
 bfloat16 = DType("bfloat16")
 complex64 = DType("complex64")
+complex128 = DType("complex128")
 
 FLOATING = (float32, float64)
 COMPILED = (*FLOATING, int32, int64, uint8, bool_)  # those of generated native code and GPU kernels
@@ -108,7 +115,9 @@ HALVES = (float16, bfloat16)
 FLOATS = (*FLOATING, *HALVES)
 INTEGERS = (int32, int64, uint8, int8, int16, uint16, uint32, uint64)
 NUMERIC = (*FLOATS, *INTEGERS)  # ordered numbers
-NUMBERS = (*NUMERIC, complex64)
+COMPLEX = (complex64, complex128)
+ANALYTIC = (*FLOATS, *COMPLEX)  # those of functions that have derivatives
+NUMBERS = (*NUMERIC, *COMPLEX)
 
 DTYPES: dict[str, DType] = {d.name: d for d in (*COMPILED, *NUMBERS)}
 _OF_NUMPY = {d.as_numpy_dtype: d for d in DTYPES.values()}

@@ -24,6 +24,7 @@ BY_MODULE = (
     "tensorbow.image",
     "tensorbow.nn",
     "tensorbow.ops",
+    "tensorbow.signal",
 )  # add the lists of other modules
 ROOT = Path(tensorbow.__file__).resolve().parent.parent
 
@@ -33,7 +34,8 @@ def public_packages() -> list[str]:
 
     Without the scheduler's rooms: `scheduler` exports their public names.
     """
-    names = ["tensorbow", "tensorbow.image", "tensorbow.nn", "tensorbow.profiler", "tensorbow.train"]
+    facades = ("image", "nn", "profiler", "signal", "spectral", "train")
+    names = ["tensorbow", *(f"tensorbow.{name}" for name in facades)]
     for package in (allocators, replicator, scheduler, tensorbow):
         names.append(package.__name__)
         found = pkgutil.iter_modules(package.__path__, f"{package.__name__}.")

@@ -95,6 +95,8 @@ FACADES = {
     "tensorbow.image",
     "tensorbow.nn",
     "tensorbow.profiler",
+    "tensorbow.signal",
+    "tensorbow.spectral",
     "tensorbow.summary",
     "tensorbow.train",
 }

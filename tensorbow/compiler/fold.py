@@ -18,7 +18,7 @@ from tensorbow.compiler.loops import WholeLoop, in_order, limit_of, loops_in
 from tensorbow.compiler.merge import merge
 from tensorbow.compiler.prune import drop_unused
 from tensorbow.errors import InvalidArgumentError, TensorBowError
-from tensorbow.graph import Attrs, Kernel, NodeSpec, OpDef, Operation, Tensor, blame
+from tensorbow.graph import Attrs, Kernel, NodeSpec, OpDef, Operation, Tensor, add_iteration, blame
 from tensorbow.ops.arrays import ConcatV2, ExpandDims, Reshape
 from tensorbow.ops.broadcasting import BroadcastTo, SumTo
 from tensorbow.ops.constant import Const
@@ -39,12 +39,16 @@ from tensorbow.ops.state import VariableReference
 from tensorbow.ops.tensor_arrays import (
     NO_FLOW,
     TENSOR_ARRAY_OPS,
+    TensorArrayConcat,
     TensorArrayGather,
     TensorArrayGrad,
     TensorArrayNew,
     TensorArrayRead,
     TensorArraySize,
+    TensorArraySplit,
     TensorArrayWrite,
+    pieces,
+    require_lengths,
 )
 from tensorbow.program.nodes import Node, Program, Value, storage_of
 from tensorbow.program.while_op import LoopProgram, While
@@ -129,7 +133,7 @@ class _Elements:
     grows: bool
     shape: Dims | None
     of: _Elements | None = None
-    gradients: dict[str, int] = field(default_factory=dict)  # handles, by source
+    gradients: dict[str, int] = field(default_factory=dict)  # handles, by call of `gradients`
 
 
 class _Folder:
@@ -269,11 +273,7 @@ class _Folder:
             self._forget(loop)
             values.update(entered)
             values.update({m.outputs[0]: v for m, v in zip(loop.merges, following, strict=True)})
-            for item in loop.items:
-                if isinstance(item, WholeLoop) or not item.definition.flow:
-                    self.add(item)
-                else:
-                    self._flow(item, loop)
+            self._add_iteration(loop)
             if len(self.made) - before > MOST_UNROLLED or self._iterations > MOST_ITERATIONS:
                 raise _too_long(loop)
             holds = values[loop.condition.outputs[0]].constant
@@ -287,6 +287,19 @@ class _Folder:
             self.notes.append(
                 f"loop {loop.name}: unrolled, {count} iterations, {len(self.made) - before} ops"
             )
+
+    def _add_iteration(self, loop: WholeLoop) -> None:
+        try:
+            for item in loop.items:
+                if isinstance(item, WholeLoop) or not item.definition.flow:
+                    self.add(item)
+                else:
+                    self._flow(item, loop)
+        except NeedsDynamicModeError:
+            raise
+        except TensorBowError as error:
+            add_iteration(error, loop.name, self._tags[-1])
+            raise
 
     def _forget(self, loop: WholeLoop) -> None:
         for op in loop.ops:
@@ -404,7 +417,8 @@ class _Folder:
     def _hand_on(self, op: Operation) -> None:
         """An op of a TensorArray: elements of known indices are values like others."""
         values = self.values
-        numbers = [values[t].constant for t in op.inputs[:2]]
+        where = op.inputs[2:3] if op.definition in (TensorArrayConcat, TensorArraySplit) else op.inputs[1:2]
+        numbers = [values[t].constant for t in (op.inputs[0], *where)]
         if numbers[0] is None or (len(op.inputs) > 2 and numbers[1] is None):
             raise _dynamic(op)
         first = np.asarray(numbers[0])
@@ -418,16 +432,25 @@ class _Folder:
             count = np.asarray(len(array.elements), np.int32)
             values[op.outputs[0]] = _constant(op.outputs[0].name, count)
             return
-        where = [int(each) for each in np.atleast_1d(np.asarray(numbers[1]))]
+        if op.definition is TensorArrayConcat:
+            most = len(array.elements) if len(numbers) == 1 else int(np.asarray(numbers[1]).size)
+            self._join_elements(op, array, most)
+            return
+        indices = [int(each) for each in np.atleast_1d(np.asarray(numbers[1]))]
         if op.definition is TensorArrayRead:
-            values[op.outputs[0]] = self._element(op, array, where[0])
+            values[op.outputs[0]] = self._element(op, array, indices[0])
         elif op.definition is TensorArrayGather:
-            rows = [self._element(op, array, index) for index in where]
+            rows = [self._element(op, array, index) for index in indices]
             values[op.outputs[0]] = self._joined(op, rows)
         else:
-            given = values[op.inputs[2]]
-            parts = [given] if op.definition is TensorArrayWrite else self._rows_of(op, given, len(where))
-            for index, value in zip(where, parts, strict=True):
+            if op.definition is TensorArraySplit:
+                parts = self._pieces_of(op, values[op.inputs[1]], indices, array)
+                indices = list(range(len(parts)))
+            else:
+                parts = [values[op.inputs[2]]]
+                if op.definition is not TensorArrayWrite:
+                    parts = self._rows_of(op, parts[0], len(indices))
+            for index, value in zip(indices, parts, strict=True):
                 self._set_element(op, array, index, value)
             values[op.outputs[0]] = _constant(op.outputs[0].name, NO_FLOW)
 
@@ -439,11 +462,11 @@ class _Folder:
             self._arrays.append(_Elements([None] * size_or_handle, grows, shape))
             return len(self._arrays) - 1
         array = self._arrays[size_or_handle]
-        if op.attrs["source"] not in array.gradients:
-            array.gradients[op.attrs["source"]] = len(self._arrays)
+        if op.attrs["gradient_call"] not in array.gradients:
+            array.gradients[op.attrs["gradient_call"]] = len(self._arrays)
             empty: list[Value | None] = [None] * len(array.elements)
             self._arrays.append(_Elements(empty, array.grows, array.shape, of=array))
-        return array.gradients[op.attrs["source"]]
+        return array.gradients[op.attrs["gradient_call"]]
 
     def _element(self, op: Operation, array: _Elements, index: int) -> Value:
         element = array.elements[index] if 0 <= index < len(array.elements) else None
@@ -482,6 +505,36 @@ class _Folder:
             return _constant(op.outputs[0].name, np.zeros(extents, spec.dtype.as_numpy_dtype))
         parts = [self._new_node(op, f"row{i}", ExpandDims, {"axis": 0}, [v])[0] for i, v in enumerate(rows)]
         return self._new_node(op, "rows", ConcatV2, {"axis": 0}, parts)[0] if len(parts) > 1 else parts[0]
+
+    def _join_elements(self, op: Operation, array: _Elements, count: int) -> None:
+        """The outputs of TensorArrayConcat."""
+        elements = [self._element(op, array, index) for index in range(count)]
+        if any(element.spec.rank == 0 for element in elements):
+            raise InvalidArgumentError(_refused(op, "the elements are scalars; use stack"))
+        if len(elements) > 1:
+            (rows,) = self._new_node(op, "rows", ConcatV2, {"axis": 0}, elements)
+        else:
+            rows = elements[0] if elements else self._joined(op, ())
+        lengths = np.array([element.spec.extents[0] for element in elements], np.int64)
+        self.values[op.outputs[0]] = rows
+        self.values[op.outputs[1]] = _constant(op.outputs[1].name, lengths)
+
+    def _pieces_of(
+        self, op: Operation, value: Value, lengths: Sequence[int], array: _Elements
+    ) -> list[Value]:
+        """Consecutive rows of a value, for TensorArraySplit."""
+        if value.spec.rank == 0:
+            raise InvalidArgumentError(_refused(op, "the value is a scalar, expected rows"))
+        try:
+            require_lengths(len(lengths), len(array.elements), array.grows)
+            found = pieces(lengths, value.spec.extents[0])
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(_refused(op, str(error))) from None
+        parts = []
+        for number, (first, end) in enumerate(found):
+            index = {"index": ((first, end, None),)}
+            parts.append(self._new_node(op, f"piece{number}", StridedSlice, index, [value])[0])
+        return parts
 
     def _rows_of(self, op: Operation, value: Value, count: int) -> list[Value]:
         if value.spec.rank == 0 or value.spec.extents[0] != count:

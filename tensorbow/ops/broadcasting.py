@@ -191,7 +191,7 @@ def _broadcast_to_kernel(call: KernelCall) -> None:
 
 
 def _broadcast_to_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
-    return [sum_to(gradient, op.inputs[0]) if op.inputs[0].dtype.is_floating else None, None]
+    return [sum_to(gradient, op.inputs[0]) if op.inputs[0].dtype.is_differentiable else None, None]
 
 
 BroadcastTo = define_op(
@@ -227,7 +227,7 @@ def _sum_to_kernel(call: KernelCall) -> None:
 
 
 def _sum_to_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
-    return [broadcast_to(gradient, shape(op.inputs[0])) if gradient.dtype.is_floating else None, None]
+    return [broadcast_to(gradient, shape(op.inputs[0])) if gradient.dtype.is_differentiable else None, None]
 
 
 SumTo = define_op(

@@ -13,6 +13,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, graph_of, name_scope
 from tensorbow.kinds import Items, Name, checked
 from tensorbow.ops import elementwise_table as table
+from tensorbow.ops.complex_numbers import ComplexAbs
 from tensorbow.ops.control import identity
 from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.integer_power import IntegerPow
@@ -117,8 +118,11 @@ def multiply(x: Any, y: Any, name: Name = None) -> Tensor:
 
 @checked
 def squared_difference(x: Any, y: Any, name: Name = None) -> Tensor:
-    """(x - y) * (x - y)."""
-    return square(subtract(x, y), name)
+    """(x - y) * (x - y); of complex numbers (x - y) * conj(x - y)."""
+    difference = subtract(x, y)
+    if difference.dtype.is_complex:
+        return multiply(difference, table.conjugate(difference), name)
+    return square(difference, name)
 
 
 @checked
@@ -332,14 +336,15 @@ def negative(x: Any, name: Name = None) -> Tensor:
 
 @checked
 def abs(x: Any, name: Name = None) -> Tensor:
-    """The absolute value."""
-    result: Tensor = table.Abs(x, name=name)
+    """The absolute value; of complex numbers a real one."""
+    tensor = as_tensor(x)
+    result: Tensor = (ComplexAbs if tensor.dtype.is_complex else table.Abs)(tensor, name=name)
     return result
 
 
 @checked
 def sign(x: Any, name: Name = None) -> Tensor:
-    """-1, 0 or 1. Has no gradient."""
+    """-1, 0 or 1; of complex numbers x / |x|, or 0. Has no gradient."""
     result: Tensor = table.Sign(x, name=name)
     return result
 

@@ -147,7 +147,7 @@ def _fill_kernel(call: KernelCall) -> None:
 
 
 def _fill_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
-    return [None, reduce_sum(g) if g.dtype.is_floating else None]
+    return [None, reduce_sum(g) if g.dtype.is_differentiable else None]
 
 
 Fill = define_op(

@@ -94,7 +94,7 @@ def _split_kernel(call: KernelCall) -> Callable[[], None]:
 
 
 def _split_gradient(op: Operation, *gradients: Tensor | None) -> list[Tensor | None]:
-    if not op.inputs[0].dtype.is_floating or all(g is None for g in gradients):
+    if not op.inputs[0].dtype.is_differentiable or all(g is None for g in gradients):
         return [None]
     parts = [zeros_like(out) if g is None else g for g, out in zip(gradients, op.outputs, strict=True)]
     return [concat(parts, op.attrs["axis"])]
@@ -191,7 +191,7 @@ def _tile_kernel(call: KernelCall) -> Callable[[], None]:
 def _tile_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
     """The sum over the axes of repetitions, one before each axis of the input."""
     x, multiples = op.inputs
-    if not g.dtype.is_floating:
+    if not g.dtype.is_differentiable:
         return [None, None]
     counts = cast(multiples, int32)
 

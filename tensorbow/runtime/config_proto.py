@@ -8,8 +8,9 @@ from typing import Annotated, ClassVar, TypeAlias
 
 from tensorbow.compiler.recompute import HOW, NEVER
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import warn_at_user_line
+from tensorbow.graph import GraphDef, warn_at_user_line
 from tensorbow.kinds import Count, Flag, Fraction, Mapped, Text, check_fields, instance, one_of, refuse
+from tensorbow.runtime.run_costs import CostGraphDef
 from tensorbow.timeline import StepStats
 
 # What to use instead of options that are read, but have no effect with that value.
@@ -85,7 +86,8 @@ class ConfigProto:
 class RunOptions:
     """TensorFlow 1's options of a run.
 
-    trace_level: above 0, each op's times are put into the run's RunMetadata, if one is given.
+    trace_level: above 0, each op's times and costs are put into the run's RunMetadata, if one is given.
+    output_partition_graphs: so are the graphs of the run's devices, with `_Send` and `_Recv` nodes.
     timeout_in_ms: milliseconds, without compilation, after which the run is given up; 0 for no limit.
 
     With either the ops of a run on CPU devices run one by one. A report of allocations is part of every
@@ -100,6 +102,7 @@ class RunOptions:
     trace_level: Count = 0
     timeout_in_ms: Count = 0
     report_tensor_allocations_upon_oom: Flag = False
+    output_partition_graphs: Flag = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -107,9 +110,15 @@ class RunOptions:
 
 @dataclass(slots=True)
 class RunMetadata:
-    """What is known of a run after it, as in TensorFlow 1: `step_stats`, the times of its ops by device."""
+    """What is known of a run after it, as in TensorFlow 1.
+
+    step_stats: the times of its ops by device. cost_graph: the costs by op. partition_graphs: a GraphDef for
+    each device, if RunOptions ask for them.
+    """
 
     step_stats: StepStats = field(default_factory=StepStats)
+    cost_graph: CostGraphDef = field(default_factory=CostGraphDef)
+    partition_graphs: list[GraphDef] = field(default_factory=list)
 
 
 AsRunMetadata: TypeAlias = Annotated[RunMetadata, instance(RunMetadata, expected="a tb.RunMetadata")]

@@ -11,8 +11,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 
-from tensorbow.compiler import DeviceSet, NeedsDynamicModeError
-from tensorbow.compiler.partition import Send
+from tensorbow.compiler import DeviceSet, NeedsDynamicModeError, Placer
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import AsDevice, AsDevices, opened
 from tensorbow.errors import (
@@ -21,7 +20,7 @@ from tensorbow.errors import (
     InvalidArgumentError,
     ResourceExhaustedError,
 )
-from tensorbow.executor import VARIABLE, DynamicPlan, DynamicStep, StaticRegion
+from tensorbow.executor import VARIABLE, DynamicPlan, DynamicStep, StaticRegion, StepSpans
 from tensorbow.graph import (
     AsGraph,
     GraphKeys,
@@ -35,7 +34,6 @@ from tensorbow.graph import (
 from tensorbow.kinds import Flag, Items, Mapped, Names, Text, checked, one_of
 from tensorbow.nest import flatten, pack
 from tensorbow.ops.state import VariableReference
-from tensorbow.program import Executable
 from tensorbow.runtime.compilation import compile_on_devices
 from tensorbow.runtime.config_proto import (
     AsConfig,
@@ -54,13 +52,16 @@ from tensorbow.runtime.fetches_and_feeds import Arguments, computed_for, is_made
 from tensorbow.runtime.forgotten_updates import warn_of_forgotten_updates
 from tensorbow.runtime.named_containers import SharedVariables, reset_containers
 from tensorbow.runtime.partial_run import PartialRun
-from tensorbow.runtime.run_watch import current_watch, watched
+from tensorbow.runtime.partition_graphs import partition_graphs_of
+from tensorbow.runtime.run_costs import cost_graph_of
+from tensorbow.runtime.run_watch import RunWatch, current_watch, watched
 from tensorbow.runtime.session_targets import require_options_of, session_class
 from tensorbow.runtime.shape_counts import ShapeCounts
 from tensorbow.runtime.shared_lock import SharedLock
 from tensorbow.runtime.spreading import GreedyPlacement
 from tensorbow.runtime.step_cache import BoundStep, Run, Step, StepCache
 from tensorbow.specs import Array, TensorSpec
+from tensorbow.timeline import CURRENT, StreamTrack
 
 GREEDY = "greedy"
 AsPlacement: TypeAlias = Annotated[str, one_of("simple", GREEDY)]
@@ -173,6 +174,7 @@ class Session:
         self._dynamic_steps: set[DynamicStep] = set()  # those that run
         self._partial_runs: dict[str, PartialRun] = {}  # by handle
         self._resources = Resources()
+        self._executor_track = StreamTrack(self.device.name.short, "dynamic steps")
 
     # Running ----------------------------------------------------------------------------------
 
@@ -187,7 +189,7 @@ class Session:
 
         fetches: a tensor, operation, variable, name, or any nest of them; operations give None.
         feed_dict: values that replace tensors of the graph, by tensor or name.
-        options, run_metadata: TensorFlow 1's: a time limit, and a container for the times of the ops.
+        options, run_metadata: TensorFlow 1's: a time limit, and a container for times and costs of the ops.
 
         Returns NumPy arrays (NumPy scalars for rank 0) owned by the caller.
         Raises InvalidArgumentError for fetches, feeds, shapes or dtypes that do not fit, NotFoundError
@@ -197,9 +199,13 @@ class Session:
         """
         if options is not None or run_metadata is not None:
             check_run_options(options, run_metadata)
-            if options is not None and (options.timeout_in_ms or options.trace_level):
+            if options is not None and (
+                options.timeout_in_ms or options.trace_level or options.output_partition_graphs
+            ):
                 with watched(options, run_metadata) as watch:
                     values = self.run(fetches, feed_dict)
+                if run_metadata is not None and watch.used:
+                    self._describe_run(fetches, feed_dict, options, run_metadata)
                 if not watch.used:
                     warn_at_user_line(
                         f"run: options have no effect on a step of {type(self).__name__} that runs "
@@ -209,6 +215,31 @@ class Session:
         elements = [self._arguments.fetched(leaf) for leaf in flatten(fetches)]
         feeds = {} if feed_dict is None else self._arguments.feeds(feed_dict)
         return pack(fetches, iter(self._values(elements, feeds)))
+
+    def _describe_run(
+        self,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None,
+        options: RunOptions,
+        run_metadata: RunMetadata,
+    ) -> None:
+        """Fills in what is derived from a run's spans and graph."""
+        elements = [self._arguments.fetched(leaf) for leaf in flatten(fetches)]
+        fed = {} if feed_dict is None else self._arguments.feeds(feed_dict)
+        elements = computed_for(elements, fed)
+        if options.trace_level:
+            run_metadata.cost_graph = cost_graph_of(self.graph, run_metadata.step_stats.tracer, elements)
+        if options.output_partition_graphs:
+            needed = prune([e if isinstance(e, Operation) else e.op for e in elements if e not in fed], fed)
+            placer = Placer(self._devices, soft=self._soft, fixed=self._device_variables.placement)
+            devices = {op: str(device.name) for op, device in placer.place(needed).items()}
+            if self._greedy is not None:
+                shapes = {tensor: value.shape for tensor, value in fed.items()}
+                placed = self._step(elements, shapes).devices(str(self.device.name))
+                devices = {op: placed.get(op.name, device) for op, device in devices.items()}
+            run_metadata.partition_graphs = partition_graphs_of(
+                needed, fed, elements, devices, str(self.device.name)
+            )
 
     @checked
     def make_callable(self, fetches: Any, feed_list: Items | None = None) -> Callable[..., Any]:
@@ -381,7 +412,8 @@ class Session:
         watch = current_watch()
         if watch is not None:
             watch.begin()
-        step = DynamicStep(plan, self._run_region, self._resources, None if watch is None else watch.left_s)
+        left_s = None if watch is None else watch.left_s
+        step = DynamicStep(plan, self._run_region, self._resources, left_s, self._spans_of_step(watch))
         self._dynamic_steps.add(step)
         try:
             self._require_open()
@@ -391,6 +423,12 @@ class Session:
             return [next(read) if value is VARIABLE else _owned(value) for value in values]
         finally:
             self._dynamic_steps.discard(step)
+
+    def _spans_of_step(self, watch: RunWatch | None) -> StepSpans | None:
+        """Where a dynamic step tells its spans: a trace, and the metadata of the run; None for neither."""
+        tracers = [CURRENT.tracer, None if watch is None else watch.tracer]
+        wanted = [each for each in tracers if each is not None]
+        return StepSpans(wanted, self._executor_track) if wanted else None
 
     def _run_region(self, region: StaticRegion, arrays: Sequence[Array]) -> Sequence[Array]:
         feeds = dict(zip(region.inputs, arrays, strict=True))
@@ -556,15 +594,7 @@ class Session:
     def _placement_of(self, step: Step) -> list[str]:
         """The device of each op of a step, one a line, in the form of TensorFlow's log."""
         whole = step.executable
-        parts = {str(self.device.name): whole} if isinstance(whole, Executable) else whole.parts
-        lines = [
-            f"{name}: {device}"
-            for device, part in parts.items()
-            for segment in part.segments
-            for group in segment.groups
-            for name in group.nodes
-            if group.definition is not Send
-        ]
+        lines = [f"{name}: {device}" for name, device in step.devices(str(self.device.name)).items()]
         touched = whole.reads_first | whole.writes
         variables = {op.name: str(d.name) for op, d in self._device_variables.placement.items()}
         return [*lines, *(f"{name}: {variables[name]}" for name in sorted(touched) if name in variables)]

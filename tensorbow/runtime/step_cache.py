@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tensorbow.compiler import Binding, MultiDeviceExecutable, Scratch
+from tensorbow.compiler.partition import Send
 from tensorbow.compiler.placement import NodeCost
 from tensorbow.devices import Device, StreamGroup
 from tensorbow.errors import TensorBowError
@@ -40,6 +41,19 @@ class Step:
         """Its executables."""
         whole = self.executable
         return [whole] if isinstance(whole, Executable) else [*whole.parts.values()]
+
+    def devices(self, home: str) -> dict[str, str]:
+        """The device of each node of its kernel calls, by name. home: the session's device."""
+        whole = self.executable
+        parts = {home: whole} if isinstance(whole, Executable) else whole.parts
+        return {
+            name: device
+            for device, part in parts.items()
+            for segment in part.segments
+            for group in segment.groups
+            for name in group.nodes
+            if group.definition is not Send
+        }
 
 
 class Run:

@@ -142,6 +142,15 @@ CALLS: Mapping[str, Call] = {
         lambda: {"replicas": 2}, {"replicas": "count"}, target=of_order("rounds_per_epoch"), names=("round",)
     ),
     "data.CropAndFlip": Call(dict, {"padding": "count", "flip": "flag"}),
+    "data.PictureChanges": Call(
+        dict,
+        {
+            "moves": "object",
+            "flip_vertical": "flag",
+            **dict.fromkeys(("rotation", "brightness", "contrast", "saturation", "erase"), "fraction"),
+            **dict.fromkeys(("cutout", "level"), "count"),
+        },
+    ),
     "data.ImageDataset": Call(
         lambda: {
             "name": "made-up",

@@ -268,7 +268,7 @@ CALLS: Mapping[str, Call] = {
     # matrices
     "matmul": Call(
         lambda: {"a": x23(), "b": np.ones((3, 2), np.float32)},
-        sorts={"transpose_a": "flag", "transpose_b": "flag"},
+        sorts=dict.fromkeys(("transpose_a", "transpose_b", "adjoint_a", "adjoint_b"), "flag"),
     ),
     "matrix_inverse": Call(lambda: {"input": square()}, sorts={"adjoint": "flag"}),
     "cholesky": Call(lambda: {"input": square()}),
@@ -875,10 +875,11 @@ CALLS: Mapping[str, Call] = {
         f"TensorArray.{method}": Call(
             lambda arguments=arguments: arguments,
             target=lambda method=method: getattr(tb.TensorArray(tb.float32, 3, element_shape=[1]), method),
-            sorts=dict.fromkeys(("index", "indices", "value"), "object"),
+            sorts=dict.fromkeys(("index", "indices", "lengths", "value"), "object"),
         )
         for method, arguments in {
             "read": {"index": 0},
+            "split": {"value": [1.0, 2.0, 3.0], "lengths": [1, 1, 1]},
             "write": {"index": 0, "value": [1.0]},
             "gather": {"indices": [0]},
             "scatter": {"indices": [0], "value": [[1.0]]},

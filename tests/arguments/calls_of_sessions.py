@@ -93,7 +93,10 @@ CALLS: Mapping[str, Call] = {
     ),
     "RunOptions": Call(
         dict,
-        {"trace_level": "count", "timeout_in_ms": "count", "report_tensor_allocations_upon_oom": "flag"},
+        {
+            **dict.fromkeys(("trace_level", "timeout_in_ms"), "count"),
+            **dict.fromkeys(("report_tensor_allocations_upon_oom", "output_partition_graphs"), "flag"),
+        },
     ),
     **{
         f"{kind}.{method}": Call(

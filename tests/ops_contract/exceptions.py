@@ -6,7 +6,6 @@ from __future__ import annotations
 STRUCTURAL = {
     "Const": "its kernel-less value is part of the plan; tested with the graph",
     "Placeholder": "fed by the caller: computes nothing",
-    "PlaceholderWithDefault": "is the fed value or its input: computes nothing",
     "NoOp": "has neither inputs nor outputs",
     "Variable": "stands for its storage: computes nothing",
     **dict.fromkeys(
@@ -24,14 +23,17 @@ STRUCTURAL = {
         "functions of the host: tests/queues",
     ),
     **dict.fromkeys(
-        (f"TensorArray{name}V3" for name in ("", "Grad", "Write", "Read", "Gather", "Scatter", "Size")),
-        "elements kept while a step runs: tests/executor/test_tensor_arrays.py",
+        (
+            f"TensorArray{name}V3"
+            for name in ("", "Grad", "Write", "Read", "Gather", "Scatter", "Concat", "Split", "Size")
+        ),
+        "elements kept while a step runs: programs.py",
     ),
     **dict.fromkeys(
         ("DynamicPartition", "DynamicStitch", "ListDiff", "SparseOrder", "UniqueWithCounts", "Where"),
-        "functions of the host: tests/executor/test_data_dependent_shapes.py",
+        "functions of the host: programs.py",
     ),
-    "RequireAtMostOne": "a function of the host: tests/executor",
+    "RequireAtMostOne": "a function of the host: programs.py",
     **dict.fromkeys(
         ("ScalarSummary", "HistogramSummary", "ImageSummary", "TextSummary", "MergeSummary"),
         "made by the session of fetched values: no step computes it",

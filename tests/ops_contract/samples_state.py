@@ -19,7 +19,15 @@ from tensorbow.ops.averaging import (
     SmaMove,
     Truncate16,
 )
-from tensorbow.ops.control import Again, CheckFinite, Copy, CustomGradient, Identity, StopGradient
+from tensorbow.ops.control import (
+    Again,
+    CheckFinite,
+    Copy,
+    CustomGradient,
+    Identity,
+    PlaceholderWithDefault,
+    StopGradient,
+)
 from tensorbow.ops.state import Assign, AssignAdd, AssignSub, ReadVariable
 from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum
 from tensorbow.specs import Array
@@ -38,6 +46,10 @@ PASSING = [
     for op in (Identity, StopGradient, Copy, CustomGradient, ReadVariable)
     for label, shape in SIZES.items()
 ] + [Sample(Again, (normal(*shape),), _same, {"use": 3}, label=label) for label, shape in SIZES.items()]
+PASSING += [
+    Sample(PlaceholderWithDefault, (normal(*shape),), _same, {"shape": shape}, label=label)
+    for label, shape in SIZES.items()
+]
 
 
 def _check(x: Array, label: str) -> Sample:

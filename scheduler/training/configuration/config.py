@@ -96,10 +96,6 @@ def _without_restart(run: TrainingConfig) -> str:
     return "" if restarts else "averaging never restarts without --learning-rate-drops"
 
 
-def _without_outer_steps(run: TrainingConfig) -> str:
-    return _alone(run) if run.sync == "diloco" else "it is for --sync diloco"
-
-
 def _has(run: TrainingConfig, name: str) -> str:
     return f"--{name} is {getattr(run, name)}"
 
@@ -184,8 +180,9 @@ class TrainingConfig:
     split_seed: int = option(0, "Seed of the held-out examples.", whole(0, (1 << 64) - 1), fixed=True)
     augmentation: str | None = option(
         None,
-        "Random changes of training pictures, separated by commas: flip, crop (of 4 pixels; crop:N of N), or "
-        "none.",
+        "Random changes of training pictures, separated by commas: flip, flip_vertical, crop:N (by up to N "
+        "pixels), cutout:N (hides a square of N pixels), rotate:DEGREES, brightness:X, contrast:X, "
+        "saturation:X, colour:X (all three), erase:P (hides a rectangle with probability P), or none.",
         AUGMENTATION,
         shown="the data set's",
         fixed=True,
@@ -242,13 +239,9 @@ class TrainingConfig:
     tau: int = same_option(Synchronisation, "tau", fixed=True, ignored=_tau_ignored)
     alpha: float | None = same_option(Synchronisation, "alpha", ignored=_unaveraged)
     mu: float = same_option(Synchronisation, "mu", ignored=_unaveraged)
-    outer_learning_rate: float = same_option(
-        Synchronisation, "outer_learning_rate", ignored=_without_outer_steps
-    )
-    outer_momentum: float = same_option(Synchronisation, "outer_momentum", ignored=_without_outer_steps)
-    exchange_dtype: str | None = same_option(
-        Synchronisation, "exchange_dtype", fixed=True, ignored=_without_outer_steps
-    )
+    outer_learning_rate: float = same_option(Synchronisation, "outer_learning_rate", ignored=_alone)
+    outer_momentum: float = same_option(Synchronisation, "outer_momentum", ignored=_alone)
+    exchange_dtype: str | None = same_option(Synchronisation, "exchange_dtype", fixed=True, ignored=_alone)
     staleness: int = same_option(Synchronisation, "staleness", fixed=True, ignored=_unaveraged)
     ema: float | None = same_option(Synchronisation, "ema", "Its model is model-ema.safetensors.", fixed=True)
     dispatch: str = same_option(Synchronisation, "dispatch", ignored=_alone)

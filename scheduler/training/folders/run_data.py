@@ -15,7 +15,7 @@ from scheduler.training.configuration.config_file import read_config_file
 from scheduler.training.configuration.option_kinds import BALANCED
 from scheduler.training.folders.run_folder import CONFIG
 from tensorbow.data import DataSplits, ImageDataset, TrainingData, load, splits_of
-from tensorbow.data.augmentation import augmentation_of
+from tensorbow.data.augmentation_names import augmentation_of
 from tensorbow.data.own_data import load_own
 from tensorbow.data.splits import with_class_names
 from tensorbow.errors import InvalidArgumentError, TensorBowError
@@ -45,11 +45,11 @@ def load_data(
     splits = _loaded(config, data, say)
     if config.augmentation is None:
         return splits
-    augmentation = augmentation_of(config.augmentation)
     if not isinstance(splits.train, ImageDataset):
         raise InvalidArgumentError(
             f"augmentation: expected pictures uint8 [examples, height, width, channels], got {splits.train!r}"
         )
+    augmentation = augmentation_of(config.augmentation, splits.train.mean)
     return replace(splits, train=replace(splits.train, augmentation=augmentation))
 
 
