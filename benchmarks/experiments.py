@@ -223,6 +223,14 @@ EXPERIMENTS = (
         cpu_only="the dynamic executor's own costs are those of the host",
     ),
     Experiment(
+        "quantised_inference",
+        "Inference with 8-bit integers",
+        "images a second of LeNet and ResNet-32, exported with convolutions and matrix products of 8-bit "
+        "integers and of float32, by batch size, and their accuracy.",
+        "TensorFlow (OSDI 2016), section 5",
+        cpu_only="GPUs have no kernels of quantised products here",
+    ),
+    Experiment(
         "asynchronous",
         "Asynchronous workers beside synchronous replicas",
         "steps per second and accuracy of four workers around a parameter shard, in processes of their own, "

@@ -26,17 +26,18 @@ from tensorbow import (
     nn,
     ops,
     profiler,
+    quantization,
     signal,
     spectral,
     summary,
     train,
 )
 from tensorbow.control_flow import TensorArray, case, cond, foldl, foldr, map_fn, scan, while_loop
-from tensorbow.custom_gradients import RegisterGradient, custom_gradient
+from tensorbow.custom_gradients import NoGradient, NotDifferentiable, RegisterGradient, custom_gradient
 from tensorbow.devices import configure_gpus
 from tensorbow.errors import TensorBowError
 from tensorbow.functions import Defun, make_template
-from tensorbow.gradients import gradients
+from tensorbow.gradients import gradients, hessians
 from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
     Graph,
@@ -117,12 +118,16 @@ from tensorbow.partitioned_variables import (
     variable_axis_size_partitioner,
 )
 from tensorbow.queues import (
+    Barrier,
+    ConditionalAccumulator,
     CriticalSection,
     FIFOQueue,
+    MapStagingArea,
     PaddingFIFOQueue,
     PriorityQueue,
     QueueBase,
     RandomShuffleQueue,
+    SparseConditionalAccumulator,
     StagingArea,
     py_func,
 )
@@ -297,6 +302,8 @@ def __dir__() -> list[str]:
 __all__ = [
     "AUTO_REUSE",
     "NOT_DIFFERENTIABLE",
+    "Barrier",
+    "ConditionalAccumulator",
     "ConfigProto",
     "CriticalSection",
     "DType",
@@ -311,7 +318,10 @@ __all__ = [
     "InteractiveSession",
     "Kernel",
     "KernelCall",
+    "MapStagingArea",
+    "NoGradient",
     "NodeSpec",
+    "NotDifferentiable",
     "Operation",
     "PaddingFIFOQueue",
     "PartitionedVariable",
@@ -322,6 +332,7 @@ __all__ = [
     "RunMetadata",
     "RunOptions",
     "Session",
+    "SparseConditionalAccumulator",
     "StagingArea",
     "Tensor",
     "TensorArray",
@@ -372,6 +383,7 @@ __all__ = [
     "glorot_normal_initializer",
     "glorot_uniform_initializer",
     "gradients",
+    "hessians",
     "image",
     "initializers",
     "int8",
@@ -392,6 +404,7 @@ __all__ = [
     "orthogonal_initializer",
     "profiler",
     "py_func",
+    "quantization",
     "random_normal_initializer",
     "random_uniform_initializer",
     "recompute_grad",

@@ -93,6 +93,7 @@ SIDEWAYS = {
 FACADES = {
     "tensorbow",
     "tensorbow.image",
+    "tensorbow.quantization",
     "tensorbow.nn",
     "tensorbow.profiler",
     "tensorbow.signal",

@@ -411,7 +411,8 @@ class _Sent:
             nodes.append(NodeDef(name, "Placeholder", [], attr, [spec], home, [], str(tensor.op.source)))
         self._inputs = {tensor.name: name for tensor, name in self.fed.items()}
         places_by_name = {op.name: place for op, place in places.items()}
-        for node in graph_def_of(needed, {}).node:
+        part = graph_def_of(needed, {})
+        for node in part.node:
             kept = [self._input(item) for item in node.input]
             slot_of = node.attr.get("slot_of")
             attr = {**node.attr, "slot_of": self._renamed.get(slot_of, slot_of)} if slot_of else node.attr
@@ -425,7 +426,7 @@ class _Sent:
                     colocation=[],
                 )
             )
-        self.graph = GraphDef(nodes)
+        self.graph = GraphDef(nodes, context=part.context)
 
     def _input(self, item: str) -> str:
         if item in self._inputs:

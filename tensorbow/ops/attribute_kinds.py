@@ -83,7 +83,7 @@ _COUNT = _whole(" of at least 1", 1)
 
 KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(("combine", "container", "frame_name", "gradient_call", "key", "message", "padding",
-                     "push", "role", "shared_name", "slot_name", "slot_of", "tag"), _TEXT),
+                     "push", "role", "shared_name", "side", "slot_name", "slot_of", "tag"), _TEXT),
     **dict.fromkeys(
         ("adj_x", "adj_y", "adjoint", "cancel_pending_enqueues", "compute_uv", "compute_v", "decayed",
          "dynamic_size", "enters", "exclusive", "full_matrices", "is_constant", "is_training", "keepdims",
@@ -97,6 +97,10 @@ KINDS: Mapping[str, _Kind] = {
         _NUMBER,
     ),
     **dict.fromkeys(("dilations", "ksize", "strides"), _WINDOW),
+    "window": _wholes("", 1),
+    "inner": _COUNT,
+    "padding_value": _whole(" from 0 to 255", 0, 255),
+    "zero_point": _whole(" from -128 to 255", -128, 255),
     **dict.fromkeys(("Tout", "component_types"), _tuple_of("dtypes", lambda item: isinstance(item, DType))),
     "shapes": _tuple_of("shapes", _is_shape),
     **dict.fromkeys(("max_outputs", "num_partitions", "num_split", "parallel_iterations"), _COUNT),

@@ -707,7 +707,8 @@ NoTarget: TypeAlias = Annotated[
 
 
 class InteractiveSession(Session):
-    """A session that is the default one, with its graph, from its creation until `close`, for notebooks.
+    """A session that is the default one, with a graph that was given, from its creation until `close`, for
+    notebooks.
 
     Of several the newest open one is the default. A `with` statement is not needed.
     """
@@ -716,9 +717,11 @@ class InteractiveSession(Session):
     def __init__(
         self, target: NoTarget = "", graph: AsGraph | None = None, config: AsConfig | None = None
     ) -> None:
-        """graph: by default the default graph. Raises InvalidArgumentError for a target."""
+        """graph: by default the default graph; one that is given becomes the default graph as well. Raises
+        InvalidArgumentError for a target.
+        """
         super().__init__(target, graph, config)
-        self._default = self.as_default()
+        self._default = default_session(self) if graph is None else self.as_default()
         self._default.__enter__()
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ QUICK = (  # those without peers and data of their own
     "fig_5_13",
     "fig_5_6_to_5_9",
     "null_steps",
+    "quantised_inference",
     "replicator_launches",
     "replicator_overhead",
     "round_profile",
