@@ -131,6 +131,7 @@ from tensorbow.queues import (
     StagingArea,
     py_func,
 )
+from tensorbow.recomputed_gradients import recompute_grad
 from tensorbow.runtime import (
     ConfigProto,
     Explanation,
@@ -406,6 +407,7 @@ __all__ = [
     "quantization",
     "random_normal_initializer",
     "random_uniform_initializer",
+    "recompute_grad",
     "reset_default_graph",
     "scan",
     "set_random_seed",

@@ -69,7 +69,7 @@ LAYERS = (
         "tensorbow.losses",
         "tensorbow.user_code",
     ),
-    ("tensorbow.partitioned_variables", "tensorbow.queues"),
+    ("tensorbow.partitioned_variables", "tensorbow.queues", "tensorbow.recomputed_gradients"),
     ("tensorbow.variables", "tensorbow.gradients", "tensorbow.initializers", "tensorbow.custom_gradients"),
     ("tensorbow.control_flow",),
     ("tensorbow.ops",),
