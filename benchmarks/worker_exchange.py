@@ -169,9 +169,7 @@ def measured(seconds: float, windows: int) -> dict[str, Any]:
 def draw(figure: Figure, result: dict[str, Any]) -> None:
     details = result["details"]
     if not isinstance(details["rate"], dict):
-        raise NotDrawableError(
-            "its result is of a version that measured one way of exchange; measure it anew"
-        )
+        raise NotDrawableError("its result is of a version with one way of exchange; measure it anew")
     figure.set_size_inches(WIDTH, 2.6)
     left, right = figure.subplots(1, 2)
     colours = [GREY, *[CONTESTANTS["TensorBow"]] * 3]
