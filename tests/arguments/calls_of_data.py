@@ -284,6 +284,7 @@ CALLS: Mapping[str, Call] = {
             "optimizer": "text",
             "schedule": "text",
             "learning_rates": "extents",
+            "dataset_drops": "extents",
         },
     ),
     "Model.default_learning_rate": Call(

@@ -495,7 +495,10 @@ class TrainingConfig:
             object.__setattr__(self, "schedule", "piecewise")
         for name, declared in options.items():
             if declared.of_model and getattr(self, name) is None and (name != "dataset" or self.data is None):
-                object.__setattr__(self, name, getattr(source.defaults, name))
+                default = getattr(source.defaults, name)
+                if name == "learning_rate_drops" and self.learning_rate is None:
+                    default = source.defaults.drops_of(self.dataset)
+                object.__setattr__(self, name, default)
         read_options(self)
         object.__setattr__(self, "tau", default_tau(self.sync) if self.tau is None else self.tau)
         object.__setattr__(self, "model_options", source.read_options(self.model_options or {}))
