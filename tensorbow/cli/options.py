@@ -150,6 +150,10 @@ def _by_model(name: str) -> str:
 
 def _shown(value: Any) -> str:
     """Formats a value as it is written on the command line."""
+    if value is None:
+        return "as they are"  # of pictures, the only option whose default may be None
+    if isinstance(value, tuple) and value and isinstance(value[0], int):
+        return "x".join(map(str, value))
     if isinstance(value, tuple):
         return ",".join(f"{epoch}:{factor:g}" for epoch, factor in value) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)

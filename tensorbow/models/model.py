@@ -73,6 +73,10 @@ DatasetDrops: TypeAlias = Annotated[
     Kind("pairs of a data set and drops, as [('mnist', [(1, 0.25)])]", _read_dataset_drops),
 ]
 
+ImageSize: TypeAlias = Annotated[
+    tuple[int, int], sequence(whole(1, 1 << 14), "a height and a width, as (64, 64)")
+]
+
 ALONG_GRADIENT = ("momentum", "nesterov", "sgd")  # optimisers whose steps are proportional to the gradient
 OF_NUMBERS = 0.1  # factor of their rates where models predict numbers: the squared error is steeper
 LARGEST_RATIO = 16  # of batch sizes, up to which the learning rate rises: no greater ones were measured
@@ -85,7 +89,8 @@ class Defaults:
     learning_rate: for a single replica with batch_size; see `Model.default_learning_rate`. learning_rates:
     pairs of a data set and a rate: those of data sets with which another one is known to be better.
     learning_rate_drops: (epoch, factor) pairs, as in `TrainingConfig`. optimizer, schedule: by name.
-    dataset_drops: pairs of a data set and its own drops, which go with the default rate.
+    dataset_drops: pairs of a data set and its own drops, which go with the default rate. image_size: (height,
+    width) to which the pictures of data sets with a name are resized; None leaves them as they are.
     """
 
     learning_rate: PositiveNumber
@@ -98,6 +103,7 @@ class Defaults:
     schedule: Text = "piecewise"
     learning_rates: Rates = ()
     dataset_drops: DatasetDrops = ()
+    image_size: ImageSize | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -285,6 +285,7 @@ CALLS: Mapping[str, Call] = {
             "schedule": "text",
             "learning_rates": "extents",
             "dataset_drops": "extents",
+            "image_size": "object",
         },
     ),
     "Model.default_learning_rate": Call(

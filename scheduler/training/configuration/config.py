@@ -55,7 +55,7 @@ from scheduler.training.configuration.option_kinds import (
 )
 from scheduler.training.configuration.synonyms import nearest_option
 from scheduler.training.measures.classification_metrics import METRICS
-from tensorbow.data import DATASETS, WITHOUT_FILES
+from tensorbow.data import DATASETS, SEQUENCES, WITHOUT_FILES
 from tensorbow.data.own_data import name_of_data
 from tensorbow.data.splits import TASKS
 from tensorbow.devices import DeviceName
@@ -157,12 +157,12 @@ class TrainingConfig:
     )
     image_size: tuple[int, int] | None = option(
         None,
-        "Size to which the pictures of a folder are resized, as 28x28.",
+        "Size to which pictures are resized, as 28x28; those of a folder by default to that of the first.",
         IMAGE_SIZE,
-        shown="that of the first",
         metavar="HxW",
+        of_model=True,
         fixed=True,
-        ignored=lambda run: "" if run.data is not None else "it is for --data",
+        ignored=lambda run: "its examples are no pictures" if run.dataset in SEQUENCES else "",
     )
     validation_split: float | None = option(
         None,
@@ -494,7 +494,11 @@ class TrainingConfig:
         if self.schedule is None and self.learning_rate_drops:
             object.__setattr__(self, "schedule", "piecewise")
         for name, declared in options.items():
-            if declared.of_model and getattr(self, name) is None and (name != "dataset" or self.data is None):
+            if (
+                declared.of_model
+                and getattr(self, name) is None
+                and not (self.data is not None and name in ("dataset", "image_size"))
+            ):
                 default = getattr(source.defaults, name)
                 if name == "learning_rate_drops" and self.learning_rate is None:
                     default = source.defaults.drops_of(self.dataset)
