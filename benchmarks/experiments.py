@@ -133,6 +133,14 @@ EXPERIMENTS = (
         data=True,
     ),
     Experiment(
+        "defaults",
+        "LeNet to 99 % with the default options",
+        "time and epochs of LeNet to 99 % on MNIST with the options that `tensorbow train` chooses by "
+        "itself, beside the best of a grid of rates and courses.",
+        data=True,
+        cpu_only="the defaults were chosen on CPUs",
+    ),
+    Experiment(
         "cifar10_course",
         "ResNet-9 on CIFAR-10 with augmentation",
         "test accuracy by epoch and seconds of training of two replicas of b=32, with flips, crops and a "

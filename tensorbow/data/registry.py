@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Literal, overload
 
-from tensorbow.data.array_dataset import TrainingData
+from tensorbow.data.array_dataset import ArrayDataset, TrainingData
 from tensorbow.data.cifar10 import load_cifar10
 from tensorbow.data.digits import load_digits
+from tensorbow.data.image_dataset import ImageDataset
 from tensorbow.data.mnist import load_mnist
 from tensorbow.data.synthetic import load_synthetic
 from tensorbow.data.text import load_text
@@ -45,6 +47,17 @@ def register_dataset(name: Text, loader: Function) -> None:
     DATASETS[name] = loader
 
 
+@overload
+def load(
+    name: Literal["digits", "mnist", "cifar10", "synthetic"] = ...,
+    data_dir: str | os.PathLike[str] | None = None,
+) -> tuple[ImageDataset, ImageDataset]: ...
+@overload
+def load(
+    name: Literal["text"], data_dir: str | os.PathLike[str] | None = None
+) -> tuple[ArrayDataset, ArrayDataset]: ...
+@overload
+def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> tuple[TrainingData, TrainingData]: ...
 @checked
 def load(name: Text = DEFAULT_DATASET, data_dir: AsPath | None = None) -> tuple[TrainingData, TrainingData]:
     """Loads the training and the test split of data set `name`; the split does not depend on a run's seed.

@@ -288,6 +288,8 @@ CALLS: Mapping[str, Call] = {
             "optimizer": "text",
             "schedule": "text",
             "learning_rates": "extents",
+            "dataset_drops": "extents",
+            "image_size": "object",
         },
     ),
     "Model.default_learning_rate": Call(

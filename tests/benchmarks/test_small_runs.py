@@ -17,6 +17,7 @@ QUICK = (  # those without peers and data of their own
     "cifar10_course",
     "cluster_null_steps",
     "compile_time",
+    "defaults",
     "fig_4_2",
     "fig_5_11_and_5_12",
     "fig_5_13",

@@ -56,7 +56,7 @@ from scheduler.training.configuration.option_kinds import (
 from scheduler.training.configuration.synonyms import nearest_option
 from scheduler.training.measures.classification_metrics import METRICS
 from tensorbow.compiler.recompute import HOW, NEVER
-from tensorbow.data import DATASETS, WITHOUT_FILES
+from tensorbow.data import DATASETS, SEQUENCES, WITHOUT_FILES
 from tensorbow.data.own_data import name_of_data
 from tensorbow.data.splits import TASKS
 from tensorbow.devices import DeviceName
@@ -158,12 +158,12 @@ class TrainingConfig:
     )
     image_size: tuple[int, int] | None = option(
         None,
-        "Size to which the pictures of a folder are resized, as 28x28.",
+        "Size to which pictures are resized, as 28x28; those of a folder by default to that of the first.",
         IMAGE_SIZE,
-        shown="that of the first",
         metavar="HxW",
+        of_model=True,
         fixed=True,
-        ignored=lambda run: "" if run.data is not None else "it is for --data",
+        ignored=lambda run: "its examples are no pictures" if run.dataset in SEQUENCES else "",
     )
     validation_split: float | None = option(
         None,
@@ -502,8 +502,15 @@ class TrainingConfig:
         if self.schedule is None and self.learning_rate_drops:
             object.__setattr__(self, "schedule", "piecewise")
         for name, declared in options.items():
-            if declared.of_model and getattr(self, name) is None and (name != "dataset" or self.data is None):
-                object.__setattr__(self, name, getattr(source.defaults, name))
+            if (
+                declared.of_model
+                and getattr(self, name) is None
+                and not (self.data is not None and name in ("dataset", "image_size"))
+            ):
+                default = getattr(source.defaults, name)
+                if name == "learning_rate_drops" and self.learning_rate is None:
+                    default = source.defaults.drops_of(self.dataset)
+                object.__setattr__(self, name, default)
         read_options(self)
         object.__setattr__(self, "tau", default_tau(self.sync) if self.tau is None else self.tau)
         object.__setattr__(self, "model_options", source.read_options(self.model_options or {}))
