@@ -14,11 +14,11 @@ from tensorbow.control_flow.contexts import LoopContext
 from tensorbow.errors import InternalError, InvalidArgumentError
 from tensorbow.executor.region import StaticRegion
 from tensorbow.executor.simple_loop import SimpleLoop, simple_loop
+from tensorbow.function_calls import Call
 from tensorbow.graph import Operation, Tensor, is_free
+from tensorbow.graph.function import SHAPE_ONLY
 from tensorbow.ops.control_flow import StackPop, StackPush
 from tensorbow.specs import Array
-
-SHAPE_ONLY = ("Shape", "Size", "Rank")  # ops whose results are known once the shape of the input is
 
 
 class NodeKind(IntEnum):
@@ -338,7 +338,8 @@ class DynamicPlan:
         return place.level if together else place.level + 1
 
     def _shape_inputs(self, op: Operation) -> list[Tensor]:
-        return [op.inputs[i] for i in op.definition.shape_inputs if i < len(op.inputs)]
+        indices = op.attrs["f"].shape_arguments if op.definition is Call else op.definition.shape_inputs
+        return [op.inputs[i] for i in indices if i < len(op.inputs)]
 
     def _folds(self, tensor: Tensor) -> bool:
         """True if a value is known in its region once the shapes of the region's inputs are."""

@@ -33,7 +33,11 @@ class Graph(Scopes):
 
     Operations are only ever added, so the order of creation is a valid order of execution, and the graph may
     grow between runs. Only one thread at a time may build it; running only reads it.
+
+    captures: True for the graph of a function that is being made, which tensors of other graphs may enter.
     """
+
+    captures = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -21,6 +21,7 @@ from tensorbow.errors import InvalidArgumentError, NotFoundError, TensorBowError
 from tensorbow.graph.attribute_json import decode_attribute, encode_attribute
 from tensorbow.graph.collection_items import encode_item
 from tensorbow.graph.context_def import ContextDef, context_defs_of, used_contexts
+from tensorbow.graph.function_def import CALL, FunctionDef, library_of, used_functions
 from tensorbow.graph.graph_protobuf import graph_message, read_message
 from tensorbow.graph.operation import Operation
 from tensorbow.kinds import ITEMS, read_as, refuse
@@ -54,11 +55,14 @@ class NodeDef:
 
 @dataclass(eq=False)
 class GraphDef:
-    """A graph as data: `node` in program order, `collection` as JSON values by name, branches and loops."""
+    """A graph as data: `node` in program order, `collection` as JSON values by name, branches and loops, and
+    `library`, the functions that nodes call, each after those that it calls.
+    """
 
     node: list[NodeDef] = field(default_factory=list)
     collection: dict[str, list[Any]] = field(default_factory=dict)
     context: list[ContextDef] = field(default_factory=list)
+    library: list[FunctionDef] = field(default_factory=list)
 
     def to_json(self) -> str:
         """The graph as JSON text; equal graphs give equal texts.
@@ -75,10 +79,12 @@ class GraphDef:
             collection = _compact({name: self.collection[name] for name in sorted(self.collection)})
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidArgumentError(f"GraphDef: a collection is no JSON: {_reason(error)}") from None
+        library = ",\n".join(_compact(_function_entry(each, sources)) for each in self.library)
+        functions = f'\n"library": [\n{library}\n],' if library else ""
         contexts = [_compact(context.to_entry()) for context in self.context]
         context = '\n"context": [\n' + ",\n".join(contexts) + "\n]," if contexts else ""
         return (
-            f'{head}\n"node": [\n{nodes}\n],{context}\n"collection": {collection},\n'
+            f'{head}\n"node": [\n{nodes}\n],{functions}{context}\n"collection": {collection},\n'
             f'"source": {_lines(sources)}}}\n'
         )
 
@@ -100,7 +106,9 @@ class GraphDef:
         collection = content.get("collection", {})
         _require_lists(collection)
         nodes = [_node_of(index, entry, sources) for index, entry in enumerate(entries)]
-        return cls(nodes, collection, _contexts_of(content.get("context", [])))
+        library = _library_of(content.get("library", []), sources)
+        _require_size(len(nodes) + sum(len(each.node) for each in library), "GraphDef")
+        return cls(nodes, collection, _contexts_of(content.get("context", [])), library)
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - TensorFlow's name
         """The graph as a protocol buffer that TensorFlow's readers of GraphDefs take.
@@ -108,9 +116,9 @@ class GraphDef:
         Raises FailedPreconditionError without protobuf, and what `to_json` raises.
         """
         self.check()
-        blob: bytes = graph_message(self.node, self.collection, self._context_entries()).SerializeToString(
-            deterministic=True
-        )
+        blob: bytes = graph_message(
+            self.node, self.collection, self._context_entries(), self.library
+        ).SerializeToString(deterministic=True)
         return blob
 
     @classmethod
@@ -127,9 +135,10 @@ class GraphDef:
             raise InvalidArgumentError(
                 f"GraphDef: {len(data):,} bytes; at most {MAXIMUM_CHARACTERS:,} are supported"
             )
-        nodes, collection, contexts = read_message(data, NodeDef, MAXIMUM_NODES)
+        nodes, collection, contexts, functions = read_message(data, NodeDef, MAXIMUM_NODES)
         _require_lists(collection)
-        graph = cls(nodes, collection, _contexts_of(contexts))
+        library = [FunctionDef(*each) for each in functions]
+        graph = cls(nodes, collection, _contexts_of(contexts), library)
         graph.check()
         return graph
 
@@ -137,6 +146,7 @@ class GraphDef:
         """Replaces the content by that of a protocol buffer; returns its bytes. Raises as `FromString`."""
         read = type(self).FromString(data)
         self.node, self.collection, self.context = read.node, read.collection, read.context
+        self.library = read.library
         return len(data)
 
     @classmethod
@@ -157,7 +167,16 @@ class GraphDef:
             raise InvalidArgumentError("GraphDef: context must be a list of ContextDefs")
         for context in self.context:
             context.check()
-        for index, node in enumerate(self.node):
+        if not isinstance(self.library, list) or not all(isinstance(f, FunctionDef) for f in self.library):
+            raise InvalidArgumentError("GraphDef: library must be a list of FunctionDefs")
+        for function in self.library:
+            function.check()
+        self._check_nodes(self.node)
+        for function in self.library:
+            self._check_nodes(function.node)
+
+    def _check_nodes(self, nodes: Sequence[Any]) -> None:
+        for index, node in enumerate(nodes):
             if not isinstance(node, NodeDef):
                 raise InvalidArgumentError(
                     f"GraphDef: node {index} must be a NodeDef, got {type(node).__name__}"
@@ -204,6 +223,7 @@ class GraphDef:
         return GraphDef(
             [replace(node, colocation=[c for c in node.colocation if c in wanted]) for node in nodes],
             context=used_contexts(self.context, nodes),
+            library=used_functions(self.library, nodes),
         )
 
     def __eq__(self, other: object) -> bool:
@@ -218,28 +238,34 @@ class GraphDef:
 def graph_def_of(operations: Sequence[Operation], collections: dict[str, list[Any]]) -> GraphDef:
     """The operations of a graph as data. Raises InvalidArgumentError for more than `MAXIMUM_NODES`."""
     _require_size(len(operations), "the graph")
+    library, names = library_of(operations, _node_def)
     nodes = []
     for op in operations:
-        node = NodeDef(
-            name=op.name,
-            op=op.type,
-            input=[*(t.name for t in op.inputs), *(f"^{c.name}" for c in op.control_inputs)],
-            attr={**op.attrs, GRADIENT: op.gradient_override}
-            if isinstance(op.gradient_override, str)
-            else dict(op.attrs),
-            output=[TensorSpec(t.spec.shape, t.spec.dtype) for t in op.outputs],
-            device=op.device,
-            colocation=[other.name for other in op.colocation],
-            source=str(op.source)[:LONGEST_LINE],
-            context="" if op.context is None else op.context.name,
-        )
+        node = _node_def(op)
+        if node.op == CALL:
+            node.attr["f"] = names[node.attr["f"]]
         nodes.append(node)
     collection = {}
     for name, items in collections.items():
         entries = [entry for entry in map(encode_item, items) if entry is not None]
         if isinstance(name, str) and entries:
             collection[name] = entries
-    return GraphDef(nodes, collection, context_defs_of(operations))
+    return GraphDef(nodes, collection, context_defs_of(operations), library)
+
+
+def _node_def(op: Operation) -> NodeDef:
+    override = op.gradient_override
+    return NodeDef(
+        name=op.name,
+        op=op.type,
+        input=[*(t.name for t in op.inputs), *(f"^{c.name}" for c in op.control_inputs)],
+        attr={**op.attrs, GRADIENT: override} if isinstance(override, str) else dict(op.attrs),
+        output=[TensorSpec(t.spec.shape, t.spec.dtype) for t in op.outputs],
+        device=op.device,
+        colocation=[other.name for other in op.colocation],
+        source=str(op.source)[:LONGEST_LINE],
+        context="" if op.context is None else op.context.name,
+    )
 
 
 def operation_name(item: str) -> str:
@@ -410,6 +436,32 @@ def _node_of(index: int, entry: Any, sources: list[str]) -> NodeDef:
     return NodeDef(
         entry["name"], entry["op"], list(inputs), decoded, specs, device, list(colocation), line, context
     )
+
+
+def _function_entry(function: FunctionDef, sources: dict[str, int]) -> dict[str, Any]:
+    return {
+        "name": function.name,
+        "input": function.input,
+        "output": function.output,
+        "node": [_node_entry(node, sources) for node in function.node],
+    }
+
+
+def _library_of(entries: Any, sources: list[str]) -> list[FunctionDef]:
+    """The functions of JSON. Raises InvalidArgumentError, naming the function."""
+    if not isinstance(entries, list):
+        raise InvalidArgumentError("GraphDef: library must be a list")
+    library = []
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, dict) or set(entry) != {"name", "input", "output", "node"}:
+            raise InvalidArgumentError(
+                f"GraphDef: function {index} must be an object of name, input, output and node"
+            )
+        function = FunctionDef(**entry)
+        function.check()
+        function.node = [_node_of(number, node, sources) for number, node in enumerate(function.node)]
+        library.append(function)
+    return library
 
 
 def _contexts_of(entries: Any) -> list[ContextDef]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import OpDef
+from tensorbow.graph.function import GraphFunction
 from tensorbow.specs import DType
 
 WINDOW_LIMIT = 1 << 16  # limit of extents, strides and dilation rates of windows
@@ -136,6 +137,7 @@ KINDS: Mapping[str, _Kind] = {
     "hash_key": _wholes(" of 64 bits", 0, 2 * INT64 - 1),
     "select_cols": _optional(_wholes(" of at least 0", 0)),
     "func": _Kind("a function", callable),
+    "f": _Kind("a function of the library", lambda value: isinstance(value, GraphFunction)),
     **dict.fromkeys(("momenta", "texts"), _tuple_of("str", lambda item: isinstance(item, str))),
     **dict.fromkeys(("num_epochs", "replicas"), _optional(_COUNT)),
     **dict.fromkeys(("depth", "first", "k", "source"), _whole(" of at least 0", 0)),

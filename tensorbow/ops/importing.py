@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, TypeAlias
 
 from tensorbow.devices.names import DeviceName
@@ -30,7 +31,9 @@ from tensorbow.graph.control_flow import (
     resolved,
     runs_by_itself,
 )
-from tensorbow.graph.graph_def import GRADIENT, operation_name
+from tensorbow.graph.function import GraphFunction
+from tensorbow.graph.function_def import CALL, FunctionDef, expand_calls
+from tensorbow.graph.graph_def import GRADIENT, MAXIMUM_NODES, operation_name
 from tensorbow.graph.names import check_op_name
 from tensorbow.graph.program_order import program_order
 from tensorbow.graph.user_lines import RecordedLine
@@ -117,10 +120,71 @@ def _mapped(graph_def: GraphDef, input_map: Mapping[str, Any]) -> dict[str, Any]
     return mapped
 
 
+class _Functions:
+    """The functions of a GraphDef's library, made when they are called."""
+
+    def __init__(self, library: Sequence[FunctionDef]):
+        self.by_name: dict[str, FunctionDef] = {}
+        for function in library:
+            if self.by_name.setdefault(function.name, function) is not function:
+                raise InvalidArgumentError(f"GraphDef: two functions are named {function.name[:80]!r}")
+        self._made: dict[str, GraphFunction] = {}
+        self._making: set[str] = set()
+
+    def get(self, name: str) -> GraphFunction:
+        """The function of a name. Raises InvalidArgumentError, NotFoundError."""
+        if name not in self.by_name:
+            raise NotFoundError(f"GraphDef: there is no function {name[:80]!r}")
+        if name in self._making:
+            raise InvalidArgumentError(f"GraphDef: function {name[:80]!r} calls itself; write a loop")
+        if name not in self._made:
+            self._making.add(name)
+            try:
+                self._made[name] = self._make(self.by_name[name])
+            except TensorBowError as error:
+                text = " ".join(str(error).split()).removeprefix("GraphDef: ")[:500]
+                raise type(error)(f"GraphDef: function {name[:80]!r}: {text}") from None
+            finally:
+                self._making.discard(name)
+        return self._made[name]
+
+    def _make(self, function: FunctionDef) -> GraphFunction:
+        with Graph().as_default() as graph:
+            loader = _Import(graph, GraphDef(function.node), "", {}, self)
+            inputs = [loader.element(f"{name}:0") for name in function.input]
+            outputs = [loader.element(name) for name in function.output]
+            loader.commit()
+        tensors = [element for element in (*inputs, *outputs) if isinstance(element, Tensor)]
+        if len(tensors) < len(inputs) + len(outputs):
+            raise InvalidArgumentError("an output is no tensor, expected 'operation:index'")
+        arguments, results = tensors[: len(inputs)], tensors[len(inputs) :]
+        for each in arguments:
+            if each.op.type != "Placeholder":
+                raise InvalidArgumentError(f"input {each.name[:80]!r} is no Placeholder")
+        made = GraphFunction(function.name, graph, tuple(arguments), tuple(results))
+        if made.size > MAXIMUM_NODES:
+            raise InvalidArgumentError(f"it stands for more than {MAXIMUM_NODES:,} operations")
+        return made
+
+
 class _Import:
     """Operations made for a graph, added only if all of them and the collections are valid."""
 
-    def __init__(self, graph: Graph, graph_def: GraphDef, prefix: str, mapped: Mapping[str, Any]):
+    def __init__(
+        self,
+        graph: Graph,
+        graph_def: GraphDef,
+        prefix: str,
+        mapped: Mapping[str, Any],
+        functions: _Functions | None = None,
+    ):
+        self._functions = _Functions(graph_def.library) if functions is None else functions
+        nodes, self._became = expand_calls(
+            graph_def.node, self._functions.by_name, lambda name: self._functions.get(name).is_plain, _scoped,
+            MAXIMUM_NODES,
+        )  # fmt: skip
+        if self._became:
+            graph_def = replace(graph_def, node=nodes)
         self._graph = graph
         self._prefix = prefix
         self._constants: list[Operation] = []  # from values in the input_map
@@ -173,6 +237,8 @@ class _Import:
         check_arity(definition, len(inputs))
         gradient = node.attr.get(GRADIENT)
         attrs = complete_attrs(definition, {k: v for k, v in node.attr.items() if k != GRADIENT})
+        if node.op == CALL and isinstance(attrs["f"], str):
+            attrs["f"] = self._functions.get(attrs["f"])
         check_attributes(definition, attrs)
         for key in definition.scoped:
             if attrs[key]:
@@ -276,6 +342,7 @@ class _Import:
         """The imported element for a name in the GraphDef. Raises NotFoundError."""
         if not isinstance(name, str):
             raise InvalidArgumentError(f"expected the name of an element, got {type(name).__name__}")
+        name = self._became.get(name, name)
         op_name = operation_name(name)
         op = self._operations.get(op_name)
         if op is None or name.startswith("^"):
@@ -356,6 +423,10 @@ _ITEMS = {
     GraphKeys.UPDATE_OPS: {"tensor", "operation"},
     GraphKeys.LOSSES: {"tensor"},
 }
+
+
+def _scoped(op: str) -> Sequence[str]:
+    return OPS[op].scoped if op in OPS else ()
 
 
 def _definition(op: str) -> OpDef:

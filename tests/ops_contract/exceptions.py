@@ -74,6 +74,7 @@ STRUCTURAL = {
         "made by the session of fetched values: no step computes it",
     ),
     "StepScalar": "read from the STATE region: computes nothing",
+    "Call": "a function, which the compiler expands: tests/test_functions.py",
 }
 
 # Ops that cannot take a zero-size input.
