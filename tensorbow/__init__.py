@@ -26,6 +26,7 @@ from tensorbow import (
     nn,
     ops,
     profiler,
+    sets,
     signal,
     spectral,
     summary,
@@ -74,6 +75,7 @@ from tensorbow.initializers import zeros as zeros_initializer
 from tensorbow.kernels import configure_cpus
 from tensorbow.missing_names import no_attribute as _no_attribute
 from tensorbow.ops import constant as constant
+from tensorbow.ops import edit_distance as edit_distance
 from tensorbow.ops import einsum as einsum
 from tensorbow.ops import matmul as matmul
 from tensorbow.ops import random_crop as random_crop
@@ -87,6 +89,7 @@ from tensorbow.ops.checks import *
 from tensorbow.ops.collectives import *
 from tensorbow.ops.complex_numbers import *
 from tensorbow.ops.control import *
+from tensorbow.ops.conversions import *
 from tensorbow.ops.cumulative import *
 from tensorbow.ops.data_dependent import *
 from tensorbow.ops.decompositions import *
@@ -99,16 +102,20 @@ from tensorbow.ops.indexed_slices import *
 from tensorbow.ops.indexing import *
 from tensorbow.ops.linalg import *
 from tensorbow.ops.nd_indexing import *
+from tensorbow.ops.nd_writes import *
 from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
+from tensorbow.ops.random_distributions import *
 from tensorbow.ops.reductions import *
 from tensorbow.ops.scatter import *
 from tensorbow.ops.segments import *
 from tensorbow.ops.selection import *
 from tensorbow.ops.shaping import *
 from tensorbow.ops.slicing import *
+from tensorbow.ops.sparse_functions import *
 from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
+from tensorbow.ops.special_functions import *
 from tensorbow.optimizers import clip_by_global_norm, clip_by_norm, global_norm
 from tensorbow.partitioned_variables import (
     PartitionedVariable,
@@ -404,6 +411,7 @@ __all__ = [
     "reset_default_graph",
     "scan",
     "set_random_seed",
+    "sets",
     "signal",
     "spectral",
     "summary",

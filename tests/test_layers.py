@@ -95,6 +95,7 @@ FACADES = {
     "tensorbow.image",
     "tensorbow.nn",
     "tensorbow.profiler",
+    "tensorbow.sets",
     "tensorbow.signal",
     "tensorbow.spectral",
     "tensorbow.summary",

@@ -38,6 +38,10 @@ STRUCTURAL = {
         "functions of the host: tests/executor/test_data_dependent_shapes.py",
     ),
     **dict.fromkeys(("CTCGreedyDecoder", "CTCBeamSearchDecoder"), "of the host: tests/ops/test_ctc.py"),
+    **dict.fromkeys(
+        ("SparseToSparseSetOperation", "SetSize", "EditDistance"),
+        "functions of the host: tests/executor/test_sparse_functions.py",
+    ),
     "LearnedUnigramCandidateSampler": "a function of the host: tests/ops/test_candidate_sampling.py",
     "RequireAtMostOne": "a function of the host: tests/executor",
     **dict.fromkeys(
@@ -77,6 +81,9 @@ ALWAYS_STATIC = {
     "GradientMean": _FLAT,
     "GradientSpoil": _FLAT,
 }
+
+# Ops whose gradient is not the slope of their results.
+DIFFERENTIATED_ELSEWHERE = {"RandomGamma": "draws by rejection: tests/ops/test_random_distributions.py"}
 
 # Ops that raise an error for NaN or infinity.
 RAISES_FOR_NAN = {
