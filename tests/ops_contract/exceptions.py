@@ -42,6 +42,7 @@ STRUCTURAL = {
         ("SparseToSparseSetOperation", "SetSize", "EditDistance"),
         "functions of the host: tests/executor/test_sparse_functions.py",
     ),
+    "NonMaxSuppressionV3": "a function of the host: tests/ops/test_ops_image_boxes.py",
     "LearnedUnigramCandidateSampler": "a function of the host: tests/ops/test_candidate_sampling.py",
     "RequireAtMostOne": "a function of the host: tests/executor",
     **dict.fromkeys(
@@ -65,6 +66,7 @@ NEVER_EMPTY: dict[str, str] = {
 NEVER_LARGE: dict[str, str] = {
     "Orthonormal": "LAPACK makes both factors in memory of its own; run once, for initial values",
     "ReplicaId": "gives a scalar",
+    "SampleDistortedBoundingBoxV2": "gives a box",
 }
 
 # Ops of whose inputs everything is known before they are made.
