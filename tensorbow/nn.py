@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tensorbow.layers import rnn
+from tensorbow.layers import rnn, steered_rnn
 from tensorbow.layers import rnn_cells as rnn_cell
 from tensorbow.layers.rnn import *
+from tensorbow.layers.steered_rnn import *
 from tensorbow.missing_names import no_attribute as _no_attribute
 from tensorbow.ops import (
     activations,
@@ -66,6 +67,7 @@ __all__ += ordering.__all__
 __all__ += pooling.__all__
 __all__ += pooling_positions.__all__
 __all__ += rnn.__all__
+__all__ += steered_rnn.__all__
 __all__ += sparse_lookups.__all__
 __all__ += statistics.__all__
 __all__ += volumes.__all__

@@ -93,10 +93,13 @@ SIDEWAYS = {
 FACADES = {
     "tensorbow",
     "tensorbow.image",
+    "tensorbow.linalg",
+    "tensorbow.math",
     "tensorbow.nn",
     "tensorbow.profiler",
     "tensorbow.sets",
     "tensorbow.signal",
+    "tensorbow.sparse",
     "tensorbow.spectral",
     "tensorbow.summary",
     "tensorbow.train",

@@ -17,7 +17,7 @@ from tensorbow.ops.einsum import tensordot
 from tensorbow.ops.elementwise import add, divide, multiply, square, subtract
 from tensorbow.ops.image_colors import convert_image_dtype
 from tensorbow.ops.reductions import reduce_mean
-from tensorbow.specs import FLOATING, Array, float32
+from tensorbow.specs import FLOATING, NUMERIC, Array, float32
 
 __all__ = ["rgb_to_yiq", "rgb_to_yuv", "ssim", "yiq_to_rgb", "yuv_to_rgb"]
 
@@ -90,6 +90,8 @@ def ssim(
     max_val: the greatest value that the images can have. Extents but the first must be known.
     """
     with graph_of([img1, img2]).as_default(), name_scope(name or "SSIM"):
+        for given in (img1, img2):
+            require_dtype("ssim", as_tensor(given).spec, NUMERIC, "images")
         pair = [convert_image_dtype(as_tensor(each), float32) for each in (img1, img2)]
         limit = float(max_val)
         if as_tensor(img1).dtype.is_integer:

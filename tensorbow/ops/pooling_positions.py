@@ -10,7 +10,7 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor, as_tensor
 from tensorbow.kinds import AsDType, Flag, Name, checked
-from tensorbow.ops.argument_kinds import Padding, WindowSize
+from tensorbow.ops.argument_kinds import DataFormat, Padding, WindowSize
 from tensorbow.ops.arrays import expand_dims, reshape
 from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.definition import define_op, require_dtype
@@ -100,7 +100,7 @@ def max_pool_with_argmax(
     ksize: WindowSize,
     strides: WindowSize,
     padding: Padding,
-    data_format: Any = "NHWC",
+    data_format: DataFormat = "NHWC",
     Targmax: AsDType = int64,  # noqa: N803 - TensorFlow's name
     name: Name = None,
     output_dtype: AsDType | None = None,
@@ -111,8 +111,8 @@ def max_pool_with_argmax(
     A position is (row * width + column) * channels + channel, with `include_batch_in_index` plus the example
     times the image's size. Targmax or output_dtype: int64 or int32.
     """
-    if data_format != "NHWC":
-        raise InvalidArgumentError("max_pool_with_argmax: expected data_format to be 'NHWC', got another")
+    if data_format == "NCHW":
+        raise InvalidArgumentError("max_pool_with_argmax: data_format is NCHW; use tb.transpose")
     images = as_tensor(input)
     pooled, positions = MaxPoolWithArgmax(
         images,

@@ -12,19 +12,20 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Tensor, name_scope
-from tensorbow.kinds import Name, checked, one_of, sequence, whole
+from tensorbow.graph import Tensor, as_tensor, name_scope
+from tensorbow.kinds import Name, checked, one_of, refuse, sequence, whole
 from tensorbow.ops.argument_kinds import Padding
 from tensorbow.ops.arrays import concat, reshape, transpose
 from tensorbow.ops.average_pooling import avg_pool
 from tensorbow.ops.conv import conv2d
+from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.elementwise import pair
 from tensorbow.ops.pooling import max_pool
 from tensorbow.ops.shaping import reverse
 from tensorbow.ops.slicing import pad, strided_slice
 from tensorbow.ops.sliding_windows import make_axis
 from tensorbow.ops.spatial_blocks import batch_of, known_extents
-from tensorbow.specs import TensorShape
+from tensorbow.specs import FLOATING, TensorShape
 
 __all__ = ["avg_pool3d", "conv3d", "conv3d_transpose", "max_pool3d"]
 
@@ -72,7 +73,8 @@ def conv3d(
     with x.graph.as_default(), name_scope(name or "Conv3D"):
         x = transpose(x, TO_LAST) if data_format == "NCDHW" else x
         deep, height, width, channels = known_extents("conv3d", x, 5)
-        window, *rest = (batch_of(w), *known_extents("conv3d", w, 5))
+        rest = list(known_extents("conv3d", w, 5))
+        window = batch_of(w)
         if window < 1 or rest[2] != channels:
             raise InvalidArgumentError(
                 f"conv3d: {channels} channels in {x.spec}; expected a filter "
@@ -121,9 +123,11 @@ def conv3d_transpose(
     with x.graph.as_default(), name_scope(name or "conv3d_transpose"):
         x = transpose(x, TO_LAST) if data_format == "NCDHW" else x
         *small, channels = known_extents("conv3d_transpose", x, 5)
-        first, *rest = (batch_of(w), *known_extents("conv3d_transpose", w, 5))
-        window = (first, *rest[:2])
-        wanted = list(output_shape.as_list() if isinstance(output_shape, TensorShape) else output_shape)
+        rest = known_extents("conv3d_transpose", w, 5)
+        window = (batch_of(w), *rest[:2])
+        if not isinstance(output_shape, (list, tuple, np.ndarray, TensorShape)):
+            raise refuse("conv3d_transpose", "output_shape", "a list of five whole numbers", output_shape)
+        wanted = list(output_shape)
         if data_format == "NCDHW" and len(wanted) == 5:
             wanted = [wanted[0], *wanted[2:], wanted[1]]
         known = [each for each in wanted[1:] if isinstance(each, (int, np.integer))]
@@ -216,7 +220,8 @@ def _pool(
     (size, *sizes), (step, *steps) = (
         _triple(op, what, value, data_format) for what, value in (("ksize", ksize), ("strides", strides))
     )
-    x, _ = pair(volumes, 0.0)
+    x = as_tensor(volumes)
+    require_dtype(op, x.spec, FLOATING, "the volumes")
     with x.graph.as_default(), name_scope(name or op):
         x = transpose(x, TO_LAST) if data_format == "NCDHW" else x
         deep, height, width, channels = known_extents(op, x, 5)

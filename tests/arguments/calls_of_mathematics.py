@@ -27,6 +27,12 @@ def ids() -> Any:
     return tb.SparseTensor([[0, 1]], tb.constant([2], tb.int64), [2, 3])
 
 
+def _finished(*_: Any) -> Any:
+    """The first and last call of a loop that ends at once."""
+    step = tb.zeros([1, 2])
+    return tb.fill([1], True), step, step, None, None
+
+
 _ONE, _TWO = {"sp_input": "object"}, {"sp_a": "object", "sp_b": "object"}
 
 
@@ -179,5 +185,16 @@ CALLS: Mapping[str, Call] = {
         lambda: {"a": [[1.0]], "b": [[1.0]]},
         sorts=dict.fromkeys(("transpose_a", "transpose_b", "a_is_sparse", "b_is_sparse"), "flag"),
         names=("matmul", "mul"),
+    ),
+    "nn.raw_rnn": Call(
+        lambda: {"cell": tb.nn.rnn_cell.GRUCell(2), "loop_fn": _finished},
+        sorts={
+            "cell": "object",
+            "loop_fn": "function",
+            "parallel_iterations": "count or none",
+            "swap_memory": "flag",
+            "scope": "name",
+        },
+        names=("rnn",),
     ),
 }

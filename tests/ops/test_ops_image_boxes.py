@@ -14,7 +14,7 @@ from tests.ops_contract.gradient_check import check_gradients
 from tests.ops_contract.sample import normal, uniform
 
 IMAGES = uniform(2, 6, 8, 3)
-BOXES = np.array([[0.11, 0.2, 0.73, 0.9], [0.93, 0.1, 0.2, 0.83], [-0.53, 0.01, 1.5, 0.98]], np.float32)
+BOXES = np.array([[0.11, 0.2, 0.73, 0.9], [0.93, 0.1, 0.23, 0.83], [-0.53, 0.01, 1.5, 0.98]], np.float32)
 EXAMPLES = np.array([1, 0, 1], np.int32)
 
 
