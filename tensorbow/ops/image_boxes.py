@@ -66,7 +66,7 @@ __all__ = [
 
 CropSize = Annotated[Any, sequence(whole(1), "[height, width]")]
 Method = Annotated[str, one_of("bilinear", "nearest")]
-Range = Annotated[Any, optional(sequence(number(0, above=True), "[least, most]"))]
+LeastAndMost = Annotated[Any, optional(sequence(number(0, above=True), "[least, most]"))]
 COLORS = (  # red, green, blue, opacity
     *((1, 1, 0, 1), (0, 0, 1, 1), (1, 0, 0, 1), (0, 1, 0, 1), (0.5, 0, 0.5, 1), (0.5, 0.5, 0, 1)),
     *((0.5, 0, 0, 1), (0, 0, 0.5, 1), (0, 1, 1, 1), (1, 0, 1, 1)),
@@ -366,8 +366,8 @@ def sample_distorted_bounding_box(
     seed: Seed = None,
     seed2: Seed = None,
     min_object_covered: Fraction | None = 0.1,
-    aspect_ratio_range: Range = None,
-    area_range: Range = None,
+    aspect_ratio_range: LeastAndMost = None,
+    area_range: LeastAndMost = None,
     max_attempts: Count = 100,
     use_image_if_no_bounding_boxes: Flag = False,
     name: Name = None,

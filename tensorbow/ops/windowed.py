@@ -22,7 +22,7 @@ from tensorbow.ops.volumes import avg_pool3d, conv3d, max_pool3d
 __all__ = ["convolution", "pool"]
 
 Wholes = Annotated[Any, optional(sequence(whole(1), "a list of whole numbers of at least 1"))]
-Layout = Annotated[
+WindowLayout = Annotated[
     "str | None", optional(one_of("NWC", "NCW", "NHWC", "NCHW", "NDHWC", "NCDHW", any_case=True))
 ]
 PoolingType = Annotated[str, one_of("AVG", "MAX", any_case=True)]
@@ -61,7 +61,7 @@ def convolution(
     strides: Wholes = None,
     dilation_rate: Wholes = None,
     name: Name = None,
-    data_format: Layout = None,
+    data_format: WindowLayout = None,
 ) -> Tensor:
     """Convolution of one to three axes: [batch, *extents, in] with [*window, in, out].
 
@@ -101,7 +101,7 @@ def pool(
     dilation_rate: Wholes = None,
     strides: Wholes = None,
     name: Name = None,
-    data_format: Layout = None,
+    data_format: WindowLayout = None,
 ) -> Tensor:
     """The maximum or the mean of each window of [batch, *extents, channels], of one to three axes.
 
