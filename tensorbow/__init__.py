@@ -28,6 +28,7 @@ from tensorbow import (
     nn,
     ops,
     profiler,
+    quantization,
     sets,
     signal,
     sparse,
@@ -36,11 +37,11 @@ from tensorbow import (
     train,
 )
 from tensorbow.control_flow import TensorArray, case, cond, foldl, foldr, map_fn, scan, while_loop
-from tensorbow.custom_gradients import RegisterGradient, custom_gradient
+from tensorbow.custom_gradients import NoGradient, NotDifferentiable, RegisterGradient, custom_gradient
 from tensorbow.devices import configure_gpus
 from tensorbow.errors import TensorBowError
 from tensorbow.functions import Defun, make_template
-from tensorbow.gradients import gradients
+from tensorbow.gradients import gradients, hessians
 from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
     Graph,
@@ -106,6 +107,7 @@ from tensorbow.ops.indexing import *
 from tensorbow.ops.linalg import *
 from tensorbow.ops.nd_indexing import *
 from tensorbow.ops.nd_writes import *
+from tensorbow.ops.older_names import *
 from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
 from tensorbow.ops.random_distributions import *
@@ -140,6 +142,7 @@ from tensorbow.queues import (
     StagingArea,
     py_func,
 )
+from tensorbow.recomputed_gradients import recompute_grad
 from tensorbow.runtime import (
     ConfigProto,
     Explanation,
@@ -189,6 +192,7 @@ from tensorbow.variables import (
     global_variables_initializer,
     local_variables,
     local_variables_initializer,
+    model_variables,
     trainable_variables,
     variables_initializer,
 )
@@ -307,6 +311,8 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_LATER, "__version__"})
 
 
+half, double = float16, float64  # TensorFlow 1's other names
+
 __all__ = [
     "AUTO_REUSE",
     "NOT_DIFFERENTIABLE",
@@ -327,7 +333,9 @@ __all__ = [
     "Kernel",
     "KernelCall",
     "MapStagingArea",
+    "NoGradient",
     "NodeSpec",
+    "NotDifferentiable",
     "Operation",
     "PaddingFIFOQueue",
     "PartitionedVariable",
@@ -371,6 +379,7 @@ __all__ = [
     "convert_to_tensor",
     "custom_gradient",
     "device",
+    "double",
     "errors",
     "fixed_size_partitioner",
     "float16",
@@ -389,6 +398,8 @@ __all__ = [
     "glorot_normal_initializer",
     "glorot_uniform_initializer",
     "gradients",
+    "half",
+    "hessians",
     "image",
     "initializers",
     "int8",
@@ -405,14 +416,17 @@ __all__ = [
     "math",
     "metrics",
     "min_max_variable_partitioner",
+    "model_variables",
     "name_scope",
     "nn",
     "ones_initializer",
     "orthogonal_initializer",
     "profiler",
     "py_func",
+    "quantization",
     "random_normal_initializer",
     "random_uniform_initializer",
+    "recompute_grad",
     "reset_default_graph",
     "scan",
     "set_random_seed",

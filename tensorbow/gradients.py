@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from tensorbow.control_flow.conditional import Conditional, build_cond
-from tensorbow.control_flow.contexts import BuiltContext, LoopContext
+from tensorbow.control_flow.conditional import build_cond
+from tensorbow.control_flow.contexts import BuiltContext, Conditional, LoopContext
 from tensorbow.control_flow.loops import build_loop
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
@@ -23,11 +23,14 @@ from tensorbow.graph import (
 )
 from tensorbow.graph.build import as_tensor
 from tensorbow.kinds import Name, checked, is_tensor, refuse
+from tensorbow.ops.arrays import reshape, stack
 from tensorbow.ops.broadcasting import ones_like, zeros_like
 from tensorbow.ops.control import identity
 from tensorbow.ops.control_flow import StackPop, StackPush
 from tensorbow.ops.elementwise import add, greater_equal, subtract
+from tensorbow.ops.filling import zeros
 from tensorbow.ops.indexed_slices import IndexedSlices, add_slices
+from tensorbow.ops.shaping import unstack
 from tensorbow.ops.state import ReadVariable, VariableReference
 from tensorbow.specs import compatible
 
@@ -73,7 +76,7 @@ def gradients(
             raise InvalidArgumentError(
                 f"gradients: {tensor.name} and {y_tensors[0].name} are of different graphs"
             )
-    with graph.as_default(), name_scope(name, "gradients"):
+    with graph.as_default(), name_scope(name, "gradients") as scope, graph.differentiating(scope):
         needed, influenced = _influenced(x_tensors, stopped, y_tensors)
         flows: Flows = {}
         for y, grad in zip(y_tensors, _initial(y_tensors, grad_ys), strict=True):
@@ -83,6 +86,37 @@ def gradients(
         if graph.context is not None:
             _leave_context(flows)
         return [_sum(flows, x) for x in x_tensors]
+
+
+@checked
+def hessians(ys: Any, xs: Any, name: Name = "hessians") -> list[Tensor]:
+    """The second derivatives of the sum of `ys` with respect to each of `xs`: `[*x, *x]` for an x of shape x.
+
+    The graph gets a gradient for each element of an x: for small ones. An x that the first derivatives do not
+    depend on has zeros. Raises what `gradients` raises, and InvalidArgumentError for an x of unknown shape.
+    """
+    tensors = _tensors("xs", xs)
+    for x in tensors:
+        if not x.spec.is_static:
+            raise InvalidArgumentError(
+                f"hessians: x {x.name} is {x.spec}, expected a known shape, since each element has a "
+                f"gradient of its own; use set_shape (made at {x.op.source})"
+            )
+    if not tensors:
+        return []
+    with tensors[0].graph.as_default(), name_scope(name, "hessians"):
+        firsts = gradients(ys, tensors)
+        return [_hessian(first, x) for first, x in zip(firsts, tensors, strict=True)]
+
+
+def _hessian(first: Gradient | None, x: Tensor) -> Tensor:
+    rows = []
+    parts = [] if first is None else unstack(reshape(as_tensor(first), [x.spec.size]))
+    for part in parts:
+        (row,) = gradients(part, x)
+        rows.append(zeros_like(x) if row is None else as_tensor(row))
+    extents = [*x.spec.extents, *x.spec.extents]
+    return reshape(stack(rows), extents) if rows else zeros(extents, x.dtype)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -262,7 +296,7 @@ class _Sweep:
                 conditional.branches[0].pred, (gradient_in(0), gradient_in(1)), conditional.branches
             )[1]
         for source, grad in zip(sources, whole.merged, strict=True):
-            flows.setdefault(source, []).append(grad)
+            flows.setdefault(source, []).append(_of_shape(grad, source))
 
     def _through_loop(self, loop: LoopContext, flows: Flows) -> None:
         numbers = [
@@ -292,11 +326,12 @@ class _Sweep:
             following = []
             for number in numbers:
                 found = _sum(local, loop.variables[number].op.inputs[0])
-                following.append(zeros_like(loop.variables[number]) if found is None else as_tensor(found))
+                grad = zeros_like(loop.variables[number]) if found is None else as_tensor(found)
+                following.append(_of_shape(grad, loop.merges[number]))
             added = []
-            for total, (_, inside) in zip(sums, constants, strict=True):
+            for total, (outside, inside) in zip(sums, constants, strict=True):
                 found = _sum(local, inside)
-                added.append(total if found is None else add(total, as_tensor(found)))
+                added.append(total if found is None else _of_shape(add(total, as_tensor(found)), outside))
             return [subtract(remaining, 1), *following, *added]
 
         with name_scope("while_grad"):
@@ -313,6 +348,15 @@ class _Sweep:
             flows.setdefault(loop.merges[number].op.inputs[0].op.inputs[0], []).append(grad)
         for (outside, _), grad in zip(constants, results[len(numbers) :], strict=True):
             flows.setdefault(outside, []).append(grad)
+
+
+def _of_shape(grad: Tensor, tensor: Tensor) -> Tensor:
+    """The gradient of a tensor with at least the static shape of the tensor, which it has in any case."""
+    shape = tensor.spec.shape
+    if grad.spec.shape != shape and shape is not None and compatible(grad.spec.shape, shape):
+        grad = identity(grad)
+        grad.set_shape(shape)
+    return grad
 
 
 def _directly_in(context: ControlFlowContext | None, inner: ControlFlowContext | None) -> BuiltContext | None:

@@ -37,11 +37,14 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     nd_writes,
     nn,
     normalization,
+    older_names,
     operators,
     ordering,
     orthogonal,
     pooling,
     positions,
+    quantization,
+    quantized_products,
     random,
     random_distributions,
     reductions,
@@ -85,6 +88,7 @@ from tensorbow.ops.linalg import *
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nd_indexing import *
 from tensorbow.ops.nd_writes import *
+from tensorbow.ops.older_names import *
 from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
 from tensorbow.ops.random_distributions import *
@@ -119,6 +123,7 @@ __all__ += indexed_slices.__all__
 __all__ += indexing.__all__
 __all__ += linalg.__all__
 __all__ += nd_indexing.__all__
+__all__ += older_names.__all__
 __all__ += positions.__all__
 __all__ += random.__all__
 __all__ += reductions.__all__

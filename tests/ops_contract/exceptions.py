@@ -6,7 +6,6 @@ from __future__ import annotations
 STRUCTURAL = {
     "Const": "its kernel-less value is part of the plan; tested with the graph",
     "Placeholder": "fed by the caller: computes nothing",
-    "PlaceholderWithDefault": "is the fed value or its input: computes nothing",
     "NoOp": "has neither inputs nor outputs",
     "Variable": "stands for its storage: computes nothing",
     **dict.fromkeys(
@@ -30,13 +29,17 @@ STRUCTURAL = {
         "functions of the host: tests/queues",
     ),
     **dict.fromkeys(
-        (f"TensorArray{name}V3" for name in ("", "Grad", "Write", "Read", "Gather", "Scatter", "Size")),
-        "elements kept while a step runs: tests/executor/test_tensor_arrays.py",
+        (
+            f"TensorArray{name}V3"
+            for name in ("", "Grad", "Write", "Read", "Gather", "Scatter", "Concat", "Split", "Size")
+        ),
+        "elements kept while a step runs: programs.py",
     ),
     **dict.fromkeys(
         ("DynamicPartition", "DynamicStitch", "ListDiff", "SparseOrder", "UniqueWithCounts", "Where"),
-        "functions of the host: tests/executor/test_data_dependent_shapes.py",
+        "functions of the host: programs.py",
     ),
+    "RequireAtMostOne": "a function of the host: programs.py",
     **dict.fromkeys(("CTCGreedyDecoder", "CTCBeamSearchDecoder"), "of the host: tests/ops/test_ctc.py"),
     **dict.fromkeys(
         ("SparseToSparseSetOperation", "SetSize", "EditDistance"),
@@ -44,12 +47,12 @@ STRUCTURAL = {
     ),
     "NonMaxSuppressionV3": "a function of the host: tests/ops/test_ops_image_boxes.py",
     "LearnedUnigramCandidateSampler": "a function of the host: tests/ops/test_candidate_sampling.py",
-    "RequireAtMostOne": "a function of the host: tests/executor",
     **dict.fromkeys(
         ("ScalarSummary", "HistogramSummary", "ImageSummary", "TextSummary", "MergeSummary"),
         "made by the session of fetched values: no step computes it",
     ),
     "StepScalar": "read from the STATE region: computes nothing",
+    "Call": "a function, which the compiler expands: tests/test_functions.py",
 }
 
 # Ops that cannot take a zero-size input.
