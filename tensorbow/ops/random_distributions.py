@@ -120,7 +120,7 @@ RandomGamma = _distribution("RandomGamma", "alpha", _gamma, _gamma_gradient)
 RandomPoisson = _distribution("RandomPoissonV2", "rate", _poisson, NOT_DIFFERENTIABLE)
 
 
-def _seeds(seed: int | None) -> dict[str, int]:
+def _seeds(seed: int | None) -> dict[str, Any]:
     return dict(zip(SEEDS, get_seed(seed), strict=True))
 
 

@@ -204,7 +204,8 @@ def _beta_fraction(a: Array, b: Array, x: Array) -> Array:
             h = h * d * c
         if not (np.abs(h - before) > EPSILON * np.abs(h)).any():
             break
-    return h
+    result: Array = h
+    return result
 
 
 def _beta(a: Array, b: Array, x: Array) -> Array:
@@ -321,4 +322,5 @@ def lbeta(x: Any, name: Name = None) -> Tensor:
     """The logarithm of the absolute value of the beta function along the last axis (floating)."""
     tensor = as_tensor(x)
     with graph_of([tensor]).as_default(), name_scope(name or "lbeta"):
-        return Sub(reduce_sum(Lgamma(tensor), -1), Lgamma(reduce_sum(tensor, -1)))
+        result: Tensor = Sub(reduce_sum(Lgamma(tensor), -1), Lgamma(reduce_sum(tensor, -1)))
+        return result

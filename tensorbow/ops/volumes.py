@@ -130,7 +130,7 @@ def conv3d_transpose(
         wanted = list(output_shape)
         if data_format == "NCDHW" and len(wanted) == 5:
             wanted = [wanted[0], *wanted[2:], wanted[1]]
-        known = [each for each in wanted[1:] if isinstance(each, (int, np.integer))]
+        known = [int(each) for each in wanted[1:] if isinstance(each, (int, np.integer))]
         if len(wanted) != 5 or len(known) != 4 or known[3] != rest[2] or rest[3] != channels:
             raise InvalidArgumentError(
                 f"conv3d_transpose: output_shape {wanted} for {x.spec} and a filter {w.spec}; expected "

@@ -43,7 +43,7 @@ def _axes_of(op: str, x: Tensor, data_format: str | None) -> tuple[int, bool]:
         raise InvalidArgumentError(
             f"{op}: expected an input [batch, ..., channels] with one to three axes between, got {x.spec}"
         )
-    return rank - 2, bool(data_format) and data_format[1:2] == "C"
+    return rank - 2, (data_format or "")[1:2] == "C"
 
 
 def _channels_last(x: Tensor, axes: int, function: Callable[[Tensor], Tensor], is_second: bool) -> Tensor:
