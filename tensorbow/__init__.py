@@ -22,14 +22,18 @@ from tensorbow import (
     initializers,
     input_ops,
     layers,
+    linalg,
     losses,
+    math,
     metrics,
     nn,
     ops,
     profiler,
     python_io,
     quantization,
+    sets,
     signal,
+    sparse,
     spectral,
     string_ops,
     summary,
@@ -80,6 +84,7 @@ from tensorbow.input_ops import *
 from tensorbow.kernels import configure_cpus
 from tensorbow.missing_names import no_attribute as _no_attribute
 from tensorbow.ops import constant as constant
+from tensorbow.ops import edit_distance as edit_distance
 from tensorbow.ops import einsum as einsum
 from tensorbow.ops import matmul as matmul
 from tensorbow.ops import random_crop as random_crop
@@ -93,6 +98,7 @@ from tensorbow.ops.checks import *
 from tensorbow.ops.collectives import *
 from tensorbow.ops.complex_numbers import *
 from tensorbow.ops.control import *
+from tensorbow.ops.conversions import *
 from tensorbow.ops.cumulative import *
 from tensorbow.ops.data_dependent import *
 from tensorbow.ops.decompositions import *
@@ -105,17 +111,21 @@ from tensorbow.ops.indexed_slices import *
 from tensorbow.ops.indexing import *
 from tensorbow.ops.linalg import *
 from tensorbow.ops.nd_indexing import *
+from tensorbow.ops.nd_writes import *
 from tensorbow.ops.older_names import *
 from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
+from tensorbow.ops.random_distributions import *
 from tensorbow.ops.reductions import *
 from tensorbow.ops.scatter import *
 from tensorbow.ops.segments import *
 from tensorbow.ops.selection import *
 from tensorbow.ops.shaping import *
 from tensorbow.ops.slicing import *
+from tensorbow.ops.sparse_functions import *
 from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
+from tensorbow.ops.special_functions import *
 from tensorbow.optimizers import clip_by_global_norm, clip_by_norm, global_norm
 from tensorbow.partitioned_variables import (
     PartitionedVariable,
@@ -418,11 +428,13 @@ __all__ = [
     "int32",
     "int64",
     "layers",
+    "linalg",
     "local_variables",
     "local_variables_initializer",
     "losses",
     "make_template",
     "map_fn",
+    "math",
     "metrics",
     "min_max_variable_partitioner",
     "model_variables",
@@ -440,7 +452,9 @@ __all__ = [
     "reset_default_graph",
     "scan",
     "set_random_seed",
+    "sets",
     "signal",
+    "sparse",
     "spectral",
     "string",
     "summary",

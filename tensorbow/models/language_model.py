@@ -20,6 +20,7 @@ from tensorbow.layers.rnn_cells import LSTMCell, MultiRNNCell
 from tensorbow.models.model import AsTensor, Classes, Defaults, Model, token_steps
 from tensorbow.models.model_outputs import ModelOutputs
 from tensorbow.ops.arrays import concat, reshape
+from tensorbow.ops.candidate_samplers import log_uniform_candidate_sampler
 from tensorbow.ops.candidate_sampling import nce_loss, sampled_softmax_loss
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import bias_add, embedding_lookup
@@ -103,13 +104,17 @@ class LSTMLanguageModel(Model):
         weights, biases = self._softmax_variables(classes)
         following = reshape(cast(labels, int64), [-1, 1])
         loss = sampled_softmax_loss if self.softmax == "sampled" else nce_loss
+        count = min(self.num_sampled, classes)
+        # Independent draws are computed where the step is; different words would be drawn on a CPU.
+        sampled = log_uniform_candidate_sampler(following, 1, count, False, classes)
         losses: Tensor = loss(
             weights,
             biases,
             following,
             hidden,
-            min(self.num_sampled, classes),
+            count,
             classes,
+            sampled_values=sampled,
             remove_accidental_hits=self.softmax == "sampled",
             partition_strategy="div",
         )

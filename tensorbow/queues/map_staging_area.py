@@ -351,12 +351,14 @@ class MapStagingArea:
     @checked
     def size(self, name: Name = None) -> Tensor:
         """The number of complete elements, int32."""
-        return self._of_all(MapSize, name)
+        result: Tensor = self._of_all(MapSize, name)
+        return result
 
     @checked
     def incomplete_size(self, name: Name = None) -> Tensor:
         """The number of elements that lack components, int32."""
-        return self._of_all(MapIncompleteSize, name)
+        result: Tensor = self._of_all(MapIncompleteSize, name)
+        return result
 
     @checked
     def clear(self, name: Name = None) -> Operation:

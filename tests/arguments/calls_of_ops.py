@@ -921,7 +921,7 @@ CALLS: Mapping[str, Call] = {
     ),
     # rows of variables
     **_ops(
-        "scatter_add scatter_sub scatter_update",
+        "scatter_add scatter_div scatter_max scatter_min scatter_mul scatter_sub scatter_update",
         lambda: {"ref": table(), "indices": [1], "updates": 1.0},
         sorts=_SCATTERED,
         names=("scatter",),

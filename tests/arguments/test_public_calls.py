@@ -30,6 +30,7 @@ from tests.arguments import (
     calls_of_summaries,
     calls_of_training,
     calls_of_variables,
+    calls_of_windows,
 )
 from tests.arguments.odd_values import ODD
 from tests.arguments.public_calls import Call, names_of, parameters, plain, public_callables
@@ -51,6 +52,7 @@ TABLES = (
     calls_of_summaries,
     calls_of_training,
     calls_of_variables,
+    calls_of_windows,
 )
 CALLS: Mapping[str, Call] = with_strings(
     {name: call for table in TABLES for name, call in table.CALLS.items()}

@@ -68,6 +68,11 @@ STRUCTURAL = {
     "PrintStrings": "a function of the host: tests/executor/test_strings.py",
     "RequireAtMostOne": "a function of the host: programs.py",
     **dict.fromkeys(("CTCGreedyDecoder", "CTCBeamSearchDecoder"), "of the host: tests/ops/test_ctc.py"),
+    **dict.fromkeys(
+        ("SparseToSparseSetOperation", "SetSize", "EditDistance"),
+        "functions of the host: tests/executor/test_sparse_functions.py",
+    ),
+    "NonMaxSuppressionV3": "a function of the host: tests/ops/test_ops_image_boxes.py",
     "LearnedUnigramCandidateSampler": "a function of the host: tests/ops/test_candidate_sampling.py",
     **dict.fromkeys(
         ("ScalarSummary", "HistogramSummary", "ImageSummary", "TextSummary", "StringSummary", "MergeSummary"),
@@ -91,6 +96,7 @@ NEVER_EMPTY: dict[str, str] = {
 NEVER_LARGE: dict[str, str] = {
     "Orthonormal": "LAPACK makes both factors in memory of its own; run once, for initial values",
     "ReplicaId": "gives a scalar",
+    "SampleDistortedBoundingBoxV2": "gives a box",
 }
 
 # Ops of whose inputs everything is known before they are made.
@@ -107,6 +113,9 @@ ALWAYS_STATIC = {
     "GradientMean": _FLAT,
     "GradientSpoil": _FLAT,
 }
+
+# Ops whose gradient is not the slope of their results.
+DIFFERENTIATED_ELSEWHERE = {"RandomGamma": "draws by rejection: tests/ops/test_random_distributions.py"}
 
 # Ops that raise an error for NaN or infinity.
 RAISES_FOR_NAN = {
