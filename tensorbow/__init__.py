@@ -26,17 +26,18 @@ from tensorbow import (
     nn,
     ops,
     profiler,
+    quantization,
     signal,
     spectral,
     summary,
     train,
 )
 from tensorbow.control_flow import TensorArray, case, cond, foldl, foldr, map_fn, scan, while_loop
-from tensorbow.custom_gradients import RegisterGradient, custom_gradient
+from tensorbow.custom_gradients import NoGradient, NotDifferentiable, RegisterGradient, custom_gradient
 from tensorbow.devices import configure_gpus
 from tensorbow.errors import TensorBowError
 from tensorbow.functions import Defun, make_template
-from tensorbow.gradients import gradients
+from tensorbow.gradients import gradients, hessians
 from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
     Graph,
@@ -118,15 +119,20 @@ from tensorbow.partitioned_variables import (
     variable_axis_size_partitioner,
 )
 from tensorbow.queues import (
+    Barrier,
+    ConditionalAccumulator,
     CriticalSection,
     FIFOQueue,
+    MapStagingArea,
     PaddingFIFOQueue,
     PriorityQueue,
     QueueBase,
     RandomShuffleQueue,
+    SparseConditionalAccumulator,
     StagingArea,
     py_func,
 )
+from tensorbow.recomputed_gradients import recompute_grad
 from tensorbow.runtime import (
     ConfigProto,
     Explanation,
@@ -300,6 +306,8 @@ half, double = float16, float64  # TensorFlow 1's other names
 __all__ = [
     "AUTO_REUSE",
     "NOT_DIFFERENTIABLE",
+    "Barrier",
+    "ConditionalAccumulator",
     "ConfigProto",
     "CriticalSection",
     "DType",
@@ -314,7 +322,10 @@ __all__ = [
     "InteractiveSession",
     "Kernel",
     "KernelCall",
+    "MapStagingArea",
+    "NoGradient",
     "NodeSpec",
+    "NotDifferentiable",
     "Operation",
     "PaddingFIFOQueue",
     "PartitionedVariable",
@@ -325,6 +336,7 @@ __all__ = [
     "RunMetadata",
     "RunOptions",
     "Session",
+    "SparseConditionalAccumulator",
     "StagingArea",
     "Tensor",
     "TensorArray",
@@ -377,6 +389,7 @@ __all__ = [
     "glorot_uniform_initializer",
     "gradients",
     "half",
+    "hessians",
     "image",
     "initializers",
     "int8",
@@ -398,8 +411,10 @@ __all__ = [
     "orthogonal_initializer",
     "profiler",
     "py_func",
+    "quantization",
     "random_normal_initializer",
     "random_uniform_initializer",
+    "recompute_grad",
     "reset_default_graph",
     "scan",
     "set_random_seed",

@@ -74,7 +74,7 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "clear_velocity",
         "dispatch",
     ),
-    "Speed": ("at_once", "replica_mode", "steps_per_launch", "launch_ahead", "compute"),
+    "Speed": ("at_once", "replica_mode", "steps_per_launch", "launch_ahead", "compute", "recompute"),
     "Output and resuming": (
         "output",
         "resume",

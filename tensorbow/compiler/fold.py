@@ -18,6 +18,7 @@ from tensorbow.compiler.loops import WholeLoop, in_order, limit_of, loops_in
 from tensorbow.compiler.merge import merge
 from tensorbow.compiler.prune import drop_unused
 from tensorbow.errors import InvalidArgumentError, TensorBowError
+from tensorbow.function_calls import Call
 from tensorbow.graph import Attrs, Kernel, NodeSpec, OpDef, Operation, Tensor, add_iteration, blame
 from tensorbow.ops.arrays import ConcatV2, ExpandDims, Reshape
 from tensorbow.ops.broadcasting import BroadcastTo, SumTo
@@ -163,6 +164,7 @@ class _Folder:
         self._folded = _Folded()
         self._dead: set[Operation] = set()
         self._tags: list[int] = []  # number of the iteration of each loop around
+        self._calls: list[Operation] = []  # of functions, the outermost first
         self._stacks: dict[tuple[str, tuple[int, ...]], Value] = {}  # values kept for gradients
         self._iterations = 0
         self._arrays: list[_Elements] = []  # of the step's TensorArrays, by handle
@@ -201,8 +203,9 @@ class _Folder:
         ends = self._ends
         before = dict.fromkeys(node for other in op.control_inputs for node in ends.get(other, ()))
         if made:
-            made[0].device, made[0].after = device, tuple(before)
-            ends[op] = (made[0],)
+            for node in made:  # several of an op of TensorArrays
+                node.device, node.after = device, tuple(before)
+            ends[op] = tuple(made)
         else:
             before.update(dict.fromkeys(node for t in op.inputs for node in ends.get(t.op, ())))
             ends[op] = tuple(before)
@@ -368,6 +371,25 @@ class _Folder:
         for op in exits:
             values[op.outputs[0]] = made_by[op.inputs[0].op.inputs[0]]
         self.notes.append(f"loop {loop.name}: compiled as one call; {why.why}")
+
+    def _call(self, op: Operation) -> None:
+        """Adds the operations of a function."""
+        function, values = op.attrs["f"], self.values
+        values.update(zip(function.inputs, [values[tensor] for tensor in op.inputs], strict=True))
+        self._calls.append(op)
+        for each in function.ops:
+            if each.definition is not NoOp:
+                self._convert(each)
+        self._calls.pop()
+        results = [values[tensor] for tensor in function.outputs]
+        for tensor in (*function.inputs, *(t for each in function.ops for t in each.outputs)):
+            values.pop(tensor, None)
+        for tensor, value in zip(op.outputs, results, strict=True):
+            values.setdefault(tensor, value)
+
+    @property
+    def _scope(self) -> str:
+        return "".join(f"{op.name}/" for op in self._calls)
 
     @property
     def _tag(self) -> str:
@@ -566,6 +588,9 @@ class _Folder:
         if definition in (StackPush, StackPop):
             self._keep(op)
             return
+        if definition is Call:
+            self._call(op)
+            return
         if definition in TENSOR_ARRAY_OPS and self._compiles_loops:
             self._hand_on(op)
             return
@@ -591,27 +616,28 @@ class _Folder:
             return
         inputs = [values[t] for t in op.inputs]
         attrs = _attrs_for(op, self._replicas, self._tags)
-        tag = self._tag
+        scope, tag = self._scope, self._tag
         specs = _infer(op, attrs, inputs)
         results = _try_fold(op, inputs, specs, self._folded)
         if results is not None:
             self._folded.nbytes += sum(result.nbytes for result in results)
             for tensor, result in zip(op.outputs, results, strict=True):
-                values.setdefault(tensor, _constant(f"{tensor.name}{tag}", result))
+                values.setdefault(tensor, _constant(f"{scope}{tensor.name}{tag}", result))
             self.notes.append(f"{op.name}: folded to a constant")
             return
         if _changes_nothing(op, inputs, specs):
             values.setdefault(op.outputs[0], inputs[0])
             self.notes.append(f"{op.name}: dropped, its result equals {inputs[0].name}")
             return
-        node = Node(f"{op.name}{tag}", definition, attrs, inputs, op.id, op.source)
+        outer = self._calls[0] if self._calls else op
+        node = Node(f"{scope}{op.name}{tag}", definition, attrs, inputs, outer.id, op.source)
         node.outputs = [
-            Value(f"{tensor.name}{tag}", spec, node, index)
+            Value(f"{scope}{tensor.name}{tag}", spec, node, index)
             for index, (tensor, spec) in enumerate(zip(op.outputs, specs, strict=True))
         ]
         for tensor, value in zip(op.outputs, node.outputs, strict=True):
             values.setdefault(tensor, value)  # a fed output keeps the fed value
-        self.made.append((node, op))
+        self.made.append((node, outer))
 
 
 def _refused(op: Operation, reason: str) -> str:

@@ -13,6 +13,7 @@ from tensorbow.data.image_dataset import ImageDataset
 from tensorbow.data.mnist import load_mnist
 from tensorbow.data.synthetic import load_synthetic
 from tensorbow.data.text import load_text
+from tensorbow.data.word_text import load_large_word_text, load_word_text
 from tensorbow.errors import AlreadyExistsError, NotFoundError
 from tensorbow.kinds import AsPath, Function, Text, checked
 
@@ -27,12 +28,14 @@ DATASETS: dict[str, Loader] = {
     "cifar10": load_cifar10,
     "synthetic": load_synthetic,
     "text": load_text,
+    "words": load_word_text,
+    "words-40k": load_large_word_text,
 }
 
-WITHOUT_FILES = frozenset({"digits", "synthetic", "text"})
+WITHOUT_FILES = frozenset({"digits", "synthetic", "text", "words", "words-40k"})
 """Data sets that read no files of a data folder."""
 
-SEQUENCES = frozenset({"text"})
+SEQUENCES = frozenset({"text", "words", "words-40k"})
 """Data sets of sequences of symbols; all others have pictures."""
 
 

@@ -39,6 +39,8 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     orthogonal,
     pooling,
     positions,
+    quantization,
+    quantized_products,
     random,
     reductions,
     scatter,

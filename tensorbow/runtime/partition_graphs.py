@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from tensorbow.graph import GraphDef, NodeDef, Operation, Tensor
+from tensorbow.graph.context_def import used_contexts
+from tensorbow.graph.function_def import used_functions
 from tensorbow.graph.graph_def import graph_def_of
 from tensorbow.specs import DType, TensorSpec, float32
 
@@ -26,12 +28,18 @@ def partition_graphs_of(
     needed: the pruned operations. devices: of each of them. client: the device that feeds and fetches.
     """
     partitions = _Partitions(fed, devices, client)
-    for op, node in zip(needed, graph_def_of(needed, {}).node, strict=True):
+    whole = graph_def_of(needed, {})
+    for op, node in zip(needed, whole.node, strict=True):
         partitions.add(op, node)
     for element in fetched:
         if isinstance(element, Tensor) and element not in fed:
             partitions.fetch(element)
-    return [GraphDef(nodes) for _, nodes in sorted(partitions.nodes.items())]
+    return [
+        GraphDef(
+            nodes, context=used_contexts(whole.context, nodes), library=used_functions(whole.library, nodes)
+        )
+        for _, nodes in sorted(partitions.nodes.items())
+    ]
 
 
 class _Partitions:

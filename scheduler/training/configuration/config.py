@@ -55,6 +55,7 @@ from scheduler.training.configuration.option_kinds import (
 )
 from scheduler.training.configuration.synonyms import nearest_option
 from scheduler.training.measures.classification_metrics import METRICS
+from tensorbow.compiler.recompute import HOW, NEVER
 from tensorbow.data import DATASETS, SEQUENCES, WITHOUT_FILES
 from tensorbow.data.own_data import name_of_data
 from tensorbow.data.splits import TASKS
@@ -426,6 +427,13 @@ class TrainingConfig:
             if run.compute != "tf32" or run.device_kinds != {"CPU"}
             else "CPUs have no tf32, and compute in fp32"
         ),
+    )
+    recompute: str = option(
+        NEVER,
+        "Intermediate values that are computed again for the gradient, not kept, where memory is short: "
+        "cheap (of elementwise ops, normalisation and pooling), segments (of the forward pass), or smallest, "
+        "the one of these with the smallest peak; does not change results.",
+        choices=HOW,
     )
     data_on_device: str = option(
         "auto",
