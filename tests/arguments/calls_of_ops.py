@@ -1058,6 +1058,49 @@ CALLS: Mapping[str, Call] = {
             "updates_collections": "texts or none",
         },
     ),
+    **{
+        f"metrics.{name}": Call(
+            lambda: {"labels": [1, 0], "predictions": [1, 1]},
+            names=("mul",),
+            sorts={
+                "labels": "tensor",
+                "predictions": "tensor",
+                "weights": "tensor or none",
+                "metrics_collections": "texts or none",
+                "updates_collections": "texts or none",
+            },
+        )
+        for name in (
+            *("mean_squared_error", "mean_absolute_error", "root_mean_squared_error"),
+            *("true_positives", "false_positives", "false_negatives", "true_negatives"),
+            *("precision", "recall"),
+        )
+    },
+    "metrics.auc": Call(
+        lambda: {"labels": [1, 0], "predictions": [0.7, 0.2]},
+        names=("mul",),
+        sorts={
+            "labels": "tensor",
+            "predictions": "tensor",
+            "weights": "tensor or none",
+            "num_thresholds": "count",
+            "metrics_collections": "texts or none",
+            "updates_collections": "texts or none",
+            "curve": "choice",
+        },
+    ),
+    "metrics.mean_iou": Call(
+        lambda: {"labels": [1, 0], "predictions": [1, 1], "num_classes": 3},
+        names=("mul",),
+        sorts={
+            "labels": "tensor",
+            "predictions": "tensor",
+            "num_classes": "count",
+            "weights": "tensor or none",
+            "metrics_collections": "texts or none",
+            "updates_collections": "texts or none",
+        },
+    ),
     "metrics.accuracy": Call(
         lambda: {"labels": [1, 2], "predictions": [1, 1]},
         names=("mul",),
