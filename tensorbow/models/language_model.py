@@ -95,9 +95,9 @@ class LSTMLanguageModel(Model):
                 f"{self.name}: expected sequences of words [batch, steps], the words that follow as labels, "
                 f"and classes, the size of the vocabulary; got classes {classes}"
             )
-        return ModelOutputs(reduce_mean(self.sampled_losses(inputs, labels, classes)))
+        return ModelOutputs(reduce_mean(self._sampled_losses(inputs, labels, classes)))
 
-    def sampled_losses(self, tokens: Tensor, labels: Tensor, classes: int) -> Tensor:
+    def _sampled_losses(self, tokens: Tensor, labels: Tensor, classes: int) -> Tensor:
         """Losses [batch * steps] over a sample of the words. labels: the next words, [batch, steps]."""
         hidden = self._hidden(tokens, classes, True)
         weights, biases = self._softmax_variables(classes)
