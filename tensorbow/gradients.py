@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from tensorbow.control_flow.conditional import Conditional, build_cond
-from tensorbow.control_flow.contexts import BuiltContext, LoopContext
+from tensorbow.control_flow.conditional import build_cond
+from tensorbow.control_flow.contexts import BuiltContext, Conditional, LoopContext
 from tensorbow.control_flow.loops import build_loop
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
@@ -23,11 +23,14 @@ from tensorbow.graph import (
 )
 from tensorbow.graph.build import as_tensor
 from tensorbow.kinds import Name, checked, is_tensor, refuse
+from tensorbow.ops.arrays import reshape, stack
 from tensorbow.ops.broadcasting import ones_like, zeros_like
 from tensorbow.ops.control import identity
 from tensorbow.ops.control_flow import StackPop, StackPush
 from tensorbow.ops.elementwise import add, greater_equal, subtract
+from tensorbow.ops.filling import zeros
 from tensorbow.ops.indexed_slices import IndexedSlices, add_slices
+from tensorbow.ops.shaping import unstack
 from tensorbow.ops.state import ReadVariable, VariableReference
 from tensorbow.specs import compatible
 
@@ -83,6 +86,37 @@ def gradients(
         if graph.context is not None:
             _leave_context(flows)
         return [_sum(flows, x) for x in x_tensors]
+
+
+@checked
+def hessians(ys: Any, xs: Any, name: Name = "hessians") -> list[Tensor]:
+    """The second derivatives of the sum of `ys` with respect to each of `xs`: `[*x, *x]` for an x of shape x.
+
+    The graph gets a gradient for each element of an x: for small ones. An x that the first derivatives do not
+    depend on has zeros. Raises what `gradients` raises, and InvalidArgumentError for an x of unknown shape.
+    """
+    tensors = _tensors("xs", xs)
+    for x in tensors:
+        if not x.spec.is_static:
+            raise InvalidArgumentError(
+                f"hessians: x {x.name} is {x.spec}, expected a known shape, since each element has a "
+                f"gradient of its own; use set_shape (made at {x.op.source})"
+            )
+    if not tensors:
+        return []
+    with tensors[0].graph.as_default(), name_scope(name, "hessians"):
+        firsts = gradients(ys, tensors)
+        return [_hessian(first, x) for first, x in zip(firsts, tensors, strict=True)]
+
+
+def _hessian(first: Gradient | None, x: Tensor) -> Tensor:
+    rows = []
+    parts = [] if first is None else unstack(reshape(as_tensor(first), [x.spec.size]))
+    for part in parts:
+        (row,) = gradients(part, x)
+        rows.append(zeros_like(x) if row is None else as_tensor(row))
+    extents = [*x.spec.extents, *x.spec.extents]
+    return reshape(stack(rows), extents) if rows else zeros(extents, x.dtype)
 
 
 def _listed(value: Any) -> list[Any]:

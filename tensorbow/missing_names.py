@@ -58,7 +58,7 @@ INSTEAD = {
     "get_local_variable": "write tb.get_variable(..., collections=[tb.GraphKeys.LOCAL_VARIABLES])",
     "variable_op_scope": "write tb.variable_scope",
     "op_scope": "write tb.name_scope",
-    "Dimension": "tb.TensorShape has whole numbers and None; a known extent also has .value",
+    "Dimension": "tb.TensorShape has whole numbers and None; extents of x.get_shape() have .value",
     "AggregationMethod": "gradients are always added up; leave aggregation_method out",
     "reduce_join": "tensors have no strings",
     **dict.fromkeys(("nn.lstm", "layers.lstm", "layers.LSTM"), f"{_CELLS}, of tb.nn.rnn_cell.LSTMCell"),

@@ -165,7 +165,9 @@ class UnknownRankError(Exception):
 
 
 class Dimension(int):
-    """A known extent: an int that also has TensorFlow 1's `value`. An unknown extent is None."""
+    """A known extent: an int that also has TensorFlow 1's `value`. An unknown extent is None, and in the
+    shapes that `get_shape` gives an `UnknownDimension`.
+    """
 
     __slots__ = ()
 
@@ -175,10 +177,40 @@ class Dimension(int):
         return int(self)
 
 
+class UnknownDimension:
+    """An unknown extent with TensorFlow 1's `value`, None: equal to None, false, and None where a shape has
+    it.
+
+    Sums, products and the like with it are unknown as well.
+    """
+
+    __slots__ = ()
+    value = None
+
+    def __eq__(self, other: object) -> bool:
+        return other is None or isinstance(other, UnknownDimension)
+
+    def __hash__(self) -> int:
+        return hash(None)
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "None"
+
+    def _unknown(self, other: Any) -> UnknownDimension:
+        return self
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _unknown
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _unknown
+
+
 class TensorShape(Sequence["int | None"]):
     """A public static shape: a sequence of int or None; `dims` is None if the rank is unknown."""
 
     __slots__ = ("dims",)
+    _unknown: Any = None  # what stands for an unknown extent
 
     def __init__(self, dims: Any):
         """dims: None, an int, a sequence of int, None or -1, or a TensorShape."""
@@ -220,11 +252,13 @@ class TensorShape(Sequence["int | None"]):
         return len(self._known())
 
     def __iter__(self) -> Iterator[int | None]:
-        return iter([None if d is None else Dimension(d) for d in self._known()])
+        return iter([self._unknown if d is None else Dimension(d) for d in self._known()])
 
     def __getitem__(self, index: Any) -> Any:
         found = self._known()[index]
-        return Dimension(found) if isinstance(found, int) else found
+        if isinstance(found, tuple):
+            return tuple([self._unknown if d is None else Dimension(d) for d in found])
+        return self._unknown if found is None else Dimension(found)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, TensorShape):
@@ -238,6 +272,14 @@ class TensorShape(Sequence["int | None"]):
 
     def __repr__(self) -> str:
         return "<unknown rank>" if self.dims is None else render_dims(self.dims)
+
+
+class DimensionShape(TensorShape):
+    """A shape as TensorFlow 1 has it: its unknown extents have a `value`, too. `shape[0] is None` is
+    False."""
+
+    __slots__ = ()
+    _unknown = UnknownDimension()
 
 
 @dataclass(frozen=True)
@@ -342,7 +384,7 @@ def as_dims(value: Any) -> Dims | None:
 
 
 def _dim(value: Any) -> int | None:
-    if value is None:
+    if value is None or isinstance(value, UnknownDimension):
         return None
     if isinstance(value, bool):
         raise TypeError

@@ -239,8 +239,8 @@ class Variable(TensorOperators):
         return self._ref.shape
 
     def get_shape(self) -> TensorShape:
-        """Its shape (TensorFlow's older name)."""
-        return self._ref.shape
+        """Its shape (TensorFlow's older name), as `Tensor.get_shape`."""
+        return self._ref.get_shape()
 
     @property
     def device(self) -> str:

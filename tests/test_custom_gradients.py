@@ -169,3 +169,15 @@ def test_a_defined_function_is_added_by_each_call(graph):
 
     y = square(x)
     assert [v.tolist() for v in values([y, tb.gradients(y, x)[0]], {x: [1.0, 3.0]})] == [[1, 9], [7, 21]]
+
+
+def test_no_gradient_is_registered_under_a_name():
+    tb.NotDifferentiable("TestNothing")
+    with pytest.raises(AlreadyExistsError, match="'TestNothing' is registered already"):
+        tb.NoGradient("TestNothing")
+    with tb.Graph().as_default() as graph:
+        x = tb.placeholder(tb.float32, [2])
+        with graph.gradient_override_map({"Relu": "TestNothing"}):
+            y = tb.nn.relu(x)
+        assert tb.gradients(y, x) == [None]
+        assert tb.gradients(tb.nn.relu(x), x) != [None]

@@ -23,7 +23,7 @@ Choices = dict[str, Any]
 DIGITS = 4  # significant digits of numbers that are drawn, so that they can be typed again
 # Options that are equal for all members.
 SHARED = (
-    *("model", "dataset", "data_dir", "data", "target", "image_size", "augmentation"),
+    *("model", "dataset", "data_dir", "data", "target", "task", "image_size", "augmentation"),
     *("validation_split", "test_split", "split_seed", "devices", "replica_mode", "compute"),
     *("launch_ahead", "steps_per_launch", "data_on_device", "best_metric"),
 )

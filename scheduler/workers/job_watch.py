@@ -55,7 +55,8 @@ class Watched:
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a job ends before its time. number: of the worker that is the cause, or NOBODY. status: the job's."""
+    """Why a job ends before its time. number: of the worker that is the cause, or NOBODY. status: the
+    job's."""
 
     number: int
     text: str

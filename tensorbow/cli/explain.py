@@ -67,6 +67,7 @@ EXAMPLES = (
         "dataset",
         "data",
         "target",
+        "task",
         "image_size",
         "batch_size",
         "replicas_per_device",

@@ -18,6 +18,7 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "data_dir",
         "data",
         "target",
+        "task",
         "image_size",
         "validation_split",
         "test_split",

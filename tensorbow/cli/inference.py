@@ -243,7 +243,15 @@ def _json_line(name: str, row: Any, class_names: list[str] | None) -> str:
 @click.command(cls=grouped(EVALUATE_EXAMPLES, click.Command), epilog=MODEL_HELP)
 @click.argument("model", type=PathOption(path_type=Path))
 @add_options(
-    TrainingConfig, "dataset", "data_dir", "data", "target", "image_size", dataset=RUN_S_OWN, data=RUN_S_OWN
+    TrainingConfig,
+    "dataset",
+    "data_dir",
+    "data",
+    "target",
+    "task",
+    "image_size",
+    dataset=RUN_S_OWN,
+    data=RUN_S_OWN,
 )
 @click.option(
     "--split",

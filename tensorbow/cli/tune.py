@@ -56,6 +56,7 @@ EXAMPLES = (
         "dataset",
         "data",
         "target",
+        "task",
         "image_size",
         "data_dir",
         "batch_size",

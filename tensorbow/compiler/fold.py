@@ -201,8 +201,9 @@ class _Folder:
         ends = self._ends
         before = dict.fromkeys(node for other in op.control_inputs for node in ends.get(other, ()))
         if made:
-            made[0].device, made[0].after = device, tuple(before)
-            ends[op] = (made[0],)
+            for node in made:  # several of an op of TensorArrays
+                node.device, node.after = device, tuple(before)
+            ends[op] = tuple(made)
         else:
             before.update(dict.fromkeys(node for t in op.inputs for node in ends.get(t.op, ())))
             ends[op] = tuple(before)

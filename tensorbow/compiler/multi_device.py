@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tensorbow.compiler.compile import assemble, state_scalars
+from tensorbow.compiler.delay_receives import delay_receives
 from tensorbow.compiler.fold import fold
 from tensorbow.compiler.group import SegmentDraft, units_of
 from tensorbow.compiler.merge import merge
@@ -37,6 +38,8 @@ from tensorbow.program.backend import Backend
 from tensorbow.program.nodes import Node, Program, Unit, record_readers
 from tensorbow.program.plan import Executable
 from tensorbow.specs import TensorSpec
+
+LARGE_NBYTES = 1 << 20  # of a received value for which a stage more is worth its launch
 
 
 @dataclass(frozen=True)
@@ -101,19 +104,23 @@ def compile_multi_device(
     layouts: Mapping[str, VariableLayout],
     notes: Sequence[str] = (),
     compiles_loops: bool = True,
+    keeps_received: bool = False,
+    lossy: bool = False,
 ) -> MultiDeviceExecutable:
     """Compiles a step whose operations are placed.
 
     needed: the pruned operations. names: the full name of each one's device. home: the device of fetched
     constants and feeds. devices: those of this process, whose parts are compiled. layouts: the variable
-    layout of each of them. Both by the device's full name.
+    layout of each of them. Both by the device's full name. keeps_received: received values have memory of
+    their own, as they may come at any time; by default they share the slab's, as long as they are read.
+    lossy: see `partition`.
 
     Raises InvalidArgumentError for a step that cannot be planned, UnimplementedError for an operation without
     a kernel on its device; both name the operation and the user's line.
     """
     program = fold_for_devices(needed, fetches, feeds, names, compiles_loops)
     variables = {op.name: name for op, name in names.items() if op.definition is VariableReference}
-    return compile_placed(program, variables, home, devices, layouts, notes)
+    return compile_placed(program, variables, home, devices, layouts, notes, keeps_received, lossy)
 
 
 def compile_placed(
@@ -123,18 +130,23 @@ def compile_placed(
     devices: Mapping[str, Device],
     layouts: Mapping[str, VariableLayout],
     notes: Sequence[str] = (),
+    keeps_received: bool = False,
+    lossy: bool = False,
 ) -> MultiDeviceExecutable:
     """Compiles a program whose nodes have devices; see `compile_multi_device`.
 
     variables: the device of each.
     """
     program.check_invariants()
-    cut = partition(program, home, variables)
+    cut = partition(delay_receives(program, variables), home, variables, LARGE_NBYTES, lossy)
     parts: dict[str, Executable] = {}
     fetched_from: dict[int, tuple[str, int]] = {}  # by index of the fetch
     for name, part in cut.parts.items():
         if name in devices:
-            parts[name] = _compile_part(part, devices[name], layouts.get(name) or VariableLayout([]))
+            received = [stage.receives for stage in cut.stages if stage.device == name and not keeps_received]
+            parts[name] = _compile_part(
+                part, devices[name], layouts.get(name) or VariableLayout([]), received
+            )
         fetched_from.update({index: (name, number) for number, index in enumerate(part.fetched)})
     return MultiDeviceExecutable(
         parts=parts,
@@ -168,7 +180,10 @@ def _digest(cut: Cut) -> str:
     return checksum.hexdigest()
 
 
-def _compile_part(part: Part, device: Device, layout: VariableLayout) -> Executable:
+def _compile_part(
+    part: Part, device: Device, layout: VariableLayout, received: Sequence[tuple[str, ...]]
+) -> Executable:
+    """Compiles one device's part. received: by segment, the keys of received values that share the slab."""
     backend = backend_for(device)
     program = protect(part.program, backend.kernel_kind)
     program.check_invariants()
@@ -177,6 +192,8 @@ def _compile_part(part: Part, device: Device, layout: VariableLayout) -> Executa
     drafts = [
         SegmentDraft(f"{number}", _fuse(nodes, backend, device)) for number, nodes in enumerate(segments)
     ]
+    for draft, keys in zip(drafts, received, strict=False):
+        draft.receives = keys
     for last in drafts[-1:]:
         last.fetches = True
     plan = plan_memory(program, drafts, layout, state_scalars(drafts))

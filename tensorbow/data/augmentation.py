@@ -48,34 +48,6 @@ class BatchKey:
 class Augmentation(Protocol):
     """Function that changes a batch of pictures in place."""
 
-    def _erase(
-        self,
-        picks: NDArray[np.int64],
-        places: NDArray[np.uint64],
-        sizes: NDArray[np.uint64],
-        shape: Sequence[int],
-    ) -> None:
-        """Writes rectangles of random sizes from two words each; erased as the first's upper half says."""
-        low, high = ERASED
-        area = (low + (high - low) * _part(sizes, 0)) * math.prod(shape[:2])
-        ratio = LEAST_RATIO + (1 / LEAST_RATIO - LEAST_RATIO) * _part(sizes, 1)
-        erased = _part(places, 0) < self.erase
-        ends = ((TOP, BOTTOM, area * ratio, 1), (LEFT, END, area / ratio, 2))
-        for (first, end, square, part), extent in zip(ends, shape, strict=False):
-            size = np.clip(np.rint(np.sqrt(square)), 1, extent).astype(np.int64)
-            begin = np.floor(_part(places, part) * (extent + 1 - size)).astype(np.int64)
-            picks[..., first], picks[..., end] = erased * begin, erased * (begin + size)
-        picks[..., LEVEL] = np.floor(256 * _part(sizes, 2))
-
-    def _recolour(self, picks: NDArray[np.int64], words: NDArray[np.uint64]) -> None:
-        brightness, contrast, saturation = (
-            1 + most * (2 * _part(words, part) - 1)
-            for part, most in enumerate((self.brightness, self.contrast, self.saturation))
-        )
-        picks[..., SATURATION] = np.rint(COLOUR_ONE * saturation) - COLOUR_ONE
-        picks[..., GAIN] = np.rint(COLOUR_ONE * brightness * contrast) - COLOUR_ONE
-        picks[..., OFFSET] = np.rint(COLOUR_ONE * MIDDLE * (1 - contrast))
-
     def __call__(self, images: NDArray[np.uint8], key: BatchKey) -> None:
         """Changes images, uint8 [n, height, width, channels]; deterministic in images and key."""
 
@@ -140,12 +112,14 @@ class CropAndFlip:
 def _part(words: NDArray[np.uint64], part: int) -> NDArray[np.float64]:
     """Uniform numbers in [0, 1) from the part 0, 1 or 2 of each word."""
     bits = words >> np.uint64(64 - _PART_BITS * (part + 1)) & np.uint64((1 << _PART_BITS) - 1)
-    return bits.astype(np.float64) / (1 << _PART_BITS)
+    numbers: NDArray[np.float64] = bits.astype(np.float64) / (1 << _PART_BITS)
+    return numbers
 
 
 def _signed(words: NDArray[np.uint64]) -> NDArray[np.float64]:
     """Uniform numbers in [-1, 1) from the upper half of each word."""
-    return 2 * ((words >> np.uint64(32)).astype(np.float64) / (1 << 32)) - 1
+    numbers: NDArray[np.float64] = 2 * ((words >> np.uint64(32)).astype(np.float64) / (1 << 32)) - 1
+    return numbers
 
 
 Moves: TypeAlias = Annotated[CropAndFlip, instance(CropAndFlip, expected="a CropAndFlip")]

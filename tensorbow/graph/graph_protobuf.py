@@ -3,8 +3,8 @@
 Ops that mean the same as TensorFlow's have its name and attributes (`T`, `dtype`, `shape`, `value` and so
 on); the rest is written as `TensorBow>Name`. Attributes that the messages cannot hold exactly are in the
 attribute `_tensorbow` as JSON. Static shapes and dtypes of outputs, colocation and the user's line are in
-`_output_shapes`, `_output_types`, `_class` and `_source`, collections in a field of their own, which other
-readers skip.
+`_output_shapes`, `_output_types`, `_class` and `_source`, the branch or loop of a node in `_context`;
+collections, and the branches and loops, in fields of their own, which other readers skip.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from tensorbow.strict_json import parse_json
 
 PREFIX = "TensorBow>"  # of ops that TensorFlow does not have, or has with another meaning
 EXACT, SHAPES, TYPES, LINE, CLASS = "_tensorbow", "_output_shapes", "_output_types", "_source", "_class"
-OWN = frozenset((EXACT, SHAPES, TYPES, LINE, CLASS))
+CONTEXT = "_context"
+OWN = frozenset((EXACT, SHAPES, TYPES, LINE, CLASS, CONTEXT))
 COLLECTIONS = 50001  # number of the field of GraphDef with the collections as JSON
+CONTEXTS = 50002  # and with the branches and loops
 PRODUCER = 134  # TensorFlow's version of GraphDefs that writers of today state
 LARGEST_TENSOR = 1 << 28  # bytes of a tensor of a message
 MOST_VALUES = 1 << 24  # of JSON in a message
@@ -165,15 +167,17 @@ _MESSAGES = {
     "FunctionDef": "",
     "FunctionDefLibrary": "repeated FunctionDef function 1",
     "GraphDef": "repeated NodeDef node 1, FunctionDefLibrary library 2, int32 version 3, "
-    f"VersionDef versions 4, bytes tensorbow_collections {COLLECTIONS}",
+    f"VersionDef versions 4, bytes tensorbow_collections {COLLECTIONS}, bytes tensorbow_contexts {CONTEXTS}",
 }
 
 
 # Writing ------------------------------------------------------------------------------------------
 
 
-def graph_message(nodes: Iterable[Any], collection: Mapping[str, list[Any]]) -> Any:
-    """The message of a graph's NodeDefs and collections.
+def graph_message(
+    nodes: Iterable[Any], collection: Mapping[str, list[Any]], contexts: list[Any] | None = None
+) -> Any:
+    """The message of a graph's NodeDefs, collections, and contexts as JSON.
 
     Raises InvalidArgumentError, naming node and attribute, for a value that cannot be written.
     """
@@ -189,6 +193,8 @@ def graph_message(nodes: Iterable[Any], collection: Mapping[str, list[Any]]) -> 
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidArgumentError(f"GraphDef: a collection is no JSON: {str(error)[:200]}") from None
         graph.tensorbow_collections = text.encode()
+    if contexts:
+        graph.tensorbow_contexts = json.dumps(contexts, allow_nan=False).encode()
     return graph
 
 
@@ -227,6 +233,8 @@ def _write_node(message: Any, node: Any, outputs: Mapping[str, list[TensorSpec]]
         message.attr[CLASS].list.s.extend(f"loc:@{name}".encode() for name in node.colocation)
     if node.source:
         message.attr[LINE].s = node.source.encode()
+    if node.context:
+        message.attr[CONTEXT].s = node.context.encode()
 
 
 def _derived(what: str, node: Any, outputs: Mapping[str, list[TensorSpec]]) -> Any:
@@ -307,8 +315,8 @@ def _same(one: Any, other: Any) -> bool:
 
 def read_message(
     blob: bytes, node_def: Callable[..., Any], most_nodes: int
-) -> tuple[list[Any], dict[str, Any]]:
-    """Nodes, made by `node_def`, and collections of a serialised GraphDef.
+) -> tuple[list[Any], dict[str, Any], list[Any]]:
+    """Nodes, made by `node_def`, collections, and contexts of a serialised GraphDef.
 
     Raises InvalidArgumentError, naming the node, for bytes that are no GraphDef, more than `most_nodes`
     nodes, functions, which are not supported, and attributes that are invalid.
@@ -332,12 +340,18 @@ def read_message(
         except (TensorBowError, ValueError) as error:
             reason = " ".join(str(error).split())[:300]
             raise InvalidArgumentError(f"GraphDef: node {index} {message.name[:80]!r}: {reason}") from None
-    text = graph.tensorbow_collections
+    return (
+        nodes,
+        _json_of("collections", graph.tensorbow_collections) or {},
+        _json_of("contexts", graph.tensorbow_contexts) or [],
+    )
+
+
+def _json_of(what: str, text: bytes) -> Any:
     try:
-        collection = parse_json(text.decode("utf-8"), MOST_VALUES) if text else {}
+        return parse_json(text.decode("utf-8"), MOST_VALUES) if text else None
     except (ValueError, MemoryError, TensorBowError) as error:
-        raise InvalidArgumentError(f"GraphDef: the collections are no JSON: {str(error)[:200]}") from None
-    return nodes, collection
+        raise InvalidArgumentError(f"GraphDef: the {what} are no JSON: {str(error)[:200]}") from None
 
 
 def _require_count(blob: bytes, most: int) -> None:
@@ -396,7 +410,8 @@ def _read_node(message: Any, node_def: Callable[..., Any], variables: set[str]) 
     colocation = [item.decode("utf-8").removeprefix("loc:@") for item in message.attr[CLASS].list.s]
     colocation = [name for name in colocation if name != message.name]
     source = message.attr[LINE].s.decode("utf-8", "replace")
-    return node_def(message.name, op, inputs, attrs, specs, message.device, colocation, source)
+    context = message.attr[CONTEXT].s.decode("utf-8", "replace") if CONTEXT in message.attr else ""
+    return node_def(message.name, op, inputs, attrs, specs, message.device, colocation, source, context)
 
 
 def _exact(text: bytes) -> dict[str, Any]:

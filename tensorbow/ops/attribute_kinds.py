@@ -83,7 +83,7 @@ _COUNT = _whole(" of at least 1", 1)
 
 KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(("combine", "container", "frame_name", "gradient_call", "key", "message", "padding",
-                     "push", "role", "shared_name", "slot_name", "slot_of", "tag"), _TEXT),
+                     "push", "role", "shared_name", "side", "slot_name", "slot_of", "tag"), _TEXT),
     **dict.fromkeys(
         ("adj_x", "adj_y", "adjoint", "cancel_pending_enqueues", "compute_uv", "compute_v", "decayed",
          "dynamic_size", "enters", "exclusive", "full_matrices", "is_constant", "is_training", "keepdims",

@@ -84,13 +84,6 @@ def as_shape_vector(value: Any) -> Any:
     )
 
 
-def with_known_extents(result: Tensor, shape: Any) -> Tensor:
-    """`result` with the static extents that a list of numbers and tensors gives as numbers."""
-    if isinstance(shape, list) and any(map(is_tensor, shape)):
-        result.set_shape([None if is_tensor(v) else v for v in shape])
-    return result
-
-
 # Shape and Size ---------------------------------------------------------------------------------
 
 

@@ -11,17 +11,19 @@ from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, graph_of, name_scope
-from tensorbow.kinds import Items, Name, checked
+from tensorbow.kinds import AsDType, Items, Name, checked
 from tensorbow.ops import elementwise_table as table
+from tensorbow.ops.argument_kinds import StaticShape
 from tensorbow.ops.complex_numbers import ComplexAbs
 from tensorbow.ops.control import identity
 from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.integer_power import IntegerPow
 from tensorbow.ops.selection import cast
-from tensorbow.specs import FLOATING, DType, compatible, float32, float64
+from tensorbow.specs import FLOATING, DType, compatible, float32, float64, render_dims
 
 __all__ = [
     "abs",
+    "accumulate_n",
     "acos",
     "acosh",
     "add",
@@ -288,6 +290,31 @@ def add_n(inputs: Items, name: Name = None) -> Tensor:
                 "or tb.add, which broadcasts"
             )
         total = add(total, term, name if i == len(inputs) else None)
+    return total
+
+
+@checked
+def accumulate_n(
+    inputs: Items, shape: StaticShape | None = None, tensor_dtype: AsDType | None = None, name: Name = None
+) -> Tensor:
+    """`add_n`: the compiler adds each term as soon as it is there, and frees it.
+
+    shape, tensor_dtype: what all terms have to be, by default those of the first. Raises InvalidArgumentError
+    for an empty list, and for terms of another shape or dtype.
+    """
+    if not inputs:
+        raise InvalidArgumentError("accumulate_n: expected at least one tensor, got an empty list")
+    with graph_of(inputs).as_default():
+        terms = [as_tensor(term, tensor_dtype) for term in inputs]
+    for number, term in enumerate(terms):
+        if shape is not None and not compatible(term.spec.shape, shape):
+            raise InvalidArgumentError(
+                f"accumulate_n: term {number} is {term.spec}, expected shape {render_dims(shape)}"
+            )
+    total = add_n(terms, name=name)
+    if shape is not None:
+        total = identity(total) if total is terms[0] else total
+        total.set_shape(shape)
     return total
 
 

@@ -87,7 +87,7 @@ def _rotated(picture: NDArray[np.uint8], sine: int, cosine: int) -> NDArray[np.u
 
 def _weight(position: NDArray[np.int64], following: int) -> NDArray[np.int64]:
     """Weight, along one axis, of the pixel before a position or of the one that follows."""
-    fraction = position >> (ROTATION_BITS + 1 - COLOUR_BITS) & COLOUR_ONE - 1
+    fraction: NDArray[np.int64] = position >> (ROTATION_BITS + 1 - COLOUR_BITS) & COLOUR_ONE - 1
     return fraction if following else COLOUR_ONE - fraction
 
 
@@ -98,7 +98,10 @@ def _recoloured(levels: NDArray[np.int64], saturation: int, gain: int, offset: i
         grey = (levels @ np.array(GREY) + half >> COLOUR_BITS)[..., None]
         mixed = levels * (COLOUR_ONE + saturation) - grey * saturation
         levels = np.clip(mixed + half >> COLOUR_BITS, 0, 255)
-    return np.clip(levels * (COLOUR_ONE + gain) + offset + half >> COLOUR_BITS, 0, 255)
+    changed: NDArray[np.int64] = np.clip(
+        (levels * (COLOUR_ONE + gain) + offset + half) >> COLOUR_BITS, 0, 255
+    )
+    return changed
 
 
 def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:

@@ -20,6 +20,16 @@ from tensorbow.graph import (
 )
 from tensorbow.graph.build import check_arity, complete_attrs
 from tensorbow.graph.collection_items import decode_item
+from tensorbow.graph.control_flow import (
+    ControlFlowContext,
+    Finder,
+    begin_contexts,
+    context_of,
+    entered_from,
+    require_context,
+    resolved,
+    runs_by_itself,
+)
 from tensorbow.graph.graph_def import GRADIENT, operation_name
 from tensorbow.graph.names import check_op_name
 from tensorbow.graph.program_order import program_order
@@ -29,8 +39,8 @@ from tensorbow.missing_names import did_you_mean
 from tensorbow.ops.argument_kinds import Texts
 from tensorbow.ops.attribute_kinds import check_attributes
 from tensorbow.ops.control import STEP_SCALARS, StepScalar, find_step_scalar
+from tensorbow.ops.control_flow import common_shape
 from tensorbow.ops.definition import OPS
-from tensorbow.ops.state import VariableReference
 from tensorbow.specs import TensorSpec, compatible
 
 __all__ = ["import_graph_def"]
@@ -116,22 +126,39 @@ class _Import:
         self._constants: list[Operation] = []  # from values in the input_map
         self._names = {f"{prefix}{node.name}" for node in graph_def.node}
         known: dict[int, Tensor] = {}  # by id of the value: one tensor for all spellings
+        around = graph.context
         self._mapped = {item: self._tensor(value, known) for item, value in mapped.items()}
+        if around is not None or any(t.op.context is not None for t in self._mapped.values()):
+            self._mapped = {item: resolved(around, tensor) for item, tensor in self._mapped.items()}
         self._operations: dict[str, Operation] = {}  # by name in the GraphDef
+        self._back_edges: list[tuple[Operation, NodeDef, int]] = []  # of loops: Merges, and their index
+        self._contexts = begin_contexts(graph, prefix, graph_def.context, graph.context)
         self._taken = {op.name for op in graph.get_operations()}
         nodes = graph_def.node
         for index in program_order(graph_def, mapped):
             node = nodes[index]
             try:
-                self._operations[node.name] = self._operation(node)
+                self._operations[node.name] = self._operation(index, node)
             except TensorBowError as error:
                 raise type(error)(_blame(index, node, error)) from None
             except Exception as error:  # a rule may raise anything for attributes of unknown types
                 raise InvalidArgumentError(_blame(index, node, error)) from error
+        for op, node, index in self._back_edges:
+            self._close_loop(op, node, index)
+        self._complete_contexts(graph_def)
+        for index, node in enumerate(nodes):
+            try:
+                require_context(self._operations[node.name])
+            except InvalidArgumentError as error:
+                raise InvalidArgumentError(_blame(index, node, error)) from None
+        if around is not None and around.pivot is not None:
+            for op in self._operations.values():
+                if op.context is around and runs_by_itself(around, op):
+                    op.control_inputs = (*op.control_inputs, around.pivot)
         self._scalars = self._step_scalars()
         self._items = self._collected(graph_def)
 
-    def _operation(self, node: NodeDef) -> Operation:
+    def _operation(self, index: int, node: NodeDef) -> Operation:
         check_op_name(node.name)
         full_name = f"{self._prefix}{node.name}"
         if full_name in self._taken:
@@ -139,14 +166,17 @@ class _Import:
                 f"the graph has an operation '{full_name}' already; import under a name"
             )
         definition = _definition(node.op)
-        inputs = [self._input(item) for item in node.input if not item.startswith("^")]
+        items = [item for item in node.input if not item.startswith("^")]
+        back = definition.flow == "merge" and len(items) == 2 and self._is_later(items[1])
+        inputs = [self._input(item) for item in (items[:1] if back else items)]
         controls = dict.fromkeys(self._control(item) for item in node.input if item.startswith("^"))
         check_arity(definition, len(inputs))
         gradient = node.attr.get(GRADIENT)
         attrs = complete_attrs(definition, {k: v for k, v in node.attr.items() if k != GRADIENT})
         check_attributes(definition, attrs)
-        if definition is VariableReference and attrs["slot_of"]:
-            attrs["slot_of"] = f"{self._prefix}{attrs['slot_of']}"
+        for key in definition.scoped:
+            if attrs[key]:
+                attrs[key] = f"{self._prefix}{attrs[key]}"
         specs = definition.infer([t.spec for t in inputs], attrs)
         if node.output:
             specs = _declared(node.output, specs)
@@ -167,7 +197,46 @@ class _Import:
         if gradient is not None:
             op.gradient_override = read_as(TEXT, gradient, definition.name, GRADIENT)
         op.colocation = tuple(self._operations[other] for other in node.colocation)
+        op.context = self._context(node, definition)
+        if back:
+            self._back_edges.append((op, node, index))
         return op
+
+    def _is_later(self, item: str) -> bool:
+        return item not in self._mapped and operation_name(item) not in self._operations
+
+    def _context(self, node: NodeDef, definition: OpDef) -> ControlFlowContext | None:
+        if node.context and node.context not in self._contexts:
+            raise InvalidArgumentError(f"there is no context {node.context[:80]!r}")
+        return context_of(self._contexts.get(node.context, self._graph.context), definition)
+
+    def _close_loop(self, op: Operation, node: NodeDef, index: int) -> None:
+        """Gives a loop's Merge what comes back to it. Raises InvalidArgumentError if that does not fit."""
+        back = self._input(next(item for item in node.input[1:] if not item.startswith("^")))
+        (merged,) = op.outputs
+        found, shape = back.spec.shape, merged.spec.shape
+        if back.dtype != merged.dtype or (shape is not None and common_shape([shape, found]) != shape):
+            error = f"a loop variable is {merged.spec}, and what comes back is {back.spec}"
+            raise InvalidArgumentError(_blame(index, node, error))
+        op.inputs = (op.inputs[0], back)
+
+    def _complete_contexts(self, graph_def: GraphDef) -> None:
+        finder = Finder(self._input, self._control, self._context_named)
+        for definition in graph_def.context:
+            try:
+                self._contexts[definition.name].complete(definition, finder)
+            except TensorBowError as error:
+                reason = " ".join(str(error).split())[:500]
+                raise type(error)(f"GraphDef: context {definition.name[:80]!r}: {reason}") from None
+        for op in self._operations.values():
+            entered = entered_from(op.outputs[0]) if op.outputs and op.context is not None else None
+            if entered is not None and op.context is not None:
+                op.context.entered.setdefault(entered, op.context.inside_of(op))
+
+    def _context_named(self, name: str) -> ControlFlowContext:
+        if name not in self._contexts:
+            raise InvalidArgumentError(f"there is no context {name[:80]!r}")
+        return self._contexts[name]
 
     def _tensor(self, value: Any, known: dict[int, Tensor]) -> Tensor:
         """The tensor of a value in the input_map; constants are added with the other operations."""
@@ -264,6 +333,8 @@ class _Import:
     def commit(self) -> None:
         """Adds everything. Raises the errors of `Graph.add_operations`."""
         self._graph.add_operations([*self._constants, *self._operations.values()])
+        for context in self._contexts.values():
+            context.settle()
         for tensor in self._scalars:
             self._graph.add_to_collection(STEP_SCALARS, tensor)
         for name, item in self._items:

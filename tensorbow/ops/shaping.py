@@ -31,6 +31,7 @@ from tensorbow.ops.broadcasting import (
     zeros_like,
 )
 from tensorbow.ops.definition import define_op
+from tensorbow.ops.partial_extents import known_extents_of
 from tensorbow.ops.selection import cast
 from tensorbow.specs import TensorSpec, int32
 
@@ -216,6 +217,10 @@ Tile = define_op(
 def tile(input: Any, multiples: Extents, name: Name = None) -> Tensor:
     """`input` repeated `multiples[i]` times along axis i. Raises InvalidArgumentError for a wrong length."""
     result: Tensor = Tile(input, as_shape_vector(multiples), name=name)
+    times, dims = known_extents_of(multiples), result.op.inputs[0].spec.shape
+    if times is not None and dims is not None and len(times) == len(dims):
+        pairs = zip(dims, times, strict=True)
+        result.set_shape([None if dim is None or count is None else dim * count for dim, count in pairs])
     return result
 
 

@@ -86,6 +86,7 @@ VariableReference = define_op(
         "container": "",  # the container of its storage, shared by name; "": the session's own
         "slot_value": 0.0,  # initial value of all elements, for slots that start anew
     },
+    scoped=("slot_of",),
     stateful=True,
 )
 ReadVariable = define_op(

@@ -265,6 +265,7 @@ TensorArrayGrad = define_op(
     gradient=lambda op, handle, flow: [None, flow],  # a gradient array has gradients like any other
     inputs=("handle", "flow"),
     attrs={"gradient_call": REQUIRED},
+    scoped=("gradient_call",),
     host=_made_gradient,
     doc="The array of gradients of an array, one for each call of `gradients`: its handle and flow.",
 )

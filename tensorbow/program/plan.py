@@ -104,7 +104,7 @@ class Group:
 class Segment:
     """Groups that run back to back on one stream. Streams meet between segments.
 
-    receives: names of the inputs that another part of the replica sends; they are copied in before.
+    receives: names of the inputs that other parts of the step send; they are copied into the slab before.
     """
 
     name: str

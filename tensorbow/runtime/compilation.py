@@ -36,11 +36,12 @@ def compile_on_devices(
     within: Collection[Operation] | None = None,
     compiles_loops: bool = True,
     greedy: GreedyPlacement | None = None,
+    lossy: bool = False,
 ) -> tuple[Executable | MultiDeviceExecutable, Mapping[str, NodeCost]]:
     """Places and compiles what the fetches need; gives an Executable if one device runs it all.
 
     within: see `prune`. compiles_loops: see `fold`. greedy: places by costs what requests no device; the
-    costs of the step's ops come back, by name.
+    costs of the step's ops come back, by name. lossy: see `partition`.
 
     Raises InvalidArgumentError for a device scope that cannot be met, and everything `compile_step` raises.
     """
@@ -71,7 +72,7 @@ def compile_on_devices(
             if not used <= {home} or any(name != str(home.name) for name in placed_variables.values()):
                 finished = drop_unused(merge(program))
                 return compile_placed(
-                    finished, placed_variables, str(home.name), by_name, layouts, notes
+                    finished, placed_variables, str(home.name), by_name, layouts, notes, lossy=lossy
                 ), costs
             placement = dict.fromkeys(placement, home)
     if all(device is home for device in placement.values()):
@@ -83,5 +84,5 @@ def compile_on_devices(
     names = {op: str(device.name) for op, device in placement.items()}
     by_name = {str(device.name): device for device in (home, *placement.values())}
     return compile_multi_device(
-        needed, elements, feeds, names, str(home.name), by_name, layouts, notes, compiles_loops
+        needed, elements, feeds, names, str(home.name), by_name, layouts, notes, compiles_loops, lossy=lossy
     ), costs

@@ -45,7 +45,9 @@ class ConfigProto:
     """TensorFlow 1's options of a session.
 
     `allow_soft_placement` is that of `tb.Session`. `compiles_loops`, not of TensorFlow: False runs every
-    `tb.while_loop` in the dynamic mode, also one of a known number of iterations. The others have no effect:
+    `tb.while_loop` in the dynamic mode, also one of a known number of iterations. `lossy_transfers`: float32
+    goes from device to device, also between tasks, as its upper 16 bits, and gets zeros below when it is
+    received: half the bytes, and about three digits (white paper, section 5.5). The others have no effect:
     a session that gets one with another value than its default warns, and names what to use instead.
     """
 
@@ -56,6 +58,7 @@ class ConfigProto:
     device_count: Mapped = field(default_factory=dict)
     gpu_options: AsGPUOptions = field(default_factory=GPUOptions)
     compiles_loops: Flag = True
+    lossy_transfers: Flag = False
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -134,6 +134,7 @@ class Session:
             warn_of_ignored(config)
             allow_soft_placement = allow_soft_placement or config.allow_soft_placement
         self._soft = allow_soft_placement
+        self._lossy = config is not None and config.lossy_transfers
         self._compiles_loops = config is None or config.compiles_loops
         self._name = f"session-{next(_numbers)}"
         self.random_stream = 0  # see `tensorbow.compiler.compile.state_scalars`
@@ -559,6 +560,7 @@ class Session:
                 within=within,
                 compiles_loops=self._compiles_loops,
                 greedy=self._greedy,
+                lossy=self._lossy,
             )
             return Step(executable, self._layout_version, costs=costs)
 
@@ -670,7 +672,8 @@ NoTarget: TypeAlias = Annotated[
 
 
 class InteractiveSession(Session):
-    """A session that is the default one, with its graph, from its creation until `close`, for notebooks.
+    """A session that is the default one, with a graph that was given, from its creation until `close`, for
+    notebooks.
 
     Of several the newest open one is the default. A `with` statement is not needed.
     """
@@ -679,9 +682,11 @@ class InteractiveSession(Session):
     def __init__(
         self, target: NoTarget = "", graph: AsGraph | None = None, config: AsConfig | None = None
     ) -> None:
-        """graph: by default the default graph. Raises InvalidArgumentError for a target."""
+        """graph: by default the default graph; one that is given becomes the default graph as well. Raises
+        InvalidArgumentError for a target.
+        """
         super().__init__(target, graph, config)
-        self._default = self.as_default()
+        self._default = default_session(self) if graph is None else self.as_default()
         self._default.__enter__()
 
     def close(self) -> None:

@@ -182,6 +182,7 @@ CALLS: Mapping[str, Call] = {
             "class_names": "object",
             "feature_names": "object",
             "standardisation": "object",
+            "label_scale": "anything",
         },
     ),
     "data.splits_of": Call(
@@ -192,6 +193,7 @@ CALLS: Mapping[str, Call] = {
             "validation_split": "object",
             "test_split": "object",
             "seed": "object",
+            "task": "choice",
             "say": "object",
         },
     ),
@@ -290,7 +292,12 @@ CALLS: Mapping[str, Call] = {
     ),
     "Model.default_learning_rate": Call(
         lambda: {"replicas": 4},
-        {"replicas": "count", "dataset": "text or none", "batch_size": "count or none"},
+        {
+            "replicas": "count",
+            "dataset": "text or none",
+            "batch_size": "count or none",
+            "of_numbers": "flag",
+        },
         target=lambda: tb.models.LeNet().default_learning_rate,
     ),
     "Model.__call__": Call(
@@ -302,6 +309,7 @@ CALLS: Mapping[str, Call] = {
             "training": "flag",
             "class_weights": "tensor or none",
             "label_smoothing": "fraction",
+            "label_scale": "anything",
         },
         {"inputs": TENSOR, "labels": TENSOR},
         target=tb.models.LogisticRegression,

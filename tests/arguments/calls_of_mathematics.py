@@ -38,6 +38,36 @@ CALLS: Mapping[str, Call] = {
         sorts={"axes": "axes or none"},
         names=("fftshift",),
     ),
+    "nn.ctc_loss": Call(
+        lambda: {
+            "labels": tb.SparseTensor([[0, 0]], tb.constant([1], tb.int32), [1, 1]),
+            "inputs": np.ones((2, 1, 3), np.float32),
+            "sequence_length": [2],
+        },
+        sorts={
+            "labels": "object",
+            **dict.fromkeys(("inputs", "sequence_length"), "tensor"),
+            **dict.fromkeys(
+                (
+                    *("preprocess_collapse_repeated", "ctc_merge_repeated", "time_major"),
+                    "ignore_longer_outputs_than_inputs",
+                ),
+                "flag",
+            ),
+        },
+        names=("cast", "transpose"),
+    ),
+    **_calls(
+        "nn.ctc_greedy_decoder nn.ctc_beam_search_decoder",
+        lambda: {"inputs": np.ones((2, 1, 3), np.float32), "sequence_length": [2]},
+        sorts={
+            **dict.fromkeys(("inputs", "sequence_length"), "tensor"),
+            "merge_repeated": "flag",
+            "beam_width": "count",
+            "top_paths": "count",
+        },
+        names=("cast",),
+    ),
     "roll": Call(
         lambda: {"input": reals(), "shift": 1, "axis": 1}, sorts={"shift": "tensor", "axis": "axes or none"}
     ),

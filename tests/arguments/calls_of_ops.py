@@ -162,6 +162,12 @@ CALLS: Mapping[str, Call] = {
         names=("minimum", "maximum"),
     ),
     "add_n": Call(lambda: {"inputs": [vector(), vector()]}, sorts={"inputs": "tensors"}, takes=_ROWS),
+    "accumulate_n": Call(
+        lambda: {"inputs": [vector(), vector()]},
+        sorts={"inputs": "tensors", "shape": "extents or none", "tensor_dtype": "object or none"},
+        takes=_ROWS,
+        names=("add_n",),
+    ),
     "cast": Call(lambda: {"x": vector(), "dtype": tb.int32}),
     "where": Call(
         lambda: {"condition": truths(), "x": 1.0, "y": vector()},
@@ -199,6 +205,12 @@ CALLS: Mapping[str, Call] = {
         sorts={"values": "tensors"},
         takes=_ROWS,
         names=("expand_dims", "concat"),
+    ),
+    "parallel_stack": Call(
+        lambda: {"values": [vector(), vector()]},
+        sorts={"values": "tensors"},
+        takes=_ROWS,
+        names=("stack", "expand_dims", "concat"),
     ),
     "unstack": Call(
         lambda: {"value": x23(), "num": 2}, sorts={"num": "count or none"}, names=("split", "squeeze")
@@ -374,10 +386,38 @@ CALLS: Mapping[str, Call] = {
         sorts={"params": "tensor", "ids": "tensor", "partition_strategy": "choice"},
         names=("gather",),
     ),
-    "nn.log_uniform_candidate_sampler": Call(
+    **_ops(
+        "nn.log_uniform_candidate_sampler nn.uniform_candidate_sampler nn.learned_unigram_candidate_sampler",
         lambda: {"true_classes": [[1]], "num_true": 1, "num_sampled": 2, "unique": False, "range_max": 9},
-        sorts={"true_classes": "tensor", **COUNTS, "unique": "nothing"},
+        sorts={"true_classes": "tensor", **COUNTS, "unique": "flag"},
         names=("random_uniform",),
+    ),
+    "nn.all_candidate_sampler": Call(
+        lambda: {"true_classes": [[1]], "num_true": 1, "num_sampled": 2, "unique": False},
+        sorts={"true_classes": "tensor", **COUNTS, "unique": "flag"},
+        names=("range", "constant"),
+    ),
+    "nn.fixed_unigram_candidate_sampler": Call(
+        lambda: (
+            {"true_classes": [[1]], "num_true": 1, "num_sampled": 1, "unique": False, "range_max": 2}
+            | {"unigrams": [1.0, 2.0]}
+        ),
+        sorts={
+            "true_classes": "tensor",
+            **COUNTS,
+            "unique": "flag",
+            "vocab_file": "text",
+            "shard": "count",
+            "distortion": "positive",
+            "num_reserved_ids": "count",
+            "num_shards": "count",
+            "unigrams": "numbers",
+        },
+    ),
+    "nn.compute_accidental_hits": Call(
+        lambda: {"true_classes": [[1]], "sampled_candidates": [1], "num_true": 1},
+        sorts={"true_classes": "tensor", "sampled_candidates": "tensor", **COUNTS, "seed": "anything"},
+        names=("cast", "equal"),
     ),
     **{
         f"nn.{name}": Call(
@@ -873,7 +913,7 @@ CALLS: Mapping[str, Call] = {
             "name": "text",
             **dict.fromkeys(("spec", "gradient"), "function"),
             **dict.fromkeys(("kernel", "unknown_dtypes", "host"), "function or none"),
-            **dict.fromkeys(("inputs", "state"), "list of texts"),
+            **dict.fromkeys(("inputs", "scoped", "state"), "list of texts"),
             **dict.fromkeys(("shape_inputs", "writes", "ignores", "alias"), "list"),
             **dict.fromkeys(FLAGS, "flag"),
             "attrs": "mapping or none",

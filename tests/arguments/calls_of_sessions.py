@@ -74,7 +74,9 @@ CALLS: Mapping[str, Call] = {
     "ConfigProto": Call(
         dict,
         {
-            **dict.fromkeys(("allow_soft_placement", "log_device_placement", "compiles_loops"), "flag"),
+            **dict.fromkeys(
+                ("allow_soft_placement", "log_device_placement", "compiles_loops", "lossy_transfers"), "flag"
+            ),
             **dict.fromkeys(("intra_op_parallelism_threads", "inter_op_parallelism_threads"), "count"),
             "device_count": "mapping",
             "gpu_options": "object",

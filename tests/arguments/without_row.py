@@ -12,6 +12,7 @@ WITHOUT_ROW = frozenset(
         "Scopes.differentiating",
         "Scopes.in_context",
         "ArrayDataset.prepared",
+        "ArrayDataset.relabelled",
         "ArrayDataset.scratch",
         "ArrayDataset.take",
         "ArrayDataset.with_labels",

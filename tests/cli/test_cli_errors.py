@@ -26,7 +26,7 @@ BAD = [
     (("evaluate", "x", "--split", "y"), "'y' is not one of 'test', 'train'"),
     (("nosuch",), "No such command 'nosuch'. See 'tensorbow --help'."),
     (("train",), "MODEL is missing: give it, or a --config file"),
-    (("train", "resnet"), "MODEL: expected one of logreg, lenet"),
+    (("train", "resnet"), "MODEL: expected one of logreg, linear, lenet"),
     (("train", "resnet16"), "MODEL: expected a resnet of 6n+2 layers, n from 1 to 200, got 'resnet16'; "),
     (("explain", "resnet50000"), "the nearest is resnet1202"),
     (("train", "logreg", "extra"), "unexpected extra argument"),

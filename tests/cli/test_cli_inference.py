@@ -321,7 +321,7 @@ def test_models_that_are_none(call: Call, run: Path, tmp_path: Path) -> None:
     for change, words in (
         ({"image_shape": [28, 28]}, "is no trained model"),
         ({"std": 0}, "is no trained model"),
-        ({"model": "gone"}, "expected one of logreg, lenet"),
+        ({"model": "gone"}, "expected one of logreg, linear, lenet"),
         ({"image_shape": [8, 8, 1]}, "does not fit model logreg"),
         ({"model": "lenet"}, "does not fit model lenet"),
     ):

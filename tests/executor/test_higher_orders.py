@@ -114,3 +114,32 @@ def test_second_order_slopes_of_a_nest(session):
         return [tb.gradients(tb.reduce_sum(array.stack() ** 2.0) + tb.reduce_sum(last), x)[0]]
 
     check_slopes(session, first_order, [np.array([0.4, -0.8])])
+
+
+BLOCKS = {
+    "loop": lambda x: tb.while_loop(
+        lambda i, a: i < 3.0, lambda i, a: (i + 1.0, a * x), [tb.constant(0.0), x]
+    )[1],
+    "map": lambda x: tb.map_fn(lambda v: v * v + tb.reduce_sum(x), x),
+    "branches": lambda x: tb.while_loop(
+        lambda i, a: i < 3.0,
+        lambda i, a: (i + 1.0, tb.cond(a[0] > 0.5, lambda: a * x * 0.9, lambda: tb.sin(a) + x)),
+        [tb.constant(0.0), x],
+    )[1],
+}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("first", BLOCKS)
+@pytest.mark.parametrize("second", BLOCKS)
+def test_second_order_of_loops_behind_each_other(session, first, second):
+    """What leaves a loop waits for all that enters it, also for what is made after."""
+    x = tb.placeholder(tb.float64, [3])
+    y = BLOCKS[second](BLOCKS[first](x))
+    (dy,) = tb.gradients(y, x)
+    weight, at, step = np.array([0.5, -1.0, 0.25]), np.array([0.9, 0.3, -0.4]), 1e-6
+    (along,) = tb.gradients(tb.reduce_sum(dy * weight), x)
+    _, first_order, second_order = session.run([y, dy, along], {x: at})
+    ends = [session.run(dy, {x: at + sign * step * weight}) for sign in (1, -1)]
+    np.testing.assert_allclose(second_order, (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-6)
+    assert first_order.shape == (3,)

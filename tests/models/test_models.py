@@ -168,12 +168,19 @@ def test_an_attribute_that_hides_a_method_is_refused(name):
     assert Hiding("heads", 4).heads == 4
 
 
+def test_rates_for_numbers_are_lower():
+    model = get_model("mlp")
+    assert model.default_learning_rate(4, of_numbers=True) == pytest.approx(0.004)
+    adaptive = get_model("vit-tiny")
+    assert adaptive.default_learning_rate(4, of_numbers=True) == adaptive.default_learning_rate(4)
+
+
 def test_a_call_needs_the_number_of_classes():
-    with pytest.raises(InvalidArgumentError, match=r"model lenet .* and classes None; .* as classes=10"):
+    with pytest.raises(InvalidArgumentError, match=r"model lenet: .* and classes None; .* as classes=10"):
         get_model("lenet")(*inputs())
 
 
 def test_labels_that_are_no_integers_are_refused():
-    images, labels = tb.placeholder(tb.float32, [None, 28, 28, 1]), tb.placeholder(tb.float32, [None])
-    with pytest.raises(InvalidArgumentError, match=r"logreg is a classifier: expected .* integer labels"):
+    images, labels = tb.placeholder(tb.float32, [None, 28, 28, 1]), tb.placeholder(tb.float32, [None, 2, 2])
+    with pytest.raises(InvalidArgumentError, match=r"model logreg: expected .* that are classes, integers"):
         get_model("logreg")(images, labels, classes=10)

@@ -19,6 +19,12 @@ STRUCTURAL = {
             *("QueueEnqueue", "QueueEnqueueMany", "QueueDequeue", "QueueDequeueMany", "QueueDequeueUpTo"),
             *("QueueSize", "QueueIsClosed", "QueueClose", "QueuePeek", "QueueClear"),
             *("Mutex", "MutexLock", "MutexUnlock", "PyFunc", "PyFuncStateless"),
+            *("ConditionalAccumulator", "SparseConditionalAccumulator", "AccumulatorSetGlobalStep"),
+            *("AccumulatorApplyGradient", "AccumulatorNumAccumulated", "AccumulatorTakeGradient"),
+            *("SparseAccumulatorApplyGradient", "SparseAccumulatorTakeGradient", "StagingArea"),
+            *("Barrier", "BarrierClose", "BarrierInsertMany", "BarrierTakeMany"),
+            *("BarrierIncompleteSize", "BarrierReadySize", "MapClear", "MapIncompleteSize", "MapPeek"),
+            *("MapSize", "MapStage", "MapStagingArea", "MapUnstage", "MapUnstageNoKey"),
         ),
         "functions of the host: tests/queues",
     ),
@@ -34,6 +40,8 @@ STRUCTURAL = {
         "functions of the host: programs.py",
     ),
     "RequireAtMostOne": "a function of the host: programs.py",
+    **dict.fromkeys(("CTCGreedyDecoder", "CTCBeamSearchDecoder"), "of the host: tests/ops/test_ctc.py"),
+    "LearnedUnigramCandidateSampler": "a function of the host: tests/ops/test_candidate_sampling.py",
     **dict.fromkeys(
         ("ScalarSummary", "HistogramSummary", "ImageSummary", "TextSummary", "MergeSummary"),
         "made by the session of fetched values: no step computes it",
@@ -47,6 +55,8 @@ NEVER_EMPTY: dict[str, str] = {
     "Fill": "takes a shape and a scalar",
     "RandomPermutation": "takes a shape",
     "ReplicaId": "takes nothing",
+    **dict.fromkeys(("LogUniformCandidateSampler", "UniformCandidateSampler"), "takes nothing"),
+    "FixedUnigramCandidateSampler": "needs a class",
 }
 
 # Ops whose outputs and inputs are small whatever they compute.
@@ -71,4 +81,7 @@ ALWAYS_STATIC = {
 }
 
 # Ops that raise an error for NaN or infinity.
-RAISES_FOR_NAN = {"CheckNumerics": "that is what it is for"}
+RAISES_FOR_NAN = {
+    "CheckNumerics": "that is what it is for",
+    "FixedUnigramCandidateSampler": "draws by weights have to end",
+}

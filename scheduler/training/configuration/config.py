@@ -57,6 +57,7 @@ from scheduler.training.configuration.synonyms import nearest_option
 from scheduler.training.measures.classification_metrics import METRICS
 from tensorbow.data import DATASETS, WITHOUT_FILES
 from tensorbow.data.own_data import name_of_data
+from tensorbow.data.splits import TASKS
 from tensorbow.devices import DeviceName
 from tensorbow.devices.gpu import COMPUTE
 from tensorbow.errors import InvalidArgumentError
@@ -146,7 +147,8 @@ class TrainingConfig:
     )
     target: str | None = option(
         None,
-        "Column of a table, or array of a .npz file, that is to be predicted.",
+        "Column of a table, or array of a .npz file, that is to be predicted; of a table also several "
+        "columns of numbers, separated by commas.",
         COLUMN,
         shown="target, label, class or y, whichever there is",
         metavar="COLUMN",
@@ -177,6 +179,13 @@ class TrainingConfig:
         fixed=True,
     )
     split_seed: int = option(0, "Seed of the held-out examples.", whole(0, (1 << 64) - 1), fixed=True)
+    task: str = option(
+        "auto",
+        "What labels are: classes (classification), numbers to predict (regression), or auto: integers are "
+        "classes, as are in a table whole numbers from 0 to 999, and floats numbers.",
+        choices=TASKS,
+        fixed=True,
+    )
     augmentation: str | None = option(
         None,
         "Random changes of training pictures, separated by commas: flip, flip_vertical, crop:N (by up to N "

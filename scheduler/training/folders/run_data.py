@@ -32,6 +32,7 @@ ABOUT = (
     "validation_split",
     "test_split",
     "split_seed",
+    "task",
 )
 
 
@@ -58,6 +59,7 @@ def _loaded(config: TrainingConfig, data: Any, say: Callable[[str], None]) -> Da
         "validation_split": config.validation_split,
         "test_split": config.test_split,
         "seed": config.split_seed,
+        "task": config.task,
         "say": say,
     }
     if data is not None:

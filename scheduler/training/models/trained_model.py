@@ -281,7 +281,7 @@ class TrainedModel:
 
         with ThreadPoolExecutor(_threads(), "tensorbow-evaluation") as pool:
             parts = list(pool.map(batch, range(0, len(dataset), BATCH)))
-        return Evaluation.of_batches(parts, [*metrics])
+        return Evaluation.of_batches(parts, [*metrics]).with_derived(dataset)
 
     @property
     def _metrics(self) -> dict[str, str]:

@@ -34,7 +34,7 @@ def test_lists_and_numpy_numbers_are_taken() -> None:
 
 NAN, INF = float("nan"), float("inf")
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"model": "resnet"}, "model: expected one of logreg, lenet, mlp, resnet8, .*, got 'resnet'"),
+    ({"model": "resnet"}, "model: expected one of logreg, linear, lenet, mlp, resnet8, .*, got 'resnet'"),
     ({"batch_size": True}, "batch_size: expected a whole number from 1 to 2147483647, got True"),
     ({"seed": -1}, "seed: expected a whole number from 0 to 18446744073709551615, got -1"),
     ({"launch_ahead": 10**9}, "launch_ahead: expected a whole number from 1 to 64"),
