@@ -77,6 +77,7 @@ class LSTMLanguageModel(Model):
         classes: Classes | None = None,
         class_weights: Any = None,
         label_smoothing: Fraction = 0.0,
+        label_scale: Any = None,
     ) -> ModelOutputs:
         """The model's loss, outputs and metrics, as those of every `tb.models.Model`.
 
@@ -84,7 +85,8 @@ class LSTMLanguageModel(Model):
         metrics. Raises InvalidArgumentError for class weights and label smoothing then.
         """
         if not training or self.softmax == "full":
-            return super().__call__(inputs, labels, training, classes, class_weights, label_smoothing)
+            further = {"class_weights": class_weights, "label_smoothing": label_smoothing}
+            return super().__call__(inputs, labels, training, classes, **further, label_scale=label_scale)
         if class_weights is not None or label_smoothing:
             raise InvalidArgumentError(
                 f"{self.name}: class weights and label smoothing are of the softmax over all words; leave "

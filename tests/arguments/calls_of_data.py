@@ -329,6 +329,7 @@ CALLS: Mapping[str, Call] = {
             "training": "flag",
             "class_weights": "nothing",
             "label_smoothing": "fraction",
+            "label_scale": "anything",
         },
         target=lambda: tb.models.LSTMLanguageModel(8, 1, softmax="sampled"),
         names=("lstm-lm", "lookup", "expected tokens", *BUILT),
