@@ -13,6 +13,8 @@ START_S = 300.0  # usual limit for a worker to start
 STOPPED_S = 5.0  # without a word of a worker that is blamed: the whole process has stopped, or its link
 
 
+HANGS, KILLED = "hangs", "was killed or has crashed"
+STOPPED = "it has stopped, or its host or link is down"
 NOBODY = -1  # in place of a worker's number: none has started
 
 
@@ -55,7 +57,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a job ends before its time. number: of the worker that is the cause, or NOBODY. status: the job's."""
+    """Why a job ends early. number: of the worker that is the cause, or NOBODY. status: the job's."""
 
     number: int
     text: str
@@ -128,7 +130,7 @@ class JobWatch:
                 continue
             worker = self.workers[number]
             worker.round = max(w.round for w in self.workers)  # it has taken part in all steps
-            return Fault(number, f"{worker.name} was killed or has crashed {worker.where}")
+            return Fault(number, f"{worker.name} {KILLED} {worker.where}")
         return None
 
     def _failed(self, now: float) -> Fault | None:
@@ -163,9 +165,8 @@ class JobWatch:
             w for w in self.workers if w.status is None and self._silent_s(w, now) >= min(STOPPED_S, limit)
         ]
         if blamed := max(stopped, key=lambda w: self._silent_s(w, now), default=None):
-            why = "it has stopped, or its host or link is down"
             heard = f"nothing heard for {self._silent_s(blamed, now):.0f} s"
-            return Fault(blamed.number, f"{blamed.name} hangs {blamed.where}: {heard}; {why}")
+            return Fault(blamed.number, f"{blamed.name} {HANGS} {blamed.where}: {heard}; {STOPPED}")
         if not waiting:
             return None
         others = [w for w in self.workers if not w.waits or w.status is not None]
@@ -176,7 +177,7 @@ class JobWatch:
         if not others:
             state = "all wait for each other: a link is cut, or an exchange hangs"
         text = (
-            f"{blamed.name} hangs {blamed.where}: no step of the job has ended for {limit:g} s, and {state}"
+            f"{blamed.name} {HANGS} {blamed.where}: no step of the job has ended for {limit:g} s, and {state}"
         )
         return Fault(blamed.number, text)
 

@@ -30,9 +30,7 @@ class WatchServer:
     It listens on one address of this machine. A connection counts for a worker when it brings the secret.
     """
 
-    def __init__(
-        self, size: int, limit_s: float, address: str = "127.0.0.1", start_limit_s: float = START_S
-    ):
+    def __init__(self, size: int, limit_s: float, address: str = "127.0.0.1", start_limit_s: float = START_S):
         """size: workers. limit_s, start_limit_s: see JobWatch; the job starts now.
 
         Raises OSError for an address that is not this machine's.

@@ -237,13 +237,9 @@ class TrainingConfig:
     tau: int = same_option(Synchronisation, "tau", fixed=True, ignored=_tau_ignored)
     alpha: float | None = same_option(Synchronisation, "alpha", ignored=_unaveraged)
     mu: float = same_option(Synchronisation, "mu", ignored=_unaveraged)
-    outer_learning_rate: float = same_option(
-        Synchronisation, "outer_learning_rate", ignored=_alone
-    )
+    outer_learning_rate: float = same_option(Synchronisation, "outer_learning_rate", ignored=_alone)
     outer_momentum: float = same_option(Synchronisation, "outer_momentum", ignored=_alone)
-    exchange_dtype: str | None = same_option(
-        Synchronisation, "exchange_dtype", fixed=True, ignored=_alone
-    )
+    exchange_dtype: str | None = same_option(Synchronisation, "exchange_dtype", fixed=True, ignored=_alone)
     staleness: int = same_option(Synchronisation, "staleness", fixed=True, ignored=_unaveraged)
     ema: float | None = same_option(Synchronisation, "ema", "Its model is model-ema.safetensors.", fixed=True)
     dispatch: str = same_option(Synchronisation, "dispatch", ignored=_alone)

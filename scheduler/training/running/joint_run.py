@@ -12,6 +12,7 @@ from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.training.measures.tally import Tally
 from scheduler.workers.group import WorkerGroup
+from scheduler.workers.watch_client import told_error
 from tensorbow.compiler import VariableLayout
 from tensorbow.errors import DataLossError, InvalidArgumentError, TensorBowError
 from tensorbow.specs import Array
@@ -70,7 +71,7 @@ class JointRun:
         if error is not None:
             raise error
         if told[1] is not None:
-            raise _told(*told[1])
+            raise told_error(*told[1])
         result: T = told[0]
         return result
 
@@ -134,7 +135,7 @@ class JointRun:
             except TensorBowError as raised:
                 error = type(raised), str(raised)
         if (found := self.first_of(error)) is not None:
-            raise _told(*found)
+            raise told_error(*found)
         named = {f"{MODEL_PREFIX}{name}": value for name, value in model.items()}
         own[JOINT] = joint.to_metadata()
         self.by_first(lambda: commit({**arrays, **named}, own))
@@ -228,10 +229,3 @@ def model_of(
                 value = value / value.dtype.type(len(of_each))
         found[name] = value
     return found
-
-
-def _told(kind: type[TensorBowError], text: str) -> TensorBowError:
-    """The error of another worker, which that one shows to people."""
-    error = kind(text)
-    error.is_told = True  # type: ignore[attr-defined]
-    return error
