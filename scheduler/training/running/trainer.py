@@ -61,8 +61,10 @@ from scheduler.training.running.run_trace import RunTrace
 from scheduler.training.running.tensorboard import TensorBoard
 from scheduler.training.tuning.auto import OnlineTuning, tuning_of
 from scheduler.training.tuning.launch_pace import LaunchPace
+from scheduler.training.tuning.throughput_tuning import NOT_FUSED_OVER_WORKERS
 from scheduler.workers.find import worker_group
 from scheduler.workers.group import WorkerGroup
+from scheduler.workers.joint_calls import JointCalls
 from scheduler.workers.pulse import doing
 from scheduler.workers.watch_client import tell_folder
 from tensorbow.data import TrainingData
@@ -120,7 +122,8 @@ class Trainer:
         if model is not None:
             config = replace(config, model=model)
         self.config, self._given_data = config, data
-        self._joint = JointRun(worker_group() if workers is None else workers)
+        self._joint = JointCalls(worker_group() if workers is None else workers)
+        self._joint_run = JointRun(self._joint)
         if not self._joint.leads:
             config = self.config = replace(config, trace=None, trace_rounds=None, tensorboard=False)
             progress, callbacks = None, ()
@@ -169,7 +172,7 @@ class Trainer:
         self._train_set, self._evaluated_set = self.data.train, self.data.evaluated
         self._data_name = config.data_name if self._given_data is None else GIVEN
         self.run.split = "test" if self.data.validation is None else "validation"
-        checkpoint, self._only_z = self._joint.restored(self.folder.checkpoint)
+        checkpoint, self._only_z = self._joint_run.restored(self.folder.checkpoint)
         batches = len(self._train_set) // config.batch_size
         self._tuning = tuning = tuning_of(
             config,
@@ -186,7 +189,7 @@ class Trainer:
                 "on as many workers; start as many, or anew in another --output"
             )
         own = config.replicas if tuning is None else tuning.current * len(devices)
-        first, total = self._joint.replicas(own)
+        first, total = self._joint_run.replicas(own)
         counts = self._counts(checkpoint, total) if tuning is None else tuning.replica_counts
         (_, replicas), *changes = counts
         self._batches = DatasetBatches(
@@ -233,7 +236,7 @@ class Trainer:
             step = self._engine.executables_of(0)[0]
             why = why_not_fused(step, devices[0], options, learners.count)
             if self._joint.size > 1:
-                why = why or "GPUs of several workers launch their replicas one by one"
+                why = why or NOT_FUSED_OVER_WORKERS
             if why:
                 tuning.leave_out_fused(why)
         self.engine.initialize()
@@ -632,7 +635,7 @@ class Trainer:
         return None if average is None and ema is not None else (results, average, report)
 
     def _record(self, ema: Evaluation | None) -> None:
-        tally, epoch = self._joint.tally(self._tally), self._epoch
+        tally, epoch = self._joint_run.tally(self._tally), self._epoch
         rate = self.schedule(max(0, tally.round - 1))
         replicas = self._batches.positions.replicas
         record = metrics_record(self.engine, tally, epoch, ema, rate, self.run.split, replicas)
@@ -680,8 +683,8 @@ class Trainer:
             self.folder.save_checkpoint(arrays, metadata)
         else:
             model = {} if self.config.sync == "none" else self.engine.central_values(tally.round)
-            together = self._joint.tally(tally)
-            self._joint.save(folder, arrays, model, metadata, together, self.folder.save_checkpoint)
+            together = self._joint_run.tally(tally)
+            self._joint_run.save(folder, arrays, model, metadata, together, self.folder.save_checkpoint)
         if self.folder.last_checkpoint is not None:
             self._follow_run()
             with self._callbacks.reading(self.engine):
@@ -697,7 +700,7 @@ class Trainer:
             )
         return result_of(
             self.config,
-            self._joint.tally(tally),
+            self._joint_run.tally(tally),
             replicas,
             self._epoch,
             interrupted,
