@@ -50,6 +50,7 @@ from scheduler.training.models.evaluation import Evaluation
 from scheduler.training.running.callbacks import require_figure
 from scheduler.workers.group import LoneWorker, WorkerGroup
 from scheduler.workers.joint_calls import JointCalls
+from scheduler.workers.pulse import doing
 from tensorbow.devices import get_device
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array
@@ -305,7 +306,7 @@ class Sweep:
     def _fill(self, pool: MemberPool | None, waiting: Sequence[Member]) -> None:
         """Gives free places to members that wait, in their order; each to the worker with most of them."""
         own = 0 if pool is None or pool.offset else pool.free
-        free = [*enumerate(self.joint.workers.all_gather(own))]
+        free = [*enumerate(self.joint.all(own))]
         for member in waiting:
             rank, most = max(free, key=lambda each: (each[1], -each[0]))
             if not most:
@@ -334,7 +335,8 @@ class Sweep:
         results = pool.end_epoch() if pool is not None and pool.members else []
         sound = [result.member for result in results if not result.diverged]
         models = [pool.values(member) for member in sound] if pool is not None else []
-        evaluations = evaluators.evaluate("validation", models)
+        with doing("evaluating"):
+            evaluations = evaluators.evaluate("validation", models)
         found = dict(zip([member.number for member in sound], evaluations, strict=True))
         own = list[tuple[int, dict[str, Any]]]()
         for figures, member, diverged in results:
@@ -373,7 +375,8 @@ class Sweep:
         here = [] if pool is None else [member for member in ended if member in pool.members]
         tested = [member for member in here if member.status != DIVERGED]
         values = [pool.values(member) for member in tested] if pool is not None else []
-        results = zip(tested, evaluators.evaluate("test", values), strict=True)
+        with doing("evaluating"):
+            results = [*zip(tested, evaluators.evaluate("test", values), strict=True)]
         for number, figures in self.joint.gathered(
             [(member.number, figures_of("test", result)) for member, result in results]
         ):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from scheduler.workers.group import WorkerGroup
+from scheduler.workers.pulse import waiting
 from scheduler.workers.watch_client import told_error
 from tensorbow.errors import TensorBowError
 
@@ -43,7 +44,7 @@ class JointCalls:
                 value = function()
             except TensorBowError as raised:
                 error = raised
-        told = self.workers.broadcast((value, None if error is None else (type(error), str(error))))
+        told = self.agreed((value, None if error is None else (type(error), str(error))))
         if error is not None:
             raise error
         if told[1] is not None:
@@ -53,22 +54,29 @@ class JointCalls:
 
     def by_first_with(self, own: U, function: Callable[[list[U]], T]) -> T:
         """`by_first`, of a function of the values that all workers give, by worker."""
-        gathered = self.workers.gather(own)
+        with waiting():
+            gathered = self.workers.gather(own)
         return self.by_first(lambda: function(gathered or []))
 
     def agreed(self, value: T) -> T:
         """The value of worker 0."""
-        result: T = self.workers.broadcast(value)
+        with waiting():
+            result: T = self.workers.broadcast(value)
         return result
+
+    def all(self, value: T) -> list[T]:
+        """The value that each worker gives, by worker."""
+        with waiting():
+            return self.workers.all_gather(value)
 
     def any(self, value: bool) -> bool:
         """True if it is for some worker."""
-        return any(self.workers.all_gather(value))
+        return any(self.all(value))
 
     def first_of(self, value: T | None) -> T | None:
         """The first value that is not None, by worker."""
-        return next((each for each in self.workers.all_gather(value) if each is not None), None)
+        return next((each for each in self.all(value) if each is not None), None)
 
     def gathered(self, items: Sequence[T]) -> list[T]:
         """The items of all workers, worker by worker."""
-        return [item for each in self.workers.all_gather(list(items)) for item in each]
+        return [item for each in self.all(list(items)) for item in each]

@@ -23,7 +23,7 @@ import numpy as np
 
 from scheduler.workers.group import WorkerGroup
 from scheduler.workers.overlapped_sums import OVERLAP, OVERLAP_NBYTES, OverlappedSums, overlap_choice
-from scheduler.workers.pulse import PULSE
+from scheduler.workers.pulse import waiting
 from scheduler.workers.shared_memory import may_share_memory, shared_memory
 from tensorbow.errors import AbortedError, InvalidArgumentError, TensorBowError
 from tensorbow.program import FAILED_WORKER, OTHERS_FAILED, NativeCall
@@ -98,9 +98,8 @@ class Lockstep:
         rows = np.zeros((self.size, 3), np.int64)
         rows[self.rank] = zlib.crc32(what.encode()), number, going
         parts = [range(3 * rank, 3 * rank + 3) for rank in range(self.size)]
-        PULSE.begun, waited, PULSE.waits = PULSE.begun + 1, PULSE.waits, True
-        self._host.share(rows.reshape(-1), parts)
-        PULSE.ended, PULSE.waits = PULSE.ended + 1, waited
+        with waiting():
+            self._host.share(rows.reshape(-1), parts)
         worst = Going(int(rows[:, 2].max()))
         if worst is Going.LEFT:
             self._is_apart = bool((rows != rows[0]).any())

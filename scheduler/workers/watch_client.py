@@ -107,7 +107,9 @@ class WatchClient:
             if state != seen:
                 seen, moved = state, now
             still_s = round(now - moved, 2)
-            self.tell(round=PULSE.round, waits=PULSE.waits_for_others, still_s=still_s, doing=PULSE.doing)
+            doing_s = round(now - PULSE.doing_since, 2) if PULSE.doing else 0.0
+            waits = PULSE.waits_for_others
+            self.tell(round=PULSE.round, waits=waits, still_s=still_s, doing=PULSE.doing, doing_s=doing_s)
             if os.getppid() != self._parent:
                 self._give_up("what started it is gone")
             time.sleep(beat_s(self._limit_s))

@@ -35,7 +35,14 @@ class Fault(tb.Callback):
         if report.round == 20:
             if fault == "raise": raise ValueError("of the program")
             if fault == "sleep": time.sleep(1e6)
-with tb.fit("logreg", replicas=1, epochs=50, callbacks=[Fault()], progress=False):
+    def on_epoch(self, run, record):
+        if fault == "epoch": time.sleep(1e6)
+    def on_checkpoint(self, run, path):
+        if fault == "checkpoint": time.sleep(1e6)
+if fault == "evaluation" and not worker:
+    from scheduler.training.models.evaluation import Evaluator
+    Evaluator.evaluate = lambda *_: time.sleep(1e6)
+with tb.fit("logreg", replicas=1, epochs=50, callbacks=[Fault()], progress=False, output="run"):
     if fault == "exit" and worker: sys.exit(3)
     if fault == "exit": time.sleep(1e6)
 """
@@ -166,6 +173,9 @@ def test_a_worker_that_waits_in_an_exchange_ends_when_the_other_is_killed(tmp_pa
         ("raise", r"worker 0 .*callback Fault.on_round failed at round 21: ValueError: of the program"),
         ("exit", r"worker 1 .*: ended with status 3"),
         ("sleep", r"worker 0 .* hangs at step 2\d: no step of the job has ended for 3 s"),
+        ("epoch", r"worker 0 .* hangs at step \d+: no step of the job has ended for 3 s"),
+        ("checkpoint", r"worker 0 .* hangs at step \d+: no step of the job has ended for 3 s"),
+        ("evaluation", r"worker 0 .* hangs at step \d+, evaluating: it has done so for 30 s"),
     ],
 )
 @pytest.mark.parametrize("launcher", ["launch", "mpirun"])

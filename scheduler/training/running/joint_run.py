@@ -44,14 +44,14 @@ class JointRun:
 
     def replicas(self, own: int) -> tuple[int, int]:
         """(first, all): number of this worker's first replica, and replicas of all workers."""
-        counts = self._joint.workers.all_gather(own)
+        counts = self._joint.all(own)
         return sum(counts[: self._joint.workers.rank]), sum(counts)
 
     def tally(self, own: Tally) -> Tally:
         """The tally over the replicas of all workers."""
         if self._joint.size == 1:
             return own
-        every = self._joint.workers.all_gather(own)
+        every = self._joint.all(own)
         sums = {name: sum(getattr(each, name) for each in every) for name in SUMS}
         names = every[0].epoch_sums
         by_metric = {name: sum(each.epoch_sums.get(name, 0.0) for each in every) for name in names}

@@ -675,7 +675,9 @@ class Trainer:
         metadata = {**tally.to_metadata(), **SLOT_FORM, **self._facts}
         if self._tuning is not None:
             metadata["tuning"] = self._tuning.checkpoint()
-        if states := self._callbacks.states():
+        with doing(""):  # what a program does has the usual limit
+            states = self._callbacks.states()
+        if states:
             metadata["callbacks"] = states
         if len(counts := self._batches.positions.counts) > 1 and self._tuning is None:
             metadata[COUNTS] = [list(each) for each in counts]
@@ -687,7 +689,7 @@ class Trainer:
             self._joint_run.save(folder, arrays, model, metadata, together, self.folder.save_checkpoint)
         if self.folder.last_checkpoint is not None:
             self._follow_run()
-            with self._callbacks.reading(self.engine):
+            with doing(""), self._callbacks.reading(self.engine):
                 self._callbacks.checkpoint(self.folder.last_checkpoint[1])
 
     def _result(self) -> TrainingResult:
@@ -719,10 +721,11 @@ class Trainer:
         evaluator = self._evaluator_of(self.data.test, self.config.replicas)
         try:
             models = reversed(self._models_of(self._tally.round))  # the report is of the first
-            found = [evaluator.evaluate(values) for values in models if self._joint.leads]
+            with doing("evaluating"):
+                found = [evaluator.evaluate(values) for values in models if self._joint.leads]
+                found, self.run.report = self._joint.agreed((found, evaluator.report))
         finally:
             evaluator.close()
-        found, self.run.report = self._joint.agreed((found, evaluator.report))
         result = Evaluation.mean([each for each in reversed(found) if each is not None])
         figures = {"test_loss": result.loss, **{f"test_{name}": v for name, v in result.metrics.items()}}
         texts = [f"{name.replace('_', ' ')} {metric_text(name, value)}" for name, value in figures.items()]

@@ -64,9 +64,9 @@ def plan_exchange(
 ) -> ExchangePlan:
     """Plans an exchange.
 
-    early: calls that nothing of the exchange waits for come behind it. mirrored: calls of each device behind it. before, following: calls of the replica's segments around it.
-    everything: all other calls. fetched: what is copied at the end. native: gives a call its native code, if
-    there is some.
+    early: calls that nothing of the exchange waits for come behind it. mirrored: calls of each device behind
+    it. before, following: calls of the replica's segments around it. everything: all other calls. fetched:
+    what is copied at the end. native: gives a call its native code, if there is some.
     """
     sums = [_flat(group) for group in exchange if group.definition is AllSum]
     plan = ExchangePlan([*before])
