@@ -312,6 +312,8 @@ class Learners:
             lockstep.share_memory if lockstep.shares_memory else None,
             lockstep.rank,
             halves,
+            None if lockstep.shares_memory else partial(lockstep.overlapped, halves=halves),
+            lockstep.overlap_nbytes,
         )
 
     @property
@@ -457,7 +459,10 @@ class Learners:
             if stream.error is not None:
                 stream.reset()
         self.tasks.reset()
-        self.launcher.reset()
+        try:
+            self.launcher.reset()
+        except TensorBowError as error:  # another worker has failed while an exchange was under way
+            first = first or error
         try:
             return first
         finally:

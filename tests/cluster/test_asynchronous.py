@@ -79,5 +79,7 @@ def test_workers_and_shards_that_die_are_begun_again(tmp_path):
     assert said["saved"] == said["restored"] == 600
     assert said["ended"] == 6
     assert said["counter after"] == said["counter"] + 6
-    assert "worker" in said["error"]
-    assert "no more of these" in said["error"]
+    assert "worker 1: the input of replica 1, batch 1, failed: ValueError: no more of these" in said["error"]
+    assert "MultiWorkerAsyncReplicator: worker 1 has died, and is started again\n" in done.stderr
+    assert "MultiWorkerAsyncReplicator: shard 0 has died, and begins again with its newest" in done.stderr
+    assert "raylet" not in done.stdout + done.stderr

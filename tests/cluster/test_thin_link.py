@@ -29,10 +29,18 @@ def test_a_thin_link_changes_no_bits_of_diloco_that_overlaps(tmp_path, monkeypat
     (tmp_path / "program.py").write_text(PROGRAM)
     said = []
     try:
-        with two_machines(tmp_path) as hosts:
+        with two_machines(tmp_path) as machines:
             for megabits in (None, 20):
-                shape(megabits)
-                words = [sys.executable, "-m", "tensorbow", "launch", *hosts, tmp_path / "program.py", dtype]
+                shape(megabits, machines.far)
+                words = [
+                    sys.executable,
+                    "-m",
+                    "tensorbow",
+                    "launch",
+                    *machines.words,
+                    tmp_path / "program.py",
+                    dtype,
+                ]
                 done = subprocess.run(words, capture_output=True, text=True, timeout=240)
                 assert done.returncode == 0, done.stderr
                 said += [line for line in done.stdout.splitlines() if line.startswith("digest")]
