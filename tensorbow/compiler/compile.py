@@ -17,7 +17,7 @@ from tensorbow.graph import Operation, Tensor, blame
 from tensorbow.program.backend import Backend
 from tensorbow.program.nodes import Program, Rewriting, Unit, storage_of
 from tensorbow.program.plan import Executable, Group, Ref, Region, Segment, SegmentKind
-from tensorbow.program.while_op import While
+from tensorbow.program.control_forms import While
 from tensorbow.specs import DType, TensorSpec, float64, int64
 
 AVERAGING_STATE = ("alpha", "mu", "share", "outer_rate")  # scalars that synchronisers set
@@ -59,7 +59,8 @@ def compile_step(
         operations,
         replicas=replicas,
         compiles_loops=compiles_loops,
-        runs_loops=backend.kernel_kind in While.kernels,
+        runs_blocks=backend.kernel_kind in While.kernels,
+        selects=backend.kernel_kind not in While.kernels,
     )
     if needed:
         program.notes.insert(

@@ -55,7 +55,8 @@ def plan_memory(
     mirrored = (draft for draft in drafts if draft.kind is not SegmentKind.REPLICA)
     once = dict.fromkeys(unit for draft in mirrored for unit in draft.units)
     given = [v.ref for unit in units for v in (*unit.inputs, *unit.outputs) if v.ref is not None]
-    ends = {region: _end(region, given) for region in (Region.CENTRAL, Region.EXCHANGE, Region.RESULTS)}
+    fixed = (Region.CENTRAL, Region.EXCHANGE, Region.RESULTS, Region.CONTROL)
+    ends = {region: _end(region, given) for region in fixed}
     results = _Packer(Region.RESULTS, ALIGNMENT, ends[Region.RESULTS])
     handed = _Packer(Region.EXCHANGE, ALIGNMENT, ends[Region.EXCHANGE])
     storages, notes = _slab_storages(program, units, once)
@@ -82,6 +83,7 @@ def plan_memory(
         Region.CENTRAL: ends[Region.CENTRAL],
         Region.EXCHANGE: handed.nbytes,
         Region.RESULTS: results.nbytes,
+        Region.CONTROL: ends[Region.CONTROL],
     }
     return MemoryPlan(
         refs=assigner.refs,

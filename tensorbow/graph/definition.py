@@ -189,6 +189,7 @@ class OpDef:
               function that cancels the call.
     why_cpu   why it has a kernel for CPUs only: without a device request it is placed on a CPU device.
     flow      its part in control flow, which the executor itself plays: switch, merge, enter, ...
+    form_of   the op of which it is a form that differs in `writes` and `alias`.
     """
 
     name: str
@@ -215,6 +216,7 @@ class OpDef:
     flow: str = ""
     fetched: Callable[[Operation, Sequence[Any]], Any] | None = None
     why_cpu: str = ""
+    form_of: OpDef | None = None
     doc: str = ""
 
     @property

@@ -26,7 +26,7 @@ from tensorbow.kernels.native.plan import NativePlan, NativeSegments, launches_o
 from tensorbow.kernels.native.rounds.code import RoundCodes
 from tensorbow.kernels.native.rounds.program import NativeRounds
 from tensorbow.kernels.reference import ReferenceBackend
-from tensorbow.kernels.rounded_products import FULL, ROUNDED, TITLE, explain_rounding, rounds
+from tensorbow.kernels.rounded_products import FULL, ROUNDED, TITLE, explain_rounding, rounds_inside
 from tensorbow.program.backend import Backend
 from tensorbow.program.nodes import Node, Unit
 from tensorbow.program.plan import BoundPlan, Executable, PlannedLaunch, Region, Segment
@@ -88,7 +88,7 @@ class NativeBackend(ReferenceBackend):
         lowering = self._lowering(node)
         if lowering is None:
             return reference
-        rounded = self.compute == ROUNDED and rounds(node)
+        rounded = self.compute == ROUNDED and rounds_inside(node)
         return NativeKernel(
             rounds=rounded,
             explain=explain_rounding if rounded else reference.explain,

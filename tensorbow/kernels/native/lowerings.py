@@ -3,6 +3,7 @@
 from tensorbow.kernels.native.ops import (
     argmax,
     batch_norm,
+    conds,
     conv,
     copies,
     depthwise,
@@ -16,12 +17,14 @@ from tensorbow.kernels.native.ops import (
     pooling,
     random,
     reductions,
+    rows,
     while_loops,
 )
 
 __all__ = [
     "argmax",
     "batch_norm",
+    "conds",
     "conv",
     "copies",
     "depthwise",
@@ -35,5 +38,6 @@ __all__ = [
     "pooling",
     "random",
     "reductions",
+    "rows",
     "while_loops",
 ]
