@@ -286,7 +286,7 @@ class _Sweep:
             following = []
             for number in numbers:
                 found = _sum(local, loop.variables[number].op.inputs[0])
-                following.append(zeros_like(loop.variables[number]) if found is None else as_tensor(found))
+                following.append(_like(loop.variables[number], found))
             added = []
             for total, (_, inside) in zip(sums, constants, strict=True):
                 found = _sum(local, inside)
@@ -307,6 +307,16 @@ class _Sweep:
             flows.setdefault(loop.merges[number].op.inputs[0].op.inputs[0], []).append(grad)
         for (outside, _), grad in zip(constants, results[len(numbers) :], strict=True):
             flows.setdefault(outside, []).append(grad)
+
+
+def _like(tensor: Tensor, gradient: Gradient | None) -> Tensor:
+    """A tensor's gradient, of which the static shape of the tensor is known; zeros for none."""
+    if gradient is None:
+        return zeros_like(tensor)
+    found = as_tensor(gradient)
+    if tensor.spec.shape is not None:
+        found.set_shape(tensor.spec.shape)
+    return found
 
 
 def _directly_in(context: ControlFlowContext | None, inner: ControlFlowContext | None) -> BuiltContext | None:

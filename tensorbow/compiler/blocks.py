@@ -223,7 +223,7 @@ class BlockMaker:
         values.update(entered)
         written = self._arrays_written(loop)
         waiting = [n for n in written if not folding.arrays.as_rows(written[n], n)]
-        held: list[tuple[Elements, str]] = []  # the fields of arrays that are variables of the loop
+        held: list[tuple[int, str]] = []  # arrays, and their fields, that are variables of the loop
         for number in written:
             array = folding.arrays.arrays[number]
             if number in waiting:
@@ -233,7 +233,7 @@ class BlockMaker:
             for name in ("rows", "written"):
                 start = getattr(array, name)
                 if start is not None:
-                    held.append((array, name))
+                    held.append((number, name))
                     spec = TensorSpec(start.spec.shape, start.spec.dtype)
                     draft.add_variable(start, Value(f"{loop.name}/{name}{number}", spec))
                     setattr(array, name, draft.variables[-1])
@@ -246,7 +246,7 @@ class BlockMaker:
                 raise why
             return found  # type: ignore[return-value]
         results = [values[join.inputs[1]] for join in loop.merges]
-        results += [getattr(array, name) for array, name in held]
+        results += [getattr(folding.arrays.arrays[number], name) for number, name in held]
         holds = values[loop.condition.outputs[0]]
         pairs = [*zip(results, draft.variables, strict=True)]
         if DEAD in results or any(
@@ -257,7 +257,8 @@ class BlockMaker:
         made_by = dict(zip((join.outputs[0] for join in loop.merges), outputs, strict=False))
         for op in loop.exits:
             values[op.outputs[0]] = made_by[op.inputs[0].op.inputs[0]]
-        for (array, name), output in zip(held, outputs[len(loop.merges) :], strict=True):
+        for (number, name), output in zip(held, outputs[len(loop.merges) :], strict=True):
+            array = folding.arrays.arrays[number]
             setattr(array, name, output)
             array.owned = self.in_block
         folding.notes.append(f"loop {loop.name}: compiled as one call; {why.why}")
@@ -277,24 +278,27 @@ class BlockMaker:
     def _arrays_written(self, loop: WholeLoop) -> dict[int, Operation]:
         """The arrays from outside to which a loop writes, each with an op that does."""
         found: dict[int, Operation] = {}
-        inside = set(loop.ops)
         for op in writes_of(loop.ops):
-            number = self._handle_of(op.inputs[0], inside)
+            number = self._handle_of(op.inputs[0], loop)
             if number is not None:
                 found.setdefault(number, op)
         return found
 
-    def _handle_of(self, tensor: Tensor, inside: set[Operation]) -> int | None:
-        """The handle of an array from outside a loop; that of its gradients is made if there is none."""
+    def _handle_of(self, tensor: Tensor, loop: WholeLoop) -> int | None:
+        """The handle of an array from outside a loop; that of its gradients is made if there is none.
+
+        An array that each iteration of the forward loop makes has gradients in each of this one.
+        """
         source = array_source(tensor)
         if source is None:
             return None
         if source.definition is TensorArrayNew:
-            if source in inside:
+            chain = () if source.context is None else tuple(source.context.chain())
+            if loop.context in chain or (loop.context.forward is not None and loop.context.forward in chain):
                 return None
             value = self._folding.values[source.outputs[0]].constant
             return None if value is None else int(value)
-        of = self._handle_of(source.inputs[0], inside)
+        of = self._handle_of(source.inputs[0], loop)
         return None if of is None else self._folding.arrays.new(source, of)
 
     def _finish_loop(self, draft: _LoopDraft, holds: Value, results: Sequence[Value]) -> list[Value]:

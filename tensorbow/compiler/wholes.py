@@ -23,6 +23,7 @@ class WholeLoop:
     enters: list[Operation]
     merges: list[Operation]  # inputs: from its Enter, and from its NextIteration
     condition: Operation
+    context: LoopContext
     items: list[Item] = field(default_factory=list)
 
     @cached_property
@@ -179,7 +180,7 @@ def _loop(context: LoopContext, wholes: OpsOfWholes, depth: int) -> WholeLoop:
         if op.definition.flow == "merge" and any(t.op.definition.flow == "next_iteration" for t in op.inputs)
     ]
     condition = next(op for op in own if op.definition.flow == "loop_condition")
-    loop = WholeLoop(context.frame_name, list(ops), enters, merges, condition)
+    loop = WholeLoop(context.frame_name, list(ops), enters, merges, condition, context)
     inside = {*enters, *merges}
     loop.items = [item for item in in_order(list(ops), wholes, depth + 1) if item not in inside]
     return loop
