@@ -11,6 +11,7 @@ import numpy as np
 
 from tensorbow.compiler.dynamic_mode import DEAD, NeedsDynamicModeError, dynamic
 from tensorbow.compiler.elements import Elements, StepArrays, array_source, writes_of
+from tensorbow.compiler.loop_limits import limit_of
 from tensorbow.compiler.merge import merge
 from tensorbow.compiler.protect import protect
 from tensorbow.compiler.prune import drop_unused
@@ -346,6 +347,7 @@ class BlockMaker:
             own,
             [capture.frame(frame) for frame in level.taken],
             handles,
+            limit_of(loop) is not None,
         )
         node = Node(
             loop.name + self._folding.tag,

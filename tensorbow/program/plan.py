@@ -167,6 +167,11 @@ class Executable:
         )
 
     @cached_property
+    def may_not_end(self) -> bool:
+        """True if it has a loop whose condition may stay true for ever."""
+        return any(_may_not_end(g.attrs) for segment in self.segments for g in segment.groups)
+
+    @cached_property
     def for_replica(self) -> Executable:
         """A copy for binding a replica: segments that run once per device are empty; numbers stay."""
         return self._with_segments(
@@ -213,6 +218,14 @@ class Executable:
 
 
 ONCE_PER_DEVICE = (Region.CENTRAL, Region.RESULTS, Region.STATE, Region.CONSTANT)
+
+
+def _may_not_end(attrs: Attrs) -> bool:
+    """True for the attributes of a loop that counts to no limit, or of a loop or cond with one in it."""
+    program = attrs.get("loop") or attrs.get("branches")
+    return not getattr(program, "ends", True) or any(
+        _may_not_end(node.attrs) for node in getattr(program, "nodes", ())
+    )
 
 
 TellOp: TypeAlias = Callable[[str, float, float], None]

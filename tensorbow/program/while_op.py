@@ -32,7 +32,7 @@ class LoopProgram:
     In each iteration `condition` computes `holds`, a bool scalar; while it is true, `body` computes the next
     values of `variables`. own: the frames that it makes; the position of their first is then an output behind
     the variables. taken: frames of earlier loops that it reads. stop: the word that ends it when it is set.
-    handles: of stacks that are empty when it begins.
+    handles: of stacks that are empty when it begins. ends: it counts to a limit.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class LoopProgram:
         own: Frame | None = None,
         taken: Sequence[Frame] = (),
         handles: Sequence[Value] = (),
+        ends: bool = True,
     ):
         self.variables = tuple(variables)
         self.captured = tuple(captured)
@@ -58,6 +59,7 @@ class LoopProgram:
         self.own = own
         self.taken = tuple(taken)
         self.handles = tuple(handles)
+        self.ends = ends
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
