@@ -26,6 +26,7 @@ from tensorbow.ops.arrays import Reshape
 from tensorbow.ops.broadcasting import BroadcastTo, SumTo
 from tensorbow.ops.constant import Const
 from tensorbow.ops.control import (
+    AtMost,
     Identity,
     NoOp,
     Placeholder,
@@ -35,6 +36,7 @@ from tensorbow.ops.control import (
 )
 from tensorbow.ops.control_flow import StackPop, StackPush
 from tensorbow.ops.definition import run_reference_kernel
+from tensorbow.ops.elementwise_table import Minimum
 from tensorbow.ops.selection import Cast, Select
 from tensorbow.ops.state import VariableReference
 from tensorbow.ops.tensor_arrays import TENSOR_ARRAY_OPS
@@ -389,6 +391,11 @@ class _Folder:
             return
         if definition.is_dynamic:
             raise dynamic(op)
+        if definition is AtMost and values[op.inputs[0]].constant is None:
+            given = [values[t] for t in op.inputs]
+            found = self._new_node(op, "least", Minimum, {}, given)[0] if self.runs_blocks else given[1]
+            values[op.outputs[0]] = found
+            return
         if definition is Placeholder:
             raise InvalidArgumentError(
                 f"placeholder {op.name} ({op.outputs[0].spec}) is needed but not fed; "
