@@ -15,9 +15,9 @@ from tensorbow.compiler.variable_layout import VariableLayout
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor, blame
 from tensorbow.program.backend import Backend
+from tensorbow.program.control_forms import While
 from tensorbow.program.nodes import Program, Rewriting, Unit, storage_of
 from tensorbow.program.plan import Executable, Group, Ref, Region, Segment, SegmentKind
-from tensorbow.program.control_forms import While
 from tensorbow.specs import DType, TensorSpec, float64, int64
 
 AVERAGING_STATE = ("alpha", "mu", "share", "outer_rate")  # scalars that synchronisers set

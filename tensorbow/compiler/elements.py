@@ -1,4 +1,4 @@
-"""TensorArrays in plans: elements of known indices are values like others; compiled loops have them as rows."""
+"""TensorArrays in plans: elements of known indices are plain values; compiled loops have them as rows."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tensorbow.ops.tensor_arrays import (
 )
 from tensorbow.program.nodes import Value
 from tensorbow.program.rows import NewRows, RowAdd, RowRead, RowsWritten, RowWrite
-from tensorbow.specs import Array, DType, Dims, TensorSpec, compatible, render_dims
+from tensorbow.specs import Array, Dims, DType, TensorSpec, compatible, render_dims
 
 NewNode = Callable[[Operation, str, OpDef, Attrs, list[Value]], list[Value]]
 """(op, part of its name, definition, attributes, inputs) -> outputs of a new node."""
 
 
 @dataclass
-class Elements:
+class ArrayElements:
     """The elements of a TensorArray in a plan, as values of their own, or as rows of one value.
 
     of: the array whose gradients they are. rows: `[size, *element]`, and `elements` are then only counted.
@@ -55,7 +55,7 @@ class Elements:
     waits: bool = False
     learned: TensorSpec | None = None
 
-    def copied(self) -> Elements:
+    def copied(self) -> ArrayElements:
         """A copy that can be changed."""
         return replace(self, elements=list(self.elements), gradients=dict(self.gradients))
 
@@ -76,17 +76,19 @@ def array_source(tensor: Tensor) -> Operation | None:
 class StepArrays:
     """The TensorArrays of a step, by handle."""
 
-    def __init__(self, values: dict[Tensor, Value], new_node: NewNode, constant: Callable[[str, Array], Value]):
+    def __init__(
+        self, values: dict[Tensor, Value], new_node: NewNode, constant: Callable[[str, Array], Value]
+    ):
         self._values = values
         self._new_node = new_node
         self._constant = constant
-        self.arrays: list[Elements] = []
+        self.arrays: list[ArrayElements] = []
 
-    def saved(self) -> list[Elements]:
+    def saved(self) -> list[ArrayElements]:
         """The arrays as they are, for `restore`."""
         return [each.copied() for each in self.arrays]
 
-    def restore(self, saved: Sequence[Elements]) -> None:
+    def restore(self, saved: Sequence[ArrayElements]) -> None:
         """Takes back what was done since."""
         self.arrays[:] = [each.copied() for each in saved]
 
@@ -123,7 +125,7 @@ class StepArrays:
         if op.definition is TensorArrayNew:
             if size_or_handle < 0:
                 raise InvalidArgumentError(_refused(op, f"size is {size_or_handle}, expected at least 0"))
-            made = Elements(
+            made = ArrayElements(
                 [None] * size_or_handle, op.attrs["dynamic_size"], op.attrs["shape"], op.attrs["dtype"]
             )
             self.arrays.append(made)
@@ -132,12 +134,12 @@ class StepArrays:
         if op.attrs["source"] not in array.gradients:
             array.gradients[op.attrs["source"]] = len(self.arrays)
             empty: list[Value | None] = [None] * len(array.elements)
-            self.arrays.append(Elements(empty, array.grows, array.shape, array.dtype, of=size_or_handle))
+            self.arrays.append(ArrayElements(empty, array.grows, array.shape, array.dtype, of=size_or_handle))
         return array.gradients[op.attrs["source"]]
 
-    # Elements ---------------------------------------------------------------------------------
+    # Elements --------------------------------------------------------------------------------------
 
-    def _convert_known(self, op: Operation, array: Elements, where: Sequence[int]) -> None:
+    def _convert_known(self, op: Operation, array: ArrayElements, where: Sequence[int]) -> None:
         values = self._values
         if op.definition is TensorArrayRead:
             values[op.outputs[0]] = self._element(op, array, where[0])
@@ -155,13 +157,13 @@ class StepArrays:
                     self._set_element(op, array, index, value)
             values[op.outputs[0]] = self._constant(op.outputs[0].name, NO_FLOW)
 
-    def _split(self, op: Operation, array: Elements) -> None:
+    def _split(self, op: Operation, array: ArrayElements) -> None:
         """Rows that nobody changes as elements; those that are not read cost nothing."""
         if op.definition is not TensorArrayGather and array.rows is not None:
             array.elements = list(self._rows_of(op, array.rows, len(array.elements)))
             array.rows = None
 
-    def _is_whole(self, array: Elements, given: Value, where: Sequence[int]) -> bool:
+    def _is_whole(self, array: ArrayElements, given: Value, where: Sequence[int]) -> bool:
         """True if a value has all elements of an array to which nothing was written, in order."""
         count = len(array.elements)
         return (
@@ -173,7 +175,7 @@ class StepArrays:
             and (array.shape is None or compatible(array.shape, given.spec.extents[1:]))
         )
 
-    def _element(self, op: Operation, array: Elements, index: int, or_zeros: bool = False) -> Value:
+    def _element(self, op: Operation, array: ArrayElements, index: int, or_zeros: bool = False) -> Value:
         element = array.elements[index] if 0 <= index < len(array.elements) else None
         if element is not None:
             return element
@@ -188,13 +190,13 @@ class StepArrays:
             )
         return self._constant(f"{op.name}/zeros", np.zeros(like.extents, like.dtype.as_numpy_dtype))
 
-    def _spec_of(self, array: Elements, index: int) -> TensorSpec | None:
+    def _spec_of(self, array: ArrayElements, index: int) -> TensorSpec | None:
         if array.rows is not None:
             return self.element_spec(array)
         element = array.elements[index] if 0 <= index < len(array.elements) else None
         return None if element is None else element.spec
 
-    def _set_element(self, op: Operation, array: Elements, index: int, value: Value) -> None:
+    def _set_element(self, op: Operation, array: ArrayElements, index: int, value: Value) -> None:
         count = len(array.elements)
         if index < 0 or (index >= count and not array.grows):
             raise InvalidArgumentError(_refused(op, f"index {index} is not in [0, {count})"))
@@ -231,7 +233,7 @@ class StepArrays:
 
     # Rows -------------------------------------------------------------------------------------
 
-    def element_spec(self, array: Elements) -> TensorSpec | None:
+    def element_spec(self, array: ArrayElements) -> TensorSpec | None:
         """Shape and dtype of all elements, if they are known."""
         if array.rows is not None:
             return TensorSpec(array.rows.spec.extents[1:], array.rows.spec.dtype)
@@ -248,8 +250,12 @@ class StepArrays:
         if array.rows is not None:
             return True
         spec = self.element_spec(array)
-        if array.grows or any(v is not None and spec is not None and v.spec.shape != spec.shape for v in array.elements):
-            raise dynamic(op, "a TensorArray that grows, or whose elements differ in shape, in a compiled loop")
+        if array.grows or any(
+            v is not None and spec is not None and v.spec.shape != spec.shape for v in array.elements
+        ):
+            raise dynamic(
+                op, "a TensorArray that grows, or whose elements differ in shape, in a compiled loop"
+            )
         if spec is None:
             return False
         count = len(array.elements)
@@ -268,9 +274,7 @@ class StepArrays:
         array.learned = None
         return True
 
-    def _convert_rows(
-        self, op: Operation, handle: int, where: Sequence[int] | None, in_block: bool
-    ) -> None:
+    def _convert_rows(self, op: Operation, handle: int, where: Sequence[int] | None, in_block: bool) -> None:
         """An op on rows. where: the indices, if they are known."""
         array = self.arrays[handle]
         values, reads = self._values, op.definition in (TensorArrayRead, TensorArrayGather)
@@ -297,14 +301,14 @@ class StepArrays:
         if not reads:
             values[op.outputs[0]] = self._constant(op.outputs[0].name, NO_FLOW)
 
-    def _learn(self, op: Operation, array: Elements) -> None:
+    def _learn(self, op: Operation, array: ArrayElements) -> None:
         """Learns the shape of an array's elements from a write; the loop is then compiled again."""
         if op.definition is not TensorArrayWrite:
             raise dynamic(op, f"the shape of the elements that {op.name} reads is not known before the loop")
         array.learned = self._values[op.inputs[2]].spec
         self._values[op.outputs[0]] = self._constant(op.outputs[0].name, NO_FLOW)
 
-    def _write_row(self, op: Operation, array: Elements, index: Value, value: Value) -> None:
+    def _write_row(self, op: Operation, array: ArrayElements, index: Value, value: Value) -> None:
         rows = array.rows
         if rows is None:
             raise dynamic(op)
@@ -327,7 +331,7 @@ class StepArrays:
         given = [rows, written, index, value]
         array.rows, array.written = self._new_node(op, "write", RowWrite, {}, given)
 
-    def _gathered(self, op: Operation, array: Elements, where: Sequence[int], in_block: bool) -> Value:
+    def _gathered(self, op: Operation, array: ArrayElements, where: Sequence[int], in_block: bool) -> Value:
         rows, written = array.rows, array.written
         if rows is None:
             raise dynamic(op)

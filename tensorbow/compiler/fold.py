@@ -10,14 +10,16 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from tensorbow.compiler.blocks import BlockMaker, Kept, Key
 from tensorbow.compiler.dynamic_mode import DEAD, NeedsDynamicModeError, dynamic
-from tensorbow.compiler.elements import Elements, StepArrays
+from tensorbow.compiler.elements import ArrayElements, StepArrays
+from tensorbow.compiler.levels import Kept, Key, Levels
 from tensorbow.compiler.loop_limits import limit_of
+from tensorbow.compiler.whole_conds import CondMaker
+from tensorbow.compiler.whole_loops import LoopMaker
 from tensorbow.compiler.wholes import Item, WholeCond, WholeLoop, in_order, wholes_in
 from tensorbow.control_flow.contexts import LoopContext
 from tensorbow.errors import InvalidArgumentError, TensorBowError
@@ -76,11 +78,10 @@ def fold(
     wholes = wholes_in(ops) if compiles_loops else {}
     fixed = [*targets, *(t.op for t in (*fed, *fetched))]
     for op in fixed:
-        if wholes and op.context is not None:
-            if any(isinstance(each, LoopContext) and each in wholes for each in op.context.chain()):
-                raise NeedsDynamicModeError(f"{op.name} is in a loop", f"{op.name} is in a loop")
-    folder = _Folder(fed, devices, replicas, compiles_loops, selects)
-    folder.blocks = BlockMaker(folder, ops, fixed)
+        chain = op.context.chain() if wholes and op.context is not None else ()
+        if any(isinstance(each, LoopContext) and each in wholes for each in chain):
+            raise NeedsDynamicModeError(f"{op.name} is in a loop", f"{op.name} is in a loop")
+    folder = _Folder(ops, fixed, fed, devices, replicas, compiles_loops, selects)
     folder.runs_blocks = runs_blocks and devices is None
     for item in in_order(ops, wholes):
         folder.add(item)
@@ -121,7 +122,7 @@ class _State:
     iterations: int
     folded: int
     kept: dict[Key, Kept]
-    arrays: list[Elements]
+    arrays: list[ArrayElements]
 
 
 class _Folder:
@@ -129,16 +130,18 @@ class _Folder:
 
     def __init__(
         self,
+        ops: Sequence[Operation],
+        fixed: Sequence[Operation],
         fed: Mapping[Tensor, TensorSpec],
         devices: Mapping[Operation, str] | None,
         replicas: int,
         compiles_loops: bool,
         selects: bool,
     ):
+        """fixed: ops that are fed, fetched or run for themselves. Other arguments: as of `fold`."""
         self._compiles_loops = compiles_loops
         self._selects = selects
         self.runs_blocks = False
-        self.blocks: BlockMaker
         self.values: dict[Tensor, Value] = {
             tensor: Value(tensor.name, spec, feed=tensor.name)
             if spec.value is None
@@ -156,6 +159,8 @@ class _Folder:
         self._iterations = 0
         self.arrays = StepArrays(self.values, self._new_node, _constant)
         self.constant = _constant
+        self.levels = Levels(self, ops, fixed)
+        self._loops, self._conds = LoopMaker(self, self.levels), CondMaker(self, self.levels)
 
     @property
     def nodes(self) -> list[Node]:
@@ -247,10 +252,10 @@ class _Folder:
             if not self.runs_blocks:
                 raise
             self._restore(state)
-            self.blocks.add_loop(loop, error)
+            self._loops.add(loop, error)
 
     def _state(self) -> _State:
-        level = self.blocks.level
+        level = self.levels.now
         counts = (len(self.made), len(self.notes), len(self._tags), self._iterations, self._folded.nbytes)
         return _State(*counts, dict(level.kept), self.arrays.saved())
 
@@ -258,7 +263,7 @@ class _Folder:
         """Takes back what was added since."""
         del self.made[state.made :], self.notes[state.notes :], self._tags[state.tags :]
         self._iterations, self._folded.nbytes = state.iterations, state.folded
-        self.blocks.level.kept = state.kept
+        self.levels.now.kept = state.kept
         self.arrays.restore(state.arrays)
 
     def _add_cond(self, cond: WholeCond) -> None:
@@ -266,7 +271,7 @@ class _Folder:
         pred = self.values.get(cond.whole.branches[0].pred)
         depends = pred is not None and pred is not DEAD and pred.constant is None
         if pred is not None and depends and self.runs_blocks:
-            self.blocks.add_cond(cond, pred)
+            self._conds.add(cond, pred)
         elif pred is not None and depends and self._selects:
             self._select(cond, pred)
         else:
@@ -277,7 +282,7 @@ class _Folder:
         """Adds both branches, and the choice between their results."""
         values, made = self.values, len(self.made)
         source = cond.merges[0] if cond.merges else cond.ops[0]
-        self.blocks.refuse_fixed(set(cond.ops).difference(cond.merges), source)
+        self.levels.refuse_fixed(set(cond.ops).difference(cond.merges), source)
         for items in cond.items:
             for item in items:
                 switches = isinstance(item, Operation) and item.definition.flow == "switch"
@@ -384,10 +389,10 @@ class _Folder:
         if definition is NoOp:
             return
         if definition in (StackPush, StackPop) and self._compiles_loops:
-            self.blocks.keep(op) if definition is StackPush else self.blocks.take(op)
+            self.levels.keep(op) if definition is StackPush else self.levels.take(op)
             return
         if definition in TENSOR_ARRAY_OPS and self._compiles_loops:
-            self.arrays.convert(op, self.blocks.in_block)
+            self.arrays.convert(op, self.levels.in_block)
             return
         if definition.is_dynamic:
             raise dynamic(op)

@@ -1,4 +1,4 @@
-"""Loops and conds of a pruned graph as wholes: which ops each has, and an order in which all can be computed."""
+"""Loops and conds of a pruned graph as wholes: which ops each has, and an order for computing all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tensorbow.ops.control_flow import StackPop
 
 @dataclass(eq=False)
 class WholeLoop:
-    """A tb.while_loop. `items`: its ops, and the loops and conds in it, in an order in which all can be computed."""
+    """A tb.while_loop. `items`: its ops, and the loops and conds in it, in an order for computing all."""
 
     name: str
     ops: list[Operation]  # of the loop and of all that is in it, in program order
@@ -51,7 +51,7 @@ class WholeLoop:
 
 @dataclass(eq=False)
 class WholeCond:
-    """A tb.cond. `items`: by branch, its ops and what is in it, in an order in which all can be computed."""
+    """A tb.cond. `items`: by branch, its ops and what is in it, in an order for computing all."""
 
     whole: Conditional
     ops: list[Operation]  # of both branches, of all that is in them, and the Merges

@@ -134,7 +134,7 @@ AtMost = define_op(
     spec=lambda inputs, attrs: TensorSpec((), inputs[0].dtype),
     gradient=NOT_DIFFERENTIABLE,
     inputs=("needed", "most"),
-    kernel=Kernel(run=lambda call: np.minimum(*call.inputs, out=call.outputs[0])),
+    kernel=Kernel(run=lambda call: np.minimum(call.inputs[0], call.inputs[1], out=call.outputs[0])),
     doc="Iterations that a loop needs, at most `most`; a device that cannot end it early takes `most`.",
 )
 CheckFinite = define_op(

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TypeAlias
-
-import numpy as np
 
 from allocators import Lifetime, plan_slab
 from tensorbow.errors import InvalidArgumentError, TensorBowError
@@ -30,7 +27,6 @@ ScratchOf: TypeAlias = "Callable[[Node], Sequence[TensorSpec]]"
 InplaceOf: TypeAlias = "Callable[[Node], Sequence[tuple[int, int]]]"
 
 
-
 class Block:
     """Nodes that run one after the other, views apart, and what they compute.
 
@@ -43,7 +39,7 @@ class Block:
 
 
 @dataclass(eq=False)
-class Frame:
+class StackFrame:
     """Place of values in the frame of a stack that belongs to one iteration of a loop.
 
     handle: the words of the stack, int64 `[WORDS]`. begin: int64 scalar, the position of the first frame of
@@ -63,8 +59,8 @@ class BlockMemory:
     """Places of the values of an op's blocks. Blocks of a loop run in turn; of branches only one runs.
 
     given: places of variables and of what is read from outside. homes: by block, places that a result may
-    have from the beginning, by its number. frames: see `Frame`; each is an operand behind the scratch array,
-    or with `moving` False an area of it, from and to which a frame is copied.
+    have from the beginning, by its number. frames: each is an operand behind the scratch array, or with
+    `moving` False an area of it, from and to which a frame is copied.
     """
 
     def __init__(
@@ -73,7 +69,7 @@ class BlockMemory:
         given: Mapping[Value, OperandPlace],
         homes: Mapping[tuple[int, int], OperandPlace],
         operands: int,
-        frames: Sequence[Frame],
+        frames: Sequence[StackFrame],
         scratch_of: ScratchOf,
         inplace_of: InplaceOf,
         *,
@@ -147,9 +143,7 @@ class BlockMemory:
             if storage_of(value) is holder
         )
 
-    def _pack(
-        self, nodes: Sequence[Node], scratch_of: ScratchOf, results: Sequence[Value | None]
-    ) -> None:
+    def _pack(self, nodes: Sequence[Node], scratch_of: ScratchOf, results: Sequence[Value | None]) -> None:
         """Places the other values, and scratch of the nodes, in the scratch array by lifetime."""
         last: dict[Value, int] = {}
         for index, node in enumerate(nodes):

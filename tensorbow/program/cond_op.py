@@ -81,9 +81,7 @@ class BranchProgram:
 
 def cond_form(program: BranchProgram) -> OpDef:
     """The op of a cond, which says what it writes."""
-    written = {
-        storage_of(node.inputs[index]) for node in program.nodes for index in node.definition.writes
-    }
+    written = {storage_of(node.inputs[index]) for node in program.nodes for index in node.definition.writes}
     writes = tuple(1 + n for n, v in enumerate(program.captured) if v in written)
     alias = tuple((result, 1 + number) for result, number in program.in_place.items())
     return form_of(Cond, writes, alias)

@@ -12,10 +12,11 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, Kernel, KernelCall, OpDef
+from tensorbow.graph.definition import SpecRule
 from tensorbow.specs import Array, TensorSpec
 
 
-def _place(call: KernelCall, rows: Array, index: Array) -> int:
+def _place(rows: Array, index: Array) -> int:
     number = int(index)
     if not 0 <= number < len(rows):
         raise InvalidArgumentError(
@@ -39,7 +40,7 @@ def _read(call: KernelCall) -> None:
 
 
 def _write(call: KernelCall) -> None:
-    number = _place(call, call.outputs[0], call.inputs[2])
+    number = _place(call.outputs[0], call.inputs[2])
     if call.outputs[1][number]:
         raise InvalidArgumentError(f"element {number} is written twice; write each element once")
     call.outputs[0][number] = call.inputs[3]
@@ -47,7 +48,7 @@ def _write(call: KernelCall) -> None:
 
 
 def _add(call: KernelCall) -> None:
-    number = _place(call, call.outputs[0], call.inputs[1])
+    number = _place(call.outputs[0], call.inputs[1])
     call.outputs[0][number] += call.inputs[2]
 
 
@@ -59,53 +60,53 @@ def _check(call: KernelCall) -> None:
         )
 
 
-def _same(count: int) -> object:
+def _same(count: int) -> SpecRule:
     def spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
         return [TensorSpec(each.shape, each.dtype) for each in inputs[:count]]
 
     return spec
 
 
-def _defined(name: str, spec: object, run: object, inputs: tuple[str, ...], doc: str, **more: object) -> OpDef:
-    return OpDef(name, spec, NOT_DIFFERENTIABLE, {"cpu": Kernel(run=run)}, inputs, doc=doc, **more)  # type: ignore[arg-type]
-
-
-NewRows = _defined(
+NewRows = OpDef(
     "NewRows",
-    lambda inputs, attrs: TensorSpec(attrs["shape"], attrs["dtype"]),
-    _new,
-    (),
-    "Zeros. number: of the array, so that no two arrays share memory.",
+    spec=lambda inputs, attrs: TensorSpec(attrs["shape"], attrs["dtype"]),
+    gradient=NOT_DIFFERENTIABLE,
+    kernels={"cpu": Kernel(run=_new)},
     attrs={"shape": REQUIRED, "dtype": REQUIRED, "number": REQUIRED},
+    doc="Zeros. number: of the array, so that no two arrays share memory.",
 )
-RowRead = _defined(
+RowRead = OpDef(
     "RowRead",
-    lambda inputs, attrs: TensorSpec(inputs[0].extents[1:], inputs[0].dtype),
-    _read,
-    ("rows", "index", "*written"),
-    "An element; refuses one that was not written.",
+    spec=lambda inputs, attrs: TensorSpec(inputs[0].extents[1:], inputs[0].dtype),
+    gradient=NOT_DIFFERENTIABLE,
+    kernels={"cpu": Kernel(run=_read)},
+    input_names=("rows", "index", "*written"),
+    doc="An element; refuses one that was not written.",
 )
-RowWrite = _defined(
+RowWrite = OpDef(
     "RowWrite",
-    _same(2),
-    _write,
-    ("rows", "written", "index", "value"),
-    "Writes an element, once.",
+    spec=_same(2),
+    gradient=NOT_DIFFERENTIABLE,
+    kernels={"cpu": Kernel(run=_write)},
+    input_names=("rows", "written", "index", "value"),
     alias=((0, 0), (1, 1)),
+    doc="Writes an element, once.",
 )
-RowAdd = _defined(
+RowAdd = OpDef(
     "RowAdd",
-    _same(1),
-    _add,
-    ("rows", "index", "value"),
-    "Adds to an element.",
+    spec=_same(1),
+    gradient=NOT_DIFFERENTIABLE,
+    kernels={"cpu": Kernel(run=_add)},
+    input_names=("rows", "index", "value"),
     alias=((0, 0),),
+    doc="Adds to an element.",
 )
-RowsWritten = _defined(
+RowsWritten = OpDef(
     "RowsWritten",
-    _same(1),
-    _check,
-    ("rows", "written"),
-    "The rows; refuses if one was not written.",
+    spec=_same(1),
+    gradient=NOT_DIFFERENTIABLE,
+    kernels={"cpu": Kernel(run=_check)},
+    input_names=("rows", "written"),
     alias=((0, 0),),
+    doc="The rows; refuses if one was not written.",
 )

@@ -60,7 +60,8 @@ def release(address: int, nbytes: int) -> None:
 
 def words_at(address: int, count: int) -> Array:
     """Words at an address, as an array that can be written."""
-    return np.frombuffer((ctypes.c_int64 * count).from_address(address), np.int64)
+    words: Array = np.ctypeslib.as_array((ctypes.c_int64 * count).from_address(address))
+    return words
 
 
 GROW = "tensorbow_grow_stack"  # `grow` as native code calls it
@@ -76,4 +77,5 @@ def frame_at(handle: Array, position: int, nbytes: int, make: bool) -> Array:
     if make and end > words[HandleWord.NBYTES] and not grow(address, end):
         raise MemoryError(f"no memory for {end} bytes of a stack")
     start = int(words[HandleWord.ADDRESS]) + position * nbytes
-    return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(start), np.uint8)
+    frame: Array = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(start))
+    return frame

@@ -13,11 +13,11 @@ from tensorbow.program.blocks import (
     Block,
     BlockCalls,
     BlockMemory,
-    Frame,
     InplaceOf,
     KernelOf,
     Reference,
     ScratchOf,
+    StackFrame,
     reference_kernel,
 )
 from tensorbow.program.control_forms import While, form_of
@@ -44,8 +44,8 @@ class LoopProgram:
         body: Sequence[Node],
         results: Sequence[Value],
         stop: Value,
-        own: Frame | None = None,
-        taken: Sequence[Frame] = (),
+        own: StackFrame | None = None,
+        taken: Sequence[StackFrame] = (),
         handles: Sequence[Value] = (),
         ends: bool = True,
     ):
@@ -67,7 +67,7 @@ class LoopProgram:
         return (*self.condition.nodes, *self.body.nodes)
 
     @cached_property
-    def frames(self) -> tuple[Frame, ...]:
+    def frames(self) -> tuple[StackFrame, ...]:
         """All frames, its own first."""
         return (*([] if self.own is None else [self.own]), *self.taken)
 
@@ -121,7 +121,7 @@ def _written(nodes: Sequence[Node], inputs: Sequence[Value]) -> tuple[int, ...]:
 class _Frames:
     """Frames of a reference call: copied to and from their areas in the scratch array."""
 
-    def __init__(self, frames: Sequence[Frame], calls: BlockCalls, memory: BlockMemory):
+    def __init__(self, frames: Sequence[StackFrame], calls: BlockCalls, memory: BlockMemory):
         self._frames = [
             (
                 frame,
@@ -205,6 +205,8 @@ def _prepare(kernel_of: KernelOf, call: KernelCall) -> Callable[[], None]:
 
 
 STOPPED = "the loop was stopped before its condition became false"
+
+
 def loop_kernel(kernel_of: KernelOf) -> Kernel:
     """The reference kernel. kernel_of: kernels of the nodes inside."""
     reference = Reference(kernel_of)

@@ -52,7 +52,7 @@ class SingleDeviceStep:
 
         # A trace or a watch runs ops one by one.
         in_one_piece = binding.is_whole and CURRENT.tracer is None and watch is None
-        in_one_piece = in_one_piece and not self.executable.may_not_end  # Python's interrupts must come through
+        in_one_piece = in_one_piece and not self.executable.may_not_end  # interrupts must come through
         here = binding.waits or (binding.duration_s < LONGEST_HERE_S and in_one_piece)
         started_s = perf_counter()
         timer = self._timer(watch) if watch is not None and self.executable.may_not_end else None

@@ -9,13 +9,13 @@ import numpy as np
 from llvmlite import ir
 
 from tensorbow.errors import CancelledError, InternalError, ResourceExhaustedError
-from tensorbow.graph import KernelCall, NodeSpec
+from tensorbow.graph import Attrs, KernelCall, NodeSpec
 from tensorbow.graph.definition import read_only
 from tensorbow.kernels.native.codegen.call_table import ACCEPTED, CallTable
 from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index
 from tensorbow.kernels.native.codegen.functions import Functions
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
-from tensorbow.kernels.native.codegen.lowering import Lowering, lowering_for, lowering_of
+from tensorbow.kernels.native.codegen.lowering import Emit, Lowering, lowering_for, lowering_of
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.ops.definition import kernel_for
 from tensorbow.program.blocks import ALIGNMENT, Block, BlockMemory, OperandPlace, blamed, node_spec
@@ -24,16 +24,16 @@ from tensorbow.program.nodes import Node, Value
 from tensorbow.program.plan import Group, Ref, Region
 from tensorbow.program.stacks import HandleWord, frame_at, words_at
 from tensorbow.program.while_op import STOPPED, LoopProgram
-from tensorbow.specs import Array, TensorSpec
+from tensorbow.specs import Array, TensorSpec, uint8
 
 OPERAND_BITS = 20  # of an operand's word: which operand of the op holds it
 BYTE = ir.IntType(8)
 WAS_STOPPED, NO_MEMORY = -1, -2  # recorded in place of the number of a table of calls
 
 
-def program_of(attrs: object) -> LoopProgram | BranchProgram | None:
+def program_of(attrs: Attrs) -> LoopProgram | BranchProgram | None:
     """The program in the attributes of While or Cond; None for other ops."""
-    found = attrs.get("loop") or attrs.get("branches") if isinstance(attrs, dict) else None
+    found = attrs.get("loop") or attrs.get("branches")
     return found if isinstance(found, (LoopProgram, BranchProgram)) else None
 
 
@@ -107,13 +107,9 @@ class BlockEmitter:
 
     def address_of(self, place: OperandPlace) -> ir.Value:
         """The address of a place."""
-        ref = self._ref(place, TensorSpec((), "uint8"))
+        ref = self._ref(place, TensorSpec((), uint8))
         b = self.emitter.builder
         return self.emitter.offset(b.load(self._item(int(ref.region)), typ=POINTER), BYTE, ref.offset)
-
-    def same(self, one: OperandPlace, other: OperandPlace) -> bool:
-        """True if two places are one."""
-        return one == other
 
     def copy(self, to: OperandPlace, source: OperandPlace, spec: TensorSpec) -> None:
         """Copies a value, unless both places are one."""
@@ -189,7 +185,9 @@ def raise_refused(program: LoopProgram | BranchProgram, target: Target, operands
     if table == NO_MEMORY:
         raise ResourceExhaustedError("no memory for what the iterations keep for the gradient")
     node = blocks_of(program)[table].nodes[call]
-    inputs, outputs = ([found.array(memory.place(v), v.spec) for v in vs] for vs in (node.inputs, node.outputs))
+    inputs, outputs = (
+        [found.array(memory.place(v), v.spec) for v in vs] for vs in (node.inputs, node.outputs)
+    )
     scratch = [found.array(*each) for each in memory.scratch[node]]
     inner = program_of(node.attrs)
     try:
@@ -228,6 +226,6 @@ class _Arrays:
         return array
 
 
-def block_lowering(emit: object) -> Lowering:
+def block_lowering(emit: Emit) -> Lowering:
     """The lowering of an op with blocks."""
-    return Lowering(emit, takes=takes, scratch=scratch)  # type: ignore[arg-type]
+    return Lowering(emit, takes=takes, scratch=scratch)

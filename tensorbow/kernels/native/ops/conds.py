@@ -7,7 +7,8 @@ from llvmlite import ir
 from tensorbow.kernels.native.codegen.blocks import BYTE, BlockEmitter, block_lowering, memory_of
 from tensorbow.kernels.native.codegen.emitter import Emitter
 from tensorbow.kernels.native.codegen.lowering import lower
-from tensorbow.program.cond_op import BranchProgram, Cond
+from tensorbow.program.cond_op import BranchProgram
+from tensorbow.program.control_forms import Cond
 from tensorbow.program.plan import Group
 
 

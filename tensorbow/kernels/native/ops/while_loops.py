@@ -18,10 +18,11 @@ from tensorbow.kernels.native.codegen.blocks import (
 )
 from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index
 from tensorbow.kernels.native.codegen.lowering import lower
-from tensorbow.program.blocks import Frame
+from tensorbow.program.blocks import StackFrame
+from tensorbow.program.control_forms import While
 from tensorbow.program.plan import Group
 from tensorbow.program.stacks import GROW, GROW_CALLBACK, HandleWord
-from tensorbow.program.while_op import LoopProgram, While
+from tensorbow.program.while_op import LoopProgram
 
 llvm.add_symbol(GROW, ctypes.cast(GROW_CALLBACK, ctypes.c_void_p).value)
 
@@ -69,7 +70,7 @@ class _LoopWriter:
     def _word(self, handle: ir.Value, which: HandleWord) -> ir.Value:
         return self._emitter.builder.gep(handle, [index(which)], source_etype=INT)
 
-    def _frame(self, frame: Frame, number: ir.Value) -> ir.Value:
+    def _frame(self, frame: StackFrame, number: ir.Value) -> ir.Value:
         """The address of a frame; a new one is made at the end of the stack."""
         blocks, b = self._blocks, self._emitter.builder
         handle = blocks.address(frame.handle)
