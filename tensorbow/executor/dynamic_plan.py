@@ -289,8 +289,18 @@ class DynamicPlan:
     # Regions ----------------------------------------------------------------------------------
 
     def _set_levels(self) -> None:
+        """Sets levels until nothing changes: a loop ends after all that enters it, also what enters late."""
+        enters: dict[Frame, list[Operation]] = {}
+        for op in self._needed:
+            if op.definition.flow == "enter":
+                enters.setdefault(self._target(op), []).append(op)
+        while self._raise_levels(enters):
+            pass
+
+    def _raise_levels(self, enters: dict[Frame, list[Operation]]) -> bool:
+        """One pass over all ops; True if a level has changed. enters: by loop, its Enters."""
         frame_levels: dict[Frame, int] = {}
-        self._keys: dict[Operation, tuple[object, ...]] = {}
+        changed = False
         for op in self._needed:
             place = self._places[op]
             dynamic = op.definition.is_dynamic
@@ -307,9 +317,13 @@ class DynamicPlan:
                     level = max(level, frame_levels.get(item, 0) + 1)
                 else:
                     level = max(level, self._level_after(item, op, False))
+            if op.definition.flow == "exit":
+                level = max(level, *(self._places[each].level for each in enters.get(place.frame, ())), 0)
+            changed = changed or level != place.level
             place.level = level
             for frame in place.frame.chain()[1:]:
                 frame_levels[frame] = max(level, frame_levels.get(frame, 0))
+        return changed
 
     def _level_after(self, before: Operation, op: Operation, cut: bool) -> int:
         """The least level of an op that runs after another one."""
