@@ -139,7 +139,7 @@ class Resources:
                 each.close()
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)  # not frozen, which takes ten times as long to make
 class HostCall:
     """One call of an op's host function: its inputs are arrays of any shape, not to be written.
 
