@@ -44,7 +44,7 @@ class ConfigProto:
     """TensorFlow 1's options of a session.
 
     `allow_soft_placement` is that of `tb.Session`. `compiles_loops`, not of TensorFlow: False runs every
-    `tb.while_loop` and `tb.cond` in the dynamic mode, also loops of a known length. The others have no effect:
+    `tb.while_loop` and `tb.cond` in the dynamic mode, whatever a plan may have. The others have no effect:
     a session that gets one with another value than its default warns, and names what to use instead.
     """
 

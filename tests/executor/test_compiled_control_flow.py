@@ -17,7 +17,10 @@ from tests.executor.test_random_control_flow import in_graph, in_python
 from tests.scalar_rig.numpy_backend import used
 
 
-@pytest.fixture(autouse=True, params=[ReferenceBackend, NativeBackend], ids=["reference", "native"])
+BACKENDS = [ReferenceBackend, pytest.param(NativeBackend, marks=pytest.mark.slow)]
+
+
+@pytest.fixture(autouse=True, params=BACKENDS, ids=["reference", "native"])
 def graph(request):
     with tb.Graph().as_default() as graph, used(request.param()):
         yield graph
