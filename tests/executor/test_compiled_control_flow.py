@@ -16,7 +16,6 @@ from tensorbow.kernels.native.backend import NativeBackend
 from tests.executor.test_random_control_flow import in_graph, in_python
 from tests.scalar_rig.numpy_backend import used
 
-
 BACKENDS = [ReferenceBackend, pytest.param(NativeBackend, marks=pytest.mark.slow)]
 
 

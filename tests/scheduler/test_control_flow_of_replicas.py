@@ -131,3 +131,33 @@ def test_one_compilation_for_all_lengths():
         for longest in (1, 3, 5):
             session.run([loss, train], {x: np.ones((2, 5, 3)), lengths: [longest, 1]})
         assert len(session._cache) == steps + 1
+
+
+@pytest.mark.slow
+def test_fit_trains_a_model_with_a_loop_and_a_cond():
+    """A line through points, the same bits again; inputs are halved as often as needed."""
+
+    def line(inputs, labels, training):
+        weights = tb.Variable(np.zeros((2, 1), np.float32), name="weights")
+        (scaled,) = tb.while_loop(
+            lambda a: tb.reduce_max(tb.abs(a)) > 1.0,
+            lambda a: [a * 0.5],
+            [inputs],
+            return_same_structure=True,
+        )
+        centred = tb.cond(tb.reduce_mean(scaled) > 0.0, lambda: scaled, lambda: scaled * 1.0)
+        predicted = tb.reshape(tb.matmul(centred, weights), [-1])
+        error = tb.reduce_mean(tb.square(predicted - labels))
+        return error, predicted
+
+    random = np.random.default_rng(0)
+    x = random.uniform(-1, 1, size=(512, 2)).astype(np.float32)
+    y = (x @ np.array([2, -1], np.float32)).astype(np.float32)
+    found = []
+    for _ in range(2):
+        data = ((4 * x[:400], y[:400]), (4 * x[400:], y[400:]))
+        options = {"epochs": 8, "learning_rate": 0.3, "replicas_per_device": 2, "batch_size": 8}
+        with tb.fit(line, data, progress=False, **options) as fitted:
+            found.append(fitted.values["weights"])
+    assert found[0].tobytes() == found[1].tobytes()
+    assert found[0] == pytest.approx(np.array([[2.0], [-1.0]]), abs=0.5)

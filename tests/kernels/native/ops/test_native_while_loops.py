@@ -64,7 +64,7 @@ def test_native_conds_arrays_and_stacks():
                 h = tb.cond(h[0] > 0.0, lambda: h * read.read(i), lambda: h - read.read(i))
                 return i + 1, made.write(i, h), h
 
-            loop = tb.while_loop(lambda i, *_: i < n, body, [0, tb.TensorArray(tb.float32, 5), x[0]])
+            loop = tb.while_loop(lambda i, *_, n=n: i < n, body, [0, tb.TensorArray(tb.float32, 5), x[0]])
             total = tb.reduce_sum(loop[1].stack() ** 2) + tb.reduce_sum(loop[2])
             with tb.Session() as session:
                 call = session.make_callable([total, tb.gradients(total, x)[0]], [x, n])
