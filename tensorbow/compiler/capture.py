@@ -10,6 +10,7 @@ from tensorbow.compiler.protect import protect
 from tensorbow.compiler.prune import drop_unused
 from tensorbow.program.blocks import StackFrame
 from tensorbow.program.control_forms import Cond, While
+from tensorbow.program.draws import NextDraw
 from tensorbow.program.nodes import Node, Program, Value, storage_of
 from tensorbow.specs import TensorSpec
 
@@ -41,6 +42,7 @@ class Capture:
 
         for node in nodes:
             node.inputs = [inside(value) for value in node.inputs]
+            node.state = tuple((key, inside(value)) for key, value in node.state)
         program = Program(list(nodes), [inside(value) for value in fetches], {})
         return protect(drop_unused(merge(program)), "cpu")
 
@@ -56,7 +58,7 @@ class Capture:
         self, nodes: Sequence[Node], results: Sequence[Value], outer: Sequence[Value] = ()
     ) -> list[Value]:
         """All outer values that nodes and results read, and those of `outer`, as they are inside."""
-        read = [*(v for node in nodes for v in node.inputs), *results]
+        read = [*(v for node in nodes for v in node.reads), *results]
         read += [v if v in self._own else self._of(v) for v in outer]
         made = {value for node in nodes for value in node.outputs}
         return [v for v in dict.fromkeys(map(storage_of, read)) if v not in made and v not in self._own]
@@ -74,13 +76,13 @@ class Capture:
 def check_node(node: Node) -> None:
     """Raises NeedsDynamicModeError for a node that no block may have."""
     definition = node.definition
-    if definition.form_of is not None or definition in (While, Cond):
+    if definition.form_of is not None or definition in (While, Cond, NextDraw):
         return
     reason = ""
     if definition.exchange:
         reason = "replicas meet in it"
-    elif definition.random or definition.state:
-        reason = "it reads random or other state of the step"
+    elif definition.state and not definition.random:
+        reason = "it reads state of the step"
     elif not definition.kernels and not definition.is_view:
         reason = "it has no kernel"
     elif definition.stateful and not definition.writes:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from tensorbow.compiler.fold import fold
 from tensorbow.compiler.group import SegmentDraft, group
 from tensorbow.compiler.join import join_neighbours
+from tensorbow.compiler.levels import counter_key
 from tensorbow.compiler.merge import merge
 from tensorbow.compiler.plan_memory import MemoryPlan, check_no_overlap, plan_memory
 from tensorbow.compiler.protect import protect
@@ -90,7 +91,15 @@ def state_scalars(drafts: Sequence[SegmentDraft]) -> dict[str, DType]:
 
 def random_counters(units: Sequence[Unit]) -> dict[str, str]:
     """STATE key of the counter of each random op, by the op's name."""
-    return {n.name: f"counter:{n.name}" for unit in units for n in unit.nodes if n.definition.random}
+    found: dict[str, str] = {}
+    pending = [node for unit in units for node in unit.nodes]
+    while pending:
+        node = pending.pop()
+        if node.definition.random:
+            found[node.name] = counter_key(node)
+        program = node.attrs.get("loop") or node.attrs.get("branches")
+        pending.extend(getattr(program, "nodes", ()))
+    return found
 
 
 def assemble(
@@ -178,7 +187,7 @@ def _group(unit: Unit, plan: MemoryPlan, predicated: bool) -> Group:
     definition = head.definition
     inputs = tuple(plan.refs[v] for v in unit.inputs)
     outputs = tuple(plan.refs[v] for v in unit.outputs)
-    scalars = [f"counter:{head.name}" if key == "counter" else key for key in definition.state]
+    scalars = [counter_key(head) if key == "counter" else key for key in definition.state]
     unknown = [key for key in scalars if key not in plan.state]
     if unknown:
         error = InvalidArgumentError(

@@ -157,7 +157,7 @@ class _Folder:
         self._dead: set[Operation] = set()
         self._tags: list[int] = []  # number of the iteration of each loop around
         self._iterations = 0
-        self.arrays = StepArrays(self.values, self._new_node, _constant)
+        self.arrays = StepArrays(self.values, self.new_node, _constant)
         self.constant = _constant
         self.levels = Levels(self, ops, fixed)
         self._loops, self._conds = LoopMaker(self, self.levels), CondMaker(self, self.levels)
@@ -297,7 +297,7 @@ class _Folder:
             false, true = (values[t] for t in op.inputs)
             if DEAD in (false, true) or false.spec.shape != true.spec.shape:
                 raise dynamic(op, "its branches differ in shape")
-            values[op.outputs[0]] = self._new_node(op, "chosen", Select, {}, [pred, true, false])[0]
+            values[op.outputs[0]] = self.new_node(op, "chosen", Select, {}, [pred, true, false])[0]
         self.notes.append(f"cond {cond.name}: both branches are computed, and one result is chosen")
 
     def _unroll(self, loop: WholeLoop) -> None:
@@ -369,7 +369,7 @@ class _Folder:
         if self._devices is not None:
             self._set_order(op, [node for node, _ in self.made[made:]], self._devices[op])
 
-    def _new_node(
+    def new_node(
         self, op: Operation, part: str, definition: OpDef, attrs: Attrs, inputs: list[Value]
     ) -> list[Value]:
         """The values of a node that the user's graph does not have."""
@@ -398,7 +398,7 @@ class _Folder:
             raise dynamic(op)
         if definition is AtMost and values[op.inputs[0]].constant is None:
             given = [values[t] for t in op.inputs]
-            found = self._new_node(op, "least", Minimum, {}, given)[0] if self.runs_blocks else given[1]
+            found = self.new_node(op, "least", Minimum, {}, given)[0] if self.runs_blocks else given[1]
             values[op.outputs[0]] = found
             return
         if definition is Placeholder:
@@ -441,6 +441,8 @@ class _Folder:
         ]
         for tensor, value in zip(op.outputs, node.outputs, strict=True):
             values.setdefault(tensor, value)  # a fed output keeps the fed value
+        if definition.random and self.levels.in_block:
+            self.levels.set_state(node, op)
         self.made.append((node, op))
 
 

@@ -12,9 +12,11 @@ import numpy as np
 from tensorbow.compiler.dynamic_mode import dynamic
 from tensorbow.compiler.elements import StepArrays
 from tensorbow.compiler.wholes import Item
-from tensorbow.graph import Operation, Tensor
+from tensorbow.graph import Attrs, OpDef, Operation, Tensor
 from tensorbow.ops.control_flow import StackPop
+from tensorbow.ops.random import seed_words
 from tensorbow.program.blocks import StackFrame
+from tensorbow.program.draws import NextDraw
 from tensorbow.program.nodes import Node, Value, storage_of
 from tensorbow.program.plan import Ref, Region
 from tensorbow.program.stacks import ALIGNMENT, STOP_OFFSET, HandleWord
@@ -81,6 +83,11 @@ class Folding(Protocol):
     def constant(self, name: str, array: Array) -> Value:
         """A constant."""
 
+    def new_node(
+        self, op: Operation, part: str, definition: OpDef, attrs: Attrs, inputs: list[Value]
+    ) -> list[Value]:
+        """The values of a node that the user's graph does not have."""
+
 
 class Levels:
     """The block that is being made, those around it, and the values that gradients take back.
@@ -118,10 +125,25 @@ class Levels:
         finally:
             self.now, folding.made = outer, made
 
+    def new_words(self, name: str) -> Value:
+        """Words of a new stack."""
+        self._stacks += 1
+        return _control_value(name, self._stacks * ALIGNMENT, (int(HandleWord.WORDS),))
+
+    def set_state(self, node: Node, op: Operation) -> None:
+        """Gives a random node of a block its state; in a loop it draws other numbers in each iteration."""
+        counter = Value(counter_key(node), TensorSpec((), int64), state_key=counter_key(node))
+        stream = Value("random_stream", TensorSpec((), int64), state_key="random_stream")
+        if self.now.loops:
+            draws = self.new_words(f"{node.name}/draws")
+            self.now.handles.append(draws)
+            counter = self.folding.new_node(op, "draw", NextDraw, {}, [counter, draws])[0]
+        seeds = self.folding.constant(f"{node.name}/seeds", seed_words(node.attrs))
+        node.state = (("counter", counter), ("random_stream", stream), ("seeds", seeds))
+
     def new_frame(self, name: str) -> StackFrame:
         """An empty frame of a new stack. name: of the loop."""
-        self._stacks += 1
-        handle = _control_value(f"{name}/stack", self._stacks * ALIGNMENT, (int(HandleWord.WORDS),))
+        handle = self.new_words(f"{name}/stack")
         return StackFrame(handle, Value(f"{name}/begin", TensorSpec((), int64)), None, 0)
 
     def is_taken_outside(self, key: Key, inside: Collection[Operation]) -> bool:
@@ -188,6 +210,11 @@ class Levels:
         value = Value(op.outputs[0].name, kept.spec)
         frame.offsets[value] = kept.offset
         return value
+
+
+def counter_key(node: Node) -> str:
+    """Key in STATE of the counter of a random op."""
+    return f"counter:{node.name}"
 
 
 def _control_value(name: str, offset: int, shape: tuple[int, ...]) -> Value:

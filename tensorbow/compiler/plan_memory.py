@@ -277,6 +277,8 @@ class _RefAssigner:
         spec = root.spec
         if root.ref is not None:
             return root.ref
+        if root.state_key:
+            return self.state_refs[root.state_key]
         if root.constant is not None:
             ref = self.constants.add(spec.extents, spec.dtype)
             self.blobs[ref.offset] = root.constant.tobytes()

@@ -115,7 +115,7 @@ class BlockMemory:
         order = {node: index for index, node in enumerate(nodes)}
         last: dict[Value, int] = {}
         for node in nodes:
-            for value in node.inputs:
+            for value in node.reads:
                 last[storage_of(value)] = order[node]
         holders = {place: value for value, place in self._places.items()}
         for (number, index), home in homes.items():
@@ -147,7 +147,7 @@ class BlockMemory:
         """Places the other values, and scratch of the nodes, in the scratch array by lifetime."""
         last: dict[Value, int] = {}
         for index, node in enumerate(nodes):
-            for value in node.inputs:
+            for value in node.reads:
                 last[storage_of(value)] = index
         last.update({storage_of(value): len(nodes) for value in results if value is not None})
         lifetimes: list[Lifetime] = []
@@ -254,7 +254,8 @@ class BlockCalls:
         )
         outputs = tuple(map(self.value, node.outputs))
         scratch = tuple(self.array(*each) for each in self._memory.scratch[node])
-        bound = self._kernel_of(node).bind(KernelCall(node.attrs, inputs, outputs, scratch))
+        state = {key: self.value(value) for key, value in node.state}
+        bound = self._kernel_of(node).bind(KernelCall(node.attrs, inputs, outputs, scratch, state))
 
         def run() -> None:
             try:

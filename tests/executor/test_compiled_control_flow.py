@@ -252,14 +252,37 @@ def test_a_nan_and_a_failing_op_in_a_body():
         assert session.run(y, {table: [1, 2, 3, 4], n: 2.0}) == 1
 
 
-def test_random_numbers_in_such_a_loop_are_of_the_dynamic_mode_or_differ():
-    n = tb.placeholder(tb.int32, [])
-    y = tb.while_loop(
-        lambda i, a, b: i < n, lambda i, a, b: (i + 1, tb.random_uniform([], seed=3), a), [0, 0.0, 0.0]
-    )
+def test_random_numbers_differ_between_iterations_and_steps_and_not_between_runs():
+    n, take = tb.placeholder(tb.int32, []), tb.placeholder(tb.bool, [])
+
+    def body(i, numbers):
+        first = tb.random_uniform([], seed=3)
+        inner = tb.while_loop(
+            lambda j, a: j < 2, lambda j, a: (j + 1, tb.random_normal([], seed=4)), [0, 0.0]
+        )
+        return i + 1, numbers.write(2 * i, first).write(2 * i + 1, inner[1])
+
+    array = tb.TensorArray(tb.float32, 6, element_shape=[])
+    drawn = tb.while_loop(lambda i, a: i < n, body, [0, array])[1].stack()
+    one = tb.cond(take, lambda: tb.random_uniform([], seed=5), lambda: 2.0)
+    found = []
+    for _ in range(2):
+        with tb.Session() as session:
+            assert session.explain([drawn, one], {n: 3, take: True}).mode == "planned"
+            found.append([session.run([drawn, one], {n: 3, take: True}) for _ in range(2)])
+            assert session.run(one, {take: False}) == 2
+    numbers = [value for step in found[0] for value in (*step[0].tolist(), step[1].item())]
+    assert len(set(numbers)) == 14
+    np.testing.assert_equal(found[0], found[1])
+
+
+def test_dropout_in_a_loop_has_the_gradient_of_its_mask():
+    x, n = tb.placeholder(tb.float64, [8]), tb.placeholder(tb.int32, [])
+    y = tb.while_loop(lambda i, a: i < n, lambda i, a: (i + 1, tb.nn.dropout(a, rate=0.3, seed=1)), [0, x])[1]
     with tb.Session() as session:
-        _, a, b = session.run(y, {n: 3})
-        assert len({a, b, *session.run(y, {n: 3})[1:]}) == 4
+        value, gradient = session.run([y, tb.gradients(y, x)[0]], {x: np.arange(1.0, 9.0), n: 3})
+    np.testing.assert_allclose(gradient, value / np.arange(1.0, 9.0), rtol=1e-6)
+    assert 0 < np.count_nonzero(value) < 8
 
 
 # Stopping -----------------------------------------------------------------------------------------------

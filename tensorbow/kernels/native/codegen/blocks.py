@@ -156,14 +156,18 @@ class BlockEmitter:
         self._tables += 1
 
     def _group(self, node: Node) -> Group:
+        seeds = [value for key, value in node.state if key == "seeds"]  # a further input of random ops
         return Group(
             node.name,
             node.definition,
-            NativeKernel(emit=lowering_of(node.definition).emit),
+            NativeKernel(
+                emit=lowering_of(node.definition).emit, unread=("seed", "seed2") if node.state else ()
+            ),
             node.attrs,
-            tuple(map(self.of_value, node.inputs)),
+            tuple(map(self.of_value, [*node.inputs, *seeds])),
             tuple(map(self.of_value, node.outputs)),
             tuple(self._ref(*each) for each in self.memory.scratch[node]),
+            tuple((key, self.of_value(value)) for key, value in node.state if key != "seeds"),
         )
 
 
@@ -196,7 +200,9 @@ def raise_refused(program: LoopProgram | BranchProgram, target: Target, operands
         kernel = kernel_for(node.definition, "cpu")
         own = [np.empty(s.extents, s.dtype.as_numpy_dtype) for s in kernel.scratch_specs(node_spec(node))]
         with np.errstate(all="ignore"):
-            kernel.bind(KernelCall(node.attrs, tuple(map(read_only, inputs)), tuple(outputs), tuple(own)))()
+            given = tuple(map(read_only, inputs))
+            state = {key: found.array(memory.place(value), value.spec) for key, value in node.state}
+            kernel.bind(KernelCall(node.attrs, given, tuple(outputs), tuple(own), state))()
     except InternalError:
         raise
     except Exception as error:
