@@ -137,7 +137,7 @@ class Levels:
         if self.now.loops:
             draws = self.new_words(f"{node.name}/draws")
             self.now.handles.append(draws)
-            counter = self.folding.new_node(op, "draw", NextDraw, {}, [counter, draws])[0]
+            counter = self.folding.new_node(op, "draw", NextDraw, {"of": node.name}, [counter, draws])[0]
         seeds = self.folding.constant(f"{node.name}/seeds", seed_words(node.attrs))
         node.state = (("counter", counter), ("random_stream", stream), ("seeds", seeds))
 

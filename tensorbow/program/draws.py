@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensorbow.graph import NOT_DIFFERENTIABLE, Kernel, KernelCall, OpDef
+from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Kernel, KernelCall, OpDef
 from tensorbow.program.stacks import HandleWord, words_at
 from tensorbow.specs import TensorSpec, int64
 
@@ -24,6 +24,6 @@ NextDraw = OpDef(
     gradient=NOT_DIFFERENTIABLE,
     kernels={"cpu": Kernel(run=_next)},
     input_names=("counter", "draws"),
-    stateful=True,
-    doc="The counter of the next draw in this step. draws: words of CONTROL that count them.",
+    attrs={"of": REQUIRED},
+    doc="The counter of the next draw of the random op `of` in this step. draws: words of CONTROL that count.",
 )
