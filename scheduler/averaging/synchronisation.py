@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
-from scheduler.options import MOMENTUM, POSITIVE, RATE, documents_options, option, read_options
+from scheduler.options import MOMENTUM, POSITIVE, RATE, documents_options, option, options_of, read_options
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import FLAG, Kind, Positive, RefusedError, checked, instance, number, one_of, whole
 
@@ -172,6 +172,8 @@ class Synchronisation:
             self._require_backup_options()
         if self.outer_steps:
             self._require_outer_options()
+        else:
+            self._require_no_outer_options()
         if self.first_come and (self.sync == "ssgd" or self.ssgd_from is not None):
             raise InvalidArgumentError(
                 "dispatch: expected round_robin with ssgd, which steps all replicas together on one batch "
@@ -191,6 +193,16 @@ class Synchronisation:
                 f"staleness: expected 0 or 1 with sync 'diloco', where one exchange is under way at a time, "
                 f"got {self.staleness}; give 1, and a greater tau if the exchange needs more time"
             )
+
+    def _require_no_outer_options(self) -> None:
+        """Raises InvalidArgumentError for options of outer steps, where there are none."""
+        declared = options_of(type(self))
+        for name in ("outer_learning_rate", "outer_momentum", "exchange_dtype"):
+            if (value := getattr(self, name)) != declared[name].default:
+                raise InvalidArgumentError(
+                    f"{name}: expected sync 'diloco', which has outer steps, got {value} with sync "
+                    f"{self.sync!r}; leave it out, or choose sync 'diloco'"
+                )
 
     def _require_backup_options(self) -> None:
         """Raises InvalidArgumentError for options that do not go with backup workers."""

@@ -9,7 +9,11 @@ from typing import Any
 
 PATIENCE_S = 2.0  # from a worker's failure to the job's: others that fail of themselves tell so meanwhile
 ANSWER_S = 0.5  # for the others to say how far they are when a worker is lost
+START_S = 300.0  # usual limit for a worker to start
 STOPPED_S = 5.0  # without a word of a worker that is blamed: the whole process has stopped, or its link
+
+
+NOBODY = -1  # in place of a worker's number: none has started
 
 
 @dataclass
@@ -51,7 +55,8 @@ class Watched:
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a job ends before its time. number: of the worker that is the cause. status: the job's."""
+    """Why a job ends before its time. number: of the worker that is the cause, or NOBODY. status: the
+    job's."""
 
     number: int
     text: str
@@ -61,19 +66,18 @@ class Fault:
 class JobWatch:
     """All workers of a job. `heard` and `lost` take notes, `fault` and `status` decide; times in seconds."""
 
-    def __init__(self, size: int, limit_s: float):
-        """limit_s: time without any progress after which a worker hangs; 0 for no limit."""
+    def __init__(self, size: int, limit_s: float, start_limit_s: float = START_S, began: float = 0.0):
+        """limit_s: time without any progress after which a worker hangs. start_limit_s: time from `began`,
+        the start of the job, within which each worker must be heard. 0 for no limit.
+        """
         self.workers = [Watched(number) for number in range(size)]
-        self.limit_s = limit_s
+        self.limit_s, self.start_limit_s, self.began = limit_s, start_limit_s, began
         self.folder: str | None = None  # output folder of the run, to go on in
-        self._first_heard: float | None = None
 
     def heard(self, number: int, message: Mapping[str, Any], now: float) -> None:
         """Takes note of a message of a worker."""
         worker = self.workers[number]
         worker.heard = now
-        if self._first_heard is None:
-            self._first_heard = now
         for name in ("host", "process", "round", "waits", "still_s", "doing", "reason", "follows", "shown"):
             if name in message:
                 setattr(worker, name, message[name])
@@ -96,7 +100,12 @@ class JobWatch:
         if self.status is not None:  # programs that end with a status have said why; exceptions have a reason
             has_reason = any(worker.reason for worker in self.workers)
             return self._failed(math.inf) if has_reason else None
-        return self._killed(now) or self._failed(now) or self._hanging(now)
+        return self._killed(now) or self._failed(now) or self._starting(now) or self._hanging(now)
+
+    @property
+    def all_have_started(self) -> bool:
+        """True if each worker has been heard."""
+        return all(worker.heard is not None for worker in self.workers)
 
     def last_words(self) -> list[tuple[int, str]]:
         """Lines for people on the errors of workers, each once, with the first worker that has it.
@@ -135,9 +144,17 @@ class JobWatch:
                 return Fault(worker.number, f"{name}, {worker.where}: {how}", worker.status or 1)
         return None
 
+    def _starting(self, now: float) -> Fault | None:
+        missing = [worker.number for worker in self.workers if worker.heard is None]
+        if not missing or not self.start_limit_s or now - self.began < self.start_limit_s:
+            return None
+        if len(missing) == len(self.workers):
+            return Fault(NOBODY, f"launch: no worker has started within {self.start_limit_s:g} s")
+        return Fault(missing[0], f"worker {missing[0]} has not started within {self.start_limit_s:g} s")
+
     def _hanging(self, now: float) -> Fault | None:
         limit = self.limit_s
-        if not limit or self._first_heard is None:
+        if not limit:
             return None
         silent = [w for w in self.workers if w.status is None and self._silent_s(w, now) >= limit]
         waiting = [w for w in self.workers if w.status is None and w.waits and w.still_s >= limit]
@@ -147,9 +164,6 @@ class JobWatch:
             w for w in self.workers if w.status is None and self._silent_s(w, now) >= min(STOPPED_S, limit)
         ]
         if blamed := max(stopped, key=lambda w: self._silent_s(w, now), default=None):
-            if blamed.heard is None:
-                text = f"worker {blamed.number} has not started within {limit:g} s"
-                return Fault(blamed.number, text)
             why = "it has stopped, or its host or link is down"
             heard = f"nothing heard for {self._silent_s(blamed, now):.0f} s"
             return Fault(blamed.number, f"{blamed.name} hangs {blamed.where}: {heard}; {why}")
@@ -168,6 +182,5 @@ class JobWatch:
         return Fault(blamed.number, text)
 
     def _silent_s(self, worker: Watched, now: float) -> float:
-        """Seconds since something was heard of a worker, or since the first worker was, if nothing ever."""
-        assert self._first_heard is not None
-        return now - (self._first_heard if worker.heard is None else worker.heard)
+        """Seconds since something was heard of a worker; 0 for one that has not started."""
+        return 0.0 if worker.heard is None else now - worker.heard

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from scheduler.workers.find import PATIENT
-from scheduler.workers.job_watch import Fault, JobWatch
+from scheduler.workers.job_watch import NOBODY, START_S, Fault, JobWatch
 from scheduler.workers.mpirun import AS_ROOT, Hosts, command_of
 from scheduler.workers.watch_client import WATCH
 from scheduler.workers.watch_server import WatchServer
@@ -36,6 +36,8 @@ OF_MPI = re.compile(rb"\x00*\[[^\]]*:\d+\] \*\*\* ")  # begins those of a worker
 class Job:
     """Options of a job. mpirun: as `find_mpirun` says. more: further options of mpirun.
 
+    watchdog_s, start_limit_s: limits of JobWatch.
+
     program: the command of a worker; again: the words that a restart adds, given the run's folder.
     """
 
@@ -48,6 +50,7 @@ class Job:
     again: Callable[[str | None], Sequence[str]]
     more: Sequence[str] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    start_limit_s: float = START_S
 
 
 class JobLaunch:
@@ -60,7 +63,8 @@ class JobLaunch:
         self._told = 0  # signals that were passed on
 
     def interrupt(self, number: int) -> None:
-        """Passes a signal on to all workers; the second one ends them at once."""
+        """Passes a signal on to all workers; the second one ends them at once, and so does the first one
+        while some have not started."""
         self._signals.append(number)
 
     def run(self) -> int:
@@ -88,7 +92,7 @@ class JobLaunch:
     def _attempt(self, attempt: int, words: Sequence[str]) -> tuple[Fault | None, int, JobWatch]:
         job = self._job
         address = job.hosts.address() if job.hosts.slots else "127.0.0.1"
-        server = WatchServer(job.workers, job.watchdog_s, address)
+        server = WatchServer(job.workers, job.watchdog_s, address, job.start_limit_s)
         is_terminal = sys.stdout is not None and sys.stdout.isatty()
         own = {WATCH: server.contact, ATTEMPT: str(attempt), TERMINAL: str(int(is_terminal))}
         environment = {**os.environ, **AS_ROOT, **dict([PATIENT]), **job.environment, **own}
@@ -114,10 +118,12 @@ class JobLaunch:
         finally:
             _ended(process, server.watch)
             server.close()
+            errors.join()
         status = server.watch.status
         if fault is not None and not self._signals:
             status = fault.status
-        errors.close(with_notes=fault is not None and fault.number < 0)
+        if fault is not None and fault.number == NOBODY:
+            errors.show_notes()
         for number, shown in server.watch.last_words():
             for line in shown.splitlines():
                 print(f"worker {number}: {line}" if number else line, file=sys.stderr, flush=True)
@@ -132,7 +138,7 @@ class JobLaunch:
             if server.watch.status:
                 return None  # all have ended of themselves, and wait for leave
             while self._told < len(self._signals):
-                if self._told:
+                if self._told or not server.watch.all_have_started:
                     return None
                 server.tell({"signal": self._signals[0]})
                 self._told += 1
@@ -149,7 +155,7 @@ class JobLaunch:
         if all(worker.heard is None for worker in watch.workers):
             if (number := errors.worker()) is not None:
                 return Fault(number, f"worker {number} was killed or has crashed before it had started")
-            return Fault(-1, f"launch: mpirun ended with status {returned} before any worker had started")
+            return Fault(NOBODY, f"launch: mpirun ended with status {returned} before any worker had started")
         fault = watch.fault(time.monotonic() + watch.limit_s + 1e3)
         left = next(worker for worker in watch.workers if worker.status is None or worker.status)
         return fault or Fault(left.number, f"{left.name} has ended {left.where}, and has not said how")
@@ -157,14 +163,17 @@ class JobLaunch:
 
 def _ended(process: subprocess.Popen[bytes], watch: JobWatch) -> None:
     """Waits for the end of mpirun and the workers, and enforces it."""
-    for ending in (None, signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            if ending is not None:
-                process.send_signal(ending)
+    if any(worker.heard is not None for worker in watch.workers):  # who have been told to end
         with suppress(subprocess.TimeoutExpired):
             process.wait(END_S)
-            break
+    if process.poll() is None:
         _kill_here(watch)
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # with what it has started on this machine to reach others
+    process.wait()
     _kill_here(watch)
 
 
@@ -206,16 +215,20 @@ class _Errors:
                 sys.stderr.buffer.write(line)
                 sys.stderr.flush()
 
+    def join(self) -> None:
+        """Waits for the end, for a while, and closes the file; one that others hold open closes later."""
+        self._thread.join(END_S)
+        if not self._thread.is_alive():
+            self._file.close()
+
     def worker(self) -> int | None:
         """The worker that mpirun blames, if it names one."""
         self._thread.join(END_S)
         found = re.search(rb"\brank (\d{1,9})\b", self._notes)
         return None if found is None else int(found[1])
 
-    def close(self, with_notes: bool) -> None:
-        """Waits for the end. with_notes: prints what mpirun said, which explains why nothing has started."""
-        self._thread.join(END_S)
-        if with_notes:
-            with suppress(OSError, ValueError):
-                sys.stderr.buffer.write(self._notes)
-                sys.stderr.flush()
+    def show_notes(self) -> None:
+        """Prints what mpirun said, which explains why nothing has started."""
+        with suppress(OSError, ValueError):
+            sys.stderr.buffer.write(self._notes)
+            sys.stderr.flush()

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from scheduler.workers.job_watch import Fault, JobWatch
+from scheduler.workers.job_watch import START_S, Fault, JobWatch
 from tensorbow.strict_json import parse_json
 
 LINE_LIMIT = 1 << 18  # bytes of a message
@@ -30,9 +30,12 @@ class WatchServer:
     It listens on one address of this machine. A connection counts for a worker when it brings the secret.
     """
 
-    def __init__(self, size: int, limit_s: float, address: str = "127.0.0.1"):
-        """size: workers. limit_s: see JobWatch. Raises OSError for an address that is not this machine's."""
-        self.watch = JobWatch(size, limit_s)
+    def __init__(self, size: int, limit_s: float, address: str = "127.0.0.1", start_limit_s: float = START_S):
+        """size: workers. limit_s, start_limit_s: see JobWatch; the job starts now.
+
+        Raises OSError for an address that is not this machine's.
+        """
+        self.watch = JobWatch(size, limit_s, start_limit_s, time.monotonic())
         self._secret = secrets.token_hex(16)
         self._selector = selectors.DefaultSelector()
         self._listening = socket.create_server((address, 0), backlog=size + 8)

@@ -11,6 +11,7 @@ import click
 
 import tensorbow
 from scheduler.options import shortened
+from scheduler.workers.job_watch import START_S
 from scheduler.workers.launching import Job, JobLaunch
 from scheduler.workers.mpirun import Hosts, find_mpirun
 from tensorbow.cli.grouped_help import grouped
@@ -64,6 +65,14 @@ EXAMPLES = (
     "a worker; 0 waits for ever. Give more than one worker takes for what it does alone between steps.",
 )
 @click.option(
+    "--start-limit",
+    type=float,
+    default=START_S,
+    show_default="300",
+    metavar="SECONDS",
+    help="End the job when a worker has not started so long after the launch; 0 waits for ever.",
+)
+@click.option(
     "--mpirun",
     type=PathOption(),
     metavar="PATH",
@@ -87,6 +96,7 @@ def launch(
     hosts: str | None,
     restarts: int,
     watchdog: float,
+    start_limit: float,
     mpirun: str | None,
     mpi_options: tuple[str, ...],
     program: str,
@@ -105,8 +115,9 @@ def launch(
         raise OptionValueError(f"--{error}") from None
     if not 0 <= restarts <= MOST_RESTARTS:
         raise OptionValueError(f"--restarts: expected 0 to {MOST_RESTARTS}, got {shortened(restarts)}")
-    if not 0 <= watchdog < LONGEST_S:
-        raise OptionValueError(f"--watchdog: expected seconds, 0 for no limit, got {watchdog:g}")
+    for name, seconds in (("watchdog", watchdog), ("start-limit", start_limit)):
+        if not 0 <= seconds < LONGEST_S:
+            raise OptionValueError(f"--{name}: expected seconds, 0 for no limit, got {seconds:g}")
     if any(not 0 < len(word) < LONGEST_WORD or "\0" in word for word in mpi_options):
         raise OptionValueError(f"--mpi-option: expected a word for mpirun, got {shortened(mpi_options)}")
     words = [*_program(program), *arguments]
@@ -121,6 +132,7 @@ def launch(
         hosts=machines,
         mpirun=find_mpirun(mpirun),
         watchdog_s=watchdog,
+        start_limit_s=start_limit,
         restarts=restarts,
         program=[sys.executable, str(ENTRY), *words],
         again=lambda folder: () if folder is None else ("--resume", "auto", "--output", folder),

@@ -18,13 +18,17 @@ from tensorbow.ops.indexing import GatherV2
 from tensorbow.ops.slicing import StridedSlice
 from tensorbow.ops.tensor_arrays import (
     NO_FLOW,
+    TensorArrayConcat,
     TensorArrayGather,
     TensorArrayGrad,
     TensorArrayNew,
     TensorArrayRead,
     TensorArrayScatter,
     TensorArraySize,
+    TensorArraySplit,
     TensorArrayWrite,
+    pieces,
+    require_lengths,
 )
 from tensorbow.program.nodes import Value
 from tensorbow.program.rows import NewRows, RowAdd, RowRead, RowsWritten, RowWrite
@@ -48,7 +52,7 @@ class ArrayElements:
     shape: Dims | None
     dtype: DType
     of: int | None = None
-    gradients: dict[str, int] = field(default_factory=dict)  # handles, by source
+    gradients: dict[str, int] = field(default_factory=dict)  # handles, by call of `gradients`
     rows: Value | None = None
     written: Value | None = None
     owned: bool = False
@@ -95,7 +99,9 @@ class StepArrays:
     def convert(self, op: Operation, in_block: bool) -> None:
         """Adds what an op of a TensorArray does. in_block: part of a compiled loop or branch."""
         values = self._values
-        numbers = [values[t].constant for t in op.inputs[:2]]
+        of_lengths = op.definition in (TensorArrayConcat, TensorArraySplit)
+        given = (op.inputs[0], *(op.inputs[2:3] if of_lengths else op.inputs[1:2]))
+        numbers = [values[t].constant for t in given]
         if numbers[0] is None:
             raise dynamic(op)
         first = int(np.asarray(numbers[0]))
@@ -108,6 +114,9 @@ class StepArrays:
         if op.definition is TensorArraySize:
             count = np.asarray(len(array.elements), np.int32)
             values[op.outputs[0]] = self._constant(op.outputs[0].name, count)
+            return
+        if of_lengths:
+            self._convert_lengths(op, array, numbers[1:])
             return
         known = numbers[1] is not None
         if not known and not in_block:
@@ -131,11 +140,11 @@ class StepArrays:
             self.arrays.append(made)
             return len(self.arrays) - 1
         array = self.arrays[size_or_handle]
-        if op.attrs["source"] not in array.gradients:
-            array.gradients[op.attrs["source"]] = len(self.arrays)
+        if op.attrs["gradient_call"] not in array.gradients:
+            array.gradients[op.attrs["gradient_call"]] = len(self.arrays)
             empty: list[Value | None] = [None] * len(array.elements)
             self.arrays.append(ArrayElements(empty, array.grows, array.shape, array.dtype, of=size_or_handle))
-        return array.gradients[op.attrs["source"]]
+        return array.gradients[op.attrs["gradient_call"]]
 
     # Elements --------------------------------------------------------------------------------------
 
@@ -156,6 +165,53 @@ class StepArrays:
                 for index, value in zip(where, parts, strict=True):
                     self._set_element(op, array, index, value)
             values[op.outputs[0]] = self._constant(op.outputs[0].name, NO_FLOW)
+
+    def _convert_lengths(self, op: Operation, array: ArrayElements, lengths: Sequence[Array | None]) -> None:
+        """TensorArrayConcat and TensorArraySplit, whose lengths must be known."""
+        if array.owned or array.waits or array.written is not None:
+            raise dynamic(op, "elements of several lengths in a loop or cond that depends on data")
+        if any(each is None for each in lengths):
+            raise dynamic(op)
+        if array.rows is not None:
+            self._split(op, array)
+        if op.definition is TensorArrayConcat:
+            count = len(array.elements) if not lengths else int(np.asarray(lengths[0]).size)
+            self._join_elements(op, array, count)
+            return
+        found = [int(each) for each in np.atleast_1d(np.asarray(lengths[0]))]
+        for index, value in enumerate(self._pieces_of(op, self._values[op.inputs[1]], found, array)):
+            self._set_element(op, array, index, value)
+        self._values[op.outputs[0]] = self._constant(op.outputs[0].name, NO_FLOW)
+
+    def _join_elements(self, op: Operation, array: ArrayElements, count: int) -> None:
+        """The outputs of TensorArrayConcat."""
+        elements = [self._element(op, array, index) for index in range(count)]
+        if any(element.spec.rank == 0 for element in elements):
+            raise InvalidArgumentError(_refused(op, "the elements are scalars; use stack"))
+        if len(elements) > 1:
+            (rows,) = self._new_node(op, "rows", ConcatV2, {"axis": 0}, elements)
+        else:
+            rows = elements[0] if elements else self._joined(op, ())
+        lengths = np.array([element.spec.extents[0] for element in elements], np.int64)
+        self._values[op.outputs[0]] = rows
+        self._values[op.outputs[1]] = self._constant(op.outputs[1].name, lengths)
+
+    def _pieces_of(
+        self, op: Operation, value: Value, lengths: Sequence[int], array: ArrayElements
+    ) -> list[Value]:
+        """Consecutive rows of a value, for TensorArraySplit."""
+        if value.spec.rank == 0:
+            raise InvalidArgumentError(_refused(op, "the value is a scalar, expected rows"))
+        try:
+            require_lengths(len(lengths), len(array.elements), array.grows)
+            found = pieces(lengths, value.spec.extents[0])
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(_refused(op, str(error))) from None
+        parts = []
+        for number, (first, end) in enumerate(found):
+            index = {"index": ((first, end, None),)}
+            parts.append(self._new_node(op, f"piece{number}", StridedSlice, index, [value])[0])
+        return parts
 
     def _split(self, op: Operation, array: ArrayElements) -> None:
         """Rows that nobody changes as elements; those that are not read cost nothing."""
@@ -347,7 +403,8 @@ class StepArrays:
 
 def writes_of(ops: Sequence[Operation]) -> list[Operation]:
     """The ops that write to TensorArrays, or to their gradients."""
-    return [op for op in ops if op.definition in (TensorArrayWrite, TensorArrayScatter)]
+    writes = (TensorArrayWrite, TensorArrayScatter, TensorArraySplit)
+    return [op for op in ops if op.definition in writes]
 
 
 def _refused(op: Operation, reason: str) -> str:

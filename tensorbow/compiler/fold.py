@@ -23,7 +23,8 @@ from tensorbow.compiler.whole_loops import LoopMaker
 from tensorbow.compiler.wholes import Item, WholeCond, WholeLoop, in_order, wholes_in
 from tensorbow.control_flow.contexts import LoopContext
 from tensorbow.errors import InvalidArgumentError, TensorBowError
-from tensorbow.graph import Attrs, Kernel, NodeSpec, OpDef, Operation, Tensor, blame
+from tensorbow.function_calls import Call
+from tensorbow.graph import Attrs, Kernel, NodeSpec, OpDef, Operation, Tensor, add_iteration, blame
 from tensorbow.ops.arrays import Reshape
 from tensorbow.ops.broadcasting import BroadcastTo, SumTo
 from tensorbow.ops.constant import Const
@@ -156,6 +157,7 @@ class _Folder:
         self._folded = _Folded()
         self._dead: set[Operation] = set()
         self._tags: list[int] = []  # number of the iteration of each loop around
+        self._calls: list[Operation] = []  # of functions, the outermost first
         self._iterations = 0
         self.arrays = StepArrays(self.values, self.new_node, _constant)
         self.constant = _constant
@@ -199,8 +201,9 @@ class _Folder:
         ends = self._ends
         before = dict.fromkeys(node for other in op.control_inputs for node in ends.get(other, ()))
         if made:
-            made[0].device, made[0].after = device, tuple(before)
-            ends[op] = (made[0],)
+            for node in made:  # several of an op of TensorArrays
+                node.device, node.after = device, tuple(before)
+            ends[op] = tuple(made)
         else:
             before.update(dict.fromkeys(node for t in op.inputs for node in ends.get(t.op, ())))
             ends[op] = tuple(before)
@@ -316,11 +319,7 @@ class _Folder:
             self.forget(loop.ops)
             values.update(entered)
             values.update({m.outputs[0]: v for m, v in zip(loop.merges, following, strict=True)})
-            for item in loop.items:
-                if not isinstance(item, Operation) or not item.definition.flow:
-                    self.add(item)
-                else:
-                    self._flow(item, loop)
+            self._add_iteration(loop)
             if len(self.made) - before > MOST_UNROLLED or self._iterations > MOST_ITERATIONS:
                 raise _too_long(loop)
             holds = values[loop.condition.outputs[0]].constant
@@ -335,12 +334,44 @@ class _Folder:
                 f"loop {loop.name}: unrolled, {count} iterations, {len(self.made) - before} ops"
             )
 
+    def _add_iteration(self, loop: WholeLoop) -> None:
+        try:
+            for item in loop.items:
+                if not isinstance(item, Operation) or not item.definition.flow:
+                    self.add(item)
+                else:
+                    self._flow(item, loop)
+        except NeedsDynamicModeError:
+            raise
+        except TensorBowError as error:
+            add_iteration(error, loop.name, self._tags[-1])
+            raise
+
     def forget(self, ops: Sequence[Operation]) -> None:
         """Drops the values of some ops."""
         for op in ops:
             for tensor in op.outputs:
                 self.values.pop(tensor, None)
             self._dead.discard(op)
+
+    def _call(self, op: Operation) -> None:
+        """Adds the operations of a function."""
+        function, values = op.attrs["f"], self.values
+        values.update(zip(function.inputs, [values[tensor] for tensor in op.inputs], strict=True))
+        self._calls.append(op)
+        for each in function.ops:
+            if each.definition is not NoOp:
+                self._convert(each)
+        self._calls.pop()
+        results = [values[tensor] for tensor in function.outputs]
+        for tensor in (*function.inputs, *(t for each in function.ops for t in each.outputs)):
+            values.pop(tensor, None)
+        for tensor, value in zip(op.outputs, results, strict=True):
+            values.setdefault(tensor, value)
+
+    @property
+    def _scope(self) -> str:
+        return "".join(f"{op.name}/" for op in self._calls)
 
     @property
     def tag(self) -> str:
@@ -391,6 +422,9 @@ class _Folder:
         if definition in (StackPush, StackPop) and self._compiles_loops:
             self.levels.keep(op) if definition is StackPush else self.levels.take(op)
             return
+        if definition is Call:
+            self._call(op)
+            return
         if definition in TENSOR_ARRAY_OPS and self._compiles_loops:
             self.arrays.convert(op, self.levels.in_block)
             return
@@ -421,29 +455,30 @@ class _Folder:
             return
         inputs = [values[t] for t in op.inputs]
         attrs = _attrs_for(op, self._replicas, self._tags)
-        tag = self.tag
+        scope, tag = self._scope, self.tag
         specs = _infer(op, attrs, inputs)
         results = _try_fold(op, inputs, specs, self._folded)
         if results is not None:
             self._folded.nbytes += sum(result.nbytes for result in results)
             for tensor, result in zip(op.outputs, results, strict=True):
-                values.setdefault(tensor, _constant(f"{tensor.name}{tag}", result))
+                values.setdefault(tensor, _constant(f"{scope}{tensor.name}{tag}", result))
             self.notes.append(f"{op.name}: folded to a constant")
             return
         if _changes_nothing(op, inputs, specs):
             values.setdefault(op.outputs[0], inputs[0])
             self.notes.append(f"{op.name}: dropped, its result equals {inputs[0].name}")
             return
-        node = Node(f"{op.name}{tag}", definition, attrs, inputs, op.id, op.source)
+        outer = self._calls[0] if self._calls else op
+        node = Node(f"{scope}{op.name}{tag}", definition, attrs, inputs, outer.id, op.source)
         node.outputs = [
-            Value(f"{tensor.name}{tag}", spec, node, index)
+            Value(f"{scope}{tensor.name}{tag}", spec, node, index)
             for index, (tensor, spec) in enumerate(zip(op.outputs, specs, strict=True))
         ]
         for tensor, value in zip(op.outputs, node.outputs, strict=True):
             values.setdefault(tensor, value)  # a fed output keeps the fed value
         if definition.random and self.levels.in_block:
-            self.levels.set_state(node, op)
-        self.made.append((node, op))
+            self.levels.set_state(node, outer)
+        self.made.append((node, outer))
 
 
 def _refused(op: Operation, reason: str) -> str:

@@ -186,6 +186,7 @@ class LoopMaker:
             [capture.frame(frame) for frame in level.taken],
             handles,
             limit_of(loop) is not None,
+            loop.name,
         )
         node = Node(
             loop.name + self._folding.tag,

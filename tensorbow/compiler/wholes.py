@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from tensorbow.control_flow.conditional import Conditional
-from tensorbow.control_flow.contexts import BranchContext, LoopContext
+from tensorbow.control_flow.contexts import BranchContext, Conditional, LoopContext
 from tensorbow.graph import ControlFlowContext, Operation
 from tensorbow.ops.control_flow import StackPop
 

@@ -25,5 +25,5 @@ NextDraw = OpDef(
     kernels={"cpu": Kernel(run=_next)},
     input_names=("counter", "draws"),
     attrs={"of": REQUIRED},
-    doc="The counter of the next draw of the random op `of` in this step. draws: words of CONTROL that count.",
+    doc="The counter of the next draw of the random op `of`. draws: words of CONTROL that count them.",
 )

@@ -7,8 +7,8 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from tensorbow.errors import CancelledError, ResourceExhaustedError
-from tensorbow.graph import Kernel, KernelCall, NodeSpec, OpDef
+from tensorbow.errors import CancelledError, ResourceExhaustedError, TensorBowError
+from tensorbow.graph import Kernel, KernelCall, NodeSpec, OpDef, add_iteration
 from tensorbow.program.blocks import (
     Block,
     BlockCalls,
@@ -33,6 +33,7 @@ class LoopProgram:
     values of `variables`. own: the frames that it makes; the position of their first is then an output behind
     the variables. taken: frames of earlier loops that it reads. stop: the word that ends it when it is set.
     handles: of stacks that are empty when it begins. ends: it counts to a limit.
+    name: that of its frame, for errors.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class LoopProgram:
         taken: Sequence[StackFrame] = (),
         handles: Sequence[Value] = (),
         ends: bool = True,
+        name: str = "",
     ):
         self.variables = tuple(variables)
         self.captured = tuple(captured)
@@ -60,6 +62,7 @@ class LoopProgram:
         self.taken = tuple(taken)
         self.handles = tuple(handles)
         self.ends = ends
+        self.name = name
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -171,6 +174,21 @@ def _prepare(kernel_of: KernelOf, call: KernelCall) -> Callable[[], None]:
     handles = [calls.value(handle).ctypes.data for handle in loop.handles]
     own = None if loop.own is None else calls.value(loop.own.handle).ctypes.data
 
+    def iterate(number: int) -> bool:
+        try:
+            for each in condition:
+                each()
+            if not holds:
+                return False
+            frames.begin(number)
+            for each in body:
+                each()
+        except TensorBowError as error:
+            if not isinstance(error, CancelledError):
+                add_iteration(error, loop.name, number)
+            raise
+        return True
+
     def run() -> None:
         for output, value in zip(variables, initial, strict=True):
             np.copyto(output, value)
@@ -182,13 +200,8 @@ def _prepare(kernel_of: KernelOf, call: KernelCall) -> Callable[[], None]:
         while True:
             if stop:
                 raise CancelledError(STOPPED)
-            for each in condition:
-                each()
-            if not holds:
+            if not iterate(number):
                 return
-            frames.begin(number)
-            for each in body:
-                each()
             try:
                 frames.end(number)
             except MemoryError as error:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.workers.job_watch import ANSWER_S, PATIENCE_S, JobWatch
+from scheduler.workers.job_watch import ANSWER_S, NOBODY, PATIENCE_S, JobWatch
 
 LIMIT_S = 10.0
 
@@ -96,9 +96,17 @@ def test_one_of_which_nothing_is_heard_has_stopped():
     watch.heard(0, {"waits": True, "still_s": LIMIT_S}, LIMIT_S)
     fault = watch.fault(LIMIT_S)
     assert (fault.number, "nothing heard for 10 s" in fault.text) == (1, True)
-    late = JobWatch(2, LIMIT_S)
-    assert late.fault(1e9) is None  # mpirun is starting
-    late.heard(0, {}, 0.0)
-    late.heard(0, {}, LIMIT_S)
-    assert late.fault(LIMIT_S).text == "worker 1 has not started within 10 s"
-    assert JobWatch(2, 0.0).fault(1e9) is None
+
+
+def test_a_start_counts_from_the_launch_and_has_a_limit_of_its_own():
+    watch = JobWatch(2, LIMIT_S, start_limit_s=30.0, began=100.0)
+    assert watch.fault(129.0) is None
+    assert not watch.all_have_started
+    fault = watch.fault(130.0)
+    assert (fault.number, fault.text) == (NOBODY, "launch: no worker has started within 30 s")
+    watch.heard(0, {}, 129.0)
+    assert watch.fault(130.0).text == "worker 1 has not started within 30 s"
+    watch.heard(1, {}, 130.0)
+    assert watch.all_have_started
+    assert watch.fault(131.0) is None
+    assert JobWatch(2, 0.0, start_limit_s=0.0).fault(1e9) is None

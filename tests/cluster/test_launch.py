@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
+from scheduler.workers.launching import Job, JobLaunch
 from scheduler.workers.mpirun import Hosts, command_of
 from scheduler.workers.watch_server import WatchServer
 from tensorbow.errors import InvalidArgumentError
@@ -358,6 +359,36 @@ def test_workers_tune_their_replicas_together_and_go_on_with_the_number(tmp_path
         out, err = job.communicate(timeout=200)
     assert job.returncode == 1
     assert "is of 2 workers, and this run has 3; with --replicas-per-gpu auto a run goes on" in out + err
+
+
+@pytest.fixture
+def fake_job(tmp_path):
+    """Makes a job whose mpirun starts nobody, and does not end."""
+    program, process = tmp_path / "mpirun", tmp_path / "process"
+    program.write_text(f"#!/bin/sh\nsleep 1000 &\necho $! > {process}\nwait\n")
+    program.chmod(0o755)
+    said = []
+
+    def make(**options):
+        words = {"program": ["x.py"], "again": lambda folder: (), "restarts": 0, **options}
+        return JobLaunch(Job(2, Hosts(), (str(program), "fake"), watchdog_s=4.0, **words), said.append), said
+
+    yield make
+    if os.path.isdir("/proc/self"):
+        assert not os.path.exists(f"/proc/{process.read_text().strip()}/exe")
+
+
+def test_a_job_of_which_no_worker_starts_ends_with_a_line(fake_job):
+    job, said = fake_job(start_limit_s=0.3)
+    assert job.run() == 1
+    assert said == ["launch: no worker has started within 0.3 s"]
+
+
+def test_a_job_of_which_no_worker_has_started_ends_at_the_first_signal(fake_job):
+    job, said = fake_job()
+    job.interrupt(signal.SIGTERM)
+    assert job.run() == 128 + signal.SIGTERM
+    assert said == []
 
 
 def test_hosts_are_read():

@@ -245,7 +245,9 @@ def test_a_nan_and_a_failing_op_in_a_body():
     with tb.Session() as session:
         assert session.run(y, {table: [1, 2, 3, 4], n: 4.0}) == 0 + 1 + 3 + 6
         with pytest.raises(
-            InvalidArgumentError, match=r"while/while/GatherV2: indices.*= 4 is not.*made at .*inner ="
+            InvalidArgumentError,
+            match=r"while/while/GatherV2: indices.*= 4 is not.*made at .*inner = .*"
+            r"in iteration 4 of loop 'while/while', in iteration 5 of loop 'while'",
         ):
             session.run(y, {table: [1, 2, 3, 4], n: 6.0})
         assert np.isnan(session.run(y, {table: [1, np.nan, 3, 4], n: 4.0}))

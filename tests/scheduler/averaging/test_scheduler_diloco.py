@@ -237,8 +237,17 @@ def test_its_defaults_and_notices() -> None:
         "--outer-momentum",
         "--exchange-dtype",
     ]
-    (line,) = ignored_options(TrainingConfig(outer_momentum=0.5))
-    assert line == "--outer-momentum is ignored: it is for --sync diloco"
+
+
+@pytest.mark.parametrize("sync", ["sma", "ssgd", "easgd", "none"])
+@pytest.mark.parametrize(
+    "option", [{"outer_momentum": 0.5}, {"outer_learning_rate": 0.5}, {"exchange_dtype": "bfloat16"}]
+)
+def test_its_options_are_refused_elsewhere(sync: str, option: dict[str, Any]) -> None:
+    (name, value), *_ = option.items()
+    message = f"{name}: expected sync 'diloco', which has outer steps, got {value} with sync '{sync}'"
+    with pytest.raises(InvalidArgumentError, match=message):
+        Synchronisation(sync, **option)
 
 
 @pytest.mark.slow

@@ -8,8 +8,8 @@ from typing import cast
 import numpy as np
 from llvmlite import ir
 
-from tensorbow.errors import CancelledError, InternalError, ResourceExhaustedError
-from tensorbow.graph import Attrs, KernelCall, NodeSpec
+from tensorbow.errors import CancelledError, InternalError, ResourceExhaustedError, TensorBowError
+from tensorbow.graph import Attrs, KernelCall, NodeSpec, add_iteration
 from tensorbow.graph.definition import read_only
 from tensorbow.kernels.native.codegen.call_table import ACCEPTED, CallTable
 from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index
@@ -76,6 +76,7 @@ class BlockEmitter:
         self._operands = (*group.inputs, *group.outputs, *group.scratch)
         self._functions = Functions(None, emitter.target, emitter.module)
         self._tables = 0
+        self.iteration: ir.Value | None = None  # where a loop counts its iterations
         b = emitter.builder
         with b.goto_entry_block():
             self._bases = b.alloca(POINTER, size=len(self._operands) + frames)
@@ -143,6 +144,9 @@ class BlockEmitter:
         words = self.address_of(self.memory.refusal)
         b.store(index(table), words)
         b.store(call, b.gep(words, [index(1)], source_etype=INT))
+        if self.iteration is not None:
+            number = b.load(self.iteration, typ=INT)
+            b.store(number, b.gep(words, [index(2)], source_etype=INT))
         b.ret(index(0))
         b.position_at_end(goes_on)
 
@@ -181,14 +185,27 @@ def raise_refused(program: LoopProgram | BranchProgram, target: Target, operands
 
     operands: inputs, outputs and the scratch array as the call has left them.
     """
-    memory = memory_of(program, target)
-    found = _Arrays(program, memory, operands)
-    table, call = (int(word) for word in operands[-1][:16].view(np.int64))
+    table, call, number = (int(word) for word in operands[-1][:24].view(np.int64))
     if table == WAS_STOPPED:
         raise CancelledError(STOPPED)
     if table == NO_MEMORY:
         raise ResourceExhaustedError("no memory for what the iterations keep for the gradient")
-    node = blocks_of(program)[table].nodes[call]
+    try:
+        _raise_of(program, target, operands, blocks_of(program)[table].nodes[call])
+    except CancelledError:
+        raise
+    except TensorBowError as error:
+        if isinstance(program, LoopProgram):
+            add_iteration(error, program.name, number)
+        raise
+
+
+def _raise_of(
+    program: LoopProgram | BranchProgram, target: Target, operands: Sequence[Array], node: Node
+) -> None:
+    """Raises the error of a node that refuses its input."""
+    memory = memory_of(program, target)
+    found = _Arrays(program, memory, operands)
     inputs, outputs = (
         [found.array(memory.place(v), v.spec) for v in vs] for vs in (node.inputs, node.outputs)
     )

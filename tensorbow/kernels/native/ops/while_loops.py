@@ -43,6 +43,7 @@ class _LoopWriter:
         with b.goto_entry_block():
             number = b.alloca(INT)
         b.store(index(0), number)
+        blocks.iteration = number
         for value, variable in zip(self._group.inputs, loop.variables, strict=False):
             blocks.copy_from(self._memory.place(variable), self._emitter.address(value), variable.spec)
         for handle in loop.handles:
