@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+import numpy as np
+
 from tensorbow.control_flow.contexts import LoopContext
 from tensorbow.errors import InternalError, InvalidArgumentError
 from tensorbow.executor.region import StaticRegion
@@ -83,8 +85,17 @@ class DynamicNode:
     followers: list[DynamicNode] = field(default_factory=list)  # run after this one, dead or not
     region: StaticRegion | None = None
     op: Operation | None = None
+    merges: bool = False  # it is of kind MERGE
+    fetched: bool = False
+    dtype: object = None  # of the only output of a host op, as NumPy has it,
+    shape: object = None  # and its shape, if it is known
 
     def __post_init__(self) -> None:
+        self.merges = self.kind is NodeKind.MERGE
+        if self.op is not None and self.kind is NodeKind.HOST and self.outputs == 1:
+            spec = self.op.outputs[0].spec
+            if spec.is_static:
+                self.dtype, self.shape = np.dtype(spec.dtype.as_numpy_dtype), spec.extents
         self.readers = [[] for _ in range(self.outputs)]
         self.index = len(self.frame.nodes)
         self.frame.nodes.append(self)
@@ -465,6 +476,9 @@ class DynamicPlan:
                 self._count_enters(node)
         self._connect_controls()
         self.results = [self._result(element) for element in self.elements]
+        for result in self.results:
+            if isinstance(result, tuple):
+                result[0].fetched = True
 
     def _simple_form(self, frame: Frame) -> SimpleLoop | None:
         """The form of a loop of static regions alone: no loop or cond in it, and no effects."""

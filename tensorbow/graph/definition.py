@@ -139,7 +139,7 @@ class Resources:
                 each.close()
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)  # not frozen, which takes ten times as long to make
 class HostCall:
     """One call of an op's host function: its inputs are arrays of any shape, not to be written.
 
@@ -193,6 +193,7 @@ class OpDef:
     flow      its part in control flow, which the executor itself plays: switch, merge, enter, ...
     scoped    attributes that are names in the graph: where a GraphDef is imported under a scope, it is put
               before them.
+    form_of   the op of which it is a form that differs in `writes` and `alias`.
     """
 
     name: str
@@ -221,6 +222,7 @@ class OpDef:
     fetched: Callable[[Operation, Sequence[Any]], Any] | None = None
     why_cpu: str = ""
     strings: bool = False
+    form_of: OpDef | None = None
     doc: str = ""
 
     @property

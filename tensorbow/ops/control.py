@@ -146,6 +146,14 @@ Copy = define_op(
     strings=True,
     doc="A copy with its own storage, added by the compiler.",
 )
+AtMost = define_op(
+    "AtMost",
+    spec=lambda inputs, attrs: TensorSpec((), inputs[0].dtype),
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("needed", "most"),
+    kernel=Kernel(run=lambda call: np.minimum(call.inputs[0], call.inputs[1], out=call.outputs[0])),
+    doc="Iterations that a loop needs, at most `most`; a device that cannot end it early takes `most`.",
+)
 CheckFinite = define_op(
     "CheckFinite",
     spec=lambda inputs, attrs: (),

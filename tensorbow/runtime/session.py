@@ -60,6 +60,7 @@ from tensorbow.runtime.run_watch import RunWatch, current_watch, watched
 from tensorbow.runtime.session_targets import require_options_of, session_class
 from tensorbow.runtime.shape_counts import ShapeCounts
 from tensorbow.runtime.shared_lock import SharedLock
+from tensorbow.runtime.single_device_step import SingleDeviceStep
 from tensorbow.runtime.spreading import GreedyPlacement
 from tensorbow.runtime.step_cache import BoundStep, Run, Step, StepCache
 from tensorbow.specs import Array, TensorSpec
@@ -174,6 +175,7 @@ class Session:
         self._closing = False  # `close` was called
         self._dynamic_plans: dict[Hashable, DynamicPlan] = {}  # by fetches and fed tensors
         self._dynamic_steps: set[DynamicStep] = set()  # those that run
+        self._endless: set[SingleDeviceStep] = set()  # those that run and may never end
         self._partial_runs: dict[str, PartialRun] = {}  # by handle
         self._resources = Resources()
         self._executor_track = StreamTrack(self.device.name.short, "dynamic steps")
@@ -458,10 +460,10 @@ class Session:
             if self.random_stream and executable.counters:
                 state["random_stream"] = self.random_stream
             if self._running is None:
-                arrays = bound.run(inputs, state)
+                arrays = self._run_bound(bound, inputs, state)
             else:
                 with self._running:
-                    arrays = bound.run(inputs, state)
+                    arrays = self._run_bound(bound, inputs, state)
             if executable.writes:
                 self._device_variables.mark_initialized(executable.writes)
             return arrays
@@ -470,6 +472,19 @@ class Session:
         compiled = None if region is None else (region, [*feeds.values()])
         results = iter(self._with_step(elements, shapes, launched, compiled=compiled, within=within))
         return [next(results) if isinstance(e, Tensor) else None for e in elements]
+
+    def _run_bound(
+        self, bound: BoundStep, inputs: Mapping[str, Array], state: Mapping[str, Any]
+    ) -> list[Array]:
+        """Runs a bound step; `close` ends it if it has a loop that may never end."""
+        if not (isinstance(bound, SingleDeviceStep) and bound.executable.may_not_end):
+            return bound.run(inputs, state)
+        self._endless.add(bound)
+        try:
+            self._require_open()
+            return bound.run(inputs, state)
+        finally:
+            self._endless.discard(bound)
 
     def _with_step(
         self,
@@ -666,11 +681,14 @@ class Session:
     def close(self) -> None:
         """Waits for running steps, then ends the session and frees its memory; idempotent.
 
-        Steps in dynamic mode that run or wait, for example on a queue, are cancelled.
+        Steps in dynamic mode that run or wait, for example on a queue, are cancelled, and so are loops that
+        count to no limit.
         """
         self._closing = True
         for step in list(self._dynamic_steps):
             step.cancel(CancelledError("the session was closed while the step ran"))
+        for bound in list(self._endless):
+            bound.stop()
         with self._variables.exclusive:
             if not self._closed:
                 self._closed = True
