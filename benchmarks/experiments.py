@@ -63,6 +63,13 @@ EXPERIMENTS = (
         cpu_only="its contestants share the cores",
     ),
     Experiment(
+        "members_at_once",
+        "Sweep by members that train side by side",
+        "steps of members per second in the pool of a sweep (digits, b=16), by the number of members that "
+        "train at once.",
+        cpu_only="its numbers of members are those of the cores",
+    ),
+    Experiment(
         "sweep_cost",
         "Cost of a member of a sweep beside a PyTorch script",
         "milliseconds per member of `tensorbow sweep` with networks of 784-128-10 units (digits, 10 epochs, "

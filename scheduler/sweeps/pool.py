@@ -95,7 +95,8 @@ class MemberPool:
         if notice := order.keep_on_devices(learners, config.data_on_device):
             say(notice)
         self._batches.steps_per_launch = self._engine.steps_per_launch
-        self._timed = self._config.steps_per_launch is not None or self._engine.most_steps_per_launch == 1
+        self._chooses = self._config.steps_per_launch is None and self._engine.most_steps_per_launch > 1
+        self._timed = not self._chooses
         self._slot_names = {op.name for op in learners.layout.variables if op.attrs["role"] == "slots"}
         self._counters = [f"counter:{name}" for name in learners.executable.counters]
         self._initial: dict[int, Values] = {}  # by seed
@@ -140,6 +141,11 @@ class MemberPool:
     def free(self) -> int:
         """Number of places without a member."""
         return self.places.count(None)
+
+    @property
+    def steps_per_launch(self) -> int:
+        """Steps of each member in a launch."""
+        return self._engine.steps_per_launch
 
     # Members come and go --------------------------------------------------------------------------
 
@@ -215,7 +221,7 @@ class MemberPool:
         if not self._timed and start < stop:
             self._choose_steps(min(stop, start + TIMED_ROUNDS))
         if self._round < stop:
-            self._round = self._engine.run(self._batches.open, self._round, stop, self._sum)
+            self._run(stop)
         self.offset = self._round - first
         for index, place in enumerate(self.places):
             if place is not None:
@@ -231,12 +237,32 @@ class MemberPool:
             began = time.perf_counter()
             self._round = self._engine.run(self._batches.open, self._round, self._round + 1, self._sum)
             seconds = time.perf_counter() - began
-        most = min(self._engine.most_steps_per_launch, self.rounds_per_epoch, max(1, int(LAUNCH_S / seconds)))
+        self._set_steps(seconds)
+        self._timed = True
+
+    def _run(self, stop: int) -> None:
+        """Trains to a round; corrects the number of steps where launches took half or twice `LAUNCH_S`.
+
+        A round of a long launch takes less time than a single one, since weights stay in the caches.
+        """
+        start, began = self._round, time.perf_counter()
+        self._round = self._engine.run(self._batches.open, start, stop, self._sum)
+        rounds, seconds = self._round - start, time.perf_counter() - began
+        if self._chooses and rounds >= self._engine.steps_per_launch:
+            now, best = self._engine.steps_per_launch, self._steps_for(seconds / rounds)
+            if not now / 2 < best < 2 * now:
+                self._set_steps(seconds / rounds)
+
+    def _steps_for(self, round_s: float) -> int:
+        """Steps of a launch of about `LAUNCH_S`, of which there is a whole number in an epoch."""
+        most = min(self._engine.most_steps_per_launch, self.rounds_per_epoch, max(1, int(LAUNCH_S / round_s)))
         launches = -(-self.rounds_per_epoch // most)
-        steps = -(-self.rounds_per_epoch // launches)
+        return -(-self.rounds_per_epoch // launches)
+
+    def _set_steps(self, round_s: float) -> None:
+        steps = self._steps_for(round_s)
         self._engine.set_steps_per_launch(steps)
         self._batches.steps_per_launch = steps
-        self._timed = True
 
     def end_epoch(self) -> list[EpochResult]:
         """Ends an epoch: returns the means of each member, by number, and clears the sums."""

@@ -38,16 +38,16 @@ AsTensor: TypeAlias = Annotated[Tensor, instance(Tensor, expected="a tensor")]
 _PAIRS = sequence(sequence(number(), ""), "")
 
 
-def _read_drops(value: Any) -> tuple[tuple[int, float], ...]:
+def _read_drops(value: Any) -> tuple[tuple[float, float], ...]:
     pairs = _PAIRS.read(value)
     if any(len(pair) != 2 for pair in pairs):
         raise RefusedError
     return tuple((_EPOCH.read(epoch), _FACTOR.read(factor)) for epoch, factor in value)
 
 
-_EPOCH, _FACTOR = whole(1), number(0, above=True)
+_EPOCH, _FACTOR = number(0, above=True), number(0, above=True)
 Drops: TypeAlias = Annotated[
-    tuple[tuple[int, float], ...], Kind("pairs of an epoch and a factor, as [(10, 0.1)]", _read_drops)
+    tuple[tuple[float, float], ...], Kind("pairs of an epoch and a factor, as [(10, 0.1)]", _read_drops)
 ]
 
 
@@ -62,14 +62,14 @@ Rates: TypeAlias = Annotated[
 ]
 
 
-def _read_dataset_drops(value: Any) -> tuple[tuple[str, tuple[tuple[int, float], ...]], ...]:
+def _read_dataset_drops(value: Any) -> tuple[tuple[str, tuple[tuple[float, float], ...]], ...]:
     if not isinstance(value, (list, tuple)) or any(len(pair) != 2 for pair in value):
         raise RefusedError
     return tuple((TEXT.read(dataset), _read_drops(drops)) for dataset, drops in value)
 
 
 DatasetDrops: TypeAlias = Annotated[
-    tuple[tuple[str, tuple[tuple[int, float], ...]], ...],
+    tuple[tuple[str, tuple[tuple[float, float], ...]], ...],
     Kind("pairs of a data set and drops, as [('mnist', [(1, 0.25)])]", _read_dataset_drops),
 ]
 
@@ -122,7 +122,7 @@ class Defaults:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def drops_of(self, dataset: str | None) -> tuple[tuple[int, float], ...]:
+    def drops_of(self, dataset: str | None) -> tuple[tuple[float, float], ...]:
         """The default `learning_rate_drops` on a data set."""
         return dict(self.dataset_drops).get(dataset or "", self.learning_rate_drops)
 

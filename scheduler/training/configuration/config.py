@@ -303,10 +303,10 @@ class TrainingConfig:
         choices=SCHEDULES,
         of_model=True,
     )
-    learning_rate_drops: tuple[tuple[int, float], ...] = option(
+    learning_rate_drops: tuple[tuple[float, float], ...] = option(
         None,
         "Pairs EPOCH:FACTOR, separated by commas: after EPOCH the rate is FACTOR times the initial one, and "
-        "averaging restarts.",
+        "averaging restarts. An epoch may be a fraction, as 0.5.",
         DROPS,
         of_model=True,
         ignored=lambda run: _after_the_end(run) if run.schedule == "piecewise" else _has(run, "schedule"),

@@ -83,11 +83,11 @@ def _read_traced_rounds(value: Any) -> tuple[int, int]:
     return first, stop
 
 
-def _read_drops(value: Any) -> tuple[tuple[int, float], ...]:
+def _read_drops(value: Any) -> tuple[tuple[float, float], ...]:
     if isinstance(value, str):
         pairs = [item.split(":") for item in filter(None, value.split(","))]
-        value = [(int(epoch), float(factor)) for epoch, factor in pairs]
-    drops = tuple((WHOLE_EPOCHS.read(epoch), POSITIVE.read(factor)) for epoch, factor in value)
+        value = [(float(epoch), float(factor)) for epoch, factor in pairs]
+    drops = tuple((_read_epochs(epoch), POSITIVE.read(factor)) for epoch, factor in value)
     if any(later <= epoch for (epoch, _), (later, _) in pairwise(drops)):
         raise RefusedError
     return drops
@@ -202,8 +202,8 @@ DEVICES = Kind("names of devices, as cpu:0,cpu:1", _read_devices)
 REPLICAS = Kind(f"{_COUNT.expected}, or one for each device, as 3,1, or auto", _read_replicas)
 TRACED_ROUNDS = Kind("two rounds A:B with 0 <= A < B, as 10:60", _read_traced_rounds)
 DROPS = Kind(
-    "EPOCH:FACTOR pairs, as 10:0.1,15:0.01 or [[10, 0.1]], of rising epochs from 1 to 1000000 and positive "
-    "factors",
+    "EPOCH:FACTOR pairs, as 10:0.1,15.5:0.01 or [[10, 0.1]], of rising epochs above 0, up to 1000000, and "
+    "positive factors",
     _read_drops,
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 import tensorbow as tb
 from scheduler import Trainer
 from scheduler.sweeps.folder import SweepFolder
+from scheduler.sweeps.members import members_of
 from scheduler.sweeps.pool import MemberPool
+from tensorbow.data import load
 from tensorbow.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -21,6 +24,7 @@ from tensorbow.errors import (
 from tensorbow.training import load_arrays
 from tests.picture_faults import faults
 from tests.scheduler.sweeps.conftest import content
+from tests.scheduler_rig.running import same_bits
 
 
 class OwnModel:
@@ -43,6 +47,7 @@ GRIDS = {
     "decay": ({"weight_decay": [0.0, 0.01, 0.1]}, {}),
     "drops": ({"learning_rate": [0.01, 0.03]}, {"learning_rate_drops": ((1, 0.5), (2, 0.1))}),
     "schedules": ({"schedule": ["cosine", "one_cycle"], "epochs": [2, 3]}, {}),
+    "mixup": ({"mixup": [0.2, 0.4]}, {"epochs": 2}),
     "programs": ({"batch_size": [8, 16], "optimizer": ["adam", "adamw"]}, {"weight_decay": 0.01}),
 }
 
@@ -119,6 +124,27 @@ def test_a_killed_sweep_goes_on_with_the_same_bits(halving, sweep, tmp_path, mon
     with sweep("killed", resume=True, **options) as running:  # there is nothing left to do
         assert running.run()
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
+
+
+@pytest.mark.usefixtures("native_kernels")
+def test_the_number_of_steps_in_a_launch_follows_the_time_of_launches(monkeypatch):
+    """Also where the first rounds were slow; members keep their bits."""
+    (train, _), values = load("synthetic"), []
+    base = {"model": "logreg", "dataset": "synthetic", "replicas_per_device": 1, "epochs": 9}
+    for given in (None, 1):
+        members = members_of({**base, "steps_per_launch": given}, [{"learning_rate": 0.01}], 2)
+        with closing(MemberPool(members[0].config, train, 2, print)) as pool:
+            steps = []
+            for member in members:
+                pool.add(member)
+            for seconds in (1e-9, 1e9, 1e9, 1e-9, 1e-9):
+                monkeypatch.setattr("scheduler.sweeps.pool.LAUNCH_S", seconds)
+                assert pool.train()
+                pool.end_epoch()
+                steps.append(pool.steps_per_launch)
+            values.append([pool.values(member) for member in members])
+        assert steps == ([1, 10, 10, 1, 1] if given is None else [1] * 5)
+    assert all(map(same_bits, *values))
 
 
 @pytest.mark.slow

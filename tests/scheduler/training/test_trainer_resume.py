@@ -24,7 +24,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "one replica": {"replicas_per_device": 1},
     "two devices": {"devices": ("cpu:0", "cpu:1"), "tau": 2, "staleness": 1, "mu": 0.2, "alpha": 0.1},
     "uneven": {"devices": ("cpu:0", "cpu:1"), "replicas_per_device": (2, 1)},
-    "drops": {"learning_rate_drops": ((1, 0.5), (2, 0.1)), "tau": 3, "staleness": 2},
+    "drops": {"learning_rate_drops": ((1, 0.5), (1.7, 0.1)), "tau": 3, "staleness": 2},
     "independent": {"sync": "none", "replicas_per_device": 3},
     "ssgd": {"sync": "ssgd"},
     "to ssgd": {"ssgd_epoch": 2, "clear_velocity": True, "learning_rate_drops": ((1, 0.5),)},

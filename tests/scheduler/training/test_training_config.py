@@ -62,7 +62,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"devices": 3}, "devices: expected names of devices"),
     ({"sync": "SMA"}, "sync: expected one of sma, ssgd, easgd, diloco, none"),
     ({"learning_rate_drops": [[2, 0.1], [1, 0.01]]}, "learning_rate_drops: expected EPOCH:FACTOR pairs"),
-    ({"learning_rate_drops": [[0, 0.1]]}, "of rising epochs from 1 to 1000000 and positive factors, got"),
+    (
+        {"learning_rate_drops": [[0, 0.1]]},
+        "of rising epochs above 0, up to 1000000, and positive factors, got",
+    ),
     ({"learning_rate_drops": [[10**25, 0.5]]}, "of rising epochs"),
     ({"learning_rate_drops": [[1, NAN]]}, "positive factors"),
     ({"learning_rate_drops": [3]}, "EPOCH:FACTOR pairs"),
