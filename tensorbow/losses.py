@@ -13,6 +13,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import GraphKeys, Tensor, as_tensor, get_collection, name_scope
 from tensorbow.kinds import AxisNumber, Flag, Fraction, Name, PositiveNumber, Text, checked, instance, one_of
 from tensorbow.missing_names import no_attribute
+from tensorbow.ops.arrays import reshape
 from tensorbow.ops.broadcasting import broadcast_to, ones_like, shape, size
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import stop_gradient
@@ -53,6 +54,7 @@ __all__ = [
     "hinge_loss",
     "huber_loss",
     "log_loss",
+    "mean_pairwise_squared_error",
     "mean_squared_error",
     "sigmoid_cross_entropy",
     "softmax_cross_entropy",
@@ -178,6 +180,45 @@ def mean_squared_error(
     wanted, given = _pair("mean_squared_error", labels, predictions)
     losses = squared_difference(given, wanted)
     return _weighted("mean_squared_error", losses, weights, scope, loss_collection, reduction)
+
+
+@checked
+def mean_pairwise_squared_error(
+    labels: Any,
+    predictions: Any,
+    weights: Any = 1.0,
+    scope: Name = None,
+    loss_collection: Collection = GraphKeys.LOSSES,
+) -> Tensor:
+    """Mean of ((p[i] - p[j]) - (l[i] - l[j])) ** 2 over the pairs of different elements of each example.
+
+    labels, predictions: [batch, ...]. weights: a number, or one for each example, [batch] or [batch, 1, ...];
+    the weighted means of the examples are added up, as in TensorFlow. 0 for examples of one element.
+    """
+    wanted, given = _pair("mean_pairwise_squared_error", labels, predictions)
+    rank = given.spec.rank
+    if not rank:
+        raise InvalidArgumentError(
+            f"mean_pairwise_squared_error: expected predictions [batch, ...] of known rank, got {given.spec}"
+        )
+    each = as_tensor(weights)
+    if each.spec.rank and (each.spec.rank not in (1, rank) or set((each.spec.shape or ())[1:]) - {1}):
+        raise InvalidArgumentError(
+            "mean_pairwise_squared_error: expected weights to be a number, or one for each example, [batch], "
+            f"got {each.spec}"
+        )
+    with given.graph.as_default(), name_scope(scope or "mean_pairwise_squared_error"):
+        differences = reshape(subtract(given, wanted), [strided_slice(shape(given), 0), -1])
+        number = cast(strided_slice(shape(differences), 1), given.dtype)
+        squares = reduce_sum(square(differences), 1)
+        product = square(reduce_sum(differences, 1))
+        pairs = multiply(number, subtract(number, 1))
+        losses = multiply(2.0, _ratio(subtract(multiply(number, squares), product), pairs))
+        own = reshape(each, [-1]) if each.spec.rank else each
+        result = reduce_sum(multiply(losses, own if own.dtype == losses.dtype else cast(own, losses.dtype)))
+        if loss_collection is not None:
+            result.graph.add_to_collection(loss_collection, result)
+        return result
 
 
 @checked

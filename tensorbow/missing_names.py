@@ -16,18 +16,13 @@ _MODELS = "tb.layers, tb.nn and tb.train have layers, operations, optimisers; tb
 _PRINT = "write tb.Print, or fetch the tensor by session.run and print it"
 _QUEUES = "the queues are tb.FIFOQueue, tb.RandomShuffleQueue, tb.PriorityQueue and tb.PaddingFIFOQueue"
 _CELLS = "tb.nn.dynamic_rnn builds a layer of cells"
-_ARGUMENTS = "Python's own argparse, logging and pathlib do that"
 INSTEAD = {
-    "app": _ARGUMENTS,
     "compat": "the names of TensorFlow 1 are tensorbow's own: write tb.Session for tf.compat.v1.Session",
     "contrib": "tb.nn.rnn_cell has its cells, tb.layers normalizations and regularizers, "
     "tb.initializers Xavier's, tb.train ScipyOptimizerInterface; other experiments are not there",
     "Dataset": "write tb.data.Dataset",
     "evaluate": "session.run evaluates tensors, tb.run_reference_kernel one op",
-    "flags": _ARGUMENTS,
     **dict.fromkeys(("qint8", "quint8", "qint16", "quint16", "qint32"), _QUANTIZED),
-    "gfile": _ARGUMENTS,
-    "logging": _ARGUMENTS,
     "queue": _QUEUES,
     "GradientTape": f"{_GRAPHS}; tb.gradients differentiates",
     "distribute": "a tb.MultiGpuReplicator or tb.TensorBowSession trains several replicas of one program",

@@ -37,8 +37,12 @@ def public_packages() -> list[str]:
     """
     facades = (
         *(
+            "app",
+            "flags",
+            "gfile",
             "image",
             "linalg",
+            "logging",
             "math",
             "nn",
             "profiler",

@@ -79,7 +79,7 @@ LAYERS = (
     ("tensorbow.ops",),
     ("tensorbow.graph",),
     ("tensorbow.devices", "tensorbow.shadowing"),
-    ("tensorbow.timeline",),
+    ("tensorbow.timeline", "tensorbow.program_frame"),
     ("tensorbow.kinds", "tensorbow.nest"),
     ("tensorbow.array_likes",),
     (
@@ -105,8 +105,12 @@ SIDEWAYS = {
 }
 FACADES = {
     "tensorbow",
+    "tensorbow.app",
+    "tensorbow.flags",
+    "tensorbow.gfile",
     "tensorbow.image",
     "tensorbow.linalg",
+    "tensorbow.logging",
     "tensorbow.math",
     "tensorbow.nn",
     "tensorbow.profiler",

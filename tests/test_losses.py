@@ -52,6 +52,28 @@ def test_losses_of_elements_are_weighted_and_reduced(session, loss, each):
     assert len(tb.losses.get_losses()) == len(by_reduction)
 
 
+@pytest.mark.parametrize("weights", [0.5, [0.5, 2.0, 0.0]])
+def test_squared_errors_of_pairs(session, weights):
+    """Of all pairs of different elements of an example, also where its number is known at run time only."""
+    labels, given = (np.random.default_rng(seed).normal(size=(3, 2, 2)) for seed in (1, 2))
+    differences = (given - labels).reshape(3, 4)
+    pairs = (differences[:, :, None] - differences[:, None, :]) ** 2
+    each = pairs.sum((1, 2)) / 12
+    fed = tb.placeholder(tb.float64, [None, None, 2])
+    for predictions in (tb.constant(given), fed):
+        loss = tb.losses.mean_pairwise_squared_error(labels, predictions, weights)
+        found = session.run(loss, {fed: given})
+        np.testing.assert_allclose(found, (each * np.array(weights)).sum(), rtol=1e-12)
+    assert len(tb.losses.get_losses()) == 2
+    lone = tb.losses.mean_pairwise_squared_error(tb.constant([[1.0], [2.0]]), tb.constant([[3.0], [5.0]]))
+    assert session.run(lone) == 0
+    for refused in (np.ones((3, 2, 2)), np.ones((3, 4))):
+        with pytest.raises(InvalidArgumentError, match="expected weights to be a number, or one for each"):
+            tb.losses.mean_pairwise_squared_error(labels, given, refused)
+    with pytest.raises(InvalidArgumentError, match=r"predictions \[batch, ...\] of known rank"):
+        tb.losses.mean_pairwise_squared_error(1.0, 2.0)
+
+
 def test_huber_and_cosine(session):
     error = abs(GIVEN - LABELS)
     huber = np.where(error <= 0.2, error**2 / 2, 0.2 * error - 0.02)

@@ -219,11 +219,29 @@ def test_decays(step):
         tb.train.polynomial_decay(0.5, step, 10, 0.1, cycle=True): (
             0.4 * (1 - step / (10 * max(1, -(-step // 10)))) + 0.1
         ),
+        tb.train.linear_cosine_decay(0.5, step, 12, 2, 0.1, 0.01): 0.5
+        * ((1.1 - min(step / 12, 1)) * (1 + np.cos(4 * np.pi * min(step / 12, 1))) / 2 + 0.01),
         tb.train.inverse_time_decay(0.5, step, 4, 0.3): 0.5 / (1 + 0.3 * step / 4),
         tb.train.natural_exp_decay(0.5, step, 4, 0.3, staircase=True): 0.5 * np.exp(-0.3 * (step // 4)),
     }
     with tb.Session() as session:
         np.testing.assert_allclose(session.run([*rates]), [*rates.values()], rtol=1e-5)
+
+
+@pytest.mark.parametrize("t_mul", [1.0, 2.0, 1.5])
+def test_cosine_decays_begin_again(t_mul):
+    """From the beginning of a decay, and its middle."""
+    step = tb.placeholder(tb.int64, [])
+    rate = tb.train.cosine_decay_restarts(0.5, step, 8, t_mul, m_mul=0.5, alpha=0.1)
+    with tb.Session() as session:
+        start, length = 0.0, 8.0
+        for number in range(4):
+            for share in (0.25, 0.5, 0.75):
+                done = start + share * length
+                expected = 0.5 * (0.9 * 0.5**number * (1 + np.cos(np.pi * share)) / 2 + 0.1)
+                if done == int(done):
+                    assert session.run(rate, {step: int(done)}) == pytest.approx(expected, rel=1e-4)
+            start, length = start + length, length * t_mul
 
 
 def test_sampled_losses_learn_and_agree_with_the_full_ones_where_all_classes_are_sampled():

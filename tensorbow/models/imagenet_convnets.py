@@ -50,7 +50,12 @@ class PlainConvNet(Model):
     """Convolutions one after the other, then dense layers: the base of AlexNet, Overfeat and OxfordNet."""
 
     defaults = Defaults(
-        learning_rate=0.001, weight_decay=5e-4, epochs=5, schedule="cosine", image_size=(64, 64)
+        learning_rate=1.5e-4,
+        weight_decay=5e-4,
+        epochs=8,
+        optimizer="adam",
+        schedule="cosine",
+        image_size=(64, 64),
     )
     convolutions: Sequence[Conv]
     units: Sequence[int]

@@ -43,7 +43,12 @@ class GoogLeNet(Model):
 
     name = "googlenet"
     defaults = Defaults(
-        learning_rate=0.01, weight_decay=2e-4, epochs=5, schedule="cosine", image_size=(64, 64)
+        learning_rate=5e-4,
+        weight_decay=2e-4,
+        epochs=5,
+        optimizer="adam",
+        schedule="cosine",
+        image_size=(64, 64),
     )
 
     @checked

@@ -21,6 +21,7 @@ from tensorbow.optimizers.decay import (
     polynomial_decay,
     warm_up,
 )
+from tensorbow.optimizers.decay_with_restarts import cosine_decay_restarts, linear_cosine_decay
 from tensorbow.optimizers.gradient_descent import (
     SLOT_FORM,
     GradientDescentOptimizer,
@@ -63,9 +64,11 @@ __all__ = [
     "clip_by_global_norm",
     "clip_by_norm",
     "cosine_decay",
+    "cosine_decay_restarts",
     "exponential_decay",
     "global_norm",
     "inverse_time_decay",
+    "linear_cosine_decay",
     "natural_exp_decay",
     "piecewise_constant",
     "polynomial_decay",

@@ -27,6 +27,15 @@ def of_pair(labels: str, predictions: str, **sorts: str) -> Call:
 CALLS: Mapping[str, Call] = {
     "losses.absolute_difference": of_pair("labels", "predictions"),
     "losses.mean_squared_error": of_pair("labels", "predictions"),
+    "losses.mean_pairwise_squared_error": Call(
+        lambda: {"labels": rows(), "predictions": rows()},
+        {
+            name: sort
+            for name, sort in {"labels": "tensor", "predictions": "tensor", **REDUCED}.items()
+            if name != "reduction"
+        },
+        names=OPS,
+    ),
     "losses.huber_loss": of_pair("labels", "predictions", delta="positive"),
     "losses.hinge_loss": of_pair("labels", "logits"),
     "losses.log_loss": of_pair("labels", "predictions", epsilon="positive"),

@@ -211,6 +211,21 @@ CALLS: Mapping[str, Call] = {
             ("variables_to_restore", dict),
         )
     },
+    "train.cosine_decay_restarts": Call(
+        lambda: {"learning_rate": 0.1, "global_step": tb.constant(3), "first_decay_steps": 10},
+        {
+            **dict.fromkeys(("learning_rate", "global_step"), "tensor"),
+            **dict.fromkeys(("first_decay_steps", "t_mul", "m_mul"), "positive"),
+            "alpha": "fraction",
+        },
+    ),
+    "train.linear_cosine_decay": Call(
+        lambda: {"learning_rate": 0.1, "global_step": tb.constant(3), "decay_steps": 10},
+        {
+            **dict.fromkeys(("learning_rate", "global_step"), "tensor"),
+            **dict.fromkeys(("decay_steps", "num_periods", "alpha", "beta"), "positive"),
+        },
+    ),
     "train.cosine_decay": Call(
         lambda: {"learning_rate": 0.1, "global_step": tb.constant(3), "decay_steps": 10},
         {"learning_rate": "tensor", "global_step": "tensor", "decay_steps": "count", "alpha": "fraction"},

@@ -121,7 +121,8 @@ def test_differences_of_another_run() -> None:
 def test_a_model_has_drops_of_its_own_for_a_data_set() -> None:
     """They go with the default rate: whoever gives a rate, or drops, decides alone."""
     of_mnist = TrainingConfig("lenet", dataset="mnist")
-    assert (of_mnist.learning_rate_drops, of_mnist.schedule) == (((1, 0.25),), "piecewise")
+    assert of_mnist.learning_rate_drops == ((0.3, 0.6), (0.5, 0.4), (0.65, 0.25), (0.8, 0.12))
+    assert of_mnist.schedule == "piecewise"
     assert TrainingConfig("lenet", dataset="mnist", learning_rate=0.02).learning_rate_drops == ()
     assert TrainingConfig("lenet", dataset="mnist", learning_rate_drops=[]).learning_rate_drops == ()
     assert TrainingConfig("lenet").learning_rate_drops == ()
