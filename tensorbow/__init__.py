@@ -16,13 +16,28 @@ _import_ours("allocators")
 # isort: split
 from typing import TYPE_CHECKING, Any
 
-from tensorbow import errors, image, initializers, layers, losses, metrics, nn, ops, profiler, summary, train
+from tensorbow import (
+    errors,
+    image,
+    initializers,
+    layers,
+    losses,
+    metrics,
+    nn,
+    ops,
+    profiler,
+    quantization,
+    signal,
+    spectral,
+    summary,
+    train,
+)
 from tensorbow.control_flow import TensorArray, case, cond, foldl, foldr, map_fn, scan, while_loop
-from tensorbow.custom_gradients import RegisterGradient, custom_gradient
+from tensorbow.custom_gradients import NoGradient, NotDifferentiable, RegisterGradient, custom_gradient
 from tensorbow.devices import configure_gpus
 from tensorbow.errors import TensorBowError
 from tensorbow.functions import Defun, make_template
-from tensorbow.gradients import gradients
+from tensorbow.gradients import gradients, hessians
 from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
     Graph,
@@ -71,6 +86,7 @@ from tensorbow.ops.arrays import *
 from tensorbow.ops.broadcasting import *
 from tensorbow.ops.checks import *
 from tensorbow.ops.collectives import *
+from tensorbow.ops.complex_numbers import *
 from tensorbow.ops.control import *
 from tensorbow.ops.cumulative import *
 from tensorbow.ops.data_dependent import *
@@ -78,11 +94,14 @@ from tensorbow.ops.decompositions import *
 from tensorbow.ops.definition import *
 from tensorbow.ops.elementwise import *
 from tensorbow.ops.filling import *
+from tensorbow.ops.fourier import *
 from tensorbow.ops.importing import *
 from tensorbow.ops.indexed_slices import *
 from tensorbow.ops.indexing import *
 from tensorbow.ops.linalg import *
 from tensorbow.ops.nd_indexing import *
+from tensorbow.ops.older_names import *
+from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
 from tensorbow.ops.reductions import *
 from tensorbow.ops.scatter import *
@@ -100,15 +119,20 @@ from tensorbow.partitioned_variables import (
     variable_axis_size_partitioner,
 )
 from tensorbow.queues import (
+    Barrier,
+    ConditionalAccumulator,
     CriticalSection,
     FIFOQueue,
+    MapStagingArea,
     PaddingFIFOQueue,
     PriorityQueue,
     QueueBase,
     RandomShuffleQueue,
+    SparseConditionalAccumulator,
     StagingArea,
     py_func,
 )
+from tensorbow.recomputed_gradients import recompute_grad
 from tensorbow.runtime import (
     ConfigProto,
     Explanation,
@@ -126,6 +150,7 @@ from tensorbow.specs import (
     as_dtype,
     bfloat16,
     complex64,
+    complex128,
     float16,
     float32,
     float64,
@@ -157,6 +182,7 @@ from tensorbow.variables import (
     global_variables_initializer,
     local_variables,
     local_variables_initializer,
+    model_variables,
     trainable_variables,
     variables_initializer,
 )
@@ -275,9 +301,13 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_LATER, "__version__"})
 
 
+half, double = float16, float64  # TensorFlow 1's other names
+
 __all__ = [
     "AUTO_REUSE",
     "NOT_DIFFERENTIABLE",
+    "Barrier",
+    "ConditionalAccumulator",
     "ConfigProto",
     "CriticalSection",
     "DType",
@@ -292,7 +322,10 @@ __all__ = [
     "InteractiveSession",
     "Kernel",
     "KernelCall",
+    "MapStagingArea",
+    "NoGradient",
     "NodeSpec",
+    "NotDifferentiable",
     "Operation",
     "PaddingFIFOQueue",
     "PartitionedVariable",
@@ -303,6 +336,7 @@ __all__ = [
     "RunMetadata",
     "RunOptions",
     "Session",
+    "SparseConditionalAccumulator",
     "StagingArea",
     "Tensor",
     "TensorArray",
@@ -325,6 +359,7 @@ __all__ = [
     "clip_by_norm",
     "colocate_with",
     "complex64",
+    "complex128",
     "cond",
     "configure_cpus",
     "configure_gpus",
@@ -334,6 +369,7 @@ __all__ = [
     "convert_to_tensor",
     "custom_gradient",
     "device",
+    "double",
     "errors",
     "fixed_size_partitioner",
     "float16",
@@ -352,6 +388,8 @@ __all__ = [
     "glorot_normal_initializer",
     "glorot_uniform_initializer",
     "gradients",
+    "half",
+    "hessians",
     "image",
     "initializers",
     "int8",
@@ -366,17 +404,22 @@ __all__ = [
     "map_fn",
     "metrics",
     "min_max_variable_partitioner",
+    "model_variables",
     "name_scope",
     "nn",
     "ones_initializer",
     "orthogonal_initializer",
     "profiler",
     "py_func",
+    "quantization",
     "random_normal_initializer",
     "random_uniform_initializer",
+    "recompute_grad",
     "reset_default_graph",
     "scan",
     "set_random_seed",
+    "signal",
+    "spectral",
     "summary",
     "train",
     "trainable_variables",

@@ -51,6 +51,27 @@ class RegisterGradient:
 
 
 @checked
+def NotDifferentiable(op_type: Text) -> None:  # noqa: N802 - TensorFlow's name
+    """Registers under a name that there is no gradient, for `Graph.gradient_override_map`.
+
+    A definition of an op states the same by `gradient=tb.NOT_DIFFERENTIABLE`. Raises AlreadyExistsError if
+    the name is taken.
+    """
+    if op_type in REGISTERED_GRADIENTS:
+        raise AlreadyExistsError(
+            f"NotDifferentiable: {op_type!r:.60} is registered already; choose another name"
+        )
+    REGISTERED_GRADIENTS[op_type] = _nothing
+
+
+def _nothing(op: Operation, *gradients: Tensor) -> list[None]:
+    return [None] * len(op.inputs)
+
+
+NoGradient = NotDifferentiable  # TensorFlow's older name
+
+
+@checked
 def custom_gradient(f: Function) -> Callable[..., Any]:
     """Decorator for a function of tensors that gives its own gradient, as in TensorFlow.
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tensorbow.custom_gradients import custom_gradient
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.errors import InternalError, InvalidArgumentError
+from tensorbow.function_calls import Call, FunctionGraph
 from tensorbow.graph import Graph, GraphDef, Tensor, as_tensor, get_default_graph, graph_of
+from tensorbow.graph.defaults import default_graphs
+from tensorbow.graph.function import GraphFunction
 from tensorbow.kinds import DTYPE, Flag, Function, Name, RefusedError, Text, checked, refuse
 from tensorbow.nest import flatten, pack
 from tensorbow.ops.control import placeholder
 from tensorbow.ops.importing import import_graph_def
 from tensorbow.ops.state import VariableReference
 from tensorbow.variable_scope import AUTO_REUSE, VariableScope, variable_scope
+
+SEEDS_OF_CALLS = 1 << 63  # seeds of operations are smaller
 
 
 class Template:
@@ -77,16 +83,19 @@ def make_template(
 
 
 class Defun:
-    """Decorator that makes a subgraph of a function: traced once, and added to the graph by each call.
+    """Decorator that makes a function of the graph: traced once, and one operation in each call.
 
-    `@tb.Defun(tb.float32, tb.int32)` decorates a function of two tensors. It may use neither tensors of
-    other graphs nor variables: read them outside and pass their values. `python_grad_func(op_inputs,
-    *gradients)` replaces the derivative of its ops; it returns a gradient for each input.
+    `@tb.Defun(tb.float32, tb.int32)` decorates a function of two tensors. It may read tensors and variables
+    of one other graph, as they are when it is called there, but writes no variable and makes none.
+    `python_grad_func(op_inputs, *gradients)` replaces its derivative; it returns a gradient for each input.
+
+    The compiler puts the function's operations in the place of a call. A function with random numbers,
+    control flow or effects is added to the graph by each call instead.
     """
 
     @checked
     def __init__(self, *input_types: Any, func_name: Name = None, python_grad_func: Any = None):
-        """input_types: dtypes of the arguments. func_name: the scope of calls; by default the function's."""
+        """input_types: dtypes of the arguments. func_name: the name of calls; by default the function's."""
         try:
             self._types = [DTYPE.read(each) for each in input_types]
         except RefusedError:
@@ -103,7 +112,7 @@ class Defun:
 
 
 class DefinedFunction:
-    """A subgraph (`definition`, a GraphDef) that each call adds to the default graph."""
+    """A function of graphs (`definition`, a GraphDef), which a call of it applies to tensors."""
 
     def __init__(
         self,
@@ -115,46 +124,85 @@ class DefinedFunction:
         self.name = name
         self._types = types
         self._gradient = gradient
-        with Graph().as_default() as graph:
-            arguments = [placeholder(dtype, name=f"arg{n}") for n, dtype in enumerate(types)]
-            self._result = function(*arguments)
-            results = [as_tensor(each) for each in flatten(self._result)]
-        foreign = next((each for each in results if each.graph is not graph), None)
-        variable = next((op for op in graph.get_operations() if op.definition is VariableReference), None)
-        if foreign is not None or variable is not None:
-            got = "a variable" if foreign is None else f"{foreign.name} of another graph"
+        graph = FunctionGraph(f"Defun {name}")
+        default_graphs.making += 1
+        try:
+            with graph.as_default():
+                arguments = [placeholder(dtype, name=f"arg{n}") for n, dtype in enumerate(types)]
+                self._result = function(*arguments)
+                results = [graph.inside(as_tensor(each)) for each in flatten(self._result)]
+        finally:
+            default_graphs.making -= 1
+        if any(op.definition is VariableReference for op in graph.get_operations()):
             raise InvalidArgumentError(
-                f"Defun {name}: expected a function of its arguments alone, got {got}; pass its value"
+                f"Defun {name}: expected a function that makes no variable, got one; make it outside, and "
+                "read it in the function, or pass its value"
             )
+        self._captured = tuple(graph.captured)
+        self._calls = 0  # that added the operations
+        inputs = (*arguments, *graph.captured.values())
+        rule = None if gradient is None else self._rule
+        self.function = GraphFunction(name, graph, inputs, tuple(results), rule)
+        self._inputs = [each.name for each in inputs]
         self._results = [each.name for each in results]
-        self._inputs = [each.name for each in arguments]
         self.definition: GraphDef = graph.as_graph_def()
         self.definition.node = [n for n in self.definition.node if f"{n.name}:0" not in self._inputs]
 
     def __call__(self, *args: Any, name: str | None = None) -> Any:
-        """Adds the ops to the graph of the arguments; returns the results in the function's nest.
+        """Applies the function in the graph of the arguments; returns the results in the function's nest.
 
-        Raises InvalidArgumentError for another number of arguments, or another dtype.
+        Raises InvalidArgumentError for another number of arguments, or another dtype, and in another graph
+        than that whose tensors the function reads.
         """
         if len(args) != len(self._types):
             raise InvalidArgumentError(f"{self.name}: expected {len(self._types)} arguments, got {len(args)}")
-        with graph_of(args).as_default():
+        graph = graph_of((*args, *self._captured))
+        for tensor in self._captured:
+            if tensor.graph is not graph and not graph.captures:
+                raise InvalidArgumentError(
+                    f"{self.name}: it reads {tensor.name}, of another graph than its arguments; pass its "
+                    "value"
+                )
+        with graph.as_default():
             tensors = [as_tensor(each, dtype) for each, dtype in zip(args, self._types, strict=True)]
+            if self.function.is_plain:
+                made = Call(*tensors, *self._captured, f=self.function, name=name or self.name)
+                results = made if isinstance(made, tuple) else (made,) if self._results else ()
+                return pack(self._result, iter(results))
             if self._gradient is None:
-                return self._added(tensors, name)
-            gradient = self._gradient
+                return self._added((*tensors, *self._captured), name)
 
             @custom_gradient
             def with_gradient(*inputs: Tensor) -> Any:
-                return self._added(inputs, name), lambda *grads: gradient(inputs, *grads)
+                return self._added(inputs, name), lambda *grads: self._rule(inputs, *grads)
 
-            return with_gradient(*tensors)
+            return with_gradient(*tensors, *self._captured)
+
+    def _next_definition(self) -> GraphDef:
+        """The function's operations for another call, whose random numbers are its own."""
+        number, self._calls = self._calls, self._calls + 1
+        nodes = [
+            node
+            if not number or "seed2" not in node.attr
+            else replace(node, attr={**node.attr, "seed2": (node.attr["seed2"] + number) % SEEDS_OF_CALLS})
+            for node in self.definition.node
+        ]
+        return replace(self.definition, node=nodes)
+
+    def _rule(self, inputs: Sequence[Tensor], *grads: Any) -> list[Any]:
+        """The given gradients of the arguments, and none for what is read from outside."""
+        if self._gradient is None:
+            raise InternalError(f"{self.name} has no gradient of its own")
+        found = self._gradient(list(inputs[: len(self._types)]), *grads)
+        given = list(found) if isinstance(found, (list, tuple)) else [found]
+        return [*given, *[None] * len(self._captured)]
 
     def _added(self, tensors: Sequence[Tensor], name: str | None) -> Any:
+        """The results, by the function's operations in the graph."""
         used = {item for node in self.definition.node for item in node.input}
         given = dict(zip(self._inputs, tensors, strict=True))
         mapped = {key: tensor for key, tensor in given.items() if key in used}
         made = [result for result in self._results if result not in given]
-        added = import_graph_def(self.definition, mapped, made, name=name or self.name) or []
+        added = import_graph_def(self._next_definition(), mapped, made, name=name or self.name) or []
         found = {**given, **dict(zip(made, added, strict=True))}
         return pack(self._result, iter([found[result] for result in self._results]))

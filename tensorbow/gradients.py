@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from tensorbow.control_flow.conditional import Conditional, build_cond
-from tensorbow.control_flow.contexts import BuiltContext, LoopContext
+from tensorbow.control_flow.conditional import build_cond
+from tensorbow.control_flow.contexts import BuiltContext, Conditional, LoopContext
 from tensorbow.control_flow.loops import build_loop
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
@@ -23,11 +23,14 @@ from tensorbow.graph import (
 )
 from tensorbow.graph.build import as_tensor
 from tensorbow.kinds import Name, checked, is_tensor, refuse
+from tensorbow.ops.arrays import reshape, stack
 from tensorbow.ops.broadcasting import ones_like, zeros_like
 from tensorbow.ops.control import identity
 from tensorbow.ops.control_flow import StackPop, StackPush
 from tensorbow.ops.elementwise import add, greater_equal, subtract
+from tensorbow.ops.filling import zeros
 from tensorbow.ops.indexed_slices import IndexedSlices, add_slices
+from tensorbow.ops.shaping import unstack
 from tensorbow.ops.state import ReadVariable, VariableReference
 from tensorbow.specs import compatible
 
@@ -50,10 +53,11 @@ def gradients(
     that x to any y. It is an `IndexedSlices` for a variable of which only rows are gathered. `grad_ys`
     weighs the ys (default: ones). `stop_gradients` are treated as constants: nothing flows through the
     ops that make them, though they may be xs themselves. Results can be differentiated again if the
-    gradients consist of differentiable ops.
+    gradients consist of differentiable ops. With respect to a complex x they are those of TensorFlow, the
+    derivative by the real part + i times the derivative by the imaginary part; a complex y needs its grad_y.
 
-    Raises InvalidArgumentError for a y that is not floating, a grad_y that does not fit its y, and
-    tensors of different graphs.
+    Raises InvalidArgumentError for a y that is neither floating nor complex, a grad_y that does not fit,
+    and tensors of different graphs.
     """
     y_tensors = _tensors("ys", ys)
     x_tensors = _tensors("xs", xs)
@@ -61,7 +65,7 @@ def gradients(
     if not y_tensors:
         raise InvalidArgumentError("gradients: ys is empty; give at least one tensor")
     for y in y_tensors:
-        if not y.dtype.is_floating:
+        if not y.dtype.is_differentiable:
             raise InvalidArgumentError(
                 f"gradients of {y.name}: dtype {y.dtype.name} is not differentiable; compute it in floating "
                 f"point, by tb.cast before what it depends on (made at {y.op.source})"
@@ -72,7 +76,7 @@ def gradients(
             raise InvalidArgumentError(
                 f"gradients: {tensor.name} and {y_tensors[0].name} are of different graphs"
             )
-    with graph.as_default(), name_scope(name, "gradients"):
+    with graph.as_default(), name_scope(name, "gradients") as scope, graph.differentiating(scope):
         needed, influenced = _influenced(x_tensors, stopped, y_tensors)
         flows: Flows = {}
         for y, grad in zip(y_tensors, _initial(y_tensors, grad_ys), strict=True):
@@ -82,6 +86,37 @@ def gradients(
         if graph.context is not None:
             _leave_context(flows)
         return [_sum(flows, x) for x in x_tensors]
+
+
+@checked
+def hessians(ys: Any, xs: Any, name: Name = "hessians") -> list[Tensor]:
+    """The second derivatives of the sum of `ys` with respect to each of `xs`: `[*x, *x]` for an x of shape x.
+
+    The graph gets a gradient for each element of an x: for small ones. An x that the first derivatives do not
+    depend on has zeros. Raises what `gradients` raises, and InvalidArgumentError for an x of unknown shape.
+    """
+    tensors = _tensors("xs", xs)
+    for x in tensors:
+        if not x.spec.is_static:
+            raise InvalidArgumentError(
+                f"hessians: x {x.name} is {x.spec}, expected a known shape, since each element has a "
+                f"gradient of its own; use set_shape (made at {x.op.source})"
+            )
+    if not tensors:
+        return []
+    with tensors[0].graph.as_default(), name_scope(name, "hessians"):
+        firsts = gradients(ys, tensors)
+        return [_hessian(first, x) for first, x in zip(firsts, tensors, strict=True)]
+
+
+def _hessian(first: Gradient | None, x: Tensor) -> Tensor:
+    rows = []
+    parts = [] if first is None else unstack(reshape(as_tensor(first), [x.spec.size]))
+    for part in parts:
+        (row,) = gradients(part, x)
+        rows.append(zeros_like(x) if row is None else as_tensor(row))
+    extents = [*x.spec.extents, *x.spec.extents]
+    return reshape(stack(rows), extents) if rows else zeros(extents, x.dtype)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -106,6 +141,11 @@ def _initial(ys: Sequence[Tensor], grad_ys: Any) -> Iterable[Tensor]:
         raise InvalidArgumentError(f"gradients: grad_ys: {len(given)} for {len(ys)} ys; give one for each")
     for y, grad in zip(ys, given, strict=True):
         if grad is None:
+            if y.dtype.is_complex:
+                raise InvalidArgumentError(
+                    f"gradients of {y.name}: dtype {y.dtype.name} needs grad_ys, as one real number has "
+                    "to be differentiated; give it, or take tb.real, tb.imag or tb.abs of y"
+                )
             yield ones_like(y)
             continue
         tensor = convert_to_tensor(grad, y.dtype)
@@ -165,7 +205,7 @@ class _Sweep:
     def _take_back(self, op: Operation, flows: Flows) -> None:
         """The gradient of a value that a loop has kept: kept in turn, for the way back through that loop."""
         grad = _sum(flows, op.outputs[0])
-        if grad is None or not grad.dtype.is_floating:
+        if grad is None or not grad.dtype.is_differentiable:
             return
         value = op.graph.get_operation_by_name(op.attrs["push"]).inputs[0]
         indices = op.inputs[1:] if op.attrs["or_zeros"] else op.inputs
@@ -208,12 +248,12 @@ class _Sweep:
         """Floating tensors that flow into a context from outside, each with the tensor inside."""
         found: dict[Tensor, Tensor] = {}
         for inside in context.entered.values():
-            if inside in self._influenced and inside.dtype.is_floating:
+            if inside in self._influenced and inside.dtype.is_differentiable:
                 found[inside] = inside.op.inputs[0]
         for op in self._needed:
             if op.context is context or (op.context is not None and context in op.context.chain()):
                 for tensor in op.inputs:
-                    if is_free(tensor.op) and tensor in self._influenced and tensor.dtype.is_floating:
+                    if is_free(tensor.op) and tensor in self._influenced and tensor.dtype.is_differentiable:
                         found[tensor] = tensor
         return [(outside, inside) for inside, outside in found.items()]
 
@@ -256,13 +296,13 @@ class _Sweep:
                 conditional.branches[0].pred, (gradient_in(0), gradient_in(1)), conditional.branches
             )[1]
         for source, grad in zip(sources, whole.merged, strict=True):
-            flows.setdefault(source, []).append(grad)
+            flows.setdefault(source, []).append(_of_shape(grad, source))
 
     def _through_loop(self, loop: LoopContext, flows: Flows) -> None:
         numbers = [
             number
             for number, (merged, left) in enumerate(zip(loop.merges, loop.exits, strict=True))
-            if merged in self._influenced and merged.dtype.is_floating and left not in self._stopped
+            if merged in self._influenced and merged.dtype.is_differentiable and left not in self._stopped
         ]
         if not any(flows.get(loop.exits[number]) for number in numbers) and not self._has_kept(loop):
             return
@@ -286,11 +326,12 @@ class _Sweep:
             following = []
             for number in numbers:
                 found = _sum(local, loop.variables[number].op.inputs[0])
-                following.append(zeros_like(loop.variables[number]) if found is None else as_tensor(found))
+                grad = zeros_like(loop.variables[number]) if found is None else as_tensor(found)
+                following.append(_of_shape(grad, loop.merges[number]))
             added = []
-            for total, (_, inside) in zip(sums, constants, strict=True):
+            for total, (outside, inside) in zip(sums, constants, strict=True):
                 found = _sum(local, inside)
-                added.append(total if found is None else add(total, as_tensor(found)))
+                added.append(total if found is None else _of_shape(add(total, as_tensor(found)), outside))
             return [subtract(remaining, 1), *following, *added]
 
         with name_scope("while_grad"):
@@ -307,6 +348,15 @@ class _Sweep:
             flows.setdefault(loop.merges[number].op.inputs[0].op.inputs[0], []).append(grad)
         for (outside, _), grad in zip(constants, results[len(numbers) :], strict=True):
             flows.setdefault(outside, []).append(grad)
+
+
+def _of_shape(grad: Tensor, tensor: Tensor) -> Tensor:
+    """The gradient of a tensor with at least the static shape of the tensor, which it has in any case."""
+    shape = tensor.spec.shape
+    if grad.spec.shape != shape and shape is not None and compatible(grad.spec.shape, shape):
+        grad = identity(grad)
+        grad.set_shape(shape)
+    return grad
 
 
 def _directly_in(context: ControlFlowContext | None, inner: ControlFlowContext | None) -> BuiltContext | None:
@@ -355,7 +405,7 @@ def _propagate(
         else:
             results = gradient_of(op, [None if g is None else as_tensor(g) for g in outputs])
     for tensor, grad in zip(targets, results, strict=True):
-        if grad is None or tensor not in influenced or not tensor.dtype.is_floating:
+        if grad is None or tensor not in influenced or not tensor.dtype.is_differentiable:
             continue
         if grad.dtype != tensor.dtype or not compatible(grad.spec.shape, tensor.spec.shape):
             raise InvalidArgumentError(

@@ -10,8 +10,10 @@ from tensorbow.ops import (
     activations,
     attention,
     average_pooling,
+    candidate_samplers,
     candidate_sampling,
     conv,
+    ctc,
     depthwise,
     losses,
     nn,
@@ -24,9 +26,11 @@ from tensorbow.ops import (
 from tensorbow.ops.activations import *
 from tensorbow.ops.attention import *
 from tensorbow.ops.average_pooling import *
+from tensorbow.ops.candidate_samplers import *
 from tensorbow.ops.candidate_sampling import *
 from tensorbow.ops.conv import *
 from tensorbow.ops.conv1d import conv1d
+from tensorbow.ops.ctc import *
 from tensorbow.ops.depthwise import *
 from tensorbow.ops.elementwise import relu, sigmoid, tanh
 from tensorbow.ops.losses import *
@@ -41,8 +45,10 @@ __all__ = ["conv1d", "relu", "rnn_cell", "sigmoid", "tanh"]
 __all__ += activations.__all__
 __all__ += attention.__all__
 __all__ += average_pooling.__all__
+__all__ += candidate_samplers.__all__
 __all__ += candidate_sampling.__all__
 __all__ += conv.__all__
+__all__ += ctc.__all__
 __all__ += depthwise.__all__
 __all__ += losses.__all__
 __all__ += nn.__all__

@@ -22,7 +22,10 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 class DType:
     """An element type. Compares and hashes by name. Use `as_dtype(x)` to make one, not the constructor."""
 
-    __slots__ = ("_hash", "as_numpy_dtype", "is_complex", "is_floating", "is_integer", "name", "size")
+    __slots__ = (
+        *("_hash", "as_numpy_dtype", "is_complex", "is_differentiable", "is_floating", "is_integer", "name"),
+        "size",
+    )
 
     def __init__(self, name: str):
         numpy_dtype = np.dtype(name)
@@ -32,6 +35,7 @@ class DType:
         self.is_floating = numpy_dtype.kind == "f" or numpy_dtype == ml_dtypes.bfloat16
         self.is_integer = numpy_dtype.kind in "iu"
         self.is_complex = numpy_dtype.kind == "c"
+        self.is_differentiable = self.is_floating or self.is_complex  # gradients flow through it
         self._hash = hash(numpy_dtype)  # equal objects hash alike
 
     @property
@@ -42,7 +46,9 @@ class DType:
     @property
     def real_dtype(self) -> DType:
         """The dtype of the real part of complex numbers; the dtype itself for others."""
-        return float32 if self.is_complex else self
+        if not self.is_complex:
+            return self
+        return float32 if self.size == 8 else float64
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -101,6 +107,7 @@ uint64 = DType("uint64")
 float16 = DType("float16")
 bfloat16 = DType("bfloat16")
 complex64 = DType("complex64")
+complex128 = DType("complex128")
 
 FLOATING = (float32, float64)
 COMPILED = (*FLOATING, int32, int64, uint8, bool_)  # those of generated native code and GPU kernels
@@ -108,7 +115,9 @@ HALVES = (float16, bfloat16)
 FLOATS = (*FLOATING, *HALVES)
 INTEGERS = (int32, int64, uint8, int8, int16, uint16, uint32, uint64)
 NUMERIC = (*FLOATS, *INTEGERS)  # ordered numbers
-NUMBERS = (*NUMERIC, complex64)
+COMPLEX = (complex64, complex128)
+ANALYTIC = (*FLOATS, *COMPLEX)  # those of functions that have derivatives
+NUMBERS = (*NUMERIC, *COMPLEX)
 
 DTYPES: dict[str, DType] = {d.name: d for d in (*COMPILED, *NUMBERS)}
 _OF_NUMPY = {d.as_numpy_dtype: d for d in DTYPES.values()}
@@ -156,7 +165,9 @@ class UnknownRankError(Exception):
 
 
 class Dimension(int):
-    """A known extent: an int that also has TensorFlow 1's `value`. An unknown extent is None."""
+    """A known extent: an int that also has TensorFlow 1's `value`. An unknown extent is None, and in the
+    shapes that `get_shape` gives an `UnknownDimension`.
+    """
 
     __slots__ = ()
 
@@ -166,10 +177,40 @@ class Dimension(int):
         return int(self)
 
 
+class UnknownDimension:
+    """An unknown extent with TensorFlow 1's `value`, None: equal to None, false, and None where a shape has
+    it.
+
+    Sums, products and the like with it are unknown as well.
+    """
+
+    __slots__ = ()
+    value = None
+
+    def __eq__(self, other: object) -> bool:
+        return other is None or isinstance(other, UnknownDimension)
+
+    def __hash__(self) -> int:
+        return hash(None)
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "None"
+
+    def _unknown(self, other: Any) -> UnknownDimension:
+        return self
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _unknown
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _unknown
+
+
 class TensorShape(Sequence["int | None"]):
     """A public static shape: a sequence of int or None; `dims` is None if the rank is unknown."""
 
     __slots__ = ("dims",)
+    _unknown: Any = None  # what stands for an unknown extent
 
     def __init__(self, dims: Any):
         """dims: None, an int, a sequence of int, None or -1, or a TensorShape."""
@@ -211,11 +252,13 @@ class TensorShape(Sequence["int | None"]):
         return len(self._known())
 
     def __iter__(self) -> Iterator[int | None]:
-        return iter([None if d is None else Dimension(d) for d in self._known()])
+        return iter([self._unknown if d is None else Dimension(d) for d in self._known()])
 
     def __getitem__(self, index: Any) -> Any:
         found = self._known()[index]
-        return Dimension(found) if isinstance(found, int) else found
+        if isinstance(found, tuple):
+            return tuple([self._unknown if d is None else Dimension(d) for d in found])
+        return self._unknown if found is None else Dimension(found)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, TensorShape):
@@ -229,6 +272,14 @@ class TensorShape(Sequence["int | None"]):
 
     def __repr__(self) -> str:
         return "<unknown rank>" if self.dims is None else render_dims(self.dims)
+
+
+class DimensionShape(TensorShape):
+    """A shape as TensorFlow 1 has it: its unknown extents have a `value`, too. `shape[0] is None` is
+    False."""
+
+    __slots__ = ()
+    _unknown = UnknownDimension()
 
 
 @dataclass(frozen=True)
@@ -333,7 +384,7 @@ def as_dims(value: Any) -> Dims | None:
 
 
 def _dim(value: Any) -> int | None:
-    if value is None:
+    if value is None or isinstance(value, UnknownDimension):
         return None
     if isinstance(value, bool):
         raise TypeError

@@ -45,13 +45,18 @@ class StreamTrack:
 
 
 class Span(NamedTuple):
-    """Work, an op of it, or a wait on a stream; times in seconds of `time.perf_counter`."""
+    """Work, an op of it, or a wait on a stream; times in seconds of `time.perf_counter`.
+
+    frame, iteration: in a dynamic step, the loop and the numbers of the iterations of it and those around.
+    """
 
     track: StreamTrack
     name: str
     category: str
     start_s: float
     end_s: float
+    frame: str = ""
+    iteration: tuple[int, ...] = ()
 
 
 class TraceCounter(NamedTuple):
@@ -78,10 +83,19 @@ class Tracer:
         self.began_at = datetime.now(timezone.utc)
         self._sources: list[Callable[[], None]] = []
 
-    def add(self, track: StreamTrack, name: str, category: str, start_s: float, end_s: float) -> None:
+    def add(
+        self,
+        track: StreamTrack,
+        name: str,
+        category: str,
+        start_s: float,
+        end_s: float,
+        frame: str = "",
+        iteration: tuple[int, ...] = (),
+    ) -> None:
         """Adds a span, unless the limit is reached."""
         if len(self.spans) < self.limit:
-            self.spans.append(Span(track, name, category, start_s, end_s))
+            self.spans.append(Span(track, name, category, start_s, end_s, frame, iteration))
         else:
             self.dropped += 1
 
@@ -129,6 +143,8 @@ class NodeExecStats:
     op_end_rel_micros: int
     all_end_rel_micros: int
     thread_id: int  # of the stream, by order
+    frame: str = ""  # of the loop that it ran in
+    iteration: tuple[int, ...] = ()  # the numbers of the iterations of the loops around it, and of its own
 
 
 @dataclass
@@ -159,6 +175,8 @@ class StepStats:
                     duration := round((span.end_s - span.start_s) * 1e6),
                     duration,
                     threads[span.track],
+                    span.frame,
+                    span.iteration,
                 )
                 for span in spans
                 if span.track.device == device
@@ -213,7 +231,7 @@ class Timeline:
             yield from _named("thread", track.stream, tid, processes[track.device], tid)
         for span in spans:
             start, end = self._microseconds(span.start_s), self._microseconds(span.end_s)
-            yield {
+            event: dict[str, Any] = {
                 "name": span.name,
                 "cat": span.category,
                 "ph": "X",
@@ -222,6 +240,9 @@ class Timeline:
                 "pid": processes[span.track.device],
                 "tid": threads[span.track],
             }
+            if span.frame:
+                event["args"] = {"frame": span.frame, "iteration": list(span.iteration)}
+            yield event
         for counter in counters:
             yield {
                 "name": counter.name,

@@ -239,8 +239,8 @@ class Variable(TensorOperators):
         return self._ref.shape
 
     def get_shape(self) -> TensorShape:
-        """Its shape (TensorFlow's older name)."""
-        return self._ref.shape
+        """Its shape (TensorFlow's older name), as `Tensor.get_shape`."""
+        return self._ref.get_shape()
 
     @property
     def device(self) -> str:
@@ -427,6 +427,12 @@ def local_variables(scope: Name = None) -> list[Variable]:
 def trainable_variables(scope: Name = None) -> list[Variable]:
     """The variables that optimisers change by default; scope: of names that begin so, as `"generator/"`."""
     return get_default_graph().get_collection(TRAINABLE_VARIABLES, scope)
+
+
+@checked
+def model_variables(scope: Name = None) -> list[Variable]:
+    """Variables that a program has added to the collection MODEL_VARIABLES; layers add none to it."""
+    return get_default_graph().get_collection(GraphKeys.MODEL_VARIABLES, scope)
 
 
 @checked

@@ -142,30 +142,13 @@ def test_calls_of_a_template_share_their_variables(graph):
         double(1.0)
 
 
-def test_a_defined_function_is_added_by_each_call(graph):
-    @tb.Defun(tb.float32, tb.float32)
-    def affine(x, y):
-        total = x * 2.0 + y
-        return {"total": total, "same": x}
-
-    x = tb.placeholder(tb.float32, [2])
-    first, second = affine(x, [1.0, 2.0]), affine(1.0, 2.0, name="named")
-    assert first["total"].op.name.startswith("affine/")
-    assert second["total"].op.name.startswith("named/")
-    gradient = tb.gradients(first["total"], x)[0]
-    found = values([first, second["total"], gradient], {x: [1.0, 1.0]})
-    assert (found[0]["total"].tolist(), found[0]["same"].tolist()) == ([3, 4], [1, 1])
-    assert (found[1], found[2].tolist()) == (4, [2, 2])
-    with pytest.raises(InvalidArgumentError, match="expected 2 arguments, got 1"):
-        affine(x)
-    with pytest.raises(InvalidArgumentError, match="expected a function of its arguments alone, got"):
-        tb.Defun(tb.float32)(lambda a: tb.get_variable("v", [1]) * a)
-    with pytest.raises(InvalidArgumentError):
-        tb.Defun(tb.float32)(lambda a: a * x)
-
-    @tb.Defun(tb.float32, python_grad_func=lambda inputs, grad: [grad * 7.0 * inputs[0]])
-    def square(a):
-        return a * a
-
-    y = square(x)
-    assert [v.tolist() for v in values([y, tb.gradients(y, x)[0]], {x: [1.0, 3.0]})] == [[1, 9], [7, 21]]
+def test_no_gradient_is_registered_under_a_name():
+    tb.NotDifferentiable("TestNothing")
+    with pytest.raises(AlreadyExistsError, match="'TestNothing' is registered already"):
+        tb.NoGradient("TestNothing")
+    with tb.Graph().as_default() as graph:
+        x = tb.placeholder(tb.float32, [2])
+        with graph.gradient_override_map({"Relu": "TestNothing"}):
+            y = tb.nn.relu(x)
+        assert tb.gradients(y, x) == [None]
+        assert tb.gradients(tb.nn.relu(x), x) != [None]

@@ -18,12 +18,14 @@ import replicator
 import scheduler
 import tensorbow
 from tensorbow.missing_names import INSTEAD
+from tensorbow.tensorflow_names import TENSORFLOW_NAMES
 
 BY_MODULE = (
     "tensorbow",
     "tensorbow.image",
     "tensorbow.nn",
     "tensorbow.ops",
+    "tensorbow.signal",
 )  # add the lists of other modules
 ROOT = Path(tensorbow.__file__).resolve().parent.parent
 
@@ -33,7 +35,8 @@ def public_packages() -> list[str]:
 
     Without the scheduler's rooms: `scheduler` exports their public names.
     """
-    names = ["tensorbow", "tensorbow.image", "tensorbow.nn", "tensorbow.profiler", "tensorbow.train"]
+    facades = ("image", "nn", "profiler", "quantization", "signal", "spectral", "train")
+    names = ["tensorbow", *(f"tensorbow.{name}" for name in facades)]
     for package in (allocators, replicator, scheduler, tensorbow):
         names.append(package.__name__)
         found = pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
@@ -127,9 +130,32 @@ def test_what_is_misspelt_has_a_hint_only_where_something_is_alike():
     ):
         with pytest.raises(AttributeError, match=re.escape(hint)):
             getattr(module, name)
+    assert "tanh" in str(tensorbow_error("tanhh"))
+    assert "did you mean" not in str(tensorbow_error("sim"))  # one letter of three is not sin
     with pytest.raises(AttributeError, match=r"no attribute 'no_grad'$"):
         tensorbow.no_grad  # noqa: B018
     assert not hasattr(tensorbow, "__wrapped__")
+
+
+def tensorbow_error(name: str) -> AttributeError:
+    with pytest.raises(AttributeError) as caught:
+        getattr(tensorbow, name)
+    return caught.value
+
+
+def test_a_name_of_tensorflow_is_never_taken_for_a_similar_one() -> None:
+    """Whoever writes tf.cross does not mean cos."""
+    missing = 0
+    for path in sorted(TENSORFLOW_NAMES):
+        *parts, name = path.split(".")
+        module = functools.reduce(getattr, parts, tensorbow)
+        if name in dir(module):
+            continue
+        missing += 1
+        with pytest.raises(AttributeError) as caught:
+            getattr(module, name)
+        assert "did you mean" not in str(caught.value), path
+    assert missing > 50
 
 
 def loaded_by(statement: str) -> set[str]:

@@ -197,3 +197,23 @@ def test_a_wrong_gradient_rule_is_found_while_building():
     with pytest.raises(InvalidArgumentError, match=r"gradient of TestMisshapen .* got float64\[\]"):
         tb.gradients(misshapen(x), [x])
     assert tb.gradients(constant(x), [x]) == [None]
+
+
+def test_hessians_of_quadratic_forms():
+    a = np.array([[2.0, 1, 0], [0, 3, -1], [4, 0, 5]])
+    x, w = tb.placeholder(tb.float64, [3]), tb.placeholder(tb.float64, [2, 2])
+    z, s = tb.placeholder(tb.float64, [2]), tb.placeholder(tb.float64, [])
+    quadratic = tb.reduce_sum(x * tb.reduce_sum(a * x, 1)) * s**3.0
+    of_x, of_w, of_z, of_s = tb.hessians(
+        [quadratic, tb.reduce_sum(w**3.0) + 2.0 * tb.reduce_sum(z)], [x, w, z, s]
+    )
+    at = {x: [1, 2, -1], w: [[1, 2], [3, 4]], z: [1, 1], s: 2.0}
+    with tb.Session() as session:
+        found = session.run([of_x, of_w, of_z, of_s], at)
+    np.testing.assert_allclose(found[0], (a + a.T) * 8)
+    np.testing.assert_allclose(found[1].reshape(4, 4), np.diag([6.0, 12, 18, 24]))
+    np.testing.assert_array_equal(found[2], np.zeros((2, 2)))
+    value = np.array([1.0, 2, -1])
+    np.testing.assert_allclose(found[3], value @ a @ value * 6 * 2.0)
+    with pytest.raises(InvalidArgumentError, match=r"hessians: x .* expected a known shape"):
+        tb.hessians(tb.reduce_sum(quadratic), tb.placeholder(tb.float64, [None]))

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.errors import InvalidArgumentError, NotFoundError
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from tensorbow.graph.defaults import default_graphs
 
 X = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
 
@@ -32,8 +33,33 @@ def test_older_names_of_arguments():
 def test_a_known_extent_has_a_value():
     shape = tb.placeholder(tb.float32, [None, 3]).get_shape()
     assert (shape[1].value, shape[0], list(shape), shape.as_list()) == (3, None, [None, 3], [None, 3])
+    assert shape[0].value is None
+    assert [extent.value for extent in shape] == [extent.value for extent in shape[:]] == [None, 3]
+    assert (shape[0] or 7, shape[0] * 2 + 1, tb.TensorShape([shape[0], 2])) == (7, None, [None, 2])
+    assert tb.placeholder(tb.float32, [shape[0], shape[1]]).shape[0] is None
+    assert tb.reshape(tb.zeros([2, 3]), [shape[0], 6]).shape == [1, 6]
+    with pytest.raises(InvalidArgumentError):
+        tb.zeros([shape[0]])
     assert tb.zeros([shape[1], 2]).shape == [3, 2]
     assert tb.Variable(tb.zeros(shape[1:])).shape == [3]
+
+
+def test_an_interactive_session_lets_the_default_graph_be_reset():
+    session = tb.InteractiveSession(graph=tb.Graph())
+    with pytest.raises(FailedPreconditionError, match=r"an InteractiveSession\(graph=...\): leave it"):
+        tb.reset_default_graph()
+    session.close()
+    stack = default_graphs.stack[:]
+    default_graphs.stack.clear()  # as outside of this file's fixture
+    try:
+        before = tb.get_default_graph()
+        session = tb.InteractiveSession()
+        assert (session.graph, tb.get_default_session()) == (before, session)
+        tb.reset_default_graph()
+        assert tb.get_default_graph() is not before
+        session.close()
+    finally:
+        default_graphs.stack.extend(stack)
 
 
 def test_initializers_take_a_dtype():
@@ -110,8 +136,8 @@ def test_options_of_tensorflows_sessions():
         y = tb.constant(2.0) * 3.0
     with tb.Session(config=config) as session:
         assert session.run(y, options=tb.RunOptions(), run_metadata=tb.RunMetadata()) == 6
-    config.gpu_options.per_process_gpu_memory_fraction = 0.5
-    with pytest.warns(UserWarning, match=r"memory_fraction=0\.5 has no effect; tb\.configure_gpus"):
+    config.intra_op_parallelism_threads = 4
+    with pytest.warns(UserWarning, match=r"intra_op_parallelism_threads=4 has no effect; every stream"):
         tb.Session(config=config).close()
 
 

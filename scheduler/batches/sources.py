@@ -23,6 +23,7 @@ from tensorbow.data import (
     PinnedArrays,
     Prefetcher,
     RoundRecipes,
+    pick_columns,
     plain_picks,
 )
 from tensorbow.data.array_dataset import AsTrainingData
@@ -223,16 +224,19 @@ class DatasetBatches:
         return RoundRecipes(self.dataset, parts[0] if len(parts) == 1 else np.concatenate(parts), key_of)
 
     def _picks_of(self, epoch: int) -> NDArray[Any]:
-        """Picks of all batches of an epoch, without augmentation: int64 [batches, batch_size, 4]; of arrays
-        their rows, int64 [batches, batch_size].
+        """Picks of all batches of an epoch, without augmentation: int64 [batches, batch_size, columns]; of
+        arrays their rows, int64 [batches, batch_size].
         """
         picks = self._epochs.get(epoch)
         if picks is None:
             while len(self._epochs) >= EPOCHS:
                 del self._epochs[min(self._epochs)]
-            rows = self.order.batches(epoch)
-            picks = self._epochs[epoch] = rows if self.dataset.affine is None else plain_picks(rows)
+            picks = self._epochs[epoch] = self._plain_picks(epoch)
         return picks
+
+    def _plain_picks(self, epoch: int) -> NDArray[Any]:
+        rows = self.order.batches(epoch)
+        return rows if self.dataset.affine is None else plain_picks(rows, pick_columns(self.dataset))
 
     def open(
         self,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from scheduler.replicas.memory import planned_nbytes
 from tensorbow.compiler import PICKS, RegionMemory, compile_batch
-from tensorbow.data import KeptData
+from tensorbow.data import KeptData, pick_columns
 from tensorbow.devices import Device, StreamGroup
 from tensorbow.errors import InternalError
 from tensorbow.kernels import backend_for
@@ -77,7 +77,8 @@ class DeviceDataset:
         if made is None:
             arrays = [TensorSpec(each.shape, as_dtype(each.dtype)) for each in self.dataset.arrays]
             inputs, status = [*step.inputs.values()], step.state["status"]
-            made = compile_batch(inputs, status, arrays, self.dataset.affine, backend_for(self.device))
+            backend, columns = backend_for(self.device), pick_columns(self.dataset)
+            made = compile_batch(inputs, status, arrays, self.dataset.affine, backend, columns)
             self._compiled[step] = made
         return made
 

@@ -152,7 +152,9 @@ class MemberPool:
         values = self._initial_values(member.config) if values is None else values
         self._learners.values.initialize_replica(index, values)
         positions = self._batches.order(member.seed).positions
-        place = self.places[index] = Place(member, build_schedule(member.config, 1, positions))
+        of_numbers = self._dataset.numbers is not None
+        schedule = build_schedule(member.config, 1, positions, of_numbers)
+        place = self.places[index] = Place(member, schedule)
         return place
 
     def remove(self, member: Member) -> None:

@@ -98,6 +98,15 @@ def _metrics(context: click.Context, option: click.Parameter, names: str | None)
         ) from None
 
 
+def _read_options_of_data(options: dict[str, Any]) -> dict[str, Any]:
+    """The given ones of the options of data, read."""
+    given = {name: value for name, value in options.items() if value is not None}
+    with naming_origin(given):
+        for name, value in given.items():
+            given[name] = RUN_OPTIONS[name].read(value)
+    return given
+
+
 def _require_one(replica: int | None, ema: bool, best: bool, ensemble: bool = False) -> None:
     """Raises OptionValueError if several of the options that choose a model are given."""
     given = {"--replica": replica is not None, "--ema": ema, "--best": best, "--ensemble": ensemble}
@@ -116,6 +125,8 @@ def _opened(
     return TrainedModel(model, device=device, replica=replica, ema=ema, best=best)
 
 
+INT8 = "int8"
+CALIBRATION = 256  # examples: the ranges of a model's tensors change little with more
 RUN_S_OWN = "By default the run's own."
 MODEL_HELP = "MODEL: the folder of a run, its model.safetensors, or a folder that export wrote."
 
@@ -135,6 +146,7 @@ EVALUATE_EXAMPLES = (
 EXPORT_EXAMPLES = (
     ("export runs/lenet-digits", "The central model, as a folder for tb.train.SavedModel."),
     ("export runs/lenet-digits --format onnx --output lenet.onnx", "For other programs."),
+    ("export runs/lenet-digits --quantize int8", "With products of 8-bit integers, for faster inference."),
 )
 
 
@@ -231,7 +243,15 @@ def _json_line(name: str, row: Any, class_names: list[str] | None) -> str:
 @click.command(cls=grouped(EVALUATE_EXAMPLES, click.Command), epilog=MODEL_HELP)
 @click.argument("model", type=PathOption(path_type=Path))
 @add_options(
-    TrainingConfig, "dataset", "data_dir", "data", "target", "image_size", dataset=RUN_S_OWN, data=RUN_S_OWN
+    TrainingConfig,
+    "dataset",
+    "data_dir",
+    "data",
+    "target",
+    "task",
+    "image_size",
+    dataset=RUN_S_OWN,
+    data=RUN_S_OWN,
 )
 @click.option(
     "--split",
@@ -271,10 +291,7 @@ def evaluate(
     """Print loss and metrics of a trained model, by default on the data of its run."""
     if picture is not None:
         require_picture("--picture", picture)
-    given = {name: value for name, value in data_given.items() if value is not None}
-    with naming_origin(given):
-        for name, value in given.items():
-            given[name] = RUN_OPTIONS[name].read(value)
+    given = _read_options_of_data(data_given)
     with _opened(model, device, replica, ema, best, ensemble) as trained:
         if trained.classes is None and (metrics or picture is not None):
             raise OptionValueError(
@@ -341,7 +358,7 @@ def evaluate(
     "--output",
     type=PathOption(path_type=Path),
     metavar="DIR",
-    show_default="MODEL/export, or MODEL/export-replicaN, MODEL/export-ema or MODEL/export-best",
+    show_default="MODEL/export, then -replicaN, -ema, -best and -int8 for these options",
     help="Folder for the graph and its variables; a file with onnx, by default with the ending .onnx.",
 )
 @click.option(
@@ -352,26 +369,64 @@ def evaluate(
     show_default=True,
     help="A folder for tb.train.SavedModel, or one ONNX file (needs tensorbow[onnx]).",
 )
+@click.option(
+    "--quantize",
+    type=click.Choice([INT8]),
+    show_default="none",
+    help="Multiply 8-bit integers in convolutions and matrix products, with ranges observed on training "
+    "examples.",
+)
+@click.option(
+    "--calibration",
+    type=click.IntRange(1),
+    metavar="N",
+    default=CALIBRATION,
+    show_default=True,
+    help="Number of training examples on which --quantize observes ranges.",
+)
+@add_options(
+    TrainingConfig, "dataset", "data_dir", "data", "target", "image_size", dataset=RUN_S_OWN, data=RUN_S_OWN
+)
 @replica_option
 @ema_option
 @best_option
-def export(model: Path, output: Path | None, kind: str, replica: int | None, ema: bool, best: bool) -> None:
+def export(
+    model: Path,
+    output: Path | None,
+    kind: str,
+    quantize: str | None,
+    calibration: int,
+    replica: int | None,
+    ema: bool,
+    best: bool,
+    **data_given: Any,
+) -> None:
     """Write a model for inference, by default the central one: its graph as JSON, and its variables.
 
     predict, evaluate and tb.train.SavedModel load it without the code of the model. With --format onnx it is
-    a file for onnxruntime and others, with the outputs that need no labels.
+    a file for onnxruntime and others, with the outputs that need no labels. The options of data are about
+    the training examples of --quantize.
     """
     _require_one(replica, ema, best)
-    kinds = {"ema": ema, "best": best, f"replica{replica}": replica is not None}
+    kinds = {"ema": ema, "best": best, f"replica{replica}": replica is not None, INT8: quantize is not None}
     which = "-".join(["export", *(name for name, is_given in kinds.items() if is_given)])
+    given = _read_options_of_data(data_given)
+    if quantize is None and given:
+        flag = next(iter(given)).replace("_", "-")
+        raise OptionValueError(f"--{flag}: expected with --quantize; leave it out")
     with TrainedModel(model, replica=replica, ema=ema, best=best) as trained:
+        examples = None
+        if quantize is not None:
+            train = data_of_run(model, trained.about, given)[1].train
+            rows = np.linspace(0, len(train) - 1, min(calibration, len(train))).astype(np.int64)
+            examples = map_leaves(lambda _, leaf: leaf[rows], raw_inputs(train), "inputs")
         folder = output if output is not None else (model if model.is_dir() else model.parent) / which
         if kind == "saved-model":
-            click.echo(trained.export(folder))
+            click.echo(trained.export(folder, examples))
             return
         import tensorbow.interop.onnx as onnx_files
 
         file = output if output is not None else folder.with_suffix(".onnx")
         require_writable("--output", file)
         with TemporaryDirectory() as temporary:
-            click.echo(onnx_files.export(trained.export(temporary), file))
+            click.echo(onnx_files.export(trained.export(temporary, examples), file))

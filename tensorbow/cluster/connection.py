@@ -97,10 +97,11 @@ class Connection:
         self.send({"ok": header}, arrays)
 
     def reply_error(self, error: BaseException) -> None:
-        """Sends an error, to be raised by the other side's `result`."""
-        kind = type(error).__name__
-        if not isinstance(error, TensorBowError) or not hasattr(errors, kind):
-            kind, error = "InternalError", InternalError(f"{kind}: {error}")
+        """Sends an error, to be raised by the other side's `result` as the nearest class of `errors`."""
+        kinds = [each.__name__ for each in type(error).__mro__ if issubclass(each, TensorBowError)]
+        kind = next((each for each in kinds if hasattr(errors, each)), "")
+        if not kind or kind == "TensorBowError":
+            kind, error = "InternalError", InternalError(f"{type(error).__name__}: {error}")
         self.send({"error": [kind, str(error)]})
 
     # Receiving --------------------------------------------------------------------------------

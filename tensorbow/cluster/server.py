@@ -288,7 +288,7 @@ def _answer_one(
         )
     elif op == "register":
         graph = arrays[0].tobytes().decode()
-        given = {key: header[key] for key in ("fetches", "feeds", "home", "incarnations")}
+        given = {key: header[key] for key in ("fetches", "feeds", "home", "lossy", "incarnations")}
         connection.reply(task.register(header["step"], session, graph, **given))
     elif op == "ping":
         task.check_links()

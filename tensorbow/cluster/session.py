@@ -137,9 +137,10 @@ class ClusterSession(Session):
             raise InvalidArgumentError(f"Session: expected a target as 'tcp://host:port', got {target!r:.80}")
         self.graph = graph if graph is not None else get_default_graph()
         if config is not None:
-            warn_of_ignored(config)
+            warn_of_ignored(config, ("allow_soft_placement", "lossy_transfers"))
             allow_soft_placement = allow_soft_placement or config.allow_soft_placement
         self._soft = allow_soft_placement
+        self._lossy = config is not None and config.lossy_transfers
         self._target = target
         self._name = f"cluster-session-{next(_numbers)}"
         self._id = uuid.uuid4().hex
@@ -249,6 +250,7 @@ class ClusterSession(Session):
             "fetches": fetches,
             "feeds": feeds,
             "home": home,
+            "lossy": self._lossy,
             "incarnations": {task: self._links.link(task).incarnation for task in tasks},
         }
         answers = self._ask(tasks, header, [_text(sent.graph)])
@@ -409,7 +411,8 @@ class _Sent:
             nodes.append(NodeDef(name, "Placeholder", [], attr, [spec], home, [], str(tensor.op.source)))
         self._inputs = {tensor.name: name for tensor, name in self.fed.items()}
         places_by_name = {op.name: place for op, place in places.items()}
-        for node in graph_def_of(needed, {}).node:
+        part = graph_def_of(needed, {})
+        for node in part.node:
             kept = [self._input(item) for item in node.input]
             slot_of = node.attr.get("slot_of")
             attr = {**node.attr, "slot_of": self._renamed.get(slot_of, slot_of)} if slot_of else node.attr
@@ -423,7 +426,7 @@ class _Sent:
                     colocation=[],
                 )
             )
-        self.graph = GraphDef(nodes)
+        self.graph = GraphDef(nodes, context=part.context, library=part.library)
 
     def _input(self, item: str) -> str:
         if item in self._inputs:

@@ -100,12 +100,14 @@ class ClusterTask:
         fetches: Sequence[str],
         feeds: Mapping[str, tuple[str, Sequence[int]]],
         home: str,
+        lossy: bool,
         incarnations: Mapping[str, str],
     ) -> dict[str, Any]:
         """Compiles this task's parts of a step; the session runs it by its handle.
 
         graph: a GraphDef with the full name of each operation's device. fetches: names of tensors and
         operations. feeds: dtype and shape by tensor. home: the device of fetched constants and feeds.
+        lossy: see `partition`.
         """
         with Graph().as_default() as made:
             import_graph_def(GraphDef.from_json(graph), name="")
@@ -133,6 +135,8 @@ class ClusterTask:
             home,
             {name: variables.device for name, variables in places.items()},
             {name: layout for name, (layout, _) in snapshots.items()},
+            keeps_received=True,
+            lossy=lossy,
         )
         layouts = {name: layout for name, (layout, _) in snapshots.items()}
         bases = {name: base for name, (_, base) in snapshots.items()}

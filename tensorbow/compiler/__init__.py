@@ -1,6 +1,6 @@
 """Compiler passes: prune, fold, merge, protect, group (with cut), plan memory, join, bind.
 
-For several devices also place and partition; for replicas with several parts, `parts`.
+For several devices also place (by costs: `placement`) and partition; for replicas of several parts `parts`.
 """
 
 from tensorbow.compiler.bind import Binding, RegionMemory, Scratch
@@ -9,7 +9,12 @@ from tensorbow.compiler.cut import Mirrored
 from tensorbow.compiler.fold import NeedsDynamicModeError
 from tensorbow.compiler.group import GRADIENT, STEP
 from tensorbow.compiler.make_batch_step import PICKS, compile_batch
-from tensorbow.compiler.multi_device import MultiDeviceExecutable, compile_multi_device
+from tensorbow.compiler.multi_device import (
+    MultiDeviceExecutable,
+    compile_multi_device,
+    compile_placed,
+    fold_for_devices,
+)
 from tensorbow.compiler.parts import PartedExecutable, PartSpec, compile_parts, sends_of
 from tensorbow.compiler.place import DeviceSet, Placer
 from tensorbow.compiler.variable_layout import VariableLayout
@@ -33,6 +38,8 @@ __all__ = [
     "compile_batch",
     "compile_multi_device",
     "compile_parts",
+    "compile_placed",
     "compile_step",
+    "fold_for_devices",
     "sends_of",
 ]

@@ -18,7 +18,8 @@ from tensorbow.compiler.loops import WholeLoop, in_order, limit_of, loops_in
 from tensorbow.compiler.merge import merge
 from tensorbow.compiler.prune import drop_unused
 from tensorbow.errors import InvalidArgumentError, TensorBowError
-from tensorbow.graph import Attrs, Kernel, NodeSpec, OpDef, Operation, Tensor, blame
+from tensorbow.function_calls import Call
+from tensorbow.graph import Attrs, Kernel, NodeSpec, OpDef, Operation, Tensor, add_iteration, blame
 from tensorbow.ops.arrays import ConcatV2, ExpandDims, Reshape
 from tensorbow.ops.broadcasting import BroadcastTo, SumTo
 from tensorbow.ops.constant import Const
@@ -39,12 +40,16 @@ from tensorbow.ops.state import VariableReference
 from tensorbow.ops.tensor_arrays import (
     NO_FLOW,
     TENSOR_ARRAY_OPS,
+    TensorArrayConcat,
     TensorArrayGather,
     TensorArrayGrad,
     TensorArrayNew,
     TensorArrayRead,
     TensorArraySize,
+    TensorArraySplit,
     TensorArrayWrite,
+    pieces,
+    require_lengths,
 )
 from tensorbow.program.nodes import Node, Program, Value, storage_of
 from tensorbow.program.while_op import LoopProgram, While
@@ -129,7 +134,7 @@ class _Elements:
     grows: bool
     shape: Dims | None
     of: _Elements | None = None
-    gradients: dict[str, int] = field(default_factory=dict)  # handles, by source
+    gradients: dict[str, int] = field(default_factory=dict)  # handles, by call of `gradients`
 
 
 class _Folder:
@@ -159,6 +164,7 @@ class _Folder:
         self._folded = _Folded()
         self._dead: set[Operation] = set()
         self._tags: list[int] = []  # number of the iteration of each loop around
+        self._calls: list[Operation] = []  # of functions, the outermost first
         self._stacks: dict[tuple[str, tuple[int, ...]], Value] = {}  # values kept for gradients
         self._iterations = 0
         self._arrays: list[_Elements] = []  # of the step's TensorArrays, by handle
@@ -197,8 +203,9 @@ class _Folder:
         ends = self._ends
         before = dict.fromkeys(node for other in op.control_inputs for node in ends.get(other, ()))
         if made:
-            made[0].device, made[0].after = device, tuple(before)
-            ends[op] = (made[0],)
+            for node in made:  # several of an op of TensorArrays
+                node.device, node.after = device, tuple(before)
+            ends[op] = tuple(made)
         else:
             before.update(dict.fromkeys(node for t in op.inputs for node in ends.get(t.op, ())))
             ends[op] = tuple(before)
@@ -269,11 +276,7 @@ class _Folder:
             self._forget(loop)
             values.update(entered)
             values.update({m.outputs[0]: v for m, v in zip(loop.merges, following, strict=True)})
-            for item in loop.items:
-                if isinstance(item, WholeLoop) or not item.definition.flow:
-                    self.add(item)
-                else:
-                    self._flow(item, loop)
+            self._add_iteration(loop)
             if len(self.made) - before > MOST_UNROLLED or self._iterations > MOST_ITERATIONS:
                 raise _too_long(loop)
             holds = values[loop.condition.outputs[0]].constant
@@ -287,6 +290,19 @@ class _Folder:
             self.notes.append(
                 f"loop {loop.name}: unrolled, {count} iterations, {len(self.made) - before} ops"
             )
+
+    def _add_iteration(self, loop: WholeLoop) -> None:
+        try:
+            for item in loop.items:
+                if isinstance(item, WholeLoop) or not item.definition.flow:
+                    self.add(item)
+                else:
+                    self._flow(item, loop)
+        except NeedsDynamicModeError:
+            raise
+        except TensorBowError as error:
+            add_iteration(error, loop.name, self._tags[-1])
+            raise
 
     def _forget(self, loop: WholeLoop) -> None:
         for op in loop.ops:
@@ -356,6 +372,25 @@ class _Folder:
             values[op.outputs[0]] = made_by[op.inputs[0].op.inputs[0]]
         self.notes.append(f"loop {loop.name}: compiled as one call; {why.why}")
 
+    def _call(self, op: Operation) -> None:
+        """Adds the operations of a function."""
+        function, values = op.attrs["f"], self.values
+        values.update(zip(function.inputs, [values[tensor] for tensor in op.inputs], strict=True))
+        self._calls.append(op)
+        for each in function.ops:
+            if each.definition is not NoOp:
+                self._convert(each)
+        self._calls.pop()
+        results = [values[tensor] for tensor in function.outputs]
+        for tensor in (*function.inputs, *(t for each in function.ops for t in each.outputs)):
+            values.pop(tensor, None)
+        for tensor, value in zip(op.outputs, results, strict=True):
+            values.setdefault(tensor, value)
+
+    @property
+    def _scope(self) -> str:
+        return "".join(f"{op.name}/" for op in self._calls)
+
     @property
     def _tag(self) -> str:
         return f"[{','.join(map(str, self._tags))}]" if self._tags else ""
@@ -404,7 +439,8 @@ class _Folder:
     def _hand_on(self, op: Operation) -> None:
         """An op of a TensorArray: elements of known indices are values like others."""
         values = self.values
-        numbers = [values[t].constant for t in op.inputs[:2]]
+        where = op.inputs[2:3] if op.definition in (TensorArrayConcat, TensorArraySplit) else op.inputs[1:2]
+        numbers = [values[t].constant for t in (op.inputs[0], *where)]
         if numbers[0] is None or (len(op.inputs) > 2 and numbers[1] is None):
             raise _dynamic(op)
         first = np.asarray(numbers[0])
@@ -418,16 +454,25 @@ class _Folder:
             count = np.asarray(len(array.elements), np.int32)
             values[op.outputs[0]] = _constant(op.outputs[0].name, count)
             return
-        where = [int(each) for each in np.atleast_1d(np.asarray(numbers[1]))]
+        if op.definition is TensorArrayConcat:
+            most = len(array.elements) if len(numbers) == 1 else int(np.asarray(numbers[1]).size)
+            self._join_elements(op, array, most)
+            return
+        indices = [int(each) for each in np.atleast_1d(np.asarray(numbers[1]))]
         if op.definition is TensorArrayRead:
-            values[op.outputs[0]] = self._element(op, array, where[0])
+            values[op.outputs[0]] = self._element(op, array, indices[0])
         elif op.definition is TensorArrayGather:
-            rows = [self._element(op, array, index) for index in where]
+            rows = [self._element(op, array, index) for index in indices]
             values[op.outputs[0]] = self._joined(op, rows)
         else:
-            given = values[op.inputs[2]]
-            parts = [given] if op.definition is TensorArrayWrite else self._rows_of(op, given, len(where))
-            for index, value in zip(where, parts, strict=True):
+            if op.definition is TensorArraySplit:
+                parts = self._pieces_of(op, values[op.inputs[1]], indices, array)
+                indices = list(range(len(parts)))
+            else:
+                parts = [values[op.inputs[2]]]
+                if op.definition is not TensorArrayWrite:
+                    parts = self._rows_of(op, parts[0], len(indices))
+            for index, value in zip(indices, parts, strict=True):
                 self._set_element(op, array, index, value)
             values[op.outputs[0]] = _constant(op.outputs[0].name, NO_FLOW)
 
@@ -439,11 +484,11 @@ class _Folder:
             self._arrays.append(_Elements([None] * size_or_handle, grows, shape))
             return len(self._arrays) - 1
         array = self._arrays[size_or_handle]
-        if op.attrs["source"] not in array.gradients:
-            array.gradients[op.attrs["source"]] = len(self._arrays)
+        if op.attrs["gradient_call"] not in array.gradients:
+            array.gradients[op.attrs["gradient_call"]] = len(self._arrays)
             empty: list[Value | None] = [None] * len(array.elements)
             self._arrays.append(_Elements(empty, array.grows, array.shape, of=array))
-        return array.gradients[op.attrs["source"]]
+        return array.gradients[op.attrs["gradient_call"]]
 
     def _element(self, op: Operation, array: _Elements, index: int) -> Value:
         element = array.elements[index] if 0 <= index < len(array.elements) else None
@@ -483,6 +528,36 @@ class _Folder:
         parts = [self._new_node(op, f"row{i}", ExpandDims, {"axis": 0}, [v])[0] for i, v in enumerate(rows)]
         return self._new_node(op, "rows", ConcatV2, {"axis": 0}, parts)[0] if len(parts) > 1 else parts[0]
 
+    def _join_elements(self, op: Operation, array: _Elements, count: int) -> None:
+        """The outputs of TensorArrayConcat."""
+        elements = [self._element(op, array, index) for index in range(count)]
+        if any(element.spec.rank == 0 for element in elements):
+            raise InvalidArgumentError(_refused(op, "the elements are scalars; use stack"))
+        if len(elements) > 1:
+            (rows,) = self._new_node(op, "rows", ConcatV2, {"axis": 0}, elements)
+        else:
+            rows = elements[0] if elements else self._joined(op, ())
+        lengths = np.array([element.spec.extents[0] for element in elements], np.int64)
+        self.values[op.outputs[0]] = rows
+        self.values[op.outputs[1]] = _constant(op.outputs[1].name, lengths)
+
+    def _pieces_of(
+        self, op: Operation, value: Value, lengths: Sequence[int], array: _Elements
+    ) -> list[Value]:
+        """Consecutive rows of a value, for TensorArraySplit."""
+        if value.spec.rank == 0:
+            raise InvalidArgumentError(_refused(op, "the value is a scalar, expected rows"))
+        try:
+            require_lengths(len(lengths), len(array.elements), array.grows)
+            found = pieces(lengths, value.spec.extents[0])
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(_refused(op, str(error))) from None
+        parts = []
+        for number, (first, end) in enumerate(found):
+            index = {"index": ((first, end, None),)}
+            parts.append(self._new_node(op, f"piece{number}", StridedSlice, index, [value])[0])
+        return parts
+
     def _rows_of(self, op: Operation, value: Value, count: int) -> list[Value]:
         if value.spec.rank == 0 or value.spec.extents[0] != count:
             raise InvalidArgumentError(
@@ -513,6 +588,9 @@ class _Folder:
         if definition in (StackPush, StackPop):
             self._keep(op)
             return
+        if definition is Call:
+            self._call(op)
+            return
         if definition in TENSOR_ARRAY_OPS and self._compiles_loops:
             self._hand_on(op)
             return
@@ -538,27 +616,28 @@ class _Folder:
             return
         inputs = [values[t] for t in op.inputs]
         attrs = _attrs_for(op, self._replicas, self._tags)
-        tag = self._tag
+        scope, tag = self._scope, self._tag
         specs = _infer(op, attrs, inputs)
         results = _try_fold(op, inputs, specs, self._folded)
         if results is not None:
             self._folded.nbytes += sum(result.nbytes for result in results)
             for tensor, result in zip(op.outputs, results, strict=True):
-                values.setdefault(tensor, _constant(f"{tensor.name}{tag}", result))
+                values.setdefault(tensor, _constant(f"{scope}{tensor.name}{tag}", result))
             self.notes.append(f"{op.name}: folded to a constant")
             return
         if _changes_nothing(op, inputs, specs):
             values.setdefault(op.outputs[0], inputs[0])
             self.notes.append(f"{op.name}: dropped, its result equals {inputs[0].name}")
             return
-        node = Node(f"{op.name}{tag}", definition, attrs, inputs, op.id, op.source)
+        outer = self._calls[0] if self._calls else op
+        node = Node(f"{scope}{op.name}{tag}", definition, attrs, inputs, outer.id, op.source)
         node.outputs = [
-            Value(f"{tensor.name}{tag}", spec, node, index)
+            Value(f"{scope}{tensor.name}{tag}", spec, node, index)
             for index, (tensor, spec) in enumerate(zip(op.outputs, specs, strict=True))
         ]
         for tensor, value in zip(op.outputs, node.outputs, strict=True):
             values.setdefault(tensor, value)  # a fed output keeps the fed value
-        self.made.append((node, op))
+        self.made.append((node, outer))
 
 
 def _refused(op: Operation, reason: str) -> str:

@@ -36,7 +36,9 @@ class SegmentDraft:
     kind: SegmentKind = SegmentKind.REPLICA
     predicated: bool = False
     fetches: bool = False
-    receives: tuple[str, ...] = ()  # inputs that come from another part of the replica, see `partition`
+    receives: tuple[
+        str, ...
+    ] = ()  # inputs that are sent to it and copied into the slab before, see `partition`
 
 
 def group(

@@ -21,20 +21,21 @@ def compile_batch(
     arrays: Sequence[TensorSpec],
     affine: tuple[float, float] | None,
     backend: Backend,
+    columns: int = PICK,
 ) -> Executable:
     """Compiles a batch step: it reads PICKS and the arrays of a data set, and writes a step's inputs.
 
     inputs: of the step. status: the step's, which every executable needs. arrays: of the data set. affine:
     scale and shift of pixels, for pictures uint8 and labels int64, of which MakeBatch makes images float32
     [batch, height, width, channels] and labels int64 [batch]; None where the inputs are rows of the arrays,
-    and PICKS their numbers, int64 [batch].
+    and PICKS their numbers, int64 [batch]. columns: of the picks of MakeBatch.
     """
 
     def value(name: str, region: Region, shape: Sequence[int], dtype: DType) -> Value:
         return Value(name, TensorSpec(tuple(shape), dtype), ref=Ref(region, 0, tuple(shape), dtype))
 
     batch = inputs[0].shape[0]
-    picks = value(PICKS, Region.PICKS, (batch,) if affine is None else (batch, PICK), int64)
+    picks = value(PICKS, Region.PICKS, (batch,) if affine is None else (batch, columns), int64)
     kept = [value(r.name, r, spec.extents, spec.dtype) for r, spec in zip(DATA, arrays, strict=False)]
     if affine is None:
         nodes = [Node(f"rows of {each.name}", GatherV2, {"axis": 0}, [each, picks], 0) for each in kept]

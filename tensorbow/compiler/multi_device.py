@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tensorbow.compiler.compile import assemble, state_scalars
+from tensorbow.compiler.delay_receives import delay_receives
 from tensorbow.compiler.fold import fold
 from tensorbow.compiler.group import SegmentDraft, units_of
 from tensorbow.compiler.merge import merge
@@ -34,9 +35,11 @@ from tensorbow.graph import Operation, Tensor
 from tensorbow.kernels.backends import backend_for
 from tensorbow.ops.state import VariableReference
 from tensorbow.program.backend import Backend
-from tensorbow.program.nodes import Node, Unit, record_readers
+from tensorbow.program.nodes import Node, Program, Unit, record_readers
 from tensorbow.program.plan import Executable
 from tensorbow.specs import TensorSpec
+
+LARGE_NBYTES = 1 << 20  # of a received value for which a stage more is worth its launch
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,24 @@ class MultiDeviceExecutable:
         return tuple(name for part in self.parts.values() for name in part.counters)
 
 
+def fold_for_devices(
+    needed: Sequence[Operation],
+    fetches: Sequence[Tensor | Operation],
+    feeds: Mapping[Tensor, TensorSpec],
+    names: Mapping[Operation, str],
+    compiles_loops: bool = True,
+) -> Program:
+    """The program of a step over several devices. Arguments: see `compile_multi_device`.
+
+    An operation whose name is "" has no device yet; its nodes are not merged with those that have one.
+    """
+    tensors = [f for f in fetches if isinstance(f, Tensor)]
+    operations = [f for f in fetches if isinstance(f, Operation)]
+    program = fold(needed, feeds, tensors, operations, names, compiles_loops=compiles_loops)
+    settle_views(program)
+    return drop_unused(merge(drop_unused(program)))
+
+
 def compile_multi_device(
     needed: Sequence[Operation],
     fetches: Sequence[Tensor | Operation],
@@ -83,29 +104,49 @@ def compile_multi_device(
     layouts: Mapping[str, VariableLayout],
     notes: Sequence[str] = (),
     compiles_loops: bool = True,
+    keeps_received: bool = False,
+    lossy: bool = False,
 ) -> MultiDeviceExecutable:
     """Compiles a step whose operations are placed.
 
     needed: the pruned operations. names: the full name of each one's device. home: the device of fetched
     constants and feeds. devices: those of this process, whose parts are compiled. layouts: the variable
-    layout of each of them. Both by the device's full name.
+    layout of each of them. Both by the device's full name. keeps_received: received values have memory of
+    their own, as they may come at any time; by default they share the slab's, as long as they are read.
+    lossy: see `partition`.
 
     Raises InvalidArgumentError for a step that cannot be planned, UnimplementedError for an operation without
     a kernel on its device; both name the operation and the user's line.
     """
-    tensors = [f for f in fetches if isinstance(f, Tensor)]
-    operations = [f for f in fetches if isinstance(f, Operation)]
-    program = fold(needed, feeds, tensors, operations, names, compiles_loops=compiles_loops)
-    settle_views(program)
-    program = drop_unused(merge(drop_unused(program)))
-    program.check_invariants()
+    program = fold_for_devices(needed, fetches, feeds, names, compiles_loops)
     variables = {op.name: name for op, name in names.items() if op.definition is VariableReference}
-    cut = partition(program, home, variables)
+    return compile_placed(program, variables, home, devices, layouts, notes, keeps_received, lossy)
+
+
+def compile_placed(
+    program: Program,
+    variables: Mapping[str, str],
+    home: str,
+    devices: Mapping[str, Device],
+    layouts: Mapping[str, VariableLayout],
+    notes: Sequence[str] = (),
+    keeps_received: bool = False,
+    lossy: bool = False,
+) -> MultiDeviceExecutable:
+    """Compiles a program whose nodes have devices; see `compile_multi_device`.
+
+    variables: the device of each.
+    """
+    program.check_invariants()
+    cut = partition(delay_receives(program, variables), home, variables, LARGE_NBYTES, lossy)
     parts: dict[str, Executable] = {}
     fetched_from: dict[int, tuple[str, int]] = {}  # by index of the fetch
     for name, part in cut.parts.items():
         if name in devices:
-            parts[name] = _compile_part(part, devices[name], layouts.get(name) or VariableLayout([]))
+            received = [stage.receives for stage in cut.stages if stage.device == name and not keeps_received]
+            parts[name] = _compile_part(
+                part, devices[name], layouts.get(name) or VariableLayout([]), received
+            )
         fetched_from.update({index: (name, number) for number, index in enumerate(part.fetched)})
     return MultiDeviceExecutable(
         parts=parts,
@@ -139,7 +180,10 @@ def _digest(cut: Cut) -> str:
     return checksum.hexdigest()
 
 
-def _compile_part(part: Part, device: Device, layout: VariableLayout) -> Executable:
+def _compile_part(
+    part: Part, device: Device, layout: VariableLayout, received: Sequence[tuple[str, ...]]
+) -> Executable:
+    """Compiles one device's part. received: by segment, the keys of received values that share the slab."""
     backend = backend_for(device)
     program = protect(part.program, backend.kernel_kind)
     program.check_invariants()
@@ -148,6 +192,8 @@ def _compile_part(part: Part, device: Device, layout: VariableLayout) -> Executa
     drafts = [
         SegmentDraft(f"{number}", _fuse(nodes, backend, device)) for number, nodes in enumerate(segments)
     ]
+    for draft, keys in zip(drafts, received, strict=False):
+        draft.receives = keys
     for last in drafts[-1:]:
         last.fetches = True
     plan = plan_memory(program, drafts, layout, state_scalars(drafts))

@@ -8,12 +8,15 @@ later write of a variable comes after all earlier reads of it, on every device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tensorbow.errors import InternalError
 from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Kernel, OpDef
+from tensorbow.ops.transfers import Narrow16, Widen16
 from tensorbow.program.nodes import Node, Program, Value, storage_of
+from tensorbow.specs import float32
 
 Send = OpDef(
     "Send",
@@ -81,12 +84,41 @@ def settle_views(program: Program) -> None:
                 node.device = root.node.device
 
 
-def partition(program: Program, home: str, variables: Mapping[str, str]) -> Cut:
+def partition(
+    program: Program,
+    home: str,
+    variables: Mapping[str, str],
+    large_nbytes: float = math.inf,
+    lossy: bool = False,
+) -> Cut:
     """Cuts a program whose nodes are placed.
 
     home: the device of fetched constants and feeds. variables: the device of each variable, by name.
+    large_nbytes: a value of as many bytes is received by a stage that begins with its first reader, even if
+    the device need not wait for it. lossy: float32 is sent as its upper 16 bits (white paper, section 5.5).
     """
-    return _Partition(program, home, variables).cut()
+    return _Partition(program, home, variables, large_nbytes, lossy).cut()
+
+
+def dependencies_of(node: Node, kept: Collection[Node]) -> dict[Node, None]:
+    """Nodes of the program that stand for a node's control dependencies, some of which passes removed.
+
+    kept: the program's nodes.
+    """
+    found: dict[Node, None] = {}
+    seen: set[Node] = set()
+    pending = list(node.after)
+    while pending:
+        other = pending.pop()
+        if other in seen:
+            continue
+        seen.add(other)
+        if other in kept:
+            found[other] = None
+        else:
+            pending.extend(other.after)
+            pending.extend(v.node for v in other.inputs if v.node is not None)
+    return found
 
 
 class _Draft:
@@ -104,7 +136,13 @@ class _Draft:
 class _Partition:
     """State of one walk over a program, in program order."""
 
-    def __init__(self, program: Program, home: str, variables: Mapping[str, str]):
+    def __init__(
+        self, program: Program, home: str, variables: Mapping[str, str], large_nbytes: float, lossy: bool
+    ):
+        self._large_nbytes = large_nbytes
+        self._lossy = lossy
+        self._narrowed: dict[Value, Value] = {}  # what is sent in the place of a value
+        self._widened: dict[Value, Node] = {}  # by its result, what makes float32 of a received value
         self._program = program
         self._home = home
         self._variables = variables
@@ -138,26 +176,11 @@ class _Partition:
                         raise InternalError(f"{node.name} uses {value.name}, which is elsewhere")
                     destinations.setdefault(value, {})[node.device] = None
             # `split` moves writes that no later node depends on to the end: waits for them are dropped.
-            node.after = tuple(other for other in self._resolved(node) if order[other] < order[node])
+            node.after = tuple(
+                other for other in dependencies_of(node, self._kept) if order[other] < order[node]
+            )
             followed.update(other for other in node.after if other.device != node.device)
         return destinations, followed
-
-    def _resolved(self, node: Node) -> dict[Node, None]:
-        """Nodes of the program that stand for a node's control dependencies, some of which passes removed."""
-        found: dict[Node, None] = {}
-        seen: set[Node] = set()
-        pending = list(node.after)
-        while pending:
-            other = pending.pop()
-            if other in seen:
-                continue
-            seen.add(other)
-            if other in self._kept:
-                found[other] = None
-            else:
-                pending.extend(other.after)
-                pending.extend(v.node for v in other.inputs if v.node is not None)
-        return found
 
     def _part(self, device: str) -> Part:
         if device not in self._parts:
@@ -194,16 +217,22 @@ class _Partition:
         self._part(device)
         required = [self._ended(self._homes[other]) for other in node.after if other.device != device]
         copies: dict[Value, None] = {}
+        widening: dict[Node, None] = {}
         for index, value in enumerate(node.inputs):
             if self._device_of(value) not in (None, device):
                 copy, draft = self._sent[value, device]
                 required.append(self._ended(draft))
                 node.inputs[index] = copy
+                if copy in self._widened:
+                    widening[self._widened[copy]] = None
+                    copy = self._widened[copy].inputs[0]
                 copies[copy] = None
         clock = self._clocks[device]
         required = [n for n in required if clock.get(self._stages[n].device, -1) < n]
         draft = self._drafts[device]
-        if (required and draft.nodes) or (draft.is_awaited and not node.definition.is_view):
+        new = [copy for copy in copies if copy not in self._received]
+        late = any(copy.spec.nbytes >= self._large_nbytes for copy in new)
+        if ((required or late) and draft.nodes) or (draft.is_awaited and not node.definition.is_view):
             self._close(device)
             draft = self._drafts[device]
         for number in sorted(set(required), reverse=True):  # newest first: it may imply older ones
@@ -212,8 +241,9 @@ class _Partition:
                 self._stages[number].signals = True
                 for other, reached in self._stage_clocks[number].items():
                     clock[other] = max(clock.get(other, -1), reached)
-        draft.receives += [copy for copy in copies if copy not in self._received]
-        self._received.update(copies)
+        draft.receives += new
+        self._received.update(new)
+        draft.nodes += [each for each in widening if each.inputs[0] in new]
         draft.nodes.append(node)
         self._homes[node] = draft
         for value in node.outputs:
@@ -224,16 +254,33 @@ class _Partition:
     def _send(self, draft: _Draft, node: Node, value: Value, target: str) -> None:
         """Sends a value that `node` computes; the receiving device treats the copy like a feed."""
         key = f"{value.name} from {node.device}"
+        lossy = self._lossy and value.spec.dtype is float32
+        sent = self._narrow(draft, node, value) if lossy else value
         send = Node(
-            f"{value.name}/send", Send, {"to": target, "key": key}, [value], node.position, node.source
+            f"{value.name}/send", Send, {"to": target, "key": key}, [sent], node.position, node.source
         )
-        send.note = f"to {target}"
+        send.note = f"to {target}{', the upper 16 bits of float32' if lossy else ''}"
         send.device = node.device
         draft.sends.append(send)
-        copy = Value(value.name, value.spec, feed=key)
+        copy = Value(value.name, sent.spec, feed=key)
         self._part(target).receive(key, copy)
+        if lossy:
+            widen = Node(f"{value.name}/widen", Widen16, {}, [copy], node.position, node.source)
+            widen.outputs, widen.device = [Value(value.name, value.spec, widen)], target
+            copy = widen.outputs[0]
+            self._widened[copy] = widen
         self._sent[value, target] = copy, draft
         draft.is_awaited = True
+
+    def _narrow(self, draft: _Draft, node: Node, value: Value) -> Value:
+        """The upper 16 bits of a value that `node` computes, for all devices that they are sent to."""
+        if value not in self._narrowed:
+            narrow = Node(f"{value.name}/narrow", Narrow16, {}, [value], node.position, node.source)
+            (spec,) = Narrow16.infer([value.spec], {})
+            narrow.outputs, narrow.device = [Value(value.name, spec, narrow)], node.device
+            draft.nodes.append(narrow)
+            self._narrowed[value] = narrow.outputs[0]
+        return self._narrowed[value]
 
     def _ended(self, draft: _Draft) -> int:
         """Number of a draft's stage; closes the draft if it is still open."""

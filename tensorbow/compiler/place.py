@@ -8,11 +8,12 @@ their requests allow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from tensorbow.devices import Device, DeviceName, available_devices, get_device
 from tensorbow.errors import InvalidArgumentError, NotFoundError
+from tensorbow.function_calls import Call
 from tensorbow.graph import OpDef, Operation
 from tensorbow.kernels.backends import backend_for
 from tensorbow.ops.state import VariableReference
@@ -24,14 +25,21 @@ NAMED = 8  # operations named in one note
 class DeviceSet:
     """Devices that steps may run on; the first takes the operations that request no device."""
 
-    def __init__(self, home: Device, others: Sequence[Device] | None = None):
+    def __init__(
+        self,
+        home: Device,
+        others: Sequence[Device] | None = None,
+        allowed: Mapping[str, Collection[int]] | None = None,
+    ):
         """others: all further devices; None allows any device that this process can open by name.
+        allowed: the numbers of the devices that it then may open, by kind, such as CPU; any of other kinds.
 
         Raises InvalidArgumentError for two devices of one name.
         """
         self.home = home
         self._devices = [home]
         self._opens = others is None
+        self._allowed = allowed or {}
         for device in others or ():
             if device is not home:
                 self._devices.append(device)
@@ -48,9 +56,9 @@ class DeviceSet:
         found = [device for device in self._devices if _satisfies(device.name, wish)]
         if found or not self._opens or wish.kind is None:
             return found
-        names = [wish] if wish.is_complete else [DeviceName.parse(n) for n in self._names_to_open()]
+        names = [wish] if wish.is_complete else self._names_to_open()
         for name in names:
-            if _satisfies(name, wish):
+            if _satisfies(name, wish) and self._may_open(name):
                 try:
                     device = get_device(name)
                 except NotFoundError:
@@ -59,11 +67,28 @@ class DeviceSet:
                 return [device]
         return []
 
-    def _names_to_open(self) -> list[str]:
-        return [row["name"] for row in available_devices()] if self._opens else []
+    def candidates(self) -> list[Device]:
+        """Devices for operations that request none, the session's own first.
+
+        All that were given; else those that a table of devices lists, opened, less those that only record.
+        """
+        if self._opens:
+            for name in self._names_to_open():
+                self.matching(name)
+        return [d for d in self._devices if d is self.home or not self._opens or d.kind != "null"]
+
+    def _names_to_open(self) -> list[DeviceName]:
+        if not self._opens:
+            return []
+        rows = [DeviceName.parse(row["name"]) for row in available_devices()]
+        cpus = [DeviceName(kind="cpu", index=index) for index in self._allowed.get("CPU", ())]
+        return [name for name in dict.fromkeys([*rows, *cpus]) if self._may_open(name)]
+
+    def _may_open(self, name: DeviceName) -> bool:
+        return name.index in self._allowed.get(name.kind or "", (name.index,))
 
     def __str__(self) -> str:
-        names = [*(d.name for d in self._devices), *(DeviceName.parse(n) for n in self._names_to_open())]
+        names = [*(d.name for d in self._devices), *self._names_to_open()]
         ordered = sorted(names, key=lambda name: (name.kind or "", name.index or 0))
         return ", ".join(dict.fromkeys(name.short for name in ordered))
 
@@ -85,11 +110,21 @@ class Placer:
     that no variable overrides.
     """
 
-    def __init__(self, devices: DeviceSet, *, soft: bool = False, fixed: Mapping[Operation, Device]):
-        """soft: an operation whose device is missing, or has no kernel for it, runs elsewhere instead."""
+    def __init__(
+        self,
+        devices: DeviceSet,
+        *,
+        soft: bool = False,
+        fixed: Mapping[Operation, Device],
+        spreads: bool = False,
+    ):
+        """soft: an operation whose device is missing, or has no kernel for it, runs elsewhere instead.
+        spreads: an operation that requests no device may be on any, by preference on the session's own.
+        """
         self._devices = devices
         self._soft = soft
         self._fixed = fixed
+        self._spreads = spreads
         self.notes: dict[Operation, str] = {}  # where an op is and why, if not where it was requested
 
     def place(self, ops: Iterable[Operation]) -> dict[Operation, Device]:
@@ -99,23 +134,34 @@ class Placer:
         to be on two devices; both name the user's line.
         """
         wanted = list(ops)
-        placement: dict[Operation, Device] = {}
-        for group in colocation_groups(wanted):
-            device = self._choose(group)
-            for op in group:
-                placement[op] = device
-                if op.device and leaders_of(op) and not _satisfies(device.name, _wish_of(op)):
-                    leader = leaders_of(op)[0]
-                    self.notes[op] = f"on {device.name.short}, with {leader.name}, not on {op.device}"
+        placement = {op: device for group, (device, *_) in self.options(wanted) for op in group}
+        self.notes = self.notes_of(placement)
         return {op: placement[op] for op in wanted}
 
-    def _choose(self, group: Sequence[Operation]) -> Device:
+    def notes_of(self, placement: Mapping[Operation, Device]) -> dict[Operation, str]:
+        """The notes, with those of operations that follow a leader elsewhere than they request."""
+        notes = dict(self.notes)
+        for op, device in placement.items():
+            if op.device and leaders_of(op) and not _satisfies(device.name, _wish_of(op)):
+                notes[op] = f"on {device.name.short}, with {leaders_of(op)[0].name}, not on {op.device}"
+        return notes
+
+    def options(self, ops: Iterable[Operation]) -> list[tuple[list[Operation], list[Device]]]:
+        """The colocation groups of the operations, and the devices that each may be on, the preferred first.
+
+        Raises what `place` raises.
+        """
+        return [(group, self._allowed(group)) for group in colocation_groups(ops)]
+
+    def _allowed(self, group: Sequence[Operation]) -> list[Device]:
         wish, missing = self._joint_wish(group)
         fixed = next((self._fixed[op] for op in group if op in self._fixed), None)
         if fixed is not None:
             candidates = [fixed]
+        elif wish is None:
+            candidates = self._devices.candidates() if self._spreads else [self._devices.home]
         else:
-            candidates = [self._devices.home] if wish is None else self._devices.matching(wish)
+            candidates = self._devices.matching(wish)
         if not candidates and not self._soft:
             raise InvalidArgumentError(
                 f"{_listed(group)} share a device and together request {wish}, which does not exist; there "
@@ -127,13 +173,15 @@ class Placer:
                 f"on {candidates[0].name.short}, as there is no {op.device}; there are: {self._devices}"
             )
         if fixed is not None:
-            return fixed
+            return candidates
         leaders = [op for op in group if not leaders_of(op)]
-        definitions = [definition for op in leaders for definition in _definitions(op, self._soft)]
+        definitions = [
+            definition for op in leaders for definition in _definitions(op, self._soft or self._spreads)
+        ]
         foreign = uncompiled(tensor.dtype for op in leaders for tensor in (*op.inputs, *op.outputs))
-        for device in candidates:
-            if _has_kernels(device, definitions, foreign):
-                return device
+        fitting = [device for device in candidates if _has_kernels(device, definitions, foreign)]
+        if fitting:
+            return fitting
         why = next((op.definition.why_cpu for op in leaders if op.definition.why_cpu), "")
         why = why or (f"only CPUs compute in {foreign.name}" if foreign else "")
         why = "" if any(op.device for op in leaders) else why
@@ -142,8 +190,8 @@ class Placer:
             if _has_kernels(device, definitions, foreign):
                 reason = why or f"{candidates[0].name.short} has no kernel"
                 self.notes.update(dict.fromkeys(leaders, f"on {device.name.short}, as {reason}"))
-                return device
-        return candidates[0]  # its backend reports the missing kernel, unless the op folds to a constant
+                return [device]
+        return candidates[:1]  # its backend reports the missing kernel, unless the op folds to a constant
 
     def _joint_wish(self, group: Sequence[Operation]) -> tuple[DeviceName | None, list[Operation]]:
         """The intersection of a group's requests, or None, and the group's leaders whose device is missing.
@@ -278,6 +326,8 @@ def _definitions(op: Operation, soft: bool) -> list[OpDef]:
     """Ops that need a kernel on the device of `op`; with `soft`, for a variable, the ops that use it."""
     if op.definition is VariableReference:
         return [user.definition for user in op.graph.consumers(op.outputs[0])] if soft else []
+    if op.definition is Call:
+        return [each for inner in op.attrs["f"].ops for each in _definitions(inner, soft)]
     return [op.definition]
 
 

@@ -47,8 +47,9 @@ def plan_memory(
 ) -> MemoryPlan:
     """Assigns regions and offsets. state: the scalars of STATE.
 
-    Views share their root's memory. An output reuses an input's memory only where its kernel allows it and
-    nothing reads the input later. The gradient of a variable lies at the variable's offset in GRADIENTS.
+    Views share their root's memory. What a segment receives lies in the slab, from that segment on until its
+    last reader. An output reuses an input's memory only where its kernel allows it and nothing reads the
+    input later. The gradient of a variable lies at the variable's offset in GRADIENTS.
     Results of exchanges and mirrored nodes share no memory, as replicas read them at times of their own.
     """
     units = [unit for draft in drafts for unit in draft.units]
@@ -58,7 +59,7 @@ def plan_memory(
     ends = {region: _end(region, given) for region in (Region.CENTRAL, Region.EXCHANGE, Region.RESULTS)}
     results = _Packer(Region.RESULTS, ALIGNMENT, ends[Region.RESULTS])
     handed = _Packer(Region.EXCHANGE, ALIGNMENT, ends[Region.EXCHANGE])
-    storages, notes = _slab_storages(program, units, once)
+    storages, notes = _slab_storages(program, drafts, once)
     _assign_gradients(units, storages, layout)
     for unit in units:
         if unit in once:
@@ -139,13 +140,14 @@ def _pack_slab(
 
 
 def _slab_storages(
-    program: Program, units: Sequence[Unit], once: Collection[Unit]
+    program: Program, drafts: Sequence[SegmentDraft], once: Collection[Unit]
 ) -> tuple[dict[Value, _Storage], list[str]]:
     """One storage with its lifetime per value that lies in the slab and is no view, and notes.
 
     A node in several variants makes the same value in each, which lives from the first to the last use.
     """
-    storages: dict[Value, _Storage] = {}
+    units = [unit for draft in drafts for unit in draft.units]
+    storages = _received_storages(program, drafts)
     for index, unit in enumerate(units):
         for value in unit.outputs:
             if storage_of(value) is value and value.ref is None and unit not in once:
@@ -164,6 +166,18 @@ def _slab_storages(
         for output, source in unit.kernel.inplace:
             _take_over(unit, output, source, index, storages, held, notes)
     return storages, notes
+
+
+def _received_storages(program: Program, drafts: Sequence[SegmentDraft]) -> dict[Value, _Storage]:
+    """A storage for each value that a segment receives: it is copied in before the segment's first unit."""
+    storages: dict[Value, _Storage] = {}
+    index = 0
+    for draft in drafts:
+        for key in draft.receives:
+            value = program.feeds[key]
+            storages.setdefault(value, _Storage(value.spec.nbytes, index, index)).last = index
+        index += len(draft.units)
+    return storages
 
 
 def _take_over(
@@ -185,6 +199,8 @@ def _take_over(
     root = storage_of(operand)
     old, new = storages.get(root), storages.get(result)
     if old is None or new is None or old is new or new.first != index or old.last != index:
+        return
+    if held[new][0] is not result:  # it already works in another operand's memory
         return
     if any(storages.get(storage_of(v)) is old for v in unit.outputs):
         return
@@ -255,12 +271,16 @@ class _RefAssigner:
         self.constants = _Packer(Region.CONSTANT)
         self.blobs: dict[int, bytes] = {}  # constants by offset
         self.inputs = _Packer(Region.INPUT)
-        self.fed = {
-            name: self.inputs.add(value.spec.extents, value.spec.dtype)
-            for name, value in program.feeds.items()
-        }
+        self.fed = {name: self._input(value) for name, value in program.feeds.items()}
         self.state = _Packer(Region.STATE, 8)
         self.state_refs = {key: self.state.add((), dtype) for key, dtype in state.items()}
+
+    def _input(self, value: Value) -> Ref:
+        """The memory of a feed, or of a received value."""
+        storage = self._storages.get(value)
+        if storage is None:
+            return self.inputs.add(value.spec.extents, value.spec.dtype)
+        return storage.home or Ref(Region.SLAB, self._offsets[storage], value.spec.extents, value.spec.dtype)
 
     def assign(self, value: Value) -> None:
         """Assigns a Ref to a value and to its storage root."""

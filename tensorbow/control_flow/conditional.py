@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorbow.control_flow.contexts import BranchContext, checked_result, refuse_exchanges
+from tensorbow.control_flow.contexts import BranchContext, Conditional, checked_result, refuse_exchanges
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
     ControlFlowContext,
@@ -25,16 +25,6 @@ from tensorbow.ops.elementwise import logical_and
 from tensorbow.specs import bool_
 
 __all__ = ["case", "cond"]
-
-
-class Conditional:
-    """A cond: its branches [false, true], their results, and the merged tensors."""
-
-    def __init__(self, branches: Sequence[BranchContext]):
-        self.branches = branches
-        self.outer = branches[0].outer
-        self.results: list[list[Tensor]] = []  # by branch
-        self.merged: list[Tensor] = []
 
 
 @checked
@@ -99,6 +89,8 @@ def build_cond(
     branches = [
         BranchContext(graph, outer, guards, pred, number, forward) for number, forward in enumerate(forwards)
     ]
+    for branch in branches:
+        branch.begin()
     whole = Conditional(branches)
     nests = []
     for branch, function in zip(branches, functions, strict=True):

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 
 from tensorbow.errors import InternalError, InvalidArgumentError, UnimplementedError
 from tensorbow.graph import ControlFlowContext, Graph, Operation, Tensor, as_tensor, control_dependencies
+from tensorbow.graph.context_def import OF_VARIABLES, ContextDef
+from tensorbow.graph.control_flow import CONTEXT_KINDS, ContextKind, Finder
 from tensorbow.ops.constant import constant
-from tensorbow.ops.control import identity
+from tensorbow.ops.control import Identity, identity
 from tensorbow.ops.control_flow import (
     Enter,
     Exit,
+    LoopCond,
     Merge,
     NextIteration,
     StackPop,
     StackPush,
     Switch,
+    require_condition,
 )
 from tensorbow.ops.elementwise import add
 from tensorbow.specs import int32
+
+BRANCH, LOOP = "branch", "loop"  # kinds of contexts in GraphDefs
 
 
 class BuiltContext(ControlFlowContext):
@@ -39,9 +45,37 @@ class BuiltContext(ControlFlowContext):
         self.graph = graph
         self.whole: object = self  # the cond or loop that it is part of
         self.last = 0  # id of its last operation
+        self._last_op: Operation | None = None  # of an imported one
         self._guards = guards
         self._gates: dict[Operation, Operation] = {}
         self._popped: dict[Tensor, Tensor] = {}
+
+    def describe(self, kept: Container[Operation]) -> ContextDef:
+        """See ControlFlowContext.describe."""
+        operations = self.graph.get_operations()
+        last = next((op for op in reversed(operations[: self.last + 1]) if op in kept), None)
+        pivot = self.pivot
+        return ContextDef(
+            self.name,
+            "",
+            "" if self.outer is None else self.outer.name,
+            "" if self.forward is None else self.forward.name,
+            "" if pivot is None or pivot not in kept else pivot.name,
+            "" if last is None else last.name,
+            [op.name for op in self._guards if op in kept],
+        )
+
+    def complete(self, definition: ContextDef, find: Finder) -> None:
+        """Takes what a ContextDef says, once the operations are there."""
+        if definition.pivot:
+            self.pivot = find.operation(definition.pivot)
+        self._guards += tuple(find.operation(name) for name in definition.guards)
+        self._last_op = find.operation(definition.last) if definition.last else None
+
+    def settle(self) -> None:
+        """See ControlFlowContext.settle."""
+        if self._last_op is not None:
+            self.last = self._last_op.id
 
     @contextmanager
     def outside(self) -> Iterator[None]:
@@ -115,18 +149,84 @@ class BranchContext(BuiltContext):
         graph: Graph,
         outer: ControlFlowContext | None,
         guards: tuple[Operation, ...],
-        pred: Tensor,
+        pred: Tensor | None,
         branch: int,
         forward: ControlFlowContext | None = None,
+        name: str = "",
     ):
         super().__init__(graph, outer, guards, forward)
-        self.pred = pred
+        self._pred = pred
+        self._name = name
         self.branch = branch
+
+    @property
+    def name(self) -> str:
+        """See ControlFlowContext.name: that of its pivot."""
+        return self._name
+
+    def parts(self) -> Sequence[ControlFlowContext]:
+        """See ControlFlowContext.parts."""
+        return self.whole.branches if isinstance(self.whole, Conditional) else (self,)
+
+    def inside_of(self, op: Operation) -> Tensor:
+        """See ControlFlowContext.inside_of."""
+        return op.outputs[self.branch]
+
+    def describe(self, kept: Container[Operation]) -> ContextDef:
+        """See ControlFlowContext.describe."""
+        described = super().describe(kept)
+        described.kind = BRANCH
+        other = next((each for each in self.parts() if each is not self), self)
+        described.attr = {"branch": self.branch, "other": other.name}
+        merged = self.whole.merged if isinstance(self.whole, Conditional) else []
+        described.tensor = {"pred": _kept([self._pred], kept), "merged": _kept(merged, kept)}
+        return described
+
+    def complete(self, definition: ContextDef, find: Finder) -> None:
+        """See BuiltContext.complete."""
+        super().complete(definition, find)
+        for name in definition.tensor.get("pred", ()):
+            self._pred = find.tensor(name)
+            require_condition("branch", self._pred)
+        self._complete_cond(definition, find)
+
+    def _complete_cond(self, definition: ContextDef, find: Finder) -> None:
+        """Makes one cond of this branch and the other, once both are complete."""
+        other = find.context(str(definition.attr.get("other", "")))
+        if (
+            not isinstance(other, BranchContext)
+            or other.branch == self.branch
+            or other.outer is not self.outer
+        ):
+            raise InvalidArgumentError(f"other is {other.name[:80]!r}, expected the other branch of the cond")
+        if isinstance(other.whole, Conditional) and self not in other.whole.branches:
+            raise InvalidArgumentError(f"other is {other.name[:80]!r}, which is a branch of another cond")
+        if isinstance(self.whole, Conditional):
+            return
+        self.whole = other.whole = Conditional(sorted((self, other), key=lambda each: each.branch))
+        for name in definition.tensor.get("merged", ()):
+            merged = find.tensor(name)
+            sources = merged.op.inputs
+            if merged.op.definition is not Merge or merged.index or len(sources) != 2:
+                raise InvalidArgumentError(f"merged: {name[:80]!r} is no Merge of two tensors")
+            self.whole.merged.append(merged)
+        self.whole.results = [[each.op.inputs[k] for each in self.whole.merged] for k in (0, 1)]
+
+    @property
+    def pred(self) -> Tensor:
+        """The condition, in the context around."""
+        if self._pred is None:
+            raise InternalError("a branch without a condition")
+        return self._pred
+
+    def begin(self) -> None:
+        """Adds the operation that runs whenever the branch does."""
         with self.outside():
-            switched = Switch(pred, pred, name="switch")[branch]
+            switched = Switch(self.pred, self.pred, name="switch")[self.branch]
         switched.op.context = self
-        with graph.in_context(self):
-            self.pivot = identity(switched, name=("switch_f", "switch_t")[branch]).op
+        with self.graph.in_context(self):
+            self.pivot = identity(switched, name=("switch_f", "switch_t")[self.branch]).op
+        self._name = self.pivot.name
 
     def _enter(self, tensor: Tensor) -> Tensor:
         with self.outside():
@@ -141,13 +241,23 @@ class BranchContext(BuiltContext):
             return True
         return (
             isinstance(other, BranchContext)
-            and other.pred is self.pred
+            and other._pred is self._pred
             and other.branch == self.branch
             and (
                 other.outer is self.outer
                 or (self.outer is not None and self.outer.reads_directly(other.outer))
             )
         )
+
+
+class Conditional:
+    """A cond: its branches [false, true], their results, and the merged tensors."""
+
+    def __init__(self, branches: Sequence[BranchContext]):
+        self.branches = branches
+        self.outer = branches[0].outer
+        self.results: list[list[Tensor]] = []  # by branch
+        self.merged: list[Tensor] = []
 
 
 class LoopContext(BuiltContext):
@@ -175,6 +285,66 @@ class LoopContext(BuiltContext):
         self._counter: Tensor | None = None
         self._remaining: Tensor | None = None
         self._count: Tensor | None = None
+
+    @property
+    def name(self) -> str:
+        """See ControlFlowContext.name: that of its frame."""
+        return self.frame_name
+
+    def describe(self, kept: Container[Operation]) -> ContextDef:
+        """See ControlFlowContext.describe."""
+        described = super().describe(kept)
+        described.kind = LOOP
+        described.attr = {"parallel_iterations": self.parallel_iterations}
+        rows = [
+            row
+            for row in zip(self.merges, self.variables, self.exits, strict=True)
+            if len(_kept(row, kept)) == 3
+        ]
+        described.tensor = {
+            "condition": _kept([self.condition], kept),
+            **{role: [row[place].name for row in rows] for place, role in enumerate(OF_VARIABLES)},
+            "counter": _kept([self._counter], kept),
+            "count": _kept([self._count], kept),
+            "remaining": _kept([self._remaining], kept),
+        }
+        described.tensor = {role: names for role, names in described.tensor.items() if names}
+        return described
+
+    def complete(self, definition: ContextDef, find: Finder) -> None:
+        """See BuiltContext.complete."""
+        super().complete(definition, find)
+        for role in ("condition", "_counter", "_count", "_remaining"):
+            for name in definition.tensor.get(role.removeprefix("_"), ()):
+                setattr(self, role, find.tensor(name))
+        if self.condition is not None and self.condition.op.definition is not LoopCond:
+            raise InvalidArgumentError(f"condition: {self.condition.name[:80]!r} is no LoopCond")
+        lists = [[find.tensor(name) for name in definition.tensor.get(role, ())] for role in OF_VARIABLES]
+        for merged, variable, left in zip(*lists, strict=True):
+            self._require_variable(merged, variable, left)
+            self.merges.append(merged)
+            self.variables.append(variable)
+            self.exits.append(left)
+            self.results.append(merged.op.inputs[1].op.inputs[0])
+
+    def _require_variable(self, merged: Tensor, variable: Tensor, left: Tensor) -> None:
+        """Raises InvalidArgumentError unless they are the parts of one loop variable."""
+        sources = [tensor.op for tensor in merged.op.inputs]
+        switches = [tensor.op.inputs[0] if tensor.op.inputs else tensor for tensor in (variable, left)]
+        sound = (
+            merged.op.definition is Merge
+            and [op.definition for op in sources] == [Enter, NextIteration]
+            and left.op.definition is Exit
+            and variable.op.definition is Identity
+            and all(s.op.definition is Switch and s.op.inputs[0].op is merged.op for s in switches)
+            and [s.index for s in switches] == [1, 0]
+            and all(op.context is self for op in (merged.op, *sources, variable.op))
+        )
+        if not sound:
+            raise InvalidArgumentError(
+                f"{merged.name[:80]!r}, {variable.name[:80]!r} and {left.name[:80]!r} are not the Merge, the "
+                "value in the body and the Exit of a loop variable"
+            )
 
     def _enter(self, tensor: Tensor) -> Tensor:
         return self.enter(tensor, is_constant=True)
@@ -297,3 +467,40 @@ def checked_result(value: object, where: str) -> Tensor:
         return as_tensor(value)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{where}: {error}") from None
+
+
+# Contexts of GraphDefs ----------------------------------------------------------------------------
+
+
+def _kept(tensors: Sequence[Tensor | None], kept: Container[Operation]) -> list[str]:
+    return [tensor.name for tensor in tensors if tensor is not None and tensor.op in kept]
+
+
+def _begin_branch(
+    graph: Graph,
+    name: str,
+    definition: ContextDef,
+    outer: ControlFlowContext | None,
+    forward: ControlFlowContext | None,
+) -> BranchContext:
+    branch = definition.attr.get("branch")
+    if branch not in (0, 1):
+        raise InvalidArgumentError(f"branch is {branch!r:.40}, expected 0 or 1")
+    return BranchContext(graph, outer, (), None, int(branch), forward, name)
+
+
+def _begin_loop(
+    graph: Graph,
+    name: str,
+    definition: ContextDef,
+    outer: ControlFlowContext | None,
+    forward: ControlFlowContext | None,
+) -> LoopContext:
+    count = definition.attr.get("parallel_iterations")
+    if type(count) is not int or count < 1:
+        raise InvalidArgumentError(f"parallel_iterations is {count!r:.40}, expected at least 1")
+    return LoopContext(graph, outer, (), name, count, forward)
+
+
+CONTEXT_KINDS[BRANCH] = ContextKind(_begin_branch)
+CONTEXT_KINDS[LOOP] = ContextKind(_begin_loop)

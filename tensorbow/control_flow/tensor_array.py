@@ -7,20 +7,22 @@ from typing import Any
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor, as_tensor, graph_of, name_scope
 from tensorbow.kinds import AsDType, Flag, Name, checked
-from tensorbow.ops.arrays import concat, reshape
 from tensorbow.ops.broadcasting import shape as shape_of
 from tensorbow.ops.control import identity, no_op
 from tensorbow.ops.filling import range as range_of
+from tensorbow.ops.selection import cast
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.ops.tensor_arrays import (
+    TensorArrayConcat,
     TensorArrayGather,
     TensorArrayNew,
     TensorArrayRead,
     TensorArrayScatter,
     TensorArraySize,
+    TensorArraySplit,
     TensorArrayWrite,
 )
-from tensorbow.specs import Dims, as_dims, compatible, int32
+from tensorbow.specs import Dims, as_dims, compatible, int32, int64
 
 __all__ = ["TensorArray"]
 
@@ -136,17 +138,39 @@ class TensorArray:
 
     @checked
     def concat(self, name: Name = None) -> Tensor:
-        """All elements one after the other along their first axis: `[size * rows, ...]`.
+        """All elements one after the other along their first axis: `[rows of all elements, ...]`.
 
-        The elements have one shape of rank 1 or more. Raises InvalidArgumentError for scalars.
+        The elements have rank 1 or more, and agree in all but the first extent: then give `element_shape`
+        with None in its place, or infer_shape=False. Raises InvalidArgumentError for scalars.
         """
         if self._element_shape == ():
             raise InvalidArgumentError("TensorArray.concat: the elements are scalars; use stack")
-        with graph_of([self.flow]).as_default(), name_scope(name or "TensorArrayConcat"):
-            rows = self.stack()
-            extents = shape_of(rows)
-            first = strided_slice(extents, slice(0, 1)) * strided_slice(extents, slice(1, 2))
-            return reshape(rows, concat([first, strided_slice(extents, slice(2, None))], 0))
+        rows: Tensor
+        rows, _ = TensorArrayConcat(self.handle, self.flow, name=name, **self._attrs())
+        return rows
+
+    @checked
+    def split(self, value: Any, lengths: Any, name: Name = None) -> TensorArray:
+        """Writes pieces of a tensor as the elements from 0 on: the first `lengths[0]` rows, and so on.
+
+        lengths: an integer vector with one length for each element. Raises InvalidArgumentError for a scalar
+        value. A step raises it for another number of lengths than elements, and for lengths whose sum is not
+        the number of rows.
+        """
+        tensor = self._value(value, "split")
+        counts = as_tensor(lengths)
+        if tensor.spec.shape == ():
+            raise InvalidArgumentError("TensorArray.split: the value is a scalar, expected rows")
+        if not counts.dtype.is_integer or (counts.spec.shape is not None and len(counts.spec.shape) != 1):
+            raise InvalidArgumentError(
+                f"TensorArray.split: lengths is {counts.spec}, expected an integer vector, a length for each "
+                "element"
+            )
+        if tensor.spec.shape is not None:
+            self._learn((None, *tensor.spec.shape[1:]), "split")
+        with graph_of([tensor, self.flow]).as_default(), name_scope(name or "TensorArraySplit"):
+            counts = cast(counts, int64)
+            return self.with_flow(TensorArraySplit(self.handle, tensor, counts, self.flow))
 
     @checked
     def scatter(self, indices: Any, value: Any, name: Name = None) -> TensorArray:

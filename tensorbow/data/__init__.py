@@ -9,7 +9,7 @@ images, labels = train.batch(order.indices(epoch=0, number=3))
 
 from tensorbow.data.array_dataset import ArrayDataset, TrainingData
 from tensorbow.data.array_rows import ArrayRows, KeptData
-from tensorbow.data.augmentation import Augmentation, BatchKey, CropAndFlip
+from tensorbow.data.augmentation import Augmentation, BatchKey, CropAndFlip, PictureChanges
 from tensorbow.data.batch_order import BatchOrder
 from tensorbow.data.batch_recipes import (
     BatchInputs,
@@ -18,6 +18,7 @@ from tensorbow.data.batch_recipes import (
     LaunchRecipes,
     PinnedArrays,
     RoundRecipes,
+    pick_columns,
     plain_picks,
     why_host_only,
 )
@@ -42,6 +43,7 @@ from tensorbow.data.registry import (
 from tensorbow.data.resize import resize_bilinear
 from tensorbow.data.splits import DataSplits, splits_of
 from tensorbow.data.synthetic import load_synthetic, make_synthetic
+from tensorbow.data.word_text import make_word_text
 
 __all__ = [
     "DATASETS",
@@ -65,6 +67,7 @@ __all__ = [
     "ImageDataset",
     "KeptData",
     "LaunchRecipes",
+    "PictureChanges",
     "PinnedArrays",
     "Prefetcher",
     "RoundRecipes",
@@ -76,6 +79,8 @@ __all__ = [
     "load_mnist",
     "load_synthetic",
     "make_synthetic",
+    "make_word_text",
+    "pick_columns",
     "pixel_statistics",
     "plain_picks",
     "read_idx",

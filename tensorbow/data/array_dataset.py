@@ -20,6 +20,8 @@ from tensorbow.ops.elementwise import multiply, subtract
 from tensorbow.specs import COMPILED, Array, TensorSpec, as_dtype
 
 _MOST_CLASSES = 1 << 20
+LabelScale: TypeAlias = tuple[Array, Array]
+"""Mean and standard deviation of labels that are numbers, float64 [] or [columns]."""
 _KEPT = {np.dtype(dtype.as_numpy_dtype) for dtype in COMPILED} - {np.dtype(np.float64)}
 _AS = {"f": np.float32, "i": np.int64, "u": np.int64, "b": np.bool_}  # other dtypes become these, by kind
 
@@ -42,6 +44,7 @@ class ArrayDataset(ArrayRows):
         class_names: Sequence[str] = (),
         feature_names: Sequence[str] = (),
         standardisation: tuple[Array, Array] | None = None,
+        label_scale: LabelScale | None = None,
     ):
         """inputs, labels: an array, or a dictionary or tuple of arrays; labels may be None.
 
@@ -49,7 +52,8 @@ class ArrayDataset(ArrayRows):
         labels are one array of integers of at least 0. class_names: by class; labels [examples] that are
         texts have themselves as names, in their order, and are numbered by it. feature_names: of the columns
         of inputs [examples, columns]. standardisation: mean and standard deviation `[columns]`; the model
-        gets (inputs - mean) / std.
+        gets (inputs - mean) / std. label_scale: mean and standard deviation of labels that are numbers, given
+        to models that have an argument of this name; `splits_of` sets it by the training split.
         Raises InvalidArgumentError for arrays of different numbers of examples, of no examples or no numbers.
         """
         labels, names = numbered(labels)
@@ -59,7 +63,7 @@ class ArrayDataset(ArrayRows):
         if isinstance(arrays.get("labels"), np.ndarray) and arrays["labels"].ndim == 1:
             arrays["labels"] = _class_numbers(arrays["labels"])
         self.inputs, self.labels = arrays["inputs"], arrays.get("labels")
-        self.standardisation = standardisation
+        self.standardisation, self.label_scale = standardisation, label_scale
         self.class_names, self.feature_names = tuple(class_names), tuple(feature_names)
         counts = {path: array.shape[:1] for path, array in named_leaves(arrays, name)}
         if not flatten(self.inputs) or len(set(counts.values())) != 1 or set(counts.values()) <= {(), (0,)}:
@@ -92,6 +96,13 @@ class ArrayDataset(ArrayRows):
         return len(self.arrays[0])
 
     @property
+    def numbers(self) -> Array | None:
+        """Labels that are numbers to regress, float32 [examples] or [examples, columns]; None for others."""
+        labels = self.labels
+        is_numbers = isinstance(labels, np.ndarray) and labels.dtype.kind == "f" and labels.ndim in (1, 2)
+        return labels if is_numbers else None
+
+    @property
     def specs(self) -> tuple[Any, Any]:
         """Specs of inputs and labels, `[None, ...]`, in nests like them; None for no labels."""
         nest = (self.inputs, self.labels) if self.labels is not None else (self.inputs,)
@@ -122,6 +133,7 @@ class ArrayDataset(ArrayRows):
             class_names=self.class_names,
             feature_names=self.feature_names,
             standardisation=self.standardisation,
+            label_scale=self.label_scale,
         )
 
     def with_labels(self, labels: NDArray[np.int64], class_names: Sequence[str]) -> ArrayDataset:
@@ -132,6 +144,16 @@ class ArrayDataset(ArrayRows):
             name=self.name,
             classes=len(class_names),
             class_names=class_names,
+            feature_names=self.feature_names,
+            standardisation=self.standardisation,
+        )
+
+    def relabelled(self, labels: Array) -> ArrayDataset:
+        """The same inputs with other labels, whose classes are counted anew."""
+        return ArrayDataset(
+            self.inputs,
+            labels,
+            name=self.name,
             feature_names=self.feature_names,
             standardisation=self.standardisation,
         )
@@ -157,6 +179,9 @@ class ArrayDataset(ArrayRows):
         if self.standardisation is not None:
             mean, std = self.standardisation
             found["standardisation"] = {"mean": mean.tolist(), "std": std.tolist()}
+        if self.label_scale is not None:
+            mean, std = self.label_scale
+            found["label_scale"] = {"mean": mean.tolist(), "std": std.tolist()}
         return found
 
 

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorbow.data.array_rows import ArrayRows, KeptData
-from tensorbow.data.augmentation import BatchKey, CropAndFlip
+from tensorbow.data.augmentation import BatchKey, CropAndFlip, PictureChanges
 from tensorbow.data.image_dataset import ImageDataset
-from tensorbow.ops.examples import DOWN, MIRRORED, PICK, RIGHT, ROW
+from tensorbow.ops.examples import PICK, ROW, WIDE_PICK
 from tensorbow.program import DATA
 from tensorbow.specs import Array
+
+DRAWN = (CropAndFlip, PictureChanges)  # augmentations that picks describe
 
 
 class BatchRecipe:
@@ -25,7 +27,8 @@ class BatchRecipe:
     __slots__ = ("_index", "_replica", "_rounds")
 
     def __init__(self, dataset: KeptData, indices: NDArray[np.int64], key: BatchKey):
-        picks = indices[None, None] if dataset.affine is None else plain_picks(indices[None, None])
+        rows = indices[None, None]
+        picks = rows if dataset.affine is None else plain_picks(rows, pick_columns(dataset))
         self._rounds, self._index, self._replica = RoundRecipes(dataset, picks, lambda *where: key), 0, 0
 
     @classmethod
@@ -68,8 +71,8 @@ class BatchRecipe:
         return [np.broadcast_to(np.zeros((), spec.dtype.as_numpy_dtype), spec.extents) for spec in specs]
 
     def picks(self) -> NDArray[np.int64]:
-        """The recipe for a device that keeps the data set, new: picks of MakeBatch, int64 [batch_size, 4], or
-        rows, int64 [batch_size]."""
+        """The recipe for a device that keeps the data set, new: picks of MakeBatch, int64 [batch_size,
+        columns], or rows, int64 [batch_size]."""
         return np.array(self._rounds.picks_drawn_to(self._index + 1)[self._index, self._replica])
 
 
@@ -94,14 +97,14 @@ class RoundRecipes:
     """Recipes of the batches of all replicas in consecutive rounds."""
 
     def __init__(self, dataset: KeptData, picks: NDArray[np.int64], key_of: Callable[[int, int], BatchKey]):
-        """picks: int64 [rounds, replicas, batch_size, 4] of MakeBatch, whose augmentation is drawn on demand,
-        or [rounds, replicas, batch_size], rows of arrays.
+        """picks: int64 [rounds, replicas, batch_size, columns] of MakeBatch, whose augmentation is drawn on
+        demand, or [rounds, replicas, batch_size], rows of arrays.
 
         key_of: (index of the round, replica) -> key of the batch.
         """
         self.dataset, self.key_of = dataset, key_of
         self.replicas, self.batch_size = int(picks.shape[1]), int(picks.shape[2])
-        draws = isinstance(dataset.augmentation, CropAndFlip)
+        draws = isinstance(dataset.augmentation, DRAWN)
         self._picks = picks.copy() if draws else picks
         self._drawn = 0 if draws else len(picks)  # number of rounds whose augmentation is drawn
 
@@ -129,12 +132,11 @@ class RoundRecipes:
     def picks_drawn_to(self, stop: int) -> NDArray[np.int64]:
         """All picks, int64 [rounds, replicas, batch_size, ...]; those before round `stop` are augmented."""
         augmentation = self.dataset.augmentation
-        if self._drawn < stop and isinstance(augmentation, CropAndFlip):
+        if self._drawn < stop and isinstance(augmentation, DRAWN):
             new = self._picks[self._drawn : stop]
             keys = (self.key_of(self._drawn + round, replica) for round, replica in np.ndindex(new.shape[:2]))
-            moves, mirrored = augmentation.draw(self.batch_size, keys)
-            new[..., DOWN : RIGHT + 1] = moves.reshape(*new.shape[:3], 2)
-            new[..., MIRRORED] = mirrored.reshape(new.shape[:3])
+            shape = self.dataset.arrays[0].shape[1:]
+            augmentation.write_picks(new.reshape(-1, *new.shape[2:]), keys, shape)
             self._drawn = stop
         return self._picks
 
@@ -163,9 +165,14 @@ class LaunchRecipes(Sequence["BatchInputs | BatchRun"]):
         return BatchRun([BatchRecipe.of(self.recipes, index, replica) for index in range(len(self.recipes))])
 
 
-def plain_picks(indices: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Picks of examples without augmentation: int64, of the shape of the indices and [4]."""
-    picks = np.zeros((*indices.shape, PICK), np.int64)
+def pick_columns(dataset: KeptData) -> int:
+    """Columns of the picks of MakeBatch for a data set of pictures, by its augmentation."""
+    return WIDE_PICK if isinstance(dataset.augmentation, PictureChanges) else PICK
+
+
+def plain_picks(indices: NDArray[np.int64], columns: int = PICK) -> NDArray[np.int64]:
+    """Picks of examples without augmentation: int64, of the shape of the indices and [columns]."""
+    picks = np.zeros((*indices.shape, columns), np.int64)
     picks[..., ROW] = indices
     return picks
 
@@ -186,6 +193,6 @@ def why_host_only(dataset: KeptData) -> str:
     augmentation = dataset.augmentation
     if type(dataset).fill is not ImageDataset.fill:
         return f"{type(dataset).__name__} fills batches in its own way"
-    if augmentation is not None and type(augmentation) is not CropAndFlip:
+    if augmentation is not None and type(augmentation) not in DRAWN:
         return f"its augmentation {type(augmentation).__name__} works on the host"
     return ""

@@ -82,6 +82,8 @@ class ImageDataset:
     std: PositiveNumber
     augmentation: AsAugmentation | None = None
     class_names: Sequence[str] = ()
+    label_scale = None  # labels are classes
+    numbers = None
 
     def __post_init__(self) -> None:
         def refuse(expected: str, got: object) -> None:

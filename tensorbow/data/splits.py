@@ -22,6 +22,7 @@ from tensorbow.specs import Array
 from tensorbow.user_code import is_of_torch
 
 NAMES = ("train", "validation", "test")
+AUTO, CLASSIFICATION, REGRESSION = TASKS = ("auto", "classification", "regression")
 TEST_SPLIT = 0.2  # of data without test examples
 TORCH_HINT = (
     "; of a data set of PyTorch give the arrays, inputs, labels = map(np.stack, zip(*dataset)), with "
@@ -50,6 +51,7 @@ def splits_of(
     validation_split: float | None = None,
     test_split: float = TEST_SPLIT,
     seed: int = 0,
+    task: str = AUTO,
     say: Callable[[str], None] = lambda text: None,
 ) -> DataSplits:
     """Splits of (train, test), (train, validation, test), or of one split, which is divided.
@@ -57,11 +59,12 @@ def splits_of(
     data: each split is an `ImageDataset`, an `ArrayDataset`, a `tb.data.Dataset` of (inputs, labels), a tuple
     (inputs, labels) of arrays or nests of them, a dictionary {"inputs": ..., "labels": ...}, or None.
     Pictures uint8 [examples, height, width, channels], with labels int [examples], become an `ImageDataset`.
-    seed: of the examples held out. say: called with a line for each split that was drawn. Raises
-    InvalidArgumentError for anything else, and for splits that do not fit together.
+    seed: of the examples held out. task: whether labels are classes or numbers, see `labels_for`. say: called
+    with a line for each split that was drawn. Raises InvalidArgumentError for anything else, for splits that
+    do not fit together, and for labels that do not fit the task.
     """
     parts = _parts_of(data, name)
-    given = {part: _split_of(value, f"{name}/{part}") for part, value in parts.items()}
+    given = {part: labels_for(task, _split_of(value, f"{name}/{part}")) for part, value in parts.items()}
     if given["train"] is None:
         raise InvalidArgumentError(f"{name}: expected examples to train with, got None")
     found = _alike({part: split for part, split in given.items() if split is not None})
@@ -78,7 +81,44 @@ def splits_of(
         for each in (train, validation, test):
             if isinstance(each, ArrayDataset):
                 each.standardisation = by_train
+    if isinstance(train, ArrayDataset):
+        scale = None if train.numbers is None else standardisation_of(train.numbers)
+        for each in (train, validation, test):
+            if isinstance(each, ArrayDataset):
+                each.label_scale = scale
     return DataSplits(train, _plain(validation), _plain(test))
+
+
+def labels_for(task: str, data: TrainingData | None) -> TrainingData | None:
+    """A split whose labels are classes or numbers, as a task says.
+
+    task: `classification`, where floating labels [examples] must be whole numbers from 0; `regression`, where
+    whole numbers become float32; or `auto`, which leaves them as they are: integers, and in a table few whole
+    numbers, are classes. Raises InvalidArgumentError for labels that do not fit.
+    """
+    if task not in TASKS:
+        raise InvalidArgumentError(f"task: expected {', '.join(TASKS[:2])} or {TASKS[2]}, got {shown(task)}")
+    if task == AUTO or data is None or data.labels is None:
+        return data
+    labels = data.labels
+    if not isinstance(labels, np.ndarray) or (data.class_names and task == REGRESSION):
+        got = (
+            f"{len(data.class_names)} classes with names" if data.class_names else "several arrays of labels"
+        )
+        raise InvalidArgumentError(f"task: expected one array of numbers as labels for {task}, got {got}")
+    if task == REGRESSION:
+        if isinstance(data, ArrayDataset):
+            return data.relabelled(labels.astype(np.float32))
+        return ArrayDataset(data.images, labels.astype(np.float32), name=data.name)
+    if labels.dtype.kind != "f" or not isinstance(data, ArrayDataset):
+        return data
+    wrong = labels[(labels != np.floor(labels)) | (labels < 0)]
+    if labels.ndim != 1 or wrong.size:
+        got = f"{wrong[0]:g}" if wrong.size else f"labels {list(labels.shape)}"
+        raise InvalidArgumentError(
+            f"task: expected whole numbers from 0 as classes, [examples], for classification, got {got}"
+        )
+    return data.relabelled(labels.astype(np.int64))
 
 
 def _parts_of(data: Any, name: str) -> dict[str, Any]:

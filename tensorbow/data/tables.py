@@ -87,23 +87,30 @@ def _read_parquet(path: Path) -> dict[str, Array]:
 def table_dataset(columns: Mapping[str, Array], target: str | None, name: str) -> ArrayDataset:
     """Features float32 [rows, columns], and the target: classes int64 [rows], or float32 [rows].
 
-    A target of texts, or of a few whole numbers from 0, has classes; any other is to be regressed. Mean and
+    target: a column, or several separated by commas, which are numbers to regress, float32 [rows, targets].
+    One of texts, or of a few whole numbers from 0, has classes; any other is to be regressed. Mean and
     standard deviation are set by `standardised_by`. Raises InvalidArgumentError for a target that is not
     there, a feature of texts, and values that are missing.
     """
     if target is None:
         target = next((each for each in USUAL_TARGETS if each in columns), None)
-    if target is None or target not in columns:
+    targets = [target or ""] if target in columns else [each.strip() for each in (target or "").split(",")]
+    if target is None or not {*targets} <= columns.keys():
         raise InvalidArgumentError(
             f"target: expected a column of {name}, one of {', '.join(columns)}; "
             f"{'give --target COLUMN' if target is None else f'got {target!r:.60}'}"
         )
-    features = [key for key in columns if key != target]
+    features = [key for key in columns if key not in targets]
     if not features:
         raise InvalidArgumentError(f"{name}: expected columns beside the target {target}, got none")
     inputs = features_of(columns, features, name)
-    _require_values(target, columns[target], name, may_be_text=True)
-    labels, names = _target_of(columns[target])
+    labels: Array
+    names: Sequence[str] = ()
+    if len(targets) > 1:
+        labels = features_of(columns, targets, name)
+    else:
+        _require_values(target, columns[target], name, may_be_text=True)
+        labels, names = _target_of(columns[target])
     return ArrayDataset(
         inputs,
         labels,

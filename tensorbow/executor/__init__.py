@@ -3,5 +3,6 @@
 from tensorbow.executor.dynamic_plan import DynamicPlan
 from tensorbow.executor.dynamic_step import VARIABLE, DynamicStep
 from tensorbow.executor.region import StaticRegion
+from tensorbow.executor.step_spans import StepSpans
 
-__all__ = ["VARIABLE", "DynamicPlan", "DynamicStep", "StaticRegion"]
+__all__ = ["VARIABLE", "DynamicPlan", "DynamicStep", "StaticRegion", "StepSpans"]

@@ -14,11 +14,11 @@ from tensorbow.control_flow.contexts import LoopContext
 from tensorbow.errors import InternalError, InvalidArgumentError
 from tensorbow.executor.region import StaticRegion
 from tensorbow.executor.simple_loop import SimpleLoop, simple_loop
+from tensorbow.function_calls import Call
 from tensorbow.graph import Operation, Tensor, is_free
+from tensorbow.graph.function import SHAPE_ONLY
 from tensorbow.ops.control_flow import StackPop, StackPush
 from tensorbow.specs import Array
-
-SHAPE_ONLY = ("Shape", "Size", "Rank")  # ops whose results are known once the shape of the input is
 
 
 class NodeKind(IntEnum):
@@ -289,13 +289,25 @@ class DynamicPlan:
     # Regions ----------------------------------------------------------------------------------
 
     def _set_levels(self) -> None:
+        """Gives each op the level of its region, above those of the regions that it waits for.
+
+        What leaves a loop has waited for all that enters it, which may come later in program order.
+        """
         frame_levels: dict[Frame, int] = {}
-        self._keys: dict[Operation, tuple[object, ...]] = {}
+        for _ in range(len(self.frames) + 2):
+            before = dict(frame_levels)
+            self._raise_levels(frame_levels)
+            if before == frame_levels:
+                return
+        names = ", ".join(frame.name for frame in self.frames.values())
+        raise InvalidArgumentError(f"loops wait for each other's results: {names[:300]}")
+
+    def _raise_levels(self, frame_levels: dict[Frame, int]) -> None:
         for op in self._needed:
             place = self._places[op]
             dynamic = op.definition.is_dynamic
             cut = set() if dynamic else {t for t in self._shape_inputs(op) if not self._folds(t)}
-            level = 0
+            level = frame_levels.get(place.frame, 0) if op.definition.flow == "exit" else 0
             for tensor in op.inputs:
                 if self._flows(tensor) and not self._is_back_edge(tensor.op):
                     level = max(level, self._level_after(tensor.op, op, tensor in cut))
@@ -326,7 +338,8 @@ class DynamicPlan:
         return place.level if together else place.level + 1
 
     def _shape_inputs(self, op: Operation) -> list[Tensor]:
-        return [op.inputs[i] for i in op.definition.shape_inputs if i < len(op.inputs)]
+        indices = op.attrs["f"].shape_arguments if op.definition is Call else op.definition.shape_inputs
+        return [op.inputs[i] for i in indices if i < len(op.inputs)]
 
     def _folds(self, tensor: Tensor) -> bool:
         """True if a value is known in its region once the shapes of the region's inputs are."""

@@ -6,21 +6,26 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import count
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from tensorbow.errors import (
     CancelledError,
+    DeadlineExceededError,
     InternalError,
     InvalidArgumentError,
     TensorBowError,
 )
 from tensorbow.executor.dynamic_plan import DynamicNode, DynamicPlan, Frame, NodeKind
 from tensorbow.executor.region import RunRegion
-from tensorbow.executor.simple_loop import SimpleLoop
-from tensorbow.graph import HostCall, Operation, Resources, Tensor, blame
+from tensorbow.executor.simple_loop import SimpleLoop, run_timed
+from tensorbow.executor.step_spans import StepSpans, Tell
+from tensorbow.graph import HostCall, Operation, Resources, Tensor, add_iteration, blame, loop_name
 from tensorbow.specs import Array, as_dtype, compatible, render_dims
+from tensorbow.timeline import OP, WAIT, WORK
 
 VARIABLE: Any = object()  # stands for the value of a fetched variable, which is read when the step has ended
 DEAD: Any = object()  # the value of a tensor whose branch is not taken
@@ -86,8 +91,11 @@ class DynamicStep:
         run_region: RunRegion,
         resources: Resources,
         left_s: Callable[[], float | None] | None = None,
+        spans: StepSpans | None = None,
     ):
-        """left_s: seconds until the step's deadline; raises after it."""
+        """left_s: seconds until the step's deadline; raises after it. spans: takes those of all nodes."""
+        self._spans = spans
+        self._called_s: dict[tuple[DynamicNode, Iteration], float] = {}  # begin of asynchronous calls, traced
         self._left_s = left_s
         self._plan = plan
         self._run_region = run_region
@@ -160,6 +168,7 @@ class DynamicStep:
 
     def _loop(self) -> None:
         ready, left_s = self._ready, self._left_s
+        run = self._run if self._spans is None else self._run_timed
         while True:
             while ready:
                 if self._error is not None:
@@ -167,7 +176,11 @@ class DynamicStep:
                 if left_s is not None:
                     left_s()
                 node, iteration = ready.pop()
-                self._run(node, iteration)
+                try:
+                    run(node, iteration)
+                except Exception as error:
+                    self._place(error, iteration)
+                    raise
                 if self._finished:
                     self._take_finished()
             with self._lock:
@@ -185,8 +198,25 @@ class DynamicStep:
                 if not self._finished:
                     return
                 node, iteration, outputs = self._finished.popleft()
-            self._emit(node, iteration, self._checked(node, outputs))
+            if self._called_s and node.op is not None:
+                began_s = self._called_s.pop((node, iteration))
+                self._teller(iteration)(f"{node.op.type} {node.op.name}", WAIT, began_s, perf_counter())
+            try:
+                checked = self._checked(node, outputs)
+            except InvalidArgumentError as error:
+                self._place(error, iteration)
+                raise
+            self._emit(node, iteration, checked)
             self._end(iteration)
+
+    def _place(self, error: BaseException, iteration: Iteration) -> None:
+        """Adds the loops and iterations in which an op has failed to its error."""
+        if error is self._error or isinstance(error, (CancelledError, DeadlineExceededError)):
+            return  # it ends the step from outside
+        around: Iteration | None = iteration
+        while around is not None and around.running.around is not None:
+            add_iteration(error, around.running.frame.name, around.number)
+            around = around.running.around
 
     def _push(self, node: DynamicNode, iteration: Iteration) -> None:
         iteration.outstanding += 1
@@ -204,8 +234,11 @@ class DynamicStep:
             last = node.first + node.count
             inputs = values[node.first : last]
             values[node.first : last] = node.blank  # frees them once they are used
-            compute = region.small(inputs)
-            outputs = compute(inputs) if compute is not None else self._run_region(region, inputs)
+            if self._spans is None:
+                form = region.small(inputs)
+                outputs = form.compute(inputs) if form is not None else self._run_region(region, inputs)
+            else:
+                outputs = run_timed(region, inputs, self._run_region, self._teller(iteration))
             self._emit(node, iteration, outputs)
         elif kind == NodeKind.PASS or kind == NodeKind.MERGE:
             self._emit(
@@ -231,6 +264,33 @@ class DynamicStep:
         else:
             self._emit(node, iteration, ())
         self._end(iteration)
+
+    def _run_timed(self, node: DynamicNode, iteration: Iteration) -> None:
+        """`_run`, and the span of a node that is an op; regions tell their own."""
+        op = node.op
+        if op is None or iteration.dead[node.index]:
+            self._run(node, iteration)
+            return
+        tell, began_s = self._teller(iteration), perf_counter()
+        if op.definition.asynchronous:
+            self._called_s[(node, iteration)] = began_s
+            self._run(node, iteration)
+            return
+        try:
+            self._run(node, iteration)
+        finally:
+            category = OP if node.kind == NodeKind.HOST else WORK
+            tell(f"{op.type} {op.name}", category, began_s, perf_counter())
+
+    def _teller(self, iteration: Iteration, *more: int, frame: str = "") -> Tell:
+        """What takes the spans of an iteration; of number `more` of a loop in it that runs as a whole."""
+        if self._spans is None:
+            raise InternalError("a step that is not traced")
+        numbers, around = list(more[::-1]), iteration
+        while around.running.around is not None:
+            numbers.append(around.number)
+            around = around.running.around
+        return self._spans.teller(loop_name(frame or iteration.running.frame.name), tuple(numbers[::-1]))
 
     def _merged(self, node: DynamicNode, values: list[Any]) -> tuple[Any]:
         for slot in range(node.first, node.first + node.count):
@@ -327,7 +387,14 @@ class DynamicStep:
         entered[node.op] = value
         if len(entered) < frame.enters:
             return
-        values = loop.run(entered, self._run_region, self._check)
+        numbers = count()
+        try:
+            teller = None if self._spans is None else partial(self._teller, iteration, frame=frame.name)
+            values = loop.run(entered, self._run_region, self._check, numbers, teller)
+        except Exception as error:
+            if error is not self._error and not isinstance(error, DeadlineExceededError):
+                add_iteration(error, frame.name, next(numbers) - 1)
+            raise
         iteration.entered[frame] = {}
         for leaving in frame.exits:
             if leaving.op is not None:
@@ -427,7 +494,7 @@ class DynamicStep:
         token = object()
         with self._lock:
             self._waiting[token] = None
-        done, fail = partial(self._done, token, node, iteration), partial(self._fail, token, op)
+        done, fail = partial(self._done, token, node, iteration), partial(self._fail, token, op, iteration)
         call = HostCall(op.name, op.attrs, inputs, self._resources, self._shared, done, fail)
         try:
             cancel = op.definition.host(call)
@@ -445,11 +512,13 @@ class DynamicStep:
                 self._finished.append((node, iteration, outputs))
                 self._came.notify_all()
 
-    def _fail(self, token: object, op: Operation, error: BaseException) -> None:
+    def _fail(self, token: object, op: Operation, iteration: Iteration, error: BaseException) -> None:
         with self._lock:
             if token in self._waiting:
                 del self._waiting[token]
-                self._error = self._error or _blamed(op, error)
+                blamed = _blamed(op, error)
+                self._place(blamed, iteration)
+                self._error = self._error or blamed
                 self._came.notify_all()
 
     def _cancel_waiting(self) -> None:

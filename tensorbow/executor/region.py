@@ -12,12 +12,12 @@ from tensorbow.compiler.fold import fold
 from tensorbow.compiler.merge import merge
 from tensorbow.compiler.prune import drop_unused
 from tensorbow.errors import InvalidArgumentError, TensorBowError
+from tensorbow.executor.step_spans import TimedCalls
 from tensorbow.graph import KernelCall, NodeSpec, Operation, Tensor, UserLine, blame, is_free
 from tensorbow.graph.definition import read_only
 from tensorbow.program.nodes import Value
 from tensorbow.specs import Array, TensorSpec
 
-Compute: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
 RunRegion: TypeAlias = "Callable[[StaticRegion, Sequence[Array]], Sequence[Array]]"
 
 MOST_SMALL_OPS = 32  # of a region that runs as NumPy calls
@@ -47,7 +47,7 @@ class StaticRegion:
         self.within = frozenset(ops)
         self.is_pure = not any(_has_state(op) for op in ops)
         self.may_be_small = self.is_pure and len(ops) <= MOST_SMALL_OPS
-        self._prepared: dict[object, Compute | None] = {}
+        self._prepared: dict[object, PreparedRegion | None] = {}
 
     def feeds(self, arrays: Sequence[Array]) -> dict[Tensor, TensorSpec]:
         """Specs of the inputs, with the values that shapes depend on."""
@@ -63,7 +63,7 @@ class StaticRegion:
             return shapes
         return (shapes, tuple([arrays[index].tobytes() for index in self.baked]))
 
-    def small(self, arrays: Sequence[Array]) -> Compute | None:
+    def small(self, arrays: Sequence[Array]) -> PreparedRegion | None:
         """The NumPy calls for inputs of these shapes, or None if it is to be compiled as a step."""
         if not self.may_be_small:
             return None
@@ -74,9 +74,8 @@ class StaticRegion:
             pass
         while len(self._prepared) >= CACHED:
             self._prepared.pop(next(iter(self._prepared)), None)
-        made = self.fresh(arrays)
-        compute = self._prepared[key] = None if made is None else made.compute
-        return compute
+        made = self._prepared[key] = self.fresh(arrays)
+        return made
 
     def fresh(self, arrays: Sequence[Array]) -> PreparedRegion | None:
         """A prepared form with arrays of its own, for inputs of these shapes; None if it is too large."""
@@ -123,6 +122,19 @@ class PreparedRegion:
             self.call()
             return [array.copy() for array in self.fetched]
 
+    def compute_timed(self, values: Sequence[Array], timed: TimedCalls) -> Sequence[Array]:
+        """`compute`, with the time of each op."""
+        with self._turn:
+            for index, array in self.inputs:
+                array[...] = values[index]
+            for number, call in enumerate(self.calls):
+                kind, name, _ = self._blamed[number]
+                try:
+                    timed.run(f"{kind} {name}", call)
+                except Exception as error:
+                    raise self._blame(number, error) from error
+            return [array.copy() for array in self.fetched]
+
     def call(self) -> None:
         """Runs the kernels on the arrays as they are. Raises the error of an op, with its name and line."""
         call = None
@@ -131,9 +143,12 @@ class PreparedRegion:
                 call()
         except Exception as error:
             number = next(number for number, each in enumerate(self.calls) if each is call)
-            kind = type(error) if isinstance(error, TensorBowError) else InvalidArgumentError
-            name, node_name, source = self._blamed[number]
-            raise kind(blame(name, node_name, error, source)) from error
+            raise self._blame(number, error) from error
+
+    def _blame(self, number: int, error: Exception) -> TensorBowError:
+        kind = type(error) if isinstance(error, TensorBowError) else InvalidArgumentError
+        name, node_name, source = self._blamed[number]
+        return kind(blame(name, node_name, error, source))
 
 
 def prepared(region: StaticRegion, feeds: dict[Tensor, TensorSpec]) -> PreparedRegion | None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from tensorbow.errors import InternalError
 from tensorbow.executor.region import CACHED, PreparedRegion, RunRegion, StaticRegion
+from tensorbow.executor.step_spans import Tell, TimedCalls
 from tensorbow.graph import Operation, Tensor, is_free
 from tensorbow.specs import Array
+from tensorbow.timeline import OP, WORK
 
 Moves: TypeAlias = list[tuple[Array, Array]]
 """Copies into the first of each two arrays from the second, in order."""
@@ -59,37 +63,69 @@ class SimpleLoop:
         return form
 
     def run(
-        self, entered: Mapping[Operation, Any], run_region: RunRegion, check: Callable[[], None]
+        self,
+        entered: Mapping[Operation, Any],
+        run_region: RunRegion,
+        check: Callable[[], None],
+        numbers: Iterator[int],
+        teller: Callable[[int], Tell] | None = None,
     ) -> list[Any]:
-        """The slots after the last iteration. check: called in each iteration; raises to end the step."""
+        """The slots after the last iteration.
+
+        check: called in each iteration; raises to end the step. numbers: of the iterations, one is taken for
+        each; the caller names it in an error. teller: takes an iteration's number, gives what takes spans.
+        """
         values: list[Any] = [None] * self.slots
         for slot, value in self.constants:
             values[slot] = value
         for op, slot in self.entered.items():
             values[slot] = entered[op]
         key = tuple([np.shape(entered[op]) for op in self.entered])
-        form = self._form(key, values)
+        form = self._form(key, values) if teller is None else None
         if form is not None:
-            form.run(values, check)
+            form.run(values, check, numbers)
             self._forms.setdefault(key, []).append(form)
             return values
         count, results, holds = len(self.results), self.results, self.holds
         condition, body = self.condition, self.body
-        while True:
+        run = _run
+        for number in numbers:
             check()
-            _run(condition, values, run_region)
+            if teller is not None:
+                run = partial(_run_timed, teller(number))
+            run(condition, values, run_region)
             if not values[holds]:
-                return values
-            _run(body, values, run_region)
+                break
+            run(body, values, run_region)
             values[:count] = [values[slot] for slot in results]
+        return values
 
 
 def _run(regions: Sequence[LoopRegion], values: list[Any], run_region: RunRegion) -> None:
     for each in regions:
         inputs = [values[slot] for slot in each.inputs]
-        compute = each.region.small(inputs)
-        outputs = compute(inputs) if compute is not None else run_region(each.region, inputs)
+        form = each.region.small(inputs)
+        outputs = form.compute(inputs) if form is not None else run_region(each.region, inputs)
         values[each.first : each.last] = outputs
+
+
+def _run_timed(tell: Tell, regions: Sequence[LoopRegion], values: list[Any], run_region: RunRegion) -> None:
+    for each in regions:
+        inputs = [values[slot] for slot in each.inputs]
+        values[each.first : each.last] = run_timed(each.region, inputs, run_region, tell)
+
+
+def run_timed(
+    region: StaticRegion, inputs: Sequence[Array], run_region: RunRegion, tell: Tell
+) -> Sequence[Array]:
+    """A region's outputs; tells its span, and those of its ops if it runs as NumPy calls."""
+    began_s, form = perf_counter(), region.small(inputs)
+    try:
+        return (
+            run_region(region, inputs) if form is None else form.compute_timed(inputs, TimedCalls(tell, OP))
+        )
+    finally:
+        tell(f"Region {region.ops[0].name}", WORK, began_s, perf_counter())
 
 
 @dataclass
@@ -108,7 +144,7 @@ class FixedLoop:
     end: Moves
     invariant: list[tuple[Array, int]]
 
-    def run(self, values: list[Any], check: Callable[[], None]) -> None:
+    def run(self, values: list[Any], check: Callable[[], None], numbers: Iterator[int]) -> None:
         """Iterates from the slots in `values`, where it leaves the variables and the last condition."""
         for slot, array in enumerate(self.home):
             array[...] = values[slot]
@@ -117,7 +153,7 @@ class FixedLoop:
         for into, source in self.begin:
             into[...] = source
         condition, body, end, holds = self.condition, self.body, self.end, self.holds
-        while True:
+        for _ in numbers:
             check()
             for moves, region in condition:
                 for into, source in moves:

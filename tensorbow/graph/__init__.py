@@ -34,7 +34,15 @@ from tensorbow.graph.graph import (
 from tensorbow.graph.graph_def import MAXIMUM_NODES, GraphDef, NodeDef
 from tensorbow.graph.graph_keys import GraphKeys, add_to_collection, get_collection
 from tensorbow.graph.operation import GradientBlock, Operation, Tensor, TensorOperators
-from tensorbow.graph.user_lines import UserLine, blame, raising_line, user_line, warn_at_user_line
+from tensorbow.graph.user_lines import (
+    UserLine,
+    add_iteration,
+    blame,
+    loop_name,
+    raising_line,
+    user_line,
+    warn_at_user_line,
+)
 
 __all__ = [
     "GLOBAL_VARIABLES",
@@ -62,6 +70,7 @@ __all__ = [
     "Tensor",
     "TensorOperators",
     "UserLine",
+    "add_iteration",
     "add_to_collection",
     "as_tensor",
     "blame",
@@ -78,6 +87,7 @@ __all__ = [
     "gradient_of",
     "graph_of",
     "is_free",
+    "loop_name",
     "name_scope",
     "raising_line",
     "register_collection_item",

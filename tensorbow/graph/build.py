@@ -81,7 +81,15 @@ def _converted(value: Any, dtype: DType | None, name: str | None) -> Tensor:
 
 
 def graph_of(values: Sequence[Any]) -> Graph:
-    """The graph of the tensors among `values`; the default graph if there are none."""
+    """The graph of the tensors among `values`; the default graph if there are none.
+
+    While a function is made, it is the function's.
+    """
+    if default_graphs.making:
+        for graph in reversed(default_graphs.stack):
+            if graph.captures:
+                made: Graph = graph
+                return made
     return _graph_among(values) or get_default_graph()
 
 

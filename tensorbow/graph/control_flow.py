@@ -6,13 +6,16 @@ An op in a branch or loop reads tensors from outside through a Switch or an Ente
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph.context_def import ContextDef
 
 if TYPE_CHECKING:
     from tensorbow.graph.definition import OpDef
+    from tensorbow.graph.graph import Graph
     from tensorbow.graph.operation import Operation, Tensor
 
 
@@ -29,6 +32,31 @@ class ControlFlowContext(ABC):
         self.forward = forward
         self.pivot: Operation | None = None  # runs whenever the context's ops run
         self.entered: dict[Tensor, Tensor] = {}  # by tensor from outside
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Its name in GraphDefs."""
+
+    def inside_of(self, op: Operation) -> Tensor:
+        """The output, inside, of an operation by which a tensor has entered."""
+        return op.outputs[0]
+
+    @abstractmethod
+    def complete(self, definition: ContextDef, find: Finder) -> None:
+        """Takes what a GraphDef says of it, once the operations are there. Raises InvalidArgumentError."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Called when imported operations have got their places in program order."""
+
+    @abstractmethod
+    def describe(self, kept: Container[Operation]) -> ContextDef:
+        """The context as data, as far as it concerns operations that are kept."""
+
+    def parts(self) -> Sequence[ControlFlowContext]:
+        """All branches of its cond; of a loop the context itself."""
+        return (self,)
 
     @abstractmethod
     def _enter(self, tensor: Tensor) -> Tensor:
@@ -129,6 +157,12 @@ def admitted(
     return inputs, tuple(kept)
 
 
+def runs_by_itself(context: ControlFlowContext, op: Operation) -> bool:
+    """True if an op of a context reads nothing that would keep it from running outside."""
+    reads = any(not is_free(t.op) and not _is_constant_enter(t.op) for t in op.inputs)
+    return not reads and not any(context.reads_directly(each.context) for each in op.control_inputs)
+
+
 def _is_constant_enter(op: Operation) -> bool:
     return op.definition.flow == "enter" and bool(op.attrs["is_constant"])
 
@@ -136,3 +170,85 @@ def _is_constant_enter(op: Operation) -> bool:
 def context_of(context: ControlFlowContext | None, definition: OpDef) -> ControlFlowContext | None:
     """The context that a new op is in."""
     return None if definition.name in ("Const", "Variable") else context
+
+
+# Contexts of GraphDefs ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ContextKind:
+    """A kind of context in GraphDefs. begin(graph, name, definition, outer, forward): makes one."""
+
+    begin: Callable[..., ControlFlowContext]
+
+
+@dataclass(frozen=True)
+class Finder:
+    """What names in a ContextDef stand for. All raise InvalidArgumentError or NotFoundError."""
+
+    tensor: Callable[[str], Tensor]
+    operation: Callable[[str], Operation]
+    context: Callable[[str], ControlFlowContext]
+
+
+CONTEXT_KINDS: dict[str, ContextKind] = {}
+
+
+def begin_contexts(
+    graph: Graph, prefix: str, definitions: Sequence[ContextDef], around: ControlFlowContext | None
+) -> dict[str, ControlFlowContext]:
+    """The contexts of a GraphDef by name, still without tensors. around: the context of the import.
+
+    prefix: of names in the graph.
+
+    Raises InvalidArgumentError, naming the context, for an unknown kind, two of one name, and an outer or
+    forward context that is not listed before.
+    """
+    made: dict[str, ControlFlowContext] = {}
+    for definition in definitions:
+        where = f"GraphDef: context {definition.name[:80]!r}"
+        kind = CONTEXT_KINDS.get(definition.kind)
+        if kind is None:
+            expected = " or ".join(CONTEXT_KINDS)
+            raise InvalidArgumentError(f"{where}: kind is {definition.kind[:40]!r}, expected {expected}")
+        if definition.name in made:
+            raise InvalidArgumentError(f"{where}: there are two of this name")
+        for name in (definition.outer, definition.forward):
+            if name and name not in made:
+                raise InvalidArgumentError(f"{where}: {name[:80]!r} is no context that is listed before it")
+        outer = made[definition.outer] if definition.outer else around
+        forward = made[definition.forward] if definition.forward else None
+        try:
+            made[definition.name] = kind.begin(graph, prefix + definition.name, definition, outer, forward)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{where}: {error}") from None
+    return made
+
+
+def require_context(op: Operation) -> None:
+    """Raises InvalidArgumentError if an imported op reads what cannot be read in its context."""
+    flow, context = op.definition.flow, op.context
+    for tensor in op.inputs:
+        origin = tensor.op.context
+        if is_free(tensor.op):
+            continue
+        inside = origin is context or (context is not None and context.reads_directly(origin))
+        if flow == "enter" or (flow == "switch" and not inside):
+            outer = None if context is None else context.outer
+            sound = origin is outer or _reads(outer, origin)
+        elif flow == "exit" or (flow == "merge" and not inside):
+            sound = origin is None or origin.outer is context or _reads(context, origin.outer)
+        else:
+            sound = inside
+        if not sound:
+            raise InvalidArgumentError(
+                f"it is in {_called(context)} and reads {tensor.name}, which is in {_called(origin)}"
+            )
+
+
+def _reads(context: ControlFlowContext | None, origin: ControlFlowContext | None) -> bool:
+    return context is not None and context.reads_directly(origin)
+
+
+def _called(context: ControlFlowContext | None) -> str:
+    return "no branch or loop" if context is None else f"{context.kind} ({context.name[:80]})"

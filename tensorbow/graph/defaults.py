@@ -16,6 +16,7 @@ class _Stack(threading.local):
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
+        self.making = 0  # functions that are being made
 
     @contextmanager
     def entered(self, item: Any) -> Iterator[None]:

@@ -189,6 +189,8 @@ class OpDef:
               function that cancels the call.
     why_cpu   why it has a kernel for CPUs only: without a device request it is placed on a CPU device.
     flow      its part in control flow, which the executor itself plays: switch, merge, enter, ...
+    scoped    attributes that are names in the graph: where a GraphDef is imported under a scope, it is put
+              before them.
     """
 
     name: str
@@ -213,6 +215,7 @@ class OpDef:
     host: HostFunction | None = None
     asynchronous: bool = False
     flow: str = ""
+    scoped: tuple[str, ...] = ()
     fetched: Callable[[Operation, Sequence[Any]], Any] | None = None
     why_cpu: str = ""
     doc: str = ""

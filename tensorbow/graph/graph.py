@@ -33,7 +33,11 @@ class Graph(Scopes):
 
     Operations are only ever added, so the order of creation is a valid order of execution, and the graph may
     grow between runs. Only one thread at a time may build it; running only reads it.
+
+    captures: True for the graph of a function that is being made, which tensors of other graphs may enter.
     """
+
+    captures = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,6 +132,9 @@ class Graph(Scopes):
                     inner = DeviceName.parse(op.device) if op.device else DeviceName()
                     op.device = str(DeviceName.parse(outer).merge(inner))
                 self._names.mark(op.name)
+                for key in op.definition.scoped:
+                    if op.attrs[key]:
+                        self._names.mark(op.attrs[key])
                 self._operations.append(op)
                 self._by_name[op.name] = op
                 for tensor in dict.fromkeys(op.inputs):
@@ -279,7 +286,10 @@ def reset_default_graph() -> None:
     """Makes an empty graph the process's default. Raises FailedPreconditionError inside `as_default`."""
     global _process_default
     if default_graphs.stack:
-        raise FailedPreconditionError("reset_default_graph inside `with graph.as_default()`: leave it first")
+        raise FailedPreconditionError(
+            "reset_default_graph inside `with graph.as_default()`, or with an InteractiveSession(graph=...): "
+            "leave it, or close the session, first"
+        )
     _process_default = Graph()
 
 

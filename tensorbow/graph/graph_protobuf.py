@@ -3,15 +3,15 @@
 Ops that mean the same as TensorFlow's have its name and attributes (`T`, `dtype`, `shape`, `value` and so
 on); the rest is written as `TensorBow>Name`. Attributes that the messages cannot hold exactly are in the
 attribute `_tensorbow` as JSON. Static shapes and dtypes of outputs, colocation and the user's line are in
-`_output_shapes`, `_output_types`, `_class` and `_source`, collections in a field of their own, which other
-readers skip.
+`_output_shapes`, `_output_types`, `_class` and `_source`, the branch or loop of a node in `_context`;
+collections, and the branches and loops, in fields of their own, which other readers skip.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -19,13 +19,16 @@ import numpy as np
 
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, TensorBowError
 from tensorbow.graph.attribute_json import decode_attribute, encode_attribute
+from tensorbow.graph.function_def import CALL, FunctionDef
 from tensorbow.specs import Array, DType, TensorSpec, as_dims, as_dtype
 from tensorbow.strict_json import parse_json
 
 PREFIX = "TensorBow>"  # of ops that TensorFlow does not have, or has with another meaning
 EXACT, SHAPES, TYPES, LINE, CLASS = "_tensorbow", "_output_shapes", "_output_types", "_source", "_class"
-OWN = frozenset((EXACT, SHAPES, TYPES, LINE, CLASS))
+CONTEXT = "_context"
+OWN = frozenset((EXACT, SHAPES, TYPES, LINE, CLASS, CONTEXT))
 COLLECTIONS = 50001  # number of the field of GraphDef with the collections as JSON
+CONTEXTS = 50002  # and with the branches and loops
 PRODUCER = 134  # TensorFlow's version of GraphDefs that writers of today state
 LARGEST_TENSOR = 1 << 28  # bytes of a tensor of a message
 MOST_VALUES = 1 << 24  # of JSON in a message
@@ -85,6 +88,9 @@ _IGNORED = frozenset(  # attributes of TensorFlow's ops that change nothing here
     ("T", "Tidx", "Tshape", "SrcT", "Tlabels", "N", "index_type", "use_cudnn_on_gpu", "Truncate",
      "validate_shape", "use_locking", "incompatible_shape_error", "grad_a", "grad_b", "explicit_paddings")
 )  # fmt: skip
+CALLING = ("PartitionedCall", "StatefulPartitionedCall")  # ops that call the function in the attribute f
+# Names of outputs in TensorFlow's functions: a tuple for outputs with one name each.
+OUTPUT_ARGUMENTS: Mapping[str, str | tuple[str, ...]] = {}
 _DEFAULT_ONLY = {"data_format": b"NHWC"}  # attributes of which one value only is supported
 
 
@@ -162,18 +168,27 @@ _MESSAGES = {
     "NameAttrList": "string name 1, map:AttrValue attr 2",
     "NodeDef": "string name 1, string op 2, repeated string input 3, string device 4, map:AttrValue attr 5",
     "VersionDef": "int32 producer 1, int32 min_consumer 2, repeated int32 bad_consumers 3",
-    "FunctionDef": "",
-    "FunctionDefLibrary": "repeated FunctionDef function 1",
+    "OpDef": "string name 1, repeated OpDef.ArgDef input_arg 2, repeated OpDef.ArgDef output_arg 3",
+    "OpDef.ArgDef": "string name 1, DataType type 3, string type_attr 4",
+    "FunctionDef": "OpDef signature 1, repeated NodeDef node_def 3, map:string ret 4, "
+    f"repeated NodeDef tensorbow_arguments {COLLECTIONS}",
+    "GradientDef": "string function_name 1, string gradient_func 2",
+    "FunctionDefLibrary": "repeated FunctionDef function 1, repeated GradientDef gradient 2",
     "GraphDef": "repeated NodeDef node 1, FunctionDefLibrary library 2, int32 version 3, "
-    f"VersionDef versions 4, bytes tensorbow_collections {COLLECTIONS}",
+    f"VersionDef versions 4, bytes tensorbow_collections {COLLECTIONS}, bytes tensorbow_contexts {CONTEXTS}",
 }
 
 
 # Writing ------------------------------------------------------------------------------------------
 
 
-def graph_message(nodes: Iterable[Any], collection: Mapping[str, list[Any]]) -> Any:
-    """The message of a graph's NodeDefs and collections.
+def graph_message(
+    nodes: Iterable[Any],
+    collection: Mapping[str, list[Any]],
+    contexts: Sequence[Any] = (),
+    library: Sequence[FunctionDef] = (),
+) -> Any:
+    """The message of a graph's NodeDefs, collections, contexts as JSON, and functions.
 
     Raises InvalidArgumentError, naming node and attribute, for a value that cannot be written.
     """
@@ -189,17 +204,66 @@ def graph_message(nodes: Iterable[Any], collection: Mapping[str, list[Any]]) -> 
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidArgumentError(f"GraphDef: a collection is no JSON: {str(error)[:200]}") from None
         graph.tensorbow_collections = text.encode()
+    if contexts:
+        graph.tensorbow_contexts = json.dumps(contexts, allow_nan=False).encode()
+    for function in library:
+        _write_function(graph.library.function.add(), function)
     return graph
+
+
+def _write_function(message: Any, function: FunctionDef) -> None:
+    """Inputs of its nodes are named as TensorFlow does: an argument, or node:output name:index."""
+    outputs = {node.name: node.output for node in function.node}
+    ops = {node.name: node.op for node in function.node}
+
+    def named(item: str) -> str:
+        name, _, index = item.rpartition(":")
+        if item.startswith("^") or name in function.input:
+            return item if item.startswith("^") else name
+        argument, place = output_argument(ops.get(name, ""), int(index))
+        return f"{name}:{argument}:{place}"
+
+    message.signature.name = function.name
+    for name in function.input:
+        message.signature.input_arg.add(name=name, type=_NUMBERS[outputs[name][0].dtype.name])
+    for number, item in enumerate(function.output):
+        name, _, index = item.rpartition(":")
+        dtype = outputs[name][int(index)].dtype
+        message.signature.output_arg.add(name=f"out{number}", type=_NUMBERS[dtype.name])
+        message.ret[f"out{number}"] = named(item)
+    for node in function.node:
+        if node.name not in function.input:
+            written = message.node_def.add()
+            _write_node(written, node, outputs)
+            written.input[:] = [named(item) for item in node.input]
+        else:  # with the shape and the user's line, which a signature does not have
+            _write_node(message.tensorbow_arguments.add(), node, outputs)
+
+
+def output_argument(op: str, index: int) -> tuple[str, int]:
+    """The name that TensorFlow gives an op's output, and its index among those of that name."""
+    names = OUTPUT_ARGUMENTS.get(op, "output")
+    return (names[index], 0) if isinstance(names, tuple) else (names, index)
+
+
+def output_index(op: str, argument: str, place: int) -> int:
+    """The reverse of `output_argument`."""
+    names = OUTPUT_ARGUMENTS.get(op, "output")
+    return names.index(argument) if isinstance(names, tuple) and argument in names else place
 
 
 def _write_node(message: Any, node: Any, outputs: Mapping[str, list[TensorSpec]]) -> None:
     derived = _DERIVED.get(node.op)
     message.name, message.device = node.name, node.device
     message.op = _SPELLED.get(node.op, node.op) if derived is not None else f"{PREFIX}{node.op}"
+    if node.op == CALL:
+        message.op = node.attr["f"]
     message.input.extend(item.removesuffix(":0") for item in node.input)
     exact: dict[str, Any] = {"op": node.op} if node.op == "ReadVariable" else {}
     attrs = {}
     for key, value in node.attr.items():
+        if (node.op, key) == (CALL, "f"):  # it is the op's name
+            continue
         name = _RENAMED.get(node.op, {}).get(key, key) if derived is not None else key
         plain = None if name in OWN else _attr_value(key, value)
         if plain is not None:
@@ -227,6 +291,8 @@ def _write_node(message: Any, node: Any, outputs: Mapping[str, list[TensorSpec]]
         message.attr[CLASS].list.s.extend(f"loc:@{name}".encode() for name in node.colocation)
     if node.source:
         message.attr[LINE].s = node.source.encode()
+    if node.context:
+        message.attr[CONTEXT].s = node.context.encode()
 
 
 def _derived(what: str, node: Any, outputs: Mapping[str, list[TensorSpec]]) -> Any:
@@ -307,11 +373,13 @@ def _same(one: Any, other: Any) -> bool:
 
 def read_message(
     blob: bytes, node_def: Callable[..., Any], most_nodes: int
-) -> tuple[list[Any], dict[str, Any]]:
-    """Nodes, made by `node_def`, and collections of a serialised GraphDef.
+) -> tuple[list[Any], dict[str, Any], list[Any], list[tuple[str, list[str], list[str], list[Any]]]]:
+    """Nodes, made by `node_def`, collections, contexts, and functions of a serialised GraphDef.
+
+    A function is its name, the names of its inputs, its outputs, and its nodes.
 
     Raises InvalidArgumentError, naming the node, for bytes that are no GraphDef, more than `most_nodes`
-    nodes, functions, which are not supported, and attributes that are invalid.
+    nodes, and attributes that are invalid.
     """
     graph = messages()("GraphDef")()
     _require_count(blob, most_nodes)
@@ -319,25 +387,73 @@ def read_message(
         graph.ParseFromString(blob)
     except Exception as error:  # DecodeError of protobuf
         raise InvalidArgumentError(f"GraphDef: the bytes are truncated or no GraphDef: {error}") from None
-    if graph.library.function:
+    called = {function.signature.name for function in graph.library.function}
+    nodes = _read_nodes(graph.node, node_def, called)
+    library, count = [], len(nodes)
+    for function in graph.library.function:
+        library.append(_read_function(function, node_def, called))
+        count += len(function.node_def)
+    if count > most_nodes:
         raise InvalidArgumentError(
-            f"GraphDef: it has a library of {len(graph.library.function)} functions, which is not supported; "
-            "inline them before"
+            f"GraphDef has more than {most_nodes:,} nodes, which are supported at most"
         )
-    variables = {node.name for node in graph.node if node.op in ("Variable", "VariableV2")}
+    return (
+        nodes,
+        _json_of("collections", graph.tensorbow_collections) or {},
+        _json_of("contexts", graph.tensorbow_contexts) or [],
+        library,
+    )
+
+
+def _read_nodes(messages: Iterable[Any], node_def: Callable[..., Any], called: set[str]) -> list[Any]:
+    messages = list(messages)
+    variables = {node.name for node in messages if node.op in ("Variable", "VariableV2")}
     nodes = []
-    for index, message in enumerate(graph.node):
+    for index, message in enumerate(messages):
         try:
-            nodes.append(_read_node(message, node_def, variables))
+            nodes.append(_read_node(message, node_def, variables, called))
         except (TensorBowError, ValueError) as error:
             reason = " ".join(str(error).split())[:300]
             raise InvalidArgumentError(f"GraphDef: node {index} {message.name[:80]!r}: {reason}") from None
-    text = graph.tensorbow_collections
+    return nodes
+
+
+def _read_function(
+    function: Any, node_def: Callable[..., Any], called: set[str]
+) -> tuple[str, list[str], list[str], list[Any]]:
+    name = function.signature.name
+    inputs = [argument.name for argument in function.signature.input_arg]
+    ops = {node.name: node.op.removeprefix(PREFIX) for node in function.node_def}
+
+    def plain(item: str) -> str:
+        node, *rest = item.split(":")
+        if item.startswith("^") or not rest:
+            return item if item.startswith("^") else f"{item}:0"
+        if len(rest) == 1:  # of older functions
+            return f"{node}:{rest[0] if rest[0].isdecimal() else 0}"
+        return f"{node}:{output_index(ops.get(node, ''), rest[0], int(rest[1]))}"
+
     try:
-        collection = parse_json(text.decode("utf-8"), MOST_VALUES) if text else {}
+        nodes = _read_nodes(function.node_def, node_def, called)
+        exact = _read_nodes(function.tensorbow_arguments, node_def, called)
+        arguments = exact or [
+            node_def(each.name, "Placeholder", [], {"dtype": _dtype(each.type), "shape": None})
+            for each in function.signature.input_arg
+        ]
+        for node, message in zip(nodes, function.node_def, strict=True):
+            node.input = [plain(item) for item in message.input]
+        outputs = [plain(function.ret[each.name]) for each in function.signature.output_arg]
+    except (TensorBowError, ValueError) as error:
+        text = str(error).removeprefix("GraphDef: ")
+        raise InvalidArgumentError(f"GraphDef: function {name[:80]!r}: {text}") from None
+    return name, inputs, outputs, [*arguments, *nodes]
+
+
+def _json_of(what: str, text: bytes) -> Any:
+    try:
+        return parse_json(text.decode("utf-8"), MOST_VALUES) if text else None
     except (ValueError, MemoryError, TensorBowError) as error:
-        raise InvalidArgumentError(f"GraphDef: the collections are no JSON: {str(error)[:200]}") from None
-    return nodes, collection
+        raise InvalidArgumentError(f"GraphDef: the {what} are no JSON: {str(error)[:200]}") from None
 
 
 def _require_count(blob: bytes, most: int) -> None:
@@ -356,7 +472,7 @@ def _require_count(blob: bytes, most: int) -> None:
             raise InvalidArgumentError(f"GraphDef has more than {most:,} nodes, which are supported at most")
 
 
-def _read_node(message: Any, node_def: Callable[..., Any], variables: set[str]) -> Any:
+def _read_node(message: Any, node_def: Callable[..., Any], variables: set[str], called: set[str]) -> Any:
     if not message.name:
         raise InvalidArgumentError("expected a name")
     inputs = [item if item.startswith("^") or ":" in item else f"{item}:0" for item in message.input]
@@ -371,6 +487,8 @@ def _read_node(message: Any, node_def: Callable[..., Any], variables: set[str]) 
     names = {theirs: mine for mine, theirs in _RENAMED.get(op, {}).items()} if foreign else {}
     attrs = {}
     for key in sorted(message.attr):
+        if foreign and (message.op in called or op in CALLING):
+            break
         if key in OWN or (foreign and key.startswith("_") and key != "_gradient_op_type"):
             continue
         value = message.attr[key]
@@ -387,6 +505,9 @@ def _read_node(message: Any, node_def: Callable[..., Any], variables: set[str]) 
         except (TensorBowError, ValueError) as error:
             raise InvalidArgumentError(f"attribute {key[:40]!r}: {error}") from None
     attrs.update(exact.get("attr", {}))
+    function = message.op if message.op in called else message.attr["f"].func.name if op in CALLING else ""
+    if function:
+        op, attrs = CALL, {"f": function}
     shapes, types = message.attr[SHAPES].list.shape, message.attr[TYPES].list.type
     specs = []
     if types:
@@ -396,7 +517,8 @@ def _read_node(message: Any, node_def: Callable[..., Any], variables: set[str]) 
     colocation = [item.decode("utf-8").removeprefix("loc:@") for item in message.attr[CLASS].list.s]
     colocation = [name for name in colocation if name != message.name]
     source = message.attr[LINE].s.decode("utf-8", "replace")
-    return node_def(message.name, op, inputs, attrs, specs, message.device, colocation, source)
+    context = message.attr[CONTEXT].s.decode("utf-8", "replace") if CONTEXT in message.attr else ""
+    return node_def(message.name, op, inputs, attrs, specs, message.device, colocation, source, context)
 
 
 def _exact(text: bytes) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph.defaults import require_session
 from tensorbow.graph.user_lines import UserLine
 from tensorbow.kinds import SHAPE, read_as
-from tensorbow.specs import DType, TensorShape, TensorSpec, compatible, render_dims
+from tensorbow.specs import DimensionShape, DType, TensorShape, TensorSpec, compatible, render_dims
 
 if TYPE_CHECKING:
     from tensorbow.graph.control_flow import ControlFlowContext
@@ -99,8 +99,8 @@ class Tensor(TensorOperators):
         return TensorShape(self._spec.shape)
 
     def get_shape(self) -> TensorShape:
-        """Static shape (TensorFlow's older name)."""
-        return self.shape
+        """Static shape (TensorFlow's older name), whose unknown extents have TensorFlow 1's `value`, too."""
+        return DimensionShape(self.shape)
 
     def set_shape(self, shape: Any) -> None:
         """Adds known extents to the static shape. Raises InvalidArgumentError if they contradict it."""

@@ -14,7 +14,8 @@ SHOWN = 8  # nodes of a cycle named in a message
 def program_order(graph_def: GraphDef, mapped: Collection[str] = ()) -> list[int]:
     """Indices of the nodes in topological order; keeps the given order where possible.
 
-    A node comes after its inputs, its control inputs, and the nodes it is colocated with.
+    A node comes after its inputs, its control inputs, and the nodes it is colocated with, but the Merge of a
+    loop variable before the NextIteration that it reads.
 
     mapped: inputs that are not nodes of the GraphDef. Raises InvalidArgumentError for two nodes of one name,
     a missing input, and a cycle, which it names. Time and memory are linear in nodes and inputs.
@@ -36,7 +37,8 @@ def program_order(graph_def: GraphDef, mapped: Collection[str] = ()) -> list[int
                     f"GraphDef: node {index} {node.name[:80]!r} ({node.op[:40]}): "
                     f"there is no node for its input {item[:80]!r}"
                 )
-            needed.append(other)
+            if not (node.op == "Merge" and graph_def.node[other].op == "NextIteration"):  # a loop's back edge
+                needed.append(other)
         for name in node.colocation:
             other = indices.get(name)
             if other is None:

@@ -42,6 +42,7 @@ class Scopes(ABC):
         self._colocation: tuple[Operation, ...] = ()
         self.context: ControlFlowContext | None = None  # the branch or loop that is being built
         self._gradient_overrides: Mapping[str, str] = {}  # names of registered gradients by type of op
+        self._gradient_call = ""
 
     @abstractmethod
     def as_graph_element(self, obj: Any) -> Operation | Tensor:
@@ -149,6 +150,20 @@ class Scopes(ABC):
             yield
         finally:
             self.context, self._controls = before, controls
+
+    @contextmanager
+    def differentiating(self, scope: str) -> Iterator[None]:
+        """Context of one call of `gradients`, which makes ops in a name scope (given with its slash)."""
+        before, self._gradient_call = self._gradient_call, self._names.claim(f"{scope}gradient_call")
+        try:
+            yield
+        finally:
+            self._gradient_call = before
+
+    @property
+    def gradient_call(self) -> str:
+        """Unique name of the call of `gradients` that is being built, or a new one if there is none."""
+        return self._gradient_call or self.unique_name("gradient_call")
 
     @contextmanager
     def colocate_with(self, op: Any, ignore_existing: bool = False) -> Iterator[None]:

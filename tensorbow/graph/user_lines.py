@@ -116,6 +116,20 @@ def blame(kind: str, name: str, error: BaseException, source: UserLine | None) -
     return f"{label_of(kind, name)}: {text}{made}"
 
 
+def add_iteration(error: BaseException, frame_name: str, number: int) -> None:
+    """Adds the loop (by its frame) and the number of the iteration, from 0, to an error's text."""
+    if error.args and isinstance(error.args[0], str):
+        error.args = (
+            f"{error.args[0]}, in iteration {number} of loop {loop_name(frame_name)!r}",
+            *error.args[1:],
+        )
+
+
+def loop_name(frame_name: str) -> str:
+    """The scope of the loop that has a frame, as errors and traces name it."""
+    return frame_name.removesuffix("/while_context")
+
+
 def label_of(kind: str, name: str) -> str:
     """Name of an operation in errors: its op and its own name, or only the latter if that contains the op."""
     if not name:

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor
 from tensorbow.kinds import shown
 from tensorbow.nest import flatten
-from tensorbow.ops.elementwise import equal, multiply
+from tensorbow.ops.elementwise import abs as absolute
+from tensorbow.ops.elementwise import add, equal, multiply, square, subtract
 from tensorbow.ops.indexing import gather, one_hot
 from tensorbow.ops.losses import softmax_cross_entropy_with_logits, sparse_softmax_cross_entropy_with_logits
 from tensorbow.ops.reductions import argmax, reduce_mean
@@ -49,17 +52,19 @@ def outputs_of(
     training: bool,
     *,
     classes: int | None = None,
+    label_scale: Any = None,
     name: str = "model",
     **options_of_step: Any,
 ) -> ModelOutputs:
     """Builds a model in the default graph, by `model(inputs, labels, training)`.
 
-    classes: number of classes of the data, also given to a model that has an argument of this name. name: of
-    the model, for messages. options_of_step: further arguments that the model must have, such as
-    `class_weights`, float32 [classes], by which it multiplies each example's loss. A training step must also
-    run the operations in the collection UPDATE_OPS. Raises InvalidArgumentError for a model that has not
-    these arguments, needs `classes` where the data have none, returns something else than a loss, outputs and
-    metrics, or broadcasts outputs [batch, 1] and labels [batch] to [batch, batch].
+    classes: number of classes of the data, and label_scale: mean and standard deviation of labels that are
+    numbers; both are given to a model that has an argument of this name. name: of the model, for messages.
+    options_of_step: further arguments that the model must have, such as `class_weights`, float32 [classes],
+    by which it multiplies each example's loss. A training step must also run the operations in the collection
+    UPDATE_OPS. Raises InvalidArgumentError for a model that has not these arguments, needs `classes` where
+    the data have none, returns something else than a loss, outputs and metrics, or broadcasts outputs [batch,
+    1] and labels [batch] to [batch, batch].
     """
     try:
         inspect.signature(model).bind_partial(inputs, labels, training)
@@ -78,7 +83,8 @@ def outputs_of(
     wanted = parameters.get("classes")
     if classes is None and wanted is not None and wanted.default is wanted.empty:
         raise _no_classes(model, labels, name)
-    result = called_by_name(model, inputs, labels, training, classes=classes, **options_of_step)
+    of_data = {"classes": classes, "label_scale": label_scale}
+    result = called_by_name(model, inputs, labels, training, **of_data, **options_of_step)
     found = _outputs_in(result, name)
     if not isinstance(found.loss, Tensor) or not found.loss.dtype.is_floating:
         got = found.loss.spec if isinstance(found.loss, Tensor) else shown(found.loss)
@@ -118,6 +124,26 @@ def outputs_of_logits(
     right = equal(argmax(logits, -1, output_type=int64), labels)
     accuracy = reduce_mean(cast(right, float32), name="accuracy")
     return ModelOutputs(reduce_mean(losses), logits, {"accuracy": accuracy})
+
+
+def outputs_of_numbers(values: Tensor, labels: Tensor, label_scale: Any = None) -> ModelOutputs:
+    """Outputs of a model that predicts numbers, with the metrics mse and mae.
+
+    values: [batch] or [batch, columns], the predictions as multiples of the labels' standard deviation from
+    their mean. labels: floats like values. label_scale: mean and standard deviation, [] or [columns]; None: 0
+    and 1. The loss is the mean squared error in these units, near 1 for a constant prediction, so that
+    learning rates do not depend on the unit of the labels. Outputs and metrics are in the labels' own unit.
+    """
+    labels, outputs, std = cast(labels, float32), values, np.float32(1)
+    if label_scale is not None:
+        mean, std = (np.asarray(part, np.float32) for part in label_scale)
+        outputs = add(multiply(values, std), mean)
+    errors = subtract(outputs, labels)
+    metrics = {
+        "mse": reduce_mean(square(errors), name="mse"),
+        "mae": reduce_mean(absolute(errors), name="mae"),
+    }
+    return ModelOutputs(reduce_mean(square(multiply(errors, 1 / std))), outputs, metrics)
 
 
 def _require_no_outer_products(outputs: Any, labels: Any, name: str) -> None:

@@ -81,6 +81,7 @@ class ModelSource:
         training: bool,
         *,
         classes: int | None = None,
+        label_scale: Any = None,
         **options_of_step: Any,
     ) -> ModelOutputs:
         """Makes the model and builds it in the default graph, see `outputs_of`."""
@@ -92,6 +93,7 @@ class ModelSource:
                 labels,
                 training,
                 classes=classes,
+                label_scale=label_scale,
                 name=f"model {self.name}",
                 **options_of_step,
             )
@@ -112,16 +114,19 @@ class ModelSource:
         replicas: int,
         dataset: str | None = None,
         batch_size: int | None = None,
+        of_numbers: bool = False,
     ) -> float:
         """Default learning rate of each of so many averaged replicas, on a data set.
 
-        The model's own `default_learning_rate(replicas)`, which may also have arguments `dataset` and
-        `batch_size`, or else `defaults.learning_rate * sqrt(replicas)`, times `rate_factor`.
+        of_numbers: whether the labels are numbers to predict. The model's own
+        `default_learning_rate(replicas)`, which may also have arguments `dataset`, `batch_size` and
+        `of_numbers`, or else `defaults.learning_rate * sqrt(replicas)`, times `rate_factor`.
         """
         with Graph().as_default():  # a constructor may create variables
             own = getattr(self.make(options), "default_learning_rate", None)
         if callable(own):
-            return float(called_by_name(own, replicas, dataset=dataset, batch_size=batch_size))
+            of_data = {"dataset": dataset, "batch_size": batch_size, "of_numbers": of_numbers}
+            return float(called_by_name(own, replicas, **of_data))
         return float(self.defaults.learning_rate * replicas**0.5 * rate_factor(self.defaults, batch_size))
 
     @property

@@ -13,8 +13,9 @@ from tensorbow.models.character_rnn import CharacterRNN
 from tensorbow.models.imagenet_convnets import AlexNet, Overfeat, OxfordNet
 from tensorbow.models.imagenet_resnet import BLOCKS, ImageNetResNet
 from tensorbow.models.inception import GoogLeNet, InceptionV3
+from tensorbow.models.language_model import LSTMLanguageModel
 from tensorbow.models.lenet import LeNet
-from tensorbow.models.logistic_regression import LogisticRegression
+from tensorbow.models.logistic_regression import LinearModel, LogisticRegression
 from tensorbow.models.mlp import MLP
 from tensorbow.models.mobilenet import MobileNet
 from tensorbow.models.model import Model
@@ -30,7 +31,7 @@ _RESNET = re.compile(r"resnet(0|[1-9]\d{0,8})", re.ASCII)
 # `get_model` also knows ResNets of 6n + 2 layers of other depths. resnet50 and resnet152 are 6n + 2, too, but
 # the names are those of ImageNet's networks, as everywhere; `ResNet(8)` and `ResNet(25)` make the others.
 MODELS: dict[str, Callable[[], Model]] = {
-    LogisticRegression.name: LogisticRegression,
+    **{model.name: model for model in (LogisticRegression, LinearModel)},
     LeNet.name: LeNet,
     MLP.name: MLP,
     **{f"resnet{6 * blocks + 2}": partial(ResNet, blocks) for blocks in (1, 2, 3, 5, 7, 9, 18)},
@@ -41,6 +42,7 @@ MODELS: dict[str, Callable[[], Model]] = {
     MobileNet.name: MobileNet,
     VisionTransformer.name: VisionTransformer,
     CharacterRNN.name: CharacterRNN,
+    LSTMLanguageModel.name: LSTMLanguageModel,
     TinyTransformer.name: TinyTransformer,
 }
 MODEL_NAMES = f"{', '.join(MODELS)}, and all other resnets of 6n+2 layers, n from 1 to {MOST_BLOCKS}"

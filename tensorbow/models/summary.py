@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
+from tensorbow.compiler.placement import flops_of
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor
 from tensorbow.kinds import checked, instance, optional, sequence, whole
@@ -149,26 +150,20 @@ def _layer(name: str, operations: Sequence[Operation]) -> LayerSummary:
     )
 
 
+def _known(tensor: Tensor) -> tuple[int, ...]:
+    """The shape of a tensor; unknown extents, as of the batch, count as 1."""
+    return tuple(extent or 1 for extent in tensor.spec.shape or ())
+
+
 def _elements(tensor: Tensor) -> int:
-    """Number of elements; unknown extents, as of the batch, count as 1."""
-    return math.prod(extent or 1 for extent in tensor.spec.shape or ())
+    return math.prod(_known(tensor))
 
 
 def _flops(op: Operation) -> float:
     if op.type in FREE or op.definition.is_view or not op.outputs:
         return 0
-    made = _elements(op.outputs[0])
-    read = [tensor.spec.shape or () for tensor in op.inputs]
-    if op.type in ("MatMul", "BatchMatMulV2"):
-        across = op.attrs.get("transpose_a") or op.attrs.get("adj_x")
-        return 2.0 * made * (read[0][-2 if across else -1] or 1)
-    if op.type == "Conv2D":
-        return 2.0 * made * math.prod(extent or 1 for extent in read[1][:3])
-    if op.type == "DepthwiseConv2dNative":
-        return 2.0 * made * math.prod(extent or 1 for extent in read[1][:2])
-    if op.type in ("MaxPool", "AvgPool"):
-        return float(made * math.prod(op.attrs["ksize"]))
-    return float(max([made, *(_elements(tensor) for tensor in op.inputs)]))
+    shapes = [[_known(tensor) for tensor in tensors] for tensors in (op.inputs, op.outputs)]
+    return flops_of(op.type, op.attrs, *shapes)
 
 
 def _shape(extents: tuple[int | None, ...] | None) -> str:

@@ -13,6 +13,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     broadcasting,
     checks,
     collectives,
+    complex_numbers,
     control,
     conv,
     cumulative,
@@ -23,6 +24,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     elementwise,
     examples,
     filling,
+    fourier,
     importing,
     indexed_slices,
     indexing,
@@ -31,10 +33,14 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     nd_indexing,
     nn,
     normalization,
+    older_names,
     operators,
     ordering,
     orthogonal,
     pooling,
+    positions,
+    quantization,
+    quantized_products,
     random,
     reductions,
     scatter,
@@ -53,6 +59,7 @@ from tensorbow.ops.arrays import *
 from tensorbow.ops.broadcasting import *
 from tensorbow.ops.checks import *
 from tensorbow.ops.collectives import *
+from tensorbow.ops.complex_numbers import *
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import *
 from tensorbow.ops.control import tuple_ as tuple
@@ -63,6 +70,7 @@ from tensorbow.ops.definition import *
 from tensorbow.ops.einsum import einsum, tensordot
 from tensorbow.ops.elementwise import *
 from tensorbow.ops.filling import *
+from tensorbow.ops.fourier import *
 from tensorbow.ops.image_geometry import random_crop
 from tensorbow.ops.importing import *
 from tensorbow.ops.indexed_slices import *
@@ -70,6 +78,8 @@ from tensorbow.ops.indexing import *
 from tensorbow.ops.linalg import *
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nd_indexing import *
+from tensorbow.ops.older_names import *
+from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
 from tensorbow.ops.reductions import *
 from tensorbow.ops.scatter import *
@@ -85,6 +95,7 @@ __all__ += arrays.__all__
 __all__ += broadcasting.__all__
 __all__ += checks.__all__
 __all__ += collectives.__all__
+__all__ += complex_numbers.__all__
 __all__ += control.__all__
 __all__ += cumulative.__all__
 __all__ += data_dependent.__all__
@@ -92,11 +103,14 @@ __all__ += decompositions.__all__
 __all__ += definition.__all__
 __all__ += elementwise.__all__
 __all__ += filling.__all__
+__all__ += fourier.__all__
 __all__ += importing.__all__
 __all__ += indexed_slices.__all__
 __all__ += indexing.__all__
 __all__ += linalg.__all__
 __all__ += nd_indexing.__all__
+__all__ += older_names.__all__
+__all__ += positions.__all__
 __all__ += random.__all__
 __all__ += reductions.__all__
 __all__ += scatter.__all__

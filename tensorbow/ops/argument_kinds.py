@@ -20,7 +20,7 @@ from tensorbow.kinds import (
     sequence,
     whole,
 )
-from tensorbow.specs import Dims, TensorShape, as_dims
+from tensorbow.specs import Dims, TensorShape, UnknownDimension, as_dims
 
 INT32 = 1 << 31
 EXTENT = whole(-INT32, INT32 - 1)  # negative extents have a meaning in some ops; the others refuse them
@@ -36,7 +36,7 @@ def _read_shape(value: Any) -> Any:
         value = value.dims
     if isinstance(value, (list, tuple, range)):
         try:
-            return [item if is_tensor(item) else -1 if item is None else EXTENT.read(item) for item in value]
+            return [_read_extent(item) for item in value]
         except RefusedError:
             if any(type(item) is int and not -INT32 <= item < INT32 for item in value):
                 raise RefusedError(f"each is at most {INT32 - 1}, or comes in a tensor of int64") from None
@@ -46,6 +46,12 @@ def _read_shape(value: Any) -> Any:
         if array.dtype.kind in "iu" and array.ndim == 1:
             return array
     raise RefusedError
+
+
+def _read_extent(item: Any) -> Any:
+    if is_tensor(item):
+        return item
+    return -1 if item is None or isinstance(item, UnknownDimension) else EXTENT.read(item)
 
 
 def _read_static_shape(value: Any) -> Dims | None:

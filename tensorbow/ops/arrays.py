@@ -27,17 +27,18 @@ from tensorbow.ops.broadcasting import (
     checked_axis,
     dims_of_vector,
     shape,
-    with_known_extents,
 )
 from tensorbow.ops.constant import make_constant
 from tensorbow.ops.definition import define_op, require_same_dtype
 from tensorbow.ops.elementwise import subtract
+from tensorbow.ops.partial_extents import with_known_extents
 from tensorbow.ops.slicing import slice
 from tensorbow.specs import DType, TensorSpec, UnknownRankError, compatible, render_dims
 
 __all__ = [
     "concat",
     "expand_dims",
+    "parallel_stack",
     "reshape",
     "squeeze",
     "stack",
@@ -299,6 +300,23 @@ def stack(values: Items, axis: AxisNumber = 0, name: Name = None) -> Tensor:
     """
     with graph_of(values).as_default():
         return concat([expand_dims(as_tensor(v), axis) for v in values], axis, name)
+
+
+@checked
+def parallel_stack(values: Items, name: Name = "parallel_stack") -> Tensor:
+    """`stack` along axis 0, whose shapes have to be known: each tensor is copied as soon as it is there.
+
+    Raises what `stack` raises, and InvalidArgumentError for a tensor of unknown shape.
+    """
+    with graph_of(values).as_default():
+        tensors = [as_tensor(value) for value in values]
+    for number, tensor in enumerate(tensors):
+        if not tensor.spec.is_static:
+            raise InvalidArgumentError(
+                f"parallel_stack: value {number} is {tensor.spec}, expected a shape that is known; use "
+                f"tb.stack (made at {tensor.op.source})"
+            )
+    return stack(tensors, name=name)
 
 
 # Lists that contain tensors ---------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import OpDef
+from tensorbow.graph.function import GraphFunction
 from tensorbow.specs import DType
 
 WINDOW_LIMIT = 1 << 16  # limit of extents, strides and dilation rates of windows
@@ -82,8 +83,8 @@ _WINDOW = _wholes(f" from 1 to {WINDOW_LIMIT:,}", 1, WINDOW_LIMIT)
 _COUNT = _whole(" of at least 1", 1)
 
 KINDS: Mapping[str, _Kind] = {
-    **dict.fromkeys(("combine", "container", "frame_name", "key", "message", "padding", "push", "role",
-                     "shared_name", "slot_name", "slot_of", "tag"), _TEXT),
+    **dict.fromkeys(("combine", "container", "frame_name", "gradient_call", "key", "message", "padding",
+                     "push", "role", "shared_name", "side", "slot_name", "slot_of", "tag"), _TEXT),
     **dict.fromkeys(
         ("adj_x", "adj_y", "adjoint", "cancel_pending_enqueues", "compute_uv", "compute_v", "decayed",
          "dynamic_size", "enters", "exclusive", "full_matrices", "is_constant", "is_training", "keepdims",
@@ -97,11 +98,16 @@ KINDS: Mapping[str, _Kind] = {
         _NUMBER,
     ),
     **dict.fromkeys(("dilations", "ksize", "strides"), _WINDOW),
+    "window": _wholes("", 1),
+    "inner": _COUNT,
+    "padding_value": _whole(" from 0 to 255", 0, 255),
+    "zero_point": _whole(" from -128 to 255", -128, 255),
     **dict.fromkeys(("Tout", "component_types"), _tuple_of("dtypes", lambda item: isinstance(item, DType))),
     "shapes": _tuple_of("shapes", _is_shape),
     **dict.fromkeys(("max_outputs", "num_partitions", "num_split", "parallel_iterations"), _COUNT),
     **dict.fromkeys(("capacity", "first_n", "min_after_dequeue", "summarize"), _whole("")),
     "func": _Kind("a function", callable),
+    "f": _Kind("a function of the library", lambda value: isinstance(value, GraphFunction)),
     "texts": _tuple_of("str", lambda item: isinstance(item, str)),
     **dict.fromkeys(("num_epochs", "replicas"), _optional(_COUNT)),
     **dict.fromkeys(("depth", "first", "k", "source"), _whole(" of at least 0", 0)),

@@ -84,13 +84,6 @@ def as_shape_vector(value: Any) -> Any:
     )
 
 
-def with_known_extents(result: Tensor, shape: Any) -> Tensor:
-    """`result` with the static extents that a list of numbers and tensors gives as numbers."""
-    if isinstance(shape, list) and any(map(is_tensor, shape)):
-        result.set_shape([None if is_tensor(v) else v for v in shape])
-    return result
-
-
 # Shape and Size ---------------------------------------------------------------------------------
 
 
@@ -191,7 +184,7 @@ def _broadcast_to_kernel(call: KernelCall) -> None:
 
 
 def _broadcast_to_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
-    return [sum_to(gradient, op.inputs[0]) if op.inputs[0].dtype.is_floating else None, None]
+    return [sum_to(gradient, op.inputs[0]) if op.inputs[0].dtype.is_differentiable else None, None]
 
 
 BroadcastTo = define_op(
@@ -227,7 +220,7 @@ def _sum_to_kernel(call: KernelCall) -> None:
 
 
 def _sum_to_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
-    return [broadcast_to(gradient, shape(op.inputs[0])) if gradient.dtype.is_floating else None, None]
+    return [broadcast_to(gradient, shape(op.inputs[0])) if gradient.dtype.is_differentiable else None, None]
 
 
 SumTo = define_op(

@@ -179,4 +179,4 @@ def _convert(value: Any, dtype: DType | None, name: str | None) -> Tensor:
     return make_constant(value, dtype, name=name)
 
 
-register_tensor_conversion((bool, int, float, ArrayLike), _convert)
+register_tensor_conversion((bool, int, float, complex, ArrayLike), _convert)

@@ -10,9 +10,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, HostCall
+from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, HostCall, Tensor
 from tensorbow.ops.definition import define_op
 from tensorbow.specs import Array, Dims, TensorSpec, bool_
+
+
+def require_condition(op: str, tensor: Tensor) -> None:
+    """Raises InvalidArgumentError for a condition that is no bool scalar."""
+    _scalar_condition(op, tensor.spec)
 
 
 def _scalar_condition(op: str, spec: TensorSpec) -> None:
@@ -83,6 +88,7 @@ Enter = define_op(
     gradient=NOT_DIFFERENTIABLE,
     inputs=("data",),
     attrs={"frame_name": REQUIRED, "is_constant": False, "parallel_iterations": 10, "shape": None},
+    scoped=("frame_name",),
     flow="enter",
     doc="Passes data to the first iteration of a frame, or if constant to all.",
 )
@@ -146,6 +152,7 @@ StackPop = define_op(
     inputs=("*index",),
     attrs={"push": REQUIRED, "shape": None, "dtype": REQUIRED, "or_zeros": False},
     host=_pop,
+    scoped=("push",),
     stateful=True,
     doc="Takes back a value that StackPush keeps; with `or_zeros`, where there is none, zeros like input 0.",
 )

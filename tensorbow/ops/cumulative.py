@@ -14,7 +14,8 @@ from tensorbow.kinds import AxisNumber, Flag, Name, checked
 from tensorbow.ops.broadcasting import checked_axis
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.elementwise import add, multiply
-from tensorbow.specs import FLOATING, NUMERIC, TensorSpec, compatible
+from tensorbow.ops.elementwise_table import conjugate
+from tensorbow.specs import ANALYTIC, NUMBERS, TensorSpec, compatible
 
 __all__ = ["cumprod", "cumsum"]
 
@@ -22,7 +23,7 @@ __all__ = ["cumprod", "cumsum"]
 def _running(name: str, operator: np.ufunc, neutral: int, gradient: GradientRule) -> OpDef:
     def spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
         (x,) = inputs
-        require_dtype(name, x, NUMERIC)
+        require_dtype(name, x, NUMBERS)
         checked_axis(name, attrs["axis"], x.rank)
         return TensorSpec(x.shape, x.dtype)
 
@@ -56,7 +57,7 @@ def _backwards(op: Operation) -> dict[str, Any]:
 
 
 def _cumsum_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
-    return [Cumsum(g, **_backwards(op)) if g.dtype.is_floating else None]
+    return [Cumsum(g, **_backwards(op)) if g.dtype.is_differentiable else None]
 
 
 def _cumprod_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
@@ -65,11 +66,11 @@ def _cumprod_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
     With `exclusive`, dx_k = (product before x_k) * s_k, where s_k = g_{k+1} + x_{k+1} s_{k+1}. Otherwise
     dx_k = (product before x_k) * (g_k + s_k), where s_k = x_{k+1} (g_{k+1} + s_{k+1}).
     """
-    x = op.inputs[0]
-    if not g.dtype.is_floating:
+    x = conjugate(op.inputs[0])
+    if not g.dtype.is_differentiable:
         return [None]
     if op.attrs["exclusive"]:
-        return [multiply(op.outputs[0], Recurrence(x, g, **_direction(op, turned=True)))]
+        return [multiply(conjugate(op.outputs[0]), Recurrence(x, g, **_direction(op, turned=True)))]
     before: Tensor = Cumprod(x, **{**op.attrs, "exclusive": True})
     behind: Tensor = Recurrence(x, multiply(x, g), **_direction(op, turned=True))
     return [multiply(before, add(g, behind))]
@@ -88,7 +89,7 @@ def _direction(op: Operation, turned: bool) -> dict[str, Any]:
 
 def _recurrence_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     x, terms = inputs
-    require_dtype("Recurrence", x, FLOATING)
+    require_dtype("Recurrence", x, ANALYTIC)
     require_same_dtype("Recurrence", inputs)
     checked_axis("Recurrence", attrs["axis"], x.rank)
     if not compatible(x.shape, terms.shape):
@@ -111,8 +112,8 @@ def _prepare_recurrence(call: KernelCall) -> Callable[[], None]:
 
 def _recurrence_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
     """r_k = g_{k+1} + x_{k+1} r_{k+1} for the terms, and s_k r_k for x."""
-    behind: Tensor = Recurrence(op.inputs[0], g, **_direction(op, turned=True))
-    return [multiply(behind, op.outputs[0]), behind]
+    behind: Tensor = Recurrence(conjugate(op.inputs[0]), g, **_direction(op, turned=True))
+    return [multiply(behind, conjugate(op.outputs[0])), behind]
 
 
 Recurrence = define_op(

@@ -52,11 +52,11 @@ def _prepare_diag(call: KernelCall) -> Callable[[], None]:
 
 
 def _part_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
-    return [MatrixDiag(g) if g.dtype.is_floating else None]
+    return [MatrixDiag(g) if g.dtype.is_differentiable else None]
 
 
 def _diag_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
-    return [MatrixDiagPart(g) if g.dtype.is_floating else None]
+    return [MatrixDiagPart(g) if g.dtype.is_differentiable else None]
 
 
 MatrixDiagPart: OpDef = define_op(

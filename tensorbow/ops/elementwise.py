@@ -11,16 +11,19 @@ from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, graph_of, name_scope
-from tensorbow.kinds import Items, Name, checked
+from tensorbow.kinds import AsDType, Items, Name, checked
 from tensorbow.ops import elementwise_table as table
+from tensorbow.ops.argument_kinds import StaticShape
+from tensorbow.ops.complex_numbers import ComplexAbs
 from tensorbow.ops.control import identity
 from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.integer_power import IntegerPow
 from tensorbow.ops.selection import cast
-from tensorbow.specs import FLOATING, DType, compatible, float32, float64
+from tensorbow.specs import FLOATING, DType, compatible, float32, float64, render_dims
 
 __all__ = [
     "abs",
+    "accumulate_n",
     "acos",
     "acosh",
     "add",
@@ -117,8 +120,11 @@ def multiply(x: Any, y: Any, name: Name = None) -> Tensor:
 
 @checked
 def squared_difference(x: Any, y: Any, name: Name = None) -> Tensor:
-    """(x - y) * (x - y)."""
-    return square(subtract(x, y), name)
+    """(x - y) * (x - y); of complex numbers (x - y) * conj(x - y)."""
+    difference = subtract(x, y)
+    if difference.dtype.is_complex:
+        return multiply(difference, table.conjugate(difference), name)
+    return square(difference, name)
 
 
 @checked
@@ -288,6 +294,31 @@ def add_n(inputs: Items, name: Name = None) -> Tensor:
 
 
 @checked
+def accumulate_n(
+    inputs: Items, shape: StaticShape | None = None, tensor_dtype: AsDType | None = None, name: Name = None
+) -> Tensor:
+    """`add_n`: the compiler adds each term as soon as it is there, and frees it.
+
+    shape, tensor_dtype: what all terms have to be, by default those of the first. Raises InvalidArgumentError
+    for an empty list, and for terms of another shape or dtype.
+    """
+    if not inputs:
+        raise InvalidArgumentError("accumulate_n: expected at least one tensor, got an empty list")
+    with graph_of(inputs).as_default():
+        terms = [as_tensor(term, tensor_dtype) for term in inputs]
+    for number, term in enumerate(terms):
+        if shape is not None and not compatible(term.spec.shape, shape):
+            raise InvalidArgumentError(
+                f"accumulate_n: term {number} is {term.spec}, expected shape {render_dims(shape)}"
+            )
+    total = add_n(terms, name=name)
+    if shape is not None:
+        total = identity(total) if total is terms[0] else total
+        total.set_shape(shape)
+    return total
+
+
+@checked
 def truncatediv(x: Any, y: Any, name: Name = None) -> Tensor:
     """x / y rounded towards zero. Raises InvalidArgumentError for an integer y of 0."""
     a, b = pair(x, y)
@@ -332,14 +363,15 @@ def negative(x: Any, name: Name = None) -> Tensor:
 
 @checked
 def abs(x: Any, name: Name = None) -> Tensor:
-    """The absolute value."""
-    result: Tensor = table.Abs(x, name=name)
+    """The absolute value; of complex numbers a real one."""
+    tensor = as_tensor(x)
+    result: Tensor = (ComplexAbs if tensor.dtype.is_complex else table.Abs)(tensor, name=name)
     return result
 
 
 @checked
 def sign(x: Any, name: Name = None) -> Tensor:
-    """-1, 0 or 1. Has no gradient."""
+    """-1, 0 or 1; of complex numbers x / |x|, or 0. Has no gradient."""
     result: Tensor = table.Sign(x, name=name)
     return result
 

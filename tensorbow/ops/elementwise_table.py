@@ -22,9 +22,12 @@ from tensorbow.ops.definition import define_op, require_dtype, require_same_dtyp
 from tensorbow.ops.erf import erf
 from tensorbow.ops.selection import cast, where
 from tensorbow.specs import (
+    ANALYTIC,
+    COMPLEX,
     DTYPES,
     FLOATING,
     FLOATS,
+    NUMBERS,
     NUMERIC,
     Array,
     DType,
@@ -43,8 +46,9 @@ ANY = tuple(DTYPES.values())
 class Elementwise:
     """A row: `compute(*inputs, *temporaries, out=)` reads each element before it writes it.
 
-    gradient(g, z, *inputs): the gradient of each input, before `sum_to`; z is the result.
-    None: not differentiable.
+    gradient(g, z, *inputs): the gradient of each input, before `sum_to`; z is the result. For complex
+    numbers the rule gets the conjugate of g, and its results are conjugated: g times the conjugates of the
+    derivatives, as TensorFlow has it. None: not differentiable.
     """
 
     name: str
@@ -74,13 +78,23 @@ class Elementwise:
 
     def differentiate(self, op: Operation, g: Tensor) -> list[Tensor | None]:
         """The gradient rule of the op."""
-        if self.gradient is None or not op.inputs[0].dtype.is_floating:
+        if self.gradient is None or not op.inputs[0].dtype.is_differentiable:
             return [None] * len(op.inputs)
-        parts = self.gradient(g, op.outputs[0], *op.inputs)
-        return [None if p is None else sum_to(p, x) for p, x in zip(parts, op.inputs, strict=True)]
+        parts = self.gradient(conjugate(g), op.outputs[0], *op.inputs)
+        return [None if p is None else sum_to(conjugate(p), x) for p, x in zip(parts, op.inputs, strict=True)]
 
 
 ELEMENTWISE: dict[str, Elementwise] = {}  # by op name
+
+
+def conjugate(x: Tensor) -> Tensor:
+    """The conjugate of a complex tensor; any other tensor itself."""
+    if not x.dtype.is_complex:
+        return x
+    if x.op.definition is Conj:
+        return x.op.inputs[0]
+    result: Tensor = Conj(x)
+    return result
 
 
 def _define(row: Elementwise) -> OpDef:
@@ -124,6 +138,16 @@ def _integer_safe(name: str, function: Any) -> Any:
     return compute
 
 
+def _sign(x: Array, out: Array) -> None:
+    """For complex numbers x / |x|, and 0 for 0, as in TensorFlow; NumPy 1 has another."""
+    if x.dtype.kind != "c":
+        np.sign(x, out=out)
+        return
+    for part, result in zip(_parts(x), _parts(out), strict=True):
+        size = np.abs(part)
+        np.divide(part, np.where(size == 0, 1, size), out=result)
+
+
 def _reciprocal(x: Array, out: Array) -> None:
     np.divide(1, x, out=out)
 
@@ -146,6 +170,12 @@ def _relu_grad(gradients: Array, features: Array, mask: Array, out: Array) -> No
 
 def _sigmoid(x: Array, denominator: Array, out: Array) -> None:
     """exp(min(x, 0)) / (1 + exp(-|x|)): no overflow, and small results stay accurate."""
+    if x.dtype.kind == "c":
+        np.multiply(x, 0.5, out=out)
+        np.tanh(out, out=out)
+        np.multiply(out, 0.5, out=out)
+        np.add(out, 0.5, out=out)
+        return
     np.abs(x, out=denominator)
     np.negative(denominator, out=denominator)
     np.exp(denominator, out=denominator)
@@ -226,7 +256,7 @@ def _greater_half(choose: OpDef) -> Gradients:
 
 
 def _pow_gradient(g: Tensor, z: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    positive = Greater(x, 0)
+    positive = NotEqual(x, 0) if x.dtype.is_complex else Greater(x, 0)
     log_x = where(positive, Log(where(positive, x, 1)), 0)
     below = Sub(y, 1)
     if y.spec.value is None or not y.spec.value.all():  # the slope of 0^0 is 0, not 0 times infinity
@@ -307,54 +337,55 @@ LogicalNot = _unary("LogicalNot", np.logical_not, (bool_,), None)
 IsFinite   = _unary("IsFinite", np.isfinite, FLOATS, None, result=bool_)
 IsNan      = _unary("IsNan", np.isnan, FLOATS, None, result=bool_)
 
-Add      = _binary("Add", np.add, NUMERIC, lambda g, z, x, y: (g, g))
-Sub      = _binary("Sub", np.subtract, NUMERIC, lambda g, z, x, y: (g, Neg(g)))
-Mul      = _binary("Mul", np.multiply, NUMERIC, lambda g, z, x, y: (Mul(g, y), Mul(g, x)))
-RealDiv  = _binary("RealDiv", np.divide, FLOATS,
+Add      = _binary("Add", np.add, NUMBERS, lambda g, z, x, y: (g, g))
+Sub      = _binary("Sub", np.subtract, NUMBERS, lambda g, z, x, y: (g, Neg(g)))
+Mul      = _binary("Mul", np.multiply, NUMBERS, lambda g, z, x, y: (Mul(g, y), Mul(g, x)))
+RealDiv  = _binary("RealDiv", np.divide, ANALYTIC,
                    lambda g, z, x, y: (RealDiv(g, y), Neg(RealDiv(Mul(g, z), y))))
 FloorDiv = _binary("FloorDiv", _integer_safe("FloorDiv", np.floor_divide), NUMERIC, None)
 FloorMod = _binary("FloorMod", _integer_safe("FloorMod", np.remainder), NUMERIC,
                    lambda g, z, x, y: (g, Neg(Mul(g, FloorDiv(x, y)))))
-Pow      = _binary("Pow", np.power, FLOATS, _pow_gradient)
+Pow      = _binary("Pow", np.power, ANALYTIC, _pow_gradient)
 Maximum  = _binary("Maximum", np.maximum, NUMERIC, _greater_half(GreaterEqual))
 Minimum  = _binary("Minimum", np.minimum, NUMERIC, _greater_half(LessEqual))
 
-Neg    = _unary("Neg", np.negative, NUMERIC, lambda g, z, x: (Neg(g),))
+Conj: OpDef = _unary("Conj", np.conjugate, COMPLEX, lambda g, z, x: (conjugate(g),))
+Neg    = _unary("Neg", np.negative, NUMBERS, lambda g, z, x: (Neg(g),))
 Abs    = _unary("Abs", np.absolute, NUMERIC, lambda g, z, x: (Mul(g, Sign(x)),))
-Sign   = _unary("Sign", np.sign, NUMERIC, None)
+Sign   = _unary("Sign", _sign, NUMBERS, None)
 Floor  = _unary("Floor", np.floor, FLOATS, None)
 Ceil   = _unary("Ceil", np.ceil, FLOATS, None)
 Round  = _unary("Round", np.rint, FLOATS, None)
-Square = _unary("Square", np.square, NUMERIC, lambda g, z, x: (Mul(g, Mul(x, 2)),))
-Sqrt   = _unary("Sqrt", np.sqrt, FLOATS, lambda g, z, x: (RealDiv(Mul(g, 0.5), z),))
-Rsqrt  = _unary("Rsqrt", _reciprocal_sqrt, FLOATS, lambda g, z, x: (Mul(Mul(g, -0.5), RealDiv(z, x)),))
-Reciprocal = _unary("Reciprocal", _reciprocal, FLOATS, lambda g, z, x: (Neg(Mul(g, Square(z))),))
-Exp    = _unary("Exp", np.exp, FLOATS, lambda g, z, x: (Mul(g, z),))
-Log    = _unary("Log", np.log, FLOATS, lambda g, z, x: (RealDiv(g, x),))
-Expm1  = _unary("Expm1", np.expm1, FLOATS, lambda g, z, x: (Mul(g, Add(z, 1)),))
-Log1p  = _unary("Log1p", np.log1p, FLOATS, lambda g, z, x: (RealDiv(g, Add(x, 1)),))
+Square = _unary("Square", np.square, NUMBERS, lambda g, z, x: (Mul(g, Mul(x, 2)),))
+Sqrt   = _unary("Sqrt", np.sqrt, ANALYTIC, lambda g, z, x: (RealDiv(Mul(g, 0.5), z),))
+Rsqrt  = _unary("Rsqrt", _reciprocal_sqrt, ANALYTIC, lambda g, z, x: (Mul(Mul(g, -0.5), RealDiv(z, x)),))
+Reciprocal = _unary("Reciprocal", _reciprocal, ANALYTIC, lambda g, z, x: (Neg(Mul(g, Square(z))),))
+Exp    = _unary("Exp", np.exp, ANALYTIC, lambda g, z, x: (Mul(g, z),))
+Log    = _unary("Log", np.log, ANALYTIC, lambda g, z, x: (RealDiv(g, x),))
+Expm1  = _unary("Expm1", np.expm1, ANALYTIC, lambda g, z, x: (Mul(g, Add(z, 1)),))
+Log1p  = _unary("Log1p", np.log1p, ANALYTIC, lambda g, z, x: (RealDiv(g, Add(x, 1)),))
 
-Sin: OpDef = _unary("Sin", np.sin, FLOATS, lambda g, z, x: (Mul(g, Cos(x)),))
-Cos: OpDef = _unary("Cos", np.cos, FLOATS, lambda g, z, x: (Neg(Mul(g, Sin(x))),))
+Sin: OpDef = _unary("Sin", np.sin, ANALYTIC, lambda g, z, x: (Mul(g, Cos(x)),))
+Cos: OpDef = _unary("Cos", np.cos, ANALYTIC, lambda g, z, x: (Neg(Mul(g, Sin(x))),))
 
-Tan: OpDef = _unary("Tan", np.tan, FLOATS, lambda g, z, x: (Mul(g, Add(Square(z), 1)),))
-Asin   = _unary("Asin", np.arcsin, FLOATS, lambda g, z, x: (Mul(g, Rsqrt(Sub(1, Square(x)))),))
-Acos   = _unary("Acos", np.arccos, FLOATS, lambda g, z, x: (Neg(Mul(g, Rsqrt(Sub(1, Square(x))))),))
-Atan   = _unary("Atan", np.arctan, FLOATS, lambda g, z, x: (RealDiv(g, Add(Square(x), 1)),))
+Tan: OpDef = _unary("Tan", np.tan, ANALYTIC, lambda g, z, x: (Mul(g, Add(Square(z), 1)),))
+Asin   = _unary("Asin", np.arcsin, ANALYTIC, lambda g, z, x: (Mul(g, Rsqrt(Sub(1, Square(x)))),))
+Acos   = _unary("Acos", np.arccos, ANALYTIC, lambda g, z, x: (Neg(Mul(g, Rsqrt(Sub(1, Square(x))))),))
+Atan   = _unary("Atan", np.arctan, ANALYTIC, lambda g, z, x: (RealDiv(g, Add(Square(x), 1)),))
 Atan2  = _define(Elementwise("Atan2", ("y", "x"), np.arctan2, FLOATS, _atan2_gradient))
-Sinh: OpDef = _unary("Sinh", np.sinh, FLOATS, lambda g, z, x: (Mul(g, Cosh(x)),))
-Cosh: OpDef = _unary("Cosh", np.cosh, FLOATS, lambda g, z, x: (Mul(g, Sinh(x)),))
-Asinh  = _unary("Asinh", np.arcsinh, FLOATS, lambda g, z, x: (RealDiv(g, Cosh(z)),))
-Acosh  = _unary("Acosh", np.arccosh, FLOATS, lambda g, z, x: (RealDiv(g, Sinh(z)),))
-Atanh  = _unary("Atanh", np.arctanh, FLOATS, lambda g, z, x: (RealDiv(g, Sub(1, Square(x))),))
+Sinh: OpDef = _unary("Sinh", np.sinh, ANALYTIC, lambda g, z, x: (Mul(g, Cosh(x)),))
+Cosh: OpDef = _unary("Cosh", np.cosh, ANALYTIC, lambda g, z, x: (Mul(g, Sinh(x)),))
+Asinh  = _unary("Asinh", np.arcsinh, ANALYTIC, lambda g, z, x: (RealDiv(g, Cosh(z)),))
+Acosh  = _unary("Acosh", np.arccosh, ANALYTIC, lambda g, z, x: (RealDiv(g, Sinh(z)),))
+Atanh  = _unary("Atanh", np.arctanh, ANALYTIC, lambda g, z, x: (RealDiv(g, Sub(1, Square(x))),))
 
 Erf    = _unary("Erf", erf, FLOATING, _erf_gradient, temporaries=(None, None, int64))
 Erfc   = _unary("Erfc", _one_by_one(math.erfc), FLOATS, lambda g, z, x: (Neg(_erf_gradient(g, z, x)[0]),))
 Lgamma = _unary("Lgamma", _one_by_one(_lgamma), FLOATS, lambda g, z, x: (Mul(g, digamma(x)),))
 
 Relu    = _unary("Relu", _relu, NUMERIC, lambda g, z, x: (ReluGrad(g, z),))
-Sigmoid = _unary("Sigmoid", _sigmoid, FLOATS, lambda g, z, x: (SigmoidGrad(z, g),), temporaries=(None,))
-Tanh    = _unary("Tanh", np.tanh, FLOATS, lambda g, z, x: (TanhGrad(z, g),))
+Sigmoid = _unary("Sigmoid", _sigmoid, ANALYTIC, lambda g, z, x: (SigmoidGrad(z, g),), temporaries=(None,))
+Tanh    = _unary("Tanh", np.tanh, ANALYTIC, lambda g, z, x: (TanhGrad(z, g),))
 Elu     = _unary("Elu", _elu, FLOATS, lambda g, z, x: (EluGrad(g, z),), temporaries=(None, bool_))
 Softplus = _unary("Softplus", _softplus, FLOATS, lambda g, z, x: (Mul(g, Sigmoid(x)),))
 
@@ -363,6 +394,6 @@ Softplus = _unary("Softplus", _softplus, FLOATS, lambda g, z, x: (Mul(g, Sigmoid
 ReluGrad    = _binary("ReluGrad", _relu_grad, NUMERIC,
                       lambda g, z, x, y: (ReluGrad(g, y), None), temporaries=(bool_,))
 EluGrad     = _binary("EluGrad", _elu_grad, FLOATS, _elu_grad_gradient, temporaries=(None, bool_))
-SigmoidGrad = _binary("SigmoidGrad", _sigmoid_grad, FLOATS, _sigmoid_grad_gradient, temporaries=(None,))
-TanhGrad    = _binary("TanhGrad", _tanh_grad, FLOATS, _tanh_grad_gradient, temporaries=(None,))
+SigmoidGrad = _binary("SigmoidGrad", _sigmoid_grad, ANALYTIC, _sigmoid_grad_gradient, temporaries=(None,))
+TanhGrad    = _binary("TanhGrad", _tanh_grad, ANALYTIC, _tanh_grad_gradient, temporaries=(None,))
 # fmt: on

@@ -26,10 +26,11 @@ from tensorbow.graph import (
 )
 from tensorbow.kinds import AsDType, Name, checked, is_tensor, or_tensor, whole
 from tensorbow.ops.argument_kinds import Extents
-from tensorbow.ops.broadcasting import as_shape_vector, dims_of_vector, with_known_extents
+from tensorbow.ops.broadcasting import as_shape_vector, dims_of_vector
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.elementwise import add, divide, maximum, multiply, pair, subtract
+from tensorbow.ops.partial_extents import with_known_extents
 from tensorbow.ops.reductions import reduce_sum
 from tensorbow.ops.selection import cast
 from tensorbow.specs import DType, TensorSpec, float32, float64, int32, int64
@@ -147,7 +148,7 @@ def _fill_kernel(call: KernelCall) -> None:
 
 
 def _fill_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
-    return [None, reduce_sum(g) if g.dtype.is_floating else None]
+    return [None, reduce_sum(g) if g.dtype.is_differentiable else None]
 
 
 Fill = define_op(

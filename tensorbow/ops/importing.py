@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, TypeAlias
 
 from tensorbow.devices.names import DeviceName
@@ -20,7 +21,19 @@ from tensorbow.graph import (
 )
 from tensorbow.graph.build import check_arity, complete_attrs
 from tensorbow.graph.collection_items import decode_item
-from tensorbow.graph.graph_def import GRADIENT, operation_name
+from tensorbow.graph.control_flow import (
+    ControlFlowContext,
+    Finder,
+    begin_contexts,
+    context_of,
+    entered_from,
+    require_context,
+    resolved,
+    runs_by_itself,
+)
+from tensorbow.graph.function import GraphFunction
+from tensorbow.graph.function_def import CALL, FunctionDef, expand_calls
+from tensorbow.graph.graph_def import GRADIENT, MAXIMUM_NODES, operation_name
 from tensorbow.graph.names import check_op_name
 from tensorbow.graph.program_order import program_order
 from tensorbow.graph.user_lines import RecordedLine
@@ -29,8 +42,8 @@ from tensorbow.missing_names import did_you_mean
 from tensorbow.ops.argument_kinds import Texts
 from tensorbow.ops.attribute_kinds import check_attributes
 from tensorbow.ops.control import STEP_SCALARS, StepScalar, find_step_scalar
+from tensorbow.ops.control_flow import common_shape
 from tensorbow.ops.definition import OPS
-from tensorbow.ops.state import VariableReference
 from tensorbow.specs import TensorSpec, compatible
 
 __all__ = ["import_graph_def"]
@@ -107,31 +120,109 @@ def _mapped(graph_def: GraphDef, input_map: Mapping[str, Any]) -> dict[str, Any]
     return mapped
 
 
+class _Functions:
+    """The functions of a GraphDef's library, made when they are called."""
+
+    def __init__(self, library: Sequence[FunctionDef]):
+        self.by_name: dict[str, FunctionDef] = {}
+        for function in library:
+            if self.by_name.setdefault(function.name, function) is not function:
+                raise InvalidArgumentError(f"GraphDef: two functions are named {function.name[:80]!r}")
+        self._made: dict[str, GraphFunction] = {}
+        self._making: set[str] = set()
+
+    def get(self, name: str) -> GraphFunction:
+        """The function of a name. Raises InvalidArgumentError, NotFoundError."""
+        if name not in self.by_name:
+            raise NotFoundError(f"GraphDef: there is no function {name[:80]!r}")
+        if name in self._making:
+            raise InvalidArgumentError(f"GraphDef: function {name[:80]!r} calls itself; write a loop")
+        if name not in self._made:
+            self._making.add(name)
+            try:
+                self._made[name] = self._make(self.by_name[name])
+            except TensorBowError as error:
+                text = " ".join(str(error).split()).removeprefix("GraphDef: ")[:500]
+                raise type(error)(f"GraphDef: function {name[:80]!r}: {text}") from None
+            finally:
+                self._making.discard(name)
+        return self._made[name]
+
+    def _make(self, function: FunctionDef) -> GraphFunction:
+        with Graph().as_default() as graph:
+            loader = _Import(graph, GraphDef(function.node), "", {}, self)
+            inputs = [loader.element(f"{name}:0") for name in function.input]
+            outputs = [loader.element(name) for name in function.output]
+            loader.commit()
+        tensors = [element for element in (*inputs, *outputs) if isinstance(element, Tensor)]
+        if len(tensors) < len(inputs) + len(outputs):
+            raise InvalidArgumentError("an output is no tensor, expected 'operation:index'")
+        arguments, results = tensors[: len(inputs)], tensors[len(inputs) :]
+        for each in arguments:
+            if each.op.type != "Placeholder":
+                raise InvalidArgumentError(f"input {each.name[:80]!r} is no Placeholder")
+        made = GraphFunction(function.name, graph, tuple(arguments), tuple(results))
+        if made.size > MAXIMUM_NODES:
+            raise InvalidArgumentError(f"it stands for more than {MAXIMUM_NODES:,} operations")
+        return made
+
+
 class _Import:
     """Operations made for a graph, added only if all of them and the collections are valid."""
 
-    def __init__(self, graph: Graph, graph_def: GraphDef, prefix: str, mapped: Mapping[str, Any]):
+    def __init__(
+        self,
+        graph: Graph,
+        graph_def: GraphDef,
+        prefix: str,
+        mapped: Mapping[str, Any],
+        functions: _Functions | None = None,
+    ):
+        self._functions = _Functions(graph_def.library) if functions is None else functions
+        nodes, self._became = expand_calls(
+            graph_def.node, self._functions.by_name, lambda name: self._functions.get(name).is_plain, _scoped,
+            MAXIMUM_NODES,
+        )  # fmt: skip
+        if self._became:
+            graph_def = replace(graph_def, node=nodes)
         self._graph = graph
         self._prefix = prefix
         self._constants: list[Operation] = []  # from values in the input_map
         self._names = {f"{prefix}{node.name}" for node in graph_def.node}
         known: dict[int, Tensor] = {}  # by id of the value: one tensor for all spellings
+        around = graph.context
         self._mapped = {item: self._tensor(value, known) for item, value in mapped.items()}
+        if around is not None or any(t.op.context is not None for t in self._mapped.values()):
+            self._mapped = {item: resolved(around, tensor) for item, tensor in self._mapped.items()}
         self._operations: dict[str, Operation] = {}  # by name in the GraphDef
+        self._back_edges: list[tuple[Operation, NodeDef, int]] = []  # of loops: Merges, and their index
+        self._contexts = begin_contexts(graph, prefix, graph_def.context, graph.context)
         self._taken = {op.name for op in graph.get_operations()}
         nodes = graph_def.node
         for index in program_order(graph_def, mapped):
             node = nodes[index]
             try:
-                self._operations[node.name] = self._operation(node)
+                self._operations[node.name] = self._operation(index, node)
             except TensorBowError as error:
                 raise type(error)(_blame(index, node, error)) from None
             except Exception as error:  # a rule may raise anything for attributes of unknown types
                 raise InvalidArgumentError(_blame(index, node, error)) from error
+        for op, node, index in self._back_edges:
+            self._close_loop(op, node, index)
+        self._complete_contexts(graph_def)
+        for index, node in enumerate(nodes):
+            try:
+                require_context(self._operations[node.name])
+            except InvalidArgumentError as error:
+                raise InvalidArgumentError(_blame(index, node, error)) from None
+        if around is not None and around.pivot is not None:
+            for op in self._operations.values():
+                if op.context is around and runs_by_itself(around, op):
+                    op.control_inputs = (*op.control_inputs, around.pivot)
         self._scalars = self._step_scalars()
         self._items = self._collected(graph_def)
 
-    def _operation(self, node: NodeDef) -> Operation:
+    def _operation(self, index: int, node: NodeDef) -> Operation:
         check_op_name(node.name)
         full_name = f"{self._prefix}{node.name}"
         if full_name in self._taken:
@@ -139,14 +230,19 @@ class _Import:
                 f"the graph has an operation '{full_name}' already; import under a name"
             )
         definition = _definition(node.op)
-        inputs = [self._input(item) for item in node.input if not item.startswith("^")]
+        items = [item for item in node.input if not item.startswith("^")]
+        back = definition.flow == "merge" and len(items) == 2 and self._is_later(items[1])
+        inputs = [self._input(item) for item in (items[:1] if back else items)]
         controls = dict.fromkeys(self._control(item) for item in node.input if item.startswith("^"))
         check_arity(definition, len(inputs))
         gradient = node.attr.get(GRADIENT)
         attrs = complete_attrs(definition, {k: v for k, v in node.attr.items() if k != GRADIENT})
+        if node.op == CALL and isinstance(attrs["f"], str):
+            attrs["f"] = self._functions.get(attrs["f"])
         check_attributes(definition, attrs)
-        if definition is VariableReference and attrs["slot_of"]:
-            attrs["slot_of"] = f"{self._prefix}{attrs['slot_of']}"
+        for key in definition.scoped:
+            if attrs[key]:
+                attrs[key] = f"{self._prefix}{attrs[key]}"
         specs = definition.infer([t.spec for t in inputs], attrs)
         if node.output:
             specs = _declared(node.output, specs)
@@ -167,7 +263,46 @@ class _Import:
         if gradient is not None:
             op.gradient_override = read_as(TEXT, gradient, definition.name, GRADIENT)
         op.colocation = tuple(self._operations[other] for other in node.colocation)
+        op.context = self._context(node, definition)
+        if back:
+            self._back_edges.append((op, node, index))
         return op
+
+    def _is_later(self, item: str) -> bool:
+        return item not in self._mapped and operation_name(item) not in self._operations
+
+    def _context(self, node: NodeDef, definition: OpDef) -> ControlFlowContext | None:
+        if node.context and node.context not in self._contexts:
+            raise InvalidArgumentError(f"there is no context {node.context[:80]!r}")
+        return context_of(self._contexts.get(node.context, self._graph.context), definition)
+
+    def _close_loop(self, op: Operation, node: NodeDef, index: int) -> None:
+        """Gives a loop's Merge what comes back to it. Raises InvalidArgumentError if that does not fit."""
+        back = self._input(next(item for item in node.input[1:] if not item.startswith("^")))
+        (merged,) = op.outputs
+        found, shape = back.spec.shape, merged.spec.shape
+        if back.dtype != merged.dtype or (shape is not None and common_shape([shape, found]) != shape):
+            error = f"a loop variable is {merged.spec}, and what comes back is {back.spec}"
+            raise InvalidArgumentError(_blame(index, node, error))
+        op.inputs = (op.inputs[0], back)
+
+    def _complete_contexts(self, graph_def: GraphDef) -> None:
+        finder = Finder(self._input, self._control, self._context_named)
+        for definition in graph_def.context:
+            try:
+                self._contexts[definition.name].complete(definition, finder)
+            except TensorBowError as error:
+                reason = " ".join(str(error).split())[:500]
+                raise type(error)(f"GraphDef: context {definition.name[:80]!r}: {reason}") from None
+        for op in self._operations.values():
+            entered = entered_from(op.outputs[0]) if op.outputs and op.context is not None else None
+            if entered is not None and op.context is not None:
+                op.context.entered.setdefault(entered, op.context.inside_of(op))
+
+    def _context_named(self, name: str) -> ControlFlowContext:
+        if name not in self._contexts:
+            raise InvalidArgumentError(f"there is no context {name[:80]!r}")
+        return self._contexts[name]
 
     def _tensor(self, value: Any, known: dict[int, Tensor]) -> Tensor:
         """The tensor of a value in the input_map; constants are added with the other operations."""
@@ -207,6 +342,7 @@ class _Import:
         """The imported element for a name in the GraphDef. Raises NotFoundError."""
         if not isinstance(name, str):
             raise InvalidArgumentError(f"expected the name of an element, got {type(name).__name__}")
+        name = self._became.get(name, name)
         op_name = operation_name(name)
         op = self._operations.get(op_name)
         if op is None or name.startswith("^"):
@@ -264,6 +400,8 @@ class _Import:
     def commit(self) -> None:
         """Adds everything. Raises the errors of `Graph.add_operations`."""
         self._graph.add_operations([*self._constants, *self._operations.values()])
+        for context in self._contexts.values():
+            context.settle()
         for tensor in self._scalars:
             self._graph.add_to_collection(STEP_SCALARS, tensor)
         for name, item in self._items:
@@ -285,6 +423,10 @@ _ITEMS = {
     GraphKeys.UPDATE_OPS: {"tensor", "operation"},
     GraphKeys.LOSSES: {"tensor"},
 }
+
+
+def _scoped(op: str) -> Sequence[str]:
+    return OPS[op].scoped if op in OPS else ()
 
 
 def _definition(op: str) -> OpDef:

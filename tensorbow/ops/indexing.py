@@ -90,7 +90,7 @@ def _gather_kernel(call: KernelCall) -> None:
 def _gather_gradient(op: Operation, g: Tensor) -> list[Any]:
     """Sparse gradient (`IndexedSlices`) for rows of a variable; a dense one for other tensors."""
     params, indices = op.inputs
-    if not g.dtype.is_floating:
+    if not g.dtype.is_differentiable:
         return [None, None]
     if params.op.definition is ReadVariable and op.attrs["axis"] in (0, -(params.shape.ndims or 0)):
         if indices.shape.ndims != 1:

@@ -246,18 +246,22 @@ def norm(
     keepdims: Flag = False,
     name: Name = None,
 ) -> Tensor:
-    """The norm of vectors along one `axis`, of matrices along two, or of all elements (floating).
+    """The norm of vectors along one `axis`, of matrices along two, or of all elements (floating; complex
+    numbers count by their absolute values).
 
-    ord: "euclidean", 1, or infinity; for vectors also any positive number. For matrices "euclidean" is also
-    called "fro", and 1 and infinity give the greatest sum of a column and of a row. The gradient of a
-    euclidean norm of 0 is NaN, as in TensorFlow. Raises InvalidArgumentError for other values.
+    ord: "euclidean", 1, or infinity; for vectors also any positive number. For matrices and all
+    elements "euclidean" is also called "fro"; for matrices 1 and infinity give the greatest sum of a column
+    and of a row. The gradient of a euclidean norm of 0 is NaN, as in TensorFlow. Raises
+    InvalidArgumentError for other values.
     """
     x = as_tensor(tensor)
     is_matrix = axis is not None and len(axis) == 2
     if axis is not None and not 1 <= len(axis) <= 2:
         raise InvalidArgumentError(f"norm: expected axis to be None, one or two axes, got {list(axis)}")
     with x.graph.as_default(), name_scope(name or "norm"):
-        if isinstance(ord, str) and ord in ("euclidean", "fro")[: 1 + is_matrix]:
+        x = absolute(x) if x.dtype.is_complex else x
+        is_vector = axis is not None and len(axis) == 1
+        if isinstance(ord, str) and ord in ("euclidean", "fro")[: 2 - is_vector]:
             return sqrt(reduce_sum(square(x), axis, keepdims))
         size = absolute(x)
         number = isinstance(ord, (int, float)) and not isinstance(ord, bool)

@@ -8,20 +8,21 @@ from typing import Any
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Attrs, Kernel, KernelCall, Operation, Tensor, name_scope
+from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor, name_scope
 from tensorbow.kinds import Flag, Name, checked
 from tensorbow.ops.arrays import reshape
 from tensorbow.ops.broadcasting import sum_to
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
 from tensorbow.ops.elementwise import pair
-from tensorbow.specs import HALVES, NUMERIC, Array, TensorSpec, as_dtype, broadcast_dims
+from tensorbow.ops.elementwise_table import conjugate
+from tensorbow.specs import HALVES, NUMBERS, Array, TensorSpec, as_dtype, broadcast_dims
 
 __all__ = ["matmul"]
 
 
 def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     dtype = require_same_dtype("MatMul", inputs)
-    require_dtype("MatMul", inputs[0], NUMERIC)
+    require_dtype("MatMul", inputs[0], NUMBERS)
     a, b = inputs
     for what, matrix in (("a", a), ("b", b)):
         if matrix.shape is not None:
@@ -58,8 +59,8 @@ def _multiply(a: Array, b: Array, out: Array) -> None:
 
 
 def _gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
-    a, b = op.inputs
-    if not g.dtype.is_floating:
+    a, b = map(conjugate, op.inputs)
+    if not g.dtype.is_differentiable:
         return [None, None]
     if not op.attrs["transpose_a"]:
         grad_a = matmul(g, b, transpose_b=not op.attrs["transpose_b"])
@@ -86,7 +87,7 @@ MatMul = define_op(
 def _batch_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     op = "BatchMatMulV2"
     dtype = require_same_dtype(op, inputs)
-    require_dtype(op, inputs[0], NUMERIC)
+    require_dtype(op, inputs[0], NUMBERS)
     for what, stack in zip(("x", "y"), inputs, strict=True):
         if stack.shape is not None and len(stack.shape) < 2:
             raise InvalidArgumentError(
@@ -105,13 +106,25 @@ def _batch_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     return TensorSpec((*broadcast_dims(tuple(lead_x), tuple(lead_y)), rows, columns), dtype)
 
 
+def _batch_scratch(node: NodeSpec) -> list[TensorSpec]:
+    """The conjugates of complex inputs of which the adjoints are multiplied."""
+    adjoint = zip(node.inputs, (node.attrs["adj_x"], node.attrs["adj_y"]), strict=True)
+    return [TensorSpec(x.shape, x.dtype) for x, is_adjoint in adjoint if is_adjoint and x.dtype.is_complex]
+
+
 def _prepare_batch(call: KernelCall) -> Callable[[], None]:
-    x, y = call.inputs
-    left = np.swapaxes(x, -1, -2) if call.attrs["adj_x"] else x
-    right = np.swapaxes(y, -1, -2) if call.attrs["adj_y"] else y
-    (out,) = call.outputs
+    spare = iter(call.scratch)
+    factors, conjugates = [], []
+    for x, is_adjoint in zip(call.inputs, (call.attrs["adj_x"], call.attrs["adj_y"]), strict=True):
+        if is_adjoint and x.dtype.kind == "c":
+            conjugates.append((x, next(spare)))
+            x = conjugates[-1][1]
+        factors.append(np.swapaxes(x, -1, -2) if is_adjoint else x)
+    (left, right), (out,) = factors, call.outputs
 
     def run() -> None:
+        for x, conjugate_of_x in conjugates:
+            np.conjugate(x, out=conjugate_of_x)
         _multiply(left, right, out)
 
     return run
@@ -119,7 +132,7 @@ def _prepare_batch(call: KernelCall) -> Callable[[], None]:
 
 def _batch_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
     x, y = op.inputs
-    if not g.dtype.is_floating:
+    if not g.dtype.is_differentiable:
         return [None, None]
     adj_x, adj_y = op.attrs["adj_x"], op.attrs["adj_y"]
     if adj_x:
@@ -137,35 +150,50 @@ BatchMatMulV2 = define_op(
     "BatchMatMulV2",
     spec=_batch_spec,
     gradient=_batch_gradient,
-    kernel=Kernel(prepare=_prepare_batch),
+    kernel=Kernel(prepare=_prepare_batch, scratch=_batch_scratch),
     inputs=("x", "y"),
     attrs={"adj_x": False, "adj_y": False},
     uniform_dtype=True,
-    doc="Products of the matrices of two stacks, whose leading axes broadcast.",
+    doc="Products of the matrices (or of their adjoints) of two stacks, whose leading axes broadcast.",
 )
 
 
 @checked
 def matmul(
-    a: Any, b: Any, transpose_a: Flag = False, transpose_b: Flag = False, *, name: Name = None
+    a: Any,
+    b: Any,
+    transpose_a: Flag = False,
+    transpose_b: Flag = False,
+    adjoint_a: Flag = False,
+    adjoint_b: Flag = False,
+    *,
+    name: Name = None,
 ) -> Tensor:
     """The matrix product of `a` `[..., rows, inner]` and `b` `[..., inner, columns]`: `[..., rows, columns]`.
 
     The leading axes broadcast. `transpose_a` (`transpose_b`) transposes the matrices of that input
-    first. Both have one dtype: any of numbers. Products of
+    first; `adjoint_a` (`adjoint_b`) conjugates them, too. Both have one dtype: any of numbers. Products of
     float16 and bfloat16 are summed in float32; those of integers wrap around.
 
-    Raises InvalidArgumentError for vectors and scalars, leading axes that do not broadcast, or inner
-    extents that differ.
+    Raises InvalidArgumentError for vectors and scalars, leading axes that do not broadcast, inner
+    extents that differ, or an input to be both transposed and adjoint.
     """
     x, y = pair(a, b)
+    if (transpose_a and adjoint_a) or (transpose_b and adjoint_b):
+        which = "a" if transpose_a and adjoint_a else "b"
+        raise InvalidArgumentError(
+            f"matmul: transpose_{which} and adjoint_{which} are both true; give one of them"
+        )
     ranks = x.shape.ndims, y.shape.ndims
+    turn_x, turn_y = transpose_a or adjoint_a, transpose_b or adjoint_b
     if None not in ranks and max(r for r in ranks if r is not None) <= 2:
-        result: Tensor = MatMul(x, y, transpose_a=transpose_a, transpose_b=transpose_b, name=name)
+        x, y = conjugate(x) if adjoint_a else x, conjugate(y) if adjoint_b else y
+        result: Tensor = MatMul(x, y, transpose_a=turn_x, transpose_b=turn_y, name=name)
         return result
-    if ranks[1] == 2 and ranks[0] is not None and not transpose_a and _unites(x.spec, y.spec):
-        return _united(x, y, transpose_b, name)
-    batched: Tensor = BatchMatMulV2(x, y, adj_x=transpose_a, adj_y=transpose_b, name=name)
+    if ranks[1] == 2 and ranks[0] is not None and not turn_x and _unites(x.spec, y.spec):
+        return _united(x, conjugate(y) if adjoint_b else y, turn_y, name)
+    x, y = conjugate(x) if transpose_a else x, conjugate(y) if transpose_b else y
+    batched: Tensor = BatchMatMulV2(x, y, adj_x=turn_x, adj_y=turn_y, name=name)
     return batched
 
 

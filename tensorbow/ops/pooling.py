@@ -24,7 +24,18 @@ from tensorbow.ops.sliding_windows import (
     image_dims,
     spatial_pair,
 )
-from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, bool_, compatible, int32, int64, render_dims
+from tensorbow.specs import (
+    FLOATING,
+    Array,
+    Dims,
+    TensorSpec,
+    bool_,
+    compatible,
+    int32,
+    int64,
+    render_dims,
+    uint8,
+)
 
 __all__ = ["max_pool", "max_pool2d"]
 
@@ -44,8 +55,8 @@ def max_pool(
     """The maximum of each window of images [batch, height, width, channels]; also named `max_pool2d`.
 
     `ksize` and `strides` are an integer, [height, width] or [1, height, width, 1]; `padding` is "SAME"
-    (padding is never the maximum) or "VALID". Returns [batch, rows, columns, channels], float32 or float64.
-    With data format NCHW the channels of all of these are second.
+    (padding is never the maximum) or "VALID". Returns [batch, rows, columns, channels], float32, float64
+    or uint8. With data format NCHW the channels of all of these are second.
 
     Raises InvalidArgumentError for a window larger than a VALID image, and for invalid windows, strides,
     paddings or data formats.
@@ -79,7 +90,7 @@ def _pooled_dims(images: TensorSpec, attrs: Attrs) -> Dims:
 
 
 def _max_pool_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    require_dtype("max_pool", inputs[0], FLOATING, "the images")
+    require_dtype("max_pool", inputs[0], (*FLOATING, uint8), "the images")
     return TensorSpec(_pooled_dims(inputs[0], attrs), inputs[0].dtype)
 
 
@@ -109,6 +120,8 @@ def _max_pool_grad_grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> Tens
 
 
 def _max_pool_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
+    if not gradient.dtype.is_floating:
+        return [None]
     return [MaxPoolGrad(op.inputs[0], op.outputs[0], gradient, **op.attrs)]
 
 
@@ -139,7 +152,7 @@ def _prepare_max_pool(call: KernelCall) -> Callable[[], None]:
     plan = [(pooled[windows], images[pixels]) for _, windows, pixels in elements]
 
     def step() -> None:
-        pooled.fill(-np.inf)
+        pooled.fill(-np.inf if pooled.dtype.kind == "f" else 0)
         for best, element in plan:
             np.maximum(best, element, out=best)
 

@@ -32,6 +32,7 @@ from tensorbow.ops.constant import checked_array
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.elementwise import add, multiply, subtract
 from tensorbow.ops.indexing import gather
+from tensorbow.ops.partial_extents import with_known_extents
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING, DType, TensorSpec, float32, int32, int64
 
@@ -78,6 +79,7 @@ def random_uniform(
     _require_floating("random_uniform", dtype)
     with name_scope(name or "random_uniform"):
         result: Tensor = RandomUniform(as_shape_vector(shape), dtype=dtype, seed=graph_seed, seed2=op_seed)
+        result = with_known_extents(result, shape)
         if _is(minval, 0) and (maxval is None or _is(maxval, 1)):
             return result
         high = 1.0 if maxval is None else maxval
@@ -128,6 +130,7 @@ def _normal(
     graph_seed, op_seed = get_seed(seed)
     with name_scope(name or op):
         result: Tensor = definition(as_shape_vector(shape), dtype=dtype, seed=graph_seed, seed2=op_seed)
+        result = with_known_extents(result, shape)
         if not _is(stddev, 1):
             result = multiply(result, stddev)
         return result if _is(mean, 0) else add(result, mean)

@@ -40,8 +40,21 @@ from tensorbow.ops.elementwise import (
     not_equal,
     subtract,
 )
+from tensorbow.ops.elementwise_table import conjugate
 from tensorbow.ops.selection import cast, where
-from tensorbow.specs import FLOATS, HALVES, NUMERIC, Array, DType, TensorSpec, as_dtype, bool_, int32, int64
+from tensorbow.specs import (
+    ANALYTIC,
+    HALVES,
+    NUMBERS,
+    NUMERIC,
+    Array,
+    DType,
+    TensorSpec,
+    as_dtype,
+    bool_,
+    int32,
+    int64,
+)
 
 __all__ = [
     "argmax",
@@ -152,7 +165,7 @@ def _broadcast(op: Operation, g: Tensor) -> Tensor:
 
 
 def _sum_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
-    return [_broadcast(op, g) if g.dtype.is_floating else None]
+    return [_broadcast(op, g) if g.dtype.is_differentiable else None]
 
 
 def _mean_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
@@ -173,8 +186,8 @@ def _extreme_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
 
 def _prod_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
     """Multiplies by the product of the other elements, axis by axis: no division, so zeros are allowed."""
-    x, axes = op.inputs[0], op.attrs["axis"]
-    if not g.dtype.is_floating:
+    x, axes = conjugate(op.inputs[0]), op.attrs["axis"]
+    if not g.dtype.is_differentiable:
         return [None]
     if axes is None:
         return [reshape(multiply(others(reshape(x, [-1]), 0), reshape(g, [])), shape(x))]
@@ -187,11 +200,11 @@ def _prod_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
     return [g]
 
 
-Sum = _reduction("Sum", _sum, NUMERIC, _sum_gradient)
-Mean = _reduction("Mean", _mean, FLOATS, _mean_gradient)
+Sum = _reduction("Sum", _sum, NUMBERS, _sum_gradient)
+Mean = _reduction("Mean", _mean, ANALYTIC, _mean_gradient)
 Max = _reduction("Max", _max, NUMERIC, _extreme_gradient)
 Min = _reduction("Min", _min, NUMERIC, _extreme_gradient)
-Prod = _reduction("Prod", _prod, NUMERIC, _prod_gradient)
+Prod = _reduction("Prod", _prod, NUMBERS, _prod_gradient)
 Any_ = _reduction("Any", _any, (bool_,), NOT_DIFFERENTIABLE)
 All = _reduction("All", _all, (bool_,), NOT_DIFFERENTIABLE)
 

@@ -75,7 +75,7 @@ def _sampler(call: KernelCall, blocks: PhiloxBlocks, lanes: int, draw: Draw) -> 
 # Uniform numbers ----------------------------------------------------------------------------------
 
 
-def _fill_uniforms(words: Words, numbers: Array) -> None:
+def fill_uniforms(words: Words, numbers: Array) -> None:
     """Writes uniforms in [0, 1) to `numbers` [4 of float32 or 2 of float64, blocks]; overwrites words."""
     if numbers.dtype == np.float32:
         for word, lane in zip(words, numbers, strict=True):
@@ -99,7 +99,7 @@ def _prepare_uniform(call: KernelCall) -> Callable[[], None]:
     blocks, numbers = _blocks(call), call.scratch[3]
 
     def draw(first: int, count: int, step: int) -> Array:
-        _fill_uniforms(blocks.fill(first, count, 0, step), numbers[:, :count])
+        fill_uniforms(blocks.fill(first, count, 0, step), numbers[:, :count])
         return numbers[:, :count]
 
     return _sampler(call, blocks, len(numbers), draw)
@@ -176,7 +176,7 @@ def _prepare_mask(call: KernelCall) -> Callable[[], None]:
 
 def _fill_normals(words: Words, numbers: Array, temporary: Array) -> None:
     """Writes normal numbers to `numbers`, [4 of float32 or 2 of float64, blocks]; overwrites the words."""
-    _fill_uniforms(words, numbers)
+    fill_uniforms(words, numbers)
     for pair in range(0, len(numbers), 2):
         radius, angle, cosine = numbers[pair], numbers[pair + 1], temporary[pair]
         np.subtract(1, radius, out=radius)

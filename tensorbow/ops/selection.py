@@ -44,7 +44,7 @@ def _cast_kernel(call: KernelCall) -> None:
 
 def _cast_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
     source: DType = op.inputs[0].dtype
-    return [cast(gradient, source) if source.is_floating else None]
+    return [cast(gradient, source) if source.is_differentiable else None]
 
 
 Cast = define_op(
@@ -86,7 +86,7 @@ def _select_kernel(call: KernelCall) -> None:
 
 def _select_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
     condition, x, y = op.inputs
-    if not gradient.dtype.is_floating:
+    if not gradient.dtype.is_differentiable:
         return [None, None, None]
     return [
         None,

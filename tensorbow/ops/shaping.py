@@ -31,6 +31,7 @@ from tensorbow.ops.broadcasting import (
     zeros_like,
 )
 from tensorbow.ops.definition import define_op
+from tensorbow.ops.partial_extents import known_extents_of
 from tensorbow.ops.selection import cast
 from tensorbow.specs import TensorSpec, int32
 
@@ -94,7 +95,7 @@ def _split_kernel(call: KernelCall) -> Callable[[], None]:
 
 
 def _split_gradient(op: Operation, *gradients: Tensor | None) -> list[Tensor | None]:
-    if not op.inputs[0].dtype.is_floating or all(g is None for g in gradients):
+    if not op.inputs[0].dtype.is_differentiable or all(g is None for g in gradients):
         return [None]
     parts = [zeros_like(out) if g is None else g for g, out in zip(gradients, op.outputs, strict=True)]
     return [concat(parts, op.attrs["axis"])]
@@ -191,7 +192,7 @@ def _tile_kernel(call: KernelCall) -> Callable[[], None]:
 def _tile_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
     """The sum over the axes of repetitions, one before each axis of the input."""
     x, multiples = op.inputs
-    if not g.dtype.is_floating:
+    if not g.dtype.is_differentiable:
         return [None, None]
     counts = cast(multiples, int32)
 
@@ -216,6 +217,10 @@ Tile = define_op(
 def tile(input: Any, multiples: Extents, name: Name = None) -> Tensor:
     """`input` repeated `multiples[i]` times along axis i. Raises InvalidArgumentError for a wrong length."""
     result: Tensor = Tile(input, as_shape_vector(multiples), name=name)
+    times, dims = known_extents_of(multiples), result.op.inputs[0].spec.shape
+    if times is not None and dims is not None and len(times) == len(dims):
+        pairs = zip(dims, times, strict=True)
+        result.set_shape([None if dim is None or count is None else dim * count for dim, count in pairs])
     return result
 
 

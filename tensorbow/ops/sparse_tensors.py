@@ -61,7 +61,17 @@ from tensorbow.ops.reductions import reduce_all, reduce_prod, reduce_sum
 from tensorbow.ops.segments import segment_mean, segment_sum, unsorted_segment_sum
 from tensorbow.ops.selection import cast, where
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.specs import Array, DType, TensorShape, TensorSpec, compatible, float32, int32, int64
+from tensorbow.specs import (
+    Array,
+    DimensionShape,
+    DType,
+    TensorShape,
+    TensorSpec,
+    compatible,
+    float32,
+    int32,
+    int64,
+)
 
 __all__ = [
     "SparseTensor",
@@ -160,8 +170,8 @@ class SparseTensor:
         return TensorShape(None if self.rank is None else [None] * self.rank)
 
     def get_shape(self) -> TensorShape:
-        """The static dense shape (TensorFlow's older name)."""
-        return self.shape
+        """The static dense shape (TensorFlow's older name), as `Tensor.get_shape`."""
+        return DimensionShape(self.shape)
 
     def __repr__(self) -> str:
         return f"<tb.SparseTensor {self.values.name!r} shape={self.shape} dtype={self.dtype.name}>"

@@ -9,7 +9,7 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, Kernel, KernelCall
 from tensorbow.ops.definition import define_op
-from tensorbow.specs import NUMERIC, TensorSpec, compatible
+from tensorbow.specs import NUMBERS, NUMERIC, TensorSpec, compatible
 
 COMBINE = ("sma", "mean", "sum", "first")  # combination of the replicas' values into the central model's
 ROLES = ("weights", "slots", "statistics")
@@ -51,7 +51,7 @@ def _assigned(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 
 def _counted(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    if inputs[0].dtype not in NUMERIC:
+    if inputs[0].dtype not in NUMBERS:
         raise InvalidArgumentError(f"a variable of dtype {inputs[0].dtype.name} cannot be added to")
     return _assigned(inputs, attrs)
 
@@ -86,6 +86,7 @@ VariableReference = define_op(
         "container": "",  # the container of its storage, shared by name; "": the session's own
         "slot_value": 0.0,  # initial value of all elements, for slots that start anew
     },
+    scoped=("slot_of",),
     stateful=True,
 )
 ReadVariable = define_op(

@@ -36,7 +36,7 @@ class ElementArray:
         self.grows = grows
         self.shape = shape
         self.of = of
-        self.gradients: dict[str, int] = {}  # handles of its gradients, by source
+        self.gradients: dict[str, int] = {}  # handles of its gradients, by call of `gradients`
 
     def write(self, index: int, value: Array) -> None:
         """Sets an element. Raises InvalidArgumentError."""
@@ -91,9 +91,9 @@ def _made(call: HostCall) -> list[Array]:
 
 def _made_gradient(call: HostCall) -> list[Array]:
     array, arrays = _array(call), _arrays(call)
-    number = array.gradients.get(call.attrs["source"])
+    number = array.gradients.get(call.attrs["gradient_call"])
     if number is None:
-        number = array.gradients[call.attrs["source"]] = len(arrays)
+        number = array.gradients[call.attrs["gradient_call"]] = len(arrays)
         arrays.append(ElementArray(len(array.elements), grows=array.grows, shape=array.shape, of=array))
     return [np.asarray(number), NO_FLOW]
 
@@ -130,6 +130,53 @@ def _scattered(call: HostCall) -> list[Array]:
     return [NO_FLOW]
 
 
+def _concatenated(call: HostCall) -> list[Array]:
+    array = _array(call)
+    count = len(call.inputs[2]) if len(call.inputs) > 2 else len(array.elements)
+    elements = [array.read(index) for index in range(count)]
+    shape = call.attrs["shape"]
+    if not elements:
+        if shape is None or None in shape[1:]:
+            raise InvalidArgumentError("no elements, of unknown shape; give element_shape")
+        elements = [np.empty((0, *shape[1:]), call.attrs["dtype"].as_numpy_dtype)]
+    if any(element.ndim == 0 for element in elements):
+        raise InvalidArgumentError("the elements are scalars; use stack")
+    if len({element.shape[1:] for element in elements}) > 1:
+        shapes = sorted({str(list(element.shape)) for element in elements})
+        raise InvalidArgumentError(
+            f"the elements have the shapes {', '.join(shapes)}, expected one from the second axis on"
+        )
+    lengths = [len(element) for element in elements[:count]]
+    return [np.concatenate(elements), np.array(lengths, np.int64)]
+
+
+def pieces(lengths: Sequence[int], rows: int) -> list[tuple[int, int]]:
+    """First row and end of each piece of a tensor that is split. Raises InvalidArgumentError."""
+    if any(length < 0 for length in lengths) or sum(lengths) != rows:
+        raise InvalidArgumentError(
+            f"lengths are {list(lengths)}, expected at least 0 and a sum of {rows}, the rows of the value"
+        )
+    ends = np.cumsum(lengths).tolist()
+    return [(end - length, end) for length, end in zip(lengths, ends, strict=True)]
+
+
+def _split(call: HostCall) -> list[Array]:
+    array, value = _array(call), call.inputs[1]
+    if value.ndim == 0:
+        raise InvalidArgumentError("the value is a scalar, expected rows")
+    lengths = [int(length) for length in call.inputs[2]]
+    require_lengths(len(lengths), len(array.elements), array.grows)
+    for index, (first, end) in enumerate(pieces(lengths, len(value))):
+        array.write(index, value[first:end])
+    return [NO_FLOW]
+
+
+def require_lengths(given: int, size: int, grows: bool) -> None:
+    """Raises InvalidArgumentError unless an array that cannot grow gets one length for each element."""
+    if given != size and not grows:
+        raise InvalidArgumentError(f"{given} lengths for {size} elements; give one for each")
+
+
 def _size(call: HostCall) -> list[Array]:
     return [np.asarray(len(_array(call).elements), np.int32)]
 
@@ -144,15 +191,17 @@ def _rows(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     return TensorSpec(None if shape is None else (count, *shape), attrs["dtype"])
 
 
-def _source() -> str:
-    """The call of `gradients` that is being made: gradients of several calls are added up apart."""
-    parts = get_default_graph().unique_name("source", mark_as_used=False).split("/")
-    return next((part for part in reversed(parts) if part.startswith("gradients")), "gradients")
+def _all_rows(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
+    shape = attrs["shape"]
+    rows = TensorSpec(None if shape is None else (None, *shape[1:]), attrs["dtype"])
+    return [rows, TensorSpec((None,), int64)]
 
 
 def _gradient_array(op: Operation, flow: Tensor) -> tuple[Tensor, Tensor]:
     """Handle and flow of the array that collects the gradients of the array of an op."""
-    gradient: tuple[Tensor, Tensor] = TensorArrayGrad(op.inputs[0], flow, source=_source())
+    gradient: tuple[Tensor, Tensor] = TensorArrayGrad(
+        op.inputs[0], flow, gradient_call=get_default_graph().gradient_call
+    )
     return gradient
 
 
@@ -179,6 +228,22 @@ def _scatter_gradient(op: Operation, flow: Tensor) -> list[Tensor | None]:
     return [None, None, TensorArrayGather(handle, op.inputs[1], flow, dtype=spec.dtype, shape=shape), flow]
 
 
+def _concat_gradient(op: Operation, gradient: Tensor | None, _: Tensor | None) -> list[Tensor | None]:
+    more = [None] * (len(op.inputs) - 2)
+    if gradient is None:
+        return [None, None, *more]
+    handle, flow = _gradient_array(op, op.inputs[1])
+    return [None, TensorArraySplit(handle, gradient, op.outputs[1], flow), *more]
+
+
+def _split_gradient(op: Operation, flow: Tensor) -> list[Tensor | None]:
+    handle, flow = _gradient_array(op, flow)
+    spec = op.inputs[1].spec
+    shape = None if spec.shape is None else (None, *spec.shape[1:])
+    rows, _ = TensorArrayConcat(handle, flow, op.inputs[2], dtype=spec.dtype, shape=shape)
+    return [None, rows, None, flow]
+
+
 def _gather_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
     handle, flow = _gradient_array(op, op.inputs[2])
     return [None, None, TensorArrayScatter(handle, op.inputs[1], gradient, flow)]
@@ -197,11 +262,12 @@ TensorArrayNew = define_op(
 TensorArrayGrad = define_op(
     "TensorArrayGradV3",
     spec=_new_spec,
-    gradient=NOT_DIFFERENTIABLE,
+    gradient=lambda op, handle, flow: [None, flow],  # a gradient array has gradients like any other
     inputs=("handle", "flow"),
-    attrs={"source": REQUIRED},
+    attrs={"gradient_call": REQUIRED},
+    scoped=("gradient_call",),
     host=_made_gradient,
-    doc="The array of gradients of an array, one for each `source`: its handle and flow.",
+    doc="The array of gradients of an array, one for each call of `gradients`: its handle and flow.",
 )
 TensorArrayWrite = define_op(
     "TensorArrayWriteV3",
@@ -237,6 +303,24 @@ TensorArrayScatter = define_op(
     host=_scattered,
     doc="Writes the rows of a tensor as elements.",
 )
+TensorArrayConcat = define_op(
+    "TensorArrayConcatV3",
+    spec=_all_rows,
+    gradient=_concat_gradient,
+    inputs=("handle", "flow", "*lengths"),
+    attrs=_ELEMENTS,
+    host=_concatenated,
+    doc="The elements one after the other along their first axis, and the length of each; all, or as many as "
+    "there are lengths.",
+)
+TensorArraySplit = define_op(
+    "TensorArraySplitV3",
+    spec=lambda inputs, attrs: FLOW,
+    gradient=_split_gradient,
+    inputs=("handle", "value", "lengths", "flow"),
+    host=_split,
+    doc="Writes pieces of a tensor, of so many rows each, as the elements from 0 on.",
+)
 TensorArraySize = define_op(
     "TensorArraySizeV3",
     spec=lambda inputs, attrs: TensorSpec((), int32),
@@ -252,5 +336,7 @@ TENSOR_ARRAY_OPS = (
     TensorArrayRead,
     TensorArrayGather,
     TensorArrayScatter,
+    TensorArrayConcat,
+    TensorArraySplit,
     TensorArraySize,
 )

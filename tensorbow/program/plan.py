@@ -97,13 +97,14 @@ class Group:
     source: UserLine | None = None
     predicated: bool = False  # skipped while the status is set
     note: str = ""  # why it is there or looks as it does, for `explain`
+    nodes: tuple[str, ...] = ()  # names of the ops in it
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
     """Groups that run back to back on one stream. Streams meet between segments.
 
-    receives: names of the inputs that another part of the replica sends; they are copied in before.
+    receives: names of the inputs that other parts of the step send; they are copied into the slab before.
     """
 
     name: str

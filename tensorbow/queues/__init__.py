@@ -1,5 +1,7 @@
 """Queues and what runs beside training: coordinators, queue runners and input pipelines."""
 
+from tensorbow.queues.accumulators import ConditionalAccumulator, SparseConditionalAccumulator
+from tensorbow.queues.barrier import Barrier
 from tensorbow.queues.coordinator import Coordinator
 from tensorbow.queues.critical_section import CriticalSection
 from tensorbow.queues.input_pipelines import (
@@ -12,20 +14,25 @@ from tensorbow.queues.input_pipelines import (
     shuffle_batch_join,
     slice_input_producer,
 )
+from tensorbow.queues.map_staging_area import MapStagingArea
 from tensorbow.queues.python_functions import py_func
 from tensorbow.queues.queue_runner import QueueRunner, add_queue_runner, start_queue_runners
 from tensorbow.queues.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, QueueBase, RandomShuffleQueue
 from tensorbow.queues.staging_area import StagingArea
 
 __all__ = [
+    "Barrier",
+    "ConditionalAccumulator",
     "Coordinator",
     "CriticalSection",
     "FIFOQueue",
+    "MapStagingArea",
     "PaddingFIFOQueue",
     "PriorityQueue",
     "QueueBase",
     "QueueRunner",
     "RandomShuffleQueue",
+    "SparseConditionalAccumulator",
     "StagingArea",
     "add_queue_runner",
     "batch",

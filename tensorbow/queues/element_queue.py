@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tensorbow.errors import CancelledError, OutOfRangeError
+from tensorbow.errors import CancelledError, OutOfRangeError, ResourceExhaustedError
 from tensorbow.queues.element_stores import ElementStore, QueueElement
 
 Done: TypeAlias = Callable[[list[QueueElement]], None]
@@ -51,13 +51,18 @@ class ElementQueue:
     `done` and `fail` of the calls run in the thread that ends the wait, without the queue's lock.
     """
 
-    def __init__(self, label: str, store: ElementStore, capacity: int, keeps: int = 0):
-        """label: for messages. capacity: most elements. keeps: elements that stay while it is open."""
+    def __init__(self, label: str, store: ElementStore, capacity: int, keeps: int = 0, memory_limit: int = 0):
+        """label: for messages. capacity: most elements. keeps: elements that stay while it is open.
+
+        memory_limit: most bytes, 0 for no limit.
+        """
         self.handle = next(_handles)
         self.label = label
         self._store = store
         self._capacity = capacity
         self._keeps = keeps
+        self._memory_limit = memory_limit
+        self._nbytes = 0  # of the elements, if there is a limit
         self._lock = threading.Lock()
         self._puts: deque[_Put] = deque()
         self._takes: deque[_Take] = deque()
@@ -83,8 +88,11 @@ class ElementQueue:
         Returns a function that takes back the call, if it waits. CancelledError for a closed queue.
         """
         call = _Put(elements, done, fail)
+        largest = max(map(_nbytes, elements), default=0) if self._memory_limit else 0
         with self._lock:
-            if self._ended:
+            if largest > self._memory_limit:
+                later = [lambda: fail(self._too_large_error(largest))]
+            elif self._ended:
                 later = [lambda: fail(self._closed_error())]
             else:
                 self._puts.append(call)
@@ -125,6 +133,7 @@ class ElementQueue:
         """Removes all elements."""
         with self._lock:
             self._store.take(len(self._store))
+            self._nbytes = 0
             later = self._serve()
         _run(later)
 
@@ -163,7 +172,7 @@ class ElementQueue:
                     self._peeks.remove(call)
             elif call in self._takes:
                 self._takes.remove(call)
-                self._store.put_back(call.taken)
+                self._put_back(call.taken)
             later = self._serve()
         _run(later)
 
@@ -177,6 +186,8 @@ class ElementQueue:
                 put = self._puts[0]
                 room = max(0, self._capacity - len(self._store))
                 part = put.elements[put.placed : put.placed + room]
+                if self._memory_limit:
+                    part = self._fitting(part)
                 self._store.put(part)
                 put.placed += len(part)
                 moved |= bool(part)
@@ -192,11 +203,13 @@ class ElementQueue:
                 missing = take.count - len(take.taken)
                 if part := self._store.take(min(missing, there)):
                     take.taken += part
+                    if self._memory_limit:
+                        self._nbytes -= sum(map(_nbytes, part))
                     moved = True
                 if len(take.taken) == take.count or (last and take.up_to and take.taken):
                     later.append(lambda take=take: take.done(take.taken))  # type: ignore[misc]
                 elif last:
-                    self._store.put_back(take.taken)
+                    self._put_back(take.taken)
                     error = self._exhausted_error(take.count)
                     later.append(lambda take=take, error=error: take.fail(error))  # type: ignore[misc]
                 else:
@@ -220,11 +233,35 @@ class ElementQueue:
                 continue
             self._peeks.remove(peek)
 
+    def _fitting(self, elements: Sequence[QueueElement]) -> Sequence[QueueElement]:
+        """The first elements for which there is room in bytes; counts them."""
+        for number, element in enumerate(elements):
+            nbytes = _nbytes(element)
+            if self._nbytes + nbytes > self._memory_limit:
+                return elements[:number]
+            self._nbytes += nbytes
+        return elements
+
+    def _put_back(self, elements: Sequence[QueueElement]) -> None:
+        self._store.put_back(elements)
+        if self._memory_limit:
+            self._nbytes += sum(map(_nbytes, elements))
+
+    def _too_large_error(self, nbytes: int) -> ResourceExhaustedError:
+        return ResourceExhaustedError(
+            f"{self.label}: an element of {nbytes:,} bytes, more than the memory_limit of "
+            f"{self._memory_limit:,}"
+        )
+
     def _exhausted_error(self, count: int) -> OutOfRangeError:
         return OutOfRangeError(
             f"{self.label} is closed and has insufficient elements (requested {count}, "
             f"current size {len(self._store)})"
         )
+
+
+def _nbytes(element: QueueElement) -> int:
+    return sum(component.nbytes for component in element)
 
 
 def _run(functions: Sequence[Callable[[], None]]) -> None:

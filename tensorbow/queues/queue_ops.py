@@ -103,7 +103,7 @@ def _make(kind: str, store: Callable[[Attrs], ElementStore], call: HostCall) -> 
     def make() -> ElementQueue:
         keeps = int(attrs.get("min_after_dequeue", 0))
         label = f"{kind} '{attrs['shared_name'] or call.name}'"
-        return ElementQueue(label, store(attrs), attrs["capacity"], keeps)
+        return ElementQueue(label, store(attrs), attrs["capacity"], keeps, int(attrs.get("memory_limit", 0)))
 
     settings = (kind, *((k, v) for k, v in sorted(attrs.items()) if k not in (*KEY, "seed", "seed2")))
     return handle_of(call, shared_or_own(call, make, settings))
@@ -130,6 +130,12 @@ def _define_queue(
 
 FifoQueueHandle = _define_queue(
     "FIFOQueue", lambda attrs: FirstInFirstOut(), "A queue in the order in which its elements came."
+)
+StagingAreaHandle = _define_queue(
+    "StagingArea",
+    lambda attrs: FirstInFirstOut(),
+    "A queue in the order in which its elements came, with a limit of bytes.",
+    {"memory_limit": 0},
 )
 PaddingQueueHandle = _define_queue(
     "PaddingFIFOQueue", lambda attrs: FirstInFirstOut(), "A queue whose batches are padded with zeros."

@@ -275,7 +275,7 @@ class QueueBase:
         return result
 
 
-def _require_fit(kind: str, dtypes: Any, shapes: Any, names: Any, static: bool = True) -> None:
+def require_fit(kind: str, dtypes: Any, shapes: Any, names: Any, static: bool = True) -> None:
     """Raises InvalidArgumentError for another number of shapes or names than of dtypes."""
     if not dtypes:
         raise InvalidArgumentError(f"{kind}: expected dtypes of at least one component, got none")
@@ -292,7 +292,7 @@ def _require_fit(kind: str, dtypes: Any, shapes: Any, names: Any, static: bool =
             )
 
 
-def _most(capacity: int) -> int:
+def most(capacity: int) -> int:
     return (1 << 62) if capacity < 0 else capacity
 
 
@@ -315,9 +315,9 @@ class FIFOQueue(QueueBase):
         shared_name: sessions of the process share the queue of that name and `tb.container`.
         Raises InvalidArgumentError for numbers of dtypes, shapes and names that differ.
         """
-        _require_fit("FIFOQueue", dtypes, shapes, names)
+        require_fit("FIFOQueue", dtypes, shapes, names)
         ref = FifoQueueHandle(
-            capacity=_most(capacity),
+            capacity=most(capacity),
             component_types=dtypes,
             shapes=shapes or (),
             **shared_attrs(shared_name),
@@ -346,15 +346,15 @@ class RandomShuffleQueue(QueueBase):
         seed: with the graph's seed (`tb.set_random_seed`) for the same order in every session. Raises
         InvalidArgumentError unless min_after_dequeue is below the capacity.
         """
-        _require_fit("RandomShuffleQueue", dtypes, shapes, names)
-        if min_after_dequeue >= _most(capacity):
+        require_fit("RandomShuffleQueue", dtypes, shapes, names)
+        if min_after_dequeue >= most(capacity):
             raise InvalidArgumentError(
                 f"RandomShuffleQueue: min_after_dequeue={min_after_dequeue} leaves no element of "
                 f"capacity={capacity} to dequeue; make the capacity larger"
             )
         graph_seed, op_seed = get_seed(seed)
         ref = ShuffleQueueHandle(
-            capacity=_most(capacity),
+            capacity=most(capacity),
             component_types=dtypes,
             shapes=shapes or (),
             min_after_dequeue=min_after_dequeue,
@@ -380,9 +380,9 @@ class PaddingFIFOQueue(QueueBase):
         name: Text = "padding_fifo_queue",
     ):
         """shapes: of each component, with None for extents that may differ; else as FIFOQueue."""
-        _require_fit("PaddingFIFOQueue", dtypes, shapes or (), names, static=False)
+        require_fit("PaddingFIFOQueue", dtypes, shapes or (), names, static=False)
         ref = PaddingQueueHandle(
-            capacity=_most(capacity),
+            capacity=most(capacity),
             component_types=dtypes,
             shapes=shapes,
             **shared_attrs(shared_name),
@@ -410,9 +410,9 @@ class PriorityQueue(QueueBase):
         """
         dtypes = (int64, *types)
         dims = ((), *(shapes or ())) if shapes is not None or not types else None
-        _require_fit("PriorityQueue", dtypes, dims, names)
+        require_fit("PriorityQueue", dtypes, dims, names)
         ref = PriorityQueueHandle(
-            capacity=_most(capacity),
+            capacity=most(capacity),
             component_types=dtypes,
             shapes=dims or (),
             **shared_attrs(shared_name),

@@ -7,8 +7,17 @@ from typing import Any
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor, as_tensor
 from tensorbow.kinds import Count, Name, checked
-from tensorbow.queues.queue_ops import QueueClear, QueuePeek
-from tensorbow.queues.queues import ComponentNames, DTypes, FIFOQueue, Shapes, SharedName
+from tensorbow.queues.queue_ops import QueueClear, QueuePeek, StagingAreaHandle
+from tensorbow.queues.queues import (
+    ComponentNames,
+    DTypes,
+    QueueBase,
+    Shapes,
+    SharedName,
+    most,
+    require_fit,
+    shared_attrs,
+)
 from tensorbow.specs import DType, TensorShape, int32, int64
 
 
@@ -27,12 +36,23 @@ class StagingArea:
         names: ComponentNames = None,
         shared_name: SharedName = None,
         capacity: Count = 0,
+        memory_limit: Count = 0,
     ):
         """dtypes, shapes, names: of the components of an element, as of `FIFOQueue`.
 
-        capacity: most elements, beyond which `put` waits; 0 for no limit.
+        capacity, memory_limit: most elements and bytes, beyond which `put` waits; 0 for no limit. A larger
+        element raises ResourceExhaustedError when it is put.
         """
-        self._queue = FIFOQueue(capacity or -1, dtypes, shapes, names, shared_name, name="staging_area")
+        require_fit("StagingArea", dtypes, shapes, names)
+        ref = StagingAreaHandle(
+            capacity=most(capacity or -1),
+            memory_limit=memory_limit,
+            component_types=dtypes,
+            shapes=shapes or (),
+            **shared_attrs(shared_name),
+            name="staging_area",
+        )
+        self._queue = QueueBase(ref, dtypes, shapes, names)
 
     @property
     def name(self) -> str:

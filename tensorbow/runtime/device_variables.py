@@ -11,6 +11,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation
 from tensorbow.program import Region
 from tensorbow.runtime.container import Container
+from tensorbow.runtime.spreading import GreedyPlacement
 
 
 class DeviceVariables:
@@ -20,9 +21,18 @@ class DeviceVariables:
     """
 
     def __init__(
-        self, home: Container, devices: DeviceSet, group_of: Callable[[Device], StreamGroup], *, soft: bool
+        self,
+        home: Container,
+        devices: DeviceSet,
+        group_of: Callable[[Device], StreamGroup],
+        *,
+        soft: bool,
+        greedy: GreedyPlacement | None = None,
     ):
-        """group_of: gives the stream group whose allocator holds a further device's variables."""
+        """group_of: gives the stream group whose allocator holds a further device's variables.
+        greedy: places by costs the variables that request no device.
+        """
+        self._greedy = greedy
         self._home = home
         self._devices = devices
         self._group_of = group_of
@@ -42,6 +52,11 @@ class DeviceVariables:
         joins = (
             [op for op in variables[0].graph.get_operations() if len(op.colocation) > 1] if variables else []
         )
+        if self._greedy is not None and any(variable not in self.placement for variable in variables):
+            placer = Placer(self._devices, soft=self._soft, fixed=self.placement, spreads=True)
+            found = self._greedy.place_variables(variables[0].graph.get_operations(), placer)
+            self.placement.update({v: found[v] for v in variables if v in found})
+            self.notes.update({v: note for v, note in placer.notes.items() if v in found})
         for variable in variables:
             device = self.placement.get(variable) or self._place(variable, joins)
             if device is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -10,7 +11,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 
-from tensorbow.compiler import DeviceSet, NeedsDynamicModeError
+from tensorbow.compiler import DeviceSet, NeedsDynamicModeError, Placer
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import AsDevice, AsDevices, opened
 from tensorbow.errors import (
@@ -19,7 +20,7 @@ from tensorbow.errors import (
     InvalidArgumentError,
     ResourceExhaustedError,
 )
-from tensorbow.executor import VARIABLE, DynamicPlan, DynamicStep, StaticRegion
+from tensorbow.executor import VARIABLE, DynamicPlan, DynamicStep, StaticRegion, StepSpans
 from tensorbow.graph import (
     AsGraph,
     GraphKeys,
@@ -36,8 +37,11 @@ from tensorbow.ops.state import VariableReference
 from tensorbow.runtime.compilation import compile_on_devices
 from tensorbow.runtime.config_proto import (
     AsConfig,
+    AsRunMetadata,
+    ConfigProto,
     RunMetadata,
     RunOptions,
+    allowed_devices,
     check_run_options,
     warn_of_ignored,
 )
@@ -48,13 +52,19 @@ from tensorbow.runtime.fetches_and_feeds import Arguments, computed_for, is_made
 from tensorbow.runtime.forgotten_updates import warn_of_forgotten_updates
 from tensorbow.runtime.named_containers import SharedVariables, reset_containers
 from tensorbow.runtime.partial_run import PartialRun
-from tensorbow.runtime.run_watch import current_watch, watched
+from tensorbow.runtime.partition_graphs import partition_graphs_of
+from tensorbow.runtime.run_costs import cost_graph_of
+from tensorbow.runtime.run_watch import RunWatch, current_watch, watched
 from tensorbow.runtime.session_targets import require_options_of, session_class
 from tensorbow.runtime.shape_counts import ShapeCounts
 from tensorbow.runtime.shared_lock import SharedLock
+from tensorbow.runtime.spreading import GreedyPlacement
 from tensorbow.runtime.step_cache import BoundStep, Run, Step, StepCache
 from tensorbow.specs import Array, TensorSpec
+from tensorbow.timeline import CURRENT, StreamTrack
 
+GREEDY = "greedy"
+AsPlacement: TypeAlias = Annotated[str, one_of("simple", GREEDY)]
 CACHED_STEPS = 64  # compiled steps kept; the least recently used one is dropped first
 Extents: TypeAlias = "tuple[int, ...]"
 Result = TypeVar("Result")
@@ -68,6 +78,8 @@ class Session:
     threads, even while the graph grows: steps run concurrently unless one writes a variable that the other
     reads or writes.
     """
+
+    _greedy: GreedyPlacement | None = None
 
     def __new__(cls, target: str = "", *args: Any, **options: Any) -> Any:
         """Makes an instance of the class registered for `target`, a subclass of Session."""
@@ -86,6 +98,7 @@ class Session:
         device: AsDevice = "/cpu:0",
         devices: AsDevices | None = None,
         allow_soft_placement: Flag = False,
+        placement: AsPlacement = "simple",
     ) -> None: ...
 
     @overload
@@ -101,13 +114,17 @@ class Session:
         device: AsDevice = "/cpu:0",
         devices: AsDevices | None = None,
         allow_soft_placement: Flag = False,
+        placement: AsPlacement = "simple",
     ):
         """A session over `graph` (by default the default graph).
 
         device: the device of operations and variables that request no other.
         devices: further devices that device scopes may name; None for every device of this process.
         allow_soft_placement: an operation whose device is missing, or has no kernel for it, runs elsewhere.
-        config: TensorFlow 1's form of this option; warns of others, which have no effect.
+        placement: of operations and variables that request no device. "simple": on `device`; "greedy": each
+        on the one of all devices that would finish it first in a simulated step, by the costs of ops and
+        transfers, within the memory that is left (white paper, section 3.2.1). See `place_again`.
+        config: TensorFlow 1's form of options; a warning names values that have no effect.
         target: a name of `register_target`, such as "tensorbow": makes that kind of session; or the target of
         a `tb.train.Server`, which runs the graph on the tasks of its cluster.
 
@@ -115,18 +132,32 @@ class Session:
         """
         self.graph = graph if graph is not None else get_default_graph()
         self.device = opened(device)
-        self._devices = DeviceSet(self.device, None if devices is None else [*map(opened, devices)])
-        if config is not None:
-            warn_of_ignored(config)
-            allow_soft_placement = allow_soft_placement or config.allow_soft_placement
+        config = ConfigProto() if config is None else config
+        warn_of_ignored(config)
+        self._devices = DeviceSet(
+            self.device, None if devices is None else [*map(opened, devices)], allowed_devices(config)
+        )
+        allow_soft_placement = allow_soft_placement or config.allow_soft_placement
+        self._logs_placement = config.log_device_placement
+        most = config.inter_op_parallelism_threads
+        self._running = threading.BoundedSemaphore(most) if most else None
         self._soft = allow_soft_placement
-        self._compiles_loops = config is None or config.compiles_loops
+        self._lossy, self._recompute = config.lossy_transfers, config.recompute
+        self._compiles_loops = config.compiles_loops
         self._name = f"session-{next(_numbers)}"
         self.random_stream = 0  # see `tensorbow.compiler.compile.state_scalars`
-        self._cache = StepCache(self.device, self._name, CACHED_STEPS)
+        fraction = config.gpu_options.per_process_gpu_memory_fraction
+        self._cache = StepCache(self.device, self._name, CACHED_STEPS, fraction)
         self.container = Container(self._cache.groups[0], f"{self._name} variables")
+        self._greedy = (
+            GreedyPlacement(self._devices, self._cache.scratch_nbytes) if placement == GREEDY else None
+        )
         self._device_variables = DeviceVariables(
-            self.container, self._devices, self._cache.group_of, soft=allow_soft_placement
+            self.container,
+            self._devices,
+            self._cache.group_of,
+            soft=allow_soft_placement,
+            greedy=self._greedy,
         )
         self._shared = SharedVariables(self._device_variables)
         self._arguments = Arguments(self.graph)
@@ -143,6 +174,7 @@ class Session:
         self._dynamic_steps: set[DynamicStep] = set()  # those that run
         self._partial_runs: dict[str, PartialRun] = {}  # by handle
         self._resources = Resources()
+        self._executor_track = StreamTrack(self.device.name.short, "dynamic steps")
 
     # Running ----------------------------------------------------------------------------------
 
@@ -157,7 +189,7 @@ class Session:
 
         fetches: a tensor, operation, variable, name, or any nest of them; operations give None.
         feed_dict: values that replace tensors of the graph, by tensor or name.
-        options, run_metadata: TensorFlow 1's: a time limit, and a container for the times of the ops.
+        options, run_metadata: TensorFlow 1's: a time limit, and a container for times and costs of the ops.
 
         Returns NumPy arrays (NumPy scalars for rank 0) owned by the caller.
         Raises InvalidArgumentError for fetches, feeds, shapes or dtypes that do not fit, NotFoundError
@@ -167,9 +199,13 @@ class Session:
         """
         if options is not None or run_metadata is not None:
             check_run_options(options, run_metadata)
-            if options is not None and (options.timeout_in_ms or options.trace_level):
+            if options is not None and (
+                options.timeout_in_ms or options.trace_level or options.output_partition_graphs
+            ):
                 with watched(options, run_metadata) as watch:
                     values = self.run(fetches, feed_dict)
+                if run_metadata is not None and watch.used:
+                    self._describe_run(fetches, feed_dict, options, run_metadata)
                 if not watch.used:
                     warn_at_user_line(
                         f"run: options have no effect on a step of {type(self).__name__} that runs "
@@ -179,6 +215,31 @@ class Session:
         elements = [self._arguments.fetched(leaf) for leaf in flatten(fetches)]
         feeds = {} if feed_dict is None else self._arguments.feeds(feed_dict)
         return pack(fetches, iter(self._values(elements, feeds)))
+
+    def _describe_run(
+        self,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None,
+        options: RunOptions,
+        run_metadata: RunMetadata,
+    ) -> None:
+        """Fills in what is derived from a run's spans and graph."""
+        elements = [self._arguments.fetched(leaf) for leaf in flatten(fetches)]
+        fed = {} if feed_dict is None else self._arguments.feeds(feed_dict)
+        elements = computed_for(elements, fed)
+        if options.trace_level:
+            run_metadata.cost_graph = cost_graph_of(self.graph, run_metadata.step_stats.tracer, elements)
+        if options.output_partition_graphs:
+            needed = prune([e if isinstance(e, Operation) else e.op for e in elements if e not in fed], fed)
+            placer = Placer(self._devices, soft=self._soft, fixed=self._device_variables.placement)
+            devices = {op: str(device.name) for op, device in placer.place(needed).items()}
+            if self._greedy is not None:
+                shapes = {tensor: value.shape for tensor, value in fed.items()}
+                placed = self._step(elements, shapes).devices(str(self.device.name))
+                devices = {op: placed.get(op.name, device) for op, device in devices.items()}
+            run_metadata.partition_graphs = partition_graphs_of(
+                needed, fed, elements, devices, str(self.device.name)
+            )
 
     @checked
     def make_callable(self, fetches: Any, feed_list: Items | None = None) -> Callable[..., Any]:
@@ -276,6 +337,34 @@ class Session:
                 raise
             return unbound(self._step(elements, shapes).executable, self.device, f"not bound: {error}")
 
+    @checked
+    def place_again(self, run_metadata: AsRunMetadata) -> int:
+        """Takes over the times of a run's ops, and places all steps anew by them; variables stay.
+
+        run_metadata: of a run of this session with `trace_level` above 0; ops on GPUs have no times in it.
+        Several runs add up to means. Returns the number of calls whose times were taken.
+
+        Raises InvalidArgumentError in a session without placement="greedy", and for the metadata of a run
+        whose step this session does not have (any more).
+        """
+        if self._greedy is None:
+            raise InvalidArgumentError(
+                "place_again: expected a session that places by costs, got one that does not; make it by "
+                'tb.Session(placement="greedy")'
+            )
+        with self._variables.exclusive:
+            self._require_open()
+            with self._cache.lock:
+                steps = ((step.parts, step.costs) for step in self._cache.latest() if step.costs)
+                taken = self._greedy.measure(run_metadata.step_stats, steps)
+                if not taken:
+                    raise InvalidArgumentError(
+                        "place_again: expected run_metadata with the times of a step of this session, got "
+                        "none; run it with tb.RunOptions(trace_level=tb.RunOptions.FULL_TRACE)"
+                    )
+                self._cache.clear()
+        return taken
+
     def _values(self, elements: Sequence[Tensor | Operation], feeds: Mapping[Tensor, Array]) -> list[Any]:
         """Values of the fetches: computed by a step, or made of what it computes."""
         if not any(is_made_after(element, feeds) for element in elements):
@@ -323,7 +412,8 @@ class Session:
         watch = current_watch()
         if watch is not None:
             watch.begin()
-        step = DynamicStep(plan, self._run_region, self._resources, None if watch is None else watch.left_s)
+        left_s = None if watch is None else watch.left_s
+        step = DynamicStep(plan, self._run_region, self._resources, left_s, self._spans_of_step(watch))
         self._dynamic_steps.add(step)
         try:
             self._require_open()
@@ -333,6 +423,12 @@ class Session:
             return [next(read) if value is VARIABLE else _owned(value) for value in values]
         finally:
             self._dynamic_steps.discard(step)
+
+    def _spans_of_step(self, watch: RunWatch | None) -> StepSpans | None:
+        """Where a dynamic step tells its spans: a trace, and the metadata of the run; None for neither."""
+        tracers = [CURRENT.tracer, None if watch is None else watch.tracer]
+        wanted = [each for each in tracers if each is not None]
+        return StepSpans(wanted, self._executor_track) if wanted else None
 
     def _run_region(self, region: StaticRegion, arrays: Sequence[Array]) -> Sequence[Array]:
         feeds = dict(zip(region.inputs, arrays, strict=True))
@@ -356,7 +452,11 @@ class Session:
             state = self._draw(executable.counters) if executable.counters else {}
             if self.random_stream and executable.counters:
                 state["random_stream"] = self.random_stream
-            arrays = bound.run(inputs, state)
+            if self._running is None:
+                arrays = bound.run(inputs, state)
+            else:
+                with self._running:
+                    arrays = bound.run(inputs, state)
             if executable.writes:
                 self._device_variables.mark_initialized(executable.writes)
             return arrays
@@ -468,7 +568,7 @@ class Session:
             else:
                 region, arrays = of_region
                 feeds, within = region.feeds(arrays), region.within
-            executable = compile_on_devices(
+            executable, costs = compile_on_devices(
                 elements,
                 feeds,
                 self._devices,
@@ -476,13 +576,33 @@ class Session:
                 soft=self._soft,
                 within=within,
                 compiles_loops=self._compiles_loops,
+                greedy=self._greedy,
+                lossy=self._lossy,
+                recompute=self._recompute,
+                free_nbytes=self._free_nbytes,
             )
-            return Step(executable, self._layout_version)
+            step = Step(executable, self._layout_version, costs=costs)
+            if self._logs_placement:
+                sys.stderr.write("".join(f"{line}\n" for line in self._placement_of(step)))
+            return step
 
         if of_region is not None:
             region, arrays = of_region
             return self._cache.get((region, region.key(arrays)), compiled)
         return self._cache.get((tuple(elements), frozenset(shapes.items()), of_part), compiled)
+
+    def _placement_of(self, step: Step) -> list[str]:
+        """The device of each op of a step, one a line, in the form of TensorFlow's log."""
+        whole = step.executable
+        lines = [f"{name}: {device}" for name, device in step.devices(str(self.device.name)).items()]
+        touched = whole.reads_first | whole.writes
+        variables = {op.name: str(d.name) for op, d in self._device_variables.placement.items()}
+        return [*lines, *(f"{name}: {variables[name]}" for name in sorted(touched) if name in variables)]
+
+    def _free_nbytes(self) -> int:
+        """Bytes of its device that a step may use; its scratch blocks are given up."""
+        memory = self.device.memory
+        return memory.limit_nbytes - memory.held_nbytes + self._cache.scratch_nbytes(self.device)
 
     def _warn_of_forgotten_updates(
         self, elements: Sequence[Tensor | Operation], fed: Collection[Tensor]
@@ -587,7 +707,8 @@ NoTarget: TypeAlias = Annotated[
 
 
 class InteractiveSession(Session):
-    """A session that is the default one, with its graph, from its creation until `close`, for notebooks.
+    """A session that is the default one, with a graph that was given, from its creation until `close`, for
+    notebooks.
 
     Of several the newest open one is the default. A `with` statement is not needed.
     """
@@ -596,9 +717,11 @@ class InteractiveSession(Session):
     def __init__(
         self, target: NoTarget = "", graph: AsGraph | None = None, config: AsConfig | None = None
     ) -> None:
-        """graph: by default the default graph. Raises InvalidArgumentError for a target."""
+        """graph: by default the default graph; one that is given becomes the default graph as well. Raises
+        InvalidArgumentError for a target.
+        """
         super().__init__(target, graph, config)
-        self._default = self.as_default()
+        self._default = default_session(self) if graph is None else self.as_default()
         self._default.__enter__()
 
     def close(self) -> None:

@@ -27,6 +27,7 @@ from tensorbow.specs import Array, as_dtype
 from tensorbow.strict_json import parse_json
 
 FORMAT = "tensorbow-1"
+PAIRS = "complex128"  # entry of the names of arrays that are stored as pairs of float64
 KEY = "tensorbow"  # the only entry of the file's metadata: several would be written in random order
 RESERVED = "__metadata__"  # name reserved by the format
 HEADER_LIMIT = 100_000_000  # bytes; the limit of the format
@@ -47,6 +48,8 @@ def save_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, 
     """
     plain = {name: _writable(name, array) for name, array in arrays.items()}
     described = {"format": FORMAT, "crc32": _checksum(plain, metadata), "metadata": dict(metadata)}
+    if pairs := sorted(name for name, array in arrays.items() if as_array(array).dtype == np.complex128):
+        described[PAIRS] = pairs
     write_file(path, encode(plain, {KEY: json.dumps(described, allow_nan=False)}))
 
 
@@ -57,9 +60,12 @@ def _writable(name: object, value: Any) -> Array:
             f"an array cannot be named {name!r:.80} in a file: use a text other than {RESERVED!r}"
         )
     array = np.asarray(as_array(value), order="C")
+    if array.dtype == np.complex128:  # which the format lacks
+        array = array.reshape(*array.shape, 1).view(np.float64)
     if array.dtype.name not in _DTYPES.values():
         raise InvalidArgumentError(
-            f"array {name[:80]!r}: dtype {array.dtype} cannot be written; use {', '.join(_DTYPES.values())}"
+            f"array {name[:80]!r}: dtype {array.dtype} cannot be written; use complex128, "
+            f"{', '.join(_DTYPES.values())}"
         )
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
@@ -88,6 +94,7 @@ def load_arrays(
         arrays = {name: _array(entry, data) for name, entry in entries.items()}
         if described.get("crc32") != _checksum(arrays, described["metadata"]):
             raise _FaultError("the check sum of its content is wrong")
+        arrays.update((name, _joined(name, arrays)) for name in _pairs(described))
     return arrays, described["metadata"]
 
 
@@ -113,6 +120,21 @@ def _opened(path: Path, remedy: str) -> Iterator[tuple[BinaryIO, int]]:
         ) from error
     except MemoryError as error:
         raise ResourceExhaustedError(f"{shown(path)} ({nbytes:,} bytes) does not fit into memory") from error
+
+
+def _pairs(described: Mapping[str, Any]) -> list[Any]:
+    names = described.get(PAIRS, [])
+    if not isinstance(names, list):
+        raise _FaultError("the names of its complex arrays are no list")
+    return names
+
+
+def _joined(name: Any, arrays: Mapping[str, Array]) -> Array:
+    """Complex numbers of pairs of parts."""
+    array = arrays.get(name) if isinstance(name, str) else None
+    if array is None or array.dtype != np.float64 or array.shape[-1:] != (2,):
+        raise _FaultError(f"{str(name)[:80]!r} is no array of pairs of float64")
+    return array.view(np.complex128)[..., 0]
 
 
 class _FaultError(Exception):

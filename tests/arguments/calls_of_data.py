@@ -142,6 +142,15 @@ CALLS: Mapping[str, Call] = {
         lambda: {"replicas": 2}, {"replicas": "count"}, target=of_order("rounds_per_epoch"), names=("round",)
     ),
     "data.CropAndFlip": Call(dict, {"padding": "count", "flip": "flag"}),
+    "data.PictureChanges": Call(
+        dict,
+        {
+            "moves": "object",
+            "flip_vertical": "flag",
+            **dict.fromkeys(("rotation", "brightness", "contrast", "saturation", "erase"), "fraction"),
+            **dict.fromkeys(("cutout", "level"), "count"),
+        },
+    ),
     "data.ImageDataset": Call(
         lambda: {
             "name": "made-up",
@@ -173,6 +182,7 @@ CALLS: Mapping[str, Call] = {
             "class_names": "object",
             "feature_names": "object",
             "standardisation": "object",
+            "label_scale": "anything",
         },
     ),
     "data.splits_of": Call(
@@ -183,6 +193,7 @@ CALLS: Mapping[str, Call] = {
             "validation_split": "object",
             "test_split": "object",
             "seed": "object",
+            "task": "choice",
             "say": "object",
         },
     ),
@@ -243,6 +254,10 @@ CALLS: Mapping[str, Call] = {
     "data.make_synthetic": Call(
         lambda: SMALL, {**dict.fromkeys(SIZES, "count"), "classes": "count"}, names=("synthetic",)
     ),
+    "data.make_word_text": Call(
+        lambda: {"vocabulary": 9, "train_words": 40, "test_words": 20},
+        dict.fromkeys(("vocabulary", "train_words", "test_words", "steps"), "count"),
+    ),
     "data.pixel_statistics": Call(lambda: {"images": np.zeros((2, 3), np.uint8)}, {"images": "tensor"}),
     "data.resize_bilinear": Call(
         lambda: {"images": np.zeros((1, 3, 4), np.uint8), "height": 5, "width": 6},
@@ -273,11 +288,18 @@ CALLS: Mapping[str, Call] = {
             "optimizer": "text",
             "schedule": "text",
             "learning_rates": "extents",
+            "dataset_drops": "extents",
+            "image_size": "object",
         },
     ),
     "Model.default_learning_rate": Call(
         lambda: {"replicas": 4},
-        {"replicas": "count", "dataset": "text or none", "batch_size": "count or none"},
+        {
+            "replicas": "count",
+            "dataset": "text or none",
+            "batch_size": "count or none",
+            "of_numbers": "flag",
+        },
         target=lambda: tb.models.LeNet().default_learning_rate,
     ),
     "Model.__call__": Call(
@@ -289,6 +311,7 @@ CALLS: Mapping[str, Call] = {
             "training": "flag",
             "class_weights": "tensor or none",
             "label_smoothing": "fraction",
+            "label_scale": "anything",
         },
         {"inputs": TENSOR, "labels": TENSOR},
         target=tb.models.LogisticRegression,
@@ -328,7 +351,7 @@ CALLS: Mapping[str, Call] = {
             target=lambda make=make: make().logits,
             names=("expected tokens",),
         )
-        for make in (tb.models.CharacterRNN, tb.models.TinyTransformer)
+        for make in (tb.models.CharacterRNN, tb.models.LSTMLanguageModel, tb.models.TinyTransformer)
     },
     "models.ImageNetResNet": Call(dict, {"depth": "object"}),
     "models.ResNet9": Call(dict, {"width": "positive"}),
@@ -342,12 +365,13 @@ CALLS: Mapping[str, Call] = {
             dict,
             {
                 **dict.fromkeys(("width", "depth", "num_heads", "units", "embedding"), "count"),
+                **dict.fromkeys(("num_sampled", "shards"), "count"),
                 "patch": "count or none",
-                "cell": "choice",
+                **dict.fromkeys(("cell", "softmax"), "choice"),
                 "dropout": "fraction",
             },
         )
-        for name in ("CharacterRNN", "TinyTransformer", "VisionTransformer")
+        for name in ("CharacterRNN", "LSTMLanguageModel", "TinyTransformer", "VisionTransformer")
     },
     "profiler.Tracer": Call(dict, {"limit": "count"}),
     "profiler.Timeline": Call(lambda: {"tracer": tb.profiler.Tracer()}, {"tracer": "object"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 
 import tensorbow as tb
 from tests.arguments.public_calls import Call
+
+_numbers = itertools.count()  # names that are taken once used
 
 SCOPES = frozenset({"empty list", "set", "generator", "array", "nan array", "ragged list"})
 FUNCTION = frozenset({"function"})
@@ -63,8 +66,14 @@ CALLS: Mapping[str, Call] = {
         target=lambda: graph("gradient_override_map"),
     ),
     "RegisterGradient": Call(lambda: {"op_type": "Other"}, {"op_type": "text"}),
+    "NoGradient": Call(
+        lambda: {"op_type": f"None{next(_numbers)}"}, {"op_type": "text"}, names=("NotDifferentiable",)
+    ),
     "custom_gradient": Call(
         lambda: {"f": lambda x: (x, lambda dy: dy)}, {"f": "object"}, {"f": frozenset({"function", "class"})}
+    ),
+    "recompute_grad": Call(
+        lambda: {"f": lambda x: x}, {"f": "object"}, {"f": frozenset({"function", "class"})}
     ),
     "make_template": Call(
         lambda: {"name_": "a", "func_": lambda: None},
@@ -163,6 +172,12 @@ CALLS: Mapping[str, Call] = {
     ),
     "TensorShape": Call(
         lambda: {"dims": [2, None]}, {"dims": "extents or none"}, {"dims": frozenset({"-1", "generator"})}
+    ),
+    "hessians": Call(
+        lambda: {"ys": [tb.reduce_sum((variable := weights()) * 2.0)], "xs": [variable]},
+        {"ys": "object", "xs": "object"},
+        {name: frozenset({"tensor", "variable", "empty list"}) for name in ("ys", "xs")},
+        names=("gradients",),
     ),
     "gradients": Call(
         lambda: {"ys": [tb.reduce_sum((variable := weights()) * 2.0)], "xs": [variable]},

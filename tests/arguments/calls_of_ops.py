@@ -40,6 +40,15 @@ def filters() -> Any:
     return tb.constant(np.ones((2, 2, 2, 3), np.float32))
 
 
+def codes(values: Any) -> Any:
+    """Numbers in 8 bits."""
+    return tb.constant(values, tb.uint8)
+
+
+_ZERO_POINTS = dict.fromkeys(("zero_point", "a_zero_point", "input_zero_point"), "extents")
+_FAKE = {"num_bits": "extents", "narrow_range": "flag"}
+
+
 def flow() -> Any:
     return tb.constant(np.ones((1, 4, 4, 3), np.float32))
 
@@ -153,6 +162,12 @@ CALLS: Mapping[str, Call] = {
         names=("minimum", "maximum"),
     ),
     "add_n": Call(lambda: {"inputs": [vector(), vector()]}, sorts={"inputs": "tensors"}, takes=_ROWS),
+    "accumulate_n": Call(
+        lambda: {"inputs": [vector(), vector()]},
+        sorts={"inputs": "tensors", "shape": "extents or none", "tensor_dtype": "object or none"},
+        takes=_ROWS,
+        names=("add_n",),
+    ),
     "cast": Call(lambda: {"x": vector(), "dtype": tb.int32}),
     "where": Call(
         lambda: {"condition": truths(), "x": 1.0, "y": vector()},
@@ -190,6 +205,12 @@ CALLS: Mapping[str, Call] = {
         sorts={"values": "tensors"},
         takes=_ROWS,
         names=("expand_dims", "concat"),
+    ),
+    "parallel_stack": Call(
+        lambda: {"values": [vector(), vector()]},
+        sorts={"values": "tensors"},
+        takes=_ROWS,
+        names=("stack", "expand_dims", "concat"),
     ),
     "unstack": Call(
         lambda: {"value": x23(), "num": 2}, sorts={"num": "count or none"}, names=("split", "squeeze")
@@ -253,6 +274,24 @@ CALLS: Mapping[str, Call] = {
     "convert_to_tensor": Call(lambda: {"value": 1.0}, sorts={"dtype": "dtype or none"}),
     # steering
     "identity": Call(lambda: {"input": x23()}),
+    **_ops("to_float to_double to_bfloat16 to_int32 to_int64", lambda: {"x": x23()}, names=("cast",)),
+    "identity_n": Call(
+        lambda: {"input": [x23()]}, sorts={"input": "tensors"}, takes=_ROWS, names=("identity",)
+    ),
+    "shape_n": Call(
+        lambda: {"input": [x23()]},
+        sorts={"input": "tensors", "out_type": "dtype"},
+        takes=_ROWS,
+        names=("shape",),
+    ),
+    **_ops(
+        "sort argsort",
+        lambda: {"values": x23()},
+        sorts={"values": "tensor", "direction": "choice", "stable": "flag"},
+    ),
+    "clip_by_average_norm": Call(
+        lambda: {"t": x23(), "clip_norm": 1.0}, sorts={"t": "tensor", "clip_norm": "number"}
+    ),
     "stop_gradient": Call(lambda: {"input": x23()}),
     "no_op": Call(),
     "group": Call(),
@@ -268,7 +307,7 @@ CALLS: Mapping[str, Call] = {
     # matrices
     "matmul": Call(
         lambda: {"a": x23(), "b": np.ones((3, 2), np.float32)},
-        sorts={"transpose_a": "flag", "transpose_b": "flag"},
+        sorts=dict.fromkeys(("transpose_a", "transpose_b", "adjoint_a", "adjoint_b"), "flag"),
     ),
     "matrix_inverse": Call(lambda: {"input": square()}, sorts={"adjoint": "flag"}),
     "cholesky": Call(lambda: {"input": square()}),
@@ -365,10 +404,38 @@ CALLS: Mapping[str, Call] = {
         sorts={"params": "tensor", "ids": "tensor", "partition_strategy": "choice"},
         names=("gather",),
     ),
-    "nn.log_uniform_candidate_sampler": Call(
+    **_ops(
+        "nn.log_uniform_candidate_sampler nn.uniform_candidate_sampler nn.learned_unigram_candidate_sampler",
         lambda: {"true_classes": [[1]], "num_true": 1, "num_sampled": 2, "unique": False, "range_max": 9},
-        sorts={"true_classes": "tensor", **COUNTS, "unique": "nothing"},
+        sorts={"true_classes": "tensor", **COUNTS, "unique": "flag"},
         names=("random_uniform",),
+    ),
+    "nn.all_candidate_sampler": Call(
+        lambda: {"true_classes": [[1]], "num_true": 1, "num_sampled": 2, "unique": False},
+        sorts={"true_classes": "tensor", **COUNTS, "unique": "flag"},
+        names=("range", "constant"),
+    ),
+    "nn.fixed_unigram_candidate_sampler": Call(
+        lambda: (
+            {"true_classes": [[1]], "num_true": 1, "num_sampled": 1, "unique": False, "range_max": 2}
+            | {"unigrams": [1.0, 2.0]}
+        ),
+        sorts={
+            "true_classes": "tensor",
+            **COUNTS,
+            "unique": "flag",
+            "vocab_file": "text",
+            "shard": "count",
+            "distortion": "positive",
+            "num_reserved_ids": "count",
+            "num_shards": "count",
+            "unigrams": "numbers",
+        },
+    ),
+    "nn.compute_accidental_hits": Call(
+        lambda: {"true_classes": [[1]], "sampled_candidates": [1], "num_true": 1},
+        sorts={"true_classes": "tensor", "sampled_candidates": "tensor", **COUNTS, "seed": "anything"},
+        names=("cast", "equal"),
     ),
     **{
         f"nn.{name}": Call(
@@ -462,6 +529,39 @@ CALLS: Mapping[str, Call] = {
         "nn.avg_pool nn.max_pool",
         lambda: {"value": images(), "ksize": 2, **same()},
         sorts={"data_format": "choice or none"},
+    ),
+    "quantization.quantize": Call(
+        lambda: {"input": x23(), "scale": 0.1},
+        sorts={"zero_point": "extents", "axis": "axis or none"},
+        takes={"zero_point": frozenset({"-1"})},
+    ),
+    "quantization.dequantize": Call(
+        lambda: {"input": codes([[1, 2], [3, 4]]), "scale": 0.1},
+        sorts={"zero_point": "extents", "axis": "axis or none"},
+        takes={"zero_point": frozenset({"-1"})},
+    ),
+    "quantization.quantized_matmul": Call(
+        lambda: {"a": codes([[1, 2]]), "b": tb.constant([[1], [2]], tb.int8)},
+        sorts={"bias": "tensor or none", "multiplier": "tensor or none", **_ZERO_POINTS},
+    ),
+    "quantization.quantized_conv2d": Call(
+        lambda: {
+            "input": codes(np.ones((1, 4, 4, 2), np.uint8)),
+            "filter": tb.constant(np.ones((2, 2, 2, 3), np.int8)),
+            **same(),
+        },
+        sorts={"bias": "tensor or none", "multiplier": "tensor or none", "dilations": "windows or none"}
+        | _ZERO_POINTS,
+    ),
+    **_ops(
+        "quantization.fake_quant_with_min_max_vars quantization.fake_quant_with_min_max_vars_per_channel",
+        lambda: {"inputs": x23(), "min": -1.0, "max": 1.0},
+        sorts={"min": "tensor", "max": "tensor", **_FAKE},
+    ),
+    "quantization.fake_quant_with_min_max_args": Call(
+        lambda: {"inputs": x23()},
+        sorts={"min": "number", "max": "number", **_FAKE},
+        names=("fake_quant_with_min_max_vars",),
     ),
     "nn.conv2d": Call(lambda: {"input": images(), "filter": filters(), **same()}, sorts=_CONVOLVED),
     "nn.conv2d_backprop_input": Call(
@@ -831,7 +931,7 @@ CALLS: Mapping[str, Call] = {
             "name": "text",
             **dict.fromkeys(("spec", "gradient"), "function"),
             **dict.fromkeys(("kernel", "unknown_dtypes", "host"), "function or none"),
-            **dict.fromkeys(("inputs", "state"), "list of texts"),
+            **dict.fromkeys(("inputs", "scoped", "state"), "list of texts"),
             **dict.fromkeys(("shape_inputs", "writes", "ignores", "alias"), "list"),
             **dict.fromkeys(FLAGS, "flag"),
             "attrs": "mapping or none",
@@ -875,10 +975,11 @@ CALLS: Mapping[str, Call] = {
         f"TensorArray.{method}": Call(
             lambda arguments=arguments: arguments,
             target=lambda method=method: getattr(tb.TensorArray(tb.float32, 3, element_shape=[1]), method),
-            sorts=dict.fromkeys(("index", "indices", "value"), "object"),
+            sorts=dict.fromkeys(("index", "indices", "lengths", "value"), "object"),
         )
         for method, arguments in {
             "read": {"index": 0},
+            "split": {"value": [1.0, 2.0, 3.0], "lengths": [1, 1, 1]},
             "write": {"index": 0, "value": [1.0]},
             "gather": {"indices": [0]},
             "scatter": {"indices": [0], "value": [[1.0]]},

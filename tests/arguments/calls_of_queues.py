@@ -20,6 +20,12 @@ def staged() -> tb.StagingArea:
     return tb.StagingArea(tb.int32, shapes=[[]])
 
 
+def _accumulator(kind: str) -> Any:
+    if kind == "SparseConditionalAccumulator":
+        return tb.SparseConditionalAccumulator(tb.float32, [2])
+    return tb.ConditionalAccumulator(tb.float32, [2])
+
+
 def of_queue(method: str) -> Any:
     return lambda: getattr(queue(), method)
 
@@ -57,12 +63,15 @@ CALLS: Mapping[str, Call] = {
     ),
     "StagingArea": Call(
         lambda: {"dtypes": tb.int32},
-        {**MAKING, "capacity": "count"},
+        {**MAKING, "capacity": "count", "memory_limit": "count"},
         {"shapes": frozenset({"empty list", "list of integers"}), "names": frozenset({"empty list"})},
     ),
     **{
         f"StagingArea.{method}": Call(
-            lambda given=given: given, kinds, target=lambda method=method: getattr(staged(), method)
+            lambda given=given: given,
+            kinds,
+            target=lambda method=method: getattr(staged(), method),
+            names=("enqueue",),
         )
         for method, given, kinds in (
             ("put", {"values": 2}, {"values": "anything"}),
@@ -72,6 +81,81 @@ CALLS: Mapping[str, Call] = {
             ("clear", {}, {}),
         )
     },
+    "MapStagingArea": Call(
+        lambda: {"dtypes": tb.int32},
+        {**MAKING, "capacity": "count", "memory_limit": "count", "ordered": "flag"},
+        {"shapes": frozenset({"empty list"}), "names": frozenset({"empty list"})},
+    ),
+    **{
+        f"MapStagingArea.{method}": Call(
+            lambda given=given: given,
+            {"key": "anything", "vals": "anything", "indices": "anything"},
+            target=lambda method=method: getattr(tb.MapStagingArea(tb.int32, shapes=[[]]), method),
+        )
+        for method, given in (
+            ("put", {"key": 1, "vals": 2}),
+            ("peek", {"key": 1}),
+            ("get", {}),
+            ("size", {}),
+            ("incomplete_size", {}),
+            ("clear", {}),
+        )
+    },
+    "Barrier": Call(lambda: {"types": tb.int32}, {**COMMON, "types": "anything", "key_dtype": "dtype"}),
+    **{
+        f"Barrier.{method}": Call(
+            lambda given=given: given,
+            {
+                **dict.fromkeys(("keys", "values", "num_elements", "timeout"), "anything"),
+                "component_index": "count",
+                **dict.fromkeys(("allow_small_batch", "cancel_pending_enqueues"), "flag"),
+            },
+            target=lambda method=method: getattr(tb.Barrier(tb.int32), method),
+        )
+        for method, given in (
+            ("insert_many", {"component_index": 0, "keys": [1], "values": [2]}),
+            ("take_many", {"num_elements": 1}),
+            ("close", {}),
+            ("ready_size", {}),
+            ("incomplete_size", {}),
+        )
+    },
+    **{
+        name: Call(
+            lambda: {"dtype": tb.float32, "shape": [2]},
+            {**COMMON, "shape": "static shape", "reduction_type": "choice"},
+        )
+        for name in ("ConditionalAccumulator", "SparseConditionalAccumulator")
+    },
+    **{
+        f"{kind}.{method}": Call(
+            lambda given=given: given,
+            dict.fromkeys(
+                (
+                    *("grad", "local_step", "num_required", "new_global_step"),
+                    *("grad_indices", "grad_values", "grad_shape"),
+                ),
+                "anything",
+            ),
+            target=lambda kind=kind, method=method: getattr(_accumulator(kind), method),
+            names=("take_grad",),
+        )
+        for kind, method, given in (
+            ("ConditionalAccumulator", "apply_grad", {"grad": [1.0, 2.0]}),
+            ("ConditionalAccumulator", "take_grad", {"num_required": 1}),
+            ("ConditionalAccumulatorBase", "num_accumulated", {}),
+            ("ConditionalAccumulatorBase", "set_global_step", {"new_global_step": 1}),
+            ("SparseConditionalAccumulator", "apply_grad", {"grad_indices": [1], "grad_values": [2.0]}),
+            ("SparseConditionalAccumulator", "take_grad", {"num_required": 1}),
+            ("SparseConditionalAccumulator", "take_indexed_slices_grad", {"num_required": 1}),
+        )
+    },
+    "SparseConditionalAccumulator.apply_indexed_slices_grad": Call(
+        lambda: {"grad": tb.IndexedSlices(tb.constant([1.0]), [0], [2])},
+        dict.fromkeys(("grad", "local_step"), "anything"),
+        target=lambda: _accumulator("SparseConditionalAccumulator").apply_indexed_slices_grad,
+        names=("apply_grad",),
+    ),
     "CriticalSection": Call(dict, {"shared_name": "name"}),
     "CriticalSection.execute": Call(
         lambda: {"fn": lambda: tb.constant(1.0)},

@@ -33,6 +33,13 @@ def begun() -> Any:
     return made.partial_run
 
 
+def traced() -> Any:
+    """`place_again` of a session that takes the times of any run."""
+    made = tb.Session(placement="greedy")
+    made._greedy.measure = lambda *_: 1
+    return made.place_again
+
+
 def monitored(method: str) -> Any:
     tb.Variable(np.ones(2, np.float32), name="w")
     tb.constant(1.0, name="known")
@@ -56,6 +63,7 @@ CALLS: Mapping[str, Call] = {
             "device": "object",
             "devices": "nothing",
             "allow_soft_placement": "flag",
+            "placement": "text",
         },
         {"graph": GRAPH, "device": DEVICE, "devices": frozenset({"empty list"})},
         names=("device",),
@@ -66,8 +74,11 @@ CALLS: Mapping[str, Call] = {
     "ConfigProto": Call(
         dict,
         {
-            **dict.fromkeys(("allow_soft_placement", "log_device_placement", "compiles_loops"), "flag"),
+            **dict.fromkeys(
+                ("allow_soft_placement", "log_device_placement", "compiles_loops", "lossy_transfers"), "flag"
+            ),
             **dict.fromkeys(("intra_op_parallelism_threads", "inter_op_parallelism_threads"), "count"),
+            "recompute": "text",
             "device_count": "mapping",
             "gpu_options": "object",
         },
@@ -82,7 +93,10 @@ CALLS: Mapping[str, Call] = {
     ),
     "RunOptions": Call(
         dict,
-        {"trace_level": "count", "timeout_in_ms": "count", "report_tensor_allocations_upon_oom": "flag"},
+        {
+            **dict.fromkeys(("trace_level", "timeout_in_ms"), "count"),
+            **dict.fromkeys(("report_tensor_allocations_upon_oom", "output_partition_graphs"), "flag"),
+        },
     ),
     **{
         f"{kind}.{method}": Call(
@@ -122,6 +136,9 @@ CALLS: Mapping[str, Call] = {
         {"values": "object"},
         {"values": frozenset({"empty dict"})},
         target=lambda: session("load_variables"),
+    ),
+    "Session.place_again": Call(
+        lambda: {"run_metadata": tb.RunMetadata()}, {"run_metadata": "object"}, target=lambda: traced()
     ),
     "MonitoredSession.load_variables": Call(
         lambda: {"values": {"w": [1.0, 2.0]}},

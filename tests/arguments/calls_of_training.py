@@ -122,6 +122,13 @@ def exported() -> str:
         return tb.train.save_model(folder(), {"x": x}, {"y": x * 2.0}, {})
 
 
+def with_product() -> str:
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [None, 3], name="x")
+        y = tb.matmul(x, tb.Variable(np.ones((3, 2), np.float32), name="w"))
+        return tb.train.save_model(folder(), {"x": x}, {"y": y}, {"w": np.ones((3, 2), np.float32)})
+
+
 def saved() -> Any:
     return tb.train.SavedModel(exported())
 
@@ -133,7 +140,8 @@ CALLS: Mapping[str, Call] = {
     ),
     "StepProgram": Call(
         lambda: dict(vars(program())),
-        dict.fromkeys(("inputs", "update", "metrics", "others"), "object") | {"loss": "nothing"},
+        dict.fromkeys(("inputs", "update", "metrics", "others"), "object")
+        | {"loss": "nothing", "recompute": "choice"},
         {
             "inputs": frozenset({"empty list"}),
             "others": frozenset({"empty list"}),
@@ -439,6 +447,11 @@ CALLS: Mapping[str, Call] = {
         {"outputs": "object"},
         {"outputs": frozenset({"empty list"})},
         target=inner(saved, "run"),
+    ),
+    "quantization.quantize_model": Call(
+        lambda: {"source": with_product(), "folder": folder(), "inputs": {"x": np.ones((2, 3), np.float32)}},
+        {"source": "text", "folder": "text", "inputs": "object"},
+        names=("saved model", "variables.safetensors"),
     ),
     "train.save_model": Call(
         lambda: {

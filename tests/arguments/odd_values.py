@@ -52,7 +52,7 @@ _TEXTS = frozenset({"text", "empty text", "str subclass"})
 _NUMBERS = frozenset({"1.5", "-1", "2**40", "2**70", "float subclass"})
 _TENSORS = frozenset(
     {"true", "1.5", "nan", "empty list", "tensor", "variable", "array", "nan array", "-1", "2**40"}
-    | {"float subclass"}
+    | {"float subclass", "complex"}
 )
 _EXTENTS = frozenset({"empty list", "tensor", "variable", "array", "-1", "2**40"})
 

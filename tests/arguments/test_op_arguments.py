@@ -213,7 +213,7 @@ TENSORFLOWS_ORDER = """
     identity(input, name)
     import_graph_def(graph_def, input_map, return_elements, name)
     linspace(start, stop, num, name)
-    matmul(a, b, transpose_a, transpose_b)
+    matmul(a, b, transpose_a, transpose_b, adjoint_a, adjoint_b)
     matrix_inverse(input, adjoint, name)
     norm(tensor, ord, axis, keepdims, name)
     one_hot(indices, depth, on_value, off_value, axis, dtype, name)

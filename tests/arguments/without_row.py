@@ -9,8 +9,10 @@ WITHOUT_ROW = frozenset(
         "Coordinator.wait_for_stop",  # waits for the time it is given
         "QueueBase",
         "QueueRunner.create_threads",  # starts threads
+        "Scopes.differentiating",
         "Scopes.in_context",
         "ArrayDataset.prepared",
+        "ArrayDataset.relabelled",
         "ArrayDataset.scratch",
         "ArrayDataset.take",
         "ArrayDataset.with_labels",
@@ -47,6 +49,9 @@ WITHOUT_ROW = frozenset(
         "CheckpointSaverHook.remove",
         "CropAndFlip.__call__",
         "CropAndFlip.draw",
+        "CropAndFlip.write_picks",
+        "PictureChanges.__call__",
+        "PictureChanges.write_picks",
         "CudaKernel",
         "DropoutWrapper.__call__",
         "MultiRNNCell.__call__",
@@ -189,6 +194,7 @@ WITHOUT_ROW = frozenset(
         "data.SlotRing",
         "data.load_cifar10",
         "data.load_mnist",
+        "data.pick_columns",
         "data.plain_picks",
         "data.read_idx",
         "data.read_pictures",

@@ -130,6 +130,18 @@ def test_an_exported_model_does_the_same(call: Call, run: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_an_exported_model_of_integers(call: Call, run: Path) -> None:
+    assert call("export", run, "--quantize", "int8", "--calibration", "64").out == f"{run / 'export-int8'}\n"
+    found = json.loads(call("evaluate", run / "export-int8", "--json").out)
+    expected = json.loads(call("evaluate", run, "--json").out)
+    assert abs(found["accuracy"] - expected["accuracy"]) <= 0.01
+    assert 0 < abs(found["loss"] - expected["loss"]) < 0.02
+    assert "--dataset: expected with --quantize" in call("export", run, "--dataset", "digits").line
+    again = ("export", run, "--quantize", "int8", "--dataset", "mnist")
+    assert call(*again, "--data-dir", "nowhere").status != 0
+
+
+@pytest.mark.slow
 def test_a_run_s_other_models_are_chosen_by_options(call: Call, tmp_path: Path) -> None:
     options = ("--dataset", "synthetic", "--epochs", "1", "--batch-size", "32", "--ema", "0.9")
     call("train", "logreg", *options, "--output", "run")
@@ -309,7 +321,7 @@ def test_models_that_are_none(call: Call, run: Path, tmp_path: Path) -> None:
     for change, words in (
         ({"image_shape": [28, 28]}, "is no trained model"),
         ({"std": 0}, "is no trained model"),
-        ({"model": "gone"}, "expected one of logreg, lenet"),
+        ({"model": "gone"}, "expected one of logreg, linear, lenet"),
         ({"image_shape": [8, 8, 1]}, "does not fit model logreg"),
         ({"model": "lenet"}, "does not fit model lenet"),
     ):

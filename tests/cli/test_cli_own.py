@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -147,3 +148,23 @@ def test_evaluate_finds_the_folder_and_the_splits_of_the_run(
     assert facts["examples"] == 16
     assert f"{facts['accuracy']:.2%}" in ended.out.partition("validation accuracy  ")[2]
     assert folders == ["there", "there"]
+
+
+def test_prices_of_a_table_by_a_model_of_the_zoo(call: Call, project: Path) -> None:
+    options = ("--data", "t.csv", "--target", "price")
+    ended = call("train", "linear", *options, "--epochs", 20, "--learning-rate", 0.05, "--output", "run")
+    assert re.search(r"test r2 +0\.9", ended.out)
+    found = json.loads(call("evaluate", "run", "--json").out)
+    assert found["rmse"] == pytest.approx(found["mse"] ** 0.5)
+    assert found["r2"] > 0.9
+    rows = call("predict", "run", "t.csv").out.splitlines()
+    with (project / "t.csv").open(newline="") as file:
+        prices = [float(row["price"]) for row in csv.DictReader(file)]
+    assert [float(row.split("\t")[1]) for row in rows] == pytest.approx(prices, abs=1.5)
+    call("train", "linear", "--data", "t.csv", "--target", "a,b", "--epochs", 1, "--output", "two")
+    assert len(call("predict", "two", "t.csv").out.splitlines()[0].split("\t")) == 3
+
+
+def test_a_target_of_several_columns_must_be_there(call: Call, project: Path) -> None:
+    ended = call("train", "mlp", "--data", "t.csv", "--target", "a,cost")
+    assert "--target: expected a column of 't.csv', one of a, b, price; got 'a,cost'" in ended.err

@@ -95,7 +95,7 @@ def test_json_says_what_was_measured(call: Call) -> None:
 
 BAD = [
     (("tune",), "MODEL is missing: give it, or a --config file", 2),
-    (("tune", "vgg"), "MODEL: expected one of logreg, lenet", 2),
+    (("tune", "vgg"), "MODEL: expected one of logreg, linear, lenet", 2),
     ((*QUICK, "--max-replicas", 0), "--max-replicas: expected a whole number from 1 to 4096, got 0", 2),
     ((*QUICK, "--windows", 0), "--windows: expected a whole number from 1 to 1000000, got 0", 2),
     ((*QUICK, "--threshold", 1), "--threshold: expected a fraction in (0, 1), as 0.05, got 1", 2),

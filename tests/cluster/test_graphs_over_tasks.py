@@ -367,3 +367,18 @@ def test_parts_of_a_variable_live_on_parameter_tasks_in_turn(servers, tmp_path):
         session.run(update)
         tb.train.Saver({"w": w}).restore(session, path)
         np.testing.assert_array_equal(session.run(whole), table)
+
+
+def test_loops_with_gradients_run_on_a_server(servers):
+    x = tb.placeholder(tb.float64, [3])
+    w = tb.Variable(np.array([1.0, 2, 3]), name="w")
+    power = tb.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * w), [0, x])[1]
+    fetched = [power, *tb.gradients(power, [x, w]), tb.map_fn(lambda v: v * v, x)]
+    until = tb.while_loop(lambda a: tb.reduce_sum(a) < 50.0, lambda a: a * w, [x])
+    with tb.Session(servers["worker0"].target) as session:
+        session.run(w.initializer)
+        found = session.run(fetched, {x: [1, 1, 2]})
+        for got, expected in zip(found, ([1, 8, 54], [1, 8, 27], [3, 12, 54], [1, 1, 4]), strict=True):
+            np.testing.assert_array_equal(got, expected)
+        with pytest.raises(InvalidArgumentError, match="the number of its iterations depends on data"):
+            session.run(until, {x: [1, 1, 1]})

@@ -224,12 +224,9 @@ def require_order(step):
     sent = {}
     for number, stage in enumerate(step.stages):
         part = step.parts[stage.device]
-        for group in part.segments[stage.segment].groups:
-            for key, ref in part.inputs.items():
-                if " from " in key and any(
-                    ref.offset == r.offset for r in group.inputs if r.region == ref.region
-                ):
-                    assert sent[stage.device, key] in before[number]
+        for key in stage.receives:
+            assert key in part.inputs
+            assert sent[stage.device, key] in before[number]
         for group in part.segments[stage.segment].groups:
             if group.definition is Send:
                 sent[group.attrs["to"], group.attrs["key"]] = number

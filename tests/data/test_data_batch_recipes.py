@@ -9,6 +9,7 @@ from tensorbow.data import (
     BatchRecipe,
     CropAndFlip,
     ImageDataset,
+    PictureChanges,
     Prefetcher,
     why_host_only,
 )
@@ -29,17 +30,30 @@ def made(data, picks):
     """Expected output of a device, pixel by pixel from the picks."""
     _, height, width, _ = data.images.shape
     images = np.full((len(picks), *data.images.shape[1:]), np.float32(0) * data.scale - data.shift)
-    for (chosen, down, right, mirrored), image in zip(picks, images, strict=True):
+    for (chosen, down, right, mirrored, *more), image in zip(picks, images, strict=True):
         for y, x in np.ndindex(height, width):
             row, column = y - down, x - right
             if 0 <= row < height and 0 <= column < width:
                 column = width - 1 - column if mirrored else column
                 pixel = data.images[chosen, row, column].astype(np.float32)
                 image[y, x] = pixel * data.scale - data.shift
+            top, left, bottom, end, level = more[:5] or (0, 0, 0, 0, 0)
+            if top <= y < bottom and left <= x < end:
+                image[y, x] = np.float32(level) * data.scale - data.shift
     return images, data.labels[picks[:, 0]]
 
 
-@pytest.mark.parametrize("augmentation", [None, CropAndFlip(3), CropAndFlip(2, flip=False), CropAndFlip(11)])
+@pytest.mark.parametrize(
+    "augmentation",
+    [
+        None,
+        CropAndFlip(3),
+        CropAndFlip(2, flip=False),
+        CropAndFlip(11),
+        PictureChanges(CropAndFlip(2), cutout=4, level=99),
+        PictureChanges(cutout=30),
+    ],
+)
 def test_picks_say_what_the_batch_is(augmentation):
     data = dataset(augmentation)
     for epoch, number in ((0, 0), (0, 6), (3, 1)):
@@ -52,7 +66,7 @@ def test_picks_say_what_the_batch_is(augmentation):
 
 
 def test_the_batches_are_the_prefetchers():
-    data = dataset(CropAndFlip(3))
+    data = dataset(PictureChanges(CropAndFlip(3), True, 30, 0.2, 0.2, erase=0.5))
     with Prefetcher(data, BatchOrder(60, 8, 5), 2, max_rounds=7) as prefetcher:  # an epoch has three rounds
         for _ in range(7):
             for replica in range(2):
@@ -86,6 +100,7 @@ class Own(ImageDataset):
 
 
 def test_what_only_the_host_can_do():
-    assert why_host_only(dataset()) == why_host_only(dataset(CropAndFlip())) == ""
+    for augmentation in (None, CropAndFlip(), PictureChanges(cutout=2)):
+        assert why_host_only(dataset(augmentation)) == ""
     assert "Darker" in why_host_only(dataset(Darker()))
     assert "Own" in why_host_only(dataset(kind=Own))

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.data.augmentation import augmentation_of
+from tensorbow.data import CropAndFlip, PictureChanges
+from tensorbow.data.augmentation_names import augmentation_of
 from tensorbow.data.own_data import load_own, read_inputs
 from tensorbow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 
@@ -214,7 +215,12 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: tb.data.splits_of((np.array(["a", "b"]), Y[:2])), "expected an array of numbers"),
     (lambda: tb.data.splits_of((X[:1], Y[:1])), "test_split: .*leaves none to train with"),
     (lambda: tb.data.ArrayDataset(X, Y, classes=2), r"expected labels in 0\.\.1, got 2"),
-    (lambda: augmentation_of("flop"), "expected flip, crop, crop:N or both"),
+    (lambda: augmentation_of("flip:2"), "expected no number behind flip, got 'flip:2'"),
+    (lambda: augmentation_of("cutout:-1"), "expected a whole number of pixels, 0 to 9999 behind cutout"),
+    (lambda: augmentation_of("colour:2"), "expected a number from 0 to 1 behind colour, got 'colour:2'"),
+    (lambda: augmentation_of("rotate:x"), "expected a number from 0 to 180 behind rotate"),
+    (lambda: augmentation_of("cutout,erase"), "expected cutout or erase, got cutout 8 and erase 0.5"),
+    (lambda: augmentation_of("flop"), r"expected flip, .* or none, got 'flop'; did you mean flip\?"),
 ]
 
 
@@ -225,8 +231,16 @@ def test_data_that_are_refused(make: Callable[[], Any], words: str) -> None:
 
 
 def test_augmentations_by_name() -> None:
-    assert augmentation_of("flip, crop:2") == tb.data.CropAndFlip(2, flip=True)
+    assert augmentation_of("flip, crop:2") == CropAndFlip(2, flip=True)
     assert augmentation_of("none") is None
+    assert augmentation_of("cutout:6,flip", 0.5) == PictureChanges(
+        CropAndFlip(0, flip=True), cutout=6, level=128
+    )
+    assert augmentation_of("cutout") == PictureChanges(cutout=8)
+    assert augmentation_of("rotate:20,vflip,erase,crop") == PictureChanges(
+        CropAndFlip(4, flip=False), flip_vertical=True, rotation=20, erase=0.5
+    )
+    assert augmentation_of("colour:0.3,contrast:0") == PictureChanges(brightness=0.3, saturation=0.3)
 
 
 def test_inputs_to_predict_from(tmp_path: Path) -> None:

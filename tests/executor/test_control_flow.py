@@ -192,6 +192,29 @@ def test_gradients_of_loops(session):
     assert session.run(second, {x: 0.7}) == pytest.approx(expected, rel=1e-5)
 
 
+def test_gradients_of_loops_whose_body_reads_tensors_of_unknown_extents(session):
+    """What the body of the gradient computes is known to less than the loop's variables are."""
+    x, w = tb.placeholder(tb.float64, [None, 3]), tb.placeholder(tb.float64, [3, 1])
+    wide = tb.placeholder(tb.float64, [3, None])
+    start = tb.placeholder(tb.float64, [2, 3])
+
+    def body(i, v, h):
+        choice = tb.cond(tb.equal(i, 1), lambda: tb.matmul(h, wide), lambda: h * tb.reduce_sum(w))
+        choice.set_shape([2, 3])
+        return i + 1, v + tb.reduce_mean(tb.matmul(x, w)), choice
+
+    _, v, h = tb.while_loop(lambda i, *_: i < 3, body, [0, tb.constant([1.0], tb.float64), start])
+    found = tb.gradients([tb.reduce_sum(v), tb.reduce_sum(h)], [w, wide, start])
+    assert [each.shape.as_list() for each in found] == [[3, 1], [3, None], [2, 3]]
+    a = np.array([[1.0, 2, 3], [4, 5, 7]])
+    weights, square = np.array([[0.5], [0.25], [1.0]]), np.array([[1.0, 2, 0], [0, 1, 1], [3, 0, 1]])
+    dw, dsquare, da = session.run(found, {x: a, w: weights, wide: square, start: a})
+    s = weights.sum()
+    np.testing.assert_allclose(dw, a.mean(0)[:, None] * 3 + 2 * s * (a @ square).sum())
+    np.testing.assert_allclose(dsquare, np.repeat(a.sum(0)[:, None], 3, 1) * s * s)
+    np.testing.assert_allclose(da, np.repeat(square.sum(1)[None], 2, 0) * s * s)
+
+
 def test_third_derivative_of_a_loop_of_a_fed_number_of_iterations(session):
     x, n = scalar(), tb.placeholder(tb.int32, [])
     y = tb.while_loop(lambda i, t: i < n, lambda i, t: (i + 1, t * t * x), [0, x])[1]  # x**7, x**15
@@ -293,10 +316,42 @@ def test_an_error_in_a_body_names_op_and_line_and_the_session_stays_usable(sessi
     i = tb.while_loop(lambda i: i < n, lambda i: op(i, name="bad") + 1, [0])
     assert session.run(i, {n: 2}) == 2
     with pytest.raises(
-        InvalidArgumentError, match=r"while/bad: RuntimeError: no such luck \(made at .*op\(i"
+        InvalidArgumentError,
+        match=r"while/bad: RuntimeError: no such luck \(made at .*op\(i.*\), in iteration 2 of loop 'while'$",
     ):
         session.run(i, {n: 5})
     assert session.run(i, {n: 1}) == 1
+
+
+def test_an_error_in_nested_loops_names_all_iterations(session):
+    n = tb.placeholder(tb.int32, [])
+
+    def refuse(value):
+        if value == 3:
+            raise RuntimeError("no more")
+        return value
+
+    def inner(i):
+        return tb.reshape(tb.py_func(refuse, [i], tb.int32), []) + 1
+
+    def outer(j, total):
+        return j + 1, total + tb.while_loop(lambda i: i <= j, inner, [tb.minimum(j, 2)], name="inner")
+
+    both = tb.while_loop(lambda j, t: j < n, outer, [0, 0], parallel_iterations=1, name="outer")
+    session.run(both, {n: 3})
+    with pytest.raises(
+        InvalidArgumentError,
+        match=r"no more .*, in iteration 1 of loop 'outer/inner', in iteration 3 of loop 'outer'$",
+    ):
+        session.run(both, {n: 5})
+
+
+def test_an_error_of_a_loop_without_feeds_names_the_iteration(session):
+    def shrinks(i):
+        return i + 1 + 0 * tb.TensorArray(tb.int32, 4 - i).write(1, i).size()
+
+    with pytest.raises(InvalidArgumentError, match=r"index 1 is not in .*, in iteration 1 of loop 'while'$"):
+        session.run(tb.while_loop(lambda i: i < 4, shrinks, [2]))
 
 
 def test_steps_of_replicas_refuse_loops_whose_end_depends_on_data():

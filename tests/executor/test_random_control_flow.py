@@ -1,7 +1,4 @@
-"""Random nests of cond and while_loop against the same program in Python, in both modes.
-
-A program is a list of statements on three numbers; each is an assignment, a branch or a loop of more of them.
-"""
+"""Random nests of cond and while_loop against the same program in Python, in both modes."""
 
 from __future__ import annotations
 
@@ -9,76 +6,12 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import tensorbow as tb
-
-NAMES = range(3)
-assignments = st.tuples(
-    st.just("set"), st.sampled_from(NAMES), st.sampled_from(["add", "mul", "sin"]), st.sampled_from(NAMES)
-)
-
-
-def _more(inner):
-    block = st.lists(inner, min_size=1, max_size=3)
-    return st.one_of(
-        st.tuples(st.just("if"), st.sampled_from(NAMES), block, block),
-        st.tuples(st.just("repeat"), st.integers(0, 4), st.booleans(), block),
-    )
-
-
-programs = st.lists(st.recursive(assignments, _more, max_leaves=8), min_size=1, max_size=4)
-
-
-def in_python(program, values):
-    values = list(values)
-    for kind, *rest in program:
-        if kind == "set":
-            target, how, source = rest
-            a, b = values[target], values[source]
-            values[target] = {"add": a * 0.5 + b, "mul": a * b * 0.3, "sin": np.sin(a + b)}[how]
-        elif kind == "if":
-            place, true, false = rest
-            values = in_python(true if values[place] > 0.25 else false, values)
-        else:
-            count, by_value, block = rest
-            limit = count + (values[0] > 0.5 if by_value else 0)
-            for _ in range(int(limit)):
-                values = in_python(block, values)
-    return values
-
-
-def in_graph(program, values, parallel):
-    values = list(values)
-    for kind, *rest in program:
-        if kind == "set":
-            target, how, source = rest
-            a, b = values[target], values[source]
-            if how == "add":
-                values[target] = a * 0.5 + b
-            else:
-                values[target] = a * b * 0.3 if how == "mul" else tb.sin(a + b)
-        elif kind == "if":
-            place, true, false = rest
-            before = tuple(values)
-            values = list(
-                tb.cond(
-                    values[place] > 0.25,
-                    lambda true=true, before=before: in_graph(true, before, parallel),
-                    lambda false=false, before=before: in_graph(false, before, parallel),
-                )
-            )
-        else:
-            count, by_value, block = rest
-            limit = count + tb.cast(values[0] > 0.5, tb.int32) if by_value else count
-            values = tb.while_loop(
-                lambda i, *now, limit=limit: i < limit,
-                lambda i, *now, block=block: [i + 1, *in_graph(block, now, parallel)],
-                [0, *values],
-                parallel_iterations=parallel,
-            )[1:]
-    return values
+from tests.executor.random_programs import NAMES, in_graph, in_python, programs
+from tests.program_rig.examples import given_few
 
 
 @pytest.mark.slow
@@ -151,3 +84,21 @@ def test_concurrent_steps_of_one_session_do_not_touch_each_other():
         for thread in threads:
             thread.join()
     assert found == {k: [value] * 10 for k, value in expected.items()}
+
+
+@pytest.mark.slow
+@given_few(8, 300, programs, st.lists(st.floats(-1, 1), min_size=3, max_size=3))
+def test_gradients_of_random_programs_are_their_slopes(program, values):
+    """In float64 along a direction; at a border between branches there is no slope."""
+    at, way, step = np.array(values), np.array([0.6, -0.5, 0.62]), 1e-6
+    ends = [np.sum(in_python(program, at + k * step * way)) for k in (-1, 0, 1)]
+    assume(abs(ends[0] - 2 * ends[1] + ends[2]) < 1e-9)
+    for compiles in (True, False):
+        with tb.Graph().as_default(), tb.Session(config=tb.ConfigProto(compiles_loops=compiles)) as session:
+            x = [tb.placeholder(tb.float64, []) for _ in NAMES]
+            total = tb.add_n(in_graph(program, x, 10))
+            gradients = [0.0 if g is None else g for g in tb.gradients(total, x)]
+            found = session.run(
+                [tb.convert_to_tensor(g) for g in gradients], dict(zip(x, values, strict=True))
+            )
+        np.testing.assert_allclose(np.dot(found, way), (ends[2] - ends[0]) / (2 * step), rtol=1e-5, atol=1e-7)

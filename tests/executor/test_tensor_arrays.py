@@ -40,6 +40,31 @@ def test_rows_are_scattered_and_an_array_grows(session):
     )
 
 
+def test_elements_of_different_lengths_are_joined_and_split(session):
+    x, lengths = tb.placeholder(tb.float64, [4, 2]), tb.placeholder(tb.int32, [3])
+    written = tb.TensorArray(tb.float64, 2, element_shape=[None, 2]).write(1, x[:1]).write(0, x[1:] * 2.0)
+    split = tb.TensorArray(tb.float64, 3).split(x, lengths)
+    grown = tb.TensorArray(tb.float64, dynamic_size=True).split(x, [1, 3]).write(2, x[:2])
+    joined = grown.concat()
+    y = tb.reduce_sum(joined * joined) + tb.reduce_sum(split.read(2) * 3.0) + tb.reduce_sum(written.concat())
+    value = np.arange(8.0).reshape(4, 2)
+    found = session.run(
+        [written.concat(), split.read(0), split.read(1), split.concat(), joined, tb.gradients(y, x)[0]],
+        {x: value, lengths: [0, 3, 1]},
+    )
+    expected = value * 2 + np.array([[1.0], [2], [2], [2]])
+    expected[:2] += value[:2] * 2
+    expected[3] += 3
+    for got, other in zip(
+        found,
+        ([*value[1:] * 2, value[0]], value[:0], value[:3], value, [*value, *value[:2]], expected),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(got, other)
+    nothing = tb.TensorArray(tb.float64, 0, element_shape=[None, 5]).concat()
+    assert session.run(nothing).shape == (0, 5)
+
+
 def test_gradients_of_arrays_add_up_by_element(session):
     x = tb.placeholder(tb.float64, [3, 2])
     array = tb.TensorArray(tb.float64, 4).unstack(x[:2] * 1.0).write(3, tb.square(x[2]))
@@ -87,6 +112,8 @@ def test_refused_uses_of_arrays(session):
         (lambda: two().write(0, x).write(0, x).read(0), "element 0 is written twice"),
         (lambda: two().write(0, x).stack(), "element 1 of 2 is read before it is written"),
         (lambda: tb.TensorArray(tb.float64, -1).size(), "size is -1, expected at least 0"),
+        (lambda: two().split(x, [2, 1]).concat(), "lengths are [2, 1], expected at least 0 and a sum of 2"),
+        (lambda: two().split(x, [1, 1, 0]).concat(), "3 lengths for 2 elements"),
     ):
         fetched = build()
         with pytest.raises(InvalidArgumentError, match=re.escape(words) + r"(.|\n)*made at .*lambda"):
@@ -96,6 +123,8 @@ def test_refused_uses_of_arrays(session):
         (lambda: two().write(0, tb.constant(1)), "use tb.cast"),
         (lambda: two().write(0, x).write(1, x[:1]), "give infer_shape=False"),
         (lambda: two().unstack(tb.constant(1.0, tb.float64)), "expected rows"),
+        (lambda: two().split(tb.constant(1.0, tb.float64), [1]), "expected rows"),
+        (lambda: two().split(x, [0.5, 1.5]), "expected an integer vector"),
         (
             lambda: tb.while_loop(lambda i, a: i < 2, lambda i, a: (i + 1, a.stack()), [0, two()]),
             "return the array after its writes",

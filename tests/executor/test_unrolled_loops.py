@@ -138,10 +138,13 @@ def test_steps_over_two_devices_with_a_loop():
             return i + 1, tb.sin(t) * x
 
     y = tb.while_loop(lambda i, t: i < 3, body, [0, x])[1]
+    with tb.device("/cpu:1"):
+        rows = tb.map_fn(lambda t: t + 1.0, y)
     with tb.device("/cpu:0"):
         z = y * 2.0
     with tb.Session(devices=["/cpu:1"]) as session:
-        found = session.run(z, {x: [1.0, 2.0, 0.5]})
+        found, more = session.run([z, rows], {x: [1.0, 2.0, 0.5]})
+    np.testing.assert_allclose(more * 2, found + 2, rtol=1e-6)
     expected = t = np.array([1.0, 2.0, 0.5])
     for _ in range(3):
         t = np.sin(t) * expected

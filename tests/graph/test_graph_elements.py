@@ -114,7 +114,7 @@ def test_default_graphs_are_a_stack_per_thread(graph):
         thread.join()
     assert tb.get_default_graph() is graph
     assert seen[0] is not inner
-    with pytest.raises(FailedPreconditionError, match="leave it first"):
+    with pytest.raises(FailedPreconditionError, match="leave it, or close the session, first"):
         tb.reset_default_graph()
 
 

@@ -168,12 +168,25 @@ def test_an_attribute_that_hides_a_method_is_refused(name):
     assert Hiding("heads", 4).heads == 4
 
 
+@pytest.mark.parametrize("drops", [((0, 0.1),), 3, (("mnist", 0.1),)])
+def test_drops_of_data_sets_are_checked(drops):
+    with pytest.raises(InvalidArgumentError, match="dataset_drops to be pairs of a data set and drops"):
+        tb.models.Defaults(0.1, dataset_drops=(("mnist", drops),) if drops != 3 else 3)
+
+
+def test_rates_for_numbers_are_lower():
+    model = get_model("mlp")
+    assert model.default_learning_rate(4, of_numbers=True) == pytest.approx(0.004)
+    adaptive = get_model("vit-tiny")
+    assert adaptive.default_learning_rate(4, of_numbers=True) == adaptive.default_learning_rate(4)
+
+
 def test_a_call_needs_the_number_of_classes():
-    with pytest.raises(InvalidArgumentError, match=r"model lenet .* and classes None; .* as classes=10"):
+    with pytest.raises(InvalidArgumentError, match=r"model lenet: .* and classes None; .* as classes=10"):
         get_model("lenet")(*inputs())
 
 
 def test_labels_that_are_no_integers_are_refused():
-    images, labels = tb.placeholder(tb.float32, [None, 28, 28, 1]), tb.placeholder(tb.float32, [None])
-    with pytest.raises(InvalidArgumentError, match=r"logreg is a classifier: expected .* integer labels"):
+    images, labels = tb.placeholder(tb.float32, [None, 28, 28, 1]), tb.placeholder(tb.float32, [None, 2, 2])
+    with pytest.raises(InvalidArgumentError, match=r"model logreg: expected .* that are classes, integers"):
         get_model("logreg")(images, labels, classes=10)

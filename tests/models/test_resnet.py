@@ -62,7 +62,7 @@ def test_names_of_any_depth():
             get_model(name)
     for name in ("resnet", "resnet-20", "resnet020", "resnet20 ", "resnet٢٠", "Resnet20", "vgg"):
         with pytest.raises(
-            InvalidArgumentError, match=r"model: expected one of logreg, lenet, mlp, resnet8, .*got "
+            InvalidArgumentError, match=r"model: expected one of logreg, linear, lenet, mlp, resnet8, .*got "
         ):
             get_model(name)
 

@@ -253,10 +253,10 @@ def test_a_step_allocates_no_tensor(sample):
 def _differentiable(samples):
     """Samples whose gradient can be compared with differences: an input and an output are floating."""
     for sample in samples:
-        floating = any(a.dtype.kind == "f" and a.size for a in sample.inputs)
+        floating = any(a.dtype.kind in "fc" and a.size for a in sample.inputs)
         checked = sample.wrt is None or len(sample.wrt) > 0
         results = sample.op.infer(specs_of(sample.inputs), sample.complete_attrs)
-        flows = any(r.dtype.is_floating and r.size for r in results)
+        flows = any(r.dtype.is_differentiable and r.size for r in results)
         if sample.op.gradient is not NOT_DIFFERENTIABLE and floating and checked and flows:
             yield sample
 
@@ -266,7 +266,7 @@ def _function(sample):
         result = sample.op(*inputs, **sample.attrs)
         outputs = result if isinstance(result, tuple) else (result,)
         through = range(len(outputs)) if sample.through is None else sample.through
-        return [outputs[i] for i in through if outputs[i].dtype.is_floating]
+        return [outputs[i] for i in through if outputs[i].dtype.is_differentiable]
 
     return call
 
@@ -320,13 +320,13 @@ def test_gradient_fits_the_inputs(sample):
         outputs = result if isinstance(result, tuple) else (result,)
         through = range(len(outputs)) if sample.through is None else sample.through
         weights = [
-            placeholder(t.dtype, t.shape) if i in through and t.dtype.is_floating else None
+            placeholder(t.dtype, t.shape) if i in through and t.dtype.is_differentiable else None
             for i, t in enumerate(outputs)
         ]
         if all(w is None for w in weights):
             return
         for tensor, grad in zip(inputs, gradient_of(outputs[0].op, weights), strict=True):
             if grad is not None:
-                assert tensor.dtype.is_floating
+                assert tensor.dtype.is_differentiable
                 assert grad.dtype == tensor.dtype
                 assert compatible(grad.spec.shape, tensor.spec.shape)

@@ -76,3 +76,20 @@ def test_a_list_is_of_the_graph_of_its_tensors():
         x = tb.placeholder(tb.float32, [])
     assert tb.reduce_sum([[x, 1.0]]).graph is other
     assert tb.zeros([tb.cast(x, tb.int32), 2]).graph is other
+
+
+def test_sums_and_stacks_of_lists_under_their_older_names():
+    x = tb.placeholder(tb.float32, [2])
+    total = tb.accumulate_n([x, x * 2.0, [1.0, 2.0]], shape=[2], tensor_dtype=tb.float32)
+    one = tb.accumulate_n([tb.placeholder_with_default([1.0], [None])], shape=[1])
+    assert one.shape == [1]
+    stacked = tb.parallel_stack([x, total])
+    np.testing.assert_array_equal(value(stacked, {x: [1, 2]}), [[1, 2], [4, 8]])
+    for build, words in (
+        (lambda: tb.accumulate_n([]), "expected at least one tensor"),
+        (lambda: tb.accumulate_n([x], shape=[3]), r"term 0 is float32\[2\], expected shape \[3\]"),
+        (lambda: tb.accumulate_n([x], tensor_dtype=tb.float64), "use tb.cast"),
+        (lambda: tb.parallel_stack([tb.placeholder(tb.float32, [None])]), "value 0 is .*use tb.stack"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=words):
+            build()

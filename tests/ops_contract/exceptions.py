@@ -6,7 +6,6 @@ from __future__ import annotations
 STRUCTURAL = {
     "Const": "its kernel-less value is part of the plan; tested with the graph",
     "Placeholder": "fed by the caller: computes nothing",
-    "PlaceholderWithDefault": "is the fed value or its input: computes nothing",
     "NoOp": "has neither inputs nor outputs",
     "Variable": "stands for its storage: computes nothing",
     **dict.fromkeys(
@@ -20,23 +19,35 @@ STRUCTURAL = {
             *("QueueEnqueue", "QueueEnqueueMany", "QueueDequeue", "QueueDequeueMany", "QueueDequeueUpTo"),
             *("QueueSize", "QueueIsClosed", "QueueClose", "QueuePeek", "QueueClear"),
             *("Mutex", "MutexLock", "MutexUnlock", "PyFunc", "PyFuncStateless"),
+            *("ConditionalAccumulator", "SparseConditionalAccumulator", "AccumulatorSetGlobalStep"),
+            *("AccumulatorApplyGradient", "AccumulatorNumAccumulated", "AccumulatorTakeGradient"),
+            *("SparseAccumulatorApplyGradient", "SparseAccumulatorTakeGradient", "StagingArea"),
+            *("Barrier", "BarrierClose", "BarrierInsertMany", "BarrierTakeMany"),
+            *("BarrierIncompleteSize", "BarrierReadySize", "MapClear", "MapIncompleteSize", "MapPeek"),
+            *("MapSize", "MapStage", "MapStagingArea", "MapUnstage", "MapUnstageNoKey"),
         ),
         "functions of the host: tests/queues",
     ),
     **dict.fromkeys(
-        (f"TensorArray{name}V3" for name in ("", "Grad", "Write", "Read", "Gather", "Scatter", "Size")),
-        "elements kept while a step runs: tests/executor/test_tensor_arrays.py",
+        (
+            f"TensorArray{name}V3"
+            for name in ("", "Grad", "Write", "Read", "Gather", "Scatter", "Concat", "Split", "Size")
+        ),
+        "elements kept while a step runs: programs.py",
     ),
     **dict.fromkeys(
         ("DynamicPartition", "DynamicStitch", "ListDiff", "SparseOrder", "UniqueWithCounts", "Where"),
-        "functions of the host: tests/executor/test_data_dependent_shapes.py",
+        "functions of the host: programs.py",
     ),
-    "RequireAtMostOne": "a function of the host: tests/executor",
+    "RequireAtMostOne": "a function of the host: programs.py",
+    **dict.fromkeys(("CTCGreedyDecoder", "CTCBeamSearchDecoder"), "of the host: tests/ops/test_ctc.py"),
+    "LearnedUnigramCandidateSampler": "a function of the host: tests/ops/test_candidate_sampling.py",
     **dict.fromkeys(
         ("ScalarSummary", "HistogramSummary", "ImageSummary", "TextSummary", "MergeSummary"),
         "made by the session of fetched values: no step computes it",
     ),
     "StepScalar": "read from the STATE region: computes nothing",
+    "Call": "a function, which the compiler expands: tests/test_functions.py",
 }
 
 # Ops that cannot take a zero-size input.
@@ -45,6 +56,8 @@ NEVER_EMPTY: dict[str, str] = {
     "Fill": "takes a shape and a scalar",
     "RandomPermutation": "takes a shape",
     "ReplicaId": "takes nothing",
+    **dict.fromkeys(("LogUniformCandidateSampler", "UniformCandidateSampler"), "takes nothing"),
+    "FixedUnigramCandidateSampler": "needs a class",
 }
 
 # Ops whose outputs and inputs are small whatever they compute.
@@ -69,4 +82,7 @@ ALWAYS_STATIC = {
 }
 
 # Ops that raise an error for NaN or infinity.
-RAISES_FOR_NAN = {"CheckNumerics": "that is what it is for"}
+RAISES_FOR_NAN = {
+    "CheckNumerics": "that is what it is for",
+    "FixedUnigramCandidateSampler": "draws by weights have to end",
+}

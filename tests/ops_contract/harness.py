@@ -122,7 +122,9 @@ def same_bits(a: Array, b: Array) -> bool:
 def assert_close(actual: Array, expected: Any, sample: Sample, what: str) -> None:
     """Asserts that a result agrees with its reference, by the tolerance of the sample or of the dtype."""
     reference = np.asarray(expected)
-    rtol, atol = {"float32": (2e-5, 1e-6), "float64": (1e-11, 1e-12)}.get(actual.dtype.name, (0, 0))
+    single, double = (2e-5, 1e-6), (1e-11, 1e-12)
+    tolerances = {"float32": single, "complex64": single, "float64": double, "complex128": double}
+    rtol, atol = tolerances.get(actual.dtype.name, (0, 0))
     np.testing.assert_allclose(
         actual,
         reference,

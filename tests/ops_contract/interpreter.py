@@ -1,4 +1,4 @@
-"""Graph interpreter: runs every op by its reference kernel, in program order."""
+"""Graph interpreter: runs every op by its reference kernel or host function, in program order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tensorbow.graph import Operation, Tensor
+from tensorbow.graph import HostCall, Operation, Resources, Tensor
+from tensorbow.graph.definition import read_only
 from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.specs import Array
 
@@ -16,6 +17,7 @@ def run_graph(
 ) -> list[Array]:
     """Values of `fetches`, given values of placeholders or of any other tensors."""
     values: dict[Tensor, Array] = dict(feeds)
+    shared, step = Resources(), Resources()
     for op in _needed([t for t in fetches if t not in values], values):
         if op.type == "Const":
             values[op.outputs[0]] = op.attrs["value"]
@@ -23,9 +25,24 @@ def run_graph(
             values[op.outputs[0]] = np.array(op.attrs["default"], op.outputs[0].dtype.as_numpy_dtype)
         elif op.outputs:
             with np.errstate(all="ignore"):
-                results = run_reference_kernel(op.definition, [values[t] for t in op.inputs], op.attrs, state)
+                if op.definition.host is not None:
+                    results = _from_host(op, [values[t] for t in op.inputs], shared, step)
+                else:
+                    given = [values[t] for t in op.inputs]
+                    results = run_reference_kernel(op.definition, given, op.attrs, state)
             values.update(zip(op.outputs, results, strict=True))
     return [values[t] for t in fetches]
+
+
+def _from_host(op: Operation, inputs: Sequence[Array], shared: Resources, step: Resources) -> Sequence[Array]:
+    def late(_: object) -> None:
+        raise AssertionError(f"{op.type} is asynchronous")
+
+    given = tuple(read_only(np.asarray(array)) for array in inputs)
+    call = HostCall(op.name, op.attrs, given, shared, step, late, late)
+    assert op.definition.host is not None
+    results = op.definition.host(call)
+    return [np.asarray(each) for each in (results if isinstance(results, (list, tuple)) else [results])]
 
 
 def _needed(fetches: Sequence[Tensor], cut: Mapping[Tensor, Array]) -> list[Operation]:

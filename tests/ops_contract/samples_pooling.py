@@ -14,7 +14,7 @@ from tests.ops_contract.naive_windows import (
     naive_max_pool_gradient,
     naive_max_pool_gradient_gradient,
 )
-from tests.ops_contract.sample import Sample, apart, normal
+from tests.ops_contract.sample import Sample, apart, integers, normal
 
 
 def three(
@@ -50,7 +50,19 @@ def ties(*shape: int) -> Array:
     return np.asarray(np.random.default_rng(0).integers(0, 2, shape), np.float32)
 
 
+def of_bytes(label: str, x: Array, window: tuple[int, int], padding: str) -> Sample:
+    """Maxima of uint8, which have no derivatives."""
+    attrs = {"ksize": (1, *window, 1), "strides": (1, 2, 2, 1), "padding": padding}
+
+    def expected(x: Array) -> Array:
+        return naive_max_pool(x.astype(np.float32), window, (2, 2), padding).astype(np.uint8)
+
+    return Sample(MaxPool, (x,), expected=expected, attrs=attrs, label=label)
+
+
 SAMPLES = [
+    of_bytes("bytes", integers(2, 6, 8, 5, high=256, dtype=np.uint8), (2, 2), "VALID"),
+    of_bytes("bytes same", integers(2, 5, 7, 70, high=256, dtype=np.uint8), (3, 2), "SAME"),
     *three("valid", apart(2, 6, 8, 3), (2, 2), (2, 2), "VALID"),
     *three("rest", apart(2, 7, 8, 3), (3, 2), (3, 3), "VALID"),
     *three("same", apart(2, 5, 6, 3), (2, 3), (2, 2), "SAME"),

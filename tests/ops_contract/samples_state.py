@@ -19,7 +19,15 @@ from tensorbow.ops.averaging import (
     SmaMove,
     Truncate16,
 )
-from tensorbow.ops.control import CheckFinite, Copy, CustomGradient, Identity, StopGradient
+from tensorbow.ops.control import (
+    Again,
+    CheckFinite,
+    Copy,
+    CustomGradient,
+    Identity,
+    PlaceholderWithDefault,
+    StopGradient,
+)
 from tensorbow.ops.state import Assign, AssignAdd, AssignSub, ReadVariable
 from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum
 from tensorbow.specs import Array
@@ -36,6 +44,10 @@ def _same(x: Array) -> Array:
 PASSING = [
     Sample(op, (normal(*shape),), _same, label=label)
     for op in (Identity, StopGradient, Copy, CustomGradient, ReadVariable)
+    for label, shape in SIZES.items()
+] + [Sample(Again, (normal(*shape),), _same, {"use": 3}, label=label) for label, shape in SIZES.items()]
+PASSING += [
+    Sample(PlaceholderWithDefault, (normal(*shape),), _same, {"shape": shape}, label=label)
     for label, shape in SIZES.items()
 ]
 

@@ -56,7 +56,7 @@ def pipeline():
     return v, [total, after, tb.negative(after) + tb.reduce_sum(read)]
 
 
-@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.parametrize("stage", [1, 2, 4])
 def test_a_missing_wait_is_found(graph, stage):
     _, fetches = pipeline()
     log = LaunchLog()
@@ -68,7 +68,7 @@ def test_a_missing_wait_is_found(graph, stage):
         step = next(s for s in session._cache._steps.values() if s.idle)
         binding = step.idle[0]
         with_waits = [n for n, entry in enumerate(binding._stages) if entry.waits]
-        assert with_waits == [1, 2, 3]
+        assert with_waits == [1, 2, 4]  # a sum of what is there runs before the last
         entry = binding._stages[stage]
         object.__setattr__(entry, "waits", ())
         session.run(fetches)
@@ -233,7 +233,7 @@ def test_explain_shows_devices_stages_sends_and_receives(graph, cpus):
     assert text.startswith("mode: planned over 2 devices: /device:CPU:0, /device:CPU:1\n")
     assert "stage 0: /device:CPU:1 segment 0, 0 kernel calls\n  send v/read_1:0 float64[100] to " in text
     assert "stage 1: /device:CPU:0 segment 0, 2 kernel calls, after stage 0" in text
-    assert "\nreceive v/read_1:0 from /device:CPU:1: float64[100] input+" in text
+    assert "\nreceive v/read_1:0 from /device:CPU:1: float64[100] slab+" in text
     assert explanation.peak_nbytes == sum(p.peak_nbytes for p in explanation.parts.values())
     assert explanation.lower_bound_nbytes <= explanation.peak_nbytes
 

@@ -170,10 +170,10 @@ def test_a_missing_file_a_folder_a_pipe_and_a_device(tmp_path: Path) -> None:
             load_arrays(path)
 
 
-@pytest.mark.parametrize("dtype", ["longdouble", "complex128", "object", "U3", "datetime64[s]"])
+@pytest.mark.parametrize("dtype", ["longdouble", "clongdouble", "object", "U3", "datetime64[s]"])
 def test_dtypes_the_reader_would_refuse_are_not_written(dtype: str, saved: Path) -> None:
     before = saved.read_bytes()
-    with pytest.raises(InvalidArgumentError, match=r"array 'a': dtype .* cannot be written; use float32"):
+    with pytest.raises(InvalidArgumentError, match=r"array 'a': dtype .* cannot be written; use complex128"):
         save_arrays(saved, {"a": np.ones(3).astype(dtype)}, {})
     assert saved.read_bytes() == before
 

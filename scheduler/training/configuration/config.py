@@ -55,8 +55,10 @@ from scheduler.training.configuration.option_kinds import (
 )
 from scheduler.training.configuration.synonyms import nearest_option
 from scheduler.training.measures.classification_metrics import METRICS
-from tensorbow.data import DATASETS, WITHOUT_FILES
+from tensorbow.compiler.recompute import HOW, NEVER
+from tensorbow.data import DATASETS, SEQUENCES, WITHOUT_FILES
 from tensorbow.data.own_data import name_of_data
+from tensorbow.data.splits import TASKS
 from tensorbow.devices import DeviceName
 from tensorbow.devices.gpu import COMPUTE
 from tensorbow.errors import InvalidArgumentError
@@ -146,7 +148,8 @@ class TrainingConfig:
     )
     target: str | None = option(
         None,
-        "Column of a table, or array of a .npz file, that is to be predicted.",
+        "Column of a table, or array of a .npz file, that is to be predicted; of a table also several "
+        "columns of numbers, separated by commas.",
         COLUMN,
         shown="target, label, class or y, whichever there is",
         metavar="COLUMN",
@@ -155,12 +158,12 @@ class TrainingConfig:
     )
     image_size: tuple[int, int] | None = option(
         None,
-        "Size to which the pictures of a folder are resized, as 28x28.",
+        "Size to which pictures are resized, as 28x28; those of a folder by default to that of the first.",
         IMAGE_SIZE,
-        shown="that of the first",
         metavar="HxW",
+        of_model=True,
         fixed=True,
-        ignored=lambda run: "" if run.data is not None else "it is for --data",
+        ignored=lambda run: "its examples are no pictures" if run.dataset in SEQUENCES else "",
     )
     validation_split: float | None = option(
         None,
@@ -177,10 +180,18 @@ class TrainingConfig:
         fixed=True,
     )
     split_seed: int = option(0, "Seed of the held-out examples.", whole(0, (1 << 64) - 1), fixed=True)
+    task: str = option(
+        "auto",
+        "What labels are: classes (classification), numbers to predict (regression), or auto: integers are "
+        "classes, as are in a table whole numbers from 0 to 999, and floats numbers.",
+        choices=TASKS,
+        fixed=True,
+    )
     augmentation: str | None = option(
         None,
-        "Random changes of training pictures, separated by commas: flip, crop (of 4 pixels; crop:N of N), or "
-        "none.",
+        "Random changes of training pictures, separated by commas: flip, flip_vertical, crop:N (by up to N "
+        "pixels), cutout:N (hides a square of N pixels), rotate:DEGREES, brightness:X, contrast:X, "
+        "saturation:X, colour:X (all three), erase:P (hides a rectangle with probability P), or none.",
         AUGMENTATION,
         shown="the data set's",
         fixed=True,
@@ -417,6 +428,13 @@ class TrainingConfig:
             else "CPUs have no tf32, and compute in fp32"
         ),
     )
+    recompute: str = option(
+        NEVER,
+        "Intermediate values that are computed again for the gradient, not kept, where memory is short: "
+        "cheap (of elementwise ops, normalisation and pooling), segments (of the forward pass), or smallest, "
+        "the one of these with the smallest peak; does not change results.",
+        choices=HOW,
+    )
     data_on_device: str = option(
         "auto",
         "Keep the data set on the devices and make batches there; auto: if half of the memory will do.",
@@ -484,8 +502,15 @@ class TrainingConfig:
         if self.schedule is None and self.learning_rate_drops:
             object.__setattr__(self, "schedule", "piecewise")
         for name, declared in options.items():
-            if declared.of_model and getattr(self, name) is None and (name != "dataset" or self.data is None):
-                object.__setattr__(self, name, getattr(source.defaults, name))
+            if (
+                declared.of_model
+                and getattr(self, name) is None
+                and not (self.data is not None and name in ("dataset", "image_size"))
+            ):
+                default = getattr(source.defaults, name)
+                if name == "learning_rate_drops" and self.learning_rate is None:
+                    default = source.defaults.drops_of(self.dataset)
+                object.__setattr__(self, name, default)
         read_options(self)
         object.__setattr__(self, "tau", default_tau(self.sync) if self.tau is None else self.tau)
         object.__setattr__(self, "model_options", source.read_options(self.model_options or {}))

@@ -8,7 +8,7 @@ from typing import Any
 
 from scheduler.options import NOT_NEGATIVE, POSITIVE, shortened
 from scheduler.replicas.replica_counts import MOST_REPLICAS
-from tensorbow.data.augmentation import augmentation_of
+from tensorbow.data.augmentation_names import augmentation_of
 from tensorbow.devices import DeviceName, device_kinds, gpu_status
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import TEXT, Kind, RefusedError, number, whole

@@ -58,18 +58,25 @@ class BatchSchedule(Schedule):
         return BatchSchedule(self.by_round.scaled(factor), self.curve, self.positions)
 
 
-def initial_rate(config: TrainingConfig, replicas: int) -> float:
-    """Learning rate before schedules: the configured one, or the default for this number of replicas."""
+def initial_rate(config: TrainingConfig, replicas: int, of_numbers: bool = False) -> float:
+    """Learning rate before schedules: the configured one, or the default for this number of replicas.
+
+    of_numbers: whether the labels are numbers to predict.
+    """
     source, batch_size = config.source, config.batch_size
-    of_model = source.default_learning_rate(config.model_options, replicas, config.dataset, batch_size)
+    of_model = source.default_learning_rate(
+        config.model_options, replicas, config.dataset, batch_size, of_numbers
+    )
     return config.learning_rate or default_rate(
         config.optimizer, of_model, source.defaults, replicas, batch_size
     )
 
 
-def build_schedule(config: TrainingConfig, replicas: int, positions: RoundPositions) -> Schedule:
-    """Learning rate by round: the configured one, or the default for this number of replicas."""
-    rate = initial_rate(config, replicas)
+def build_schedule(
+    config: TrainingConfig, replicas: int, positions: RoundPositions, of_numbers: bool = False
+) -> Schedule:
+    """Learning rate by round, which begins with `initial_rate`."""
+    rate = initial_rate(config, replicas, of_numbers)
     batches = positions.order.batches_per_epoch
     by_round: Schedule = Constant(rate)
     if config.schedule == "piecewise" and config.learning_rate_drops:

@@ -15,8 +15,9 @@ from scheduler.training.configuration.config_file import read_config_file
 from scheduler.training.configuration.option_kinds import BALANCED
 from scheduler.training.folders.run_folder import CONFIG
 from tensorbow.data import DataSplits, ImageDataset, TrainingData, load, splits_of
-from tensorbow.data.augmentation import augmentation_of
+from tensorbow.data.augmentation_names import augmentation_of
 from tensorbow.data.own_data import load_own
+from tensorbow.data.resized_pictures import resized
 from tensorbow.data.splits import with_class_names
 from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.specs import Array
@@ -32,6 +33,7 @@ ABOUT = (
     "validation_split",
     "test_split",
     "split_seed",
+    "task",
 )
 
 
@@ -45,11 +47,11 @@ def load_data(
     splits = _loaded(config, data, say)
     if config.augmentation is None:
         return splits
-    augmentation = augmentation_of(config.augmentation)
     if not isinstance(splits.train, ImageDataset):
         raise InvalidArgumentError(
             f"augmentation: expected pictures uint8 [examples, height, width, channels], got {splits.train!r}"
         )
+    augmentation = augmentation_of(config.augmentation, splits.train.mean)
     return replace(splits, train=replace(splits.train, augmentation=augmentation))
 
 
@@ -58,12 +60,16 @@ def _loaded(config: TrainingConfig, data: Any, say: Callable[[str], None]) -> Da
         "validation_split": config.validation_split,
         "test_split": config.test_split,
         "seed": config.split_seed,
+        "task": config.task,
         "say": say,
     }
     if data is not None:
         return splits_of(data, **options)
     if config.data is None:
-        return splits_of(load(str(config.dataset), config.data_dir), str(config.dataset), **options)
+        parts = load(str(config.dataset), config.data_dir)
+        if config.image_size is not None and config.image_size != parts[0].specs[0].dims[1:3]:
+            parts = resized(parts, *config.image_size)
+        return splits_of(parts, str(config.dataset), **options)
     own = load_own(config.data, target=config.target, image_size=config.image_size)
     return splits_of(own, config.data_name, **options)
 

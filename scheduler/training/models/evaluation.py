@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,7 @@ from tensorbow.specs import Array
 
 BATCH = 250  # examples per step; affects speed and memory, not the result
 ROUNDING = 1e-6  # of a mean of float32
+MSE, RMSE, R2 = "mse", "rmse", "r2"  # metrics of models that predict numbers
 ACCURACY = "accuracy"  # metric by which runs are compared, where a model has it
 
 
@@ -55,6 +56,25 @@ class Evaluation:
             for index, name in enumerate(names, 1)
         }
         return cls(loss, metrics)
+
+    def with_derived(self, dataset: TrainingData) -> Evaluation:
+        """Adds rmse and r2 to a mean squared error `mse` of a data set whose labels are numbers.
+
+        r2 is 1 - mse / variance of the labels, of several columns the mean of their variances.
+        """
+        derived = derived_metrics(self.metrics, dataset)
+        if not derived or dataset.numbers is None:
+            return self
+        mse, spread = self.metrics[MSE], float(dataset.numbers.astype(np.float64).var(0).mean())
+        values = {RMSE: math.sqrt(mse) if mse >= 0 else mse, R2: 1 - mse / spread if spread else math.nan}
+        return Evaluation(self.loss, {**self.metrics, **{name: values[name] for name in derived}})
+
+
+def derived_metrics(names: Collection[str], dataset: TrainingData) -> list[str]:
+    """Metrics that an evaluation derives from those of a model, which are means over examples."""
+    if MSE not in names or dataset.numbers is None:
+        return []
+    return [name for name in (RMSE, R2) if name not in names]
 
 
 def total_of_mean(mean: float, count: int) -> float:
@@ -125,7 +145,7 @@ class Evaluator:
         done = [part for part in parts if part is not None]
         if len(done) < len(parts):
             return None
-        result = Evaluation.of_batches(done, self._names)
+        result = Evaluation.of_batches(done, self._names).with_derived(self._dataset)
         if not self._further:
             return result
         scores = np.concatenate([values[-1] for _, values in done])
@@ -143,7 +163,8 @@ class Evaluator:
     def figures(self) -> list[str]:
         """Names of the loss and the metrics, the further ones included."""
         further = [name for name in self._further if name != CONFUSION]
-        return list(dict.fromkeys(["loss", *self._names, *further]))
+        derived = derived_metrics(self._names, self._dataset)
+        return list(dict.fromkeys(["loss", *self._names, *derived, *further]))
 
     def close(self) -> None:
         """Closes the session."""

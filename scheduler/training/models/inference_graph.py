@@ -87,7 +87,15 @@ def build_inference(about: Mapping[str, Any], source: ModelSource | None = None)
             inputs = subtract(multiply(cast(inputs, float32), scale), shift)
         elif (found := about.get("standardisation")) is not None:
             inputs = standardised(inputs, (np.array(found["mean"]), np.array(found["std"])))
-    built = source.build(about.get("model_options", {}), inputs, given.labels, False, classes=classes)
+    scale = about.get("label_scale")
+    built = source.build(
+        about.get("model_options", {}),
+        inputs,
+        given.labels,
+        False,
+        classes=classes,
+        label_scale=None if scale is None else (np.array(scale["mean"]), np.array(scale["std"])),
+    )
     outputs = {"loss": identity(built.loss, name="loss")}
     outputs |= {name: identity(metric, name=name) for name, metric in built.metrics.items()}
     predictions, is_of_classes = built.outputs, False
@@ -254,11 +262,13 @@ def _is_of_pictures(about: Mapping[str, Any]) -> bool:
 
 def _is_of_arrays(about: Mapping[str, Any]) -> bool:
     classes, labels, scales = about.get("classes"), about.get("labels", 0), about.get("standardisation")
+    of_labels = about.get("label_scale")
     nests = _is_nest(about.get("inputs"), _is_spec) and (labels is None or _is_nest(labels, _is_spec))
     return (
         nests
         and (classes is None or (type(classes) is int and 1 <= classes <= 1 << 20))
         and (scales is None or _are_scales(scales))
+        and (of_labels is None or _are_scales(_as_columns(of_labels)))
     )
 
 
@@ -276,6 +286,13 @@ def _is_spec(text: str) -> bool:
     except (ValueError, TensorBowError):
         return False
     return all(extent is not None and extent >= 0 for extent in spec.dims[1:])
+
+
+def _as_columns(found: Any) -> Any:
+    """A mean and a standard deviation, where they are numbers, as those of one column."""
+    if isinstance(found, dict) and not any(isinstance(each, list) for each in found.values()):
+        return {key: [each] for key, each in found.items()}
+    return found
 
 
 def _are_scales(found: Any) -> bool:

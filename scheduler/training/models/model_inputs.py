@@ -55,7 +55,8 @@ def build_model(
 ) -> ModelOutputs:
     """Builds a model on a batch of a data set. more: see `outputs_of`."""
     inputs = data.prepared(given.inputs)
-    return source.build(options, inputs, given.labels, training, classes=data.classes, **more)
+    of_data: dict[str, Any] = {"classes": data.classes, "label_scale": data.label_scale}
+    return source.build(options, inputs, given.labels, training, **of_data, **more)
 
 
 def summary_of(source: ModelSource, options: Mapping[str, Any], data: TrainingData) -> ModelSummary:

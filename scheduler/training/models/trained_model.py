@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
@@ -44,6 +45,7 @@ from tensorbow.runtime import Session
 from tensorbow.specs import Array, TensorSpec, float32, int64, uint8
 from tensorbow.training import SavedModel, save_model
 from tensorbow.training.graph_files import GRAPH, require_fitting
+from tensorbow.training.quantization import quantize_model
 
 THREADS = 4  # most batches computed in parallel
 OLD_METRIC = "correct"  # output of exports of older versions: the number of correct predictions
@@ -279,7 +281,7 @@ class TrainedModel:
 
         with ThreadPoolExecutor(_threads(), "tensorbow-evaluation") as pool:
             parts = list(pool.map(batch, range(0, len(dataset), BATCH)))
-        return Evaluation.of_batches(parts, [*metrics])
+        return Evaluation.of_batches(parts, [*metrics]).with_derived(dataset)
 
     @property
     def _metrics(self) -> dict[str, str]:
@@ -322,10 +324,12 @@ class TrainedModel:
                     f"{path} is no trained model: its {name} is {found}, expected {spec}"
                 )
 
-    def export(self, folder: str | os.PathLike[str]) -> str:
+    def export(self, folder: str | os.PathLike[str], quantized_on: Any = None) -> str:
         """Writes graph and variables for inference, to be used without the model's code; returns the folder.
 
-        Raises InvalidArgumentError for a model that was loaded from an export.
+        quantized_on: raw inputs, such as some training examples: convolutions and matrix products are then of
+        8-bit integers, for ranges observed on them (`tb.quantization.quantize_model`). Raises
+        InvalidArgumentError for a model that was loaded from an export, and other inputs than the model's.
         """
         if self._values is None:
             raise InvalidArgumentError(f"{self.path} is an exported model already; give the folder of a run")
@@ -334,7 +338,12 @@ class TrainedModel:
             **{name: v for name, v in self.about.items() if name != "graph"},
             "signature": graph.signature,
         }
-        return save_model(folder, graph.inputs, graph.outputs, self._values, about)
+        if quantized_on is None:
+            return save_model(folder, graph.inputs, graph.outputs, self._values, about)
+        examples = self._read_inputs(quantized_on)
+        with TemporaryDirectory() as temporary:
+            save_model(temporary, graph.inputs, graph.outputs, self._values, about)
+            return quantize_model(temporary, folder, examples)
 
     def close(self) -> None:
         """Closes the session; idempotent."""

@@ -170,6 +170,7 @@ class Trainer:
         say = self._progress.line
         self.data = load_data(config, self._given_data, say)
         self._train_set, self._evaluated_set = self.data.train, self.data.evaluated
+        self._of_numbers = self._train_set.numbers is not None
         self._data_name = config.data_name if self._given_data is None else GIVEN
         self.run.split = "test" if self.data.validation is None else "validation"
         checkpoint, self._only_z = self._joint_run.restored(self.folder.checkpoint)
@@ -204,7 +205,7 @@ class Trainer:
             share=None if self._joint.size == 1 else (first, own),
         )
         positions = self._batches.positions
-        self.schedule = build_schedule(config, positions.replicas, positions)
+        self.schedule = build_schedule(config, positions.replicas, positions, self._of_numbers)
         averaging, current_config = config.synchronisation_for(positions.first_round), config
         if tuning is not None:
             current_config = replace(config, replicas_per_device=tuning.current)
@@ -349,7 +350,7 @@ class Trainer:
         kept = checkpoint.metadata["config"]
         rates = {name: kept[name] for name in RATE_OPTIONS if name in kept}
         positions = self._batches.positions
-        return build_schedule(replace(self.config, **rates), positions.replicas, positions)
+        return build_schedule(replace(self.config, **rates), positions.replicas, positions, self._of_numbers)
 
     # Running ----------------------------------------------------------------------------------
 
@@ -500,7 +501,7 @@ class Trainer:
                 continue
             replicas = tuning.wanted * len(config.devices) * self._joint.size
             positions = self._batches.positions.resized(round, replicas)
-            schedule = build_schedule(config, replicas, positions)
+            schedule = build_schedule(config, replicas, positions, self._of_numbers)
             ssgd_from = config.synchronisation_for(positions.first_round).ssgd_from
             try:
                 with self._pace.changing():

@@ -14,7 +14,7 @@ from tensorbow.compiler.prune import prune
 from tensorbow.errors import InternalError, InvalidArgumentError
 from tensorbow.files import write_file
 from tensorbow.graph import Graph, Tensor
-from tensorbow.interop.onnx import op_writers  # noqa: F401 - registers what it writes
+from tensorbow.interop.onnx import op_writers, quantized_writers  # noqa: F401 - register what they write
 from tensorbow.interop.onnx.graph_writer import GraphWriter
 from tensorbow.interop.onnx.model_file import import_onnx
 from tensorbow.kinds import PATH, TEXT, AsPath, checked, instance, sequence, whole

@@ -164,7 +164,7 @@ def _bias_add(w: GraphWriter, op: Operation) -> None:
 IMAGES: AxisOrder = (0, 3, 1, 2)
 
 
-def _window(w: GraphWriter, op: Operation, images: Tensor, window: Sequence[int]) -> dict[str, Any]:
+def window_attributes(op: Operation, images: Tensor, window: Sequence[int]) -> dict[str, Any]:
     """The attributes of a sliding window."""
     strides, padding = op.attrs["strides"][1:3], op.attrs["padding"]
     dilations = op.attrs.get("dilations", (1, 1, 1, 1))[1:3]
@@ -189,7 +189,9 @@ def _conv(w: GraphWriter, op: Operation) -> None:
     images, filters = op.inputs
     height, width, *_ = (int(d or 0) for d in filters.spec.dims)
     kernel = w.name(filters, (3, 2, 0, 1))
-    result = w.node("Conv", [w.name(images, IMAGES), kernel], **_window(w, op, images, (height, width)))
+    result = w.node(
+        "Conv", [w.name(images, IMAGES), kernel], **window_attributes(op, images, (height, width))
+    )
     w.name_result(op.outputs[0], result, IMAGES)
 
 
@@ -203,7 +205,7 @@ def _depthwise(w: GraphWriter, op: Operation) -> None:
         kernel = w.store("depthwise_kernel", np.transpose(known, order).reshape(dims))
     else:
         kernel = w.node("Reshape", [w.name(filters, order), w.constant(dims, np.int64)])
-    attrs = _window(w, op, images, (height, width))
+    attrs = window_attributes(op, images, (height, width))
     result = w.node("Conv", [w.name(images, IMAGES), kernel], group=channels, **attrs)
     w.name_result(op.outputs[0], result, IMAGES)
 
@@ -212,7 +214,7 @@ def _depthwise(w: GraphWriter, op: Operation) -> None:
 def _pool(w: GraphWriter, op: Operation) -> None:
     images = op.inputs[0]
     node = "MaxPool" if op.definition.name == "MaxPool" else "AveragePool"
-    attrs = _window(w, op, images, op.attrs["ksize"][1:3])
+    attrs = window_attributes(op, images, op.attrs["ksize"][1:3])
     w.name_result(op.outputs[0], w.node(node, [w.name(images, IMAGES)], **attrs), IMAGES)
 
 

@@ -30,6 +30,7 @@ from tensorbow.kernels.gpu.ops import (
     slicing,
     sparse_adaptive_updates,
     sparse_updates,
+    transfers,
 )
 
 __all__ = [
@@ -62,4 +63,5 @@ __all__ = [
     "slicing",
     "sparse_adaptive_updates",
     "sparse_updates",
+    "transfers",
 ]

@@ -86,7 +86,8 @@ class GpuPlan(BoundPlan):
         return column
 
     def _refs_of_feeds(self) -> dict[str, Ref]:
-        return {name: ref for name, ref in self.executable.inputs.items() if ref.nbytes}
+        inputs = self.executable.inputs.items()  # others are received, see `copy_in`
+        return {name: ref for name, ref in inputs if ref.nbytes and ref.region is Region.INPUT}
 
     # Preparing ----------------------------------------------------------------------------------
 

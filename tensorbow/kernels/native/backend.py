@@ -21,12 +21,15 @@ from tensorbow.kernels.native import lowerings  # noqa: F401 - registers the tem
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.lowering import Lowering, lowering_for
 from tensorbow.kernels.native.codegen.target import Target, host_target, may_use_tiles
+from tensorbow.kernels.native.ops.maps import fused_kernel
 from tensorbow.kernels.native.ops.random import with_seeds
 from tensorbow.kernels.native.plan import NativePlan, NativeSegments, launches_of
 from tensorbow.kernels.native.rounds.code import RoundCodes
 from tensorbow.kernels.native.rounds.program import NativeRounds
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.kernels.rounded_products import FULL, ROUNDED, TITLE, explain_rounding, rounds
+from tensorbow.kernels.scalars import fuse_maps
+from tensorbow.ops.quantization import Quantize
 from tensorbow.program.backend import Backend
 from tensorbow.program.nodes import Node, Unit
 from tensorbow.program.plan import BoundPlan, Executable, PlannedLaunch, Region, Segment
@@ -75,8 +78,20 @@ class NativeBackend(ReferenceBackend):
         return NativeBackend(target, self._folder)
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
-        """One unit per node; random ops also read their seeds."""
-        return with_seeds(super().fuse(nodes))
+        """A unit for each node, or a quantisation and the maps before it; random ops also read their seeds.
+
+        Other chains of maps stay: their results are near when they are read, and a fused one would be
+        compiled for each.
+        """
+        return with_seeds(
+            fuse_maps(
+                nodes,
+                self._kernel,
+                fused_kernel,
+                joins=lambda node: self._lowering(node) is not None,
+                begins=lambda node: node.definition is Quantize,
+            )
+        )
 
     def _lowering(self, node: Node) -> Lowering | None:
         inputs, outputs = (tuple(v.spec for v in values) for values in (node.inputs, node.outputs))

@@ -53,14 +53,17 @@ def fuse_maps(
     nodes: Sequence[Node],
     kernel_of: Callable[[Node], Kernel],
     kernel_of_map: Callable[[FusedMap], Kernel],
+    joins: Callable[[Node], bool] = lambda node: True,
+    begins: Callable[[Node], bool] = lambda node: True,
 ) -> list[Unit]:
     """The units of a segment, in the order of their last nodes; views have no kernel and get none.
 
     kernel_of: makes the kernel of a node that is not fused. kernel_of_map: makes that of a fused unit,
-    without in-place rules. Values must know their readers (`record_readers`), or nothing is fused.
+    without in-place rules. joins: nodes that may be fused; begins: those that may be a unit's last. Values
+    must know their readers (`record_readers`), or nothing is fused.
     """
     ordered = [node for node in nodes if not node.definition.is_view]
-    drafts = _drafts(ordered)
+    drafts = _drafts(ordered, joins, begins)
     units: list[Unit] = []
     for node in ordered:
         draft = drafts.get(node)
@@ -82,17 +85,21 @@ def is_fusable(node: Node) -> bool:
     )
 
 
-def _drafts(nodes: Sequence[Node]) -> dict[Node, _Draft]:
+def _drafts(
+    nodes: Sequence[Node], joins: Callable[[Node], bool], begins: Callable[[Node], bool]
+) -> dict[Node, _Draft]:
     """Drafts by node, built from the last node to the first: a value's readers come before it."""
     writes = [frozenset(storage_of(node.inputs[i]) for i in node.definition.writes) for node in nodes]
     drafts: dict[Node, _Draft] = {}
     for index in range(len(nodes) - 1, -1, -1):
         node = nodes[index]
         assigns = node.definition in ASSIGNMENTS
-        if not (assigns or is_fusable(node)):
+        if not (assigns or is_fusable(node)) or not joins(node):
             continue
         draft = None if assigns else _readers_draft(node, drafts)
         if draft is None or not _may_join(node, draft, frozenset().union(*writes[index : draft.index])):
+            if not begins(node):
+                continue
             draft = _Draft(index, node.outputs[0].spec.extents)
         draft.nodes.append(node)
         draft.inputs.discard(node.outputs[0])

@@ -31,9 +31,10 @@ from tensorbow.ops.activations import LeakyRelu, LeakyReluGrad
 from tensorbow.ops.control import Copy
 from tensorbow.ops.integer_power import IntegerPow
 from tensorbow.ops.nn import BiasAdd
+from tensorbow.ops.quantization import Dequantize, Quantize, limits_of
 from tensorbow.ops.selection import Cast, Select
 from tensorbow.ops.state import Assign, AssignAdd, AssignSub
-from tensorbow.specs import DType
+from tensorbow.specs import DType, float32
 
 Rule: TypeAlias = "Callable[[Sequence[Scalar], Attrs, Mapping[str, Scalar]], Sequence[Scalar]]"
 """(inputs, attrs, step scalars by key) -> a result for each output without alias, then one for each written
@@ -107,6 +108,18 @@ def _cast(x: Sequence[Scalar], attrs: Attrs, state: Mapping[str, Scalar]) -> Seq
     return (cast(x[0], attrs["dtype"]),)
 
 
+def _quantize(x: Sequence[Scalar], attrs: Attrs, state: Mapping[str, Scalar]) -> Sequence[Scalar]:
+    value, scale = x
+    low, high = limits_of(attrs["dtype"])
+    rounded = apply("rint", value * _over(1, scale)) + attrs["zero_point"]
+    at_least = select(rounded > low, rounded, low)  # NaN is the least
+    return (cast(minimum(at_least, high), attrs["dtype"]),)
+
+
+def _dequantize(x: Sequence[Scalar], attrs: Attrs, state: Mapping[str, Scalar]) -> Sequence[Scalar]:
+    return ((cast(x[0], float32) - attrs["zero_point"]) * x[1],)
+
+
 def _over(number: Operand, x: Scalar) -> Scalar:
     return apply("divide", number, x)
 
@@ -176,6 +189,8 @@ RULES: dict[OpDef, Rule] = {
     Select: _select,
     Cast: _cast,
     BiasAdd: _operator("add"),
+    Quantize: _quantize,
+    Dequantize: _dequantize,
     Copy: _unary(lambda x: x),
     Assign: _binary(lambda variable, value: value),
     AssignAdd: _operator("add"),

@@ -10,7 +10,7 @@ import pytest
 
 from scheduler.replicas.device_dataset import BatchMaker, DeviceDataset
 from tensorbow.compiler import compile_batch
-from tensorbow.data import BatchKey, BatchOrder, BatchRecipe, CropAndFlip, ImageDataset
+from tensorbow.data import BatchKey, BatchOrder, BatchRecipe, CropAndFlip, ImageDataset, PictureChanges
 from tensorbow.devices import GpuDevice, StreamGroup
 from tensorbow.devices.cuda_runtime import CopyKind, CudaError
 from tensorbow.kernels import backend_for
@@ -34,6 +34,11 @@ DATASETS = {
     "mirrored in place": dataset((6, 4, 2), CropAndFlip(0)),
     "moved out of sight": dataset((3, 5, 2), CropAndFlip(7)),
     "a pixel": dataset((1, 1, 1), CropAndFlip(1)),
+    "hidden in part": dataset((9, 7, 3), PictureChanges(CropAndFlip(2), cutout=4, level=120)),
+    "changed in all ways": dataset(
+        (8, 7, 3), PictureChanges(CropAndFlip(2), True, 40, 0.5, 0.5, 0.9, erase=0.7)
+    ),
+    "rotated": dataset((6, 9, 1), PictureChanges(rotation=180)),
 }
 STATUS = Ref(Region.STATE, 0, (), int64)
 

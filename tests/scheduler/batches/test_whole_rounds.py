@@ -21,7 +21,7 @@ from scheduler import (
 )
 from scheduler.batches import sources
 from scheduler.replicas.thread_choice import ThreadChoice, Threads
-from tensorbow.data import CropAndFlip, ImageDataset, make_synthetic, plain_picks
+from tensorbow.data import CropAndFlip, ImageDataset, PictureChanges, make_synthetic, plain_picks
 from tensorbow.errors import InternalError, InvalidArgumentError, NumericsError
 from tensorbow.models import get_model
 from tests.scheduler_rig.programs import well
@@ -30,8 +30,10 @@ from tests.scheduler_rig.running import Prepared, cpu_devices, within
 
 pytestmark = pytest.mark.usefixtures("native_kernels")
 
+ALL_CHANGES = PictureChanges(CropAndFlip(1), True, 30, 0.3, erase=0.5)
 
-def pictures(augmentation: CropAndFlip | None = None) -> ImageDataset:
+
+def pictures(augmentation: CropAndFlip | PictureChanges | None = None) -> ImageDataset:
     made, _ = make_synthetic(37, 8, height=9, width=7, channels=2, classes=3)
     return ImageDataset("made", made.images, made.labels, 3, 0.5, 0.25, augmentation)
 
@@ -72,10 +74,10 @@ def trained_on(data: ImageDataset, replicas: int, steps: int, kept: str, **optio
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("augmentation", [None, CropAndFlip(2)])
+@pytest.mark.parametrize("augmentation", [None, CropAndFlip(2), ALL_CHANGES])
 @pytest.mark.parametrize("options", [{}, {"tau": 3}, {"sync": "none"}], ids=str)
 def test_the_batches_of_a_source_of_each_replicas(
-    augmentation: CropAndFlip | None, options: dict[str, Any]
+    augmentation: CropAndFlip | PictureChanges | None, options: dict[str, Any]
 ) -> None:
     data = pictures(augmentation)
     for replicas in (1, 3):
@@ -166,8 +168,8 @@ def test_a_batch_that_comes_twice() -> None:
 def test_a_row_that_the_data_set_has_not_names_the_op(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wrong(indices: Any) -> Any:
-        picks = plain_picks(indices)
+    def wrong(indices: Any, columns: int) -> Any:
+        picks = plain_picks(indices, columns)
         picks[5, 2, 0] = 99
         return picks
 

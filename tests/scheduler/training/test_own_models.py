@@ -12,6 +12,7 @@ import pytest
 
 import tensorbow as tb
 from scheduler import Ensemble, TrainedModel, Trainer, TrainingConfig, TrainingResult
+from tensorbow.data import splits_of
 from tensorbow.errors import DataLossError, InvalidArgumentError
 from tensorbow.training import TrainingProgress, load_arrays
 from tests.scheduler_rig.interrupted import train_until
@@ -265,5 +266,57 @@ def test_the_zoo_on_features_with_weights_of_classes(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidArgumentError, match=words):
             trained("mlp", (X, labels), **options)
-    with pytest.raises(InvalidArgumentError, match="model mlp is a classifier: expected data of one input"):
-        trained("mlp", REGRESSION)
+
+
+def figures(result: TrainingResult) -> dict[str, float]:
+    """Metrics of the test split, without the loss."""
+    tested = {name.removeprefix("test_"): v for name, v in result.metrics.items() if name.startswith("test_")}
+    return {name: value for name, value in tested.items() if name != "loss"}
+
+
+PRICES = (X, 1e5 + 3e4 * Y[:, 0])
+
+
+def test_the_zoo_predicts_numbers_of_any_unit(tmp_path: Path) -> None:
+    """The least-squares solution, whose errors evaluation, trained model and export agree on."""
+    result = trained("linear", PRICES, epochs=30, learning_rate=0.05, output=str(tmp_path / "run"))
+    test = splits_of(PRICES).test
+    assert isinstance(test, tb.data.ArrayDataset)
+    measured = figures(result)
+    assert set(measured) == {"mse", "mae", "rmse", "r2"}
+    with TrainedModel(tmp_path / "run") as model:
+        predictions = model.predict(test.inputs)
+        again = model.evaluate(test)
+        model.export(tmp_path / "export")
+    assert predictions == pytest.approx(test.labels, rel=1e-3)
+    errors = predictions.astype(np.float64) - test.labels
+    expected = {
+        "mse": (errors**2).mean(),
+        "mae": abs(errors).mean(),
+        "rmse": (errors**2).mean() ** 0.5,
+        "r2": 1 - (errors**2).mean() / test.labels.astype(np.float64).var(),
+    }
+    assert again.metrics == pytest.approx(measured, rel=1e-5)
+    assert again.metrics == pytest.approx(expected, rel=0.02)
+    with TrainedModel(tmp_path / "export") as model:
+        assert model.evaluate(test).metrics == again.metrics
+
+
+def test_the_task_decides_what_whole_numbers_are(tmp_path: Path) -> None:
+    counts = (X[:, 0] > 0).astype(np.int64) + 2 * (X[:, 1] > 0)
+    as_floats = X, counts.astype(np.float32)
+    quick: dict[str, Any] = {"epochs": 1, "learning_rate": 0.01}
+    assert {*figures(trained("mlp", as_floats, **quick))} == {"mse", "mae", "rmse", "r2"}
+    assert {*figures(trained("mlp", as_floats, task="classification", **quick))} == {"accuracy"}
+    assert "r2" in figures(trained("mlp", (X, counts), task="regression", **quick))
+    with pytest.raises(InvalidArgumentError, match=r"task: expected whole numbers .* got 10\d"):
+        trained("mlp", (X, Y[:, 0] + 100.5), task="classification")
+    with pytest.raises(InvalidArgumentError, match=r"one array .* for regression, got 2 classes with"):
+        trained("mlp", (X, np.array(["no", "yes"])[counts % 2]), task="regression")
+
+
+def test_several_columns_of_numbers(tmp_path: Path) -> None:
+    both = np.concatenate([Y, 100 - 7 * X[:, 1:2]], 1)
+    trained("linear", (X, both), epochs=30, learning_rate=0.05, output=str(tmp_path))
+    with TrainedModel(tmp_path) as model:
+        assert model.predict(X) == pytest.approx(both, abs=0.1)

@@ -21,6 +21,7 @@ from tensorbow.kernels.gpu.source.channel_cut import cut_rows
 from tensorbow.kernels.gpu.source.column_sums import Own, column_sums
 from tensorbow.kernels.gpu.source.elements import Element
 from tensorbow.kernels.gpu.source.index_types import IndexType, index_for
+from tensorbow.kernels.gpu.source.reduction_plans import lowest
 from tensorbow.ops.pooling import MaxPool, MaxPoolGrad, MaxPoolGradGrad
 from tensorbow.ops.sliding_windows import Windows
 from tensorbow.program.nodes import Node
@@ -107,7 +108,7 @@ MAX_POOL = (
 extern "C" __global__ void max_pool(const T* images, T* pooled, Pool pool, I size) {
     TB_FOR_EACH(I, i, size) {
         Coordinates at = coordinates_of(i, pool.rows, pool.columns, pool.channels);
-        T best = -TB_INFINITY;
+        T best = $LEAST;
         for (int r = 0; r < $ROWS; ++r) {
             I row = at.row * $DOWN - pool.top + r;
             if (row < 0 || row >= pool.height) continue;
@@ -155,7 +156,8 @@ def pool_source(
     typed: an array of the images' dtype. images: their extents. keys: further ones of the template.
     """
     windows = _window_keys(images, attrs)
-    return CudaSource.of(name, template, T=c_type(typed.dtype), I=index.name, **windows, **(keys or {}))
+    named = {"T": c_type(typed.dtype), "I": index.name, "LEAST": lowest(typed.dtype)}
+    return CudaSource.of(name, template, **named, **windows, **(keys or {}))
 
 
 def _window_keys(images: Sequence[int], attrs: Attrs) -> dict[str, str]:
@@ -205,7 +207,7 @@ $ELEMENT
 extern "C" __global__ void max_pool_of(T* pooled, T* kept, Pool pool, I size$TAKEN) {
     TB_FOR_EACH(I, i, size) {
         Coordinates at = coordinates_of(i, pool.rows, pool.columns, pool.channels);
-        T best = -TB_INFINITY;
+        T best = $LEAST;
         for (int r = 0; r < $ROWS; ++r) {
             for (int c = 0; c < $COLUMNS; ++c) {
                 I k = image_index(pool, at.image, at.row * $ROWS + r, at.column * $COLUMNS + c, at.channel);

@@ -41,6 +41,18 @@ class Target:
         """True if the processor multiplies and adds 16 pairs of bfloat16 in one instruction."""
         return self.vector_nbytes == 64 and "+avx512bf16" in self.features.split(",")
 
+    @property
+    def has_quads(self) -> bool:
+        """True if the processor multiplies and adds 16 quads of bytes in one instruction."""
+        return self.vector_nbytes == 64 and "+avx512vnni" in self.features.split(",")
+
+    @property
+    def multiplies_pairs(self) -> bool:
+        """True if the processor multiplies and adds pairs of 16 bits in full vectors."""
+        if not self.triple.startswith("x86_64"):
+            return False
+        return self.vector_nbytes < 64 or "+avx512bw" in self.features.split(",")
+
     def rounds(self, dtype: DType) -> bool:
         """True if products of this dtype round their operands to bfloat16."""
         return self.compute == "bf16" and dtype == float32

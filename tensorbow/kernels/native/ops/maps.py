@@ -22,7 +22,7 @@ from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.llvm_form import INTEGERS_RAISE, register_type, to_llvm
 from tensorbow.kernels.native.codegen.lowering import Lowering, lower
 from tensorbow.kernels.native.codegen.target import Target
-from tensorbow.kernels.scalars import Scalar, inputs_of, results_of
+from tensorbow.kernels.scalars import FusedMap, Scalar, inputs_of, results_of
 from tensorbow.kernels.scalars.collapsing import Mask, collapse
 from tensorbow.kernels.scalars.expression import CONSTANT, INPUT, in_order, structure
 from tensorbow.program.plan import Group, Ref
@@ -242,6 +242,15 @@ def raises(definition: OpDef, node: NodeSpec) -> bool:
     results = results_of(definition, node.attrs, inputs, ())
     operations = [part for part in in_order(results) if part.operator in INTEGERS_RAISE]
     return any(part.dtype.is_integer for part in operations)
+
+
+def fused_kernel(fused: FusedMap) -> NativeKernel:
+    """The kernel of a unit of maps without an assignment."""
+
+    def emit(emitter: Emitter, group: Group) -> None:
+        emit_map(emitter, fused.name, [fused.result], group.inputs, group.outputs)
+
+    return NativeKernel(emit=emit, form=("fused", structure([fused.result])))
 
 
 def averaged_kernel(averaged: AveragedUpdate) -> NativeKernel:

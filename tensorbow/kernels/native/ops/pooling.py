@@ -64,9 +64,10 @@ def _emit_max_pool(emitter: Emitter, group: Group) -> None:
     (images,), (pooled,) = group.inputs, group.outputs
     source, target = elements_of(emitter, images, pooled)
     arithmetic = Arithmetic(emitter, source.dtype)
+    least = -math.inf if source.dtype.is_floating else 0  # of uint8
 
     def body(window: Window) -> None:
-        best = _new_accumulators(emitter, source, window.widths, -math.inf)
+        best = _new_accumulators(emitter, source, window.widths, least)
 
         def element(position: ir.Value) -> None:
             for greatest, (at, width) in zip(best, window.vectors(position), strict=True):

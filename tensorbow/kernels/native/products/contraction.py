@@ -27,6 +27,7 @@ from tensorbow.kernels.native.products.microkernel import (
     micro_kernel,
     shared_function,
 )
+from tensorbow.kernels.native.products.quads import BYTE
 from tensorbow.kernels.native.products.tile_costs import CACHE_LINE, Loops, cost_of
 from tensorbow.specs import DType
 
@@ -43,7 +44,8 @@ class Contraction:
 
     rows: walks through A and C; sums: through A and B; outermost first. passes: further loops around all,
     which add up. Columns of B and C are contiguous. pairs: an element of A and of B is a pair of bfloat16,
-    neighbours along the sum (`bfloat16`); C is float32.
+    neighbours along the sum (`bfloat16`); C is float32. quads: an element of A and of B is four integers of 8
+    bits (`quads`), and strides in A count bytes; C is int32.
     """
 
     dtype: DType
@@ -52,6 +54,7 @@ class Contraction:
     sums: tuple[Walk, ...]
     passes: tuple[Walk, ...] = ()
     pairs: bool = False
+    quads: bool = False
 
 
 @dataclass(frozen=True)
@@ -195,6 +198,7 @@ class _Nest:
         self.what = what
         self.blocking = blocking
         self.element = type_of(what.dtype)
+        self.step_of_a = BYTE if what.quads else self.element
         self.rows = blocking.rows
         self.wide = blocking.vectors * e.target.lanes(what.dtype.size)
 
@@ -217,7 +221,7 @@ class _Nest:
     def _tiles(self, here: _Here, accumulate: ir.Value) -> None:
         def tile(extents: tuple[int, int], row: _Here, columns: int, at: ir.Value) -> None:
             kernel = micro_kernel(self.e, self._tile(extents, columns))
-            b, c = self._on(row.b, at, 1), self._on(row.c, at, 1)
+            b, c = (self._on(pointer, at, 1, self.element) for pointer in (row.b, row.c))
             self.e.builder.call(kernel, [row.a, b, c, accumulate])
 
         if self.blocking.columns_outside:
@@ -229,16 +233,17 @@ class _Nest:
                 for columns, at in self._panels():
                     tile(extents, row, columns, at)
 
-    def _on(self, pointer: ir.Value, position: ir.Value, step: int) -> ir.Value:
-        """The pointer `position` * `step` elements further."""
+    def _on(self, pointer: ir.Value, position: ir.Value, step: int, kind: ir.Type) -> ir.Value:
+        """The pointer `position` * `step` elements of a type further."""
         if not step:
             return pointer
-        return self.e.offset(pointer, self.element, self.e.builder.mul(position, index(step)))
+        return self.e.offset(pointer, kind, self.e.builder.mul(position, index(step)))
 
     def _moved(self, here: _Here, position: ir.Value, walk: Walk, times: int = 1) -> _Here:
         """Positions `position` * `times` steps of a walk further."""
-        steps = ((here.a, walk.a), (here.b, walk.b), (here.c, walk.c))
-        return _Here(*(self._on(pointer, position, times * step) for pointer, step in steps))
+        kind = self.element
+        steps = ((here.a, walk.a, self.step_of_a), (here.b, walk.b, kind), (here.c, walk.c, kind))
+        return _Here(*(self._on(pointer, position, times * step, of) for pointer, step, of in steps))
 
     def _panels(self) -> Iterator[tuple[int, ir.Value]]:
         """A loop over the panels of each kind: columns of a panel, and its first."""
@@ -280,4 +285,5 @@ class _Nest:
             columns,
             self.blocking.sums,
             self.what.pairs,
+            self.what.quads,
         )

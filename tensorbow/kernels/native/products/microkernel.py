@@ -18,6 +18,7 @@ from llvmlite import ir
 from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index, type_of
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.products.bfloat16 import PAIR, multiply_add_pairs
+from tensorbow.kernels.native.products.quads import BYTE, multiply_add_quads
 from tensorbow.specs import DType
 
 UNROLLED = 96  # multiply-adds in the body of the innermost loop
@@ -43,8 +44,8 @@ class Walk:
 class Tile:
     """A tile that one call of the micro-kernel computes.
 
-    a, c: offset of each row in A and in C, in elements. sums: the loops over k, outermost first. pairs: see
-    `Contraction`.
+    a, c: offset of each row in A and in C, in elements. sums: the loops over k, outermost first. pairs,
+    quads: see `Contraction`.
     """
 
     dtype: DType
@@ -53,6 +54,7 @@ class Tile:
     columns: int
     sums: tuple[Walk, ...]
     pairs: bool = False
+    quads: bool = False
 
 
 def merged(loops: Sequence[Walk]) -> tuple[Walk, ...]:
@@ -144,6 +146,7 @@ class _TileWriter:
             min(self.kind.count, tile.columns - first) for first in range(0, tile.columns, self.kind.count)
         ]
         self.operand = PAIR if tile.pairs else self.element
+        self.step_of_a = BYTE if tile.quads else self.operand
         self.size = len(tile.a) * len(self.lanes)
         inner = tile.sums[-1] if tile.sums else Walk(1)
         shared = shared_steps(tile.a, inner, len(self.lanes), e.target)
@@ -161,7 +164,8 @@ class _TileWriter:
         total = self._summed(self.tile.sums, (a, b), total)
         for copy in range(1, self.copies):
             for i in range(self.size):
-                total[i] = self.e.builder.fadd(total[i], total[copy * self.size + i])
+                add = self.e.builder.add if self.tile.quads else self.e.builder.fadd
+                total[i] = add(total[i], total[copy * self.size + i])
         for value, (pointer, lanes) in zip(total[: self.size], self._pointers(c), strict=True):
             store_vector(self.e, value, pointer, self.tile.dtype.size, lanes)
 
@@ -214,8 +218,10 @@ class _TileWriter:
             after = self._steps(unrolled, loop, here, list(sums))
         next_count = builder.add(count, index(1), flags=["nsw", "nuw"])
         there = [
-            self.e.offset(pointer, self.operand, unrolled * step)
-            for pointer, step in zip(here, (loop.a, loop.b), strict=True)
+            self.e.offset(pointer, kind, unrolled * step)
+            for pointer, kind, step in zip(
+                here, (self.step_of_a, self.operand), (loop.a, loop.b), strict=True
+            )
         ]
         for phi, value in zip([count, *here, *sums], [next_count, *there, *after], strict=True):
             phi.add_incoming(value, builder.block)
@@ -238,7 +244,8 @@ class _TileWriter:
                 uses.setdefault((offset, 0 if self.shares else step), []).append((step, number))
         vectors: dict[int, list[ir.Value]] = {}
         for offset, _ in sorted(uses) if self.shares else uses:
-            single = e.load(e.offset(a, self.operand, offset), self.operand, size)
+            align = 1 if self.tile.quads else size
+            single = e.load(e.offset(a, self.step_of_a, offset), self.operand, align)
             factor = e.splat(single, width)
             for step, row in uses[offset, _]:
                 if step not in vectors:
@@ -249,12 +256,16 @@ class _TileWriter:
                     ]
                 first = (step % self.copies) * self.size + row * len(self.lanes)
                 for number, vector in enumerate(vectors[step], start=first):
-                    total[number] = (
-                        multiply_add_pairs(e, factor, vector, total[number])
-                        if self.tile.pairs
-                        else e.intrinsic("fmuladd", self.kind, factor, vector, total[number])
-                    )
+                    total[number] = self._added(factor, vector, total[number])
         return total
+
+    def _added(self, factor: ir.Value, vector: ir.Value, total: ir.Value) -> ir.Value:
+        """A vector of the sum, plus an element of A times a vector of B."""
+        if self.tile.quads:
+            return multiply_add_quads(self.e, factor, vector, total)
+        if self.tile.pairs:
+            return multiply_add_pairs(self.e, factor, vector, total)
+        return self.e.intrinsic("fmuladd", self.kind, factor, vector, total)
 
 
 def shared_steps(rows: Sequence[int], inner: Walk, vectors: int, target: Target) -> int:

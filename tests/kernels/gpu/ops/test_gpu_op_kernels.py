@@ -95,7 +95,7 @@ def test_agrees_with_the_reference_kernel(sample, runtime):
 
 
 @pytest.mark.slow
-@each([s for s in SAMPLES if any(a.dtype == np.float32 for a in s.inputs)])
+@each([s for s in SAMPLES if s.op.name != "Narrow16" and any(a.dtype == np.float32 for a in s.inputs)])
 def test_agrees_in_float64(sample, runtime):
     inputs = in_float64(sample)
     assert_agree(run(runtime, sample, inputs), reference(sample, inputs), sample)

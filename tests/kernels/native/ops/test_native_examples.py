@@ -21,6 +21,16 @@ from tests.ops_contract.sample import integers
 
 AFFINE = {"scale": 0.0131, "shift": 0.71}
 
+MORE = (
+    *[st.integers(-3, 12)] * 4,
+    st.integers(0, 255),
+    st.integers(-65536, 65536),
+    st.integers(0, 131072),
+    *[st.integers(-256, 256)] * 2,
+    st.integers(-32768, 32768),
+    st.integers(0, 1),
+)
+
 
 @each(samples_of({MakeBatch.name}), few=3)
 def test_native_batches_of_samples(sample):
@@ -37,11 +47,14 @@ def test_native_batches_of_samples(sample):
         max_size=7,
     ),
     plain=st.booleans(),
+    more=st.none() | st.tuples(*MORE),
     target=st.sampled_from(list(TARGETS)),
 )
-def test_native_batches_have_the_bits_of_the_reference_kernel(shape, picks, plain, target):
+def test_native_batches_have_the_bits_of_the_reference_kernel(shape, picks, plain, more, target):
     pictures = integers(11, *shape, high=256, dtype=np.uint8)
     given = np.array(picks) * ([1, 0, 0, 0] if plain else 1)
+    if more is not None:
+        given = np.concatenate([given, np.resize(np.array(more), (len(given), 11))], 1)
     inputs = given, pictures, integers(11, high=10, dtype=np.int64)
     assert_as_reference(MakeBatch, inputs, AFFINE, rtol=0, atol=0, targets=[target], aligned=False)
 

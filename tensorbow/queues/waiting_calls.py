@@ -1,0 +1,81 @@
+"""Calls that wait for the state of an object of the process: of accumulators, barriers and staging areas."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from typing import TypeAlias
+
+from tensorbow.errors import CancelledError
+
+Later: TypeAlias = "Callable[[], None]"
+Attempt: TypeAlias = "Callable[[], Later | None]"  # what to do without the lock, or None: it has to wait
+Fail: TypeAlias = "Callable[[BaseException], None]"
+_handles = itertools.count(1 << 41)  # apart from those of queues and critical sections
+
+
+class WaitingCalls:
+    """The lock of an object, and the calls that wait for a change of it, in the order in which they came.
+
+    An attempt runs with the lock; what it returns runs without it, in the thread that made the change. All
+    methods return at once.
+    """
+
+    def __init__(self, label: str):
+        self.handle = next(_handles)
+        self.label = label
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[Attempt, Fail]] = []
+        self._is_closed = False
+
+    def call(self, attempt: Attempt, fail: Fail) -> Callable[[], None] | None:
+        """Makes an attempt now and after each change, until it succeeds; errors that it raises go to `fail`.
+
+        Returns a function that takes back the call, if it waits.
+        """
+        entry = (attempt, fail)
+        with self._lock:
+            if self._is_closed:
+                later = [lambda: fail(self._closed())]
+            else:
+                self._waiting.append(entry)
+                later = self._serve()
+            waits = entry in self._waiting
+        for function in later:
+            function()
+        return (lambda: self._take_back(entry)) if waits else None
+
+    def close(self) -> None:
+        """Ends the calls that wait, with CancelledError; called when its session is closed."""
+        with self._lock:
+            self._is_closed = True
+            waiting, self._waiting = self._waiting, []
+        for _, fail in waiting:
+            fail(self._closed())
+
+    def _closed(self) -> CancelledError:
+        return CancelledError(f"{self.label} is closed")
+
+    def _take_back(self, entry: tuple[Attempt, Fail]) -> None:
+        with self._lock:
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+
+    def _serve(self) -> list[Later]:
+        """Attempts until none succeeds: each success may let another one succeed."""
+        found: list[Later] = []
+        moved = True
+        while moved:
+            moved = False
+            for entry in list(self._waiting):
+                attempt, fail = entry
+                try:
+                    later = attempt()
+                except Exception as error:
+                    later = lambda fail=fail, error=error: fail(error)  # noqa: E731
+                if later is not None:
+                    self._waiting.remove(entry)
+                    found.append(later)
+                    moved = True
+        return found

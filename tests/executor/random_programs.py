@@ -1,0 +1,77 @@
+"""Random nests of cond and while_loop, as programs that Python and a graph compute.
+
+A program is a list of statements on three numbers; each is an assignment, a branch or a loop of more of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+
+import tensorbow as tb
+
+NAMES = range(3)
+assignments = st.tuples(
+    st.just("set"), st.sampled_from(NAMES), st.sampled_from(["add", "mul", "sin"]), st.sampled_from(NAMES)
+)
+
+
+def _more(inner):
+    block = st.lists(inner, min_size=1, max_size=3)
+    return st.one_of(
+        st.tuples(st.just("if"), st.sampled_from(NAMES), block, block),
+        st.tuples(st.just("repeat"), st.integers(0, 4), st.booleans(), block),
+    )
+
+
+programs = st.lists(st.recursive(assignments, _more, max_leaves=8), min_size=1, max_size=4)
+
+
+def in_python(program, values):
+    values = list(values)
+    for kind, *rest in program:
+        if kind == "set":
+            target, how, source = rest
+            a, b = values[target], values[source]
+            values[target] = {"add": a * 0.5 + b, "mul": a * b * 0.3, "sin": np.sin(a + b)}[how]
+        elif kind == "if":
+            place, true, false = rest
+            values = in_python(true if values[place] > 0.25 else false, values)
+        else:
+            count, by_value, block = rest
+            limit = count + (values[0] > 0.5 if by_value else 0)
+            for _ in range(int(limit)):
+                values = in_python(block, values)
+    return values
+
+
+def in_graph(program, values, parallel):
+    values = list(values)
+    for kind, *rest in program:
+        if kind == "set":
+            target, how, source = rest
+            a, b = values[target], values[source]
+            if how == "add":
+                values[target] = a * 0.5 + b
+            else:
+                values[target] = a * b * 0.3 if how == "mul" else tb.sin(a + b)
+        elif kind == "if":
+            place, true, false = rest
+            before = tuple(values)
+            values = list(
+                tb.cond(
+                    values[place] > 0.25,
+                    lambda true=true, before=before: in_graph(true, before, parallel),
+                    lambda false=false, before=before: in_graph(false, before, parallel),
+                )
+            )
+        else:
+            count, by_value, block = rest
+            limit = count + tb.cast(values[0] > 0.5, tb.int32) if by_value else count
+            values = tb.while_loop(
+                lambda i, *now, limit=limit: i < limit,
+                lambda i, *now, block=block: [i + 1, *in_graph(block, now, parallel)],
+                [0, *values],
+                parallel_iterations=parallel,
+            )[1:]
+    return values
