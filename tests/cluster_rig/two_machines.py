@@ -163,7 +163,9 @@ def two_machines(folder: Path, by_ssh: bool = False) -> Iterator[TwoMachines]:
         far.join()
         (folder / "far").mkdir()  # MPI's helper names its files by its process number, which is small there
         agent = folder / "agent"
-        agent.write_text(sshd(folder, far) if by_ssh else AGENT.format(inside=" ".join(far.inside), folder=folder))
+        agent.write_text(
+            sshd(folder, far) if by_ssh else AGENT.format(inside=" ".join(far.inside), folder=folder)
+        )
         agent.chmod(0o755)
         options = ["--prtemca", "plm_ssh_agent", str(agent), "--prtemca", "prte_if_include", NETWORK]
         options += ["--mca", "btl_tcp_if_include", NETWORK]
