@@ -24,7 +24,7 @@ from tensorbow.graph import (
 )
 from tensorbow.kinds import AsDType, Items, Name, Number, Text, checked, refuse
 from tensorbow.ops.argument_kinds import StaticShape
-from tensorbow.ops.definition import define_op
+from tensorbow.ops.definition import define_op, require_same_dtype
 from tensorbow.specs import FLOATING, TensorShape, TensorSpec, bool_, compatible, float32
 
 __all__ = [
@@ -44,6 +44,12 @@ RESERVED_KEYS = ("status", "replica", "random_stream", "alpha", "mu", "share")
 
 def _same(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     return TensorSpec(inputs[0].shape, inputs[0].dtype, inputs[0].value)
+
+
+def _least_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    if any(x.shape not in (None, ()) for x in inputs):
+        raise InvalidArgumentError(f"AtMost: expected two scalars, got {inputs[0]} and {inputs[1]}")
+    return TensorSpec((), require_same_dtype("AtMost", inputs))
 
 
 def _declared(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
@@ -148,10 +154,12 @@ Copy = define_op(
 )
 AtMost = define_op(
     "AtMost",
-    spec=lambda inputs, attrs: TensorSpec((), inputs[0].dtype),
+    spec=_least_spec,
     gradient=NOT_DIFFERENTIABLE,
     inputs=("needed", "most"),
     kernel=Kernel(run=lambda call: np.minimum(call.inputs[0], call.inputs[1], out=call.outputs[0])),
+    uniform_dtype=True,
+    why_cpu="the compiler has it computed as Minimum, or takes `most`",
     doc="Iterations that a loop needs, at most `most`; a device that cannot end it early takes `most`.",
 )
 CheckFinite = define_op(

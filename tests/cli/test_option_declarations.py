@@ -209,6 +209,6 @@ def test_a_replicator_s_parameters_have_the_defaults_of_the_options() -> None:
     declared = options_of(Synchronisation)
     given = inspect.signature(tb.MultiGpuReplicator).parameters
     shared = declared.keys() & given.keys()
-    assert declared.keys() - shared == {"priority", "backup"}
+    assert declared.keys() - shared == {"priority"}
     assert given["sync"].default is None  # chosen by the devices
     assert all(given[name].default == declared[name].default for name in shared - {"sync"})

@@ -63,13 +63,19 @@ class Program:
 
 
 def needs_programs() -> set[str]:
-    """Ops without samples that have a gradient, or whose host function computes values from values alone."""
+    """Ops without samples that have a gradient, or whose host function computes values from values alone.
+
+    Those with tests of their own, which the exceptions name, are left out.
+    """
     ops = product_ops()
     return {
         name
         for name in STRUCTURAL
-        if ops[name].gradient is not NOT_DIFFERENTIABLE
-        or (ops[name].host is not None and not ops[name].stateful)
+        if "tests/" not in STRUCTURAL[name]
+        and (
+            ops[name].gradient is not NOT_DIFFERENTIABLE
+            or (ops[name].host is not None and not ops[name].stateful)
+        )
     } - set(NEVER_IN_PROGRAMS)
 
 
