@@ -19,7 +19,6 @@ from tensorbow.ops.importing import import_graph_def
 from tensorbow.ops.state import VariableReference
 from tensorbow.variable_scope import AUTO_REUSE, VariableScope, variable_scope
 
-
 SEEDS_OF_CALLS = 1 << 63  # seeds of operations are smaller
 
 
