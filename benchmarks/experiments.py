@@ -133,6 +133,14 @@ EXPERIMENTS = (
         data=True,
     ),
     Experiment(
+        "defaults",
+        "LeNet to 99 % with the default options",
+        "time and epochs of LeNet to 99 % on MNIST with the options that `tensorbow train` chooses by "
+        "itself, beside the best of a grid of rates and courses.",
+        data=True,
+        cpu_only="the defaults were chosen on CPUs",
+    ),
+    Experiment(
         "cifar10_course",
         "ResNet-9 on CIFAR-10 with augmentation",
         "test accuracy by epoch and seconds of training of two replicas of b=32, with flips, crops and a "
@@ -223,6 +231,15 @@ EXPERIMENTS = (
         cpu_only="the dynamic executor's own costs are those of the host",
     ),
     Experiment(
+        "convnets",
+        "The convolutional networks of table 1 beside PyTorch",
+        "milliseconds of a training step and images a second of AlexNet, Overfeat, OxfordNet, GoogLeNet and "
+        "Inception-v3 on two cores, in turn with PyTorch.",
+        "TensorFlow (OSDI 2016), table 1",
+        "on one GPU TensorFlow's steps take about as long as Torch's, within 6 %",
+        cpu_only="gpu_replicas.py measures GPUs",
+    ),
+    Experiment(
         "quantised_inference",
         "Inference with 8-bit integers",
         "images a second of LeNet and ResNet-32, exported with convolutions and matrix products of 8-bit "
@@ -258,6 +275,17 @@ EXPERIMENTS = (
         "a step of scalars grows slowly with the workers, dense ones with their bytes and the workers, "
         "sparse ones do not depend on the size of the model",
         cpu_only="it measures the host",
+    ),
+    Experiment(
+        "language_model",
+        "Language model with a large vocabulary",
+        "words a second of an LSTM-512-512 with the softmax over 40,000 words and over a sample of them, "
+        "whose tables are cut into parts on parameter tasks or on virtual devices of one process; and "
+        "perplexity during training.",
+        "TensorFlow (OSDI 2016), figure 9",
+        "a second parameter task speeds up the full softmax; the sampled softmax is faster by far, as it "
+        "computes and sends less",
+        cpu_only="its processes share the cores",
     ),
     Experiment(
         "backup_workers",

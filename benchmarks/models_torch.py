@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from convnets_torch import CONVNETS, convnet
 from torch import nn, relu
 
 CLASSES = 10
 
 
 def torch_network(model: str) -> nn.Module:
-    """`logreg`, `lenet`, `resnet9` or `resnet<6n+2>`: logits [batch, 10] of images in NCHW."""
+    """`logreg`, `lenet`, `resnet9` or `resnet<6n+2>`: logits [batch, 10] of images in NCHW; or `convnet`."""
+    if model in CONVNETS:
+        return convnet(model)
     if model == "logreg":
         return nn.Sequential(nn.Flatten(), nn.Linear(784, CLASSES))
     if model == "lenet":

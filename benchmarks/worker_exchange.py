@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from drawing import CONTESTANTS, WIDTH
+from drawing import CONTESTANTS, WIDTH, NotDrawableError
 from harness import in_turn, interleave, paced, parser, save
 from ours import training_window
 from results_page import MISSED, Table
@@ -168,6 +168,8 @@ def measured(seconds: float, windows: int) -> dict[str, Any]:
 
 def draw(figure: Figure, result: dict[str, Any]) -> None:
     details = result["details"]
+    if not isinstance(details["rate"], dict):
+        raise NotDrawableError("its result is of a version with one way of exchange; measure it anew")
     figure.set_size_inches(WIDTH, 2.6)
     left, right = figure.subplots(1, 2)
     colours = [GREY, *[CONTESTANTS["TensorBow"]] * 3]

@@ -31,6 +31,7 @@ from scheduler.replicas.values import of_model
 from scheduler.workers.find import worker_group
 from tensorbow.compiler import VariableLayout
 from tensorbow.compiler.prune import prune
+from tensorbow.compiler.recompute import NEVER
 from tensorbow.devices import AsDevices, opened
 from tensorbow.errors import (
     FailedPreconditionError,
@@ -44,6 +45,7 @@ from tensorbow.nest import flatten
 from tensorbow.ops.control import Placeholder
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime import AsConfig, Explanation, Session
+from tensorbow.runtime.config_proto import AUTO
 from tensorbow.runtime.fetches_and_feeds import computed_for
 from tensorbow.specs import Array, TensorSpec
 
@@ -330,7 +332,8 @@ class TensorBowSession(Session):
                 )
         first, *others = operations or [update]
         metrics = {f"{index} {tensor.name}": tensor for index, tensor in enumerate(tensors)}
-        return StepProgram(tuple(fed), None, first, metrics, tuple(others))
+        how = NEVER if self._recompute == AUTO else self._recompute
+        return StepProgram(tuple(fed), None, first, metrics, tuple(others), how)
 
     def _with_step_added(self, step: _LearningStep) -> Stepper:
         """The replicas with a further step; new ones if there are none, or if it needs new variables."""

@@ -100,6 +100,7 @@ from tensorbow.ops.indexed_slices import *
 from tensorbow.ops.indexing import *
 from tensorbow.ops.linalg import *
 from tensorbow.ops.nd_indexing import *
+from tensorbow.ops.older_names import *
 from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
 from tensorbow.ops.reductions import *
@@ -131,6 +132,7 @@ from tensorbow.queues import (
     StagingArea,
     py_func,
 )
+from tensorbow.recomputed_gradients import recompute_grad
 from tensorbow.runtime import (
     ConfigProto,
     Explanation,
@@ -180,6 +182,7 @@ from tensorbow.variables import (
     global_variables_initializer,
     local_variables,
     local_variables_initializer,
+    model_variables,
     trainable_variables,
     variables_initializer,
 )
@@ -298,6 +301,8 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_LATER, "__version__"})
 
 
+half, double = float16, float64  # TensorFlow 1's other names
+
 __all__ = [
     "AUTO_REUSE",
     "NOT_DIFFERENTIABLE",
@@ -364,6 +369,7 @@ __all__ = [
     "convert_to_tensor",
     "custom_gradient",
     "device",
+    "double",
     "errors",
     "fixed_size_partitioner",
     "float16",
@@ -382,6 +388,7 @@ __all__ = [
     "glorot_normal_initializer",
     "glorot_uniform_initializer",
     "gradients",
+    "half",
     "hessians",
     "image",
     "initializers",
@@ -397,6 +404,7 @@ __all__ = [
     "map_fn",
     "metrics",
     "min_max_variable_partitioner",
+    "model_variables",
     "name_scope",
     "nn",
     "ones_initializer",
@@ -406,6 +414,7 @@ __all__ = [
     "quantization",
     "random_normal_initializer",
     "random_uniform_initializer",
+    "recompute_grad",
     "reset_default_graph",
     "scan",
     "set_random_seed",

@@ -99,6 +99,9 @@ def end_at_once(number: int, frame: object = None) -> None:
     os._exit(128 + number)
 
 
+_told = False  # whether an error has been reported
+
+
 def why_not_started(error: BaseException) -> str:
     """One line for an error while importing the program, with its likely cause, or else its place."""
     reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -120,9 +123,17 @@ def _place_of(error: BaseException) -> str:
 
 
 def _cannot_start(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """`sys.excepthook` until the command runs: reports a broken, missing or shadowed package."""
+    """`sys.excepthook` until the command runs: reports a broken, missing or shadowed package.
+
+    Only the first call writes: C extensions print errors of their imports by this hook, before they raise
+    another.
+    """
+    global _told
     if os.environ.get("TENSORBOW_DEBUG", "0") not in ("", "0") or "--debug" in sys.argv:
         sys.__excepthook__(kind, error, trace)
+    if _told:
+        return
+    _told = True
     ours = "tensorbow.errors" in sys.modules and kind.__module__ == "tensorbow.errors"
     line = str(error) if ours else why_not_started(error)
     if sys.stderr is not None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
+from tensorbow.tensorflow_names import TENSORFLOW_NAMES
+
 ALIKE = 0.75  # difflib's ratio above which names of a module are suggested
 
 _GRAPHS = "programs are graphs: build one of tb.placeholder and tb.Variable, and run it in a tb.Session"
 _QUANTIZED = "integers of 8 to 32 bits are tb.int8, tb.uint8, tb.int16, tb.uint16 and tb.int32"
-_ORDER = "tb.nn.top_k gives the greatest elements in order, all of them with k = the extent"
 _READY = "a session names the uninitialised variable that a run needs; run tb.global_variables_initializer()"
 _MODELS = "tb.layers, tb.nn and tb.train have layers, operations, optimisers; tb.Trainer trains whole models"
 _PRINT = "write tb.Print, or fetch the tensor by session.run and print it"
@@ -26,8 +27,6 @@ INSTEAD = {
     "flags": _ARGUMENTS,
     **dict.fromkeys(("qint8", "quint8", "qint16", "quint16", "qint32"), _QUANTIZED),
     "string": "there are no tensors of text; give numbers, such as the texts' positions in a list",
-    "half": "write tb.float16",
-    "double": "write tb.float64",
     "gfile": _ARGUMENTS,
     "logging": _ARGUMENTS,
     "queue": _QUEUES,
@@ -43,16 +42,10 @@ INSTEAD = {
     "print": _PRINT,
     "py_function": "write tb.py_func",
     "sub": "write tb.subtract",
-    "sort": _ORDER,
-    "argsort": f"{_ORDER}, and their positions",
     "top_k": "write tb.nn.top_k",
-    "identity_n": "write [tb.identity(x) for x in tensors]",
-    "shape_n": "write [tb.shape(x) for x in tensors]",
-    "clip_by_average_norm": "write tb.clip_by_norm",
     "is_variable_initialized": _READY,
     "report_uninitialized_variables": _READY,
     "all_variables": "write tb.global_variables()",
-    "model_variables": "write tb.trainable_variables()",
     "initialize_variables": "write tb.variables_initializer(variables)",
     "initialize_local_variables": "write tb.local_variables_initializer()",
     "get_local_variable": "write tb.get_variable(..., collections=[tb.GraphKeys.LOCAL_VARIABLES])",
@@ -67,10 +60,6 @@ INSTEAD = {
     "train.FtrlOptimizer": "tb.train has Adagrad, Adadelta, Adam, Momentum, RMSProp and plain descent",
     "train.ProximalGradientDescentOptimizer": "add a regularizer of tb.layers, or give weight_decay=",
     "train.global_step": "session.run(tb.train.get_global_step()) gives it",
-    "to_double": "write tb.cast(x, tb.float64)",
-    "to_int64": "write tb.cast(x, tb.int64)",
-    "to_float": "write tb.cast(x, tb.float32)",
-    "to_int32": "write tb.cast(x, tb.int32)",
 }
 
 
@@ -95,11 +84,18 @@ def no_attribute(name: str, names: Collection[str], module: str = "tensorbow") -
         text = f"{text}: {INSTEAD[path]}"
     elif f"nn.{name}" in names:
         text = f"{text}: write tb.nn.{name}"
+    elif path in TENSORFLOW_NAMES:
+        text = f"{text}: TensorFlow 1's tf.{path} is not there"
     elif not name.startswith("_") and (
-        close := get_close_matches(name, names, 1, ALIKE) or _longer(name, names)
+        close := get_close_matches(name, names, 1, _alike(name)) or _longer(name, names)
     ):
         text = f"{text}; did you mean {f'{module}.{close[0]}'.replace('tensorbow', 'tb', 1)}?"
     return AttributeError(text)
+
+
+def _alike(name: str) -> float:
+    """Least ratio of similar names: of a short one a letter may differ, but not a third of its letters."""
+    return max(ALIKE, 1 - 1.2 / max(len(name), 1)) if len(name) < 6 else ALIKE
 
 
 def _longer(name: str, names: Collection[str]) -> list[str]:

@@ -430,6 +430,12 @@ def trainable_variables(scope: Name = None) -> list[Variable]:
 
 
 @checked
+def model_variables(scope: Name = None) -> list[Variable]:
+    """Variables that a program has added to the collection MODEL_VARIABLES; layers add none to it."""
+    return get_default_graph().get_collection(GraphKeys.MODEL_VARIABLES, scope)
+
+
+@checked
 def variables_initializer(variables: Variables, name: Name = "init") -> Operation:
     """One operation that initialises the given variables."""
     if not variables:

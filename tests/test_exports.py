@@ -18,6 +18,7 @@ import replicator
 import scheduler
 import tensorbow
 from tensorbow.missing_names import INSTEAD
+from tensorbow.tensorflow_names import TENSORFLOW_NAMES
 
 BY_MODULE = (
     "tensorbow",
@@ -129,9 +130,32 @@ def test_what_is_misspelt_has_a_hint_only_where_something_is_alike():
     ):
         with pytest.raises(AttributeError, match=re.escape(hint)):
             getattr(module, name)
+    assert "tanh" in str(tensorbow_error("tanhh"))
+    assert "did you mean" not in str(tensorbow_error("sim"))  # one letter of three is not sin
     with pytest.raises(AttributeError, match=r"no attribute 'no_grad'$"):
         tensorbow.no_grad  # noqa: B018
     assert not hasattr(tensorbow, "__wrapped__")
+
+
+def tensorbow_error(name: str) -> AttributeError:
+    with pytest.raises(AttributeError) as caught:
+        getattr(tensorbow, name)
+    return caught.value
+
+
+def test_a_name_of_tensorflow_is_never_taken_for_a_similar_one() -> None:
+    """Whoever writes tf.cross does not mean cos."""
+    missing = 0
+    for path in sorted(TENSORFLOW_NAMES):
+        *parts, name = path.split(".")
+        module = functools.reduce(getattr, parts, tensorbow)
+        if name in dir(module):
+            continue
+        missing += 1
+        with pytest.raises(AttributeError) as caught:
+            getattr(module, name)
+        assert "did you mean" not in str(caught.value), path
+    assert missing > 50
 
 
 def loaded_by(statement: str) -> set[str]:

@@ -69,7 +69,7 @@ LAYERS = (
         "tensorbow.losses",
         "tensorbow.user_code",
     ),
-    ("tensorbow.partitioned_variables", "tensorbow.queues"),
+    ("tensorbow.partitioned_variables", "tensorbow.queues", "tensorbow.recomputed_gradients"),
     ("tensorbow.variables", "tensorbow.gradients", "tensorbow.initializers", "tensorbow.custom_gradients"),
     ("tensorbow.control_flow",),
     ("tensorbow.ops",),
@@ -81,6 +81,7 @@ LAYERS = (
         "tensorbow.specs",
         "tensorbow.errors",
         "tensorbow.missing_names",
+        "tensorbow.tensorflow_names",
         "tensorbow.files",
         "tensorbow.pictures",
         "tensorbow.private_folder",
@@ -93,6 +94,7 @@ SIDEWAYS = {
     ("tensorbow.files", "tensorbow.errors"),
     ("tensorbow.pictures", "tensorbow.errors"),
     ("tensorbow.pictures", "tensorbow.files"),
+    ("tensorbow.missing_names", "tensorbow.tensorflow_names"),
     ("tensorbow.private_folder", "tensorbow.errors"),
     ("tensorbow.private_folder", "tensorbow.files"),
 }
@@ -113,6 +115,7 @@ OF_LAUNCHER = {"__future__", "os", "sys", "signal"}  # what is imported before s
 EXTERNAL = {
     "allocators": set(),
     "tensorbow.missing_names": set(),
+    "tensorbow.tensorflow_names": set(),
     "tensorbow.errors": set(),
     "tensorbow.files": set(),
     "tensorbow.pictures": {"matplotlib"},

@@ -136,8 +136,8 @@ def test_options_of_tensorflows_sessions():
         y = tb.constant(2.0) * 3.0
     with tb.Session(config=config) as session:
         assert session.run(y, options=tb.RunOptions(), run_metadata=tb.RunMetadata()) == 6
-    config.gpu_options.per_process_gpu_memory_fraction = 0.5
-    with pytest.warns(UserWarning, match=r"memory_fraction=0\.5 has no effect; tb\.configure_gpus"):
+    config.intra_op_parallelism_threads = 4
+    with pytest.warns(UserWarning, match=r"intra_op_parallelism_threads=4 has no effect; every stream"):
         tb.Session(config=config).close()
 
 

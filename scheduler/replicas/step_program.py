@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeAlias
 from scheduler.averaging.synchronisers import Synchroniser
 from tensorbow.compiler import VariableLayout, compile_step
 from tensorbow.compiler.prune import prune
+from tensorbow.compiler.recompute import HOW, NEVER
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Graph, OpDef, Operation, Tensor
 from tensorbow.kinds import (
@@ -21,6 +22,7 @@ from tensorbow.kinds import (
     check_fields,
     checked,
     instance,
+    one_of,
     optional,
     sequence,
     with_remedy,
@@ -52,6 +54,7 @@ Update: TypeAlias = Annotated[
 ]
 Metrics: TypeAlias = Annotated[Mapping[str, Tensor], Kind("tensors by name", _read_metrics)]
 Others: TypeAlias = Annotated[tuple[Operation, ...], sequence(_OPERATION, "a tuple of operations")]
+Recompute: TypeAlias = Annotated[str, one_of(*HOW)]
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,10 @@ class StepProgram:
     update: the operation that does the step, usually `optimizer.minimize(loss)`.
     metrics: what else to report, by name: tensors of any shape.
     others: further operations to run.
+    recompute: how intermediate values are computed again for the gradient, so as to keep less: never; cheap
+        (elementwise ops, normalisation, pooling); segments (whole segments of the forward pass); or smallest:
+        the one of these plans with the smallest peak. The bits stay the same. Not for replicas with several
+        parts.
     """
 
     inputs: Inputs
@@ -70,6 +77,7 @@ class StepProgram:
     update: Update
     metrics: Metrics = field(default_factory=dict)
     others: Others = ()
+    recompute: Recompute = NEVER
 
     @property
     def graph(self) -> Graph:
@@ -153,6 +161,7 @@ class StepProgram:
             rewriting=lambda step: synchroniser.rewrite(step, layout, replicas),
             guard=self.loss,
             replicas=replicas,
+            recompute=self.recompute,
         )
         if self.loss is not None and executable.fetches[0].shape:
             shape = list(executable.fetches[0].shape)

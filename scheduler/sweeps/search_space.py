@@ -12,8 +12,8 @@ import numpy as np
 
 from scheduler.options import options_of, shortened
 from scheduler.training.configuration.config import TrainingConfig
+from scheduler.training.configuration.synonyms import nearest_option
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.missing_names import did_you_mean
 from tensorbow.models import find_model
 from tensorbow.models.model_options import value_of_text
 
@@ -134,7 +134,8 @@ def require_option(name: str) -> None:
         raise InvalidArgumentError(
             f"{name}: expected one value for all members, got a list; sweep each alone"
         )
-    hint = did_you_mean(repr(name), map(repr, known)) or (
+    near = nearest_option(name, known)
+    hint = (f"; did you mean {near!r}?" if near else "") or (
         f"; there are {', '.join(map(repr, known))}, and arguments of your model, as model.{name}"
     )
     raise InvalidArgumentError(f"{name}: expected an option in which members can differ{hint}")

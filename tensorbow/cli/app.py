@@ -15,14 +15,42 @@ from tensorbow.cli.sweep import sweep
 from tensorbow.cli.train import train
 from tensorbow.cli.tune import tune
 
+EXAMPLES = (
+    ("train lenet", "Train LeNet with two averaged replicas on digits, which need no download."),
+    ("init project", "Write a project to start from: a model, data and options."),
+    ("tune lenet", "Measure how many replicas a device takes best."),
+    ("train --help", "All options of a command."),
+)
+SUBJECTS = {
+    "Begin": (init, devices),
+    "Train": (train, launch, tune, sweep),
+    "Look": (explain, compare),
+    "Use a trained model": (evaluate, predict, export),
+}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+
+class Commands(click.Group):
+    """Group that shows examples, and its commands by subject."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes examples and commands."""
+        with formatter.section("Examples"):
+            formatter.write_dl([(f"tensorbow {words}", text) for words, text in EXAMPLES])
+        width = max(len(str(command.name)) for command in COMMANDS)
+        for subject, commands in SUBJECTS.items():
+            with formatter.section(subject):
+                formatter.write_dl(
+                    [(str(command.name).ljust(width), command.short_help or "") for command in commands]
+                )
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(tensorbow.__version__, prog_name="tensorbow")
 def app() -> None:
     """Trains several small-batch replicas of a model on every device and averages them."""
 
 
-COMMANDS = (init, train, launch, tune, sweep, compare, predict, evaluate, export, devices, explain)
+COMMANDS = tuple(command for commands in SUBJECTS.values() for command in commands)
 
 for command in COMMANDS:
     command.short_help = (

@@ -17,6 +17,7 @@ from scheduler.training.configuration.config import TrainingConfig
 from scheduler.training.configuration.option_kinds import metric_and_mode
 from scheduler.training.folders.run_curves import RunRecord, common_measure, draw_runs
 from scheduler.training.measures.metric_order import lower_is_better, score_of
+from tensorbow.cli.grouped_help import grouped
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import PathOption, json_option, picture_option, require_picture
 
@@ -31,7 +32,14 @@ def _finite(context: click.Context, option: click.Parameter, value: float | None
     return value
 
 
-@click.command()
+EXAMPLES = (
+    ("compare runs/first runs/second", "Options that differ, and results; the best run first."),
+    ("compare runs/* --metric test_loss --picture runs.png", "By another measure, with a picture."),
+    ("compare runs/* --target 0.97", "Also the epochs and seconds to 97 %."),
+)
+
+
+@click.command(cls=grouped(EXAMPLES, click.Command))
 @click.argument("runs", nargs=-1, required=True, type=PathOption(path_type=Path), metavar="RUN...")
 @click.option(
     "--metric",

@@ -8,13 +8,19 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from tensorbow.cli.grouped_help import grouped
 from tensorbow.cli.messages import say
 from tensorbow.cli.options import json_option
 from tensorbow.devices import available_devices, gpu_status
 from tensorbow.kernels.backends import backend_of_kind
 
+EXAMPLES = (
+    ("devices", "A table of the devices that --devices takes."),
+    ("devices --json", "The same for programs."),
+)
 
-@click.command()
+
+@click.command(cls=grouped(EXAMPLES, click.Command))
 @json_option("Print a JSON array instead of a table.")
 def devices(as_json: bool) -> None:
     """List the devices of this machine, and the reason if no GPU is usable."""

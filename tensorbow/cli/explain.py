@@ -77,6 +77,7 @@ EXAMPLES = (
         "dispatch",
         "replica_mode",
         "compute",
+        "recompute",
     ),
     "staleness",
     dataset="Only the size of its pictures is used; its files are not read.",

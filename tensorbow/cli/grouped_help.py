@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import click
@@ -73,7 +74,7 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "clear_velocity",
         "dispatch",
     ),
-    "Speed": ("at_once", "replica_mode", "steps_per_launch", "launch_ahead", "compute"),
+    "Speed": ("at_once", "replica_mode", "steps_per_launch", "launch_ahead", "compute", "recompute"),
     "Output and resuming": (
         "output",
         "resume",
@@ -116,5 +117,13 @@ def grouped(
                 if chosen:
                     with formatter.section(subject):
                         formatter.write_dl(chosen)
+
+        def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+            """Writes the text at the end; names with hyphens, as of models, are not broken."""
+            for paragraph in (self.epilog or "").split("\n\n"):
+                formatter.write_paragraph()
+                text = " ".join(paragraph.split())
+                lines = textwrap.wrap(text, formatter.width - 2, break_on_hyphens=False)
+                formatter.write("".join(f"  {line}\n" for line in lines))
 
     return GroupedCommand

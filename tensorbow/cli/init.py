@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from tensorbow.cli.grouped_help import grouped
 from tensorbow.cli.options import PathOption
 from tensorbow.errors import AlreadyExistsError
 from tensorbow.files import shown, write_file
@@ -91,7 +92,13 @@ Instead of a function, `data` may be a .npz, .csv or .parquet file, or a folder 
 FILES = {"model.py": MODEL, "data.py": DATA, "config.yaml": CONFIG, "README.md": README}
 
 
-@click.command()
+EXAMPLES = (
+    ("init project", "Write model.py, data.py and config.yaml to the folder project."),
+    ("init", "Write them to the current folder."),
+)
+
+
+@click.command(cls=grouped(EXAMPLES, click.Command))
 @click.argument("folder", default=".", type=PathOption(path_type=Path))
 def init(folder: Path) -> None:
     """Write a small project to FOLDER: a model, its data, and their options, ready to train.

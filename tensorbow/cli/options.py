@@ -29,7 +29,7 @@ from tensorbow.errors import (
     TensorBowError,
 )
 from tensorbow.files import NewFile
-from tensorbow.models import MODEL_NAMES, MODELS, ResNet, get_model
+from tensorbow.models import MODEL_NAMES, MODELS, ResNet, find_model, get_model
 from tensorbow.pictures import FORMATS, require_matplotlib
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -47,6 +47,7 @@ _LOCATING = ("model", "model_options", "dataset", "data", *_ONE_RUN_NAMES)
 _TYPED_NAMES = {name: option.flag for name, option in RUN_OPTIONS.items()} | {
     "model": "MODEL"
 }  # on the command line
+_WORDS = "tensorbow.words"  # of a command with a model, in the context's meta
 _OF_MODEL = ("model", "model_options")  # MODEL and --model.NAME
 _ALIASES = {option.alias: name for name, option in RUN_OPTIONS.items() if option.alias}
 # Names of options with an underscore, no English words; not in paths, longer names, quotes, NAME=VALUE.
@@ -102,6 +103,7 @@ class ModelCommand(click.Command):
             if not equals and (value := next(left, "--")).startswith("--"):
                 raise OptionValueError(f"{name}: expected a value, as {name} 64")
             found[name.removeprefix(OF_MODEL).replace("-", "_")] = value
+        ctx.meta[_WORDS] = rest  # for hints of errors
         parsed = super().parse_args(ctx, rest)
         if found:
             ctx.params["model_options"] = found
@@ -148,6 +150,10 @@ def _by_model(name: str) -> str:
 
 def _shown(value: Any) -> str:
     """Formats a value as it is written on the command line."""
+    if value is None:
+        return "as they are"  # of pictures, the only option whose default may be None
+    if isinstance(value, tuple) and value and isinstance(value[0], int):
+        return "x".join(map(str, value))
     if isinstance(value, tuple):
         return ",".join(f"{epoch}:{factor:g}" for epoch, factor in value) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -319,10 +325,22 @@ def no_such_option(error: click.NoSuchOption) -> str:
     options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
     flags = {_bare(flag): flag for option in options for flag in option.opts}
     flags |= {str(option.name): option.opts[0] for option in options}
+    own = _bare(error.option_name)
     near = nearest_option(error.option_name, flags)
+    if error.ctx is not None and (near is None or near != own) and own in _options_of_model(error.ctx):
+        near, flags = own, {own: f"{OF_MODEL}{own}"}
     hint = "." if near is None else f"; did you mean {flags[near]}?"
     path = error.ctx.command_path if error.ctx is not None else "tensorbow"
     return f"No such option '{error.option_name}'{hint} See '{path} --help'."
+
+
+def _options_of_model(ctx: click.Context) -> Collection[str]:
+    """Names of the options of the first word that is a model's name; none if there is no such word."""
+    for word in ctx.meta.get(_WORDS, ()):
+        if not word.startswith("-"):
+            with contextlib.suppress(TensorBowError):
+                return find_model(word).options
+    return ()
 
 
 def _bare(flag: str) -> str:

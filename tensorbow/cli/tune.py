@@ -65,6 +65,7 @@ EXAMPLES = (
         "dispatch",
         "replica_mode",
         "compute",
+        "recompute",
         "tau",
     ),
     "seed",

@@ -137,7 +137,7 @@ class ClusterSession(Session):
             raise InvalidArgumentError(f"Session: expected a target as 'tcp://host:port', got {target!r:.80}")
         self.graph = graph if graph is not None else get_default_graph()
         if config is not None:
-            warn_of_ignored(config)
+            warn_of_ignored(config, ("allow_soft_placement", "lossy_transfers"))
             allow_soft_placement = allow_soft_placement or config.allow_soft_placement
         self._soft = allow_soft_placement
         self._lossy = config is not None and config.lossy_transfers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from tensorbow.compiler.fold import fold
 from tensorbow.compiler.group import SegmentDraft, group
@@ -11,6 +12,8 @@ from tensorbow.compiler.merge import merge
 from tensorbow.compiler.plan_memory import MemoryPlan, check_no_overlap, plan_memory
 from tensorbow.compiler.protect import protect
 from tensorbow.compiler.prune import drop_unused, prune
+from tensorbow.compiler.recompute import NEVER, TRIED
+from tensorbow.compiler.recompute import recompute as repeat
 from tensorbow.compiler.variable_layout import VariableLayout
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor, blame
@@ -35,6 +38,7 @@ def compile_step(
     replicas: int = 1,
     within: Collection[Operation] | None = None,
     compiles_loops: bool = True,
+    recompute: str = NEVER,
 ) -> Executable:
     """Compiles a step for the fed shapes.
 
@@ -44,6 +48,7 @@ def compile_step(
     guard: a scalar tensor; while it is not finite no variable is written.
     replicas: how many take part in exchanges, where that is in a shape.
     within: see `prune`. compiles_loops: see `fold`.
+    recompute: see `recompute`; the plan with the smallest peak is taken.
 
     Raises InvalidArgumentError, naming op and user line, for a step that cannot be planned.
     """
@@ -52,29 +57,52 @@ def compile_step(
     targets = [f if isinstance(f, Operation) else f.op for f in (*fetches, *wanted) if f not in feeds]
     needed = prune(targets, feeds, within)
     operations = [f for f in fetches if isinstance(f, Operation)]
-    program = fold(
-        needed,
-        feeds,
-        wanted,
-        operations,
-        replicas=replicas,
-        compiles_loops=compiles_loops,
-        runs_loops=backend.kernel_kind in While.kernels,
-    )
-    if needed:
-        program.notes.insert(
-            0, f"pruned: {len(needed)} of the graph's {needed[0].graph.version} ops are needed"
+
+    def planned(how: str) -> _Planned:
+        program = fold(
+            needed,
+            feeds,
+            wanted,
+            operations,
+            replicas=replicas,
+            compiles_loops=compiles_loops,
+            runs_loops=backend.kernel_kind in While.kernels,
         )
-    program = protect(drop_unused(merge(drop_unused(program))), backend.kernel_kind)
-    program.check_invariants()
-    guarded = program.fetches.pop() if guard is not None else None
-    drafts, variants = group(program, backend, rewriting=rewriting, guard=guarded)
-    state = state_scalars(drafts)
-    if rewriting is not None:
-        state |= dict.fromkeys(AVERAGING_STATE, float64)
-    plan = plan_memory(program, drafts, layout, state)
-    check_no_overlap(drafts, plan)
-    return assemble(program, drafts, plan, variants, fetches_status=rewriting is not None)
+        if needed:
+            program.notes.insert(
+                0, f"pruned: {len(needed)} of the graph's {needed[0].graph.version} ops are needed"
+            )
+        program = drop_unused(merge(drop_unused(program)))
+        if how != NEVER:
+            program = drop_unused(repeat(program, how))
+        program = protect(program, backend.kernel_kind)
+        program.check_invariants()
+        guarded = program.fetches.pop() if guard is not None else None
+        drafts, variants = group(program, backend, rewriting=rewriting, guard=guarded)
+        state = state_scalars(drafts)
+        if rewriting is not None:
+            state |= dict.fromkeys(AVERAGING_STATE, float64)
+        plan = plan_memory(program, drafts, layout, state)
+        return _Planned(program, drafts, plan, variants)
+
+    found = [planned(how) for how in TRIED[recompute]]
+    best = min(found, key=lambda each: each.plan.peak_nbytes)
+    if len(found) > 1:
+        peaks = zip(TRIED[recompute], found, strict=True)
+        text = ", ".join(f"{how} {each.plan.peak_nbytes:,}" for how, each in peaks)
+        best.program.notes.append(f"recomputation: peak bytes of the slab with {text}")
+    check_no_overlap(best.drafts, best.plan)
+    return assemble(best.program, best.drafts, best.plan, best.variants, fetches_status=rewriting is not None)
+
+
+@dataclass
+class _Planned:
+    """A step with planned memory."""
+
+    program: Program
+    drafts: list[SegmentDraft]
+    plan: MemoryPlan
+    variants: dict[str, tuple[int, ...]]
 
 
 def state_scalars(drafts: Sequence[SegmentDraft]) -> dict[str, DType]:

@@ -8,7 +8,7 @@ their requests allow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from tensorbow.devices import Device, DeviceName, available_devices, get_device
@@ -25,14 +25,21 @@ NAMED = 8  # operations named in one note
 class DeviceSet:
     """Devices that steps may run on; the first takes the operations that request no device."""
 
-    def __init__(self, home: Device, others: Sequence[Device] | None = None):
+    def __init__(
+        self,
+        home: Device,
+        others: Sequence[Device] | None = None,
+        allowed: Mapping[str, Collection[int]] | None = None,
+    ):
         """others: all further devices; None allows any device that this process can open by name.
+        allowed: the numbers of the devices that it then may open, by kind, such as CPU; any of other kinds.
 
         Raises InvalidArgumentError for two devices of one name.
         """
         self.home = home
         self._devices = [home]
         self._opens = others is None
+        self._allowed = allowed or {}
         for device in others or ():
             if device is not home:
                 self._devices.append(device)
@@ -49,9 +56,9 @@ class DeviceSet:
         found = [device for device in self._devices if _satisfies(device.name, wish)]
         if found or not self._opens or wish.kind is None:
             return found
-        names = [wish] if wish.is_complete else [DeviceName.parse(n) for n in self._names_to_open()]
+        names = [wish] if wish.is_complete else self._names_to_open()
         for name in names:
-            if _satisfies(name, wish):
+            if _satisfies(name, wish) and self._may_open(name):
                 try:
                     device = get_device(name)
                 except NotFoundError:
@@ -66,15 +73,22 @@ class DeviceSet:
         All that were given; else those that a table of devices lists, opened, less those that only record.
         """
         if self._opens:
-            for name in map(DeviceName.parse, self._names_to_open()):
+            for name in self._names_to_open():
                 self.matching(name)
         return [d for d in self._devices if d is self.home or not self._opens or d.kind != "null"]
 
-    def _names_to_open(self) -> list[str]:
-        return [row["name"] for row in available_devices()] if self._opens else []
+    def _names_to_open(self) -> list[DeviceName]:
+        if not self._opens:
+            return []
+        rows = [DeviceName.parse(row["name"]) for row in available_devices()]
+        cpus = [DeviceName(kind="cpu", index=index) for index in self._allowed.get("CPU", ())]
+        return [name for name in dict.fromkeys([*rows, *cpus]) if self._may_open(name)]
+
+    def _may_open(self, name: DeviceName) -> bool:
+        return name.index in self._allowed.get(name.kind or "", (name.index,))
 
     def __str__(self) -> str:
-        names = [*(d.name for d in self._devices), *(DeviceName.parse(n) for n in self._names_to_open())]
+        names = [*(d.name for d in self._devices), *self._names_to_open()]
         ordered = sorted(names, key=lambda name: (name.kind or "", name.index or 0))
         return ", ".join(dict.fromkeys(name.short for name in ordered))
 

@@ -43,6 +43,7 @@ from tensorbow.data.registry import (
 from tensorbow.data.resize import resize_bilinear
 from tensorbow.data.splits import DataSplits, splits_of
 from tensorbow.data.synthetic import load_synthetic, make_synthetic
+from tensorbow.data.word_text import make_word_text
 
 __all__ = [
     "DATASETS",
@@ -78,6 +79,7 @@ __all__ = [
     "load_mnist",
     "load_synthetic",
     "make_synthetic",
+    "make_word_text",
     "pick_columns",
     "pixel_statistics",
     "plain_picks",

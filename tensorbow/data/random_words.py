@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     AUGMENTATION = 5
     SPLIT = 6
     MORE_AUGMENTATION = 7
+    WORD_TEXT = 8
 
 
 def random_words(count: int, purpose: Purpose, key: tuple[int, int], stream: int = 0) -> NDArray[np.uint64]:

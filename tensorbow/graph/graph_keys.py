@@ -15,6 +15,7 @@ class GraphKeys:
     TRAINABLE_VARIABLES = TRAINABLE_VARIABLES
     LOCAL_VARIABLES = "local_variables"  # not saved, and initialised separately
     METRIC_VARIABLES = "metric_variables"
+    MODEL_VARIABLES = "model_variables"  # of a program, for its own use
     UPDATE_OPS = "update_ops"  # to be run with each training step: updates of moving averages
     LOSSES = LOSSES
     REGULARIZATION_LOSSES = "regularization_losses"

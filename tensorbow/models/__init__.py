@@ -4,6 +4,7 @@ from tensorbow.models.character_rnn import CharacterRNN
 from tensorbow.models.imagenet_convnets import AlexNet, Overfeat, OxfordNet
 from tensorbow.models.imagenet_resnet import ImageNetResNet
 from tensorbow.models.inception import GoogLeNet, InceptionV3
+from tensorbow.models.language_model import LSTMLanguageModel
 from tensorbow.models.lenet import LeNet
 from tensorbow.models.logistic_regression import LogisticRegression
 from tensorbow.models.mlp import MLP
@@ -30,6 +31,7 @@ __all__ = [
     "GoogLeNet",
     "ImageNetResNet",
     "InceptionV3",
+    "LSTMLanguageModel",
     "LayerSummary",
     "LeNet",
     "LogisticRegression",

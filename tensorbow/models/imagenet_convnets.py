@@ -7,6 +7,7 @@ Layers, padding and sizes are those of Chintala's convnet-benchmarks, with which
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -26,8 +27,9 @@ def require_side(name: str, images: Tensor, smallest: int) -> None:
     height, width, _ = image_extents(images)
     if min(height, width) < smallest:
         raise InvalidArgumentError(
-            f"{name}: expected images of at least {smallest} x {smallest}, got {images.spec}; use "
-            "tb.image.resize_images, or a model for small pictures, such as resnet32"
+            f"{name}: expected images of at least {smallest} x {smallest}, got {images.spec}; "
+            f"give --image-size {smallest}x{smallest} or more (tb.image.resize_images in a program), or use "
+            "a model for small pictures, such as resnet32"
         )
 
 
@@ -47,7 +49,9 @@ class Conv(NamedTuple):
 class PlainConvNet(Model):
     """Convolutions one after the other, then dense layers: the base of AlexNet, Overfeat and OxfordNet."""
 
-    defaults = Defaults(learning_rate=0.01, weight_decay=5e-4, epochs=5, schedule="cosine")
+    defaults = Defaults(
+        learning_rate=0.001, weight_decay=5e-4, epochs=5, schedule="cosine", image_size=(64, 64)
+    )
     convolutions: Sequence[Conv]
     units: Sequence[int]
     smallest: int  # side of pictures
@@ -108,6 +112,7 @@ class Overfeat(PlainConvNet):
     )
     units = (3072, 4096)
     smallest = 71
+    defaults = replace(PlainConvNet.defaults, image_size=(72, 72))
 
 
 class OxfordNet(PlainConvNet):

@@ -42,7 +42,9 @@ class GoogLeNet(Model):
     """GoogLeNet (Szegedy et al., 2014, table 1), without auxiliary classifiers."""
 
     name = "googlenet"
-    defaults = Defaults(learning_rate=0.01, weight_decay=2e-4, epochs=5, schedule="cosine")
+    defaults = Defaults(
+        learning_rate=0.01, weight_decay=2e-4, epochs=5, schedule="cosine", image_size=(64, 64)
+    )
 
     @checked
     def __init__(self, dropout: Fraction = 0.4):
@@ -81,7 +83,9 @@ class InceptionV3(Model):
     """Inception-v3 (Szegedy et al., 2015, table 1) with batch normalisation, without auxiliary classifier."""
 
     name = "inception_v3"
-    defaults = Defaults(learning_rate=0.03, weight_decay=4e-5, epochs=5, schedule="cosine")
+    defaults = Defaults(
+        learning_rate=0.03, weight_decay=4e-5, epochs=5, schedule="cosine", image_size=(80, 80)
+    )
 
     @checked
     def __init__(self, dropout: Fraction = 0.5):

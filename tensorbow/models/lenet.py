@@ -23,7 +23,13 @@ class LeNet(Model):
     """LeNet: conv 5x5x32 valid, pool 2, conv 5x5x64 valid, pool 2, fc 1024, fc classes; ReLU between."""
 
     name = "lenet"
-    defaults = Defaults(learning_rate=0.005, learning_rates=(("mnist", 0.01414),))
+    # To 99 % on MNIST, checked every eighth of an epoch: 1.1 epochs with 1, 2 and 4 replicas, and without the
+    # drop 2.4, 1.8 and 1.5 (seed 0).
+    defaults = Defaults(
+        learning_rate=0.005,
+        learning_rates=(("mnist", 0.01414),),
+        dataset_drops=(("mnist", ((1, 0.25),)),),
+    )
 
     @checked
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:

@@ -61,6 +61,22 @@ Rates: TypeAlias = Annotated[
     tuple[tuple[str, float], ...], Kind("pairs of a data set and a rate, as [('mnist', 0.01)]", _read_rates)
 ]
 
+
+def _read_dataset_drops(value: Any) -> tuple[tuple[str, tuple[tuple[int, float], ...]], ...]:
+    if not isinstance(value, (list, tuple)) or any(len(pair) != 2 for pair in value):
+        raise RefusedError
+    return tuple((TEXT.read(dataset), _read_drops(drops)) for dataset, drops in value)
+
+
+DatasetDrops: TypeAlias = Annotated[
+    tuple[tuple[str, tuple[tuple[int, float], ...]], ...],
+    Kind("pairs of a data set and drops, as [('mnist', [(1, 0.25)])]", _read_dataset_drops),
+]
+
+ImageSize: TypeAlias = Annotated[
+    tuple[int, int], sequence(whole(1, 1 << 14), "a height and a width, as (64, 64)")
+]
+
 ALONG_GRADIENT = ("momentum", "nesterov", "sgd")  # optimisers whose steps are proportional to the gradient
 OF_NUMBERS = 0.1  # factor of their rates where models predict numbers: the squared error is steeper
 LARGEST_RATIO = 16  # of batch sizes, up to which the learning rate rises: no greater ones were measured
@@ -73,6 +89,8 @@ class Defaults:
     learning_rate: for a single replica with batch_size; see `Model.default_learning_rate`. learning_rates:
     pairs of a data set and a rate: those of data sets with which another one is known to be better.
     learning_rate_drops: (epoch, factor) pairs, as in `TrainingConfig`. optimizer, schedule: by name.
+    dataset_drops: pairs of a data set and its own drops, which go with the default rate. image_size: (height,
+    width) to which the pictures of data sets with a name are resized; None leaves them as they are.
     """
 
     learning_rate: PositiveNumber
@@ -84,9 +102,15 @@ class Defaults:
     optimizer: Text = "momentum"
     schedule: Text = "piecewise"
     learning_rates: Rates = ()
+    dataset_drops: DatasetDrops = ()
+    image_size: ImageSize | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    def drops_of(self, dataset: str | None) -> tuple[tuple[int, float], ...]:
+        """The default `learning_rate_drops` on a data set."""
+        return dict(self.dataset_drops).get(dataset or "", self.learning_rate_drops)
 
 
 def rate_factor(defaults: Defaults, batch_size: int | None, is_known: bool = False) -> float:

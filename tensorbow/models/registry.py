@@ -13,6 +13,7 @@ from tensorbow.models.character_rnn import CharacterRNN
 from tensorbow.models.imagenet_convnets import AlexNet, Overfeat, OxfordNet
 from tensorbow.models.imagenet_resnet import BLOCKS, ImageNetResNet
 from tensorbow.models.inception import GoogLeNet, InceptionV3
+from tensorbow.models.language_model import LSTMLanguageModel
 from tensorbow.models.lenet import LeNet
 from tensorbow.models.logistic_regression import LinearModel, LogisticRegression
 from tensorbow.models.mlp import MLP
@@ -41,6 +42,7 @@ MODELS: dict[str, Callable[[], Model]] = {
     MobileNet.name: MobileNet,
     VisionTransformer.name: VisionTransformer,
     CharacterRNN.name: CharacterRNN,
+    LSTMLanguageModel.name: LSTMLanguageModel,
     TinyTransformer.name: TinyTransformer,
 }
 MODEL_NAMES = f"{', '.join(MODELS)}, and all other resnets of 6n+2 layers, n from 1 to {MOST_BLOCKS}"

@@ -33,6 +33,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     nd_indexing,
     nn,
     normalization,
+    older_names,
     operators,
     ordering,
     orthogonal,
@@ -77,6 +78,7 @@ from tensorbow.ops.indexing import *
 from tensorbow.ops.linalg import *
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nd_indexing import *
+from tensorbow.ops.older_names import *
 from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
 from tensorbow.ops.reductions import *
@@ -107,6 +109,7 @@ __all__ += indexed_slices.__all__
 __all__ += indexing.__all__
 __all__ += linalg.__all__
 __all__ += nd_indexing.__all__
+__all__ += older_names.__all__
 __all__ += positions.__all__
 __all__ += random.__all__
 __all__ += reductions.__all__

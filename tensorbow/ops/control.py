@@ -85,6 +85,15 @@ CustomGradient = define_op(
     alias=((0, 0),),
     doc="The first input. Its gradient is that of a function's block; in an imported graph the computed one.",
 )
+Again = define_op(
+    "Again",
+    spec=_same,
+    gradient=lambda op, g: [g],
+    inputs=("input",),
+    attrs={"use": REQUIRED},
+    alias=((0, 0),),
+    doc="The same value for ops that run again, which are not merged with those of another `use`.",
+)
 NoOp = define_op("NoOp", spec=lambda inputs, attrs: (), gradient=NOT_DIFFERENTIABLE, stateful=True)
 
 

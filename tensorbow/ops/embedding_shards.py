@@ -11,7 +11,8 @@ from tensorbow.ops.arrays import expand_dims
 from tensorbow.ops.broadcasting import zeros_like
 from tensorbow.ops.elementwise import add, equal, floordiv, maximum, minimum, mod, multiply, subtract
 from tensorbow.ops.indexing import gather
-from tensorbow.ops.selection import where
+from tensorbow.ops.selection import cast, where
+from tensorbow.specs import int32, int64
 
 
 def lookup_in_shards(shards: Sequence[Any], ids: Any, strategy: str) -> Tensor:
@@ -21,6 +22,8 @@ def lookup_in_shards(shards: Sequence[Any], ids: Any, strategy: str) -> Tensor:
     """
     tables = [as_tensor(shard) for shard in shards]
     wanted = as_tensor(ids)
+    if wanted.dtype.is_integer and wanted.dtype not in (int32, int64):
+        wanted = cast(wanted, int64)  # others might wrap around below
     total = _rows_of(tables, strategy)
     count = len(tables)
     if strategy == "mod":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tensorbow.compiler import (
+    Binding,
     DeviceSet,
     MultiDeviceExecutable,
     Placer,
@@ -17,10 +18,13 @@ from tensorbow.compiler.merge import merge
 from tensorbow.compiler.place import lines_of
 from tensorbow.compiler.placement import NodeCost
 from tensorbow.compiler.prune import drop_unused, prune
+from tensorbow.compiler.recompute import NEVER, SMALLEST
 from tensorbow.graph import Operation, Tensor
 from tensorbow.kernels import backend_for
 from tensorbow.ops.state import VariableReference
 from tensorbow.program import Executable, Region
+from tensorbow.runtime.config_proto import AUTO
+from tensorbow.runtime.container import REGIONS as OF_VARIABLES
 from tensorbow.runtime.device_variables import DeviceVariables
 from tensorbow.runtime.spreading import GreedyPlacement
 from tensorbow.specs import TensorSpec
@@ -37,11 +41,15 @@ def compile_on_devices(
     compiles_loops: bool = True,
     greedy: GreedyPlacement | None = None,
     lossy: bool = False,
+    recompute: str = NEVER,
+    free_nbytes: Callable[[], int] | None = None,
 ) -> tuple[Executable | MultiDeviceExecutable, Mapping[str, NodeCost]]:
     """Places and compiles what the fetches need; gives an Executable if one device runs it all.
 
     within: see `prune`. compiles_loops: see `fold`. greedy: places by costs what requests no device; the
     costs of the step's ops come back, by name. lossy: see `partition`.
+    recompute: of a step on one device, see `ConfigProto`. free_nbytes: gives the bytes of that device that it
+    may use.
 
     Raises InvalidArgumentError for a device scope that cannot be met, and everything `compile_step` raises.
     """
@@ -77,9 +85,23 @@ def compile_on_devices(
             placement = dict.fromkeys(placement, home)
     if all(device is home for device in placement.values()):
         layout = layouts[str(home.name)]
-        executable = compile_step(
-            elements, feeds, layout, backend_for(home), within=within, compiles_loops=compiles_loops
-        )
+
+        def compiled(how: str) -> Executable:
+            return compile_step(
+                elements,
+                feeds,
+                layout,
+                backend_for(home),
+                within=within,
+                compiles_loops=compiles_loops,
+                recompute=how,
+            )
+
+        executable = compiled(NEVER if recompute == AUTO else recompute)
+        if recompute == AUTO and free_nbytes is not None:
+            needed_nbytes = sum(Binding.blocks(executable, dict.fromkeys(OF_VARIABLES, 0), ring=1))
+            if needed_nbytes > free_nbytes():
+                executable = compiled(SMALLEST)
         return replace(executable, notes=(*notes, *executable.notes)), costs
     names = {op: str(device.name) for op, device in placement.items()}
     by_name = {str(device.name): device for device in (home, *placement.values())}

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
+from tensorbow.compiler.recompute import HOW, NEVER
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import GraphDef, warn_at_user_line
-from tensorbow.kinds import Count, Flag, Fraction, Mapped, Text, check_fields, instance, refuse
+from tensorbow.kinds import Count, Flag, Fraction, Mapped, Text, check_fields, instance, one_of, refuse
 from tensorbow.runtime.run_costs import CostGraphDef
 from tensorbow.timeline import StepStats
 
-_DEVICES = "tb.configure_gpus sets memory, virtual devices and precision of GPUs"
-_THREADS = "the variable OMP_NUM_THREADS and the processor affinity limit threads"
-# What to use instead of options that are read, but have no effect.
+# What to use instead of options that are read, but have no effect with that value.
 _INSTEAD = {
-    "allow_growth": "memory always grows as it is needed",
-    "per_process_gpu_memory_fraction": _DEVICES,
-    "visible_device_list": "set CUDA_VISIBLE_DEVICES",
-    "device_count": "any number of CPU devices is there; set CUDA_VISIBLE_DEVICES for GPUs",
-    "inter_op_parallelism_threads": _THREADS,
-    "intra_op_parallelism_threads": _THREADS,
-    "log_device_placement": "session.explain shows the devices of a step",
+    "intra_op_parallelism_threads": "every stream of a CPU device computes on one thread; use several "
+    "devices, or replicas",
 }
-_QUIET = {"allow_growth"}  # no warning: what it asks for is done
 
 
 @dataclass(slots=True)
 class GPUOptions:
-    """TensorFlow 1's options of GPUs; none has an effect, a warning names what has."""
+    """TensorFlow 1's options of the GPUs of a session.
+
+    per_process_gpu_memory_fraction: share of a device's memory that the session's variables and steps may
+        take there; steps that run at the same time as others have as much for themselves. 0: no limit.
+    allow_growth: memory always grows as it is needed.
+    visible_device_list: numbers of the GPUs that the session may use, as "0,2", for sessions without
+        `devices`. They keep their numbers, as other sessions of the process may use others.
+    """
 
     per_process_gpu_memory_fraction: Fraction = 0.0
     allow_growth: Flag = False
@@ -40,15 +42,30 @@ class GPUOptions:
 AsGPUOptions: TypeAlias = Annotated[GPUOptions, instance(GPUOptions, expected="a tb.GPUOptions")]
 
 
+AUTO = "auto"
+AsRecompute: TypeAlias = Annotated[str, one_of(*HOW, AUTO)]
+
+
 @dataclass(slots=True)
 class ConfigProto:
     """TensorFlow 1's options of a session.
 
-    `allow_soft_placement` is that of `tb.Session`. `compiles_loops`, not of TensorFlow: False runs every
-    `tb.while_loop` in the dynamic mode, also one of a known number of iterations. `lossy_transfers`: float32
-    goes from device to device, also between tasks, as its upper 16 bits, and gets zeros below when it is
-    received: half the bytes, and about three digits (white paper, section 5.5). The others have no effect:
-    a session that gets one with another value than its default warns, and names what to use instead.
+    allow_soft_placement: see `tb.Session`.
+    log_device_placement: writes the device of each op to standard error when a step is compiled.
+    inter_op_parallelism_threads: steps of the session that run at the same time, at most. 0: no limit.
+    intra_op_parallelism_threads: threads of an op, of which there is one; a session warns of more.
+    device_count: number of devices by kind, for sessions without `devices`: {"CPU": 2} has ops placed on two
+        virtual CPU devices at most, {"GPU": 0} on no GPU.
+    compiles_loops, not of TensorFlow: False runs every `tb.while_loop` in the dynamic mode, also one of a
+        known number of iterations.
+    lossy_transfers: float32 goes from device to device, also between tasks, as its upper 16 bits, and gets
+        zeros below when it is received: half the bytes, and about three digits (white paper, section 5.5).
+    recompute, for steps on one device: intermediate values that are computed again for the gradient, not
+        kept: `cheap`, `segments`, or `smallest` (see `tb.StepProgram`); `auto` is `smallest` for steps that
+        else have no room.
+
+    A session on the tasks of a cluster takes only `allow_soft_placement` and `lossy_transfers`, and warns of
+    others. Replicas of a session take `recompute`, but for `auto`.
     """
 
     allow_soft_placement: Flag = False
@@ -59,6 +76,7 @@ class ConfigProto:
     gpu_options: AsGPUOptions = field(default_factory=GPUOptions)
     compiles_loops: Flag = True
     lossy_transfers: Flag = False
+    recompute: AsRecompute = NEVER
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -115,13 +133,46 @@ def check_run_options(options: RunOptions | None, run_metadata: RunMetadata | No
         raise refuse("run", "run_metadata", "a tb.RunMetadata or None", run_metadata)
 
 
-def warn_of_ignored(options: Any) -> None:
-    """Warns of each option with another value than its default that has no effect."""
-    for option in fields(options):
-        value, name = getattr(options, option.name), option.name
-        if isinstance(value, GPUOptions):
-            warn_of_ignored(value)
-        elif name in _INSTEAD and value and name not in _QUIET:
-            warn_at_user_line(
-                f"{type(options).__name__}: {name}={value!r:.60} has no effect; {_INSTEAD[name]}"
+def warn_of_ignored(options: ConfigProto, taken: Collection[str] | None = None) -> None:
+    """Warns of each option with a value that has no effect. taken: all options that the session knows."""
+    if taken is not None:
+        default = ConfigProto()
+        names = [option.name for option in fields(ConfigProto) if option.name not in taken]
+        for name in names:
+            if getattr(options, name) != getattr(default, name):
+                warn_at_user_line(
+                    f"ConfigProto: {name}={getattr(options, name)!r:.60} has no effect in a session on "
+                    f"tasks; it takes {', '.join(taken)}"
+                )
+        return
+    for name, instead in _INSTEAD.items():
+        value = getattr(options, name)
+        if value > 1:
+            warn_at_user_line(f"ConfigProto: {name}={value!r:.60} has no effect; {instead}")
+
+
+def allowed_devices(options: ConfigProto) -> dict[str, Collection[int]]:
+    """The numbers of the devices that a session may use, by kind, where options limit them.
+
+    Raises InvalidArgumentError for numbers that are none.
+    """
+    allowed: dict[str, Collection[int]] = {}
+    for kind, count in options.device_count.items():
+        if not isinstance(kind, str) or not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise InvalidArgumentError(
+                f'ConfigProto: device_count: expected counts by kind, as {{"CPU": 2}}, got '
+                f"{options.device_count!r:.80}; correct it"
             )
+        allowed[kind.upper()] = range(count)
+    listed = options.gpu_options.visible_device_list
+    if listed:
+        try:
+            numbers = {int(part) for part in listed.split(",")}
+        except ValueError:
+            raise InvalidArgumentError(
+                f'GPUOptions: visible_device_list: expected numbers of GPUs, as "0,2", got {listed!r:.60}; '
+                "correct it"
+            ) from None
+        counted = allowed.get("GPU")
+        allowed["GPU"] = numbers if counted is None else numbers.intersection(counted)
+    return allowed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -37,8 +38,10 @@ from tensorbow.runtime.compilation import compile_on_devices
 from tensorbow.runtime.config_proto import (
     AsConfig,
     AsRunMetadata,
+    ConfigProto,
     RunMetadata,
     RunOptions,
+    allowed_devices,
     check_run_options,
     warn_of_ignored,
 )
@@ -121,7 +124,7 @@ class Session:
         placement: of operations and variables that request no device. "simple": on `device`; "greedy": each
         on the one of all devices that would finish it first in a simulated step, by the costs of ops and
         transfers, within the memory that is left (white paper, section 3.2.1). See `place_again`.
-        config: TensorFlow 1's form of this option; warns of others, which have no effect.
+        config: TensorFlow 1's form of options; a warning names values that have no effect.
         target: a name of `register_target`, such as "tensorbow": makes that kind of session; or the target of
         a `tb.train.Server`, which runs the graph on the tasks of its cluster.
 
@@ -129,16 +132,22 @@ class Session:
         """
         self.graph = graph if graph is not None else get_default_graph()
         self.device = opened(device)
-        self._devices = DeviceSet(self.device, None if devices is None else [*map(opened, devices)])
-        if config is not None:
-            warn_of_ignored(config)
-            allow_soft_placement = allow_soft_placement or config.allow_soft_placement
+        config = ConfigProto() if config is None else config
+        warn_of_ignored(config)
+        self._devices = DeviceSet(
+            self.device, None if devices is None else [*map(opened, devices)], allowed_devices(config)
+        )
+        allow_soft_placement = allow_soft_placement or config.allow_soft_placement
+        self._logs_placement = config.log_device_placement
+        most = config.inter_op_parallelism_threads
+        self._running = threading.BoundedSemaphore(most) if most else None
         self._soft = allow_soft_placement
-        self._lossy = config is not None and config.lossy_transfers
-        self._compiles_loops = config is None or config.compiles_loops
+        self._lossy, self._recompute = config.lossy_transfers, config.recompute
+        self._compiles_loops = config.compiles_loops
         self._name = f"session-{next(_numbers)}"
         self.random_stream = 0  # see `tensorbow.compiler.compile.state_scalars`
-        self._cache = StepCache(self.device, self._name, CACHED_STEPS)
+        fraction = config.gpu_options.per_process_gpu_memory_fraction
+        self._cache = StepCache(self.device, self._name, CACHED_STEPS, fraction)
         self.container = Container(self._cache.groups[0], f"{self._name} variables")
         self._greedy = (
             GreedyPlacement(self._devices, self._cache.scratch_nbytes) if placement == GREEDY else None
@@ -224,6 +233,10 @@ class Session:
             needed = prune([e if isinstance(e, Operation) else e.op for e in elements if e not in fed], fed)
             placer = Placer(self._devices, soft=self._soft, fixed=self._device_variables.placement)
             devices = {op: str(device.name) for op, device in placer.place(needed).items()}
+            if self._greedy is not None:
+                shapes = {tensor: value.shape for tensor, value in fed.items()}
+                placed = self._step(elements, shapes).devices(str(self.device.name))
+                devices = {op: placed.get(op.name, device) for op, device in devices.items()}
             run_metadata.partition_graphs = partition_graphs_of(
                 needed, fed, elements, devices, str(self.device.name)
             )
@@ -439,7 +452,11 @@ class Session:
             state = self._draw(executable.counters) if executable.counters else {}
             if self.random_stream and executable.counters:
                 state["random_stream"] = self.random_stream
-            arrays = bound.run(inputs, state)
+            if self._running is None:
+                arrays = bound.run(inputs, state)
+            else:
+                with self._running:
+                    arrays = bound.run(inputs, state)
             if executable.writes:
                 self._device_variables.mark_initialized(executable.writes)
             return arrays
@@ -561,13 +578,31 @@ class Session:
                 compiles_loops=self._compiles_loops,
                 greedy=self._greedy,
                 lossy=self._lossy,
+                recompute=self._recompute,
+                free_nbytes=self._free_nbytes,
             )
-            return Step(executable, self._layout_version, costs=costs)
+            step = Step(executable, self._layout_version, costs=costs)
+            if self._logs_placement:
+                sys.stderr.write("".join(f"{line}\n" for line in self._placement_of(step)))
+            return step
 
         if of_region is not None:
             region, arrays = of_region
             return self._cache.get((region, region.key(arrays)), compiled)
         return self._cache.get((tuple(elements), frozenset(shapes.items()), of_part), compiled)
+
+    def _placement_of(self, step: Step) -> list[str]:
+        """The device of each op of a step, one a line, in the form of TensorFlow's log."""
+        whole = step.executable
+        lines = [f"{name}: {device}" for name, device in step.devices(str(self.device.name)).items()]
+        touched = whole.reads_first | whole.writes
+        variables = {op.name: str(d.name) for op, d in self._device_variables.placement.items()}
+        return [*lines, *(f"{name}: {variables[name]}" for name in sorted(touched) if name in variables)]
+
+    def _free_nbytes(self) -> int:
+        """Bytes of its device that a step may use; its scratch blocks are given up."""
+        memory = self.device.memory
+        return memory.limit_nbytes - memory.held_nbytes + self._cache.scratch_nbytes(self.device)
 
     def _warn_of_forgotten_updates(
         self, elements: Sequence[Tensor | Operation], fed: Collection[Tensor]

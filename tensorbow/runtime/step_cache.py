@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tensorbow.compiler import Binding, MultiDeviceExecutable, Scratch
+from tensorbow.compiler.partition import Send
 from tensorbow.compiler.placement import NodeCost
 from tensorbow.devices import Device, StreamGroup
 from tensorbow.errors import TensorBowError
@@ -41,6 +42,19 @@ class Step:
         whole = self.executable
         return [whole] if isinstance(whole, Executable) else [*whole.parts.values()]
 
+    def devices(self, home: str) -> dict[str, str]:
+        """The device of each node of its kernel calls, by name. home: the session's device."""
+        whole = self.executable
+        parts = {home: whole} if isinstance(whole, Executable) else whole.parts
+        return {
+            name: device
+            for device, part in parts.items()
+            for segment in part.segments
+            for group in segment.groups
+            for name in group.nodes
+            if group.definition is not Send
+        }
+
 
 class Run:
     """A run of a session: the bound step that it holds, given back by `give` and the session's lock.
@@ -63,8 +77,12 @@ class StepCache:
     affects no other. All methods are thread-safe.
     """
 
-    def __init__(self, device: Device, name: str, capacity: int):
-        """name: prefix of the stream groups' names. capacity: number of steps."""
+    def __init__(self, device: Device, name: str, capacity: int, gpu_fraction: float = 0.0):
+        """name: prefix of the stream groups' names. capacity: number of steps.
+
+        gpu_fraction: of a GPU's memory, the most that a stream group takes; 0 for no limit.
+        """
+        self._gpu_fraction = gpu_fraction
         self._device = device
         self._name = name
         self._capacity = capacity
@@ -72,7 +90,7 @@ class StepCache:
         self._busy: set[StreamGroup] = set()
         self._scratches: dict[StreamGroup, Scratch] = {}  # shared by the bindings on a group
         self._lock = threading.RLock()  # guards the fields above, and the groups' allocators
-        self.groups: list[StreamGroup] = [device.stream_group(f"{name}/0")]
+        self.groups: list[StreamGroup] = [self._new_group(device, 0)]
 
     @property
     def lock(self) -> threading.RLock:
@@ -174,9 +192,15 @@ class StepCache:
         for group in self.groups:
             if group.device is device and group not in self._busy:
                 return group
-        group = device.stream_group(f"{self._name}/{len(self.groups)}")
+        group = self._new_group(device, len(self.groups))
         self.groups.append(group)
         return group
+
+    def _new_group(self, device: Device, number: int) -> StreamGroup:
+        limit = None
+        if self._gpu_fraction and device.kind == "gpu":
+            limit = int(device.memory.limit_nbytes * self._gpu_fraction)
+        return device.stream_group(f"{self._name}/{number}", limit)
 
     def group_of(self, device: Device) -> StreamGroup:
         """The first stream group on a device; it holds the device's variables."""

@@ -254,6 +254,10 @@ CALLS: Mapping[str, Call] = {
     "data.make_synthetic": Call(
         lambda: SMALL, {**dict.fromkeys(SIZES, "count"), "classes": "count"}, names=("synthetic",)
     ),
+    "data.make_word_text": Call(
+        lambda: {"vocabulary": 9, "train_words": 40, "test_words": 20},
+        dict.fromkeys(("vocabulary", "train_words", "test_words", "steps"), "count"),
+    ),
     "data.pixel_statistics": Call(lambda: {"images": np.zeros((2, 3), np.uint8)}, {"images": "tensor"}),
     "data.resize_bilinear": Call(
         lambda: {"images": np.zeros((1, 3, 4), np.uint8), "height": 5, "width": 6},
@@ -284,6 +288,8 @@ CALLS: Mapping[str, Call] = {
             "optimizer": "text",
             "schedule": "text",
             "learning_rates": "extents",
+            "dataset_drops": "extents",
+            "image_size": "object",
         },
     ),
     "Model.default_learning_rate": Call(
@@ -345,7 +351,7 @@ CALLS: Mapping[str, Call] = {
             target=lambda make=make: make().logits,
             names=("expected tokens",),
         )
-        for make in (tb.models.CharacterRNN, tb.models.TinyTransformer)
+        for make in (tb.models.CharacterRNN, tb.models.LSTMLanguageModel, tb.models.TinyTransformer)
     },
     "models.ImageNetResNet": Call(dict, {"depth": "object"}),
     "models.ResNet9": Call(dict, {"width": "positive"}),
@@ -359,12 +365,13 @@ CALLS: Mapping[str, Call] = {
             dict,
             {
                 **dict.fromkeys(("width", "depth", "num_heads", "units", "embedding"), "count"),
+                **dict.fromkeys(("num_sampled", "shards"), "count"),
                 "patch": "count or none",
-                "cell": "choice",
+                **dict.fromkeys(("cell", "softmax"), "choice"),
                 "dropout": "fraction",
             },
         )
-        for name in ("CharacterRNN", "TinyTransformer", "VisionTransformer")
+        for name in ("CharacterRNN", "LSTMLanguageModel", "TinyTransformer", "VisionTransformer")
     },
     "profiler.Tracer": Call(dict, {"limit": "count"}),
     "profiler.Timeline": Call(lambda: {"tracer": tb.profiler.Tracer()}, {"tracer": "object"}),

@@ -274,6 +274,24 @@ CALLS: Mapping[str, Call] = {
     "convert_to_tensor": Call(lambda: {"value": 1.0}, sorts={"dtype": "dtype or none"}),
     # steering
     "identity": Call(lambda: {"input": x23()}),
+    **_ops("to_float to_double to_bfloat16 to_int32 to_int64", lambda: {"x": x23()}, names=("cast",)),
+    "identity_n": Call(
+        lambda: {"input": [x23()]}, sorts={"input": "tensors"}, takes=_ROWS, names=("identity",)
+    ),
+    "shape_n": Call(
+        lambda: {"input": [x23()]},
+        sorts={"input": "tensors", "out_type": "dtype"},
+        takes=_ROWS,
+        names=("shape",),
+    ),
+    **_ops(
+        "sort argsort",
+        lambda: {"values": x23()},
+        sorts={"values": "tensor", "direction": "choice", "stable": "flag"},
+    ),
+    "clip_by_average_norm": Call(
+        lambda: {"t": x23(), "clip_norm": 1.0}, sorts={"t": "tensor", "clip_norm": "number"}
+    ),
     "stop_gradient": Call(lambda: {"input": x23()}),
     "no_op": Call(),
     "group": Call(),

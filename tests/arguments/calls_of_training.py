@@ -140,7 +140,8 @@ CALLS: Mapping[str, Call] = {
     ),
     "StepProgram": Call(
         lambda: dict(vars(program())),
-        dict.fromkeys(("inputs", "update", "metrics", "others"), "object") | {"loss": "nothing"},
+        dict.fromkeys(("inputs", "update", "metrics", "others"), "object")
+        | {"loss": "nothing", "recompute": "choice"},
         {
             "inputs": frozenset({"empty list"}),
             "others": frozenset({"empty list"}),

@@ -213,7 +213,7 @@ CALLS: Mapping[str, Call] = {
     ),
     **{
         f"{which}_variables": Call(dict, {"scope": "name"}, names=("get_collection",))
-        for which in ("global", "local", "trainable")
+        for which in ("global", "local", "trainable", "model")
     },
     "layers.conv1d": Call(
         lambda: {"inputs": tb.zeros([2, 6, 3]), "filters": 4, "kernel_size": 2},

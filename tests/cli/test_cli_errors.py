@@ -33,6 +33,8 @@ BAD = [
     ((*QUICK, "--nosuch"), "No such option '--nosuch'. See 'tensorbow train --help'."),
     ((*QUICK, "--lr", "1"), "No such option '--lr'; did you mean --learning-rate? See"),
     ((*QUICK, "--leaning-rate=1"), "No such option '--leaning-rate'; did you mean --learning-rate? See"),
+    (("train", "mlp", "--hidden", "64"), "No such option '--hidden'; did you mean --model.hidden? See"),
+    ((*QUICK, "--hidden", "64"), "No such option '--hidden'. See"),
     ((*QUICK, "--replicas", "1"), "; did you mean --replicas-per-gpu?"),
     (("evaluate", "--data-folder", "x"), "; did you mean --data-dir?"),
     ((*QUICK, "--batch-size", "many"), "'many' is not a valid integer"),

@@ -58,6 +58,7 @@ def test_a_sweep_ends_with_a_table_its_files_and_one_json_object(call: Call, tmp
     [
         (("--grid", "learning_rate"), "--grid: expected NAME=VALUES, as learning_rate=0.01,0.03, got"),
         (("--grid", "lerning_rate=1,2"), "did you mean 'learning_rate'?"),
+        (("--grid", "lr=1,2"), "members can differ; did you mean 'learning_rate'?"),
         (("--grid", "width=1,2"), "and arguments of your model, as model.width"),
         (("--grid", "seed=1,2"), "vary it by seeds"),
         (("--random", "3"), "with ranges, as --random 20 --range learning_rate=log:1e-4:1e-1, got random 3"),

@@ -57,7 +57,7 @@ SYNTHETIC = ("train", "logreg", "--dataset", "synthetic", "--epochs", "1", "--ou
 CASES = [
     *[(("--help",), name) for name in ("importlib.metadata", "tensorbow.errors", "numpy", "scheduler")],
     *[(("devices",), name) for name in ("tensorbow.cli", "click", "rich", "llvmlite.binding")],
-    *[(DIGITS, name) for name in ("tensorbow.cli.app", "sklearn.datasets", "sklearn.utils", "scipy.sparse")],
+    *[(DIGITS, name) for name in ("tensorbow.cli.app", "tensorbow.data.digits", "llvmlite.binding")],
     *[(("tune", "logreg", "--picture", "p.png"), name) for name in ("matplotlib.figure", "matplotlib.axes")],
     (SYNTHETIC, "llvmlite.binding.ffi"),
 ]

@@ -161,7 +161,7 @@ def check(program, drafts, plan):
             lives[storage_of(value)][1] = index
     units = [unit for draft in drafts for unit in draft.units]
     for (one, (first, last)), (two, (start, stop)) in combinations(lives.items(), 2):
-        a, b = plan.refs[one], plan.refs[two]
+        a, b = (plan.refs.get(value) or plan.inputs[value.feed] for value in (one, two))
         if not overlap(a, b) or first > stop or start > last:
             continue
         older, newer = (one, two) if two.node is not None and first <= start else (two, one)

@@ -168,6 +168,12 @@ def test_an_attribute_that_hides_a_method_is_refused(name):
     assert Hiding("heads", 4).heads == 4
 
 
+@pytest.mark.parametrize("drops", [((0, 0.1),), 3, (("mnist", 0.1),)])
+def test_drops_of_data_sets_are_checked(drops):
+    with pytest.raises(InvalidArgumentError, match="dataset_drops to be pairs of a data set and drops"):
+        tb.models.Defaults(0.1, dataset_drops=(("mnist", drops),) if drops != 3 else 3)
+
+
 def test_rates_for_numbers_are_lower():
     model = get_model("mlp")
     assert model.default_learning_rate(4, of_numbers=True) == pytest.approx(0.004)

@@ -55,6 +55,7 @@ def slow(*case):
         ("inception_v3", (299, 299, 3), 1000, 23_834_568),  # torchvision's with aux_logits=False
         ("vit-tiny", IMAGENET, 1000, 5_717_416),  # timm's vit_tiny_patch16_224
         ("char-rnn", (64,), 97, 249_121),
+        slow("lstm-lm", (20,), 10_000, 14_448_400),  # 2 tables of 512, biases, 2 LSTMs of 1024 x 2048 + 2048
         ("transformer-tiny", (64,), 97, 826_465),
     ],
 )
@@ -151,6 +152,7 @@ def small(monkeypatch):
         "googlenet": (tb.models.GoogLeNet(dropout=0.0), draw.integers(0, 256, (8, 32, 32, 3)), classes),
         "vit-tiny": (tb.models.VisionTransformer(16, 2, 2), pictures, classes),
         "char-rnn": (tb.models.CharacterRNN(12, 1, "gru"), symbols, followers),
+        "lstm-lm": (tb.models.LSTMLanguageModel(12, 1, shards=2), symbols, followers),
         "transformer-tiny": (tb.models.TinyTransformer(16, 1, 2, dropout=0.1), symbols, followers),
     }
 
@@ -162,7 +164,7 @@ def small(monkeypatch):
         *("mlp", "char-rnn", "transformer-tiny"),
         *(
             pytest.param(n, marks=pytest.mark.slow)
-            for n in ("resnet18", "resnet9", "vgg11", "mobilenet", "vit-tiny", "googlenet")
+            for n in ("resnet18", "resnet9", "vgg11", "mobilenet", "vit-tiny", "googlenet", "lstm-lm")
         ),
     ],
 )

@@ -20,6 +20,7 @@ from tensorbow.ops.averaging import (
     Truncate16,
 )
 from tensorbow.ops.control import (
+    Again,
     CheckFinite,
     Copy,
     CustomGradient,
@@ -44,7 +45,7 @@ PASSING = [
     Sample(op, (normal(*shape),), _same, label=label)
     for op in (Identity, StopGradient, Copy, CustomGradient, ReadVariable)
     for label, shape in SIZES.items()
-]
+] + [Sample(Again, (normal(*shape),), _same, {"use": 3}, label=label) for label, shape in SIZES.items()]
 PASSING += [
     Sample(PlaceholderWithDefault, (normal(*shape),), _same, {"shape": shape}, label=label)
     for label, shape in SIZES.items()

@@ -183,6 +183,19 @@ def test_ops_that_took_no_time_are_not_sent_away(cpus):
             tracer = metadata.step_stats.tracer
 
 
+def test_the_graphs_of_a_run_are_those_of_its_devices(cpus):
+    x, total = branches(2)
+    with tb.Session(device=cpus[0], devices=cpus, placement="greedy") as session:
+        session.run(tb.global_variables_initializer())
+        metadata = tb.RunMetadata()
+        session.run(total, {x: rows()}, tb.RunOptions(output_partition_graphs=True), metadata)
+        where = devices_of(session.explain(total, {x: rows()}))
+    found = {node.name: node.device[-1] for graph in metadata.partition_graphs for node in graph.node}
+    products = [name for name in where if name.startswith("product")]
+    assert {name: found[name] for name in products} == {name: where[name] for name in products}
+    assert {found[name] for name in products} == {"0", "1"}
+
+
 def test_only_greedy_sessions_place_again(cpus):
     with (
         tb.Session(device=cpus[0]) as session,

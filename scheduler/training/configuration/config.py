@@ -55,7 +55,8 @@ from scheduler.training.configuration.option_kinds import (
 )
 from scheduler.training.configuration.synonyms import nearest_option
 from scheduler.training.measures.classification_metrics import METRICS
-from tensorbow.data import DATASETS, WITHOUT_FILES
+from tensorbow.compiler.recompute import HOW, NEVER
+from tensorbow.data import DATASETS, SEQUENCES, WITHOUT_FILES
 from tensorbow.data.own_data import name_of_data
 from tensorbow.data.splits import TASKS
 from tensorbow.devices import DeviceName
@@ -157,12 +158,12 @@ class TrainingConfig:
     )
     image_size: tuple[int, int] | None = option(
         None,
-        "Size to which the pictures of a folder are resized, as 28x28.",
+        "Size to which pictures are resized, as 28x28; those of a folder by default to that of the first.",
         IMAGE_SIZE,
-        shown="that of the first",
         metavar="HxW",
+        of_model=True,
         fixed=True,
-        ignored=lambda run: "" if run.data is not None else "it is for --data",
+        ignored=lambda run: "its examples are no pictures" if run.dataset in SEQUENCES else "",
     )
     validation_split: float | None = option(
         None,
@@ -427,6 +428,13 @@ class TrainingConfig:
             else "CPUs have no tf32, and compute in fp32"
         ),
     )
+    recompute: str = option(
+        NEVER,
+        "Intermediate values that are computed again for the gradient, not kept, where memory is short: "
+        "cheap (of elementwise ops, normalisation and pooling), segments (of the forward pass), or smallest, "
+        "the one of these with the smallest peak; does not change results.",
+        choices=HOW,
+    )
     data_on_device: str = option(
         "auto",
         "Keep the data set on the devices and make batches there; auto: if half of the memory will do.",
@@ -494,8 +502,15 @@ class TrainingConfig:
         if self.schedule is None and self.learning_rate_drops:
             object.__setattr__(self, "schedule", "piecewise")
         for name, declared in options.items():
-            if declared.of_model and getattr(self, name) is None and (name != "dataset" or self.data is None):
-                object.__setattr__(self, name, getattr(source.defaults, name))
+            if (
+                declared.of_model
+                and getattr(self, name) is None
+                and not (self.data is not None and name in ("dataset", "image_size"))
+            ):
+                default = getattr(source.defaults, name)
+                if name == "learning_rate_drops" and self.learning_rate is None:
+                    default = source.defaults.drops_of(self.dataset)
+                object.__setattr__(self, name, default)
         read_options(self)
         object.__setattr__(self, "tau", default_tau(self.sync) if self.tau is None else self.tau)
         object.__setattr__(self, "model_options", source.read_options(self.model_options or {}))

@@ -17,6 +17,7 @@ from scheduler.training.folders.run_folder import CONFIG
 from tensorbow.data import DataSplits, ImageDataset, TrainingData, load, splits_of
 from tensorbow.data.augmentation_names import augmentation_of
 from tensorbow.data.own_data import load_own
+from tensorbow.data.resized_pictures import resized
 from tensorbow.data.splits import with_class_names
 from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.specs import Array
@@ -65,7 +66,10 @@ def _loaded(config: TrainingConfig, data: Any, say: Callable[[str], None]) -> Da
     if data is not None:
         return splits_of(data, **options)
     if config.data is None:
-        return splits_of(load(str(config.dataset), config.data_dir), str(config.dataset), **options)
+        parts = load(str(config.dataset), config.data_dir)
+        if config.image_size is not None and config.image_size != parts[0].specs[0].dims[1:3]:
+            parts = resized(parts, *config.image_size)
+        return splits_of(parts, str(config.dataset), **options)
     own = load_own(config.data, target=config.target, image_size=config.image_size)
     return splits_of(own, config.data_name, **options)
 

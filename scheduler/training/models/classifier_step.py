@@ -14,6 +14,7 @@ from scheduler.training.configuration.optimizer_choice import make_optimizer, mi
 from scheduler.training.folders.run_data import class_weights_of
 from scheduler.training.models.model_inputs import build_model, inputs_for
 from scheduler.workers.group import WorkerGroup
+from tensorbow.compiler.recompute import NEVER
 from tensorbow.data import TrainingData
 from tensorbow.devices import get_device
 from tensorbow.graph import Graph, GraphKeys, Operation, Tensor, get_collection, set_random_seed
@@ -36,13 +37,14 @@ def build_program(
     model_options: Mapping[str, Any] | None = None,
     class_weights: Array | None = None,
     label_smoothing: float = 0.0,
+    recompute: str = NEVER,
 ) -> StepProgram:
     """Builds the training step of a model in the default graph.
 
     model: see `tb.models.find_model`. rate: learning rate. decay: weight decay of the weights, with decay_all
     also of the biases. minimize: makes the update from the loss; by default of a MomentumOptimizer with these
     options. class_weights: float32 [classes], and label_smoothing, for a model that has arguments of these
-    names.
+    names. recompute: see `StepProgram`.
     """
     given = inputs_for(dataset)
     further: dict[str, Any] = {} if class_weights is None else {"class_weights": constant(class_weights)}
@@ -52,7 +54,7 @@ def build_program(
     if minimize is None:
         minimize = MomentumOptimizer(rate, momentum, weight_decay=decay, decay_all=decay_all).minimize
     update = group(minimize(built.loss), *get_collection(GraphKeys.UPDATE_OPS), name="step")
-    return StepProgram(given.placeholders, built.loss, update, built.metrics)
+    return StepProgram(given.placeholders, built.loss, update, built.metrics, recompute=recompute)
 
 
 def build_step(
@@ -76,6 +78,7 @@ def build_step(
             model_options=config.model_options,
             class_weights=class_weights_of(config, dataset),
             label_smoothing=config.label_smoothing,
+            recompute=config.recompute,
         )
     return program, dataset.batch_specs(config.batch_size)
 

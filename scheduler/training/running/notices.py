@@ -31,7 +31,7 @@ def ignored_options(
     names: only of these options.
     """
     few = ALONE if more_replicas else None
-    plain = TrainingConfig(config.model, config.model_options)
+    plain = TrainingConfig(config.model, config.model_options, None if config.data else config.dataset)
     return [
         f"{option.flag} is ignored: {reason}"
         for name, option in options_of(TrainingConfig).items()

@@ -243,6 +243,7 @@ OTHERS: dict[str, Any] = {
     "trace": "trace.json",
     "trace_rounds": (0, 2),
     "data_on_device": "never",
+    "recompute": "cheap",
     "compute": "tf32",
     "dispatch": "fcfs",
     "replica_mode": "captured",

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from scheduler import TrainingConfig
+from scheduler.training.running.notices import ignored_options
 from tensorbow.errors import InvalidArgumentError
 
 
@@ -112,3 +113,14 @@ def test_differences_of_another_run() -> None:
     assert config.differences(other) == ["model was 'logreg', is 'lenet'", "seed was 4, is 0"]
     lacking = [line.split()[0] for line in config.differences({})]
     assert lacking == ["dataset", "batch_size"]  # others that older versions lacked have their defaults
+
+
+def test_a_model_has_drops_of_its_own_for_a_data_set() -> None:
+    """They go with the default rate: whoever gives a rate, or drops, decides alone."""
+    of_mnist = TrainingConfig("lenet", dataset="mnist")
+    assert (of_mnist.learning_rate_drops, of_mnist.schedule) == (((1, 0.25),), "piecewise")
+    assert TrainingConfig("lenet", dataset="mnist", learning_rate=0.02).learning_rate_drops == ()
+    assert TrainingConfig("lenet", dataset="mnist", learning_rate_drops=[]).learning_rate_drops == ()
+    assert TrainingConfig("lenet").learning_rate_drops == ()
+    for config in (of_mnist, TrainingConfig("lenet", dataset="mnist", epochs=1, schedule="cosine")):
+        assert not [text for text in ignored_options(config) if "drops" in text]

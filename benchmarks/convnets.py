@@ -1,0 +1,143 @@
+"""A training step of the convolutional networks of table 1 in TensorFlow's paper (OSDI 2016), beside PyTorch.
+
+    python benchmarks/convnets.py [--small] [--only alexnet ...] [--batch-size 4] [--output FOLDER]
+
+AlexNet, Overfeat, OxfordNet (VGG-A) and GoogLeNet, as in the table, and Inception-v3: forward, softmax
+cross-entropy over 1000 classes, backward, momentum SGD, on pictures of the published size. TensorBow trains
+one independent replica per core (`none`); PyTorch, eager, channels-last and compiled, trains as one process
+with all cores, and as one pinned process per core. Every replica and process has the same batch size. All
+windows alternate; figures are medians.
+
+The paper's times are those of a Titan X with larger batches, and show which network costs how much more.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from drawing import draw_contestants, finish_figure, grid_of
+from harness import Window, cores, in_turn, interleave, parser, positive_int, save
+from peers import open_peers, peer_settings
+from results_page import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from tensorbow.data import ImageDataset
+
+NAME = "convnets"
+SIDES = {"alexnet": 224, "overfeat": 231, "vgg_a": 224, "googlenet": 224, "inception_v3": 299}  # pixels
+TITLES = {
+    "alexnet": "AlexNet",
+    "overfeat": "Overfeat",
+    "vgg_a": "OxfordNet",
+    "googlenet": "GoogLeNet",
+    "inception_v3": "Inception-v3",
+}
+PAPER_MS = {"alexnet": 81, "overfeat": 279, "vgg_a": 540, "googlenet": 445}  # a step of TensorFlow there
+CLASSES = 1000
+EXAMPLES = 8  # pictures of a batch are drawn from
+SMALL = ("alexnet", "googlenet")
+
+
+def made_up_pictures(side: int, examples: int) -> ImageDataset:
+    """Random uint8 pictures, and labels."""
+    from tensorbow.data import ImageDataset  # here: the peers' processes must not load it
+
+    draw = np.random.default_rng(1)
+    images = draw.integers(0, 256, (examples, side, side, 3), dtype=np.uint8)
+    return ImageDataset("made up", images, draw.integers(0, CLASSES, examples), CLASSES, 0.5, 0.25)
+
+
+def measure(model: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Rates of a network's contestants, in images a second."""
+    from ours import training_window
+
+    data = made_up_pictures(SIDES[model], max(EXAMPLES, options.batch_size))
+    windows: dict[str, Window] = {}
+    tried = [
+        setting for setting in peer_settings(model, options.replicas, False) if setting.library == "torch"
+    ]
+    if options.small:
+        tried = [s for s in tried if "compile" not in s.variant and s.processes == 1]
+    with ExitStack() as opened:
+        name = f"TensorBow, {options.replicas} replica{'s' * (options.replicas > 1)}"
+        training = training_window(model, options.batch_size, options.replicas, sync="none", data=data)
+        opened.callback(training.close)
+        windows[name] = training
+        peers, missing = open_peers(opened, model, dict.fromkeys(tried, options.batch_size), data.batch())
+        measured = interleave({**windows, **peers}, options.seconds, options.windows)
+    rates = {name: rate.as_json() for name, rate in measured.items()}
+    print(model, {name: rate["median"] for name, rate in rates.items()}, flush=True)
+    return {
+        "model": model,
+        "batch_size": options.batch_size,
+        "ours": name,
+        "images_per_second": rates,
+        "chosen": {peer: processes.chosen for peer, processes in peers.items()},
+        "left_out": missing,
+    }
+
+
+def draw(figure: Figure, result: dict[str, Any]) -> None:
+    rows = result["details"]["rows"]
+    for axes, row in zip(grid_of(figure, len(rows), 2), rows, strict=True):
+        draw_contestants(axes, row["images_per_second"], lambda name: name)
+        axes.set_title(TITLES[row["model"]])
+        axes.set_xlabel("images/s")
+    size = rows[0]["batch_size"]
+    finish_figure(figure, f"Training of table 1's networks, b={size}", 1.0 + 2.6 * -(-len(rows) // 2))
+
+
+def table(details: dict[str, Any]) -> Table:
+    rows: list[list[Any]] = []
+    for row in details["rows"]:
+        rates = {name: rate["median"] for name, rate in row["images_per_second"].items()}
+        ours = rates[row["ours"]]
+        others = {name: rate for name, rate in rates.items() if name != row["ours"]}
+        best = max(others, key=lambda name: others[name], default=None)
+        replicas = details["replicas"]
+        step_ms = 1e3 * row["batch_size"] * replicas / ours
+        ratio = None if best is None else ours / others[best]
+        paper = PAPER_MS.get(row["model"])
+        theirs = None if best is None else others[best]
+        rows.append([TITLES[row["model"]], step_ms, ours, best, theirs, ratio, paper])
+    columns = [
+        "network",
+        "step [ms]",
+        "images/s",
+        "PyTorch's best",
+        "images/s",
+        "ratio",
+        "the paper's step [ms]",
+    ]
+    first = details["rows"][0]
+    remarks = [
+        f"{in_turn(details['windows'], details['seconds_per_window'])} Batches of {first['batch_size']} for "
+        f"each of {first['ours'].partition(', ')[2]}, and for each process of PyTorch.",
+        "The paper's steps are those of one GPU, with larger batches.",
+    ]
+    for row in details["rows"]:
+        remarks += [f"{TITLES[row['model']]} without {name}: {why}" for name, why in row["left_out"].items()]
+    return Table(columns, rows, remarks)
+
+
+def main() -> None:
+    made = parser(__doc__, NAME)
+    made.add_argument("--only", nargs="+", choices=SIDES, metavar="NETWORK", help=f"of {', '.join(SIDES)}")
+    made.add_argument("--batch-size", type=positive_int, help="of every replica; default 4, small 1")
+    made.add_argument("--replicas", type=positive_int, default=cores(), help="default: one per core")
+    options = made.parse_args()
+    options.batch_size = options.batch_size or (1 if options.small else 4)
+    options.seconds, options.windows = (0.5, 1) if options.small else (4.0, 5)
+    models = options.only or (SMALL if options.small else tuple(SIDES))
+    rows = [measure(model, options) for model in models]
+    facts = {"windows": options.windows, "seconds_per_window": options.seconds, "replicas": options.replicas}
+    save(options, NAME, {**facts, "rows": rows}, table({**facts, "rows": rows}), draw)
+
+
+if __name__ == "__main__":
+    main()
