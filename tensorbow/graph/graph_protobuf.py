@@ -25,9 +25,9 @@ from tensorbow.graph.tensorflow_forms import (
     OTHER_OUTPUTS,
     RESOURCE,
     Form,
-    Part,
+    FormPart,
+    FormSource,
     ShapeOf,
-    Source,
     constants_after,
     constants_inside,
     output_argument,
@@ -268,7 +268,7 @@ def _messages_of(nodes: Sequence[Any], contexts: Sequence[Any]) -> list[Any]:
     resources, after = resources_of(nodes), writes_after(nodes)
     messages: list[Any] = []
     for node in nodes:
-        source = Source(node, by_name, resources)
+        source = FormSource(node, by_name, resources)
         rule = FORMS.get(node.op)
         form = None if rule is None else rule(source)
         inner = constants_inside(node, by_name, entries) if form or node.op in _DERIVED else {}
@@ -283,7 +283,7 @@ def _messages_of(nodes: Sequence[Any], contexts: Sequence[Any]) -> list[Any]:
     return messages
 
 
-def _part_message(node: Any, part: Part, after: Sequence[str]) -> Any:
+def _part_message(node: Any, part: FormPart, after: Sequence[str]) -> Any:
     message = messages()("NodeDef")()
     message.name, message.op, message.device = f"{node.name}/{part.suffix}", part.op, node.device
     message.input.extend(_inputs(part.input or (after if part.value is not None else ())))
@@ -316,9 +316,9 @@ def _put(message: Any, key: str, value: Any) -> None:
 
 def _node_message(
     node: Any,
-    source: Source,
+    source: FormSource,
     form: Form | None,
-    inner: Mapping[str, Part],
+    inner: Mapping[str, FormPart],
     own: bool,
     after: Sequence[str],
 ) -> Any:
@@ -383,7 +383,7 @@ def _node_message(
     return message
 
 
-def _derive(attr: Any, key: str, what: str, source: Source) -> None:
+def _derive(attr: Any, key: str, what: str, source: FormSource) -> None:
     if what == "count":
         attr[key].i = len(source.input)
     elif what in ("0", "1", "out"):

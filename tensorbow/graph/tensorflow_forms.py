@@ -32,11 +32,11 @@ class Form:
     op: str
     input: list[str]
     attr: dict[str, Any] = field(default_factory=dict)  # shapes as `ShapeOf`, types as DType or RESOURCE
-    parts: list[Part] = field(default_factory=list)
+    parts: list[FormPart] = field(default_factory=list)
 
 
 @dataclass
-class Part:
+class FormPart:
     """A node beside a form, named `node/suffix`; value: of a Const."""
 
     suffix: str
@@ -53,7 +53,7 @@ class ShapeOf:
     dims: tuple[int | None, ...] | None
 
 
-class Source:
+class FormSource:
     """A node that is to have a form, and what is known of its inputs."""
 
     def __init__(self, node: Any, nodes: Mapping[str, Any], resources: set[str]):
@@ -100,23 +100,23 @@ class Source:
         return f"{self.node.name}/{suffix}:0"
 
 
-Rule = Callable[[Source], "Form | None"]
+Rule = Callable[[FormSource], "Form | None"]
 
 
-def _int32(suffix: str, value: Any) -> Part:
-    return Part(suffix, "Const", value=np.asarray(value, np.int32))
+def _int32(suffix: str, value: Any) -> FormPart:
+    return FormPart(suffix, "Const", value=np.asarray(value, np.int32))
 
 
 def _unary(op: str, attr: Mapping[str, str] | None = None) -> Rule:
     """Of the same inputs; attr: of TensorFlow, of "0", "1" the type of an input, "out", or our attribute."""
 
-    def form(source: Source) -> Form:
+    def form(source: FormSource) -> Form:
         return Form(op, source.input, _attrs(source, {"T": "0"} if attr is None else attr))
 
     return form
 
 
-def _attrs(source: Source, names: Mapping[str, str]) -> dict[str, Any]:
+def _attrs(source: FormSource, names: Mapping[str, str]) -> dict[str, Any]:
     found = {}
     for name, what in names.items():
         value = (
@@ -128,7 +128,7 @@ def _attrs(source: Source, names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _reduction(op: str, typed: bool = True) -> Rule:
-    def form(source: Source) -> Form | None:
+    def form(source: FormSource) -> Form | None:
         axis, rank = source.attr["axis"], source.rank(0)
         if axis is None and rank is None:
             return None
@@ -142,7 +142,7 @@ def _reduction(op: str, typed: bool = True) -> Rule:
 def _with_axis(op: str, suffix: str, names: Mapping[str, str], first: bool = False) -> Rule:
     """The attribute `axis` as the last input, or the first."""
 
-    def form(source: Source) -> Form:
+    def form(source: FormSource) -> Form:
         axis = source.part(suffix)
         inputs = [axis, *source.input] if first else [*source.input, axis]
         return Form(op, inputs, _attrs(source, names), [_int32(suffix, source.attr["axis"])])
@@ -150,7 +150,7 @@ def _with_axis(op: str, suffix: str, names: Mapping[str, str], first: bool = Fal
     return form
 
 
-def _gather(source: Source) -> Form | None:
+def _gather(source: FormSource) -> Form | None:
     indices, axis = source.type(1), _int32("axis", source.attr["axis"])
     if isinstance(indices, DType) and indices.name not in ("int16", "int32", "int64"):
         return None
@@ -158,7 +158,7 @@ def _gather(source: Source) -> Form | None:
     return Form("GatherV2", [*source.input, source.part("axis")], attr, [axis])
 
 
-def _concat(source: Source) -> Form:
+def _concat(source: FormSource) -> Form:
     if len(source.input) == 1:
         return Form("Identity", source.input, _attrs(source, {"T": "0"}))
     attr = {"N": len(source.input), **_attrs(source, {"T": "0"})}
@@ -166,7 +166,7 @@ def _concat(source: Source) -> Form:
     return Form("ConcatV2", [*source.input, source.part("axis")], attr, [axis])
 
 
-def _transpose(source: Source) -> Form | None:
+def _transpose(source: FormSource) -> Form | None:
     perm, rank = source.attr["perm"], source.rank(0)
     if perm is None and rank is None:
         return None
@@ -175,7 +175,7 @@ def _transpose(source: Source) -> Form | None:
     return Form("Transpose", inputs, _attrs(source, {"T": "0"}), [_int32("perm", order)])
 
 
-def _index(source: Source) -> tuple[list[Part], dict[str, int]]:
+def _index(source: FormSource) -> tuple[list[FormPart], dict[str, int]]:
     """Begin, end and strides of an index, and the masks."""
     begin, end, strides = [], [], []
     masks = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"), 0)
@@ -200,14 +200,14 @@ def _index(source: Source) -> tuple[list[Part], dict[str, int]]:
     return parts, {name: mask for name, mask in masks.items() if mask}
 
 
-def _strided_slice(source: Source) -> Form:
+def _strided_slice(source: FormSource) -> Form:
     parts, masks = _index(source)
     inputs = [source.input[0], *(source.part(part.suffix) for part in parts)]
     attr = {**_attrs(source, {"T": "0"}), "Index": as_dtype("int32"), **masks}
     return Form("StridedSlice", inputs, attr, parts)
 
 
-def _strided_slice_grad(source: Source) -> Form | None:
+def _strided_slice_grad(source: FormSource) -> Form | None:
     if source.type(1) != as_dtype("int32"):
         return None
     parts, masks = _index(source)
@@ -216,17 +216,17 @@ def _strided_slice_grad(source: Source) -> Form | None:
     return Form("StridedSliceGrad", inputs, attr, parts)
 
 
-def _pad(source: Source) -> Form | None:
+def _pad(source: FormSource) -> Form | None:
     attr, value = _attrs(source, {"T": "0", "Tpaddings": "1"}), source.attr["constant_values"]
     if not value:
         return Form("Pad", source.input, attr)
     if source.out is None:
         return None
-    constant = Part("value", "Const", value=np.asarray(value, source.out.as_numpy_dtype))
+    constant = FormPart("value", "Const", value=np.asarray(value, source.out.as_numpy_dtype))
     return Form("PadV2", [*source.input, source.part("value")], attr, [constant])
 
 
-def _split(source: Source) -> Form:
+def _split(source: FormSource) -> Form:
     attr = {"num_split": source.attr["num_split"], **_attrs(source, {"T": "0"})}
     axis, sizes = _int32("axis", source.attr["axis"]), source.attr["size_splits"]
     if sizes is None:
@@ -235,39 +235,39 @@ def _split(source: Source) -> Form:
     return Form("SplitV", inputs, {**attr, "Tlen": as_dtype("int32")}, [_int32("sizes", sizes), axis])
 
 
-def _one_hot(source: Source) -> Form:
+def _one_hot(source: FormSource) -> Form:
     dtype: DType = source.attr["dtype"]
     parts = [_int32("depth", source.attr["depth"])]
     for name in ("on_value", "off_value"):
-        parts.append(Part(name, "Const", value=np.asarray(source.attr[name], dtype.as_numpy_dtype)))
+        parts.append(FormPart(name, "Const", value=np.asarray(source.attr[name], dtype.as_numpy_dtype)))
     inputs = [source.input[0], *(source.part(part.suffix) for part in parts)]
     return Form(
         "OneHot", inputs, {"axis": source.attr["axis"], "T": dtype, **_attrs(source, {"TI": "0"})}, parts
     )
 
 
-def _top_k(source: Source) -> Form:
+def _top_k(source: FormSource) -> Form:
     attr = {"sorted": source.attr["sorted"], **_attrs(source, {"T": "0"})}
     return Form("TopKV2", [source.input[0], source.part("k")], attr, [_int32("k", source.attr["k"])])
 
 
-def _sum_to(source: Source) -> Form:
+def _sum_to(source: FormSource) -> Form:
     """The sum over the axes along which the shape was broadcast to the input's."""
     types = _attrs(source, {"T": "0"})
     shape: dict[str, Any] = {"T": source.type(1) or as_dtype("int32")}
     parts = [
-        Part("shape", "Shape", [source.input[0]], {**types, "out_type": shape["T"]}),
-        Part("axes", "BroadcastGradientArgs", [source.input[1], source.part("shape")], shape),
-        Part("sum", "Sum", [source.input[0], source.part("axes")], {**types, "Tidx": shape["T"]}),
+        FormPart("shape", "Shape", [source.input[0]], {**types, "out_type": shape["T"]}),
+        FormPart("axes", "BroadcastGradientArgs", [source.input[1], source.part("shape")], shape),
+        FormPart("sum", "Sum", [source.input[0], source.part("axes")], {**types, "Tidx": shape["T"]}),
     ]
     attr = {**types, "Tshape": shape["T"]}
     return Form("Reshape", [source.part("sum"), source.input[1]], attr, parts)
 
 
-def _default(source: Source) -> Form:
+def _default(source: FormSource) -> Form:
     """A scalar that changes between steps: its default, unless it is fed."""
     dtype: DType = source.attr["dtype"]
-    value = Part("default", "Const", value=np.asarray(source.attr["default"], dtype.as_numpy_dtype))
+    value = FormPart("default", "Const", value=np.asarray(source.attr["default"], dtype.as_numpy_dtype))
     attr = {"dtype": dtype, "shape": ShapeOf(())}
     return Form("PlaceholderWithDefault", [source.part("default")], attr, [value])
 
@@ -275,7 +275,7 @@ def _default(source: Source) -> Form:
 def _update(op: str, order: Sequence[int]) -> Rule:
     """An optimiser's update. order: of TensorFlow's inputs among ours."""
 
-    def form(source: Source) -> Form | None:
+    def form(source: FormSource) -> Form | None:
         if source.attr.get("weight_decay"):
             return None
         attr: dict[str, Any] = _attrs(source, {"T": "0"})
@@ -286,16 +286,16 @@ def _update(op: str, order: Sequence[int]) -> Rule:
     return form
 
 
-def _batch_norm(source: Source) -> Form:
+def _batch_norm(source: FormSource) -> Form:
     names = {"T": "0", "epsilon": "epsilon", "is_training": "is_training"}
     attr = _attrs(source, names)
     if not source.attr["is_training"]:
         return Form("FusedBatchNorm", source.input, attr)
-    empty = Part("nothing", "Const", value=np.zeros(0, np.float32))
+    empty = FormPart("nothing", "Const", value=np.zeros(0, np.float32))
     return Form("FusedBatchNorm", [*source.input[:3], *[source.part("nothing")] * 2], attr, [empty])
 
 
-def _batch_norm_grad(source: Source) -> Form | None:
+def _batch_norm_grad(source: FormSource) -> Form | None:
     forward = source.producer(4)
     if forward is None or forward.op != "FusedBatchNorm":
         return None
@@ -308,7 +308,7 @@ def _first(op: str) -> Rule:
     return lambda source: Form(op, source.input[:1], _attrs(source, {"T": "0"}))
 
 
-def _integer_power(source: Source) -> Form | None:
+def _integer_power(source: FormSource) -> Form | None:
     kind = source.type(0)
     if not isinstance(kind, DType) or kind != source.type(1) or kind.name not in SIGNED:
         return None
@@ -318,7 +318,7 @@ def _integer_power(source: Source) -> Form | None:
 def _of_one_shape(op: str) -> Rule:
     """A gradient, which there does not broadcast."""
 
-    def form(source: Source) -> Form | None:
+    def form(source: FormSource) -> Form | None:
         specs = [source.spec(0), source.spec(1)]
         if not all(specs) or not compatible(*(None if spec is None else spec.shape for spec in specs)):
             return None
@@ -329,14 +329,14 @@ def _of_one_shape(op: str) -> Rule:
     return form
 
 
-def _select(source: Source) -> Form:
+def _select(source: FormSource) -> Form:
     """Only SelectV2 broadcasts; older readers know Select alone."""
     shapes = [None if spec is None else spec.shape for spec in map(source.spec, range(3))]
     same = shapes[0] is not None and None not in shapes[0] and shapes[0] == shapes[1] == shapes[2]
     return Form("Select" if same else "SelectV2", source.input, _attrs(source, {"T": "out"}))
 
 
-def _array(source: Source) -> Form:
+def _array(source: FormSource) -> Form:
     attr = {
         "dtype": source.attr["dtype"],
         "element_shape": ShapeOf(source.attr["shape"]),
@@ -347,7 +347,7 @@ def _array(source: Source) -> Form:
 
 
 def _elements(op: str, shape: str = "") -> Rule:
-    def form(source: Source) -> Form | None:
+    def form(source: FormSource) -> Form | None:
         if op == "TensorArrayConcatV3" and len(source.input) > 2:
             return None
         dims = source.attr["shape"]
@@ -358,7 +358,7 @@ def _elements(op: str, shape: str = "") -> Rule:
 
 
 def _queue(op: str) -> Rule:
-    def form(source: Source) -> Form:
+    def form(source: FormSource) -> Form:
         attr = {
             "component_types": source.attr["component_types"],
             "shapes": tuple(map(ShapeOf, source.attr["shapes"])),
@@ -375,7 +375,7 @@ def _queue(op: str) -> Rule:
 
 
 def _queue_call(op: str, types: str = "") -> Rule:
-    def form(source: Source) -> Form:
+    def form(source: FormSource) -> Form:
         attr = {types: source.attr["component_types"]} if types else {}
         if "cancel_pending_enqueues" in source.attr:
             attr["cancel_pending_enqueues"] = source.attr["cancel_pending_enqueues"]
@@ -485,14 +485,14 @@ def constants_after(node: Any, contexts: Mapping[str, Any]) -> list[str]:
     return [f"^{merges[0].rpartition(':')[0]}"] if merges else []
 
 
-def constants_inside(node: Any, nodes: Mapping[str, Any], contexts: Mapping[str, Any]) -> dict[str, Part]:
+def constants_inside(node: Any, nodes: Mapping[str, Any], contexts: Mapping[str, Any]) -> dict[str, FormPart]:
     """Copies of the constants that a node in a loop reads, by input."""
     after = constants_after(node, contexts) if node.context else []
-    parts: dict[str, Part] = {}
+    parts: dict[str, FormPart] = {}
     for number, item in enumerate(node.input if after else ()):
         constant = nodes.get(item.rpartition(":")[0])
         if constant is not None and constant.op == "Const" and not item.startswith("^"):
-            parts[item] = Part(f"input{number}", "Const", after, value=constant.attr["value"])
+            parts[item] = FormPart(f"input{number}", "Const", after, value=constant.attr["value"])
     return parts
 
 
