@@ -80,7 +80,13 @@ def needs_programs() -> set[str]:
 
 
 _USERS = "calls a function of the user's: tests/queues"
-NEVER_IN_PROGRAMS = {"PyFuncStateless": _USERS}
+NEVER_IN_PROGRAMS = {
+    "PyFuncStateless": _USERS,
+    "Call": "stands for a function, as a graph and not as a kernel: tests/test_functions.py",
+    **dict.fromkeys(
+        ("CTCBeamSearchDecoder", "CTCGreedyDecoder"), "their references are long: tests/ops/test_ctc.py"
+    ),
+}
 NEVER_EMPTY_PROGRAMS = {
     "TensorArrayWriteV3": "writes an element",
     "TensorArrayReadV3": "reads an element",
