@@ -1,4 +1,4 @@
-"""Exchanges between GPUs: on the device between virtual GPUs, by NCCL between physical ones, of all workers."""
+"""Exchanges between GPUs: on the device between virtual ones, by NCCL between physical ones and workers."""
 
 from __future__ import annotations
 

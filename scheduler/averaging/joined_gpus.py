@@ -12,7 +12,7 @@ from typing import Any
 from scheduler.workers.lockstep import Lockstep
 from scheduler.workers.shared_memory import EXCHANGE
 from tensorbow.devices import Device, GpuDevice
-from tensorbow.devices.nccl import NcclRanks, nccl_id
+from tensorbow.devices.nccl import NcclRanks, nccl_id, nccl_is_there
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,7 @@ def _gpus_of(devices: Sequence[Device]) -> list[tuple[str, str]]:
     runtimes = dict.fromkeys(device.runtime for device in devices if isinstance(device, GpuDevice))
     if os.environ.get(EXCHANGE) == "mpi" or not all(isinstance(device, GpuDevice) for device in devices):
         return []
-    try:
-        from cupy.cuda import nccl  # noqa: F401
-    except ImportError:
+    if not nccl_is_there():
         return []
     found = [(socket.gethostname(), runtime.properties.pci_bus_id) for runtime in runtimes]
     return found if all(bus_id for _, bus_id in found) else []

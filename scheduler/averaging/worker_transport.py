@@ -17,8 +17,8 @@ from tensorbow.errors import AbortedError
 class WorkerTransport(Transport):
     """The transport of a worker's devices, and then, through the host's memory, `MPI_Allreduce` of the sums.
 
-    `post` waits for what is to be exchanged, and for the other workers; where NCCL joins the GPUs of all, what
-    follows is enqueued. halves: sums of float32 are sent as bfloat16 between workers, by MPI.
+    `post` waits for what is to be exchanged, and for the other workers; where NCCL joins the GPUs of all, the
+    rest is enqueued. halves: sums of float32 are sent as bfloat16 between workers, by MPI.
     """
 
     halves = False

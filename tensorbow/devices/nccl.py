@@ -14,7 +14,7 @@ from typing import Any
 from tensorbow.devices.cuda_runtime import CudaError, CudaRuntime
 from tensorbow.errors import InternalError
 
-__all__ = ["NcclCommunicators", "NcclRanks", "nccl_id"]
+__all__ = ["NcclCommunicators", "NcclRanks", "nccl_id", "nccl_is_there"]
 
 # NCCL's statuses up to 2.32 by number; CuPy's own table ends at 6, and raises KeyError for the others.
 STATUSES = (
@@ -43,6 +43,15 @@ class NcclRanks:
     first: int
     total: int
     unique_id: Any
+
+
+def nccl_is_there() -> bool:
+    """True if CuPy has NCCL."""
+    try:
+        from cupy.cuda import nccl
+    except ImportError:
+        return False
+    return nccl is not None
 
 
 def nccl_id() -> Any:
