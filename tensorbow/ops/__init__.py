@@ -62,7 +62,6 @@ from tensorbow.ops.collectives import *
 from tensorbow.ops.complex_numbers import *
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import *
-from tensorbow.ops.control import tuple_ as tuple
 from tensorbow.ops.cumulative import *
 from tensorbow.ops.data_dependent import *
 from tensorbow.ops.decompositions import *
@@ -75,6 +74,7 @@ from tensorbow.ops.image_geometry import random_crop
 from tensorbow.ops.importing import *
 from tensorbow.ops.indexed_slices import *
 from tensorbow.ops.indexing import *
+from tensorbow.ops.joint_results import tuple_ as tuple
 from tensorbow.ops.linalg import *
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nd_indexing import *
