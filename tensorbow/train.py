@@ -68,10 +68,13 @@ if TYPE_CHECKING:
         SummarySaverHook,
         Supervisor,
         best_checkpoint,
+        checkpoint_exists,
+        get_checkpoint_state,
         latest_checkpoint,
         list_variables,
         read_graph,
         save_model,
+        update_checkpoint_state,
         write_graph,
     )
 
@@ -85,11 +88,14 @@ _LATER = (
     "SummarySaverHook",
     "Supervisor",
     "best_checkpoint",
+    "checkpoint_exists",
+    "get_checkpoint_state",
     "latest_checkpoint",
     "list_variables",
     "load_model",
     "read_graph",
     "save_model",
+    "update_checkpoint_state",
     "write_graph",
 )
 
@@ -155,9 +161,11 @@ __all__ = [
     "batch",
     "batch_join",
     "best_checkpoint",
+    "checkpoint_exists",
     "cosine_decay",
     "create_global_step",
     "exponential_decay",
+    "get_checkpoint_state",
     "get_global_step",
     "get_or_create_global_step",
     "input_producer",
@@ -177,6 +185,7 @@ __all__ = [
     "shuffle_batch_join",
     "slice_input_producer",
     "start_queue_runners",
+    "update_checkpoint_state",
     "warm_up",
     "write_graph",
 ]

@@ -2,6 +2,12 @@
 
 from tensorbow.training.arrays_file import load_arrays, load_metadata, save_arrays
 from tensorbow.training.checkpoint_paths import best_checkpoint, latest_checkpoint, list_variables
+from tensorbow.training.checkpoint_state import (
+    CheckpointState,
+    checkpoint_exists,
+    get_checkpoint_state,
+    update_checkpoint_state,
+)
 from tensorbow.training.checkpoints import (
     Checkpoint,
     RollingCheckpoints,
@@ -27,6 +33,7 @@ __all__ = [
     "TERMINAL",
     "Checkpoint",
     "CheckpointSaverHook",
+    "CheckpointState",
     "FileWriter",
     "FileWriterCache",
     "MetricsLog",
@@ -38,10 +45,12 @@ __all__ = [
     "Supervisor",
     "TrainingProgress",
     "best_checkpoint",
+    "checkpoint_exists",
     "console_of_worker",
     "delete_parts",
     "finite_or_none",
     "finite_values",
+    "get_checkpoint_state",
     "latest_checkpoint",
     "list_variables",
     "load_arrays",
@@ -53,5 +62,6 @@ __all__ = [
     "record_line",
     "save_arrays",
     "save_model",
+    "update_checkpoint_state",
     "write_graph",
 ]

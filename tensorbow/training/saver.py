@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import json
 import math
 import os
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +15,12 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError
-from tensorbow.files import write_file
 from tensorbow.kinds import (
     PATH,
     Count,
     Kind,
     Name,
+    PositiveNumber,
     checked,
     is_tensor,
     one_of,
@@ -44,6 +44,7 @@ from tensorbow.training.checkpoint_paths import (
     file_to_save,
     load_checkpoint,
 )
+from tensorbow.training.checkpoint_state import write_state
 from tensorbow.training.checkpoints import make_folder
 from tensorbow.variables import Variable, global_variables
 
@@ -68,17 +69,23 @@ class Saver:
         max_to_keep: Count | None = 5,
         best_metric: Name = None,
         mode: Annotated[str, one_of(*MODES)] = "max",
+        keep_checkpoint_every_n_hours: PositiveNumber = 10_000.0,
     ):
         """var_list: the variables, or a dictionary of them by their names in the file; None: all variables.
 
         max_to_keep: number of newest checkpoints to keep; 0 or None keeps all.
         best_metric: name in `save(metrics=...)`; the checkpoint with its greatest value (with mode "min" the
         least) is kept in addition. Among equal values the earlier one is best; NaN is never best.
+        keep_checkpoint_every_n_hours: of the checkpoints that `max_to_keep` drops, one of every so many hours
+        stays.
 
         Raises InvalidArgumentError if there is nothing to save, or two variables have one name.
         """
         self._variables, self._slices = _by_name(var_list)
         self._keep = max_to_keep or None
+        self._interval_s = keep_checkpoint_every_n_hours * 3600
+        self._stays_after_s = time.time() + self._interval_s  # a checkpoint written later stays
+        self._written_s: dict[str, float] = {}  # by path
         self._metric, self._mode = best_metric, mode
         self._paths: list[str] = []
         self.best_checkpoint: str | None = None  # path
@@ -120,6 +127,7 @@ class Saver:
         name = str(path)
         before = self._paths, self.best_checkpoint, self.best_value
         self._paths = [*(p for p in self._paths if p != name), name]
+        self._written_s[name] = time.time()
         superseded = self.best_checkpoint
         self._offer_best(name, value)
         dropped = [] if self._keep is None else self._paths[: -self._keep]
@@ -129,11 +137,19 @@ class Saver:
         except BaseException:
             self._paths, self.best_checkpoint, self.best_value = before
             raise
-        for old in (*dropped, superseded):
+        removed = [old for old in dropped if not self._stays(old)]
+        for old in (*removed, superseded):
             if old is not None and old != self.best_checkpoint and old not in self._paths:
                 with contextlib.suppress(OSError):
                     os.unlink(old)
         return name
+
+    def _stays(self, dropped: str) -> bool:
+        """True for the checkpoint of the next interval of hours among those that are dropped."""
+        stays = self._written_s.pop(dropped, 0.0) > self._stays_after_s
+        if stays:
+            self._stays_after_s += self._interval_s
+        return stays
 
     def _joined(self, arrays: dict[str, Array]) -> dict[str, Array]:
         """Arrays by name in the file: those of a partitioned variable become one."""
@@ -177,13 +193,10 @@ class Saver:
         return self._variables
 
     def _write_state(self, path: Path) -> None:
-        """Writes the file that names the newest, all and the best checkpoints, in TensorFlow's format."""
-        lines = [("model_checkpoint_path", self._paths[-1])]
-        lines += [("all_model_checkpoint_paths", p) for p in self._paths]
-        if self.best_checkpoint is not None:
-            lines.append(("best_model_checkpoint_path", self.best_checkpoint))
-        text = "".join(f"{key}: {json.dumps(os.path.relpath(p, path.parent))}\n" for key, p in lines)
-        write_file(path, text.encode())
+        """Writes the file that names the newest, all and the best checkpoints."""
+        paths = [os.path.abspath(each) for each in self._paths]
+        best = None if self.best_checkpoint is None else os.path.abspath(self.best_checkpoint)
+        write_state(path.absolute(), paths[-1], paths, best)
 
     # Restoring --------------------------------------------------------------------------------
 
@@ -234,6 +247,7 @@ class Saver:
         """
         there = [str(existing_file(path)) for path in checkpoint_paths if existing_file(path).is_file()]
         self._paths = there
+        self._written_s = {path: os.path.getmtime(path) for path in there}
         if self._metric is None:
             return
         folders = dict.fromkeys(os.path.dirname(path) for path in there)
