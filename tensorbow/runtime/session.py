@@ -144,6 +144,7 @@ class Session:
         self._soft = allow_soft_placement
         self._lossy, self._recompute = config.lossy_transfers, config.recompute
         self._compiles_loops = config.compiles_loops
+        self._timeout_ms = config.operation_timeout_in_ms  # of steps that may wait
         self._name = f"session-{next(_numbers)}"
         self.random_stream = 0  # see `tensorbow.compiler.compile.state_scalars`
         fraction = config.gpu_options.per_process_gpu_memory_fraction
@@ -412,7 +413,11 @@ class Session:
         watch = current_watch()
         if watch is not None:
             watch.begin()
-        left_s = None if watch is None else watch.left_s
+        limited = watch
+        if self._timeout_ms and (watch is None or not watch.timeout_ms):
+            limited = RunWatch(self._timeout_ms, None, "operation_timeout_in_ms")
+            limited.begin()
+        left_s = None if limited is None else limited.left_s
         step = DynamicStep(plan, self._run_region, self._resources, left_s, self._spans_of_step(watch))
         self._dynamic_steps.add(step)
         try:
