@@ -64,7 +64,7 @@ def measure(model: str, options: argparse.Namespace) -> dict[str, Any]:
     if options.small:
         tried = [s for s in tried if "compile" not in s.variant and s.processes == 1]
     with ExitStack() as opened:
-        name = f"TensorBow, {options.replicas} replica{'s' * (options.replicas > 1)}"
+        name = f"TensorBow {options.replicas} replica{'s' * (options.replicas > 1)}"
         training = training_window(model, options.batch_size, options.replicas, sync="none", data=data)
         opened.callback(training.close)
         windows[name] = training
@@ -117,7 +117,7 @@ def table(details: dict[str, Any]) -> Table:
     first = details["rows"][0]
     remarks = [
         f"{in_turn(details['windows'], details['seconds_per_window'])} Batches of {first['batch_size']} for "
-        f"each of {first['ours'].partition(', ')[2]}, and for each process of PyTorch.",
+        f"each of {first['ours'].partition(' ')[2]}, and for each process of PyTorch.",
         "The paper's steps are those of one GPU, with larger batches.",
     ]
     for row in details["rows"]:

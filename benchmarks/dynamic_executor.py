@@ -1,12 +1,13 @@
-"""Costs of the dynamic mode: an iteration of a loop, a step of a recurrent network, an op that does nothing.
+"""Costs of control flow: an iteration of a loop, a step of a recurrent network, an op that does nothing.
 
     python benchmarks/dynamic_executor.py [--small] [--output FOLDER]
 
-A loop of 10,000 additions is compiled where the number of its iterations is known, and run by the dynamic
-executor where a fed value ends it. An LSTM's loop of known length is unrolled into a plan. Where the length
-is that of a fed array, a session compiles it for each length, or runs it by the dynamic executor if it may
-compile no loops. Ops that do nothing are dropped from plans and regions, so what they cost is what compiled
-steps leave of them. The contestants take turns.
+A loop of 10,000 additions, which a fed value ends, is compiled, or run by the dynamic executor if the
+session may compile no loops. An LSTM's loop of known length is unrolled into a plan. Where the length is that
+of a fed array, a session compiles it for each length; with lengths as data (`sequence_length`) it is one
+compiled loop for all of them; by the dynamic executor it runs if the session may compile no loops. What a
+null op costs is measured with ops that are kept: additions of 0 to a scalar, conds that return what they get,
+and ops of the host that return their input. The contestants take turns.
 """
 
 from __future__ import annotations
@@ -28,15 +29,18 @@ if TYPE_CHECKING:
 
 NAME = "dynamic_executor"
 COUNT = 10_000  # iterations of a loop, and null ops of a graph
+CONDS = 1_000  # conds of a graph, which take longer to compile
+ADDITION, COND, HOST = "addition kept in a plan", "cond kept in a plan", "host op, dynamic executor"
 LIMITS_US = {
     "iteration, compiled": 1.0,
     "iteration, dynamic": 10.0,
-    "null op, planned": 1.0,
-    "null op, beside a dynamic op": 1.0,
+    f"null op: {ADDITION}": 1.0,
+    f"null op: {COND}": 1.0,
+    f"null op: {HOST}": 1.0,
 }
 LIMIT_OF_RATIO = 1.3
-UNROLLED, FED, DYNAMIC = "length known", "length fed", "not compiled"
-WAYS = (FED, DYNAMIC)
+UNROLLED, FED, DATA, DYNAMIC = "length known", "length fed", "length as data", "not compiled"
+WAYS = (FED, DATA, DYNAMIC)
 LSTMS = ((20, 8, 16, 32), (50, 16, 32, 64), (20, 32, 128, 256))  # time steps, batch, inputs, units
 
 
@@ -54,32 +58,48 @@ def loops() -> dict[str, Window]:
     """Windows of loops of `COUNT` additions, in iterations a second."""
     with tb.Graph().as_default():
         x, limit = tb.placeholder(tb.float32, []), tb.placeholder(tb.float32, [])
-        known = tb.while_loop(lambda i, y: i < COUNT, lambda i, y: (i + 1, y + 1.0), [0, x])[1]
-        fed = tb.while_loop(lambda i, y: y < limit, lambda i, y: (i + 1, y + 1.0), [0, x])[1]
-        session = tb.Session()
-        compiled = session.make_callable(known, [x])
-        dynamic = session.make_callable(fed, [x, limit])
-    last = np.float32(COUNT)
-    zero = np.float32(0)
-    return {
-        "iteration, compiled": paced(repeated(compiled, zero), COUNT),
-        "iteration, dynamic": paced(repeated(dynamic, zero, last), COUNT),
-    }
+        loop = tb.while_loop(lambda i, y: y < limit, lambda i, y: (i + 1, y + 1.0), [0, x])[1]
+        calls = [
+            tb.Session(config=tb.ConfigProto(compiles_loops=compiles)).make_callable(loop, [x, limit])
+            for compiles in (True, False)
+        ]
+    values = np.float32(0), np.float32(COUNT)
+    names = ("iteration, compiled", "iteration, dynamic")
+    return {name: paced(repeated(call, *values), COUNT) for name, call in zip(names, calls, strict=True)}
 
 
 def null_ops() -> dict[str, Window]:
-    """Windows of a chain of `COUNT` ops that do nothing, alone and after a dynamic op, in ops a second."""
+    """Windows of chains of ops that do nothing but are kept, in ops a second."""
+    host = tb.define_op(
+        "NullOnHost",
+        spec=lambda inputs, attrs: inputs[0],
+        gradient=tb.NOT_DIFFERENTIABLE,
+        inputs=("x",),
+        host=lambda call: call.inputs[0],
+        replace=True,
+    )
     made = {}
-    for case in ("null op, planned", "null op, beside a dynamic op"):
+    for case, count, mode in (
+        (ADDITION, COUNT, "planned"),
+        (COND, CONDS, "planned"),
+        (HOST, COUNT, "dynamic"),
+    ):
         with tb.Graph().as_default():
-            x = tb.placeholder(tb.bool, [3])
-            last = tb.no_op() if "planned" in case else tb.where(x).op
-            for _ in range(COUNT):
-                with tb.control_dependencies([last]):
-                    last = tb.no_op()
-            feeds = [] if "planned" in case else [x]
-            call = tb.Session().make_callable(last, feeds)
-        made[case] = paced(repeated(call, *[np.ones(3, bool) for _ in feeds]), COUNT)
+            x, zero = tb.placeholder(tb.float32, []), tb.placeholder(tb.float32, [])
+            y = x
+            for _ in range(count):
+                if case == ADDITION:
+                    y = y + zero
+                elif case == COND:
+                    y = tb.cond(y > zero, lambda y=y: y, lambda y=y, zero=zero: y + zero)
+                else:
+                    y = host(y)
+            session = tb.Session()
+            feeds = {x: np.float32(1), zero: np.float32(0)}
+            if session.explain(y, feeds).mode != mode:
+                raise RuntimeError(f"null op, {case}: expected it in a {mode} step")
+            call = session.make_callable(y, [*feeds])
+        made[f"null op: {case}"] = paced(repeated(call, *feeds.values()), count)
     return made
 
 
@@ -90,17 +110,20 @@ def lstm(time: int, batch: int, inputs: int, units: int, training: bool, way: st
     """
     with tb.Graph().as_default():
         tb.set_random_seed(1)
-        x = tb.placeholder(tb.float32, [batch, time if way == UNROLLED else None, inputs])
-        outputs, _ = tb.nn.dynamic_rnn(tb.nn.rnn_cell.BasicLSTMCell(units), x, dtype=tb.float32)
+        x = tb.placeholder(tb.float32, [batch, time if way in (UNROLLED, DATA) else None, inputs])
+        lengths = tb.placeholder(tb.int32, [batch]) if way == DATA else None
+        cell = tb.nn.rnn_cell.BasicLSTMCell(units)
+        outputs, _ = tb.nn.dynamic_rnn(cell, x, lengths, dtype=tb.float32)
         loss = tb.reduce_sum(tb.square(outputs))
         fetches = [loss, *tb.gradients(loss, tb.trainable_variables())] if training else loss
         session = tb.Session(config=tb.ConfigProto(compiles_loops=way != DYNAMIC))
         values = np.random.default_rng(1).normal(size=(batch, time, inputs)).astype(np.float32)
-        if f"{session.explain(fetches, {x: values})}".startswith("mode: dynamic") is not (way == DYNAMIC):
+        feeds = {x: values} if lengths is None else {x: values, lengths: np.full(batch, time, np.int32)}
+        if (session.explain(fetches, feeds).mode == "dynamic") is not (way == DYNAMIC):
             raise RuntimeError(f"LSTM {way}: it runs in the other mode")
         session.run(tb.global_variables_initializer())
-        call = session.make_callable(fetches, [x])
-    return paced(repeated(call, values), 1)
+        call = session.make_callable(fetches, [*feeds])
+    return paced(repeated(call, *feeds.values()), 1)
 
 
 def draw(figure: Figure, result: dict[str, Any]) -> None:

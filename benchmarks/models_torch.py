@@ -14,7 +14,7 @@ CLASSES = 10
 
 
 def torch_network(model: str) -> nn.Module:
-    """`logreg`, `lenet`, `resnet9` or `resnet<6n+2>`: logits [batch, 10] of images in NCHW; or `convnet`."""
+    """`logreg`, `lenet`, `resnet9` or `resnet<6n+2>`: logits [batch, 10] of NCHW images; or a `convnet`."""
     if model in CONVNETS:
         return convnet(model)
     if model == "logreg":

@@ -36,6 +36,8 @@ import tensorbow as tb
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from tests.cluster_rig.two_machines import TwoMachines
+
 NAME = "thin_link"
 MODEL, BATCH_SIZE, TAU, LAUNCH = "lenet", 16, 200, 10  # LAUNCH: rounds
 DILOCO = {"sync": "diloco", "tau": TAU}
@@ -112,8 +114,9 @@ def trained(way: str, seed: int, epochs: int, data: str | None) -> dict[str, Any
 class Job:
     """Workers on two machines, which do what they are asked."""
 
-    def __init__(self, hosts: list[str], folder: Path):
-        words = [sys.executable, "-m", "tensorbow", "launch", *hosts, "--watchdog", "0"]
+    def __init__(self, machines: TwoMachines, folder: Path):
+        words = [sys.executable, "-m", "tensorbow", "launch", *machines.words, "--watchdog", "0"]
+        self.far = machines.far
         self._folder, self._number = folder, 0
         self._process = subprocess.Popen(
             [*words, __file__, "serve", str(folder)],
@@ -148,8 +151,8 @@ def job_over_a_link() -> Iterator[Job]:
     """A job of two workers with a link between them. Raises PermissionError without network namespaces."""
     from tests.cluster_rig.two_machines import two_machines
 
-    with tempfile.TemporaryDirectory() as name, two_machines(Path(name)) as hosts:
-        job = Job(hosts, Path(name))
+    with tempfile.TemporaryDirectory() as name, two_machines(Path(name)) as machines:
+        job = Job(machines, Path(name))
         try:
             yield job
         finally:
@@ -170,7 +173,7 @@ def measured(job: Job, megabits: float, windows: int, periods: int) -> list[dict
     for turn in range(windows):
         for way in WAYS:
             for link in ("unshaped", "shaped") if turn % 2 else ("shaped", "unshaped"):
-                shape(megabits if link == "shaped" else None)
+                shape(megabits if link == "shaped" else None, job.far)
                 found[way][link].append(job.ask({"way": way, "rounds": rounds[way]}))
         print(f"{NAME}: window {turn + 1} of {windows}", file=sys.stderr)
     return [
@@ -197,7 +200,7 @@ def accuracies(
         for link, known in runs.items():
             if way == "sma" and link == "shaped":
                 continue  # a round of it takes as long as fifty of DiLoCo's
-            shape(megabits if link == "shaped" else None)
+            shape(megabits if link == "shaped" else None, job.far)
             for seed in range(seeds):
                 order = {"way": way, "seed": seed, "epochs": epochs, "data": data}
                 known.append(job.ask({"train": order}))

@@ -319,10 +319,12 @@ class Replicator:
             inputs = inputs_of(given, self.share)
             parts = self.devices[: self.devices_per_replica]
             options = self.synchronisation
-            trace = Trace(self.num_replicas, self.graph, options.sync != "none", options.first_come, parts)
+            trace = Trace(
+                self.num_replicas, self.graph, options.sync != "none", not options.in_lockstep, parts
+            )
             traced = trace_step(step_fn, inputs, trace)
         if isinstance(steps_per_launch, str):
-            steps_per_launch = 1 if options.first_come else steps_with_room(traced)
+            steps_per_launch = 1 if not options.in_lockstep else steps_with_room(traced)
         running = self._running
         step = BuiltStep(running.run, len(running.steps), traced, inputs, steps_per_launch)
         require_any_taker(step, trace, options)
@@ -432,7 +434,7 @@ class Replicator:
         return self._train(self._loop(step, steps, steps_per_launch), self._running.stepper is not None)
 
     def _loop(self, step: BuiltStep, rounds: int | None, steps_per_launch: int | str) -> TrainingLoop:
-        if self.synchronisation.first_come and not step.updates_no_weights:
+        if not self.synchronisation.in_lockstep and not step.updates_no_weights:
             return FirstComeLoop(step, rounds, steps_per_launch)
         return LockstepLoop(step, rounds, steps_per_launch)
 

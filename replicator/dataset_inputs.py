@@ -51,12 +51,13 @@ class DatasetInputs(StepInputs):
                 f"input_fn gave a DatasetBatches: expected one for {replicas} replicas{own}, got {shown}; "
                 "make it with replicas=replicator.num_replicas"
             )
+        number = self._share.first
         for replica, other in enumerate(others, 1):
             if other.dataset is not first.dataset or other.order.batch_size != first.order.batch_size:
                 raise InvalidArgumentError(
                     f"input_fn: expected the same data set and batch_size for all replicas, got "
-                    f"{other.dataset.name} of {other.order.batch_size} for replica {replica} and "
-                    f"{first.dataset.name} of {first.order.batch_size} for replica 0"
+                    f"{other.dataset.name} of {other.order.batch_size} for replica {number + replica} and "
+                    f"{first.dataset.name} of {first.order.batch_size} for replica {number}"
                 )
 
     def take(self, most: int, ahead: int = 1, keeps: bool = False) -> list[int]:

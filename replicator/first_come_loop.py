@@ -1,4 +1,7 @@
-"""The rounds of `Replicator.train` with dispatch `fcfs`: a replica that is free takes the next inputs."""
+"""The rounds of `Replicator.train` with dispatch `fcfs` or backup workers, where replicas do not wait.
+
+One that is free takes the next inputs, or with backup workers those of its next round.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +47,9 @@ class FirstComeLoop(TrainingLoop):
         self._steps_per_launch = steps_per_launch
         if why := step.inputs.why_one_by_one:
             raise InvalidArgumentError(
-                f"dispatch: expected round_robin, as inputs are drawn when each round begins ({why}), and so "
-                "none are there for a replica that is free; got 'fcfs'; leave it out, or have input_fn give "
-                "an iterable, with prefetch of at least 1"
+                f"dispatch and backup: expected inputs that are there for a replica that is free, but they "
+                f"are drawn when each round begins ({why}); leave dispatch 'fcfs' and backup out, or have "
+                "input_fn give an iterable, with prefetch of at least 1"
             )
         self._most = 2  # rounds given and not handed out
         self._given: deque[_GivenRound] = deque()
@@ -138,10 +141,12 @@ class FirstComeLoop(TrainingLoop):
 
 
 def require_any_taker(step: BuiltStep, trace: Trace, options: Synchronisation) -> None:
-    """Raises InvalidArgumentError for a step that goes wrong with `fcfs`, where any replica takes a batch."""
+    """Raises InvalidArgumentError for a step that goes wrong with `fcfs`, where any replica takes a batch, or
+    with backup workers, which do not wait for each other.
+    """
+    require_no_meeting(options, step.traced.program.exchange_ops)
     if not options.first_come:
         return
-    require_no_meeting(options, step.traced.program.exchange_ops)
     if trace.numbered_by and not step.updates_no_weights:
         raise InvalidArgumentError(
             f"dispatch: expected round_robin for a step with tb.{trace.numbered_by}, as any replica takes "

@@ -285,7 +285,7 @@ class ReplicaInputs(StepInputs):
         for index, (name, spec) in enumerate(named):
             counts = [len(arrays[index]) for arrays in batch] if self._may_be_smaller(spec) else []
             expected = next(len(a) for a, s in zip(batch[0], self.specs, strict=True) if s.extents)
-            for replica, count in enumerate(counts):
+            for replica, count in enumerate(counts, self._first_replica):
                 if count != expected:
                     raise InvalidArgumentError(
                         f"smaller_batch='compile': {name} of replica {replica}, batch {self._rounds}: "
@@ -340,7 +340,7 @@ class ReplicaInputs(StepInputs):
 
     def _arrays(self, nest: Any, replica: int) -> tuple[Array, ...]:
         if self.structure is None:
-            self.structure = map_leaves(partial(_spec_of, replica), nest, "inputs")
+            self.structure = map_leaves(partial(_spec_of, self._first_replica + replica), nest, "inputs")
             if type(nest) is tuple and all(isinstance(spec, TensorSpec) for spec in self.structure):
                 self._plain = [(s.extents, np.dtype(s.dtype.as_numpy_dtype)) for s in self.structure]
         if type(nest) is tuple and self._plain is not None and len(nest) == len(self._plain):
@@ -357,7 +357,7 @@ class ReplicaInputs(StepInputs):
                 if same_dtype and array.shape[1:] == spec.extents[1:] and array.shape < spec.extents:
                     remedy = "for a smaller last batch give smaller_batch='drop', 'pad' or 'compile'"
                 raise InvalidArgumentError(
-                    f"{name} of replica {replica}, batch {self._rounds}: expected "
+                    f"{name} of replica {self._first_replica + replica}, batch {self._rounds}: expected "
                     f"{spec.dtype.name}{render_dims(spec.extents)} as in the first batch, "
                     f"got {array.dtype}{render_dims(array.shape)}{self.hint or f'; {remedy}'}"
                 )

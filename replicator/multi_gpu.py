@@ -50,6 +50,7 @@ class MultiGpuReplicator(Replicator):
         clear_velocity: bool = False,
         ssgd_from: int | None = None,
         dispatch: str = "round_robin",
+        backup: int = 0,
         ema: float | None = None,
         on_nan: OnNan = "stop",
         replica_mode: str = "auto",
@@ -62,13 +63,17 @@ class MultiGpuReplicator(Replicator):
         replicas_per_gpu: one count for all devices, one per device, or "auto": the first call of `train` or
             `run` begins with `tune`, with its own arguments; that takes 20 seconds at most, and calls
             input_fn anew for each number.
-        sync: default: `ssgd` for several devices with one replica each, else `sma`; `sma` also with "auto",
-            or where an option of averaging or dispatch `fcfs` is given.
+        sync: default: `ssgd` for several devices with one replica each or with backup, else `sma`; `sma` also
+            with "auto", or where an option of averaging or dispatch `fcfs` is given.
         dispatch: `fcfs`, for `train`: inputs go to the replica that is free first (Crossbow, VLDB 2019,
             section 4), so that a fast one takes more. Replicas wait for each other at each averaging, so give
             a tau greater than 1, or sync `none`. Not reproducible. Refused for steps on the mean gradient,
             with a collective, or with `tb.replica_id` or `tb.per_replica`, for replicas of several GPUs, and
             for `run` of a step that trains, which waits for all replicas each time; evaluations can be run.
+        backup: for `train` with `ssgd`: so many of a step's gradients are not waited for (OSDI 2016, 4.4).
+            A step's results are of the replicas whose gradients counted, `[num_replicas - backup, ...]`.
+            Not reproducible. Refused for a step with a collective, for `run` of a step that trains, for
+            replicas of several GPUs, and over several workers.
         replica_mode: as of `Synchronisation`; with "auto", `tune` measures both and takes the faster one for
             all steps that can be fused; without it, replicas are captured.
         seeds: with sync `none`, one for each replica, of its initial values and random ops: replica i has the
@@ -88,11 +93,12 @@ class MultiGpuReplicator(Replicator):
             "clear_velocity": clear_velocity,
             "ssgd_from": ssgd_from,
         }
-        more: dict[str, Any] = {"dispatch": dispatch, "ema": ema, "replica_mode": replica_mode}
+        more: dict[str, Any] = {"dispatch": dispatch, "backup": backup, "ema": ema}
+        more["replica_mode"] = replica_mode
         self._is_auto = isinstance(replicas_per_gpu, str)
         given = 1 if isinstance(replicas_per_gpu, str) else replicas_per_gpu
-        if sync is None and self._is_auto:
-            sync = "sma"
+        if sync is None and (self._is_auto or backup):
+            sync = "ssgd" if backup else "sma"
         if sync is None:
             counts = replica_counts(given, max(1, len(devices) // num_gpus_per_replica))
             plain = Synchronisation(**averaging, dispatch=dispatch) == Synchronisation()

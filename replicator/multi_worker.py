@@ -47,14 +47,14 @@ class MultiWorkerReplicator(MultiGpuReplicator):
         """devices: of this worker; default: the GPUs of its machine, shared out to the workers there; the CPU
             if there is none.
         workers: default: the job that has started this process (`tb.worker_group()`), which may be alone.
-        replicas_per_gpu, sync, options: as of `MultiGpuReplicator`, but neither dispatch `fcfs` nor several
-            GPUs for a replica.
+        replicas_per_gpu, sync, options: as of `MultiGpuReplicator`, but neither dispatch `fcfs` nor backup,
+            and no replica of several GPUs.
 
         Collective. Raises as `MultiGpuReplicator`, and NotFoundError where mpi4py is missing.
         """
         self.workers = worker_group() if workers is None else workers
         if self.workers.size > 1:
-            for name, default in (("dispatch", "round_robin"), ("num_gpus_per_replica", 1)):
+            for name, default in (("dispatch", "round_robin"), ("backup", 0), ("num_gpus_per_replica", 1)):
                 given = options.get(name, default)
                 _require(name, given != default, given)
             if devices is None and options.get("num_gpus") is None:

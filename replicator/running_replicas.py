@@ -14,6 +14,7 @@ from replicator.starting import Values, started_beside
 from replicator.training_loop import TrainingLoop
 from scheduler import LearningEngine, Stepper
 from scheduler.engine.growing import new_variables
+from scheduler.workers.watch_client import told_error
 from tensorbow.errors import AbortedError, FailedPreconditionError, OutOfRangeError, raise_if_any
 from tensorbow.graph import Graph
 
@@ -236,5 +237,5 @@ def _agreed(engine: LearningEngine, step: BuiltStep, take: Callable[[], list[Any
     for worker, (count, reason) in enumerate(told):
         if not count and reason is not None:
             kind = OutOfRangeError if reason[0] else AbortedError
-            raise kind(f"the input of worker {worker}: {reason[1]}")
+            raise told_error(kind, f"the input of worker {worker}: {reason[1]}")
     return rounds

@@ -46,7 +46,7 @@ class Trace:
     replicas: int
     graph: Graph
     synchronises: bool  # whether replicas are synchronised, so that optimisers must be wrapped
-    first_come: bool  # whether replicas take as many steps as they can
+    first_come: bool  # whether some replicas take more steps than others, or their steps do not count
     devices: Sequence[Device]  # of the first replica
     updates: set[Operation] = field(default_factory=set)  # operations added by wrapped optimisers
     numbered_by: str = ""  # function by which the step asked for its replica's number, if it did

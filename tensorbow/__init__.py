@@ -20,18 +20,26 @@ from tensorbow import (
     errors,
     image,
     initializers,
+    input_ops,
     layers,
+    linalg,
     losses,
+    math,
     metrics,
     nn,
     ops,
     profiler,
+    python_io,
     quantization,
+    sets,
     signal,
+    sparse,
     spectral,
+    string_ops,
     summary,
     train,
 )
+from tensorbow.checkpoint_files import save_ops as _save_ops  # noqa: F401 - defines ops of GraphDefs
 from tensorbow.control_flow import TensorArray, case, cond, foldl, foldr, map_fn, scan, while_loop
 from tensorbow.custom_gradients import NoGradient, NotDifferentiable, RegisterGradient, custom_gradient
 from tensorbow.devices import configure_gpus
@@ -72,9 +80,11 @@ from tensorbow.initializers import random_uniform as random_uniform_initializer
 from tensorbow.initializers import truncated_normal as truncated_normal_initializer
 from tensorbow.initializers import variance_scaling as variance_scaling_initializer
 from tensorbow.initializers import zeros as zeros_initializer
+from tensorbow.input_ops import *
 from tensorbow.kernels import configure_cpus
 from tensorbow.missing_names import no_attribute as _no_attribute
 from tensorbow.ops import constant as constant
+from tensorbow.ops import edit_distance as edit_distance
 from tensorbow.ops import einsum as einsum
 from tensorbow.ops import matmul as matmul
 from tensorbow.ops import random_crop as random_crop
@@ -88,6 +98,7 @@ from tensorbow.ops.checks import *
 from tensorbow.ops.collectives import *
 from tensorbow.ops.complex_numbers import *
 from tensorbow.ops.control import *
+from tensorbow.ops.conversions import *
 from tensorbow.ops.cumulative import *
 from tensorbow.ops.data_dependent import *
 from tensorbow.ops.decompositions import *
@@ -100,17 +111,21 @@ from tensorbow.ops.indexed_slices import *
 from tensorbow.ops.indexing import *
 from tensorbow.ops.linalg import *
 from tensorbow.ops.nd_indexing import *
+from tensorbow.ops.nd_writes import *
 from tensorbow.ops.older_names import *
 from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
+from tensorbow.ops.random_distributions import *
 from tensorbow.ops.reductions import *
 from tensorbow.ops.scatter import *
 from tensorbow.ops.segments import *
 from tensorbow.ops.selection import *
 from tensorbow.ops.shaping import *
 from tensorbow.ops.slicing import *
+from tensorbow.ops.sparse_functions import *
 from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
+from tensorbow.ops.special_functions import *
 from tensorbow.optimizers import clip_by_global_norm, clip_by_norm, global_norm
 from tensorbow.partitioned_variables import (
     PartitionedVariable,
@@ -131,6 +146,14 @@ from tensorbow.queues import (
     SparseConditionalAccumulator,
     StagingArea,
     py_func,
+)
+from tensorbow.readers import (
+    FixedLengthRecordReader,
+    IdentityReader,
+    ReaderBase,
+    TextLineReader,
+    TFRecordReader,
+    WholeFileReader,
 )
 from tensorbow.recomputed_gradients import recompute_grad
 from tensorbow.runtime import (
@@ -158,12 +181,14 @@ from tensorbow.specs import (
     int16,
     int32,
     int64,
+    string,
     uint8,
     uint16,
     uint32,
     uint64,
 )
 from tensorbow.specs import bool_ as bool
+from tensorbow.string_ops import *
 from tensorbow.variable_scope import (
     AUTO_REUSE,
     VariableScope,
@@ -314,11 +339,13 @@ __all__ = [
     "Defun",
     "Explanation",
     "FIFOQueue",
+    "FixedLengthRecordReader",
     "GPUOptions",
     "Graph",
     "GraphDef",
     "GraphKeys",
     "HostCall",
+    "IdentityReader",
     "InteractiveSession",
     "Kernel",
     "KernelCall",
@@ -332,21 +359,25 @@ __all__ = [
     "PriorityQueue",
     "QueueBase",
     "RandomShuffleQueue",
+    "ReaderBase",
     "RegisterGradient",
     "RunMetadata",
     "RunOptions",
     "Session",
     "SparseConditionalAccumulator",
     "StagingArea",
+    "TFRecordReader",
     "Tensor",
     "TensorArray",
     "TensorBowError",
     "TensorShape",
     "TensorSpec",
+    "TextLineReader",
     "Variable",
     "VariableAggregation",
     "VariableScope",
     "VariableSynchronization",
+    "WholeFileReader",
     "add_to_collection",
     "as_dtype",
     "assign",
@@ -397,11 +428,13 @@ __all__ = [
     "int32",
     "int64",
     "layers",
+    "linalg",
     "local_variables",
     "local_variables_initializer",
     "losses",
     "make_template",
     "map_fn",
+    "math",
     "metrics",
     "min_max_variable_partitioner",
     "model_variables",
@@ -411,6 +444,7 @@ __all__ = [
     "orthogonal_initializer",
     "profiler",
     "py_func",
+    "python_io",
     "quantization",
     "random_normal_initializer",
     "random_uniform_initializer",
@@ -418,8 +452,11 @@ __all__ = [
     "reset_default_graph",
     "scan",
     "set_random_seed",
+    "sets",
     "signal",
+    "sparse",
     "spectral",
+    "string",
     "summary",
     "train",
     "trainable_variables",
@@ -435,4 +472,4 @@ __all__ = [
     "while_loop",
     "zeros_initializer",
 ]
-__all__ += ops.__all__
+__all__ += ops.__all__ + string_ops.__all__ + input_ops.__all__

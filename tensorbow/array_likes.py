@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.specs import Array
+from tensorbow.specs import Array, shortened
 
+DEEPEST = 64  # levels of nested lists that are searched
 PROTOCOLS = ("__array__", "__array_interface__", "__array_struct__")  # those of `np.asarray`
 
 
@@ -36,6 +37,58 @@ def _is_buffer(value: object) -> bool:
     except TypeError:
         return False
     return True
+
+
+def holds_strings(value: Any) -> bool:
+    """True for a text, bytes, an array of them, and a nested list whose first element is one."""
+    if isinstance(value, (str, bytes)):
+        return True
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.dtype.kind in "SUTO"
+    for _ in range(DEEPEST):
+        if not isinstance(value, (list, tuple)) or not value:
+            break
+        value = value[0]
+    return isinstance(value, (str, bytes))
+
+
+def string_array(value: Any) -> Array:
+    """An array of objects, each `bytes`: of texts, in UTF-8, and bytes, arrays and nested lists of them.
+
+    Raises InvalidArgumentError for other elements and ragged lists.
+    """
+    array = np.array(value, dtype=object) if _needs_copy(value) else value
+    flat = array.ravel()
+    if all(type(each) is bytes for each in flat):
+        return array
+    made = np.empty(flat.shape, object)
+    for index, each in enumerate(flat):
+        made[index] = _as_bytes(each, value)
+    return made.reshape(array.shape)
+
+
+def text_of(value: bytes) -> str:
+    """The text of a string tensor's element, for messages; other bytes than UTF-8 as escapes."""
+    return value.decode("utf-8", "backslashreplace")
+
+
+def _needs_copy(value: Any) -> bool:
+    return not isinstance(value, np.ndarray) or value.dtype != object
+
+
+def _as_bytes(value: Any, whole: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    if isinstance(value, bytes):
+        return bytes(value)
+    if isinstance(value, (list, tuple)):
+        raise InvalidArgumentError(
+            f"nested list {shortened(whole)} is ragged: all rows must have the same length"
+        )
+    raise InvalidArgumentError(
+        f"cannot make a tensor of strings of {type(whole).__name__} with {shortened(value)} in it: "
+        "expected texts and bytes; str() or tb.as_string makes texts of numbers"
+    )
 
 
 def as_array(value: Any) -> Array:

@@ -26,6 +26,7 @@ from typing import Annotated, Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
+from tensorbow.array_likes import holds_strings
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import DType, TensorShape, as_dtype
 
@@ -158,12 +159,12 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                     kwargs[name] = read_as(kind, value, label, name)
         try:
             return function(*(args if given is None else given), **kwargs)
-        except UnfitError as error:
+        except InvalidArgumentError as error:
             bound = inspect.signature(function).bind_partial(*(given or args), **kwargs).arguments
-            argument = _name_of_argument(error.value, bound, by_name)
-            if argument is None:
+            better = _naming_argument(error, label, bound, by_name)
+            if better is None:
                 raise
-            raise UnfitError(error.reason, error.value, f"{label}: {argument}", error.made) from None
+            raise better from None
         except TypeError as error:
             remedy = _remedy_of_unknown(error, kwargs, inspect.signature(function).parameters)
             if remedy is None:
@@ -203,6 +204,27 @@ def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
         return eval(annotation, inspect.unwrap(function).__globals__)  # same as typing does
     except (NameError, TypeError):
         return None
+
+
+def _naming_argument(
+    error: InvalidArgumentError, label: str, arguments: Mapping[str, Any], kinds: Mapping[str, Any]
+) -> UnfitError | None:
+    """The error of a call with the name of the argument that it is about; None if that is not known.
+
+    It is the one that could not become a tensor, or the only one that has strings where tensors of numbers
+    are meant.
+    """
+    if isinstance(error, UnfitError):
+        argument = _name_of_argument(error.value, arguments, kinds)
+        if argument is not None:
+            return UnfitError(error.reason, error.value, f"{label}: {argument}", error.made)
+    elif type(error) is not InvalidArgumentError:
+        return None
+    texts = [name for name, value in arguments.items() if name not in kinds and holds_strings(value)]
+    text = str(error)
+    if len(texts) != 1 or texts[0] in text:
+        return None
+    return UnfitError(text.removeprefix(f"{label}: "), arguments[texts[0]], f"{label}: {texts[0]}")
 
 
 def _name_of_argument(value: Any, arguments: Mapping[str, Any], kinds: Mapping[str, Any]) -> str | None:

@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tensorbow.layers import rnn
+from tensorbow.layers import rnn, steered_rnn
 from tensorbow.layers import rnn_cells as rnn_cell
 from tensorbow.layers.rnn import *
+from tensorbow.layers.steered_rnn import *
 from tensorbow.missing_names import no_attribute as _no_attribute
 from tensorbow.ops import (
     activations,
@@ -16,12 +17,16 @@ from tensorbow.ops import (
     ctc,
     depthwise,
     losses,
+    morphology,
     nn,
     normalization,
     ordering,
     pooling,
+    pooling_positions,
     sparse_lookups,
+    statistics,
     volumes,
+    windowed,
 )
 from tensorbow.ops.activations import *
 from tensorbow.ops.attention import *
@@ -34,12 +39,16 @@ from tensorbow.ops.ctc import *
 from tensorbow.ops.depthwise import *
 from tensorbow.ops.elementwise import relu, sigmoid, tanh
 from tensorbow.ops.losses import *
+from tensorbow.ops.morphology import *
 from tensorbow.ops.nn import *
 from tensorbow.ops.normalization import *
 from tensorbow.ops.ordering import *
 from tensorbow.ops.pooling import *
+from tensorbow.ops.pooling_positions import *
 from tensorbow.ops.sparse_lookups import *
+from tensorbow.ops.statistics import *
 from tensorbow.ops.volumes import *
+from tensorbow.ops.windowed import *
 
 __all__ = ["conv1d", "relu", "rnn_cell", "sigmoid", "tanh"]
 __all__ += activations.__all__
@@ -51,13 +60,18 @@ __all__ += conv.__all__
 __all__ += ctc.__all__
 __all__ += depthwise.__all__
 __all__ += losses.__all__
+__all__ += morphology.__all__
 __all__ += nn.__all__
 __all__ += normalization.__all__
 __all__ += ordering.__all__
 __all__ += pooling.__all__
+__all__ += pooling_positions.__all__
 __all__ += rnn.__all__
+__all__ += steered_rnn.__all__
 __all__ += sparse_lookups.__all__
+__all__ += statistics.__all__
 __all__ += volumes.__all__
+__all__ += windowed.__all__
 
 
 if not TYPE_CHECKING:  # for which every name would be known

@@ -20,21 +20,25 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 class DType:
-    """An element type. Compares and hashes by name. Use `as_dtype(x)` to make one, not the constructor."""
+    """An element type. Compares and hashes by name. Use `as_dtype(x)` to make one, not the constructor.
+
+    Strings are `bytes` of any length, in NumPy's arrays of objects; `size` is that of a reference.
+    """
 
     __slots__ = (
-        *("_hash", "as_numpy_dtype", "is_complex", "is_differentiable", "is_floating", "is_integer", "name"),
-        "size",
+        *("_hash", "as_numpy_dtype", "is_complex", "is_differentiable", "is_floating", "is_integer"),
+        *("is_string", "name", "size"),
     )
 
     def __init__(self, name: str):
-        numpy_dtype = np.dtype(name)
+        numpy_dtype = np.dtype(object if name == "string" else name)
         self.name = name
         self.as_numpy_dtype: np.dtype[Any] = numpy_dtype
         self.size: int = numpy_dtype.itemsize  # bytes
         self.is_floating = numpy_dtype.kind == "f" or numpy_dtype == ml_dtypes.bfloat16
         self.is_integer = numpy_dtype.kind in "iu"
         self.is_complex = numpy_dtype.kind == "c"
+        self.is_string = name == "string"
         self.is_differentiable = self.is_floating or self.is_complex  # gradients flow through it
         self._hash = hash(numpy_dtype)  # equal objects hash alike
 
@@ -61,7 +65,8 @@ class DType:
             return float(real.min), float(real.max)
         if self.name == "bool":
             return False, True
-        raise InvalidArgumentError(f"dtype {self.name} has no order, so no limits; use its real_dtype")
+        remedy = "" if self.is_string else "; use its real_dtype"
+        raise InvalidArgumentError(f"dtype {self.name} has no order of numbers, so no limits{remedy}")
 
     @property
     def min(self) -> float:
@@ -108,6 +113,7 @@ float16 = DType("float16")
 bfloat16 = DType("bfloat16")
 complex64 = DType("complex64")
 complex128 = DType("complex128")
+string = DType("string")
 
 FLOATING = (float32, float64)
 COMPILED = (*FLOATING, int32, int64, uint8, bool_)  # those of generated native code and GPU kernels
@@ -119,8 +125,8 @@ COMPLEX = (complex64, complex128)
 ANALYTIC = (*FLOATS, *COMPLEX)  # those of functions that have derivatives
 NUMBERS = (*NUMERIC, *COMPLEX)
 
-DTYPES: dict[str, DType] = {d.name: d for d in (*COMPILED, *NUMBERS)}
-_OF_NUMPY = {d.as_numpy_dtype: d for d in DTYPES.values()}
+DTYPES: dict[str, DType] = {d.name: d for d in (*COMPILED, *NUMBERS)}  # those of numbers
+_OF_NUMPY = {d.as_numpy_dtype: d for d in (*DTYPES.values(), string)}
 
 
 def uncompiled(dtypes: Iterable[DType]) -> DType | None:
@@ -143,16 +149,19 @@ def as_dtype(value: Any) -> DType:
         return float32
     if value is complex:
         return complex64
+    if value is object or (isinstance(value, str) and value == "string"):
+        return string
     try:
-        name = "None" if value is None else np.dtype(value).name
+        known = np.dtype("V") if value is None else np.dtype(value)
+        name = "None" if value is None else "string" if known.kind in "SUT" else known.name
     except Exception:  # NumPy inspects the value, which may raise anything
-        name = _shortened(value)
-    if name not in DTYPES:
-        raise InvalidArgumentError(f"dtype {name} is not supported: use one of {', '.join(DTYPES)}")
-    return DTYPES[name]
+        name = shortened(value)
+    if name not in DTYPES and name != "string":
+        raise InvalidArgumentError(f"dtype {name} is not supported: use one of {', '.join(DTYPES)}, string")
+    return string if name == "string" else DTYPES[name]
 
 
-def _shortened(value: Any) -> str:
+def shortened(value: Any) -> str:
     """A value in at most about 60 characters, for error messages."""
     try:
         return f"{' '.join(reprlib.repr(value).split()):.60}"
@@ -376,10 +385,10 @@ def as_dims(value: Any) -> Dims | None:
         dims = tuple(map(_dim, value))
     except TypeError:
         raise InvalidArgumentError(
-            f"shape {_shortened(value)}: expected a list of whole numbers and None"
+            f"shape {shortened(value)}: expected a list of whole numbers and None"
         ) from None
     if any(d is not None and not 0 <= d < _INT64 for d in dims):
-        raise InvalidArgumentError(f"shape {_shortened(dims)}: a dimension must be at least 0, or None")
+        raise InvalidArgumentError(f"shape {shortened(dims)}: a dimension must be at least 0, or None")
     return dims
 
 

@@ -2,6 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tensorbow.input_ops.example_messages import NAMES as _OF_EXAMPLES
+from tensorbow.input_ops.example_messages import example_message as _example_message
+from tensorbow.input_ops.file_ops import match_filenames_once
 from tensorbow.missing_names import no_attribute as _no_attribute
 from tensorbow.optimizers import (
     AdadeltaOptimizer,
@@ -38,18 +41,29 @@ from tensorbow.queues import (
     batch_join,
     input_producer,
     limit_epochs,
+    maybe_batch,
+    maybe_batch_join,
+    maybe_shuffle_batch,
+    maybe_shuffle_batch_join,
     range_input_producer,
     shuffle_batch,
     shuffle_batch_join,
     slice_input_producer,
     start_queue_runners,
+    string_input_producer,
 )
 from tensorbow.runtime import (
+    FeedFnHook,
+    FinalOpsHook,
+    GlobalStepWaiterHook,
+    LoggingTensorHook,
     MonitoredSession,
+    NanTensorHook,
     SessionRunArgs,
     SessionRunContext,
     SessionRunHook,
     SessionRunValues,
+    StepCounterHook,
     StopAtStepHook,
     create_global_step,
     get_global_step,
@@ -58,18 +72,32 @@ from tensorbow.runtime import (
 from tensorbow.shadowing import import_ours as _import_ours
 
 if TYPE_CHECKING:
+    BytesList: Any
+    Example: Any
+    Feature: Any
+    FeatureList: Any
+    FeatureLists: Any
+    Features: Any
+    FloatList: Any
+    Int64List: Any
+    SequenceExample: Any
+
     from scheduler import load_model
     from tensorbow.cluster import ClusterSpec, Server, replica_device_setter
     from tensorbow.training import (
         CheckpointSaverHook,
+        MetaGraphDef,
         MonitoredTrainingSession,
         SavedModel,
         Saver,
+        SaverDef,
         SummarySaverHook,
         Supervisor,
         best_checkpoint,
         checkpoint_exists,
+        export_meta_graph,
         get_checkpoint_state,
+        import_meta_graph,
         latest_checkpoint,
         list_variables,
         read_graph,
@@ -81,15 +109,20 @@ if TYPE_CHECKING:
 _OF_CLUSTERS = ("ClusterSpec", "Server", "replica_device_setter")
 _LATER = (
     *_OF_CLUSTERS,
+    *_OF_EXAMPLES,
     "CheckpointSaverHook",
+    "MetaGraphDef",
     "MonitoredTrainingSession",
     "SavedModel",
     "Saver",
+    "SaverDef",
     "SummarySaverHook",
     "Supervisor",
     "best_checkpoint",
     "checkpoint_exists",
+    "export_meta_graph",
     "get_checkpoint_state",
+    "import_meta_graph",
     "latest_checkpoint",
     "list_variables",
     "load_model",
@@ -106,6 +139,8 @@ if not TYPE_CHECKING:  # for which every name would be known
         """Savers and saved models, from an upper layer that is imported on first use."""
         if name not in _LATER:
             raise _no_attribute(name, __all__, __name__)
+        if name in _OF_EXAMPLES:
+            return _example_message(name)
         if name == "load_model":
             return _import_ours("scheduler").load_model
         if name in _OF_CLUSTERS:
@@ -127,17 +162,31 @@ __all__ = [
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
+    "BytesList",
     "CheckpointSaverHook",
     "ClusterSpec",
     "Constant",
     "Coordinator",
     "CosineDecay",
+    "Example",
     "ExponentialDecay",
     "ExponentialMovingAverage",
+    "Feature",
+    "FeatureList",
+    "FeatureLists",
+    "Features",
+    "FeedFnHook",
+    "FinalOpsHook",
+    "FloatList",
+    "GlobalStepWaiterHook",
     "GradientDescentOptimizer",
+    "Int64List",
+    "LoggingTensorHook",
+    "MetaGraphDef",
     "MomentumOptimizer",
     "MonitoredSession",
     "MonitoredTrainingSession",
+    "NanTensorHook",
     "OneCycle",
     "Optimizer",
     "PiecewiseConstant",
@@ -146,13 +195,16 @@ __all__ = [
     "RMSPropOptimizer",
     "SavedModel",
     "Saver",
+    "SaverDef",
     "Schedule",
     "ScipyOptimizerInterface",
+    "SequenceExample",
     "Server",
     "SessionRunArgs",
     "SessionRunContext",
     "SessionRunHook",
     "SessionRunValues",
+    "StepCounterHook",
     "StopAtStepHook",
     "SummarySaverHook",
     "Supervisor",
@@ -165,15 +217,22 @@ __all__ = [
     "cosine_decay",
     "create_global_step",
     "exponential_decay",
+    "export_meta_graph",
     "get_checkpoint_state",
     "get_global_step",
     "get_or_create_global_step",
+    "import_meta_graph",
     "input_producer",
     "inverse_time_decay",
     "latest_checkpoint",
     "limit_epochs",
     "list_variables",
     "load_model",
+    "match_filenames_once",
+    "maybe_batch",
+    "maybe_batch_join",
+    "maybe_shuffle_batch",
+    "maybe_shuffle_batch_join",
     "natural_exp_decay",
     "piecewise_constant",
     "polynomial_decay",
@@ -185,6 +244,7 @@ __all__ = [
     "shuffle_batch_join",
     "slice_input_producer",
     "start_queue_runners",
+    "string_input_producer",
     "update_checkpoint_state",
     "warm_up",
     "write_graph",

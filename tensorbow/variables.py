@@ -143,6 +143,11 @@ class Variable(TensorOperators):
             name_scope(name or "Variable") as scope,
         ):
             initial = _initial_tensor(initial_value, dtype)
+            if initial.dtype.is_string:
+                raise InvalidArgumentError(
+                    f"variable {scope[:-1]}: the initial value is of strings, which variables cannot hold; "
+                    "keep numbers, such as positions in a list of texts, or hold strings in a tb.constant"
+                )
             if not initial.spec.is_static:
                 raise InvalidArgumentError(
                     f"variable {scope[:-1]}: the initial value is {initial.spec}; "

@@ -119,8 +119,8 @@ def test_what_cannot_be_read_is_one_line():
             tb.constant(Elsewhere())
         with pytest.raises(InvalidArgumentError, match=f"^feed x:0: {words} "):
             session.run(x, {x: Elsewhere()})
-        with pytest.raises(InvalidArgumentError, match="dtype complex128 is not supported"):
-            tb.constant(ByArray(np.ones(2, np.complex128)))
+        with pytest.raises(InvalidArgumentError, match=r"dtype \w+ is not supported"):
+            tb.constant(ByArray(np.ones(2, np.clongdouble)))
         np.testing.assert_array_equal(session.run(x, {x: ByArray(np.ones(2, np.int16))}), [1, 1])
         with pytest.raises(InvalidArgumentError, match="feed x:0: expected shape"):
             session.run(x, {x: ByArray(np.ones(3))})

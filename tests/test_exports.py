@@ -35,7 +35,21 @@ def public_packages() -> list[str]:
 
     Without the scheduler's rooms: `scheduler` exports their public names.
     """
-    facades = ("image", "nn", "profiler", "quantization", "signal", "spectral", "train")
+    facades = (
+        *(
+            "image",
+            "linalg",
+            "math",
+            "nn",
+            "profiler",
+            "python_io",
+            "quantization",
+            "sets",
+            "signal",
+            "sparse",
+        ),
+        *("spectral", "train"),
+    )
     names = ["tensorbow", *(f"tensorbow.{name}" for name in facades)]
     for package in (allocators, replicator, scheduler, tensorbow):
         names.append(package.__name__)

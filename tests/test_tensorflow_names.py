@@ -251,3 +251,12 @@ def test_sampled_losses_learn_and_agree_with_the_full_ones_where_all_classes_are
     np.testing.assert_allclose(of_labels, 40_000 * share[labels], rtol=1e-5)
     with pytest.raises(InvalidArgumentError, match=r"class numbers \[batch, 1\].*got int64\[4\]"):
         tb.nn.nce_loss(*arguments[:2], labels[:, 0], *arguments[3:])
+
+
+def test_modules_have_the_functions_under_their_shorter_names():
+    assert tb.linalg.inv is tb.matrix_inverse
+    assert tb.math.reduce_sum is tb.reduce_sum
+    assert tb.math.top_k is tb.nn.top_k
+    assert tb.sparse.split is tb.sparse_split
+    assert tb.sets.union is tb.sets.set_union
+    assert tb.spectral.rfft is tb.signal.rfft

@@ -52,7 +52,8 @@ class AsyncWorker:
         self._graph.seed = seed
         opened_device = opened(device)
         with self._graph.as_default():
-            self._inputs = inputs_of(_for_worker(options, number, workers), ReplicaShare(0, 1, 1))
+            share = ReplicaShare(number, 1, workers)
+            self._inputs = inputs_of(_for_worker(options, number, workers), share)
             trace = Trace(1, self._graph, True, False, [opened_device])
             self._traced = trace_step(step_fn, self._inputs, trace)
         _require_no_meeting(trace, self._traced)

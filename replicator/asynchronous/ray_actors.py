@@ -25,7 +25,12 @@ from tensorbow.specs import Array
 LOOK_S = 0.2  # time after which a worker that waits asks anew, as another may have died
 TAKE_S = 0.5  # longest wait of `take`
 GATHER_S = 0.005  # then more results may come with the first
+RAYS_NEWS = (
+    r"A worker died or was killed while|infinite retries remaining|actor died unexpectedly"  # told here
+)
 FOR_EVER = -1  # Ray's number of restarts and retries
+
+_logger = logging.getLogger("tensorbow.replicator")
 
 
 def ray_library(address: str | None) -> Any:
@@ -40,6 +45,7 @@ def ray_library(address: str | None) -> Any:
         os.environ.setdefault("RAY_worker_niceness", "0")  # else 15: they yield to all else
         if os.environ["RAY_AUTH_MODE"] == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", RAYS_NEWS)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -71,10 +77,18 @@ class CoordinatorActor:
         self._kept: dict[str, Any] = {}
         self._changed = asyncio.Condition()
         self._lives: dict[int, int] = {}  # of each worker: how often it has begun
+        self._shards: set[str] = set()  # that have begun
+        self._news: list[str] = []
 
     async def keep(self, name: str, value: Any) -> None:
         """Keeps a value for actors."""
         self._kept[name] = value
+
+    async def begin_shard(self, name: str) -> None:
+        """Takes note that a shard begins, or begins again."""
+        if name in self._shards:
+            self._news.append(f"{name} has died, and begins again with its newest checkpoint")
+        self._shards.add(name)
 
     async def kept(self, name: str) -> Any:
         """A value that is kept."""
@@ -119,14 +133,15 @@ class CoordinatorActor:
         async with self._changed:
             self._state.leave(worker)
             self._lives[worker] = self._lives.get(worker, 0) + 1
+            self._news.append(f"worker {worker} has died, and is started again")
             self._changed.notify_all()
 
     async def is_current(self, worker: int, life: int) -> bool:
         """False if a worker with this life was taken for lost."""
         return self._lives[worker] == life
 
-    async def take(self) -> tuple[list[tuple[int, Any]], bool, list[int]]:
-        """Results that are there, True if no more come, and the steps that each worker has done."""
+    async def take(self) -> tuple[list[tuple[int, Any]], bool, list[int], list[str]]:
+        """Results that are there, True if no more come, the steps that each worker has done, and news."""
         async with self._changed:
             if not self._state.results and not self._state.is_over:
                 await self._wait(TAKE_S)
@@ -134,8 +149,9 @@ class CoordinatorActor:
         async with self._changed:
             taken = [*self._state.results]
             self._state.results.clear()
+            news, self._news = self._news, []
             self._changed.notify_all()
-            return taken, self._state.is_over, self._state.steps_by_worker
+            return taken, self._state.is_over, self._state.steps_by_worker, news
 
     async def end(self) -> None:
         """No step begins any more."""
@@ -153,14 +169,21 @@ def _kept_by(coordinator: str, *names: str) -> list[Any]:
     return kept
 
 
+def _begin_shard(coordinator: str, name: str) -> None:
+    import ray
+
+    ray.get(ray.get_actor(coordinator).begin_shard.remote(name))
+
+
 class ShardActor(ParameterShard):
     """A shard with the process that it lives in."""
 
     def __init__(self, coordinator: str, *arguments: Any):
         """coordinator: its name; it has step and state. arguments: others of `ParameterShard`."""
-        names, *others = arguments
+        names, folder, *others = arguments
         step, state = _kept_by(coordinator, "step", "state")
-        super().__init__(step, names, state, *others)
+        _begin_shard(coordinator, folder.name.replace("-", " "))
+        super().__init__(step, names, state, folder, *others)
 
     def process(self) -> int:
         """Number of its process."""
@@ -325,7 +348,9 @@ class AsyncProcesses:
                     if not is_done:
                         self._runs[self._run_of(number)] = number
             if taken in ready:
-                results, is_over, steps = self._ray.get(taken)
+                results, is_over, steps, news = self._ray.get(taken)
+                for line in news:
+                    _logger.warning("MultiWorkerAsyncReplicator: %s", line)
                 return results, is_over or (not self._runs and not results), steps
 
     def end(self) -> None:

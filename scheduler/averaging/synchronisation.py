@@ -351,7 +351,8 @@ def require_round_robin(options: Synchronisation, user: str) -> None:
     if options.backup:
         raise InvalidArgumentError(
             f"backup: expected 0 for {user}, which waits for all replicas at each step, got "
-            f"{options.backup}; leave it out, or train by tb.LearningEngine.run or the Trainer"
+            f"{options.backup}; leave it out, or train by the method train of a tb.MultiGpuReplicator, by "
+            "tb.LearningEngine.run or the Trainer"
         )
     if options.first_come:
         raise InvalidArgumentError(

@@ -61,6 +61,11 @@ class BackupRun(EngineRun):
         """See EngineRun.in_flight."""
         return self._machine.in_flight
 
+    @property
+    def begun(self) -> int:
+        """The first round that is not done: what has begun of it is stale when the run ends."""
+        return self.awaited
+
     def advance(self) -> None:
         """See EngineRun.advance."""
         events, self._events = self._events, []

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, cast
 
 from scheduler.averaging.synchronisation import require_round_robin
 from scheduler.batches.sources import ReadyBatch, ReadyLaunch
+from scheduler.engine.backup_run import BackupRun
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
 from scheduler.engine.rollback import EngineState
@@ -22,18 +23,19 @@ class Stepper:
     """Trains an engine round by round; the rounds are those of `engine.run`.
 
     `step` runs all replicas by one launch per call. It waits for its tasks alone: the averaging goes on while
-    the caller gets the next batches, and overlaps the next gradient. With dispatch `fcfs`, where a round is
-    not waited for before the next is given, `give` hands in the batches of a round, and `results` waits for
-    those of the oldest. `settle` before anything of the engine's values is read or set. One caller at a time.
+    the caller gets the next batches, and overlaps the next gradient. With dispatch `fcfs` and with backup
+    workers, where a round is not waited for before the next is given, `give` hands in the batches of a round,
+    and `results` waits for those of the oldest. `settle` before anything of the engine's values is read or
+    set. One caller at a time.
     """
 
     def __init__(self, engine: LearningEngine, start: int = 0):
         """start: the first round. The engine is this stepper's until `close`."""
-        self._first_come = engine.options.first_come
-        engine.learners.set_caller_waits(not self._first_come)
+        self._gives = not engine.options.in_lockstep
+        engine.learners.set_caller_waits(not self._gives)
         self.engine = engine
         self.round = start  # the next one
-        self.begun = start  # with fcfs: the first one of which no batch had been taken at the last `settle`
+        self.begun = start  # where rounds are given: the first one that had not begun at the last `settle`
         self._results: deque[RoundResults] = deque()  # that are there, and not given to the caller
         self._run: EngineRun | None = None
         self._rounds = self._launch = 0  # of the run: rounds of a launch, and the number of the next one
@@ -78,12 +80,14 @@ class Stepper:
 
         inputs: by number of the batch in its round, as for `step`; they must stay unchanged until `results`
         has returned those of the round, or `settle` says that it has not begun.
-        Raises InvalidArgumentError for inputs that do not fit, and dispatch `round_robin`. What goes wrong in
-        a round is raised by `results` or `settle`.
+        Raises InvalidArgumentError for inputs that do not fit, and where `step` is to be called. What goes
+        wrong in a round is raised by `results` or `settle`.
         """
         self._require_open()
-        if not self._first_come:
-            raise InvalidArgumentError("give: expected dispatch fcfs, got 'round_robin'; call step")
+        if not self._gives:
+            raise InvalidArgumentError(
+                "give: expected dispatch fcfs, or backup workers, got 'round_robin' without; call step"
+            )
         self.engine.learners.require_inputs(inputs)
         run = self._begun(1)
         batches = [ReadyBatch(number, self.round, own, _nothing) for number, own in enumerate(inputs)]
@@ -131,9 +135,9 @@ class Stepper:
     def settle(self) -> None:
         """Waits until nothing is in flight: afterwards the engine's values may be read and set.
 
-        With `fcfs` the rounds that have begun are done; their results stay for `results`. Later ones, from
-        `begun` on, are forgotten: `round` is the next to give. Raises the error of a synchronisation that
-        failed, and with `fcfs` of a round.
+        Of rounds that were given those that have begun are done; their results stay for `results`. Later
+        ones, from `begun` on, are forgotten: `round` is the next to give. Raises the error of a
+        synchronisation that failed, and of a round that was given.
         """
         run = self._run
         if self._lost:
@@ -141,7 +145,7 @@ class Stepper:
             raise forked("replicas")
         if run is None:
             return
-        if self._first_come:
+        if self._gives:
             self._stop(run)
             return
         try:
@@ -157,7 +161,7 @@ class Stepper:
         run.settled = True
 
     def _stop(self, run: EngineRun) -> None:
-        """Ends a run of `fcfs` with the last round that has begun. Raises what went wrong in it."""
+        """Ends a run of rounds that are given with the last one that has begun. Raises what went wrong."""
         try:
             run.take_all(None, lambda: True)
             while run.finished_at is None:
@@ -243,7 +247,7 @@ class Stepper:
         run, self._run = self._run, None
         if run is not None:
             run.broken_off = broken_off
-            if isinstance(run, TaskRun):
+            if isinstance(run, (TaskRun, BackupRun)):
                 self.round, self.begun = run.awaited, run.begun
             self.engine.end(run)
             self.engine.round = self.round

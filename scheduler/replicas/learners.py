@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -37,6 +38,8 @@ from tensorbow.errors import (
 from tensorbow.kernels import backend_for
 from tensorbow.program import Executable, Region, WorkerExchange
 from tensorbow.specs import TensorSpec
+
+LOOP_GRACE_S = 1.0  # seconds that a loop has to end after an interrupt or a failure
 
 _numbers = itertools.count()
 
@@ -312,6 +315,8 @@ class Learners:
             lockstep.share_memory if lockstep.shares_memory else None,
             lockstep.rank,
             halves,
+            None if lockstep.shares_memory else partial(lockstep.overlapped, halves=halves),
+            lockstep.overlap_nbytes,
         )
 
     @property
@@ -443,25 +448,55 @@ class Learners:
         self.launcher.reset()
 
     def drain(self) -> BaseException | None:
-        """Waits until nothing is in flight; makes failed streams usable again. The first error, or None."""
+        """Waits until nothing is in flight; makes failed streams usable again. The first error, or None.
+
+        A loop that counts to no limit is stopped if it goes on for longer than `LOOP_GRACE_S`.
+        """
         first: BaseException | None = None
         streams = self._streams()
-        for stream in streams:
-            try:
-                stream.synchronize()
-            except BaseException as error:
-                if not isinstance(error, Exception) and error is not stream.error:
-                    raise  # an interrupt now, not one of a task that was done in the caller's thread
-                first = first or error
+        with self._loops_end():
+            for stream in streams:
+                try:
+                    stream.synchronize()
+                except BaseException as error:
+                    if not isinstance(error, Exception) and error is not stream.error:
+                        raise  # an interrupt now, not one of a task that was done in the caller's thread
+                    first = first or error
         for stream in streams:
             if stream.error is not None:
                 stream.reset()
         self.tasks.reset()
-        self.launcher.reset()
+        try:
+            self.launcher.reset()
+        except TensorBowError as error:  # another worker has failed while an exchange was under way
+            first = first or error
         try:
             return first
         finally:
             del first  # see raise_if_any
+
+    @contextmanager
+    def _loops_end(self) -> Iterator[None]:
+        """Context of a wait: loops that may never end are stopped after `LOOP_GRACE_S`."""
+        endless = [replica for replica in self.replicas if replica.may_not_end]
+        if not endless:
+            yield
+            return
+
+        def stop() -> None:
+            for replica in endless:
+                replica.stop_loops()
+
+        timer = threading.Timer(LOOP_GRACE_S, stop)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+            for replica in endless:
+                replica.resume_loops()
 
     def keep_data(self, kept: Sequence[DeviceDataset]) -> None:
         """Has replicas make batches from a data set that devices keep, while nothing is in flight.
@@ -523,6 +558,11 @@ class Learners:
         if self._transport is not None:
             self._transport.close()
             self._transport = None
+        if any(replica.may_not_end for replica in self.replicas):
+            with self._loops_end():
+                for stream in self._streams():
+                    with suppress(Exception):
+                        stream.synchronize()
         for owner in self._owners():
             owner.close()
         self._drop_launchers()

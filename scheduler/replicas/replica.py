@@ -173,7 +173,8 @@ class Replica:
         if now.mail:
             ((segment, after),) = segments
             return self._submit(segment, partial(self._begin, write, segment, round, result), after, result)
-        if caller_waits and all(after is None for _, after in segments):
+        here = caller_waits and not self._now.executable.may_not_end  # an interrupt must come through
+        if here and all(after is None for _, after in segments):
 
             def work() -> None:
                 self._name_errors(round, write)
@@ -197,6 +198,21 @@ class Replica:
             else:
                 return self._submit(segment, partial(self._run, segment, round, result))
         return compute.record()
+
+    def stop_loops(self) -> None:
+        """Ends loops that run: their tasks fail with CancelledError; thread-safe."""
+        for each in self._bound:
+            each.binding.plan.stop()
+
+    def resume_loops(self) -> None:
+        """Lets loops run again."""
+        for each in self._bound:
+            each.binding.plan.resume()
+
+    @property
+    def may_not_end(self) -> bool:
+        """True if a step of it has a loop that may never end."""
+        return any(each.executable.may_not_end for each in self._bound)
 
     def update(self, segment: int, round: int, after: Event | None) -> Event:
         """Enqueues a segment behind an exchange, after an event."""

@@ -97,6 +97,7 @@ class RoundLauncher(Launcher):
         self._numbers = {name: number for number, name in enumerate(self._variants.names)}
         self._choice = ThreadChoice(alone=len(replicas) == 1) if program.chooses_threads else None
         self._streams = [replica.group.compute for replica in replicas]
+        self._may_not_end = any(replica.may_not_end for replica in replicas)
         self._labels = [f"replica {replica.index} step" for replica in replicas]
         self._batch_plans: tuple[int, Sequence[BoundPlan]] = 0, ()  # batch size, and plans that make batches
         self._last: list[tuple[int, Event]] = []  # what was last enqueued, and on which replica's stream
@@ -152,7 +153,8 @@ class RoundLauncher(Launcher):
     def _enqueue(self, tasks: ProgramLaunch) -> list[Event]:
         """The tasks of each thread on the stream of its first replica, behind what lies on others."""
         members, last, events = tasks.launch.threads, self._last, list[Event]()
-        if tasks.threads is Threads.CALLER or (self.caller_waits and len(self._streams) == 1):
+        here = tasks.threads is Threads.CALLER or (self.caller_waits and len(self._streams) == 1)
+        if here and not self._may_not_end:
             for _, event in last:
                 if not event.done():  # after a change of threads, or a restart
                     with suppress(Exception):  # the stream has it too

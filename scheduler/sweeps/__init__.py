@@ -2,6 +2,6 @@
 
 No room imports it. Imports `scheduler.averaging`, `scheduler.batches`, `scheduler.decisions`,
 `scheduler.engine`, `scheduler.options`, `scheduler.replicas`, `scheduler.training.configuration`,
-`scheduler.training.folders`, `scheduler.training.measures`, `scheduler.training.models` and
-`scheduler.training.running`.
+`scheduler.training.folders`, `scheduler.training.measures`, `scheduler.training.models`,
+`scheduler.training.running` and `scheduler.workers`.
 """

@@ -203,13 +203,16 @@ class MemberPool:
 
     # Training -------------------------------------------------------------------------------------
 
-    def train(self) -> bool:
-        """Trains all members to the end of their epoch; False if a stop was requested before."""
+    def train(self, until: int | None = None) -> bool:
+        """Trains all members to the end of their epoch; False if a stop was requested before.
+
+        until: the round of the epoch to end before, instead of the epoch's end.
+        """
         self._place()
         start = self._round
         first = start - self.offset
-        stop = first + self.rounds_per_epoch
-        if not self._timed:
+        stop = first + (self.rounds_per_epoch if until is None else until)
+        if not self._timed and start < stop:
             self._choose_steps(min(stop, start + TIMED_ROUNDS))
         if self._round < stop:
             self._round = self._engine.run(self._batches.open, self._round, stop, self._sum)

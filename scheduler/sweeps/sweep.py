@@ -48,6 +48,9 @@ from scheduler.training.folders.run_data import GIVEN
 from scheduler.training.models.classifier_step import build_step
 from scheduler.training.models.evaluation import Evaluation
 from scheduler.training.running.callbacks import require_figure
+from scheduler.workers.group import LoneWorker, WorkerGroup
+from scheduler.workers.joint_calls import JointCalls
+from scheduler.workers.pulse import doing
 from tensorbow.devices import get_device
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array
@@ -91,7 +94,9 @@ def saved_sweep(
 class Sweep:
     """Trains all members of a sweep, as many side by side as there are places. Use it with `with`.
 
-    Each member has the bits of `tensorbow train` with its options, one replica and its seed.
+    Each member has the bits of `tensorbow train` with its options, one replica and its seed. The workers of a
+    job share the members out, and go through epochs together: each knows the state of all members, and worker
+    0 writes the folder.
     """
 
     def __init__(
@@ -105,15 +110,17 @@ class Sweep:
         resume: bool = False,
         data: Any = None,
         say: Callable[[str], None] = lambda line: None,
+        workers: WorkerGroup | None = None,
     ):
         """base: options of `TrainingConfig` that all members share; `seed` is the first one.
 
         output: folder; None for a new one below runs. data: see `Trainer`. say: called with lines about the
-        progress.
+        progress, in worker 0. workers: of the job; default: this process alone. Collective, as `run`.
         Raises InvalidArgumentError for options that are not allowed, and what `SweepFolder` and the data set
         raise.
         """
-        self.options, self._say = options, say
+        self.options, self.joint = options, JointCalls(workers or LoneWorker())
+        self._say: Callable[[str], None] = say if self.joint.leads else lambda line: None
         if base.get("on_nan") == FREEZE:  # as every sweep does
             base = {name: value for name, value in base.items() if name != "on_nan"}
         for name in base:
@@ -149,20 +156,33 @@ class Sweep:
         }
         self._precision = PrecisionSetting([get_device(name) for name in config.devices], config.compute)
         self._data: SweepData | None = None
-        self.folder = SweepFolder(
-            _default_folder(config) if output is None else Path(output), described, resume
+        self._folder: SweepFolder | None = None  # of worker 0
+        self.path = self.joint.by_first(
+            lambda: self._open_folder(
+                _default_folder(config) if output is None else Path(output), described, resume
+            )
         )
         try:
-            self._data = SweepData(config, data, self.data_name, say)
+            self._data = SweepData(config, data, self.data_name, self._say)
             self._groups = self._grouped()
             self._require_compared(config)
             if options.ensemble:
                 require_ensemble(self.data.stored(self.members[0]), len(self.members))
         except BaseException:
-            if not resume:
-                self.folder.forget()
+            if not resume and self._folder is not None:
+                self._folder.forget()
             self.close()
             raise
+
+    def _open_folder(self, path: Path, described: Mapping[str, Any], resume: bool) -> Path:
+        self._folder = SweepFolder(path, described, resume)
+        return path
+
+    @property
+    def folder(self) -> SweepFolder:
+        """The output folder, in worker 0."""
+        assert self._folder is not None
+        return self._folder
 
     def _grouped(self) -> list[list[Member]]:
         """Members by compiled step, apart by seed where the step itself draws random numbers."""
@@ -224,14 +244,15 @@ class Sweep:
         for number in range(first, len(self._groups)):
             if not self._run_group(number):
                 break
-        self._finish()
+        self.joint.by_first(self._finish)
         return not self._stopping
 
     def _restore(self) -> int:
         """Takes the state of a sweep that is resumed; the group to go on with."""
-        if self.folder.state is None:
+        saved = self._folder.state if self._folder is not None else None
+        state = self.joint.agreed(None if saved is None else saved[1])
+        if state is None:
             return 0
-        _, state = self.folder.state
         for member, own in zip(self.members, state["members"], strict=True):
             member.load(own)
         self._halving.rungs = {
@@ -245,58 +266,98 @@ class Sweep:
         left = [member for member in self._groups[number] if member.status not in ENDED]
         if not left:
             return True
-        config = left[0].config
-        places = min(self.options.at_once or DEFAULT_PLACES * len(config.devices), len(left))
-        pool = self._pool = MemberPool(config, self.data.train, places, self._say)
+        config, joint = left[0].config, self.joint
+        begun = [member for member in left if member.status == TRAINING]
+        places = self.options.at_once or DEFAULT_PLACES * len(config.devices) * joint.size
+        places = max(min(places, len(left)), len(begun))  # there may have been more workers
+        rank, size = joint.workers.rank, joint.size
+        places = places // size + (rank < places % size)
+        pool = self._pool = MemberPool(config, self.data.train, places, self._say) if places else None
         evaluators = self.data.evaluators(config)
         try:
-            begun = [member for member in left if member.status == TRAINING]
-            if begun and self.folder.state is not None:
-                arrays, state = self.folder.state
-                pool.load(begun, arrays, state["pool"])
-            self.folder.state = None  # its arrays are copied
-            waiting = iter([member for member in left if member.status == WAITING])
-            while not self._stopping:
-                while pool.free and not pool.offset and (member := next(waiting, None)) is not None:
-                    member.status = TRAINING
-                    pool.add(member)
-                if not pool.members:
+            if begun:
+                saved = joint.agreed(None if self._folder is None else self._folder.state)
+                if pool is not None and saved is not None:
+                    pool.load(begun[rank::size], *_part_of(saved, begun[rank::size]))
+                del saved
+            if self._folder is not None:
+                self._folder.state = None  # its arrays are copied
+            while not self._to_stop():
+                self._fill(pool, [member for member in left if member.status == WAITING])
+                if not joint.any(pool is not None and bool(pool.members)):
                     return True
-                if pool.train():
+                if self._train(pool):
                     self._end_epoch(pool, evaluators)
-                since = time.perf_counter() - self._saved
-                if self._stopping or since >= self.options.checkpoint_seconds:
+                since = joint.agreed(time.perf_counter() - self._saved)
+                if self._to_stop() or since >= self.options.checkpoint_seconds:
                     self._save(number, pool)
             return False
         finally:
             self._pool = None
             evaluators.close()
-            pool.close()
+            if pool is not None:
+                pool.close()
 
-    def _end_epoch(self, pool: MemberPool, evaluators: MemberEvaluators) -> None:
+    def _to_stop(self) -> bool:
+        """True if a stop was requested of some worker."""
+        self._stopping = self.joint.any(self._stopping)
+        return self._stopping
+
+    def _fill(self, pool: MemberPool | None, waiting: Sequence[Member]) -> None:
+        """Gives free places to members that wait, in their order; each to the worker with most of them."""
+        own = 0 if pool is None or pool.offset else pool.free
+        free = [*enumerate(self.joint.all(own))]
+        for member in waiting:
+            rank, most = max(free, key=lambda each: (each[1], -each[0]))
+            if not most:
+                break
+            free[rank] = rank, most - 1
+            member.status = TRAINING
+            if pool is not None and rank == self.joint.workers.rank:
+                pool.add(member)
+
+    def _train(self, pool: MemberPool | None) -> bool:
+        """Trains to the end of the epoch; False if a stop was requested before, then all are equally far."""
+        trains = pool is not None and bool(pool.members)
+        if pool is not None and trains:
+            pool.train()
+        while True:
+            own = [(pool.offset, pool.rounds_per_epoch)] if pool is not None and trains else []
+            offsets = self.joint.gathered(own)
+            furthest, epoch = max(offsets)
+            if min(offsets)[0] == furthest:
+                return furthest == epoch
+            if pool is not None and trains and pool.offset < furthest:
+                pool.train(furthest)
+
+    def _end_epoch(self, pool: MemberPool | None, evaluators: MemberEvaluators) -> None:
         """Evaluates all members after their epoch; those that end leave their places."""
-        results = pool.end_epoch()
+        results = pool.end_epoch() if pool is not None and pool.members else []
         sound = [result.member for result in results if not result.diverged]
-        evaluations = evaluators.evaluate("validation", [pool.values(member) for member in sound])
+        models = [pool.values(member) for member in sound] if pool is not None else []
+        with doing("evaluating"):
+            evaluations = evaluators.evaluate("validation", models)
         found = dict(zip([member.number for member in sound], evaluations, strict=True))
+        own = list[tuple[int, dict[str, Any]]]()
         for figures, member, diverged in results:
-            evaluation = found.get(member.number)
+            evaluation, status = found.get(member.number), member.status
             if diverged or evaluation is None or not math.isfinite(evaluation.loss):
-                member.status = DIVERGED
-            member.figures = dict(figures)
-            if evaluation is not None:
-                member.figures |= figures_of("validation", evaluation)
-        self.folder.add_curves(
-            {"member": member.number, "epoch": member.epochs, **member.figures} for _, member, _ in results
-        )
-        trained = [member for member in sound if member.status != DIVERGED]
-        for member in trained:
-            if member.epochs == member.config.epochs:
-                member.status = FINISHED
+                status = DIVERGED
+            elif member.epochs == member.config.epochs:
+                status = FINISHED
+            known = {**figures} | ({} if evaluation is None else figures_of("validation", evaluation))
+            progress = {"epochs": member.epochs, "rounds": member.rounds}
+            own.append((member.number, {"status": status, "figures": known, **progress}))
+        told = sorted(self.joint.gathered(own), key=lambda each: each[0])
+        for number, state in told:
+            for name, value in state.items():
+                setattr(self.members[number], name, value)
+        now = [self.members[number] for number, _ in told]
+        curves = [{"member": each.number, "epoch": each.epochs, **each.figures} for each in now]
+        self.joint.by_first(lambda: self.folder.add_curves(curves))
         if self.options.halving:
-            self._halve([member for member in trained if member.status == TRAINING])
-        ended = [member for _, member, _ in results if member.status in ENDED]
-        self._let_go(pool, evaluators, ended)
+            self._halve([member for member in now if member.status == TRAINING])
+        self._let_go(pool, evaluators, [member for member in now if member.status in ENDED])
         self._tell()
 
     def _halve(self, members: Sequence[Member]) -> None:
@@ -309,18 +370,30 @@ class Sweep:
             for number in self._halving.stopped(epoch, scores):
                 self.members[number].status = STOPPED
 
-    def _let_go(self, pool: MemberPool, evaluators: MemberEvaluators, ended: Sequence[Member]) -> None:
+    def _let_go(self, pool: MemberPool | None, evaluators: MemberEvaluators, ended: Sequence[Member]) -> None:
         """Tests members that have ended, keeps the weights of the best, and frees their places."""
-        tested = [member for member in ended if member.status != DIVERGED]
-        values = [pool.values(member) for member in tested]
-        for member, result in zip(tested, evaluators.evaluate("test", values), strict=True):
-            member.figures |= figures_of("test", result)
+        here = [] if pool is None else [member for member in ended if member in pool.members]
+        tested = [member for member in here if member.status != DIVERGED]
+        values = [pool.values(member) for member in tested] if pool is not None else []
+        with doing("evaluating"):
+            results = [*zip(tested, evaluators.evaluate("test", values), strict=True)]
+        for number, figures in self.joint.gathered(
+            [(member.number, figures_of("test", result)) for member, result in results]
+        ):
+            self.members[number].figures |= figures
         best = {member.number for member in self.kept}
-        for member, own in zip(tested, values, strict=True):
-            if member.number in best:
-                self.folder.save_member(member.number, own, self.data.about(member))
-        for member in ended:
-            pool.remove(member)
+        named = {
+            member.number: own for member, own in zip(tested, values, strict=True) if member.number in best
+        }
+        self.joint.by_first_with(named, self._save_members)
+        for member in here:
+            if pool is not None:
+                pool.remove(member)
+
+    def _save_members(self, values: Sequence[Mapping[int, Mapping[str, Array]]]) -> None:
+        """Writes the weights of members, given by worker."""
+        for number, own in sorted({n: own for each in values for n, own in each.items()}.items()):
+            self.folder.save_member(number, own, self.data.about(self.members[number]))
 
     def _tell(self) -> None:
         """Says how far the sweep is, now and then."""
@@ -335,12 +408,19 @@ class Sweep:
 
     # Saving ---------------------------------------------------------------------------------------
 
-    def _save(self, group: int, pool: MemberPool) -> None:
+    def _save(self, group: int, pool: MemberPool | None) -> None:
         """Writes a checkpoint."""
-        arrays, places = pool.state()
+        own = ({}, {"offset": 0, "places": {}}) if pool is None or not pool.members else pool.state()
         rungs = {str(epoch): scores for epoch, scores in self._halving.rungs.items()}
-        self._save_state(arrays, rungs=rungs, group=group, pool=places)
-        self.folder.save_results(self.members, self.swept)
+
+        def save(states: Sequence[tuple[Mapping[str, Array], Mapping[str, Any]]]) -> None:
+            arrays = {name: value for own, _ in states for name, value in own.items()}
+            places = {number: place for _, own in states for number, place in own["places"].items()}
+            offset = max(own["offset"] for _, own in states)
+            self._save_state(arrays, rungs=rungs, group=group, pool={"offset": offset, "places": places})
+            self.folder.save_results(self.members, self.swept)
+
+        self.joint.by_first_with(own, save)
         self._saved = time.perf_counter()
 
     def _save_state(self, arrays: Mapping[str, Array], **state: Any) -> None:
@@ -359,6 +439,10 @@ class Sweep:
                 self._export_ensemble()
             elif self.options.ensemble:
                 self._say("no ensemble: fewer than two members have trained to their end")
+
+    def kept_values(self) -> dict[int, dict[str, Array]]:
+        """The weights of the members that are kept, by number; in worker 0."""
+        return {member.number: self.folder.member_values(member.number) for member in self.kept}
 
     def draw(self) -> list[Path]:
         """Draws the pictures, if matplotlib is installed; their files."""
@@ -392,7 +476,7 @@ class Sweep:
         """The sweep as JSON values: all members, and the best one's number."""
         best = self.best
         return {
-            "folder": str(self.folder.path),
+            "folder": str(self.path),
             "swept": self.swept,
             "best": None if best is None else best.number,
             "members": [member.row() for member in self.members],
@@ -401,13 +485,23 @@ class Sweep:
     def close(self) -> None:
         """Frees memory and unlocks the folder; idempotent."""
         self._precision.close()
-        self.folder.close()
+        if self._folder is not None:
+            self._folder.close()
 
     def __enter__(self) -> Sweep:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _part_of(
+    saved: tuple[Mapping[str, Array], Mapping[str, Any]], members: Sequence[Member]
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The arrays and places of some members in the state of a sweep."""
+    arrays, state = saved
+    numbers = {str(member.number) for member in members}
+    return {n: value for n, value in arrays.items() if n.partition("/")[0] in numbers}, state["pool"]
 
 
 def figures_of(split: str, evaluation: Evaluation) -> dict[str, float]:

@@ -14,6 +14,7 @@ from scheduler.sweeps.summary import ConfigurationSummary
 from scheduler.sweeps.sweep import Sweep
 from scheduler.training.models.trained_model import TrainedModel
 from scheduler.training.running.fitting import named_data, stopped_by_interrupt
+from scheduler.workers.find import worker_group
 from tensorbow.errors import FailedPreconditionError
 from tensorbow.kinds import AsPath, Count, Flag, Mapped, checked
 from tensorbow.specs import Array
@@ -31,13 +32,14 @@ class SweepResult:
 
     def __init__(self, sweep: Sweep, interrupted: bool):
         """sweep: that has run, before it is closed."""
-        self.folder = sweep.folder.path
+        joint = sweep.joint
+        self.folder = sweep.path
         self.members: list[Member] = sweep.members
         self.summaries: list[ConfigurationSummary] = sweep.summaries
         self.best: Member | None = sweep.best
         self.interrupted = interrupted
-        self.pictures: list[Path] = sweep.draw()
-        self._kept = {member.number: sweep.folder.member_values(member.number) for member in sweep.kept}
+        self.pictures: list[Path] = joint.by_first(sweep.draw)
+        self._kept = joint.by_first(sweep.kept_values)
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of results.csv: member, choices, seed, status, epochs and figures by name."""
@@ -100,7 +102,9 @@ def sweep(
     options: all others of `SweepOptions`, such as `halving`, `at_once`, `keep` and `ensemble`, and of
         `TrainingConfig`, such as `epochs`, for all members.
 
-    Ctrl-C ends the sweep with a checkpoint; `result.interrupted` is True then.
+    Workers of a job (`tensorbow launch`, `mpirun`) share the members out; all call this with the same
+    arguments, and all get the result. Ctrl-C ends the sweep with a checkpoint; `result.interrupted` is True
+    then.
     Raises InvalidArgumentError for options that do not exist or do not fit, FailedPreconditionError for a
     folder that holds another sweep.
     """
@@ -111,8 +115,10 @@ def sweep(
     drawn = {name: _range_of(name, given) for name, given in (ranges or {}).items()}
     chosen = SweepOptions(random=random, seeds=seeds, **own)
     shown = TrainingProgress.on_standard_output() if progress else TrainingProgress()
-    folder = None if output is None else Path(output)
-    made = Sweep(base, grid or {}, drawn, chosen, folder, resume=resume, data=arrays, say=shown.line)
+    folder, workers = None if output is None else Path(output), worker_group()
+    made = Sweep(
+        base, grid or {}, drawn, chosen, folder, resume=resume, data=arrays, say=shown.line, workers=workers
+    )
     with made as running, stopped_by_interrupt(running.request_stop):
         finished = running.run()
         return SweepResult(running, not finished)

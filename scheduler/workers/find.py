@@ -8,6 +8,7 @@ from functools import cache
 from scheduler.workers.group import LoneWorker, WorkerGroup
 from scheduler.workers.mpi import MpiWorkers
 from scheduler.workers.own_watch import watch
+from scheduler.workers.watch_client import WATCH
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.training import TERMINAL
 
@@ -16,6 +17,7 @@ CHOICE = "TENSORBOW_WORKERS"  # "mpi": join the job, whatever started it; "none"
 PATIENT = "OMPI_MCA_mpi_yield_when_idle", "1"
 SIZES = "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"  # set by mpirun and mpiexec
 RANKS = "PMIX_RANK", "PMI_RANK"  # set by others that start MPI, as Slurm
+ALL_RANKS = ("OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", *RANKS, "SLURM_PROCID")
 
 
 @cache
@@ -37,6 +39,32 @@ def worker_group() -> WorkerGroup:
     os.environ.setdefault(TERMINAL, "0")
     watch(group)
     return group
+
+
+def leave_to_worker_0() -> bool:
+    """Makes this process train alone; True for one that has to leave all work to worker 0 of its job.
+
+    MPI is not called, unless what has started the job does not tell the workers' numbers.
+    """
+    if not _is_started_by_mpi():
+        return False
+    number = _number()
+    rank = worker_group().rank if number is None else number
+    os.environ[CHOICE] = "none"
+    os.environ.setdefault(TERMINAL, "0")
+    return rank > 0
+
+
+def is_repeated() -> bool:
+    """True if worker 0 of the job, which was started with the same command line, says what this one would."""
+    alone = worker_group.cache_info().currsize == 0 and WATCH not in os.environ  # nobody gathers the lines
+    return alone and _is_started_by_mpi() and bool(_number())
+
+
+def _number() -> int | None:
+    """The number of this worker, as far as its environment says."""
+    found = next((os.environ[name] for name in ALL_RANKS if name in os.environ), "")
+    return int(found) if found.isdecimal() else None
 
 
 def _is_started_by_mpi() -> bool:

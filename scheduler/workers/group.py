@@ -38,6 +38,13 @@ class WorkerGroup(ABC):
         """
 
     @abstractmethod
+    def all_sum_patiently(self, array: Array, halves: bool = False) -> None:
+        """`all_sum` of numbers that MPI can add, by a thread that leaves the cores to others meanwhile.
+
+        The sums of three or more workers may differ from those of `all_sum` by rounding; halves: not by that.
+        """
+
+    @abstractmethod
     def share(self, array: Array, parts: Sequence[range]) -> None:
         """Completes a vector, of which each worker has the elements of its part, on all workers.
 
@@ -86,6 +93,9 @@ class LoneWorker(WorkerGroup):
     rank, size = 0, 1
 
     def all_sum(self, array: Array, halves: bool = False) -> None:
+        """See WorkerGroup."""
+
+    def all_sum_patiently(self, array: Array, halves: bool = False) -> None:
         """See WorkerGroup."""
 
     def share(self, array: Array, parts: Sequence[range]) -> None:

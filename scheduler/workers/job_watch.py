@@ -9,10 +9,13 @@ from typing import Any
 
 PATIENCE_S = 2.0  # from a worker's failure to the job's: others that fail of themselves tell so meanwhile
 ANSWER_S = 0.5  # for the others to say how far they are when a worker is lost
+LONGER = 10  # times as long as a step may evaluations and checkpoints take
 START_S = 300.0  # usual limit for a worker to start
 STOPPED_S = 5.0  # without a word of a worker that is blamed: the whole process has stopped, or its link
 
 
+HANGS, KILLED = "hangs", "was killed or has crashed"
+STOPPED = "it has stopped, or its host or link is down"
 NOBODY = -1  # in place of a worker's number: none has started
 
 
@@ -20,7 +23,8 @@ NOBODY = -1  # in place of a worker's number: none has started
 class Watched:
     """A worker as its messages show it.
 
-    heard: when the last one came. waits: for other workers. still_s: seconds since its rounds moved.
+    heard: when the last one came. waits: for other workers. still_s: seconds since its rounds moved. doing,
+    doing_s: what it does outside of rounds, and seconds for which it has.
     status: exit status of its program, None while it runs. reason: the error that ended it. shown: lines for
     people on it. follows: 0 for an error of its own, 1 for one that may, 2 for one that does follow on
     another worker's. lost: when its connection was closed.
@@ -34,6 +38,7 @@ class Watched:
     waits: bool = False
     still_s: float = 0.0
     doing: str = ""
+    doing_s: float = 0.0
     status: int | None = None
     ended: float = 0.0
     reason: str = ""
@@ -55,8 +60,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a job ends before its time. number: of the worker that is the cause, or NOBODY. status: the
-    job's."""
+    """Why a job ends early. number: of the worker that is the cause, or NOBODY. status: the job's."""
 
     number: int
     text: str
@@ -78,7 +82,18 @@ class JobWatch:
         """Takes note of a message of a worker."""
         worker = self.workers[number]
         worker.heard = now
-        for name in ("host", "process", "round", "waits", "still_s", "doing", "reason", "follows", "shown"):
+        for name in (
+            "host",
+            "process",
+            "round",
+            "waits",
+            "still_s",
+            "doing",
+            "doing_s",
+            "reason",
+            "follows",
+            "shown",
+        ):
             if name in message:
                 setattr(worker, name, message[name])
         self.folder = message.get("folder", self.folder)
@@ -129,7 +144,7 @@ class JobWatch:
                 continue
             worker = self.workers[number]
             worker.round = max(w.round for w in self.workers)  # it has taken part in all steps
-            return Fault(number, f"{worker.name} was killed or has crashed {worker.where}")
+            return Fault(number, f"{worker.name} {KILLED} {worker.where}")
         return None
 
     def _failed(self, now: float) -> Fault | None:
@@ -164,20 +179,26 @@ class JobWatch:
             w for w in self.workers if w.status is None and self._silent_s(w, now) >= min(STOPPED_S, limit)
         ]
         if blamed := max(stopped, key=lambda w: self._silent_s(w, now), default=None):
-            why = "it has stopped, or its host or link is down"
             heard = f"nothing heard for {self._silent_s(blamed, now):.0f} s"
-            return Fault(blamed.number, f"{blamed.name} hangs {blamed.where}: {heard}; {why}")
+            return Fault(blamed.number, f"{blamed.name} {HANGS} {blamed.where}: {heard}; {STOPPED}")
         if not waiting:
             return None
         others = [w for w in self.workers if not w.waits or w.status is not None]
-        if any(worker.doing and worker.status is None for worker in others):
-            return None  # what the others wait for is neither a step nor a hang
+        at_work = [worker for worker in others if worker.status is None]
+        if any(worker.still_s < limit for worker in at_work):
+            return None  # workers of a sweep go on by themselves, up to the end of an epoch
+        if busy := [worker for worker in at_work if worker.doing]:
+            longest = limit * LONGER
+            late = next((worker for worker in busy if worker.doing_s >= longest), None)
+            if late is None:
+                return None  # what the others wait for is neither a step nor a hang
+            return Fault(late.number, f"{late.name} {HANGS} {late.where}: it has done so for {longest:g} s")
         blamed = min(others or waiting, key=lambda w: (w.status is None, w.round, w.number))
         state = "its program has ended" if blamed.status == 0 else "it is between two steps"
         if not others:
             state = "all wait for each other: a link is cut, or an exchange hangs"
         text = (
-            f"{blamed.name} hangs {blamed.where}: no step of the job has ended for {limit:g} s, and {state}"
+            f"{blamed.name} {HANGS} {blamed.where}: no step of the job has ended for {limit:g} s, and {state}"
         )
         return Fault(blamed.number, text)
 

@@ -11,20 +11,23 @@ or gradient is not finite, and how many have failed. So one that waits in an exc
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import zlib
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from scheduler.workers.group import WorkerGroup
-from scheduler.workers.pulse import PULSE
+from scheduler.workers.overlapped_sums import OVERLAP, OVERLAP_NBYTES, OverlappedSums, overlap_choice
+from scheduler.workers.pulse import waiting
 from scheduler.workers.shared_memory import may_share_memory, shared_memory
 from tensorbow.errors import AbortedError, InvalidArgumentError, TensorBowError
-from tensorbow.program import FAILED_WORKER, OTHERS_FAILED
-from tensorbow.specs import Array
+from tensorbow.program import FAILED_WORKER, OTHERS_FAILED, NativeCall
+from tensorbow.specs import Array, DType
 
 T = TypeVar("T")
 
@@ -43,7 +46,8 @@ class Lockstep:
 
     exchanges: the group for exchanges of replicas, whose calls streams and native code make.
     control: int64 [2]: the number that workers sum at the begin of an exchange, and how often they have.
-    shares_memory: whether they exchange sums by memory that they share.
+    shares_memory: whether they exchange sums by memory that they share. overlap_nbytes: of the smallest sum
+    that is exchanged beside other work.
     """
 
     def __init__(self, workers: WorkerGroup):
@@ -53,12 +57,33 @@ class Lockstep:
         self.control = np.zeros(2, np.int64)
         self._names: list[str] = self._host.all_gather(workers.name)
         self.shares_memory = may_share_memory(self._host)
+        choices = self._host.all_gather(overlap_choice())
+        if len({*choices}) > 1:
+            raise InvalidArgumentError(
+                f"{OVERLAP}: expected the same on all workers, got {', '.join(map(repr, choices))}"
+            )
+        self.overlap_nbytes = 1 if choices[0] == "always" else OVERLAP_NBYTES
+        self._summing, self._sums = workers.duplicate(), OverlappedSums(waits=choices[0] == "never")
         self._has_parted = self._is_apart = False  # workers have failed; they have gone different ways
 
     @property
     def is_apart(self) -> bool:
         """True if workers have gone different ways, so that collective calls raise AbortedError."""
         return self._is_apart
+
+    def overlapped(
+        self, vectors: Sequence[tuple[int, int, DType]], halves: bool
+    ) -> tuple[NativeCall, NativeCall]:
+        """Native calls that begin to sum vectors over the workers, given by address, size and dtype, and that
+        wait for the end; meanwhile the caller goes on. halves: see WorkerGroup.all_sum.
+        """
+        arrays = [
+            np.ctypeslib.as_array((ctypes.c_uint8 * (size * dtype.size)).from_address(address)).view(
+                dtype.as_numpy_dtype
+            )
+            for address, size, dtype in vectors
+        ]
+        return self._sums.calls([partial(self._summing.all_sum_patiently, array, halves) for array in arrays])
 
     def meet(self, what: str, number: int = 0, going: Going = Going.ON) -> Going:
         """Meets the other workers before something that all do; the worst state of any of them.
@@ -73,9 +98,8 @@ class Lockstep:
         rows = np.zeros((self.size, 3), np.int64)
         rows[self.rank] = zlib.crc32(what.encode()), number, going
         parts = [range(3 * rank, 3 * rank + 3) for rank in range(self.size)]
-        PULSE.begun, waited, PULSE.waits = PULSE.begun + 1, PULSE.waits, True
-        self._host.share(rows.reshape(-1), parts)
-        PULSE.ended, PULSE.waits = PULSE.ended + 1, waited
+        with waiting():
+            self._host.share(rows.reshape(-1), parts)
         worst = Going(int(rows[:, 2].max()))
         if worst is Going.LEFT:
             self._is_apart = bool((rows != rows[0]).any())
@@ -213,6 +237,7 @@ class Lockstep:
 
         error: of the program, which others are told.
         """
+        self._sums.close()
         if self._has_parted or self._is_apart:
             return
         if error is None:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from scheduler.workers.group import WorkerGroup
+from scheduler.workers.overlapped_sums import NATIVE_SIGNATURE
 from tensorbow.errors import AbortedError, FailedPreconditionError, NotFoundError
 from tensorbow.program import CALL_ARGUMENTS, NativeCall
 from tensorbow.specs import Array, DType
 
 LARGEST = (1 << 31) - 1  # of a count in C's MPI_Allreduce
 HALVES_CHUNK = 1 << 20  # elements whose upper halves are sent at a time
+REST_S = 5e-4  # longest time between two looks whether a call that does not wait has ended
 MOST_GATHERED = 3  # workers; among more of them, each adds up a part of the elements
-NATIVE_SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * CALL_ARGUMENTS)
 
 
 class MpiWorkers(WorkerGroup):
@@ -69,25 +71,51 @@ class MpiWorkers(WorkerGroup):
         for start in range(0, flat.size, LARGEST):
             self._called("Allreduce", self._mpi.IN_PLACE, [flat[start : start + LARGEST], kind])
 
-    def _sum_halves(self, vector: Array) -> None:
+    def all_sum_patiently(self, array: Array, halves: bool = False) -> None:
+        """See WorkerGroup."""
+        flat = array.reshape(-1)
+        if halves and array.dtype == np.float32:
+            for start in range(0, flat.size, HALVES_CHUNK):
+                self._sum_halves(flat[start : start + HALVES_CHUNK], self._patiently)
+            return
+        for start in range(0, flat.size, LARGEST):
+            vector = [flat[start : start + LARGEST], self._kind_of(array.dtype)]
+            self._patiently("Allreduce", self._mpi.IN_PLACE, vector)
+
+    def _patiently(self, function: str, *arguments: Any) -> None:
+        """Calls a method of the communicator in its form that does not wait, and looks until it has ended."""
+        request, rest_s = self._called(f"I{function.lower()}", *arguments), 0.0
+        while not self._done(request):
+            time.sleep(rest_s)
+            rest_s = min(rest_s + REST_S / 16, REST_S)
+
+    def _done(self, request: Any) -> bool:
+        try:
+            return bool(request.Test())
+        except self._mpi.Exception as error:
+            raise self._failure("Test", error) from error
+
+    def _sum_halves(self, vector: Array, called: Callable[..., Any] | None = None) -> None:
         """`all_sum` of a float32 vector by halves.
 
         Few workers send all elements to all: half the bytes of Allreduce for two. Of more workers each gets
         one part of the elements, and sends its sums in full: three quarters of the bytes. The bits are equal.
+        called: calls MPI, by default so that it waits.
         """
+        called = called or self._called
         size, count = self.size, vector.size
         part = -(-count // size)
         own = np.zeros(part * size, np.uint16)
         own[:count] = vector.view(np.uint32) >> 16
         if size <= MOST_GATHERED:
             every = np.empty((size, own.size), np.uint16)
-            self._called("Allgather", self._bytes(own), self._bytes(every))
+            called("Allgather", self._bytes(own), self._bytes(every))
             vector[:] = _sum_of_halves(every)[:count]
             return
         every = np.empty((size, part), np.uint16)
-        self._called("Alltoall", self._bytes(own), self._bytes(every))
+        called("Alltoall", self._bytes(own), self._bytes(every))
         sums = np.empty(part * size, np.float32)
-        self._called("Allgather", self._bytes(_sum_of_halves(every)), self._bytes(sums))
+        called("Allgather", self._bytes(_sum_of_halves(every)), self._bytes(sums))
         vector[:] = sums[:count]
 
     def share(self, array: Array, parts: Sequence[range]) -> None:
@@ -183,14 +211,18 @@ class MpiWorkers(WorkerGroup):
         try:
             return getattr(self._communicator, function)(*arguments)
         except self._mpi.Exception as error:
-            raise AbortedError(
-                f"{self.name}: MPI's {function} failed: {error}; another worker may have ended, or the "
-                "network be cut: start the job again, it goes on from its last checkpoint"
-            ) from error
+            raise self._failure(function, error) from error
+
+    def _failure(self, function: str, error: Exception) -> AbortedError:
+        return AbortedError(
+            f"{self.name}: MPI's {function} failed: {error}; another worker may have ended, or the "
+            "network be cut: start the job again, it goes on from its last checkpoint"
+        )
 
     def _native_call(self, function: str, *arguments: int) -> NativeCall:
         address = ctypes.cast(getattr(self._library, function), ctypes.c_void_p).value or 0
-        return address, *arguments, *[0] * (CALL_ARGUMENTS - len(arguments))
+        signed = [(each + (1 << 63)) % (1 << 64) - (1 << 63) for each in arguments]  # MPICH's IN_PLACE is -1
+        return address, *signed, *[0] * (CALL_ARGUMENTS - len(arguments))
 
     def _handle(self, handle: Any) -> int:
         """A handle as native code passes it: an address or a number, as the MPI library has them."""

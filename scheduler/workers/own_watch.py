@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import sys
 import threading
+import time
 from functools import partial
 from types import TracebackType
 
@@ -35,7 +37,8 @@ def watch(workers: WorkerGroup) -> None:
         server = WatchServer(workers.size, limit_s, Hosts(others).address() if others else "127.0.0.1")
         threading.Thread(target=_serve, args=(server,), name="tensorbow-job", daemon=True).start()
         contact = server.contact
-    client = WatchClient(workers.broadcast(contact), workers.rank)
+    contact, watcher = workers.broadcast((contact, f"worker 0 ({hosts[0]}, process {os.getpid()})"))
+    client = WatchClient(contact, workers.rank, watcher)
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = partial(_end_job, client)
 
@@ -53,8 +56,12 @@ def _limit_s() -> float:
 
 def _serve(server: WatchServer) -> None:
     """Ends the job at its first fault."""
+    limit_s, before = server.watch.limit_s or math.inf, time.monotonic()
     while True:
         fault = server.step(TICK_S)
+        before, passed_s = time.monotonic(), time.monotonic() - before
+        if fault is not None and passed_s > limit_s:
+            os._exit(fault.status)  # this process was stopped: the others have said so, and ended
         if fault is not None or server.watch.status:
             lines = [shown for _, shown in server.watch.last_words()]
             lines += [] if fault is None else [f"tensorbow: {fault.text}\n"]

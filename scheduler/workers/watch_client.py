@@ -11,19 +11,23 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
+from scheduler.workers.job_watch import HANGS, KILLED, STOPPED
 from scheduler.workers.pulse import PULSE
 from scheduler.workers.watch_server import MOST_VALUES, beat_s
-from tensorbow.errors import AbortedError
+from tensorbow.errors import AbortedError, TensorBowError
 from tensorbow.strict_json import parse_json
 
 WATCH = "TENSORBOW_WATCH"  # environment variable: where the server of a launched job is
 CONNECT_S = 30.0
 GRACE_S = 5.0  # beyond the limit, until the server's own verdict must have come
 LAST_S = 15.0  # longest time that a failed worker waits for the others
+TURN_S, MOST_TURNS = 1.0, 4  # from one worker's line on the lost watch to the next one's
 MOST_SHOWN = 8000  # characters of an error's traceback
 
+
+E = TypeVar("E", bound=TensorBowError)
 
 _clients: list[WatchClient] = []  # of this process: one, if its job is watched
 
@@ -52,10 +56,13 @@ def leave_job(status: int, shown: str) -> None:
 class WatchClient:
     """Connection of worker `number` to the server at `contact`. `close` it before a good end."""
 
-    def __init__(self, contact: str, number: int):
-        """Raises OSError if the server cannot be reached."""
+    def __init__(self, contact: str, number: int, watcher: str = ""):
+        """watcher: name of the worker that has the server, for messages, if one has.
+
+        Raises OSError if the server cannot be reached.
+        """
         host, port, secret, limit = contact.rsplit(":", 3)
-        self.number, self._limit_s = number, float(limit)
+        self.number, self._limit_s, self._watcher = number, float(limit), watcher
         self._socket = socket.create_connection((host, int(port)), CONNECT_S)
         self._socket.settimeout(CONNECT_S)
         self._sending = threading.Lock()
@@ -100,7 +107,9 @@ class WatchClient:
             if state != seen:
                 seen, moved = state, now
             still_s = round(now - moved, 2)
-            self.tell(round=PULSE.round, waits=PULSE.waits_for_others, still_s=still_s, doing=PULSE.doing)
+            doing_s = round(now - PULSE.doing_since, 2) if PULSE.doing else 0.0
+            waits = PULSE.waits_for_others
+            self.tell(round=PULSE.round, waits=waits, still_s=still_s, doing=PULSE.doing, doing_s=doing_s)
             if os.getppid() != self._parent:
                 self._give_up("what started it is gone")
             time.sleep(beat_s(self._limit_s))
@@ -113,11 +122,12 @@ class WatchClient:
             try:
                 data = self._socket.recv(1 << 12)
             except TimeoutError:
-                self._give_up(f"nothing heard of the job's watch for {limit:g} s: a host or link is down")
+                quiet = f"nothing heard of the job's watch for {limit:g} s: a host or link is down"
+                self._give_up(quiet, HANGS)
             except OSError:
                 data = b""
             if not data and not self._is_closed:
-                self._give_up("the process that watches the job is gone")
+                self._give_up("the process that watches the job is gone", KILLED)
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 self._obey(parse_json(line.decode(), MOST_VALUES))
@@ -132,12 +142,21 @@ class WatchClient:
         if "bye" in message:
             self._is_closed = True
 
-    def _give_up(self, reason: str) -> None:
+    def _give_up(self, reason: str, of_watcher: str = "") -> None:
+        """Ends this process with a line. of_watcher: what has become of a worker that has the server."""
         if self._is_closed:
             return
+        at = f"at step {PULSE.round}"
+        text = f"worker {self.number} ({socket.gethostname()}, process {os.getpid()}) ends {at}: {reason}"
+        if self._watcher and of_watcher:
+            text = f"{self._watcher} {of_watcher} {at}"
+            if of_watcher == HANGS:
+                text += f": nothing heard for {self._limit_s + GRACE_S:g} s; {STOPPED}"
+            if not self.number:  # it was stopped itself, and the others have said so
+                _end(1)
+            time.sleep(min(self.number - 1, MOST_TURNS) * TURN_S)  # MPI ends the others when one has said it
         with suppress(OSError):
-            text = f"tensorbow: worker {self.number} ({socket.gethostname()}, process {os.getpid()})"
-            os.write(2, f"{text} ends at step {PULSE.round}: {reason}\n".encode())
+            os.write(2, f"tensorbow: {text}\n".encode())
         _end(1)
 
 
@@ -159,6 +178,13 @@ def traceback_of(error: BaseException, skipped: Sequence[str] = ()) -> str:
         trace = trace.tb_next
     lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
     return "".join(lines)
+
+
+def told_error(kind: type[E], text: str) -> E:
+    """The error of another worker, which that one shows to people."""
+    error = kind(text)
+    error.is_told = True  # type: ignore[attr-defined]
+    return error
 
 
 def is_told(error: BaseException) -> bool:

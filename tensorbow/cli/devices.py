@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from tensorbow.cli.grouped_help import grouped
@@ -13,6 +12,7 @@ from tensorbow.cli.messages import say
 from tensorbow.cli.options import json_option
 from tensorbow.devices import available_devices, gpu_status
 from tensorbow.kernels.backends import backend_of_kind
+from tensorbow.training import console_of_worker
 
 EXAMPLES = (
     ("devices", "A table of the devices that --devices takes."),
@@ -42,7 +42,7 @@ def devices(as_json: bool) -> None:
         limit = row["memory_limit_nbytes"]
         memory = "unlimited" if limit is None else f"{limit / 2**30:.1f} GiB"
         table.add_row(row["name"], row["kind"], memory, row["description"])
-    console = Console()
+    console = console_of_worker()
     console.print(table)
     if problem:
         console.print(problem, highlight=False, markup=False, emoji=False, soft_wrap=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -21,12 +22,13 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.launcher import ENDING
 
 ENTRY = Path(tensorbow.__file__).with_name("worker_entry.py")
-TRAIN = "train"  # the command that workers run together
+SHARED = ("train", "tune", "sweep")  # commands that the workers of a job run together
 WATCHDOG_S = 300.0
 LONGEST_S, LONGEST_WORD, MOST_WORKERS, MOST_RESTARTS = 1e9, 1 << 12, 1 << 16, 1_000_000
 EXAMPLES = (
     ("launch -n 2 train lenet --replicas-per-gpu 2", "Two workers of two replicas each, on this machine."),
     ("launch -n 4 train.py --steps 1000", "A program of your own, with a MultiWorkerReplicator."),
+    ("launch -n 2 sweep lenet --seeds 8", "The members of a sweep, shared out to two workers."),
     ("launch --hosts a:2,b:2 --restarts 3 train lenet", "Two machines; a fault restarts the job."),
 )
 
@@ -53,7 +55,7 @@ EXAMPLES = (
     type=int,
     default=0,
     show_default=True,
-    help="Start the job again so many times after a fault, train from its last checkpoint.",
+    help="Start the job again so many times after a fault, train and sweep from the last checkpoint.",
 )
 @click.option(
     "--watchdog",
@@ -104,7 +106,8 @@ def launch(
 ) -> int:
     """Start workers that train together, on one machine or several, and end all of them when one fails.
 
-    PROGRAM is a Python file of your own, with its ARGS, or the command train, with its options.
+    PROGRAM is a Python file of your own, with its ARGS, or one of the commands train, tune and sweep, with
+    its options.
 
     Needs MPI: pip install 'tensorbow[mpi]', or the mpirun of this site with mpi4py. Lines of workers other
     than 0 begin with their number. Ends with status 0 only if each worker's program has ended well.
@@ -135,7 +138,7 @@ def launch(
         start_limit_s=start_limit,
         restarts=restarts,
         program=[sys.executable, str(ENTRY), *words],
-        again=lambda folder: () if folder is None else ("--resume", "auto", "--output", folder),
+        again=partial(_again, program),
         more=mpi_options,
         environment={"TENSORBOW_HOME": str(ENTRY.parent.parent)},
     )
@@ -151,16 +154,23 @@ def launch(
             signal.signal(number, handler)
 
 
+def _again(program: str, folder: str | None) -> tuple[str, ...]:
+    """Words by which a job that is started again goes on in a folder."""
+    if folder is None or program == "tune":
+        return ()
+    return ("--resume", *(() if program == "sweep" else ("auto",)), "--output", folder)
+
+
 def _program(name: str) -> list[str]:
     """First words of a worker's entry: a program's path, or "tensorbow" and a command.
 
     Raises OptionValueError.
     """
-    if name == TRAIN:
+    if name in SHARED:
         return ["tensorbow", name]
     if os.path.isfile(name):
         return [name]
     missing = ", which is not there" if name.endswith(".py") else ""
     raise OptionValueError(
-        f"PROGRAM: expected a file, as train.py, or the command train, got {shortened(name)}{missing}"
+        f"PROGRAM: expected a file, as train.py, or train, tune or sweep, got {shortened(name)}{missing}"
     )

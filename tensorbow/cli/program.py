@@ -11,6 +11,7 @@ import gc
 import io
 import os
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 NOT_READ = 128 + 13  # exit status when the reader of the output is gone, as by SIGPIPE
 BAD_OPTION = 2  # exit status for an invalid option; click uses the same
+REPEATED_S = 5.0
 DEBUG_VARIABLE = "TENSORBOW_DEBUG"
 COMPLETION_VARIABLE = "_TENSORBOW_COMPLETE"  # shells set it to ask click for completions
 
@@ -52,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if debug and not isinstance(error, SystemExit):
                 traceback.print_exc()
         signals.nothing_to_save = arguments is None
+        if status == BAD_OPTION and arguments is None and _is_repeated():
+            is_told = True
+            time.sleep(REPEATED_S)  # MPI ends all with the first that ends: worker 0, which says why
         said = message if message and not is_told else ""
         if status and arguments is None:
             _leave_job(_flushed(status), said and line_of(said))
@@ -92,6 +97,8 @@ def _run(words: list[str], signals: StopSignals) -> tuple[int, str]:
 
     if COMPLETION_VARIABLE in os.environ:
         _complete(app, words)
+    if not _is_shared(words) and _is_left_to_worker_0():
+        return 0, ""
     try:
         with app.make_context("tensorbow", [*words], obj=signals) as context:
             result = app.invoke(context)
@@ -114,6 +121,28 @@ def _run(words: list[str], signals: StopSignals) -> tuple[int, str]:
     except click.Abort:
         raise KeyboardInterrupt from None
     return (result if isinstance(result, int) else 0), ""
+
+
+def _is_shared(words: Sequence[str]) -> bool:
+    """True if workers of a job run a command together; worker 0 alone does all else."""
+    from tensorbow.cli.launch import SHARED
+
+    command = next((word for word in words if not word.startswith("-")), "")
+    return command in SHARED and not {"-h", "--help"} & {*words}
+
+
+def _is_left_to_worker_0() -> bool:
+    from scheduler.workers.find import leave_to_worker_0
+
+    return leave_to_worker_0()
+
+
+def _is_repeated() -> bool:
+    with contextlib.suppress(Exception):  # as in _leave_job
+        from scheduler.workers.find import is_repeated
+
+        return is_repeated()
+    return False
 
 
 def _complete(app: click.Group, words: list[str]) -> None:

@@ -20,6 +20,9 @@ from scheduler.sweeps.options import HELD_OUT, SweepOptions
 from scheduler.sweeps.search_space import OF_RUNS, read_range, read_values
 from scheduler.sweeps.summary import value_text
 from scheduler.sweeps.sweep import Sweep, saved_sweep
+from scheduler.workers.find import worker_group
+from scheduler.workers.joint_calls import JointCalls
+from scheduler.workers.watch_client import tell_folder
 from tensorbow.cli.grouped_help import grouped
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import (
@@ -36,7 +39,7 @@ from tensorbow.cli.options import (
 )
 from tensorbow.cli.signals import StopSignals
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.training import TrainingProgress
+from tensorbow.training import TrainingProgress, console_of_worker
 
 SWEEP_OPTIONS = options_of(SweepOptions)
 MEMBER_OPTIONS = [name for name in RUN_OPTIONS if name not in (*OF_RUNS, "model", "model_options")]
@@ -126,14 +129,15 @@ def sweep(
     own = given_options(context, SWEEP_OPTIONS)
     from_file = {} if config_file is None else read_config(config_file)
     base = {**{name: value for name, value in from_file.items() if name not in OF_RUNS}, **given}
-    console = Console()
+    joint = JointCalls(worker_group())
+    console = console_of_worker(quiet=not joint.leads)
     progress = TrainingProgress(console)
     try:
         axes, drawn = dict(map(read_values, grid)), dict(map(read_range, ranges))
         if resume:
             if output is None:
                 raise OptionValueError("--resume: expected with --output, the folder of the sweep")
-            base, axes, drawn, own = saved_sweep(output, base, axes, drawn, own)
+            base, axes, drawn, own = joint.by_first(lambda: saved_sweep(output, base, axes, drawn, own))
         elif "model" not in base:
             raise OptionValueError("MODEL is missing: give it, or a --config file with 'model:' in it")
         options = SweepOptions(**own)
@@ -141,12 +145,16 @@ def sweep(
         raise OptionValueError(_NAMES.sub(lambda match: _FLAGS[match.group()], str(error))) from error
     signals = context.find_object(StopSignals) or StopSignals()
     with naming_origin(given, from_file, config_file):
-        made = Sweep(base, axes, drawn, options, output, resume=resume, say=progress.line)
+        made = Sweep(
+            base, axes, drawn, options, output, resume=resume, say=progress.line, workers=joint.workers
+        )
     with names_as_typed(), made as running, signals.calling(running.request_stop):
+        tell_folder(str(running.path))
         finished = running.run()
-        _show(console, running, finished)
-        if as_json:
-            print(json.dumps(running.facts(), allow_nan=False), flush=True)
+        if joint.leads:
+            _show(console, running, finished)
+            if as_json:
+                print(json.dumps(running.facts(), allow_nan=False), flush=True)
     return 0 if finished else signals.status
 
 

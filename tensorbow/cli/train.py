@@ -14,9 +14,9 @@ from scheduler import Callback, Trainer, TrainingConfig, TrainingResult
 from scheduler.training.folders import run_curves
 from scheduler.training.measures.tuning_result import mode_text
 from scheduler.training.running.callbacks import Record, TrainingRun
-from scheduler.training.running.joint_run import JointRun
 from scheduler.training.running.notices import epoch_text, ignored_options, metric_text
 from scheduler.workers.find import worker_group
+from scheduler.workers.joint_calls import JointCalls
 from tensorbow.cli.grouped_help import grouped
 from tensorbow.cli.messages import say
 from tensorbow.cli.options import (
@@ -86,7 +86,7 @@ def train(
     """
     given = given_options(context)
     workers = worker_group()
-    joint = JointRun(workers)
+    joint = JointCalls(workers)
     resolved = TrainingConfig.from_dict(joint.by_first(lambda: resolve_options(given, config).to_dict()))
     for warning in ignored_options(resolved, workers.size > 1) if joint.leads else ():
         say(warning)

@@ -19,6 +19,7 @@ from scheduler import Decision, Measurement, ThroughputTuning, TrainingConfig, T
 from scheduler.options import options_of
 from scheduler.training.measures.tuning_result import mode_fact
 from scheduler.training.running.notices import ignored_options
+from scheduler.workers.find import worker_group
 from tensorbow.cli.grouped_help import grouped
 from tensorbow.cli.messages import OptionValueError, say
 from tensorbow.cli.options import (
@@ -36,6 +37,7 @@ from tensorbow.cli.options import (
 from tensorbow.cli.signals import StopSignals
 from tensorbow.cli.tune_picture import ThroughputPicture
 from tensorbow.errors import AbortedError, CancelledError, InvalidArgumentError
+from tensorbow.training import console_of_worker
 
 TUNING_OPTIONS = options_of(TuningOptions)
 _NAMES = re.compile(rf"\b({'|'.join(name for name in TUNING_OPTIONS if '_' in name)})\b")
@@ -92,21 +94,25 @@ def tune(
     """
     given = given_options(context, RUN_OPTIONS.keys() - TUNING_OPTIONS.keys())
     config = checked(given, config_file)
-    for warning in ignored_options(config, more_replicas=True, names=given):
-        say(warning)
     with _tuning_names_as_typed(OptionValueError):
         options = TuningOptions(**given_options(context, TUNING_OPTIONS))
-    drawing = None if picture is None else ThroughputPicture(picture)
-    console = Console()
+    workers = worker_group()
+    leads = workers.rank == 0
+    drawing = None if picture is None or not leads else ThroughputPicture(picture)
+    console = console_of_worker(quiet=not leads)
     signals = context.find_object(StopSignals) or StopSignals()
     with names_as_typed(), _tuning_names_as_typed(), _shown_windows(console) as on_window:
-        tuning = ThroughputTuning(config, options, on_window)
+        for warning in ignored_options(config, more_replicas=True, names=given) if leads else ():
+            say(warning)
+        tuning = ThroughputTuning(config, options, on_window, workers=workers)
         with signals.calling(tuning.request_stop):
             try:
                 result = tuning.run()
             except CancelledError:
                 raise KeyboardInterrupt from None
-    command = _command(config, given, config_file, result)
+    if not leads:
+        return signals.status if result.interrupted else 0
+    command = _command(config, given, config_file, result, workers.size)
     _show(console, config, result, command)
     if drawing is not None:
         drawing.draw(config, result)
@@ -165,10 +171,22 @@ def _gains(result: TuningResult) -> list[float | None]:
 
 
 def _command(
-    config: TrainingConfig, given: Mapping[str, Any], config_file: Path | None, result: TuningResult
+    config: TrainingConfig,
+    given: Mapping[str, Any],
+    config_file: Path | None,
+    result: TuningResult,
+    workers: int,
 ) -> str:
-    """Command line that trains with the chosen number and mode of replicas."""
-    words = ["tensorbow", "train", config.source.name, "--replicas-per-gpu", str(result.decision.replicas)]
+    """Command line that trains with the chosen number and mode of replicas, in as many workers."""
+    launch = ["launch", "-n", str(workers)] if workers > 1 else []
+    words = [
+        "tensorbow",
+        *launch,
+        "train",
+        config.source.name,
+        "--replicas-per-gpu",
+        str(result.decision.replicas),
+    ]
     if config_file is not None:
         words += ["--config", str(config_file)]
     for name, value in given.get("model_options", {}).items():

@@ -6,7 +6,7 @@ For several devices also place (by costs: `placement`) and partition; for replic
 from tensorbow.compiler.bind import Binding, RegionMemory, Scratch
 from tensorbow.compiler.compile import AVERAGING_STATE, compile_step
 from tensorbow.compiler.cut import Mirrored
-from tensorbow.compiler.fold import NeedsDynamicModeError
+from tensorbow.compiler.dynamic_mode import NeedsDynamicModeError
 from tensorbow.compiler.group import GRADIENT, STEP
 from tensorbow.compiler.make_batch_step import PICKS, compile_batch
 from tensorbow.compiler.multi_device import (

@@ -13,8 +13,9 @@ from tensorbow.devices import StreamGroup
 from tensorbow.errors import InternalError, ResourceExhaustedError
 from tensorbow.kernels.backends import backend_for
 from tensorbow.program.plan import BoundPlan, Executable, Region
+from tensorbow.program.stacks import release
 
-PERSISTENT = (Region.STATE, Region.CONSTANT)  # kept from one run of a step to the next
+PERSISTENT = (Region.STATE, Region.CONSTANT, Region.CONTROL)  # kept from one run of a step to the next
 WORKING = (Region.GRADIENTS, Region.SLAB, Region.INPUT, Region.RING)  # worthless after a step
 
 
@@ -99,6 +100,15 @@ def _working(executable: Executable, shared: Collection[Region], ring: int) -> d
     return {region: nbytes.get(region, 0) for region in WORKING if region not in shared}
 
 
+def _persistent(executable: Executable, shared: Collection[Region]) -> list[Region]:
+    """The regions that a binding keeps; only steps with loops have CONTROL."""
+    return [
+        region
+        for region in PERSISTENT
+        if region not in shared and (region is not Region.CONTROL or executable.region_nbytes.get(region))
+    ]
+
+
 def _rounded(nbytes: int) -> int:
     """Bytes rounded up to whole granules, at least one, so that every region has its own address."""
     return max(1, -(-nbytes // GRANULE_NBYTES)) * GRANULE_NBYTES
@@ -132,14 +142,15 @@ class Binding:
             if scratch is None:
                 nbytes = Scratch.nbytes_for(executable, shared, ring)
                 scratch = self._own_scratch = Scratch(group, owner, nbytes, apart=False)
-            for region in PERSISTENT:
-                if region not in shared:
-                    self._kept.allocate(region, executable.region_nbytes.get(region, 0))
+            for region in _persistent(executable, shared):
+                self._kept.allocate(region, executable.region_nbytes.get(region, 0))
             bases = self._bases_in(scratch)
             device = group.device
             if executable.constants:
                 device.write(bases[Region.CONSTANT], np.frombuffer(executable.constants, np.uint8))
-            device.clear(bases[Region.STATE], executable.region_nbytes.get(Region.STATE, 0))
+            for region in (Region.STATE, Region.CONTROL):
+                if region in bases:
+                    device.clear(bases[region], executable.region_nbytes.get(region, 0))
             self.plan, self.bases = self._bound_to(bases), bases
             groups = (group for segment in executable.segments for group in segment.groups)
             self.waits = any(group.kernel.waits for group in groups)  # for other streams, see Kernel
@@ -161,7 +172,7 @@ class Binding:
     @staticmethod
     def blocks(executable: Executable, shared: Collection[Region], ring: int) -> list[int]:
         """Bytes of each allocation of a binding with its own scratch, in order, for dry runs."""
-        kept = [executable.region_nbytes.get(region, 0) for region in PERSISTENT if region not in shared]
+        kept = [executable.region_nbytes.get(region, 0) for region in _persistent(executable, shared)]
         return [Scratch.nbytes_for(executable, shared, ring), *kept]
 
     def write(self, inputs: Mapping[str, Any], state: Mapping[str, Any]) -> None:
@@ -179,6 +190,8 @@ class Binding:
         before.close()
 
     def _free(self) -> None:
+        if Region.CONTROL in self._kept.bases:
+            release(self._kept.bases[Region.CONTROL], self.executable.region_nbytes[Region.CONTROL])
         self._kept.free()
         if self._own_scratch is not None:
             self._own_scratch.free()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tensorbow.compiler.fold import fold
 from tensorbow.compiler.group import SegmentDraft, group
 from tensorbow.compiler.join import join_neighbours
+from tensorbow.compiler.levels import counter_key
 from tensorbow.compiler.merge import merge
 from tensorbow.compiler.plan_memory import MemoryPlan, check_no_overlap, plan_memory
 from tensorbow.compiler.protect import protect
@@ -18,9 +19,9 @@ from tensorbow.compiler.variable_layout import VariableLayout
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor, blame
 from tensorbow.program.backend import Backend
+from tensorbow.program.control_forms import While
 from tensorbow.program.nodes import Program, Rewriting, Unit, storage_of
 from tensorbow.program.plan import Executable, Group, Ref, Region, Segment, SegmentKind
-from tensorbow.program.while_op import While
 from tensorbow.specs import DType, TensorSpec, float64, int64
 
 AVERAGING_STATE = ("alpha", "mu", "share", "outer_rate")  # scalars that synchronisers set
@@ -66,7 +67,8 @@ def compile_step(
             operations,
             replicas=replicas,
             compiles_loops=compiles_loops,
-            runs_loops=backend.kernel_kind in While.kernels,
+            runs_blocks=backend.kernel_kind in While.kernels,
+            selects=backend.kernel_kind not in While.kernels,
         )
         if needed:
             program.notes.insert(
@@ -117,7 +119,15 @@ def state_scalars(drafts: Sequence[SegmentDraft]) -> dict[str, DType]:
 
 def random_counters(units: Sequence[Unit]) -> dict[str, str]:
     """STATE key of the counter of each random op, by the op's name."""
-    return {n.name: f"counter:{n.name}" for unit in units for n in unit.nodes if n.definition.random}
+    found: dict[str, str] = {}
+    pending = [node for unit in units for node in unit.nodes]
+    while pending:
+        node = pending.pop()
+        if node.definition.random:
+            found[node.name] = counter_key(node)
+        program = node.attrs.get("loop") or node.attrs.get("branches")
+        pending.extend(getattr(program, "nodes", ()))
+    return found
 
 
 def assemble(
@@ -205,7 +215,7 @@ def _group(unit: Unit, plan: MemoryPlan, predicated: bool) -> Group:
     definition = head.definition
     inputs = tuple(plan.refs[v] for v in unit.inputs)
     outputs = tuple(plan.refs[v] for v in unit.outputs)
-    scalars = [f"counter:{head.name}" if key == "counter" else key for key in definition.state]
+    scalars = [counter_key(head) if key == "counter" else key for key in definition.state]
     unknown = [key for key in scalars if key not in plan.state]
     if unknown:
         error = InvalidArgumentError(

@@ -56,7 +56,8 @@ def plan_memory(
     mirrored = (draft for draft in drafts if draft.kind is not SegmentKind.REPLICA)
     once = dict.fromkeys(unit for draft in mirrored for unit in draft.units)
     given = [v.ref for unit in units for v in (*unit.inputs, *unit.outputs) if v.ref is not None]
-    ends = {region: _end(region, given) for region in (Region.CENTRAL, Region.EXCHANGE, Region.RESULTS)}
+    fixed = (Region.CENTRAL, Region.EXCHANGE, Region.RESULTS, Region.CONTROL)
+    ends = {region: _end(region, given) for region in fixed}
     results = _Packer(Region.RESULTS, ALIGNMENT, ends[Region.RESULTS])
     handed = _Packer(Region.EXCHANGE, ALIGNMENT, ends[Region.EXCHANGE])
     storages, notes = _slab_storages(program, drafts, once)
@@ -83,6 +84,7 @@ def plan_memory(
         Region.CENTRAL: ends[Region.CENTRAL],
         Region.EXCHANGE: handed.nbytes,
         Region.RESULTS: results.nbytes,
+        Region.CONTROL: ends[Region.CONTROL],
     }
     return MemoryPlan(
         refs=assigner.refs,
@@ -295,6 +297,8 @@ class _RefAssigner:
         spec = root.spec
         if root.ref is not None:
             return root.ref
+        if root.state_key:
+            return self.state_refs[root.state_key]
         if root.constant is not None:
             ref = self.constants.add(spec.extents, spec.dtype)
             self.blobs[ref.offset] = root.constant.tobytes()

@@ -44,7 +44,7 @@ def drop_unused(program: Program) -> Program:
     for node in reversed(program.nodes):
         needed = node.definition.stateful or node.is_target
         if needed or any(v in wanted for v in node.outputs):
-            wanted.update(node.inputs)
+            wanted.update(node.reads)
             kept.append(node)
     program.nodes = kept[::-1]
     return program

@@ -50,7 +50,8 @@ def cond(
     strict: return a nest of one element as it is, not as the element.
 
     Returns the results; an operation stands for results that are operations. Shapes are known as far as both
-    branches agree. Steps with a cond run in the dynamic mode. Raises InvalidArgumentError for functions
+    branches agree; where they do, the cond is compiled, also in steps of replicas. Other steps with a cond
+    run in the dynamic mode. Raises InvalidArgumentError for functions
     whose results differ in structure or dtype.
     """
     functions = (fn2 if false_fn is None else false_fn, fn1 if true_fn is None else true_fn)

@@ -45,11 +45,12 @@ def while_loop(
         is that of their values, of a SparseTensor [rank]: the number of its values may change then.
     parallel_iterations: iterations that may be under way at once; one in a loop that writes variables.
     back_prop: False stops gradients. swap_memory: accepted; what the gradient needs lies in host memory
-        in any case. maximum_iterations: an int32 scalar.
+        where the loop is not unrolled. maximum_iterations: an int32 scalar.
     return_same_structure: return a list of one variable as a list, not as the variable.
 
-    A loop whose number of iterations is known once the feeds' shapes are is unrolled in the plan, and may
-    stand in a step of replicas; a step with another one runs in the dynamic mode. Raises
+    A loop whose number of iterations is known once the feeds' shapes are is unrolled in the plan; another one
+    whose shapes do not change is compiled on CPU devices. Both may stand in a step of replicas; a step with
+    any other runs in the dynamic mode. Raises
     InvalidArgumentError for no loop variables, and for a body that changes their number, dtypes or shapes.
     """
     nest = opened(loop_vars)

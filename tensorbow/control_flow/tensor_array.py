@@ -138,6 +138,14 @@ class TensorArray:
         with graph_of([self.flow]).as_default(), name_scope(name or "TensorArrayStack"):
             return self.gather(range_of(self.size()))
 
+    def stack_or_zeros(self) -> Tensor:
+        """All elements as rows: `[size, *element]`, with zeros for those that were not written."""
+        with graph_of([self.flow]).as_default(), name_scope("TensorArrayStack"):
+            rows: Tensor = TensorArrayGather(
+                self.handle, range_of(self.size()), self.flow, or_zeros=True, **self._attrs()
+            )
+            return rows
+
     @checked
     def concat(self, name: Name = None) -> Tensor:
         """All elements one after the other along their first axis: `[rows of all elements, ...]`.

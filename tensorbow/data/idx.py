@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from tensorbow.errors import DataLossError, ResourceExhaustedError, TensorBowError
 from tensorbow.files import open_to_read, shown
+from tensorbow.input_ops.decoding import IDX_TYPES
 
-_TYPE_NAMES = {0x08: "uint8", 0x09: "int8", 0x0B: "int16", 0x0C: "int32", 0x0D: "float32", 0x0E: "float64"}
 _UNSIGNED_BYTE = 0x08
 _GZIP_MAGIC = b"\x1f\x8b"
 _DEFLATE_LIMIT = 1032  # deflate packs at most this many bytes into one
@@ -100,13 +100,13 @@ def _read_shape(
     path: Path, file: BufferedIOBase, dimensions: Sequence[int | None], maximum_length: int
 ) -> tuple[int, ...]:
     magic = file.read(4)
-    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPE_NAMES:
+    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in IDX_TYPES:
         raise _fault(
             path, f"an IDX file starts with 00 00, a type and a rank, this one with {magic.hex(' ')!r}"
         )
     code, rank = magic[2], magic[3]
     if code != _UNSIGNED_BYTE:
-        raise _fault(path, f"it holds {_TYPE_NAMES[code]} (type {code:#04x}) where uint8 (0x08) is expected")
+        raise _fault(path, f"it holds {IDX_TYPES[code]} (type {code:#04x}) where uint8 (0x08) is expected")
     if rank != len(dimensions):
         raise _fault(path, f"it has {rank} dimensions where {len(dimensions)} are expected")
     sizes = file.read(4 * rank)

@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+import numpy as np
+
 from tensorbow.control_flow.contexts import LoopContext
 from tensorbow.errors import InternalError, InvalidArgumentError
 from tensorbow.executor.region import StaticRegion
@@ -83,8 +85,17 @@ class DynamicNode:
     followers: list[DynamicNode] = field(default_factory=list)  # run after this one, dead or not
     region: StaticRegion | None = None
     op: Operation | None = None
+    merges: bool = False  # it is of kind MERGE
+    fetched: bool = False
+    dtype: object = None  # of the only output of a host op, as NumPy has it,
+    shape: object = None  # and its shape, if it is known
 
     def __post_init__(self) -> None:
+        self.merges = self.kind is NodeKind.MERGE
+        if self.op is not None and self.kind is NodeKind.HOST and self.outputs == 1:
+            spec = self.op.outputs[0].spec
+            if spec.is_static:
+                self.dtype, self.shape = np.dtype(spec.dtype.as_numpy_dtype), spec.extents
         self.readers = [[] for _ in range(self.outputs)]
         self.index = len(self.frame.nodes)
         self.frame.nodes.append(self)
@@ -309,7 +320,7 @@ class DynamicPlan:
     def _raise_levels(self, frame_levels: dict[Frame, int]) -> None:
         for op in self._needed:
             place = self._places[op]
-            dynamic = op.definition.is_dynamic
+            dynamic = op.is_dynamic
             cut = set() if dynamic else {t for t in self._shape_inputs(op) if not self._folds(t)}
             level = frame_levels.get(place.frame, 0) if op.definition.flow == "exit" else 0
             for tensor in op.inputs:
@@ -330,10 +341,10 @@ class DynamicPlan:
     def _level_after(self, before: Operation, op: Operation, cut: bool) -> int:
         """The least level of an op that runs after another one."""
         place, own = self._places[before], self._places[op]
-        if op.definition.is_dynamic:
+        if op.is_dynamic:
             return place.level
         together = (
-            not before.definition.is_dynamic
+            not before.is_dynamic
             and not cut
             and place.frame is own.frame
             and place.conditions == own.conditions
@@ -350,7 +361,7 @@ class DynamicPlan:
         definition = tensor.op.definition
         if is_free(tensor.op):
             return definition.name == "Const"
-        if tensor in self._fed or definition.is_dynamic or definition.stateful or definition.random:
+        if tensor in self._fed or tensor.op.is_dynamic or definition.stateful or definition.random:
             return False
         if definition.name in SHAPE_ONLY:
             return True
@@ -362,7 +373,7 @@ class DynamicPlan:
         members: dict[tuple[object, ...], list[Operation]] = {}
         for op in self._needed:
             place = self._places[op]
-            if op.definition.is_dynamic:
+            if op.is_dynamic:
                 self._nodes[op] = DynamicNode(
                     self._kind(op), op.name, place.frame, self._target(op), len(op.outputs), op=op
                 )
@@ -469,6 +480,9 @@ class DynamicPlan:
                 self._count_enters(node)
         self._connect_controls()
         self.results = [self._result(element) for element in self.elements]
+        for result in self.results:
+            if isinstance(result, tuple):
+                result[0].fetched = True
 
     def _simple_form(self, frame: Frame) -> SimpleLoop | None:
         """The form of a loop of static regions alone: no loop or cond in it, and no effects."""

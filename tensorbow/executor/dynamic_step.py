@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorbow.array_likes import string_array
 from tensorbow.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -23,6 +24,7 @@ from tensorbow.executor.dynamic_plan import DynamicNode, DynamicPlan, Frame, Nod
 from tensorbow.executor.region import RunRegion
 from tensorbow.executor.simple_loop import SimpleLoop, run_timed
 from tensorbow.executor.step_spans import StepSpans, Tell
+from tensorbow.executor.string_kernels import string_kernel
 from tensorbow.graph import HostCall, Operation, Resources, Tensor, add_iteration, blame, loop_name
 from tensorbow.specs import Array, as_dtype, compatible, render_dims
 from tensorbow.timeline import OP, WAIT, WORK
@@ -108,6 +110,18 @@ class DynamicStep:
         self._waiting: dict[object, Callable[[], object] | None] = {}  # how each of them is cancelled
         self._error: BaseException | None = None
         self._fetched: dict[tuple[DynamicNode, int], Any] = {}
+        by_kind = {
+            NodeKind.REGION: self._run_static,
+            NodeKind.HOST: self._call_host,
+            NodeKind.SWITCH: self._switch,
+            NodeKind.MERGE: self._merge,
+            NodeKind.PASS: self._pass,
+            NodeKind.ENTER: self._go_in,
+            NodeKind.EXIT: self._go_out,
+            NodeKind.NEXT: self._go_on,
+            NodeKind.DONE: self._finish,
+        }
+        self._runners: list[Callable[[DynamicNode, Iteration], bool]] = [by_kind[k] for k in NodeKind]
 
     def cancel(self, error: BaseException) -> None:
         """Ends the step with an error; thread-safe."""
@@ -223,47 +237,13 @@ class DynamicStep:
         self._ready.append((node, iteration))
 
     def _run(self, node: DynamicNode, iteration: Iteration) -> None:
-        kind = node.kind
-        values = iteration.values
         if iteration.dead[node.index]:
             self._pass_dead(node, iteration)
-        elif kind == NodeKind.REGION:
-            region = node.region
-            if region is None:
-                raise InternalError(f"node {node.name} has no region")
-            last = node.first + node.count
-            inputs = values[node.first : last]
-            values[node.first : last] = node.blank  # frees them once they are used
-            if self._spans is None:
-                form = region.small(inputs)
-                outputs = form.compute(inputs) if form is not None else self._run_region(region, inputs)
-            else:
-                outputs = run_timed(region, inputs, self._run_region, self._teller(iteration))
-            self._emit(node, iteration, outputs)
-        elif kind == NodeKind.PASS or kind == NodeKind.MERGE:
-            self._emit(
-                node,
-                iteration,
-                (values[node.first],) if kind == NodeKind.PASS else self._merged(node, values),
-            )
-        elif kind == NodeKind.SWITCH:
-            data, pred = values[node.first], values[node.first + 1]
-            self._emit(node, iteration, (DEAD, data) if pred else (data, DEAD))
-        elif kind == NodeKind.NEXT:
-            self._next(node, iteration, values[node.first])
-        elif kind == NodeKind.ENTER:
-            self._enter(node, iteration, values[node.first])
-        elif kind == NodeKind.EXIT:
-            around = iteration.running.around
-            if around is None:
-                raise InternalError(f"{node.name} leaves no frame")
-            self._emit(node, around, (values[node.first],))
-        elif kind == NodeKind.HOST:
-            if not self._call_host(node, iteration):
-                return
-        else:
-            self._emit(node, iteration, ())
-        self._end(iteration)
+        elif self._runners[node.kind](node, iteration):  # its outputs come later
+            return
+        iteration.outstanding = left = iteration.outstanding - 1
+        if left == 0:
+            self._end_iteration(iteration)
 
     def _run_timed(self, node: DynamicNode, iteration: Iteration) -> None:
         """`_run`, and the span of a node that is an op; regions tell their own."""
@@ -292,30 +272,79 @@ class DynamicStep:
             around = around.running.around
         return self._spans.teller(loop_name(frame or iteration.running.frame.name), tuple(numbers[::-1]))
 
-    def _merged(self, node: DynamicNode, values: list[Any]) -> tuple[Any]:
+    # What a node of each kind does; True if its outputs come later ----------------------------
+
+    def _run_static(self, node: DynamicNode, iteration: Iteration) -> bool:
+        region, values = node.region, iteration.values
+        if region is None:
+            raise InternalError(f"node {node.name} has no region")
+        last = node.first + node.count
+        inputs = values[node.first : last]
+        values[node.first : last] = node.blank  # frees them once they are used
+        if self._spans is None:
+            form = region.small(inputs)
+            outputs = form.compute(inputs) if form is not None else self._run_region(region, inputs)
+        else:
+            outputs = run_timed(region, inputs, self._run_region, self._teller(iteration))
+        self._emit(node, iteration, outputs)
+        return False
+
+    def _pass(self, node: DynamicNode, iteration: Iteration) -> bool:
+        self._emit(node, iteration, (iteration.values[node.first],))
+        return False
+
+    def _merge(self, node: DynamicNode, iteration: Iteration) -> bool:
+        values = iteration.values
         for slot in range(node.first, node.first + node.count):
             if values[slot] is not None and values[slot] is not DEAD:
-                return (values[slot],)
+                self._emit(node, iteration, (values[slot],))
+                return False
         raise InternalError(f"Merge {node.name} has no input")
+
+    def _switch(self, node: DynamicNode, iteration: Iteration) -> bool:
+        data, pred = iteration.values[node.first], iteration.values[node.first + 1]
+        self._emit(node, iteration, (DEAD, data) if pred else (data, DEAD))
+        return False
+
+    def _go_on(self, node: DynamicNode, iteration: Iteration) -> bool:
+        self._next(node, iteration, iteration.values[node.first])
+        return False
+
+    def _go_in(self, node: DynamicNode, iteration: Iteration) -> bool:
+        self._enter(node, iteration, iteration.values[node.first])
+        return False
+
+    def _go_out(self, node: DynamicNode, iteration: Iteration) -> bool:
+        around = iteration.running.around
+        if around is None:
+            raise InternalError(f"{node.name} leaves no frame")
+        self._emit(node, around, (iteration.values[node.first],))
+        return False
+
+    def _finish(self, node: DynamicNode, iteration: Iteration) -> bool:
+        self._emit(node, iteration, ())
+        return False
 
     def _emit(self, node: DynamicNode, iteration: Iteration, outputs: Sequence[Any]) -> None:
         """Hands outputs to their readers, in the iteration where these are."""
         for value, readers in zip(outputs, node.readers, strict=True):
             for reader, slot in readers:
                 self._deliver(reader, slot, value, iteration)
-        for reader in node.controls:
-            self._count_down(reader, iteration)
-        for reader in node.followers:
-            self._count_down(reader, iteration)
-        if node in self._wanted:
-            for output in self._wanted[node]:
+        if node.controls:
+            for reader in node.controls:
+                self._count_down(reader, iteration)
+        if node.followers:
+            for reader in node.followers:
+                self._count_down(reader, iteration)
+        if node.fetched:
+            for output in self._wanted.get(node, ()):
                 self._fetched[(node, output)] = outputs[output]
 
     def _deliver(self, reader: DynamicNode, slot: int, value: Any, iteration: Iteration) -> None:
         iteration.values[slot] = value
         index = reader.index
         pending = iteration.pending
-        if reader.kind == NodeKind.MERGE:
+        if reader.merges:
             pending[index] -= 1
             if value is not DEAD and pending[index] < FIRED // 2:
                 pending[index] = FIRED
@@ -448,9 +477,12 @@ class DynamicStep:
         """A node has run; the last one of an iteration ends it."""
         iteration.outstanding -= 1
         if iteration.outstanding == 0:
-            running = iteration.running
-            if running.around is not None and iteration.number == running.oldest:
-                self._iterate(running)
+            self._end_iteration(iteration)
+
+    def _end_iteration(self, iteration: Iteration) -> None:
+        running = iteration.running
+        if running.around is not None and iteration.number == running.oldest:
+            self._iterate(running)
 
     def _iterate(self, running: RunningFrame) -> None:
         """Ends iterations in which nothing is left to run, and begins those that waited for them."""
@@ -478,32 +510,38 @@ class DynamicStep:
     # Host functions ---------------------------------------------------------------------------
 
     def _call_host(self, node: DynamicNode, iteration: Iteration) -> bool:
-        """Calls an op's host function; False if its outputs come later."""
+        """Calls an op's host function; True if its outputs come later."""
         op = node.op
-        if op is None or op.definition.host is None:
-            raise InternalError(f"node {node.name} has no host function")
+        if op is None:
+            raise InternalError(f"node {node.name} stands for no operation")
+        host = op.definition.host or string_kernel(op)
         inputs = tuple(iteration.values[node.first : node.first + node.count])
         if not op.definition.asynchronous:
             call = HostCall(op.name, op.attrs, inputs, self._resources, self._shared, _late, _late)
             try:
-                outputs = op.definition.host(call)
+                outputs = host(call)
             except Exception as error:
                 raise _blamed(op, error) from error
-            self._emit(node, iteration, self._checked(node, outputs))
-            return True
+            if (
+                type(outputs) is np.ndarray and outputs.dtype == node.dtype and outputs.shape == node.shape
+            ):  # the usual case: one array, which fits
+                self._emit(node, iteration, (outputs,))
+            else:
+                self._emit(node, iteration, self._checked(node, outputs))
+            return False
         token = object()
         with self._lock:
             self._waiting[token] = None
         done, fail = partial(self._done, token, node, iteration), partial(self._fail, token, op, iteration)
         call = HostCall(op.name, op.attrs, inputs, self._resources, self._shared, done, fail)
         try:
-            cancel = op.definition.host(call)
+            cancel = host(call)
         except Exception as error:
             raise _blamed(op, error) from error
         with self._lock:
             if token in self._waiting:
                 self._waiting[token] = cancel
-        return False
+        return True
 
     def _done(self, token: object, node: DynamicNode, iteration: Iteration, outputs: Sequence[Array]) -> None:
         with self._lock:
@@ -543,7 +581,7 @@ class DynamicStep:
             )
         arrays = []
         for tensor, value in zip(op.outputs, given, strict=True):
-            array = np.asarray(value)
+            array = string_array(value) if tensor.dtype.is_string else np.asarray(value)
             if as_dtype(array.dtype) != tensor.dtype or not compatible(tensor.spec.shape, array.shape):
                 raise InvalidArgumentError(
                     f"{op.type} {op.name}: output {tensor.index} of its host function is "

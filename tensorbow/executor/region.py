@@ -154,7 +154,9 @@ class PreparedRegion:
 def prepared(region: StaticRegion, feeds: dict[Tensor, TensorSpec]) -> PreparedRegion | None:
     """A region's reference kernels on arrays made once; None if a value is too large for that."""
     ops = with_free(region.ops)
-    program = drop_unused(merge(drop_unused(fold(ops, feeds, region.outputs, region.targets))))
+    program = drop_unused(
+        merge(drop_unused(fold(ops, feeds, region.outputs, region.targets, runs_blocks=True)))
+    )
     arrays: dict[Value, Array] = {}
     inputs: list[tuple[int, Array]] = []
     for index, tensor in enumerate(region.inputs):

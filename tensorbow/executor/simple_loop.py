@@ -228,7 +228,7 @@ def simple_loop(
     """
     loop = SimpleLoop()
     of_flow = {op for op in ops if op.definition.flow}
-    if any(op.definition.is_dynamic and op not in of_flow for op in ops):
+    if any(op.has_strings or (op.definition.is_dynamic and op not in of_flow) for op in ops):
         return None
     merges = [op for op in ops if op.definition.flow == "merge"]
     conditions = [op for op in ops if op.definition.flow == "loop_condition"]

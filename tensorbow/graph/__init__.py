@@ -1,6 +1,13 @@
 """The dataflow graph: definitions, operations, tensors, names, scopes."""
 
-from tensorbow.graph.build import REQUIRED, as_tensor, convert_to_tensor, graph_of, register_tensor_conversion
+from tensorbow.graph.build import (
+    REQUIRED,
+    as_numbers,
+    as_tensor,
+    convert_to_tensor,
+    graph_of,
+    register_tensor_conversion,
+)
 from tensorbow.graph.collection_items import register_collection_item
 from tensorbow.graph.control_flow import ControlFlowContext, entered_from, is_free
 from tensorbow.graph.defaults import default_session, get_default_session, require_session
@@ -72,6 +79,7 @@ __all__ = [
     "UserLine",
     "add_iteration",
     "add_to_collection",
+    "as_numbers",
     "as_tensor",
     "blame",
     "colocate_with",

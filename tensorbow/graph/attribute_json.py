@@ -2,7 +2,8 @@
 
 Numbers, texts, booleans, None and lists are plain JSON. Everything else is an object whose one key names
 the type: `{"tuple": [1, 2]}`, `{"dtype": "float32"}`, `{"shape": [null, 3]}`, `{"float": "-inf"}`,
-`{"slice": [0, null, 2]}`, `{"array": {"dtype": ..., "shape": ..., "data": base64}}`, ...
+`{"slice": [0, null, 2]}`, `{"array": {"dtype": ..., "shape": ..., "data": base64}}`, of strings with the
+base64 of each, ...
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,9 @@ def _encode(value: Any, depth: int) -> Any:
 
 
 def _encode_array(array: Array) -> dict[str, Any]:
+    if array.dtype == object and all(type(each) is bytes for each in array.flat):
+        texts = [base64.b64encode(each).decode("ascii") for each in array.flat]
+        return {"dtype": "string", "shape": list(array.shape), "data": texts}
     if array.dtype.name not in _ARRAY_DTYPES:
         raise InvalidArgumentError(f"an array of dtype {array.dtype} cannot be written; use numbers")
     data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
@@ -133,11 +137,13 @@ def _decode_bytes(text: Any) -> bytes:
 
 def _decode_array(entry: Any) -> Array:
     entry = _of(dict, entry, "array")
-    if set(entry) != {"dtype", "shape", "data"} or entry["dtype"] not in _ARRAY_DTYPES:
-        raise InvalidArgumentError("an array needs dtype (of numbers), shape and data")
+    if set(entry) != {"dtype", "shape", "data"} or entry["dtype"] not in (*_ARRAY_DTYPES, "string"):
+        raise InvalidArgumentError("an array needs dtype (of numbers or strings), shape and data")
     shape = _of(list, entry["shape"], "shape")
     if len(shape) > 32 or not all(type(d) is int and 0 <= d < 1 << 63 for d in shape):
         raise InvalidArgumentError("an array with an invalid shape")
+    if entry["dtype"] == "string":
+        return strings_of(shape, [_decode_bytes(each) for each in _of(list, entry["data"], "data")])
     dtype, data = np.dtype(entry["dtype"]), _decode_bytes(entry["data"])
     if math.prod(shape) * dtype.itemsize != len(data):
         raise InvalidArgumentError(
@@ -146,6 +152,17 @@ def _decode_array(entry: Any) -> Array:
     if dtype == np.bool_ and data.strip(b"\0\1"):
         raise InvalidArgumentError("an array with a bool that is neither 0 nor 1")
     array: Array = np.frombuffer(data, dtype.newbyteorder("<")).reshape(shape).astype(dtype)
+    array.flags.writeable = False
+    return array
+
+
+def strings_of(shape: Sequence[int], elements: Sequence[bytes]) -> Array:
+    """A read-only array of strings. Raises InvalidArgumentError for another number of them."""
+    if math.prod(shape) != len(elements):
+        raise InvalidArgumentError(f"an array of strings {list(shape)} has {len(elements)} elements")
+    array: Array = np.empty(len(elements), object)
+    array[:] = elements
+    array = array.reshape(shape)
     array.flags.writeable = False
     return array
 

@@ -59,6 +59,14 @@ def as_tensor(value: Any, dtype: DType | None = None, name: str | None = None) -
     return tensor
 
 
+def as_numbers(value: Any, dtype: DType | None = None) -> Tensor:
+    """`as_tensor` of what must not be of strings. Raises UnfitError."""
+    tensor = as_tensor(value, dtype)
+    if tensor.dtype.is_string:
+        raise UnfitError(f"it is {tensor.spec}, expected numbers; tb.string_to_number makes them", value)
+    return tensor
+
+
 def _converted(value: Any, dtype: DType | None, name: str | None) -> Tensor:
     for kind, convert in _conversions:
         if isinstance(value, kind):
@@ -75,7 +83,7 @@ def _converted(value: Any, dtype: DType | None, name: str | None) -> Tensor:
         )
     raise UnfitError(
         f"cannot make a tensor of {shown(value)}: "
-        "expected a tensor, a variable, an array, a number or a nested list of numbers",
+        "expected a tensor, a variable, an array, a number, a text or a nested list of them",
         value,
     )
 
@@ -170,6 +178,10 @@ def _convert_inputs(definition: OpDef, values: Sequence[Any], name: str) -> list
             where = f"{label_of(definition.name, name)}: {_input_name(definition, index)}"
             made = f" (made at {user_line()})"
             raise UnfitError(f"{error.reason}{beside}", value, where, made) from None
+        if tensor.dtype.is_string and not definition.strings:
+            where = f"{label_of(definition.name, name)}: {_input_name(definition, index)}"
+            reason = f"it is {tensor.spec}, and the op has no kernel for strings; give numbers"
+            raise UnfitError(reason, value, where, f" (made at {user_line()})")
         if hint is None and definition.uniform_dtype:
             hint = tensor.dtype
         converted.append(tensor)

@@ -139,7 +139,7 @@ class Resources:
                 each.close()
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)  # not frozen, which takes ten times as long to make
 class HostCall:
     """One call of an op's host function: its inputs are arrays of any shape, not to be written.
 
@@ -188,9 +188,12 @@ class OpDef:
               `host` returns at once and calls `done` or `fail` of its HostCall later; it may return a
               function that cancels the call.
     why_cpu   why it has a kernel for CPUs only: without a device request it is placed on a CPU device.
+    strings   it takes and gives string tensors, too: then its reference kernel, on arrays of `bytes`, runs in
+              the dynamic mode.
     flow      its part in control flow, which the executor itself plays: switch, merge, enter, ...
     scoped    attributes that are names in the graph: where a GraphDef is imported under a scope, it is put
               before them.
+    form_of   the op of which it is a form that differs in `writes` and `alias`.
     """
 
     name: str
@@ -218,15 +221,25 @@ class OpDef:
     scoped: tuple[str, ...] = ()
     fetched: Callable[[Operation, Sequence[Any]], Any] | None = None
     why_cpu: str = ""
+    strings: bool = False
+    form_of: OpDef | None = None
     doc: str = ""
 
     @property
     def is_dynamic(self) -> bool:
-        """True if only the dynamic mode runs it: host functions and control flow."""
+        """True if only the dynamic mode runs it: host functions and control flow. See Operation's, too."""
         return bool(self.host is not None or self.flow)
 
     def infer(self, inputs: Sequence[TensorSpec], attrs: Attrs) -> tuple[TensorSpec, ...]:
         """The specs of the outputs. Raises InvalidArgumentError for inputs that do not fit."""
+        if self.strings:
+            return self._infer(inputs, attrs)
+        _refuse_strings(inputs)
+        results = self._infer(inputs, attrs)
+        _refuse_strings(results, gives=True)
+        return results
+
+    def _infer(self, inputs: Sequence[TensorSpec], attrs: Attrs) -> tuple[TensorSpec, ...]:
         try:
             result = self.spec(inputs, attrs)
         except UnknownRankError:
@@ -260,6 +273,16 @@ class OpDef:
 
     def __repr__(self) -> str:
         return f"<OpDef {self.name}>"
+
+
+def _refuse_strings(specs: Sequence[TensorSpec], gives: bool = False) -> None:
+    """Raises InvalidArgumentError for a spec of strings, for an op that has no kernel for them."""
+    for number, spec in enumerate(specs):
+        if spec.dtype.is_string:
+            raise InvalidArgumentError(
+                f"{'output' if gives else 'input'} {number} is {spec}, and the op has no kernel for strings; "
+                + ("tb.as_string makes strings" if gives else "tb.string_to_number makes numbers of them")
+            )
 
 
 def read_only(array: Array) -> Array:

@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, TensorBowError
-from tensorbow.graph.attribute_json import decode_attribute, encode_attribute
+from tensorbow.errors import InvalidArgumentError, TensorBowError
+from tensorbow.graph.attribute_json import decode_attribute, encode_attribute, strings_of
 from tensorbow.graph.function_def import CALL, FunctionDef
+from tensorbow.graph.protobuf_messages import message_classes
 from tensorbow.specs import Array, DType, TensorSpec, as_dims, as_dtype
 from tensorbow.strict_json import parse_json
 
@@ -100,58 +101,10 @@ def messages() -> Any:
 
     Raises FailedPreconditionError where protobuf is not installed.
     """
-    try:
-        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-    except ImportError:
-        raise FailedPreconditionError(
-            "a GraphDef as protocol buffers needs protobuf; pip install 'tensorbow[protobuf]'"
-        ) from None
-    file = descriptor_pb2.FileDescriptorProto(name="tensorbow/graph.proto", package="tensorflow")
-    file.syntax = "proto3"
-    types = file.enum_type.add(name="DataType")
-    for name, number in (("DT_INVALID", 0), *_TYPES.values()):
-        types.value.add(name=name, number=number)
-    kinds = {k: getattr(descriptor_pb2.FieldDescriptorProto, f"TYPE_{k.upper()}") for k in _SCALARS}
-
-    def add(message: Any, fields: str, prefix: str) -> None:
-        for part in fields.split(", "):
-            words = part.split()
-            repeated, (kind, name, number) = words[0] == "repeated", words[-3:]
-            field = message.field.add(name=name, number=int(number), label=3 if repeated else 1)
-            if kind.startswith("map:"):
-                entry = message.nested_type.add(name=f"{name.title()}Entry")
-                entry.options.map_entry = True
-                add(entry, f"string key 1, {kind[4:]} value 2", f"{prefix}.{entry.name}")
-                field.label, field.type, field.type_name = 3, 11, f"{prefix}.{entry.name}"
-            elif kind in kinds:
-                field.type = kinds[kind]
-            else:
-                field.type, field.type_name = 14 if kind == "DataType" else 11, f".tensorflow.{kind}"
-
-    for full, fields in _MESSAGES.items():
-        outer, _, inner = full.partition(".")
-        if inner:
-            parent = next(m for m in file.message_type if m.name == outer)
-            message = parent.nested_type.add(name=inner)
-        else:
-            message = file.message_type.add(name=outer)
-        if fields:
-            add(message, fields, f".tensorflow.{full}")
-        if full == "AttrValue":
-            message.oneof_decl.add(name="value")
-            for field in message.field:
-                field.oneof_index = 0
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
-
-    @cache
-    def message_class(name: str) -> Any:
-        return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"tensorflow.{name}"))
-
-    return message_class
+    numbers = {"DT_INVALID": 0, **dict(_TYPES.values())}
+    return message_classes("graph", _MESSAGES, {"DataType": numbers}, {"AttrValue": "value"})
 
 
-_SCALARS = ("double", "float", "int64", "uint64", "int32", "uint32", "bool", "string", "bytes")
 _MESSAGES = {
     "TensorShapeProto": "repeated TensorShapeProto.Dim dim 2, bool unknown_rank 3",
     "TensorShapeProto.Dim": "int64 size 1, string name 2",
@@ -339,11 +292,8 @@ def _attr_value(key: str, value: Any) -> Any:
         message.s = value
     elif isinstance(value, DType) and value.name in _NUMBERS:
         message.type = _NUMBERS[value.name]
-    elif isinstance(value, np.ndarray) and value.dtype.name in _NUMBERS:
-        message.tensor.dtype = _NUMBERS[value.dtype.name]
-        message.tensor.tensor_shape.CopyFrom(_shape(value.shape))
-        ordered = np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<"), copy=False)
-        message.tensor.tensor_content = ordered.tobytes()
+    elif isinstance(value, np.ndarray) and (_is_of_strings(value) or value.dtype.name in _NUMBERS):
+        _write_tensor(message.tensor, value)
     elif type(value) is tuple and value and all(type(item) is int for item in value):
         if not all(-(1 << 63) <= item < 1 << 63 for item in value):
             return None
@@ -355,11 +305,54 @@ def _attr_value(key: str, value: Any) -> Any:
     return message
 
 
+def _write_tensor(message: Any, array: Array) -> None:
+    """Fills a TensorProto with an array of numbers or strings."""
+    message.tensor_shape.CopyFrom(_shape(array.shape))
+    if array.dtype == object:
+        message.dtype = _NUMBERS["string"]
+        message.string_val.extend(array.ravel().tolist())
+        return
+    message.dtype = _NUMBERS[array.dtype.name]
+    ordered = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
+    message.tensor_content = ordered.tobytes()
+
+
+def serialized_tensor(array: Array) -> bytes:
+    """The bytes of TensorFlow's TensorProto with an array of numbers or strings.
+
+    Raises FailedPreconditionError where protobuf is not installed.
+    """
+    message = messages()("TensorProto")()
+    _write_tensor(message, array)
+    blob: bytes = message.SerializeToString(deterministic=True)
+    return blob
+
+
+def parsed_tensor(blob: bytes) -> Array:
+    """The array of a serialised TensorProto. Raises InvalidArgumentError for other bytes."""
+    message = messages()("TensorProto")()
+    try:
+        message.ParseFromString(blob)
+    except Exception as error:  # DecodeError of protobuf
+        raise InvalidArgumentError(f"the bytes are truncated or no TensorProto: {error}") from None
+    return _array(message)
+
+
+def _is_of_strings(value: Any) -> bool:
+    return (
+        isinstance(value, np.ndarray)
+        and value.dtype == object
+        and all(type(each) is bytes for each in value.flat)
+    )
+
+
 def _same(one: Any, other: Any) -> bool:
     """Equal in type and value, down to the bits of arrays."""
     if type(one) is not type(other):
         return False
     if isinstance(one, np.ndarray):
+        if one.dtype == object:
+            return bool(one.shape == other.shape and one.tolist() == other.tolist())
         return bool((one.dtype, one.shape) == (other.dtype, other.shape) and one.tobytes() == other.tobytes())
     if isinstance(one, tuple):
         return len(one) == len(other) and all(map(_same, one, other))
@@ -584,6 +577,8 @@ def _array(tensor: Any) -> Array:
     nbytes = count * dtype.itemsize
     if nbytes > LARGEST_TENSOR or len(shape) > 32:
         raise InvalidArgumentError(f"a tensor of shape {list(shape)!r:.80}; at most {LARGEST_TENSOR:,} bytes")
+    if tensor.dtype == _NUMBERS["string"]:
+        return _strings(tensor, shape, count)
     content, field = tensor.tensor_content, _FIELDS.get(dtype.name)
     if content or not count:
         if nbytes != len(content):
@@ -604,3 +599,10 @@ def _array(tensor: Any) -> Array:
         array = array.reshape(shape)
     array.flags.writeable = False
     return array
+
+
+def _strings(tensor: Any, shape: tuple[int, ...], count: int) -> Array:
+    elements = list(tensor.string_val)
+    if tensor.tensor_content or len(elements) > count or (count and not elements):
+        raise InvalidArgumentError(f"a tensor string{list(shape)} with {len(elements)} string_val")
+    return strings_of(shape, [*elements, *elements[-1:] * (count - len(elements))])

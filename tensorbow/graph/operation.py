@@ -183,6 +183,7 @@ class Operation:
         "device",
         "gradient_override",
         "graph",
+        "has_strings",
         "id",
         "inputs",
         "name",
@@ -216,6 +217,12 @@ class Operation:
         self.gradient_override: str | GradientBlock | None = None  # name of a registered gradient, or a block
         self.source = source
         self.outputs = tuple(Tensor(self, index, spec) for index, spec in enumerate(specs))
+        self.has_strings = any(t._spec.dtype.is_string for t in (*inputs, *self.outputs))
+
+    @property
+    def is_dynamic(self) -> bool:
+        """True if only the dynamic mode runs it: host functions, control flow, and any op of strings."""
+        return self.has_strings or self.definition.is_dynamic
 
     @property
     def type(self) -> str:

@@ -20,8 +20,12 @@ from tensorbow.graph import Kernel, KernelCall, blame
 from tensorbow.graph.definition import read_only
 from tensorbow.kernels.rounded_products import FULL, ROUNDED, TITLE, rounding_kernel, rounds
 from tensorbow.program.backend import Backend
+from tensorbow.program.cond_op import cond_kernel
+from tensorbow.program.control_forms import Cond, While
 from tensorbow.program.nodes import Node, Unit
 from tensorbow.program.plan import BoundPlan, Executable, Group, Ref, Region, TellOp
+from tensorbow.program.stacks import STOP_OFFSET, words_at
+from tensorbow.program.while_op import loop_kernel
 from tensorbow.specs import Array
 
 
@@ -50,6 +54,9 @@ class ReferenceBackend(Backend):
 
     def _kernel(self, node: Node) -> Kernel:
         """See Backend._kernel."""
+        if (node.definition.form_of or node.definition) in (While, Cond):
+            of_nodes = partial(ReferenceBackend._kernel, self)
+            return loop_kernel(of_nodes) if "loop" in node.attrs else cond_kernel(of_nodes)
         kernel = super()._kernel(node)
         return rounding_kernel(kernel) if self.compute == ROUNDED and rounds(node) else kernel
 
@@ -143,6 +150,18 @@ class ReferencePlan(BoundPlan):
                 step()
 
         return guarded
+
+    def stop(self) -> None:
+        """See BoundPlan.stop."""
+        self._set_stop(1)
+
+    def resume(self) -> None:
+        """See BoundPlan.resume."""
+        self._set_stop(0)
+
+    def _set_stop(self, value: int) -> None:
+        if self.executable.region_nbytes.get(Region.CONTROL):
+            words_at(self._bases[Region.CONTROL] + STOP_OFFSET, 1)[0] = value
 
     def write(self, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> None:
         """Copies feeds to INPUT and step scalars to STATE."""

@@ -26,6 +26,12 @@ def rounds(node: Node) -> bool:
     return node.definition in PRODUCTS and node.outputs[0].spec.dtype == float32
 
 
+def rounds_inside(node: Node) -> bool:
+    """True if an op is a product of float32, or a loop or cond with one."""
+    program = node.attrs.get("loop") or node.attrs.get("branches")
+    return rounds(node) or any(map(rounds_inside, getattr(program, "nodes", ())))
+
+
 def explain_rounding(attrs: Attrs) -> Sequence[str]:
     """Lines of an explanation for such a call."""
     return ("operands rounded to bfloat16, sums and result in float32",)

@@ -9,13 +9,14 @@ the losses are in the collection REGULARIZATION_LOSSES, which `tb.losses.get_tot
 
 from typing import TYPE_CHECKING, Any
 
-from tensorbow.layers import attention, composition, convolution, core, normalization, regularizers
+from tensorbow.layers import attention, composition, convolution, core, normalization, regularizers, volumes
 from tensorbow.layers.attention import *
 from tensorbow.layers.composition import *
 from tensorbow.layers.convolution import *
 from tensorbow.layers.core import *
 from tensorbow.layers.normalization import *
 from tensorbow.layers.regularizers import *
+from tensorbow.layers.volumes import *
 from tensorbow.missing_names import no_attribute as _no_attribute
 
 __all__: list[str] = sorted(
@@ -26,6 +27,7 @@ __all__: list[str] = sorted(
         *core.__all__,
         *normalization.__all__,
         *regularizers.__all__,
+        *volumes.__all__,
     ]
 )
 

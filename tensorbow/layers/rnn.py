@@ -14,12 +14,13 @@ from tensorbow.nest import flatten, pack
 from tensorbow.ops.arrays import concat, expand_dims, stack, transpose
 from tensorbow.ops.broadcasting import INDEX, shape
 from tensorbow.ops.constant import constant
-from tensorbow.ops.elementwise import greater, less
-from tensorbow.ops.reductions import reduce_sum
+from tensorbow.ops.control import AtMost
+from tensorbow.ops.elementwise import greater, less, maximum
+from tensorbow.ops.reductions import reduce_max, reduce_sum
 from tensorbow.ops.selection import cast, where
 from tensorbow.ops.shaping import unstack
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.specs import DType, compatible
+from tensorbow.specs import DType, compatible, int32
 from tensorbow.variable_scope import variable_scope
 
 __all__ = ["bidirectional_dynamic_rnn", "dynamic_rnn", "static_bidirectional_rnn", "static_rnn"]
@@ -182,7 +183,8 @@ def _looped(
     label: str, cell: Any, by_step: Tensor, initial_state: Any, dtype: DType | None, sequence_length: Any
 ) -> tuple[Tensor, Any]:
     """Outputs `[steps, batch, units]` and last state of a loop over inputs `[steps, batch, features]`."""
-    count = strided_slice(shape(by_step), 0)
+    known = by_step.spec.dims[0]
+    count = strided_slice(shape(by_step), 0) if known is None else constant(known, int32)
     rows = TensorArray(by_step.dtype, count).unstack(by_step)
     example = strided_slice(by_step, slice(0, 1))
     first = reduce_sum(example, 0)  # a step, also of no steps, to make the variables outside the loop
@@ -201,6 +203,10 @@ def _looped(
             f"{label}: expected a sequence_length of whole numbers [batch], got {lengths.spec} for inputs "
             f"{by_step.spec}"
         )
+    limit = count
+    if lengths is not None:  # where all examples have ended, nothing changes any more
+        longest = cast(reduce_max(lengths), count.dtype)
+        limit = AtMost(maximum(longest, constant(1, count.dtype)), count)
     like = cell(first, state)[0]
     written: list[TensorArray] = []
 
@@ -215,11 +221,11 @@ def _looped(
         return number + 1, written[-1], after
 
     _, outputs, state = while_loop(
-        lambda number, outputs, state: less(number, count),
+        lambda number, outputs, state: less(number, limit),
         body,
         (constant(0), TensorArray(like.dtype, count, element_shape=like.spec.shape), state),
     )
-    return outputs.stack(), state
+    return outputs.stack() if lengths is None else outputs.stack_or_zeros(), state
 
 
 def _unstacked(label: str, inputs: Any, axis: int) -> list[Tensor]:
@@ -245,12 +251,17 @@ def dynamic_rnn(
     """`static_rnn` of one tensor `[batch, steps, features]`: outputs `[batch, steps, units]`, last state.
 
     A known number of steps is unrolled in the graph; another one is a `tb.while_loop`, which a plan unrolls
-    once the feeds' shapes are known. time_major: steps come first, in inputs and outputs. Raises what
-    `static_rnn` refuses.
+    once the feeds' shapes are known. With a `sequence_length` that is no constant the loop ends with the
+    longest example: CPU devices compile it once for all lengths, others do all steps. time_major: steps come
+    first, in inputs and outputs. Raises what `static_rnn` refuses.
     """
     axis = 0 if time_major else 1
     sequences = convert_to_tensor(inputs)
-    if sequences.shape.ndims == 3 and sequences.spec.dims[axis] is None:
+    if sequence_length is not None:
+        with sequences.graph.as_default():
+            sequence_length = convert_to_tensor(sequence_length)
+    ends_early = sequence_length is not None and sequence_length.op.type != "Const"
+    if sequences.shape.ndims == 3 and (sequences.spec.dims[axis] is None or ends_early):
         with sequences.graph.as_default(), variable_scope(scope or "rnn"):
             by_step = sequences if time_major else transpose(sequences, [1, 0, 2])
             made, last = _looped("dynamic_rnn", cell, by_step, initial_state, dtype, sequence_length)

@@ -20,6 +20,7 @@ from tensorbow.layers.rnn_cells import LSTMCell, MultiRNNCell
 from tensorbow.models.model import AsTensor, Classes, Defaults, Model, token_steps
 from tensorbow.models.model_outputs import ModelOutputs
 from tensorbow.ops.arrays import concat, reshape
+from tensorbow.ops.candidate_samplers import log_uniform_candidate_sampler
 from tensorbow.ops.candidate_sampling import nce_loss, sampled_softmax_loss
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import bias_add, embedding_lookup
@@ -77,6 +78,7 @@ class LSTMLanguageModel(Model):
         classes: Classes | None = None,
         class_weights: Any = None,
         label_smoothing: Fraction = 0.0,
+        label_scale: Any = None,
     ) -> ModelOutputs:
         """The model's loss, outputs and metrics, as those of every `tb.models.Model`.
 
@@ -84,7 +86,8 @@ class LSTMLanguageModel(Model):
         metrics. Raises InvalidArgumentError for class weights and label smoothing then.
         """
         if not training or self.softmax == "full":
-            return super().__call__(inputs, labels, training, classes, class_weights, label_smoothing)
+            further = {"class_weights": class_weights, "label_smoothing": label_smoothing}
+            return super().__call__(inputs, labels, training, classes, **further, label_scale=label_scale)
         if class_weights is not None or label_smoothing:
             raise InvalidArgumentError(
                 f"{self.name}: class weights and label smoothing are of the softmax over all words; leave "
@@ -95,21 +98,25 @@ class LSTMLanguageModel(Model):
                 f"{self.name}: expected sequences of words [batch, steps], the words that follow as labels, "
                 f"and classes, the size of the vocabulary; got classes {classes}"
             )
-        return ModelOutputs(reduce_mean(self.sampled_losses(inputs, labels, classes)))
+        return ModelOutputs(reduce_mean(self._sampled_losses(inputs, labels, classes)))
 
-    def sampled_losses(self, tokens: Tensor, labels: Tensor, classes: int) -> Tensor:
+    def _sampled_losses(self, tokens: Tensor, labels: Tensor, classes: int) -> Tensor:
         """Losses [batch * steps] over a sample of the words. labels: the next words, [batch, steps]."""
         hidden = self._hidden(tokens, classes, True)
         weights, biases = self._softmax_variables(classes)
         following = reshape(cast(labels, int64), [-1, 1])
         loss = sampled_softmax_loss if self.softmax == "sampled" else nce_loss
+        count = min(self.num_sampled, classes)
+        # Independent draws are computed where the step is; different words would be drawn on a CPU.
+        sampled = log_uniform_candidate_sampler(following, 1, count, False, classes)
         losses: Tensor = loss(
             weights,
             biases,
             following,
             hidden,
-            min(self.num_sampled, classes),
+            count,
             classes,
+            sampled_values=sampled,
             remove_accidental_hits=self.softmax == "sampled",
             partition_strategy="div",
         )

@@ -11,11 +11,14 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     average_pooling,
     averaging,
     broadcasting,
+    candidate_samplers,
     checks,
     collectives,
     complex_numbers,
     control,
     conv,
+    conversions,
+    ctc,
     cumulative,
     data_dependent,
     decompositions,
@@ -31,6 +34,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     linalg,
     losses,
     nd_indexing,
+    nd_writes,
     nn,
     normalization,
     older_names,
@@ -42,15 +46,19 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     quantization,
     quantized_products,
     random,
+    random_distributions,
     reductions,
     scatter,
     segments,
     selection,
+    sets,
     shaping,
     slicing,
+    sparse_functions,
     sparse_lookups,
     sparse_tensors,
     spatial_blocks,
+    special_functions,
     state,
     summaries,
     updates,
@@ -62,6 +70,7 @@ from tensorbow.ops.collectives import *
 from tensorbow.ops.complex_numbers import *
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import *
+from tensorbow.ops.conversions import *
 from tensorbow.ops.cumulative import *
 from tensorbow.ops.data_dependent import *
 from tensorbow.ops.decompositions import *
@@ -78,19 +87,24 @@ from tensorbow.ops.joint_results import tuple_ as tuple
 from tensorbow.ops.linalg import *
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nd_indexing import *
+from tensorbow.ops.nd_writes import *
 from tensorbow.ops.older_names import *
 from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
+from tensorbow.ops.random_distributions import *
 from tensorbow.ops.reductions import *
 from tensorbow.ops.scatter import *
 from tensorbow.ops.segments import *
 from tensorbow.ops.selection import *
+from tensorbow.ops.sets import edit_distance
 from tensorbow.ops.shaping import *
 from tensorbow.ops.slicing import *
+from tensorbow.ops.sparse_functions import *
 from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
+from tensorbow.ops.special_functions import *
 
-__all__ = ["constant", "einsum", "matmul", "random_crop", "tensordot", "tuple"]
+__all__ = ["constant", "edit_distance", "einsum", "matmul", "random_crop", "tensordot", "tuple"]
 __all__ += arrays.__all__
 __all__ += broadcasting.__all__
 __all__ += checks.__all__
@@ -120,3 +134,8 @@ __all__ += shaping.__all__
 __all__ += slicing.__all__
 __all__ += sparse_tensors.__all__
 __all__ += spatial_blocks.__all__
+__all__ += conversions.__all__
+__all__ += nd_writes.__all__
+__all__ += random_distributions.__all__
+__all__ += special_functions.__all__
+__all__ += sparse_functions.__all__

@@ -87,6 +87,7 @@ Reshape = define_op(
     inputs=("tensor", "shape"),
     shape_inputs=(1,),
     alias=((0, 0),),
+    strings=True,
 )
 
 
@@ -113,6 +114,7 @@ ExpandDims = define_op(
     inputs=("input",),
     attrs={"axis": -1},
     alias=((0, 0),),
+    strings=True,
 )
 
 
@@ -144,6 +146,7 @@ Squeeze = define_op(
     inputs=("input",),
     attrs={"axis": ()},
     alias=((0, 0),),
+    strings=True,
 )
 
 
@@ -193,6 +196,7 @@ Transpose = define_op(
     kernel=Kernel(prepare=_transpose_kernel),
     inputs=("x",),
     attrs={"perm": None},
+    strings=True,
 )
 
 
@@ -270,6 +274,7 @@ ConcatV2 = define_op(
     inputs=("*values",),
     attrs={"axis": 0},
     uniform_dtype=True,
+    strings=True,
 )
 
 

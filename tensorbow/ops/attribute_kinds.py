@@ -71,6 +71,24 @@ def _is_shape(value: Any) -> bool:
     )
 
 
+def _is_feature(value: Any) -> bool:
+    """True for a feature to parse, as `tensorbow.input_ops.feature_parser` describes it."""
+    if not isinstance(value, tuple) or len(value) != 7:
+        return False
+    kind, key, dtype, shape, default, value_key, number = value
+    return (
+        kind in ("dense", "padded", "pairs", "sparse")
+        and isinstance(key, str)
+        and isinstance(value_key, str)
+        and isinstance(dtype, DType)
+        and dtype.name in ("float32", "int64", "string")
+        and isinstance(shape, tuple)
+        and all(_is_whole(extent, 0) for extent in shape)
+        and (default is None or isinstance(default, np.ndarray))
+        and _is_whole(number, 0)
+    )
+
+
 def _tuple_of(what: str, holds: Callable[[Any], bool]) -> _Kind:
     return _Kind(f"a tuple of {what}", lambda value: isinstance(value, tuple) and all(map(holds, value)))
 
@@ -83,12 +101,15 @@ _WINDOW = _wholes(f" from 1 to {WINDOW_LIMIT:,}", 1, WINDOW_LIMIT)
 _COUNT = _whole(" of at least 1", 1)
 
 KINDS: Mapping[str, _Kind] = {
-    **dict.fromkeys(("combine", "container", "frame_name", "gradient_call", "key", "message", "padding",
-                     "push", "role", "shared_name", "side", "slot_name", "slot_of", "tag"), _TEXT),
+    **dict.fromkeys(("combine", "container", "encoding", "field_delim", "fill", "format", "frame_name",
+                     "gradient_call", "key", "message", "metadata", "na_value", "padding", "push", "role",
+                     "separator", "shared_name", "side", "slot_name", "slot_of", "tag", "unit"), _TEXT),
     **dict.fromkeys(
-        ("adj_x", "adj_y", "adjoint", "cancel_pending_enqueues", "compute_uv", "compute_v", "decayed",
-         "dynamic_size", "enters", "exclusive", "full_matrices", "is_constant", "is_training", "keepdims",
-         "lower", "or_zeros", "pads", "reverse", "sorted", "transpose_a", "transpose_b", "use_nesterov"),
+        ("adj_x", "adj_y", "adjoint", "cancel_pending_enqueues", "chroma_downsampling", "compute_uv",
+         "compute_v", "decayed", "dynamic_size", "enters", "exclusive", "full_matrices", "is_constant",
+         "is_training", "keepdims", "little_endian", "lower", "optimize_size", "or_zeros", "pad", "pads",
+         "progressive", "replace_global", "reverse", "scientific", "shortest", "single", "skip_empty",
+         "sorted", "transpose_a", "transpose_b", "use_nesterov", "use_quote_delim"),
         _BOOL,
     ),
     **dict.fromkeys(("dtype", "out_idx", "out_type", "output_type"), _DTYPE),
@@ -102,13 +123,22 @@ KINDS: Mapping[str, _Kind] = {
     "inner": _COUNT,
     "padding_value": _whole(" from 0 to 255", 0, 255),
     "zero_point": _whole(" from -128 to 255", -128, 255),
-    **dict.fromkeys(("Tout", "component_types"), _tuple_of("dtypes", lambda item: isinstance(item, DType))),
+    **dict.fromkeys(
+        ("Tout", "component_types", "dtypes"), _tuple_of("dtypes", lambda item: isinstance(item, DType))
+    ),
     "shapes": _tuple_of("shapes", _is_shape),
-    **dict.fromkeys(("max_outputs", "num_partitions", "num_split", "parallel_iterations"), _COUNT),
-    **dict.fromkeys(("capacity", "first_n", "min_after_dequeue", "summarize"), _whole("")),
+    **dict.fromkeys(("max_outputs", "num_buckets", "num_partitions", "num_split", "parallel_iterations",
+                     "ratio", "record_bytes"), _COUNT),
+    **dict.fromkeys(("context", "features", "sequence"), _tuple_of("descriptions of features", _is_feature)),
+    **dict.fromkeys(("channels", "compression_type", "footer_bytes", "header_bytes", "hop_bytes", "quality",
+                     "skip_header_lines"), _whole(" of at least 0", 0)),
+    **dict.fromkeys(("capacity", "compression", "first_n", "min_after_dequeue", "precision", "summarize",
+                     "width"), _whole("")),
+    "hash_key": _wholes(" of 64 bits", 0, 2 * INT64 - 1),
+    "select_cols": _optional(_wholes(" of at least 0", 0)),
     "func": _Kind("a function", callable),
     "f": _Kind("a function of the library", lambda value: isinstance(value, GraphFunction)),
-    "texts": _tuple_of("str", lambda item: isinstance(item, str)),
+    **dict.fromkeys(("momenta", "texts"), _tuple_of("str", lambda item: isinstance(item, str))),
     **dict.fromkeys(("num_epochs", "replicas"), _optional(_COUNT)),
     **dict.fromkeys(("depth", "first", "k", "source"), _whole(" of at least 0", 0)),
     **dict.fromkeys(("seed", "seed2"), _whole(" of 64 bits", high=2 * INT64 - 1)),

@@ -130,6 +130,7 @@ Shape = define_op(
     kernel=_shape_kernel,
     inputs=("input",),
     attrs={"out_type": int32},
+    strings=True,
 )
 Size = define_op(
     "Size",
@@ -138,6 +139,7 @@ Size = define_op(
     kernel=_size_kernel,
     inputs=("input",),
     attrs={"out_type": int32},
+    strings=True,
 )
 
 
@@ -194,6 +196,7 @@ BroadcastTo = define_op(
     kernel=_broadcast_to_kernel,
     inputs=("input", "shape"),
     shape_inputs=(1,),
+    strings=True,
 )
 
 
@@ -250,7 +253,7 @@ def sum_to(gradient: Tensor, like: Tensor) -> Tensor:
 
 @checked
 def zeros_like(tensor: Any, dtype: AsDType | None = None, name: Name = None) -> Tensor:
-    """Zeros of the shape of `tensor`, and of its dtype unless `dtype` is given."""
+    """Zeros (of strings, empty ones) of the shape of `tensor`, and of its dtype unless `dtype` is given."""
     return _filled_like(tensor, 0, dtype, name)
 
 
@@ -264,5 +267,7 @@ def _filled_like(tensor: Any, value: int, dtype: DType | None, name: str | None)
     like = as_tensor(tensor)
     kind = like.dtype if dtype is None else dtype
     with like.graph.as_default():
-        scalar = constant(np.array(value, kind.as_numpy_dtype))
+        if kind.is_string and value:
+            raise InvalidArgumentError("ones_like: there is no one among strings; use tb.fill")
+        scalar = constant(b"" if kind.is_string else np.array(value, kind.as_numpy_dtype))
         return broadcast_to(scalar, shape(like), name)

@@ -141,7 +141,7 @@ def _uniform(uniforms: Array, classes: int, running: Array) -> Array:
 def _by_weight(uniforms: Array, classes: int, running: Array) -> Array:
     """Classes of which the running sum of weights is the first above a share of the total."""
     found = np.searchsorted(running, uniforms * running[-1], side="right")
-    return np.minimum(found, classes - 1)
+    return np.asarray(np.minimum(found, classes - 1))
 
 
 def _sampler(name: str, classes_of: Callable[[Array, int, Array], Array], inputs: Any = ()) -> OpDef:
@@ -443,8 +443,8 @@ def _drawn(
     range_max: int,
     seed: int | None,
 ) -> tuple[Tensor, ...]:
-    seeds = dict(zip(SEEDS, get_seed(seed), strict=True))
-    counts = {"num_sampled": num_sampled, "unique": unique, "range_max": range_max}
+    seeds: dict[str, Any] = dict(zip(SEEDS, get_seed(seed), strict=True))
+    counts: dict[str, Any] = {"num_sampled": num_sampled, "unique": unique, "range_max": range_max}
     result: tuple[Tensor, ...] = definition(*inputs, **counts, **seeds)
     return result
 

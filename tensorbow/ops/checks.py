@@ -11,11 +11,13 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
+from tensorbow.array_likes import text_of
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
     REQUIRED,
     Attrs,
+    HostCall,
     Kernel,
     KernelCall,
     OpDef,
@@ -79,7 +81,7 @@ Data: TypeAlias = Annotated[Any, optional(ITEMS)]  # reads a list
 
 def _shown(x: Array, most: int) -> str:
     flat = x.ravel() if most < 0 else x.ravel()[:most]
-    items = " ".join(str(value) for value in flat.tolist())
+    items = " ".join(text_of(value) if type(value) is bytes else str(value) for value in flat.tolist())
     return f"[{items}{'...' if len(flat) < x.size else ''}]"
 
 
@@ -107,6 +109,7 @@ AssertOp = define_op(
     attrs={"message": "", "summarize": SHOWN},
     stateful=True,
     why_cpu=WHY_CPU,
+    strings=True,
     doc="Fails unless every element of the condition is true.",
 )
 
@@ -173,6 +176,29 @@ PrintOp = define_op(
 )
 
 
+def _print_strings(call: HostCall) -> Array:
+    x, *data = call.inputs
+    message, most, first_n = (call.attrs[key] for key in ("message", "summarize", "first_n"))
+    printed = call.resources.get(("printed", call.name), lambda: [0])
+    if first_n < 0 or printed[0] < first_n:
+        printed[0] += 1
+        print(message + "".join(_shown(each, most) for each in data), file=sys.stderr, flush=True)
+    return x
+
+
+PrintStrings = define_op(
+    "PrintStrings",
+    spec=_same,
+    gradient=lambda op, g: [g, *[None] * (len(op.inputs) - 1)],
+    host=_print_strings,
+    inputs=("input", "*data"),
+    attrs={"message": "", "first_n": -1, "summarize": SHOWN},
+    stateful=True,
+    strings=True,
+    doc="Print with strings in its input or data, in the dynamic mode.",
+)
+
+
 # Functions ----------------------------------------------------------------------------------------------
 
 
@@ -191,9 +217,10 @@ def Print(  # noqa: N802 - TensorFlow's name
     summarize: elements of each tensor, by default 3; -1: all. Nothing is printed unless the result is used.
     """
     with graph_of([input, data]).as_default():
-        result: Tensor = PrintOp(
-            input,
-            *data,
+        tensors = [as_tensor(each) for each in (input, *data)]
+        definition = PrintStrings if any(t.dtype.is_string for t in tensors) else PrintOp
+        result: Tensor = definition(
+            *tensors,
             message=message or "",
             first_n=-1 if first_n is None else first_n,
             summarize=SHOWN if summarize is None else summarize,

@@ -51,10 +51,14 @@ def _complex_kernel(call: KernelCall) -> None:
     np.copyto(out.imag, call.inputs[1])
 
 
+def _complex_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
+    return [sum_to(Real(g), op.inputs[0]), sum_to(Imag(g), op.inputs[1])]
+
+
 Complex = define_op(
     "Complex",
     spec=_complex_spec,
-    gradient=lambda op, g: [sum_to(real(g), op.inputs[0]), sum_to(imag(g), op.inputs[1])],
+    gradient=_complex_gradient,
     kernel=_complex_kernel,
     inputs=("real", "imag"),
     uniform_dtype=True,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorbow.array_likes import ArrayLike, as_array
+from tensorbow.array_likes import ArrayLike, as_array, holds_strings, string_array
 from tensorbow.devices.host_memory import available_memory_nbytes, require_memory
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
 from tensorbow.graph import (
@@ -48,7 +48,9 @@ def _const_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     return TensorSpec(value.shape, as_dtype(value.dtype), value)
 
 
-Const = define_op("Const", spec=_const_spec, gradient=NOT_DIFFERENTIABLE, attrs={"value": REQUIRED})
+Const = define_op(
+    "Const", spec=_const_spec, gradient=NOT_DIFFERENTIABLE, attrs={"value": REQUIRED}, strings=True
+)
 
 
 @checked
@@ -58,8 +60,8 @@ def constant(
     """A tensor with a fixed value.
 
     Without `dtype`, Python floats become float32, ints int32 (int64 if they do not fit); arrays keep
-    their dtype: NumPy's, and those of any library with `__array__`, DLPack or a buffer. `shape` fills or
-    reshapes, as in TensorFlow. The value is copied.
+    their dtype: NumPy's, and those of any library with `__array__`, DLPack or a buffer. Texts, in UTF-8, and
+    bytes become tensors of tb.string. `shape` fills or reshapes, as in TensorFlow. The value is copied.
 
     Raises InvalidArgumentError if the value does not fit the dtype or the shape.
     """
@@ -130,16 +132,25 @@ def require_scalar(op: str, argument: str, value: float, dtype: DType) -> None:
 def to_array(value: Any, dtype: DType | None) -> Array:
     """A NumPy array, of a supported dtype, from an array of any library, a number or a nested list.
 
-    Raises InvalidArgumentError if it is ragged, of an unsupported dtype, or would lose information
-    (a float to an integer dtype, an integer out of range, a finite float64 beyond float32).
+    Strings become arrays of objects, see `string_array`. Raises InvalidArgumentError if it is ragged, of an
+    unsupported dtype, or would lose information (a float to an integer dtype, an integer out of range, a
+    finite float64 beyond float32).
     """
     if type(value) is np.ndarray and dtype is not None and value.dtype == dtype.as_numpy_dtype:
-        return value
+        return string_array(value) if dtype.is_string else value
+    if holds_strings(value) or (dtype is not None and dtype.is_string):
+        if dtype is not None and not dtype.is_string:
+            raise InvalidArgumentError(
+                f"a value of strings cannot become {dtype.name}; give numbers, or use tb.string_to_number"
+            )
+        return string_array(value)
     array = as_array(value)
+    if array.dtype.kind in "SUTO" and isinstance(value, ArrayLike):
+        return to_array(array, dtype)
     if array.dtype.kind not in "biufc" and array.dtype.name not in DTYPES:
         raise InvalidArgumentError(
             f"cannot make a tensor of {type(value).__name__} with elements of type {array.dtype}: "
-            "expected numbers or booleans"
+            "expected numbers, booleans or strings"
         )
     is_python = not isinstance(value, ArrayLike)
     nbytes = array.size * (array.itemsize if dtype is None else dtype.size)
@@ -191,4 +202,4 @@ def _convert(value: Any, dtype: DType | None, name: str | None) -> Tensor:
     return make_constant(value, dtype, name=name)
 
 
-register_tensor_conversion((bool, int, float, complex, ArrayLike), _convert)
+register_tensor_conversion((bool, int, float, complex, str, bytes, ArrayLike), _convert)

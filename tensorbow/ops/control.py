@@ -49,7 +49,11 @@ def _declared(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 
 Placeholder = define_op(
-    "Placeholder", spec=_declared, gradient=NOT_DIFFERENTIABLE, attrs={"dtype": REQUIRED, "shape": None}
+    "Placeholder",
+    spec=_declared,
+    gradient=NOT_DIFFERENTIABLE,
+    attrs={"dtype": REQUIRED, "shape": None},
+    strings=True,
 )
 
 
@@ -70,10 +74,13 @@ PlaceholderWithDefault = define_op(
     inputs=("input",),
     attrs={"shape": None},
     alias=((0, 0),),
+    strings=True,
 )
-Identity = define_op("Identity", spec=_same, gradient=lambda op, g: [g], inputs=("input",), alias=((0, 0),))
+Identity = define_op(
+    "Identity", spec=_same, gradient=lambda op, g: [g], inputs=("input",), alias=((0, 0),), strings=True
+)
 StopGradient = define_op(
-    "StopGradient", spec=_same, gradient=NOT_DIFFERENTIABLE, inputs=("input",), alias=((0, 0),)
+    "StopGradient", spec=_same, gradient=NOT_DIFFERENTIABLE, inputs=("input",), alias=((0, 0),), strings=True
 )
 CustomGradient = define_op(
     "CustomGradient",
@@ -134,7 +141,16 @@ Copy = define_op(
     gradient=lambda op, g: [g],
     inputs=("input",),
     kernel=Kernel(run=_copy),
+    strings=True,
     doc="A copy with its own storage, added by the compiler.",
+)
+AtMost = define_op(
+    "AtMost",
+    spec=lambda inputs, attrs: TensorSpec((), inputs[0].dtype),
+    gradient=NOT_DIFFERENTIABLE,
+    inputs=("needed", "most"),
+    kernel=Kernel(run=lambda call: np.minimum(call.inputs[0], call.inputs[1], out=call.outputs[0])),
+    doc="Iterations that a loop needs, at most `most`; a device that cannot end it early takes `most`.",
 )
 CheckFinite = define_op(
     "CheckFinite",

@@ -72,6 +72,7 @@ Switch = define_op(
     inputs=("data", "pred"),
     attrs={"enters": False},  # True: it brings a tensor from outside into a branch
     flow="switch",
+    strings=True,
     doc="Passes data to output 1 if pred, else to output 0; the other one is dead.",
 )
 Merge = define_op(
@@ -80,6 +81,7 @@ Merge = define_op(
     gradient=NOT_DIFFERENTIABLE,
     inputs=("*inputs",),
     flow="merge",
+    strings=True,
     doc="The first input that is not dead.",
 )
 Enter = define_op(
@@ -90,6 +92,7 @@ Enter = define_op(
     attrs={"frame_name": REQUIRED, "is_constant": False, "parallel_iterations": 10, "shape": None},
     scoped=("frame_name",),
     flow="enter",
+    strings=True,
     doc="Passes data to the first iteration of a frame, or if constant to all.",
 )
 Exit = define_op(
@@ -98,6 +101,7 @@ Exit = define_op(
     gradient=NOT_DIFFERENTIABLE,
     inputs=("data",),
     flow="exit",
+    strings=True,
     doc="Passes data from a frame's iteration to the frame around it.",
 )
 NextIteration = define_op(
@@ -106,6 +110,7 @@ NextIteration = define_op(
     gradient=NOT_DIFFERENTIABLE,
     inputs=("data",),
     flow="next_iteration",
+    strings=True,
     doc="Passes data to the frame's next iteration.",
 )
 LoopCond = define_op(

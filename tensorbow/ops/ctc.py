@@ -270,7 +270,7 @@ def _beam_search(log_p: Array, width: int) -> list[tuple[tuple[int, ...], float]
                 if before > -np.inf:
                     longer = following.setdefault((*prefix, label), [-np.inf, -np.inf])
                     longer[1] = np.logaddexp(longer[1], before + step[label])
-        best = sorted(following.items(), key=lambda item: -np.logaddexp(*item[1]))[:width]
+        best = sorted(following.items(), key=lambda item: -np.logaddexp(item[1][0], item[1][1]))[:width]
         beams = {prefix: (ends[0], ends[1]) for prefix, ends in best}
     return [(prefix, float(np.logaddexp(*ends))) for prefix, ends in beams.items()]
 

@@ -79,6 +79,7 @@ Unique = define_op(
     inputs=("x",),
     attrs={"out_idx": int32},
     unknown_dtypes=lambda inputs, attrs: (inputs[0].dtype, attrs["out_idx"], attrs["out_idx"]),
+    strings=True,
 )
 
 
@@ -103,6 +104,7 @@ ListDiff = define_op(
     host=_difference,
     inputs=("x", "y"),
     attrs={"out_idx": int32},
+    strings=True,
 )
 
 

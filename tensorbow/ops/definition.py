@@ -68,6 +68,7 @@ def define_op(
     scoped: Texts = (),
     fetched: Function | None = None,
     why_cpu: Text = "",
+    strings: Flag = False,
     doc: Text = "",
     replace: Flag = False,
 ) -> OpDef:
@@ -120,6 +121,7 @@ def define_op(
         scoped=tuple(scoped),
         fetched=fetched,
         why_cpu=why_cpu,
+        strings=strings,
         doc=doc,
     )
     OPS[name] = definition

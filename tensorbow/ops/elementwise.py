@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tensorbow.array_likes import holds_strings
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, graph_of, name_scope
-from tensorbow.kinds import AsDType, Items, Name, checked
+from tensorbow.kinds import AsDType, Items, Name, UnfitError, checked
 from tensorbow.ops import elementwise_table as table
 from tensorbow.ops.argument_kinds import StaticShape
 from tensorbow.ops.complex_numbers import ComplexAbs
@@ -251,6 +252,8 @@ def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     dtypes = [v.dtype if isinstance(getattr(v, "dtype", None), DType) else None for v in (x, y)]
     with graph_of([x, y]).as_default():
         a = as_tensor(x, dtypes[0] or dtypes[1])
+        if a.dtype.is_string and dtypes[1] is None and not holds_strings(y):
+            raise UnfitError(f"it is {a.spec}, beside numbers; tb.string_to_number makes numbers of it", x)
         return a, as_tensor(y, dtypes[1] or a.dtype)
 
 

@@ -36,10 +36,11 @@ from tensorbow.specs import (
     broadcast_dims,
     float64,
     int64,
+    string,
 )
 
 Gradients: TypeAlias = "Callable[..., tuple[Tensor | None, ...]]"
-ANY = tuple(DTYPES.values())
+ANY = (*DTYPES.values(), string)
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ def _define(row: Elementwise) -> OpDef:
         kernel=Kernel(run=row.run, scratch=row.scratch if row.temporaries else None, inplace=aliases),
         inputs=row.inputs,
         uniform_dtype=True,
+        strings=string in row.dtypes,
     )
 
 

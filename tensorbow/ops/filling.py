@@ -159,6 +159,7 @@ Fill = define_op(
     inputs=("dims", "value"),
     shape_inputs=(0,),
     unknown_dtypes=lambda inputs, attrs: (inputs[1].dtype,),
+    strings=True,
 )
 
 
@@ -171,7 +172,7 @@ def fill(dims: Extents, value: Any, name: Name = None) -> Tensor:
 
 @checked
 def zeros(shape: Extents, dtype: AsDType = float32, name: Name = None) -> Tensor:
-    """A tensor of zeros."""
+    """A tensor of zeros; of strings, empty ones."""
     return _filled(shape, 0, dtype, name or "zeros")
 
 
@@ -182,8 +183,11 @@ def ones(shape: Extents, dtype: AsDType = float32, name: Name = None) -> Tensor:
 
 
 def _filled(shape: Any, value: int, dtype: DType, name: str) -> Tensor:
+    if dtype.is_string and value:
+        raise InvalidArgumentError("ones: there is no one among strings; use tb.fill")
     with graph_of([shape]).as_default():
-        return fill(shape, constant(np.array(value, dtype.as_numpy_dtype)), name)
+        scalar: Any = b"" if dtype.is_string else np.array(value, dtype.as_numpy_dtype)
+        return fill(shape, constant(scalar), name)
 
 
 # Rank -------------------------------------------------------------------------------------------------
@@ -198,7 +202,9 @@ def _rank_kernel(call: KernelCall) -> None:
     call.outputs[0][...] = call.inputs[0].ndim
 
 
-Rank = define_op("Rank", spec=_rank_spec, gradient=NOT_DIFFERENTIABLE, kernel=_rank_kernel, inputs=("input",))
+Rank = define_op(
+    "Rank", spec=_rank_spec, gradient=NOT_DIFFERENTIABLE, kernel=_rank_kernel, inputs=("input",), strings=True
+)
 
 
 @checked

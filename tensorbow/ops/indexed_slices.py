@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Graph, Tensor, as_tensor, name_scope
+from tensorbow.graph import Graph, Tensor, as_numbers, as_tensor, name_scope
 from tensorbow.kinds import checked
 from tensorbow.ops.arrays import concat
 from tensorbow.ops.selection import cast
@@ -28,10 +28,10 @@ class IndexedSlices:
 
         Raises InvalidArgumentError unless the indices are an integer vector.
         """
-        self.values: Tensor = as_tensor(values)
+        self.values: Tensor = as_numbers(values)
         with self.values.graph.as_default():
-            self.indices: Tensor = as_tensor(indices)
-            self.dense_shape: Tensor | None = None if dense_shape is None else as_tensor(dense_shape)
+            self.indices: Tensor = as_numbers(indices)
+            self.dense_shape: Tensor | None = None if dense_shape is None else as_numbers(dense_shape)
         if not self.indices.dtype.is_integer or self.indices.shape.ndims not in (1, None):
             raise InvalidArgumentError(
                 f"IndexedSlices: indices are {self.indices.spec}, expected a vector of integers"

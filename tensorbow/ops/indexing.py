@@ -109,6 +109,7 @@ GatherV2 = define_op(
     kernel=Kernel(run=_gather_kernel, scratch=_gather_scratch),
     inputs=("params", "indices"),
     attrs={"axis": 0},
+    strings=True,
 )
 
 

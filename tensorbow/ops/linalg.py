@@ -21,8 +21,9 @@ from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.ops.diagonals import MatrixDiag, MatrixDiagPart
 from tensorbow.ops.elementwise import abs as absolute
-from tensorbow.ops.elementwise import multiply, negative, sqrt, square
+from tensorbow.ops.elementwise import multiply, negative, pair, sqrt, square, subtract
 from tensorbow.ops.elementwise import pow as power
+from tensorbow.ops.indexing import gather
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.reductions import reduce_max, reduce_prod, reduce_sum
 from tensorbow.ops.selection import where
@@ -30,6 +31,7 @@ from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, bool_, compatible, float32
 
 __all__ = [
+    "cross",
     "diag",
     "diag_part",
     "eye",
@@ -236,6 +238,21 @@ def matrix_transpose(a: Any, name: Name = None) -> Tensor:
     if rank is None or rank < 2:
         raise InvalidArgumentError(f"matrix_transpose: expected matrices [..., m, n], got {tensor.spec}")
     return transpose(tensor, [*range(rank - 2), rank - 1, rank - 2], name)
+
+
+@checked
+def cross(a: Any, b: Any, name: Name = None) -> Tensor:
+    """The cross products of vectors `[..., 3]` of one shape."""
+    x, y = pair(a, b)
+    for tensor in (x, y):
+        if tensor.shape.ndims is not None and (not tensor.shape.ndims or tensor.shape[-1] not in (3, None)):
+            raise InvalidArgumentError(f"cross: expected vectors [..., 3], got {tensor.spec}")
+    if not compatible(x.spec.shape, y.spec.shape):
+        raise InvalidArgumentError(f"cross: expected one shape, got {x.spec} and {y.spec}")
+    with x.graph.as_default(), name_scope(name or "Cross"):
+        next_x, next_y = (gather(each, [1, 2, 0], axis=-1) for each in (x, y))
+        last_x, last_y = (gather(each, [2, 0, 1], axis=-1) for each in (x, y))
+        return subtract(multiply(next_x, last_y), multiply(last_x, next_y))
 
 
 @checked

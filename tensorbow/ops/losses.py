@@ -6,27 +6,51 @@ to the logits: forward and backward share one pass over the logits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Attrs, Kernel, KernelCall, NodeSpec, Operation, Tensor, as_tensor, name_scope
-from tensorbow.kinds import AxisNumber, Name, checked
+from tensorbow.graph import (
+    Attrs,
+    Kernel,
+    KernelCall,
+    NodeSpec,
+    Operation,
+    Tensor,
+    as_numbers,
+    as_tensor,
+    name_scope,
+)
+from tensorbow.kinds import AxisNumber, Flag, Name, checked
 from tensorbow.ops.activations import softplus
 from tensorbow.ops.array_views import as_vector
 from tensorbow.ops.arrays import expand_dims, reshape, transpose
 from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.control import stop_gradient
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
-from tensorbow.ops.elementwise import add, maximum, minimum, multiply, negative, pair, subtract
+from tensorbow.ops.elementwise import (
+    add,
+    exp,
+    greater,
+    log,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    pair,
+    subtract,
+)
 from tensorbow.ops.nn import log_softmax, order_with_last, softmax
 from tensorbow.ops.reductions import reduce_sum
+from tensorbow.ops.selection import where
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING, Array, Dims, DType, TensorSpec, compatible, int32, int64
 
 __all__ = [
+    "log_poisson_loss",
     "sigmoid_cross_entropy_with_logits",
     "softmax_cross_entropy_with_logits",
     "softmax_cross_entropy_with_logits_v2",
@@ -36,6 +60,28 @@ __all__ = [
 
 
 # Public functions ---------------------------------------------------------------------------------
+
+
+@checked
+def log_poisson_loss(
+    targets: Any, log_input: Any, compute_full_loss: Flag = False, name: Name = None
+) -> Tensor:
+    """exp(log_input) - log_input * targets: minus the logarithm of Poisson's probability, up to a constant.
+
+    targets: numbers of at least 0, of the shape of `log_input`. compute_full_loss: adds Stirling's
+    approximation of that constant where targets are above 1.
+    """
+    rates, counts = pair(log_input, targets)
+    with rates.graph.as_default(), name_scope(name or "log_poisson_loss"):
+        loss = subtract(exp(rates), multiply(rates, counts))
+        if not compute_full_loss:
+            return loss
+        large = greater(counts, 1)
+        safe = where(large, counts, 1)
+        constant = add(
+            subtract(multiply(safe, log(safe)), safe), multiply(log(multiply(safe, 2 * math.pi)), 0.5)
+        )
+        return add(loss, where(large, constant, 0))
 
 
 @checked
@@ -50,7 +96,7 @@ def sparse_softmax_cross_entropy_with_logits(
     Raises InvalidArgumentError if the shapes do not fit, and at run time if a label is not in [0, classes).
     """
     _require_named("sparse_softmax_cross_entropy_with_logits", _sentinel, labels, logits)
-    logits, labels = as_tensor(logits), as_tensor(labels)
+    logits, labels = as_numbers(logits), as_numbers(labels)
     dims = logits.spec.shape
     if dims is not None and len(dims) == 2:
         loss: Tensor = SparseSoftmaxCrossEntropyWithLogits(logits, labels, name=name)[0]

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 ASCENDING, DESCENDING = "ASCENDING", "DESCENDING"
-Direction: TypeAlias = Annotated[str, one_of(ASCENDING, DESCENDING)]
+SortDirection: TypeAlias = Annotated[str, one_of(ASCENDING, DESCENDING)]
 
 
 @checked
@@ -104,7 +104,9 @@ def clip_by_average_norm(t: Any, clip_norm: NonNegativeOrTensor, name: Name = No
 
 
 @checked
-def sort(values: Any, axis: AxisNumber = -1, direction: Direction = ASCENDING, name: Name = None) -> Tensor:
+def sort(
+    values: Any, axis: AxisNumber = -1, direction: SortDirection = ASCENDING, name: Name = None
+) -> Tensor:
     """`values` in order along an axis of known extent; NaN counts as the greatest.
 
     direction: "ASCENDING" or "DESCENDING". Raises InvalidArgumentError for a scalar, and where rank or extent
@@ -117,7 +119,7 @@ def sort(values: Any, axis: AxisNumber = -1, direction: Direction = ASCENDING, n
 def argsort(
     values: Any,
     axis: AxisNumber = -1,
-    direction: Direction = ASCENDING,
+    direction: SortDirection = ASCENDING,
     stable: Flag = False,
     name: Name = None,
 ) -> Tensor:

@@ -11,6 +11,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
@@ -34,7 +36,7 @@ from tensorbow.ops.elementwise import add, multiply, subtract
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.partial_extents import with_known_extents
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.specs import FLOATING, DType, TensorSpec, float32, int32, int64
+from tensorbow.specs import FLOATING, Array, DType, TensorSpec, float32, int32, int64
 
 __all__ = [
     "random_normal",
@@ -45,7 +47,14 @@ __all__ = [
 
 DEFAULT_GRAPH_SEED = 87654321  # used with an op's seed if the graph has none, as in TensorFlow
 SEEDS = {"seed": REQUIRED, "seed2": REQUIRED}  # the graph's and the op's
+WORD = (1 << 32) - 1
 DRAWN_ATTRS = {"dtype": float32, **SEEDS}
+
+
+def seed_words(attrs: Attrs) -> Array:
+    """The two seeds of a random op as four words of 32 bits each, int64 `[4]`."""
+    seeds = (int(attrs[key]) for key in SEEDS)
+    return np.array([part for seed in seeds for part in (seed & WORD, seed >> 32 & WORD)], np.int64)
 
 
 # Public functions ---------------------------------------------------------------------------------

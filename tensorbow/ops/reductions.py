@@ -27,6 +27,7 @@ from tensorbow.ops.broadcasting import broadcast_to, checked_axis, shape, size
 from tensorbow.ops.control import stop_gradient
 from tensorbow.ops.cumulative import others
 from tensorbow.ops.definition import define_op, require_dtype
+from tensorbow.ops.elementwise import abs as absolute
 from tensorbow.ops.elementwise import (
     add,
     divide,
@@ -38,6 +39,8 @@ from tensorbow.ops.elementwise import (
     multiply,
     negative,
     not_equal,
+    sqrt,
+    square,
     subtract,
 )
 from tensorbow.ops.elementwise_table import conjugate
@@ -62,6 +65,7 @@ __all__ = [
     "count_nonzero",
     "reduce_all",
     "reduce_any",
+    "reduce_euclidean_norm",
     "reduce_logsumexp",
     "reduce_max",
     "reduce_mean",
@@ -247,6 +251,20 @@ def reduce_prod(
 ) -> Tensor:
     """The product over `axis`, see `reduce_sum`; 1 if there are no elements."""
     return _reduce(Prod, input_tensor, axis, keepdims, name)
+
+
+@checked
+def reduce_euclidean_norm(
+    input_tensor: Any, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+) -> Tensor:
+    """The root of the sum of squares over `axis`, see `reduce_sum`; of complex numbers of absolute values.
+
+    The gradient at 0 is NaN.
+    """
+    x = as_tensor(input_tensor)
+    with x.graph.as_default(), name_scope(name or "EuclideanNorm"):
+        x = absolute(x) if x.dtype.is_complex else x
+        return sqrt(reduce_sum(square(x), axis, keepdims))
 
 
 @checked

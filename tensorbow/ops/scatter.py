@@ -23,7 +23,15 @@ from tensorbow.ops.definition import define_op, require_dtype, require_same_dtyp
 from tensorbow.ops.indexing import POSITIONS, check_positions
 from tensorbow.specs import NUMERIC, Array, TensorSpec, compatible, int64, render_dims
 
-__all__ = ["scatter_add", "scatter_sub", "scatter_update"]
+__all__ = [
+    "scatter_add",
+    "scatter_div",
+    "scatter_max",
+    "scatter_min",
+    "scatter_mul",
+    "scatter_sub",
+    "scatter_update",
+]
 
 
 def scatter_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
@@ -69,6 +77,20 @@ def _scatter(name: str, write: Callable[[Array, Array, Array], None], doc: str, 
     )
 
 
+def _divide(variable: Array, positions: Array, rows: Array) -> None:
+    """Integers are rounded towards zero, as in C and TensorFlow."""
+    if variable.dtype.kind not in "iu":
+        np.divide.at(variable, positions, rows)
+        return
+    if not rows.all() and positions.size:
+        raise InvalidArgumentError("ScatterDiv: integer division by zero; mask the zeros, or use floats")
+    tail = np.broadcast_to(rows, (*positions.shape, *variable.shape[1:]))
+    for index in np.ndindex(*positions.shape):
+        row = variable[positions[index]]
+        quotient = np.abs(row) // np.abs(tail[index])
+        row[...] = np.sign(row) * np.sign(tail[index]) * quotient
+
+
 def _put(variable: Array, positions: Array, rows: Array) -> None:
     variable[positions] = rows  # in order: the last of equal indices wins
 
@@ -77,6 +99,12 @@ ScatterAdd = _scatter(
     "ScatterAdd", np.add.at, "ref[indices] += updates; rows of equal indices add up, in order."
 )
 ScatterSub = _scatter("ScatterSub", np.subtract.at, "ref[indices] -= updates; rows of equal indices add up.")
+ScatterMul = _scatter(
+    "ScatterMul", np.multiply.at, "ref[indices] *= updates; factors of equal indices multiply.", adds=False
+)
+ScatterDiv = _scatter("ScatterDiv", _divide, "ref[indices] /= updates, in order.", adds=False)
+ScatterMax = _scatter("ScatterMax", np.maximum.at, "ref[indices] = max(ref[indices], updates).", adds=False)
+ScatterMin = _scatter("ScatterMin", np.minimum.at, "ref[indices] = min(ref[indices], updates).", adds=False)
 ScatterUpdate = _scatter(
     "ScatterUpdate", _put, "ref[indices] = updates; of equal indices the last one stays.", adds=False
 )
@@ -106,6 +134,30 @@ def scatter_update(
 ) -> Tensor:
     """Sets the rows `indices` of a variable, see `scatter_add`; the last of equal indices wins."""
     return _write(ScatterUpdate, ref, indices, updates, name)
+
+
+@checked
+def scatter_mul(ref: Any, indices: Any, updates: Any, use_locking: Flag = False, name: Name = None) -> Tensor:
+    """Multiplies the rows `indices` of a variable by `updates`, see `scatter_add`; equal indices in order."""
+    return _write(ScatterMul, ref, indices, updates, name)
+
+
+@checked
+def scatter_div(ref: Any, indices: Any, updates: Any, use_locking: Flag = False, name: Name = None) -> Tensor:
+    """Divides the rows `indices` of a variable by `updates`, see `scatter_mul`; integers towards zero."""
+    return _write(ScatterDiv, ref, indices, updates, name)
+
+
+@checked
+def scatter_max(ref: Any, indices: Any, updates: Any, use_locking: Flag = False, name: Name = None) -> Tensor:
+    """Sets the rows `indices` of a variable to the greater of them and `updates`, see `scatter_add`."""
+    return _write(ScatterMax, ref, indices, updates, name)
+
+
+@checked
+def scatter_min(ref: Any, indices: Any, updates: Any, use_locking: Flag = False, name: Name = None) -> Tensor:
+    """Sets the rows `indices` of a variable to the smaller of them and `updates`, see `scatter_add`."""
+    return _write(ScatterMin, ref, indices, updates, name)
 
 
 def _write(definition: OpDef, ref: Any, indices: Any, updates: Any, name: str | None) -> Tensor:

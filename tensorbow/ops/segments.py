@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Attrs, Kernel, KernelCall, OpDef, Operation, Tensor, as_tensor, name_scope
+from tensorbow.graph import (
+    Attrs,
+    Kernel,
+    KernelCall,
+    OpDef,
+    Operation,
+    Tensor,
+    as_tensor,
+    graph_of,
+    name_scope,
+)
 from tensorbow.kinds import AsDType, Count, Name, Positive, checked
 from tensorbow.ops.arrays import concat, expand_dims, reshape
 from tensorbow.ops.broadcasting import dims_of_vector, ones_like, shape, size
@@ -42,6 +52,7 @@ __all__ = [
     "bincount",
     "confusion_matrix",
     "histogram_fixed_width",
+    "histogram_fixed_width_bins",
     "segment_max",
     "segment_mean",
     "segment_min",
@@ -273,14 +284,29 @@ def histogram_fixed_width(
 
     value_range: [lowest, highest]; values beyond it count in the first and in the last interval.
     """
-    x, (bounds, _) = as_tensor(values), pair(value_range, 0)
+    x = as_tensor(values)
     with x.graph.as_default(), name_scope(name or "histogram_fixed_width"):
-        low, high = (cast(strided_slice(bounds, i), float64) for i in (0, 1))
-        wide = cast(reshape(x, [-1]), float64)
-        scaled = multiply(divide(subtract(wide, low), subtract(high, low)), float(nbins))
-        bins = cast(clip_by_value(floor(scaled), 0.0, float(nbins - 1)), int64)
+        bins = _bins(reshape(x, [-1]), value_range, nbins)
         result: Tensor = GatherGrad(cast(ones_like(bins), dtype), bins, constant([nbins]))
         return result
+
+
+@checked
+def histogram_fixed_width_bins(
+    values: Any, value_range: Any, nbins: Positive = 100, dtype: AsDType = int32, name: Name = None
+) -> Tensor:
+    """The interval of each of `values` in `histogram_fixed_width`: int32 or int64 of their shape."""
+    if dtype not in (int32, int64):
+        raise InvalidArgumentError(f"histogram_fixed_width_bins: dtype {dtype.name}; expected int32 or int64")
+    with graph_of([values, value_range]).as_default(), name_scope(name or "histogram_fixed_width_bins"):
+        return cast(_bins(as_tensor(values), value_range, nbins), dtype)
+
+
+def _bins(x: Tensor, value_range: Any, nbins: int) -> Tensor:
+    bounds, _ = pair(value_range, 0)
+    low, high = (cast(strided_slice(bounds, i), float64) for i in (0, 1))
+    scaled = multiply(divide(subtract(cast(x, float64), low), subtract(high, low)), float(nbins))
+    return cast(clip_by_value(floor(scaled), 0.0, float(nbins - 1)), int64)
 
 
 @checked

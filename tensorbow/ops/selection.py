@@ -102,6 +102,7 @@ Select = define_op(
     kernel=Kernel(run=_select_kernel, inplace=((0, 2),)),
     inputs=("condition", "x", "y"),
     unknown_dtypes=lambda inputs, attrs: (inputs[1].dtype,),
+    strings=True,
 )
 
 

@@ -109,6 +109,7 @@ Split = define_op(
     inputs=("value",),
     attrs={"num_split": 1, "size_splits": None, "axis": 0},
     unknown_dtypes=lambda inputs, attrs: [inputs[0].dtype] * _pieces(attrs),
+    strings=True,
 )
 
 
@@ -210,6 +211,7 @@ Tile = define_op(
     kernel=Kernel(prepare=_tile_kernel),
     inputs=("input", "multiples"),
     shape_inputs=(1,),
+    strings=True,
 )
 
 
@@ -255,6 +257,7 @@ ReverseV2 = define_op(
     kernel=Kernel(prepare=_reverse_kernel),
     inputs=("tensor",),
     attrs={"axis": REQUIRED},
+    strings=True,
 )
 
 

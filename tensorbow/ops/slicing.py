@@ -103,6 +103,7 @@ Slice = define_op(
     kernel=_slice_kernel,
     inputs=("input", "begin", "size"),
     shape_inputs=(1, 2),
+    strings=True,
 )
 SliceGrad = define_op(
     "SliceGrad",
@@ -300,6 +301,7 @@ StridedSlice = define_op(
     kernel=Kernel(prepare=_strided_slice_kernel),
     inputs=("input",),
     attrs={"index": REQUIRED},
+    strings=True,
 )
 StridedSliceGrad: OpDef = define_op(
     "StridedSliceGrad",

@@ -424,9 +424,9 @@ def sparse_concat(axis: AxisNumber, sp_inputs: Items, name: Name = None) -> Spar
         return sparse_reorder(SparseTensor(concat(indices, 0), values, extents))
 
 
-def _read_sparse(op: str, value: Any) -> SparseTensor:
+def _read_sparse(op: str, value: Any, argument: str = "sp_inputs") -> SparseTensor:
     if not isinstance(value, (SparseTensor, SparseTensorValue)):
-        raise refuse(op, "sp_inputs", "a list of sparse tensors", value)
+        raise refuse(op, argument, "a list of sparse tensors", value)
     return _made(value)
 
 

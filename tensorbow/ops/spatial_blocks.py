@@ -180,7 +180,7 @@ def batch_to_space(input: Any, crops: PairList, block_size: Positive, name: Name
 # Patches --------------------------------------------------------------------------------------------------
 
 
-def _around(axis: Axis) -> list[int]:
+def around(axis: Axis) -> list[int]:
     """Padding in front and behind, of an axis whose windows exceed it."""
     return [axis.before, max(0, axis.covered - axis.before - axis.extent)]
 
@@ -209,7 +209,7 @@ def extract_image_patches(
     axes = [make_axis(extents[i], sizes[i], steps[i], padding, gaps[i]) for i in (0, 1)]
     with x.graph.as_default(), name_scope(name or "ExtractImagePatches"):
         if any(axis.is_padded for axis in axes):
-            x = pad(x, [[0, 0], *map(_around, axes), [0, 0]])
+            x = pad(x, [[0, 0], *map(around, axes), [0, 0]])
         taken = [
             [slice(i * a.rate, i * a.rate + (a.count - 1) * a.stride + 1, a.stride) for i in range(a.window)]
             for a in axes

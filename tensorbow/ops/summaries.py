@@ -30,14 +30,21 @@ from tensorbow.graph import (
     get_default_graph,
     name_scope,
 )
-from tensorbow.kinds import TEXT, Items, Name, Names, Positive, Text, checked, sequence
+from tensorbow.kinds import TEXT, Items, Kind, Name, Names, Positive, Text, checked, is_tensor, sequence
 from tensorbow.ops.definition import define_op
 from tensorbow.specs import NUMERIC, Array, TensorSpec, bool_, uint8
 
 __all__ = ["histogram", "image", "merge", "merge_all", "scalar", "text"]
 
 RED = 255  # of pixels that are no number
-AnyTexts: TypeAlias = Annotated[Any, sequence(TEXT, "a text or a list of texts", lone=True)]
+_TEXTS = sequence(TEXT, "a text or a list of texts", lone=True)
+AnyTexts: TypeAlias = Annotated[
+    Any,
+    Kind(
+        "a text, a list of texts, or a tensor of strings",
+        lambda value: value if is_tensor(value) else _TEXTS.read(value),
+    ),
+]
 
 
 def event_protocol() -> tuple[ModuleType, ModuleType]:
@@ -159,16 +166,27 @@ def _png(pixels: Array) -> bytes:
 
 
 def _text_value(op: Operation, values: Sequence[Any]) -> bytes:
+    texts = [each.encode() for each in op.attrs["texts"]]
+    return _text_message(op, [len(texts)], texts)
+
+
+def _string_value(op: Operation, values: Sequence[Any]) -> bytes:
+    (value,) = values
+    if isinstance(value, bytes):
+        return _text_message(op, [], [value])
+    return _text_message(op, value.shape, value.ravel().tolist())
+
+
+def _text_message(op: Operation, shape: Sequence[int], texts: Sequence[bytes]) -> bytes:
     protocol, _ = event_protocol()
     from tensorboardX.proto.tensor_pb2 import TensorProto
     from tensorboardX.proto.tensor_shape_pb2 import TensorShapeProto
 
-    texts: tuple[str, ...] = op.attrs["texts"]
-    dims = [TensorShapeProto.Dim(size=len(texts))]
+    dims = [TensorShapeProto.Dim(size=extent) for extent in shape]
     metadata = protocol.SummaryMetadata(plugin_data=protocol.SummaryMetadata.PluginData(plugin_name="text"))
     tensor = TensorProto(
         dtype="DT_STRING",
-        string_val=[each.encode() for each in texts],
+        string_val=texts,
         tensor_shape=TensorShapeProto(dim=dims),
     )
     return _message(op.attrs["tag"], metadata=metadata, tensor=tensor)
@@ -205,6 +223,14 @@ def _image_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     return _bytes(inputs, attrs)
 
 
+def _string_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    if not inputs[0].dtype.is_string:
+        raise InvalidArgumentError(
+            f"summary.text: expected tensor to be of strings, got {inputs[0]}; use tb.as_string"
+        )
+    return _bytes(inputs, attrs)
+
+
 def _summary_op(name: str, spec: Any, fetched: Any, inputs: Sequence[str], **attrs: Any) -> OpDef:
     return define_op(
         name,
@@ -213,6 +239,7 @@ def _summary_op(name: str, spec: Any, fetched: Any, inputs: Sequence[str], **att
         inputs=inputs,
         attrs={"tag": REQUIRED, **attrs} if name != "MergeSummary" else {},
         fetched=fetched,
+        strings=name == "StringSummary",
     )
 
 
@@ -220,6 +247,7 @@ ScalarSummary = _summary_op("ScalarSummary", _scalar_spec, _scalar_value, ["inpu
 HistogramSummary = _summary_op("HistogramSummary", _bytes, _histogram_value, ["input"])
 ImageSummary = _summary_op("ImageSummary", _image_spec, _image_value, ["input"], max_outputs=3)
 TextSummary = _summary_op("TextSummary", _bytes, _text_value, [], texts=REQUIRED)
+StringSummary = _summary_op("StringSummary", _string_spec, _string_value, ["input"])
 MergeSummary = _summary_op("MergeSummary", _bytes, _merged_value, ["*inputs"])
 
 
@@ -237,7 +265,7 @@ def _add(
     """Adds a summary, whose tag is its full name (after the family), and puts it into collections."""
     tensors = [as_tensor(each) for each in inputs]
     for tensor in tensors:
-        if tensor.dtype not in (*NUMERIC, bool_):
+        if definition is not StringSummary and tensor.dtype not in (*NUMERIC, bool_):
             raise InvalidArgumentError(f"summary {name}: expected numbers, got {tensor.spec}")
     clean = re.sub(r"[^-/\w.]", "_", name, flags=re.ASCII).strip("/") or "summary"
     wanted = clean if family is None else f"{family}/{clean}"
@@ -290,9 +318,11 @@ def image(
 def text(name: Text, tensor: AnyTexts, collections: Names | None = None) -> Tensor:
     """A summary with a text (Markdown), or a list of texts.
 
-    tensor: a text, or a list of texts, known while the graph is built. Raises InvalidArgumentError for
-    others.
+    tensor: a text, a list of texts, or a tensor of strings of any shape, with which a step runs in the
+    dynamic mode. Raises InvalidArgumentError for others.
     """
+    if is_tensor(tensor):
+        return _add(StringSummary, [tensor], name, collections, None)
     return _add(TextSummary, [], name, collections, None, texts=tuple(tensor))
 
 
@@ -330,5 +360,6 @@ def is_summary(value: Any) -> bool:
         HistogramSummary,
         ImageSummary,
         TextSummary,
+        StringSummary,
         MergeSummary,
     )

@@ -21,7 +21,7 @@ from tensorbow.graph import (
     get_default_graph,
 )
 from tensorbow.ops.definition import define_op
-from tensorbow.specs import Array, Dims, TensorSpec, compatible, float32, int32, int64, render_dims
+from tensorbow.specs import Array, Dims, DType, TensorSpec, compatible, float32, int32, int64, render_dims
 
 FLOW = TensorSpec((), float32)
 NO_FLOW = np.zeros((), np.float32)
@@ -58,6 +58,16 @@ class ElementArray:
                 "element_shape=None, infer_shape=False for elements of several shapes"
             )
         self.elements[index] = value
+
+    def read_or_zeros(self, indices: Array, dtype: DType) -> list[Array]:
+        """Elements, with zeros for those that were not written. Raises InvalidArgumentError."""
+        found = [self.elements[int(index)] for index in indices]
+        like = next((each for each in found if each is not None), None)
+        if like is None and self.shape is not None and None not in self.shape:
+            like = np.zeros(self.shape, dtype.as_numpy_dtype)
+        if like is None:
+            return [self.read(int(index)) for index in indices]
+        return [np.zeros_like(like) if each is None else each for each in found]
 
     def read(self, index: int) -> Array:
         """An element; zeros for a gradient that nothing was added to. Raises InvalidArgumentError."""
@@ -109,7 +119,10 @@ def _read(call: HostCall) -> list[Array]:
 
 def _gathered(call: HostCall) -> list[Array]:
     array = _array(call)
-    elements = [array.read(int(index)) for index in call.inputs[1]]
+    if call.attrs["or_zeros"]:
+        elements = array.read_or_zeros(call.inputs[1], call.attrs["dtype"])
+    else:
+        elements = [array.read(int(index)) for index in call.inputs[1]]
     if not elements:
         shape = call.attrs["shape"]
         if shape is None or None in shape:
@@ -275,6 +288,7 @@ TensorArrayWrite = define_op(
     gradient=_write_gradient,
     inputs=("handle", "index", "value", "flow"),
     host=_written,
+    strings=True,
     doc="Writes an element.",
 )
 TensorArrayRead = define_op(
@@ -284,6 +298,7 @@ TensorArrayRead = define_op(
     inputs=("handle", "index", "flow"),
     attrs=_ELEMENTS,
     host=_read,
+    strings=True,
     doc="An element.",
 )
 TensorArrayGather = define_op(
@@ -291,9 +306,10 @@ TensorArrayGather = define_op(
     spec=_rows,
     gradient=_gather_gradient,
     inputs=("handle", "indices", "flow"),
-    attrs=_ELEMENTS,
+    attrs={**_ELEMENTS, "or_zeros": False},
     host=_gathered,
-    doc="The elements of some indices as rows of one tensor.",
+    strings=True,
+    doc="The elements of some indices as rows of one tensor; with `or_zeros`, zeros where none was written.",
 )
 TensorArrayScatter = define_op(
     "TensorArrayScatterV3",
@@ -301,6 +317,7 @@ TensorArrayScatter = define_op(
     gradient=_scatter_gradient,
     inputs=("handle", "indices", "value", "flow"),
     host=_scattered,
+    strings=True,
     doc="Writes the rows of a tensor as elements.",
 )
 TensorArrayConcat = define_op(

@@ -9,20 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, TypeAlias
 
+import numpy as np
+
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Tensor, name_scope
-from tensorbow.kinds import Name, checked, one_of, sequence, whole
+from tensorbow.graph import Tensor, as_tensor, name_scope
+from tensorbow.kinds import Name, checked, one_of, refuse, sequence, whole
 from tensorbow.ops.argument_kinds import Padding
 from tensorbow.ops.arrays import concat, reshape, transpose
 from tensorbow.ops.average_pooling import avg_pool
 from tensorbow.ops.conv import conv2d
+from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.elementwise import pair
 from tensorbow.ops.pooling import max_pool
+from tensorbow.ops.shaping import reverse
 from tensorbow.ops.slicing import pad, strided_slice
 from tensorbow.ops.sliding_windows import make_axis
 from tensorbow.ops.spatial_blocks import batch_of, known_extents
+from tensorbow.specs import FLOATING, TensorShape
 
-__all__ = ["avg_pool3d", "conv3d", "max_pool3d"]
+__all__ = ["avg_pool3d", "conv3d", "conv3d_transpose", "max_pool3d"]
 
 VOLUME = sequence(
     whole(1), "a whole number, [depth, height, width] or [1, depth, height, width, 1]", lone=True
@@ -68,7 +73,8 @@ def conv3d(
     with x.graph.as_default(), name_scope(name or "Conv3D"):
         x = transpose(x, TO_LAST) if data_format == "NCDHW" else x
         deep, height, width, channels = known_extents("conv3d", x, 5)
-        window, *rest = (batch_of(w), *known_extents("conv3d", w, 5))
+        rest = list(known_extents("conv3d", w, 5))
+        window = batch_of(w)
         if window < 1 or rest[2] != channels:
             raise InvalidArgumentError(
                 f"conv3d: {channels} channels in {x.spec}; expected a filter "
@@ -93,6 +99,82 @@ def conv3d(
         flow = conv2d(images, kernel, tuple(steps), padding, dilations=tuple(gaps))
         result = reshape(flow, [batch, axis.count, *known_extents("conv3d", flow)])
         return transpose(result, TO_SECOND) if data_format == "NCDHW" else result
+
+
+@checked
+def conv3d_transpose(
+    value: Any,
+    filter: Any,
+    output_shape: Any,
+    strides: VolumeSize,
+    padding: Padding = "SAME",
+    data_format: VolumeFormat = "NDHWC",
+    name: Name = None,
+) -> Tensor:
+    """The transpose of `conv3d`: volumes [batch, slices, rows, columns, in] to `output_shape`.
+
+    filter: [depth, height, width, out, in]. output_shape: five whole numbers, [batch, depth, height, width,
+    out], the extents of volumes of which `conv3d` makes those of `value`; the batch may be a tensor, in a
+    list, or -1. Computed as a convolution of the value with zeros between its elements.
+    Raises InvalidArgumentError for extents that do not fit, or that are not known.
+    """
+    x, w = pair(value, filter)
+    steps = _triple("conv3d_transpose", "strides", strides, data_format)
+    with x.graph.as_default(), name_scope(name or "conv3d_transpose"):
+        x = transpose(x, TO_LAST) if data_format == "NCDHW" else x
+        *small, channels = known_extents("conv3d_transpose", x, 5)
+        rest = known_extents("conv3d_transpose", w, 5)
+        window = (batch_of(w), *rest[:2])
+        if not isinstance(output_shape, (list, tuple, np.ndarray, TensorShape)):
+            raise refuse("conv3d_transpose", "output_shape", "a list of five whole numbers", output_shape)
+        wanted = list(output_shape)
+        if data_format == "NCDHW" and len(wanted) == 5:
+            wanted = [wanted[0], *wanted[2:], wanted[1]]
+        known = [int(each) for each in wanted[1:] if isinstance(each, (int, np.integer))]
+        if len(wanted) != 5 or len(known) != 4 or known[3] != rest[2] or rest[3] != channels:
+            raise InvalidArgumentError(
+                f"conv3d_transpose: output_shape {wanted} for {x.spec} and a filter {w.spec}; expected "
+                f"[batch, depth, height, width, {rest[2]}] with known extents, and {channels} channels"
+            )
+        axes = [make_axis(n, k, s, padding) for n, k, s in zip(known, window, steps, strict=False)]
+        if [axis.count for axis in axes] != small:
+            raise InvalidArgumentError(
+                f"conv3d_transpose: output_shape {wanted} gives {[axis.count for axis in axes]} windows with "
+                f"strides {list(steps)} and padding {padding}, expected {small}, the extents of {x.spec}"
+            )
+        x = _spread(x, small, steps, channels)
+        pairs = []
+        for axis, k in zip(axes, window, strict=True):
+            before = k - 1 - axis.before
+            length = (axis.count - 1) * axis.stride + 1
+            pairs.append((before, axis.extent + k - 1 - before - length))
+        x = _padded_or_cut(x, pairs)
+        turned = transpose(reverse(w, [0, 1, 2]), [0, 1, 2, 4, 3])
+        result = conv3d(x, turned, (1,), "VALID")
+        return transpose(result, TO_SECOND) if data_format == "NCDHW" else result
+
+
+def _spread(x: Tensor, extents: list[int], steps: tuple[int, ...], channels: int) -> Tensor:
+    """Puts steps - 1 zeros between neighbours along the three axes."""
+    batch = batch_of(x)
+    for axis, step in enumerate(steps):
+        if step == 1:
+            continue
+        lead, tail = extents[: axis + 1], extents[axis + 1 :]
+        wide = reshape(x, [batch, *lead, 1, *tail, channels])
+        wide = pad(wide, [[0, 0]] * (axis + 2) + [[0, step - 1]] + [[0, 0]] * (len(tail) + 1))
+        x = reshape(wide, [batch, *lead[:-1], lead[-1] * step, *tail, channels])
+        extents = [*lead[:-1], (lead[-1] - 1) * step + 1, *tail]
+        x = strided_slice(x, (*[slice(None)] * (axis + 1), slice(extents[axis])))
+    return x
+
+
+def _padded_or_cut(x: Tensor, pairs: list[tuple[int, int]]) -> Tensor:
+    """Pads the three axes by so many zeros in front and behind; negative numbers cut."""
+    if any(min(pair) < 0 for pair in pairs):
+        cuts = [slice(max(0, -before), behind if behind < 0 else None) for before, behind in pairs]
+        x = strided_slice(x, (slice(None), *cuts))
+    return pad(x, [[0, 0], *([max(0, before), max(0, behind)] for before, behind in pairs), [0, 0]])
 
 
 def _images(batch: int, slices: int) -> int:
@@ -138,7 +220,8 @@ def _pool(
     (size, *sizes), (step, *steps) = (
         _triple(op, what, value, data_format) for what, value in (("ksize", ksize), ("strides", strides))
     )
-    x, _ = pair(volumes, 0.0)
+    x = as_tensor(volumes)
+    require_dtype(op, x.spec, FLOATING, "the volumes")
     with x.graph.as_default(), name_scope(name or op):
         x = transpose(x, TO_LAST) if data_format == "NCDHW" else x
         deep, height, width, channels = known_extents(op, x, 5)

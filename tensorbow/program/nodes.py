@@ -28,6 +28,7 @@ class Value:
     feed: str | None = None  # name of the fed tensor
     variable: Operation | None = None  # the variable whose storage it is
     scalar: Operation | None = None  # the step scalar it is
+    state_key: str = ""  # the scalar of STATE that it is, beside step scalars
     ref: Ref | None = None  # its memory, where that is fixed before memory is planned
     readers: list[Node] = field(default_factory=list)  # of a storage: see `record_readers`
     is_fetched: bool = False  # a storage that is, itself or through a view
@@ -53,6 +54,12 @@ class Node:
     after: tuple[Node, ...] = ()  # what a control dependency puts before it; kept for several devices only
     unfused: bool = False  # added by a rewriting, and never fused with other nodes
     unconditional: bool = False  # writes whatever the status, also in a predicated variant
+    state: tuple[tuple[str, Value], ...] = ()  # of a random op in a loop or cond: where its state lies
+
+    @property
+    def reads(self) -> list[Value]:
+        """Inputs, and values that stand for its state."""
+        return [*self.inputs, *(value for _, value in self.state)] if self.state else self.inputs
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {self.definition.name}>"

@@ -43,9 +43,10 @@ class Region(IntEnum):
     DATA_5 = 18
     DATA_6 = 19
     DATA_7 = 20
+    CONTROL = 21  # words of the loops that a plan runs: see `program.stacks`
 
 
-DATA = tuple(region for region in Region if region >= Region.DATA_0)
+DATA = tuple(region for region in Region if Region.DATA_0 <= region <= Region.DATA_7)
 
 # The status, an int64 in STATE, is set to 1 where a loss or gradient is not finite; while it is set,
 # predicated groups write nothing. It stays set until the host clears it.
@@ -167,6 +168,11 @@ class Executable:
         )
 
     @cached_property
+    def may_not_end(self) -> bool:
+        """True if it has a loop whose condition may stay true for ever."""
+        return any(_may_not_end(g.attrs) for segment in self.segments for g in segment.groups)
+
+    @cached_property
     def for_replica(self) -> Executable:
         """A copy for binding a replica: segments that run once per device are empty; numbers stay."""
         return self._with_segments(
@@ -213,6 +219,14 @@ class Executable:
 
 
 ONCE_PER_DEVICE = (Region.CENTRAL, Region.RESULTS, Region.STATE, Region.CONSTANT)
+
+
+def _may_not_end(attrs: Attrs) -> bool:
+    """True for the attributes of a loop that counts to no limit, or of a loop or cond with one in it."""
+    program = attrs.get("loop") or attrs.get("branches")
+    return not getattr(program, "ends", True) or any(
+        _may_not_end(node.attrs) for node in getattr(program, "nodes", ())
+    )
 
 
 TellOp: TypeAlias = Callable[[str, float, float], None]
@@ -265,6 +279,12 @@ class BoundPlan(ABC):
     def launches(self, segment: int) -> Sequence[PlannedLaunch]:
         """Launches of a segment's calls, for `explain`; empty where each is called by itself."""
         return ()
+
+    def stop(self) -> None:  # noqa: B027 - most plans have no loops
+        """Ends the loops that are running or will run, with CancelledError, until `resume`; thread-safe."""
+
+    def resume(self) -> None:  # noqa: B027
+        """Lets loops run again after `stop`."""
 
     def close(self) -> None:  # noqa: B027 - most plans hold nothing
         """Gives back what the plan holds beside its regions; nothing of it may be running. Idempotent."""

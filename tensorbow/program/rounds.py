@@ -40,6 +40,8 @@ class WorkerExchange:
     shared: memory of so many bytes of each worker, of zeros at first, which all workers read, and the worker
     itself writes; collective. None where sums are exchanged by calls. worker: the number of this one.
     halves: sums of float32 go to other workers as their upper 16 bits, and are added in float32.
+    overlapped: the calls that begin to sum some vectors, given by address, size and dtype, and that wait for
+    the end; None where that is not done beside other work. overlap_nbytes: of the smallest sum that is.
     """
 
     control: NDArray[np.int64]
@@ -50,6 +52,14 @@ class WorkerExchange:
     shared: Callable[[int], Sequence[NDArray[np.uint8]]] | None = None
     worker: int = 0
     halves: bool = False
+    overlapped: Callable[[Sequence[tuple[int, int, DType]]], tuple[NativeCall, NativeCall]] | None = None
+    overlap_nbytes: int = 0
+
+    @property
+    def kind(self) -> tuple[bool, bool, int | None]:
+        """What native code depends on."""
+        later = None if self.overlapped is None else self.overlap_nbytes
+        return self.shares_memory, self.halves, later
 
     @property
     def shares_memory(self) -> bool:

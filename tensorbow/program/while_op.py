@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TypeAlias
+from functools import cached_property, partial
 
 import numpy as np
 
-from tensorbow.errors import InvalidArgumentError, TensorBowError
-from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Kernel, KernelCall, NodeSpec, OpDef, blame
-from tensorbow.graph.definition import read_only
-from tensorbow.program.nodes import Node, Value, storage_of
-from tensorbow.specs import Array, TensorSpec, uint8
-
-ALIGNMENT = 64  # bytes
-OperandPlace: TypeAlias = (
-    "tuple[int, int]"  # an operand of the op, counted inputs, outputs, scratch; offset in bytes
+from tensorbow.errors import CancelledError, ResourceExhaustedError, TensorBowError
+from tensorbow.graph import Kernel, KernelCall, NodeSpec, OpDef, add_iteration
+from tensorbow.program.blocks import (
+    Block,
+    BlockCalls,
+    BlockMemory,
+    InplaceOf,
+    KernelOf,
+    Reference,
+    ScratchOf,
+    StackFrame,
+    reference_kernel,
 )
-ScratchOf: TypeAlias = "Callable[[Node], Sequence[TensorSpec]]"
+from tensorbow.program.control_forms import While, form_of
+from tensorbow.program.nodes import Node, Value, storage_of
+from tensorbow.program.stacks import HandleWord, frame_at, words_at
+from tensorbow.specs import TensorSpec, int64
 
 
 class LoopProgram:
     """Condition and body of a loop; `variables` and `captured` are its inputs, in this order.
 
-    In each iteration `condition` computes `holds`, a bool scalar; while it is true, `body` computes
-    `results`, the next values of `variables`.
+    In each iteration `condition` computes `holds`, a bool scalar; while it is true, `body` computes the next
+    values of `variables`. own: the frames that it makes; the position of their first is then an output behind
+    the variables. taken: frames of earlier loops that it reads. stop: the word that ends it when it is set.
+    handles: of stacks that are empty when it begins. ends: it counts to a limit.
+    name: that of its frame, for errors.
     """
 
     def __init__(
@@ -37,147 +44,191 @@ class LoopProgram:
         holds: Value,
         body: Sequence[Node],
         results: Sequence[Value],
+        stop: Value,
+        own: StackFrame | None = None,
+        taken: Sequence[StackFrame] = (),
+        handles: Sequence[Value] = (),
+        ends: bool = True,
+        name: str = "",
     ):
         self.variables = tuple(variables)
         self.captured = tuple(captured)
-        self.condition = tuple(node for node in condition if not node.definition.is_view)
+        self.condition = Block(condition, (holds,))
         self.holds = holds
-        self.body = tuple(node for node in body if not node.definition.is_view)
+        self.body = Block(body, results)
         self.results = tuple(results)
+        self.stop = stop
+        self.own = own
+        self.taken = tuple(taken)
+        self.handles = tuple(handles)
+        self.ends = ends
+        self.name = name
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """All nodes that compute something."""
-        return (*self.condition, *self.body)
+        return (*self.condition.nodes, *self.body.nodes)
 
-    def memory(self, scratch_of: ScratchOf) -> LoopMemory:
+    @cached_property
+    def frames(self) -> tuple[StackFrame, ...]:
+        """All frames, its own first."""
+        return (*([] if self.own is None else [self.own]), *self.taken)
+
+    @cached_property
+    def outputs(self) -> int:
+        """Number of outputs of its op."""
+        return len(self.variables) + (self.own is not None)
+
+    def memory(self, scratch_of: ScratchOf, inplace_of: InplaceOf, *, moving: bool) -> BlockMemory:
         """Where each value lies; the variables are in the op's outputs."""
-        return LoopMemory(self, scratch_of)
+        count, kept = len(self.variables), len(self.captured)
+        given = {value: (count + number, 0) for number, value in enumerate(self.captured)}
+        homes = {}
+        for number, value in enumerate(self.variables):
+            given[value] = homes[1, number] = (count + kept + number, 0)
+        if self.own is not None:
+            given[self.own.begin] = (count + kept + count, 0)
+        return BlockMemory(
+            (self.condition, self.body),
+            given,
+            homes,
+            count + kept + self.outputs,
+            self.frames,
+            scratch_of,
+            inplace_of,
+            in_turn=True,
+            moving=moving,
+        )
 
     def __repr__(self) -> str:
-        return f"<LoopProgram of {len(self.condition)} + {len(self.body)} nodes>"
+        return f"<LoopProgram of {len(self.condition.nodes)} + {len(self.body.nodes)} nodes>"
 
 
-def node_spec(node: Node) -> NodeSpec:
-    """A node as kernels see it."""
-    return NodeSpec(node.attrs, *(tuple(v.spec for v in values) for values in (node.inputs, node.outputs)))
+def specs_of_loop(loop: LoopProgram) -> list[TensorSpec]:
+    """Specs of the outputs of a loop's op."""
+    begin = [] if loop.own is None else [TensorSpec((), int64)]
+    return [*(TensorSpec(v.spec.shape, v.spec.dtype) for v in loop.variables), *begin]
 
 
-@dataclass
-class LoopMemory:
-    """Places of a loop's values: variables in outputs, captured in inputs, all others in a scratch array."""
-
-    loop: LoopProgram
-    scratch_of: ScratchOf
-    nbytes: int = 0
-    scratch: dict[Node, list[tuple[OperandPlace, TensorSpec]]] = field(default_factory=dict)
-    moved: dict[int, OperandPlace] = field(
-        default_factory=dict
-    )  # results that overwritten variables hold, by number
-    _places: dict[Value, OperandPlace] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        loop = self.loop
-        count, kept = len(loop.variables), len(loop.captured)
-        self._last = 2 * count + kept  # number of the scratch array
-        for number, value in enumerate(loop.variables):
-            self._places[value] = (count + kept + number, 0)
-        for number, value in enumerate(loop.captured):
-            self._places[value] = (count + number, 0)
-        for node in loop.nodes:
-            for value in node.outputs:
-                if storage_of(value) is value:
-                    self._places[value] = self._take(value.spec)
-            self.scratch[node] = [(self._take(spec), spec) for spec in self.scratch_of(node)]
-        for number, (variable, result) in enumerate(zip(loop.variables, loop.results, strict=True)):
-            root = storage_of(result)
-            if root is not variable and root in loop.variables:
-                self.moved[number] = self._take(result.spec)
-
-    def _take(self, spec: TensorSpec) -> OperandPlace:
-        place = (self._last, self.nbytes)
-        self.nbytes += -(-spec.nbytes // ALIGNMENT) * ALIGNMENT
-        return place
-
-    def place(self, value: Value) -> OperandPlace:
-        """Where a value lies."""
-        return self._places[storage_of(value)]
-
-    @property
-    def spec(self) -> TensorSpec:
-        """The scratch array."""
-        return TensorSpec((max(1, self.nbytes),), uint8)
+def while_form(loop: LoopProgram) -> OpDef:
+    """The op of a loop, which says what it writes."""
+    return form_of(While, _written(loop.nodes, (*loop.variables, *loop.captured)), ())
 
 
-def _reference_scratch(node: Node) -> Sequence[TensorSpec]:
-    return node.definition.kernels["cpu"].scratch_specs(node_spec(node))
+def _written(nodes: Sequence[Node], inputs: Sequence[Value]) -> tuple[int, ...]:
+    """The inputs that are variables which some nodes write."""
+    written = {storage_of(node.inputs[index]) for node in nodes for index in node.definition.writes}
+    return tuple(number for number, value in enumerate(inputs) if value in written)
 
 
-def _scratch(node: NodeSpec) -> Sequence[TensorSpec]:
-    loop: LoopProgram = node.attrs["loop"]
-    return [loop.memory(_reference_scratch).spec]
+class _Frames:
+    """Frames of a reference call: copied to and from their areas in the scratch array."""
+
+    def __init__(self, frames: Sequence[StackFrame], calls: BlockCalls, memory: BlockMemory):
+        self._frames = [
+            (
+                frame,
+                calls.value(frame.handle),
+                calls.value(frame.begin),
+                None if frame.number is None else calls.value(frame.number),
+                [(offset, calls.value(value)) for value, offset in frame.offsets.items()],
+            )
+            for frame in frames
+        ]
+
+    def begin(self, number: int) -> None:
+        """Fills the areas before iteration `number`."""
+        for frame, handle, begin, at, values in self._frames:
+            if at is None:
+                for _, array in values if frame.zeroed else ():
+                    array[...] = 0
+                continue
+            source = frame_at(handle, int(begin) + int(at), frame.nbytes, make=False)
+            for offset, array in values:
+                array.reshape(-1).view(np.uint8)[...] = source[offset : offset + array.nbytes]
+
+    def end(self, number: int) -> None:
+        """Keeps what iteration `number` has made."""
+        for frame, handle, begin, at, values in self._frames:
+            if at is None:
+                position = int(begin) + number
+                target = frame_at(handle, position, frame.nbytes, make=True)
+                for offset, array in values:
+                    target[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
+                words_at(handle.ctypes.data, HandleWord.WORDS)[HandleWord.USED] = position + 1
 
 
-def _prepare(call: KernelCall) -> Callable[[], None]:
+def _prepare(kernel_of: KernelOf, call: KernelCall) -> Callable[[], None]:
     """The reference: kernels of condition and body, called in turn."""
     loop: LoopProgram = call.attrs["loop"]
-    memory = loop.memory(_reference_scratch)
-    operands = (*call.inputs, *call.outputs, *call.scratch)
+    reference = Reference(kernel_of)
+    memory = loop.memory(reference.scratch, reference.inplace, moving=False)
+    calls = BlockCalls(memory, (*call.inputs, *call.outputs, *call.scratch), kernel_of)
+    condition, body = calls.prepare(loop.condition), calls.prepare(loop.body)
+    holds, stop = calls.value(loop.holds), calls.value(loop.stop)
+    results = [calls.value(v) for v in loop.results]
+    moved = {number: calls.array(place, loop.results[number].spec) for number, place in memory.moved.items()}
+    count = len(loop.variables)
+    initial, variables = call.inputs[:count], call.outputs[:count]
+    frames = _Frames(loop.frames, calls, memory)
+    handles = [calls.value(handle).ctypes.data for handle in loop.handles]
+    own = None if loop.own is None else calls.value(loop.own.handle).ctypes.data
 
-    def array(place: OperandPlace, spec: TensorSpec) -> Array:
-        operand, offset = place
-        if operand < len(operands) - 1:
-            return operands[operand].reshape(spec.extents)
-        taken = operands[-1][offset : offset + spec.nbytes]
-        viewed: Array = taken.view(spec.dtype.as_numpy_dtype).reshape(spec.extents)
-        return viewed
-
-    def prepared(node: Node) -> Callable[[], None]:
-        spec = node_spec(node)
-        inputs = tuple(read_only(array(memory.place(v), v.spec)) for v in node.inputs)
-        outputs = tuple(array(memory.place(v), v.spec) for v in node.outputs)
-        scratch = tuple(array(*each) for each in memory.scratch[node])
-        bound = node.definition.kernels["cpu"].bind(KernelCall(spec.attrs, inputs, outputs, scratch))
-
-        def run() -> None:
-            try:
-                bound()
-            except Exception as error:
-                kind = type(error) if isinstance(error, TensorBowError) else InvalidArgumentError
-                raise kind(blame(node.definition.name, node.name, error, node.source)) from error
-
-        return run
-
-    condition, body = ([prepared(node) for node in nodes] for nodes in (loop.condition, loop.body))
-    holds = array(memory.place(loop.holds), loop.holds.spec)
-    results = [array(memory.place(v), v.spec) for v in loop.results]
-    moved = {number: array(place, loop.results[number].spec) for number, place in memory.moved.items()}
-    initial = call.inputs[: len(loop.variables)]
-
-    def run() -> None:
-        for output, value in zip(call.outputs, initial, strict=True):
-            np.copyto(output, value)
-        while True:
+    def iterate(number: int) -> bool:
+        try:
             for each in condition:
                 each()
             if not holds:
-                return
+                return False
+            frames.begin(number)
             for each in body:
                 each()
-            for number, kept in moved.items():
-                np.copyto(kept, results[number])
-            for number, output in enumerate(call.outputs):
-                np.copyto(output, moved.get(number, results[number]))
+        except TensorBowError as error:
+            if not isinstance(error, CancelledError):
+                add_iteration(error, loop.name, number)
+            raise
+        return True
+
+    def run() -> None:
+        for output, value in zip(variables, initial, strict=True):
+            np.copyto(output, value)
+        for handle in handles:
+            words_at(handle, HandleWord.WORDS)[HandleWord.USED] = 0
+        if own is not None:
+            call.outputs[count][...] = words_at(own, HandleWord.WORDS)[HandleWord.USED]
+        number = 0
+        while True:
+            if stop:
+                raise CancelledError(STOPPED)
+            if not iterate(number):
+                return
+            try:
+                frames.end(number)
+            except MemoryError as error:
+                raise ResourceExhaustedError(str(error)) from error
+            for index, kept in moved.items():
+                np.copyto(kept, results[index])
+            for index, output in enumerate(variables):
+                source = moved.get(index, results[index])
+                if source.ctypes.data != output.ctypes.data:
+                    np.copyto(output, source)
+            number += 1
 
     return run
 
 
-While = OpDef(
-    "While",
-    spec=lambda inputs, attrs: [v.spec for v in attrs["loop"].variables],
-    gradient=NOT_DIFFERENTIABLE,
-    kernels={"cpu": Kernel(prepare=_prepare, scratch=_scratch)},
-    input_names=("*values",),
-    attrs={"loop": REQUIRED},
-    doc="Runs a LoopProgram on initial variables and what it reads. Only the compiler makes it.",
-)
+STOPPED = "the loop was stopped before its condition became false"
+
+
+def loop_kernel(kernel_of: KernelOf) -> Kernel:
+    """The reference kernel. kernel_of: kernels of the nodes inside."""
+    reference = Reference(kernel_of)
+
+    def scratch(node: NodeSpec) -> Sequence[TensorSpec]:
+        program: LoopProgram = node.attrs["loop"]
+        return [program.memory(reference.scratch, reference.inplace, moving=False).spec]
+
+    return Kernel(prepare=partial(_prepare, kernel_of), scratch=scratch)
+
+
+While.kernels["cpu"] = loop_kernel(reference_kernel)

@@ -13,6 +13,13 @@ from tensorbow.queues.input_pipelines import (
     shuffle_batch,
     shuffle_batch_join,
     slice_input_producer,
+    string_input_producer,
+)
+from tensorbow.queues.kept_batches import (
+    maybe_batch,
+    maybe_batch_join,
+    maybe_shuffle_batch,
+    maybe_shuffle_batch_join,
 )
 from tensorbow.queues.map_staging_area import MapStagingArea
 from tensorbow.queues.python_functions import py_func
@@ -39,10 +46,15 @@ __all__ = [
     "batch_join",
     "input_producer",
     "limit_epochs",
+    "maybe_batch",
+    "maybe_batch_join",
+    "maybe_shuffle_batch",
+    "maybe_shuffle_batch_join",
     "py_func",
     "range_input_producer",
     "shuffle_batch",
     "shuffle_batch_join",
     "slice_input_producer",
     "start_queue_runners",
+    "string_input_producer",
 ]

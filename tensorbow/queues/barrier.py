@@ -188,7 +188,15 @@ def _define(
     name: str, host: Any, doc: str, *inputs: str, spec: Any = lambda inputs, attrs: (), **more: Any
 ) -> OpDef:
     return define_op(
-        name, spec=spec, gradient=NOT_DIFFERENTIABLE, host=host, inputs=inputs, stateful=True, doc=doc, **more
+        name,
+        spec=spec,
+        gradient=NOT_DIFFERENTIABLE,
+        host=host,
+        inputs=inputs,
+        stateful=True,
+        strings=True,
+        doc=doc,
+        **more,
     )
 
 

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
 from tensorbow.errors import InvalidArgumentError, OutOfRangeError
-from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, HostCall, Tensor, as_tensor, name_scope
-from tensorbow.kinds import Count, Flag, Name, Positive, Seed, checked, optional, whole
-from tensorbow.ops.broadcasting import shape
+from tensorbow.graph import (
+    NOT_DIFFERENTIABLE,
+    REQUIRED,
+    HostCall,
+    Tensor,
+    as_tensor,
+    control_dependencies,
+    name_scope,
+)
+from tensorbow.kinds import Count, Flag, Name, Positive, Seed, checked, optional, refuse, whole
+from tensorbow.ops.broadcasting import shape, size
+from tensorbow.ops.checks import Assert
+from tensorbow.ops.control import identity
 from tensorbow.ops.definition import define_op
+from tensorbow.ops.elementwise import greater
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.random import random_shuffle
 from tensorbow.ops.slicing import strided_slice
+from tensorbow.queues.batch_queues import make_batches
 from tensorbow.queues.queue_runner import QueueRunner, add_queue_runner
 from tensorbow.queues.queues import FIFOQueue, PaddingFIFOQueue, QueueBase, RandomShuffleQueue, Shapes
-from tensorbow.specs import Array, TensorSpec
+from tensorbow.specs import Array, TensorSpec, string
 
 __all__ = [
     "batch",
@@ -27,6 +38,7 @@ __all__ = [
     "shuffle_batch",
     "shuffle_batch_join",
     "slice_input_producer",
+    "string_input_producer",
 ]
 
 Epochs: TypeAlias = Annotated["int | None", optional(whole(1))]
@@ -48,6 +60,7 @@ LimitEpochs = define_op(
     attrs={"num_epochs": REQUIRED},
     host=_limit,
     stateful=True,
+    strings=True,
     doc="Its input, a given number of times in a session; then OutOfRangeError.",
 )
 
@@ -84,11 +97,51 @@ def input_producer(
             f"input_producer: input_tensor is {value.spec}, expected [n, ...] of known rows"
         )
     with value.graph.as_default(), name_scope(name or "input_producer"):
-        rows = random_shuffle(value, seed=seed) if shuffle else value
-        rows = limit_epochs(rows, num_epochs)
-        queue = FIFOQueue(capacity, [value.dtype], [dims[1:]], shared_name=shared_name)
-        add_queue_runner(QueueRunner(queue, [queue.enqueue_many([rows])]))
+        return _producer(value, num_epochs, shuffle, seed, capacity, shared_name)
+
+
+def _producer(
+    value: Tensor,
+    num_epochs: int | None,
+    shuffle: bool,
+    seed: int | None,
+    capacity: int,
+    shared_name: str | None,
+    cancel_op: Any = None,
+) -> QueueBase:
+    rows = random_shuffle(value, seed=seed) if shuffle else value
+    rows = limit_epochs(rows, num_epochs)
+    queue = FIFOQueue(capacity, [value.dtype], [(value.spec.shape or ())[1:]], shared_name=shared_name)
+    add_queue_runner(QueueRunner(queue, [queue.enqueue_many([rows])], cancel_op=cancel_op))
     return queue
+
+
+@checked
+def string_input_producer(
+    string_tensor: Any,
+    num_epochs: Epochs = None,
+    shuffle: Flag = True,
+    seed: Seed = None,
+    capacity: Positive = 32,
+    shared_name: Name = None,
+    name: Name = None,
+    cancel_op: Any = None,
+) -> QueueBase:
+    """A queue that gives the strings of a vector, such as names of files, epoch after epoch.
+
+    See `input_producer`. cancel_op: an operation of the queue runner that ends it early.
+
+    Raises InvalidArgumentError for an empty list and, when it runs, for an empty tensor.
+    """
+    texts = as_tensor(string_tensor, string)
+    if texts.spec.shape == (0,):
+        raise refuse("string_input_producer", "string_tensor", "at least one string", string_tensor)
+    with texts.graph.as_default(), name_scope(name or "input_producer"):
+        with control_dependencies(
+            [Assert(greater(size(texts), 0), ["string_input_producer got no strings"])]
+        ):
+            texts = identity(texts)
+        return _producer(texts, num_epochs, shuffle, seed, capacity, shared_name, cancel_op)
 
 
 @checked
@@ -129,65 +182,6 @@ def slice_input_producer(
         return [gather(each, index) for each in tensors]
 
 
-def _named(tensors: Any, call: str) -> tuple[list[Tensor], list[str] | None]:
-    """The tensors of a list or a dictionary, and the dictionary's keys."""
-    if isinstance(tensors, Mapping):
-        names = sorted(tensors)
-        return [as_tensor(tensors[key]) for key in names], names
-    given = tensors if isinstance(tensors, (list, tuple)) else [tensors]
-    if not given:
-        raise InvalidArgumentError(f"{call}: expected at least one tensor, got an empty list")
-    return [as_tensor(each) for each in given], None
-
-
-def _batches(
-    call: str,
-    tensors_list: Sequence[Any],
-    batch_size: Any,
-    make: Any,
-    enqueue_many: bool,
-    shapes: Any,
-    smaller: bool,
-    name: str | None,
-    copies: int,
-    pads: bool = False,
-) -> Any:
-    """Batches from a queue; each of `tensors_list` fills it by `copies` threads."""
-    lists = [_named(tensors, call) for tensors in tensors_list]
-    first, names = lists[0]
-    for tensors, others in lists[1:]:
-        if others != names or [t.dtype for t in tensors] != [t.dtype for t in first]:
-            raise InvalidArgumentError(
-                f"{call}: expected lists of tensors of the same dtypes and names in all"
-            )
-    if shapes is None:
-        found = []
-        for each in zip(*(tensors for tensors, _ in lists), strict=True):
-            dims = [None if t.spec.shape is None else t.spec.shape[int(enqueue_many) :] for t in each]
-            for tensor, extents in zip(each, dims, strict=True):
-                if extents is None or len(extents) != len(dims[0] or ()) or (None in extents and not pads):
-                    raise InvalidArgumentError(
-                        f"{call}: {tensor.name} is {tensor.spec}, expected a known shape; use set_shape, "
-                        "shapes=, or dynamic_pad=True for extents that differ"
-                    )
-            found.append(tuple(axes[0] if len(set(axes)) == 1 else None for axes in zip(*dims, strict=True)))
-            if None in found[-1] and not pads:
-                raise InvalidArgumentError(f"{call}: expected equal shapes in all lists, got {dims}")
-        shapes = found
-    with first[0].graph.as_default(), name_scope(name or call):
-        queue = make([t.dtype for t in first], shapes, names)
-        enqueues = []
-        for tensors, keys in lists:
-            values: Any = tensors if keys is None else dict(zip(keys, tensors, strict=True))
-            op = queue.enqueue_many(values) if enqueue_many else queue.enqueue(values)
-            enqueues += [op] * copies
-        add_queue_runner(QueueRunner(queue, enqueues))
-        taken = (queue.dequeue_up_to if smaller else queue.dequeue_many)(batch_size)
-    if names is None and isinstance(tensors_list[0], (list, tuple)) and not isinstance(taken, list):
-        return [taken]
-    return taken
-
-
 @checked
 def batch(
     tensors: Any,
@@ -216,7 +210,7 @@ def batch(
     def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
         return kind(capacity, dtypes, dims, names=names, shared_name=shared_name)
 
-    return _batches(
+    return make_batches(
         "batch", [tensors], batch_size, make, enqueue_many, shapes, allow_smaller_final_batch, name,
         num_threads, dynamic_pad,
     )  # fmt: skip
@@ -242,7 +236,7 @@ def batch_join(
     def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
         return kind(capacity, dtypes, dims, names=names, shared_name=shared_name)
 
-    return _batches(
+    return make_batches(
         "batch_join", tensors_list, batch_size, make, enqueue_many, shapes, allow_smaller_final_batch, name,
         1, dynamic_pad,
     )  # fmt: skip
@@ -267,7 +261,7 @@ def shuffle_batch(
     def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
         return RandomShuffleQueue(capacity, min_after_dequeue, dtypes, dims, names, seed, shared_name)
 
-    return _batches(
+    return make_batches(
         "shuffle_batch", [tensors], batch_size, make, enqueue_many, shapes, allow_smaller_final_batch, name,
         num_threads,
     )  # fmt: skip
@@ -295,7 +289,7 @@ def shuffle_batch_join(
     def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
         return RandomShuffleQueue(capacity, min_after_dequeue, dtypes, dims, names, seed, shared_name)
 
-    return _batches(
+    return make_batches(
         "shuffle_batch_join", tensors_list, batch_size, make, enqueue_many, shapes, allow_smaller_final_batch,
         name, 1,
     )  # fmt: skip

@@ -166,7 +166,15 @@ def _define(
     name: str, host: Any, doc: str, *inputs: str, spec: Any = lambda inputs, attrs: (), **more: Any
 ) -> OpDef:
     return define_op(
-        name, spec=spec, gradient=NOT_DIFFERENTIABLE, host=host, inputs=inputs, stateful=True, doc=doc, **more
+        name,
+        spec=spec,
+        gradient=NOT_DIFFERENTIABLE,
+        host=host,
+        inputs=inputs,
+        stateful=True,
+        strings=True,
+        doc=doc,
+        **more,
     )
 
 
@@ -343,12 +351,14 @@ class MapStagingArea:
     @checked
     def size(self, name: Name = None) -> Tensor:
         """The number of complete elements, int32."""
-        return self._of_all(MapSize, name)
+        result: Tensor = self._of_all(MapSize, name)
+        return result
 
     @checked
     def incomplete_size(self, name: Name = None) -> Tensor:
         """The number of elements that lack components, int32."""
-        return self._of_all(MapIncompleteSize, name)
+        result: Tensor = self._of_all(MapIncompleteSize, name)
+        return result
 
     @checked
     def clear(self, name: Name = None) -> Operation:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
+from tensorbow.array_likes import string_array
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, HostCall, as_tensor
 from tensorbow.kinds import DTYPE, Flag, Function, Items, Name, checked, sequence
@@ -33,6 +34,9 @@ def _call(call: HostCall) -> list[Array]:
         )
     arrays = []
     for index, (value, dtype) in enumerate(zip(given, dtypes, strict=True)):
+        if dtype.is_string:
+            arrays.append(string_array(value))
+            continue
         array = np.asarray(value)
         if isinstance(value, (bool, int, float)):  # Python's own numbers have no dtype
             array = array.astype(dtype.as_numpy_dtype)
@@ -51,6 +55,7 @@ _define = partial(
     gradient=NOT_DIFFERENTIABLE,
     inputs=("*inputs",),
     attrs={"func": REQUIRED, "Tout": REQUIRED},
+    strings=True,
     host=_call,
 )
 PyFunc = _define("PyFunc", stateful=True, doc="A Python function, called in each step that needs it.")
@@ -68,7 +73,7 @@ def py_func(
     """The results of a Python function, called with the values of tensors as NumPy arrays.
 
     func: takes an array, or for rank 0 a NumPy scalar, for each tensor of `inp`; returns a value for each
-        dtype of `Tout`. The arrays are its own.
+        dtype of `Tout`. The arrays are its own. Strings come as `bytes`, and may be given back as texts, too.
     Tout: a dtype, or a list of them, for which a list is returned; an empty one for an operation without
         results. stateful: False if equal inputs give equal results.
 

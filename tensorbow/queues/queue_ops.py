@@ -294,6 +294,7 @@ def _define_use(
         host=host,
         asynchronous=asynchronous,
         stateful=True,
+        strings=True,
         shape_inputs=shape_inputs,
         doc=doc,
     )

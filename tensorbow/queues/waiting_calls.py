@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 from tensorbow.errors import CancelledError
@@ -37,7 +38,7 @@ class WaitingCalls:
         entry = (attempt, fail)
         with self._lock:
             if self._is_closed:
-                later = [lambda: fail(self._closed())]
+                later: list[Later] = [partial(fail, self._closed())]
             else:
                 self._waiting.append(entry)
                 later = self._serve()
@@ -73,7 +74,7 @@ class WaitingCalls:
                 try:
                     later = attempt()
                 except Exception as error:
-                    later = lambda fail=fail, error=error: fail(error)  # noqa: E731
+                    later = partial(fail, error)
                 if later is not None:
                     self._waiting.remove(entry)
                     found.append(later)

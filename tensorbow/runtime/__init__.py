@@ -5,6 +5,14 @@ from tensorbow.runtime.container import Container
 from tensorbow.runtime.explain import Explanation
 from tensorbow.runtime.global_step import create_global_step, get_global_step, get_or_create_global_step
 from tensorbow.runtime.initial_values import initial_values
+from tensorbow.runtime.loop_hooks import (
+    FeedFnHook,
+    FinalOpsHook,
+    GlobalStepWaiterHook,
+    LoggingTensorHook,
+    NanTensorHook,
+    StepCounterHook,
+)
 from tensorbow.runtime.monitored import (
     MonitoredSession,
     SessionRunArgs,
@@ -21,9 +29,14 @@ __all__ = [
     "ConfigProto",
     "Container",
     "Explanation",
+    "FeedFnHook",
+    "FinalOpsHook",
     "GPUOptions",
+    "GlobalStepWaiterHook",
     "InteractiveSession",
+    "LoggingTensorHook",
     "MonitoredSession",
+    "NanTensorHook",
     "RunMetadata",
     "RunOptions",
     "Session",
@@ -31,6 +44,7 @@ __all__ = [
     "SessionRunContext",
     "SessionRunHook",
     "SessionRunValues",
+    "StepCounterHook",
     "StopAtStepHook",
     "create_global_step",
     "get_global_step",

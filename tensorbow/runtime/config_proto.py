@@ -56,8 +56,8 @@ class ConfigProto:
     intra_op_parallelism_threads: threads of an op, of which there is one; a session warns of more.
     device_count: number of devices by kind, for sessions without `devices`: {"CPU": 2} has ops placed on two
         virtual CPU devices at most, {"GPU": 0} on no GPU.
-    compiles_loops, not of TensorFlow: False runs every `tb.while_loop` in the dynamic mode, also one of a
-        known number of iterations.
+    compiles_loops, not of TensorFlow: False runs every `tb.while_loop` and `tb.cond` in the dynamic mode,
+        whatever a plan may have.
     lossy_transfers: float32 goes from device to device, also between tasks, as its upper 16 bits, and gets
         zeros below when it is received: half the bytes, and about three digits (white paper, section 5.5).
     operation_timeout_in_ms: time limit of every step that may wait, as for a queue, unless RunOptions give

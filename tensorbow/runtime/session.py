@@ -11,9 +11,11 @@ from typing import Annotated, Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 
+from tensorbow.array_likes import string_array
 from tensorbow.compiler import DeviceSet, NeedsDynamicModeError, Placer
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import AsDevice, AsDevices, opened
+from tensorbow.devices.names import DeviceName
 from tensorbow.errors import (
     CancelledError,
     FailedPreconditionError,
@@ -58,6 +60,7 @@ from tensorbow.runtime.run_watch import RunWatch, current_watch, watched
 from tensorbow.runtime.session_targets import require_options_of, session_class
 from tensorbow.runtime.shape_counts import ShapeCounts
 from tensorbow.runtime.shared_lock import SharedLock
+from tensorbow.runtime.single_device_step import SingleDeviceStep
 from tensorbow.runtime.spreading import GreedyPlacement
 from tensorbow.runtime.step_cache import BoundStep, Run, Step, StepCache
 from tensorbow.specs import Array, TensorSpec
@@ -173,6 +176,7 @@ class Session:
         self._closing = False  # `close` was called
         self._dynamic_plans: dict[Hashable, DynamicPlan] = {}  # by fetches and fed tensors
         self._dynamic_steps: set[DynamicStep] = set()  # those that run
+        self._endless: set[SingleDeviceStep] = set()  # those that run and may never end
         self._partial_runs: dict[str, PartialRun] = {}  # by handle
         self._resources = Resources()
         self._executor_track = StreamTrack(self.device.name.short, "dynamic steps")
@@ -306,7 +310,7 @@ class Session:
             except BaseException:
                 self._partial_runs.pop(handle, None)
                 raise
-            partial.finish(elements, part, map(np.asarray, values[len(part.computed) :]))
+            partial.finish(elements, part, map(_kept, values[len(part.computed) :]))
             if partial.is_over:
                 self._partial_runs.pop(handle, None)
             found = dict(zip(part.computed, values, strict=False))
@@ -402,7 +406,10 @@ class Session:
     ) -> DynamicPlan:
         wanted = [e if isinstance(e, Operation) else e.op for e in elements if e not in fed]
         self._warn_of_forgotten_updates(elements, fed)
-        plan = DynamicPlan(elements, fed, prune(wanted, fed, within), reason)
+        needed = prune(wanted, fed, within)
+        if not self._soft:
+            _require_strings_on_cpus(needed)
+        plan = DynamicPlan(elements, fed, needed, reason)
         while len(self._dynamic_plans) >= CACHED_STEPS:
             self._dynamic_plans.pop(next(iter(self._dynamic_plans)), None)
         self._dynamic_plans[(tuple(elements), frozenset(fed), within)] = plan
@@ -458,10 +465,10 @@ class Session:
             if self.random_stream and executable.counters:
                 state["random_stream"] = self.random_stream
             if self._running is None:
-                arrays = bound.run(inputs, state)
+                arrays = self._run_bound(bound, inputs, state)
             else:
                 with self._running:
-                    arrays = bound.run(inputs, state)
+                    arrays = self._run_bound(bound, inputs, state)
             if executable.writes:
                 self._device_variables.mark_initialized(executable.writes)
             return arrays
@@ -470,6 +477,19 @@ class Session:
         compiled = None if region is None else (region, [*feeds.values()])
         results = iter(self._with_step(elements, shapes, launched, compiled=compiled, within=within))
         return [next(results) if isinstance(e, Tensor) else None for e in elements]
+
+    def _run_bound(
+        self, bound: BoundStep, inputs: Mapping[str, Array], state: Mapping[str, Any]
+    ) -> list[Array]:
+        """Runs a bound step; `close` ends it if it has a loop that may never end."""
+        if not (isinstance(bound, SingleDeviceStep) and bound.executable.may_not_end):
+            return bound.run(inputs, state)
+        self._endless.add(bound)
+        try:
+            self._require_open()
+            return bound.run(inputs, state)
+        finally:
+            self._endless.discard(bound)
 
     def _with_step(
         self,
@@ -666,11 +686,14 @@ class Session:
     def close(self) -> None:
         """Waits for running steps, then ends the session and frees its memory; idempotent.
 
-        Steps in dynamic mode that run or wait, for example on a queue, are cancelled.
+        Steps in dynamic mode that run or wait, for example on a queue, are cancelled, and so are loops that
+        count to no limit.
         """
         self._closing = True
         for step in list(self._dynamic_steps):
             step.cancel(CancelledError("the session was closed while the step ran"))
+        for bound in list(self._endless):
+            bound.stop()
         with self._variables.exclusive:
             if not self._closed:
                 self._closed = True
@@ -697,6 +720,24 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<tb.Session {self._name} on {self.device.name.short}{' (closed)' if self._closed else ''}>"
+
+
+def _require_strings_on_cpus(ops: Sequence[Operation]) -> None:
+    """Raises InvalidArgumentError for an op of strings that a device scope puts elsewhere than on a CPU."""
+    for op in ops:
+        if op.has_strings and op.device:
+            kind = DeviceName.parse(op.device).kind
+            if kind not in (None, "CPU"):
+                raise InvalidArgumentError(
+                    f"{op.type} {op.name}: strings are in host memory, expected a CPU device, got "
+                    f"{op.device}; move it out of the device scope, or allow soft placement "
+                    f"(made at {op.source})"
+                )
+
+
+def _kept(value: Any) -> Array:
+    """A fetched value as an array again."""
+    return string_array(value) if type(value) is bytes else np.asarray(value)
 
 
 def _owned(value: Any) -> Any:

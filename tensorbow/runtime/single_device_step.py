@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from time import perf_counter
@@ -16,6 +17,7 @@ from tensorbow.runtime.run_watch import RunWatch, current_watch
 from tensorbow.specs import Array
 from tensorbow.timeline import CURRENT, OP
 
+LOOP_GRACE_S = 1.0  # seconds that a loop has to end after an interrupt
 LONGEST_HERE_S = 2e-3  # longest step in the caller's thread; for longer ones a thread switch costs little
 
 
@@ -50,8 +52,10 @@ class SingleDeviceStep:
 
         # A trace or a watch runs ops one by one.
         in_one_piece = binding.is_whole and CURRENT.tracer is None and watch is None
+        in_one_piece = in_one_piece and not self.executable.may_not_end  # interrupts must come through
         here = binding.waits or (binding.duration_s < LONGEST_HERE_S and in_one_piece)
         started_s = perf_counter()
+        timer = self._timer(watch) if watch is not None and self.executable.may_not_end else None
         try:
             done = stream.run_here(work, label=label) if here else None
             if done is None:
@@ -67,10 +71,44 @@ class SingleDeviceStep:
                 raise_if_any(done.error)
         except BaseException:  # or an interrupted wait: the step may still use its memory
             done = None  # see raise_if_any
-            _settle(stream)
+            self._settle()
+            if timer is not None and watch is not None:
+                watch.left_s()
             raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+                plan.resume()
         binding.duration_s = perf_counter() - started_s
         return [view.copy() if view.shape else view[()] for view in plan.fetch_arrays(0)]
+
+    def _timer(self, watch: RunWatch) -> threading.Timer | None:
+        """A timer that stops loops at the deadline, if there is one."""
+        left_s = watch.left_s()
+        if left_s is None:
+            return None
+        timer = threading.Timer(left_s, self.binding.plan.stop)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def stop(self) -> None:
+        """Ends loops that run: the step fails with CancelledError; thread-safe."""
+        self.binding.plan.stop()
+
+    def _settle(self) -> None:
+        """Waits for the end of a failed step, whose loops are stopped; makes the stream usable again."""
+        stops = threading.Timer(LOOP_GRACE_S, self.stop) if self.executable.may_not_end else None
+        if stops is not None:
+            stops.daemon = True
+            stops.start()
+        try:
+            _settle(self.binding.group.compute)
+        finally:
+            if stops is not None:
+                stops.cancel()
+                stops.join()
+                self.binding.plan.resume()
 
     def explain(self) -> Explanation:
         """Explanation with addresses."""

@@ -1,7 +1,13 @@
 """Files and output of training: checkpoints, saved graphs and models, metrics, progress."""
 
-from tensorbow.training.arrays_file import load_arrays, load_metadata, save_arrays
-from tensorbow.training.checkpoint_paths import best_checkpoint, latest_checkpoint, list_variables
+from tensorbow.checkpoint_files import (
+    best_checkpoint,
+    latest_checkpoint,
+    list_variables,
+    load_arrays,
+    load_metadata,
+    save_arrays,
+)
 from tensorbow.training.checkpoint_state import (
     CheckpointState,
     checkpoint_exists,
@@ -17,6 +23,7 @@ from tensorbow.training.checkpoints import (
 )
 from tensorbow.training.event_files import FileWriter, FileWriterCache, SummarySaverHook
 from tensorbow.training.graph_files import SavedModel, read_graph, save_model, write_graph
+from tensorbow.training.meta_graphs import MetaGraphDef, export_meta_graph, import_meta_graph
 from tensorbow.training.metrics_log import (
     MetricsLog,
     finite_or_none,
@@ -26,6 +33,7 @@ from tensorbow.training.metrics_log import (
 )
 from tensorbow.training.monitored_checkpoints import CheckpointSaverHook, MonitoredTrainingSession
 from tensorbow.training.progress import TERMINAL, TrainingProgress, console_of_worker
+from tensorbow.training.save_graph import SaverDef
 from tensorbow.training.saver import Saver
 from tensorbow.training.supervisor import Supervisor
 
@@ -36,11 +44,13 @@ __all__ = [
     "CheckpointState",
     "FileWriter",
     "FileWriterCache",
+    "MetaGraphDef",
     "MetricsLog",
     "MonitoredTrainingSession",
     "RollingCheckpoints",
     "SavedModel",
     "Saver",
+    "SaverDef",
     "SummarySaverHook",
     "Supervisor",
     "TrainingProgress",
@@ -48,9 +58,11 @@ __all__ = [
     "checkpoint_exists",
     "console_of_worker",
     "delete_parts",
+    "export_meta_graph",
     "finite_or_none",
     "finite_values",
     "get_checkpoint_state",
+    "import_meta_graph",
     "latest_checkpoint",
     "list_variables",
     "load_arrays",

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
+from tensorbow.checkpoint_files.checkpoint_paths import STATE, STATE_LIMIT, existing_file
 from tensorbow.errors import DataLossError, TensorBowError
 from tensorbow.files import read_file, write_file
 from tensorbow.kinds import PATH, AsPath, Text, checked, optional, sequence
 from tensorbow.strict_json import parse_json
-from tensorbow.training.checkpoint_paths import STATE, STATE_LIMIT, existing_file
 
 NEWEST, ALL, BEST = (
     f"{which}model_checkpoint_path{plural}" for which, plural in (("", ""), ("all_", "s"), ("best_", ""))

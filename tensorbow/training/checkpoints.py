@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tensorbow.checkpoint_files.arrays_file import load_arrays, save_arrays
 from tensorbow.errors import (
     AlreadyExistsError,
     DataLossError,
@@ -20,7 +21,6 @@ from tensorbow.errors import (
 )
 from tensorbow.files import shown
 from tensorbow.specs import Array
-from tensorbow.training.arrays_file import load_arrays, save_arrays
 
 MAXIMUM_ROUND = 10**15 - 1  # 15 digits in file names
 

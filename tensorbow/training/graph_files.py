@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 from tensorbow.array_likes import as_array
+from tensorbow.checkpoint_files.arrays_file import load_arrays, save_arrays
 from tensorbow.devices import AsDevice
 from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError, TensorBowError
 from tensorbow.files import read_file, write_file
@@ -18,7 +19,6 @@ from tensorbow.ops.importing import import_graph_def
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime import Session
 from tensorbow.specs import Array, render_dims
-from tensorbow.training.arrays_file import load_arrays, save_arrays
 from tensorbow.training.checkpoints import make_folder
 
 AnyGraph: TypeAlias = Annotated[

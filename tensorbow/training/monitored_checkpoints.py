@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeAlias
 
+from tensorbow.checkpoint_files.checkpoint_paths import latest_checkpoint
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import AsGraph, get_default_graph
 from tensorbow.kinds import AsPath, Flag, NonNegative, Positive, PositiveNumber, Text, checked, instance
@@ -19,7 +20,6 @@ from tensorbow.runtime import (
     get_global_step,
 )
 from tensorbow.runtime.monitored import Hooks
-from tensorbow.training.checkpoint_paths import latest_checkpoint
 from tensorbow.training.checkpoints import make_folder
 from tensorbow.training.saver import Saver
 from tensorbow.variables import Variable, global_variables

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import math
 import os
 import time
@@ -14,7 +13,18 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
-from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError
+from tensorbow.checkpoint_files.arrays_file import load_arrays, save_arrays
+from tensorbow.checkpoint_files.checkpoint_paths import (
+    STATE,
+    SUFFIX,
+    best_checkpoint,
+    existing_file,
+    file_to_save,
+    load_checkpoint,
+    not_found,
+)
+from tensorbow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from tensorbow.graph import GraphKeys, get_default_graph
 from tensorbow.kinds import (
     PATH,
     Count,
@@ -22,6 +32,7 @@ from tensorbow.kinds import (
     Name,
     PositiveNumber,
     checked,
+    instance,
     is_tensor,
     one_of,
     read_as,
@@ -29,36 +40,29 @@ from tensorbow.kinds import (
     sequence,
     whole,
 )
-from tensorbow.ops.sparse_updates import SparseApplyMomentum
-from tensorbow.ops.updates import ApplyMomentum
-from tensorbow.optimizers import SLOT_FORM, slots_hold_rate
+from tensorbow.optimizers import slots_hold_rate
 from tensorbow.partitioned_variables import PartitionedVariable
 from tensorbow.runtime.forgotten_updates import warn_of_unsaved_averages
 from tensorbow.specs import Array, SaveSliceInfo
-from tensorbow.training.arrays_file import load_arrays, save_arrays
-from tensorbow.training.checkpoint_paths import (
-    STATE,
-    SUFFIX,
-    best_checkpoint,
-    existing_file,
-    file_to_save,
-    load_checkpoint,
-)
 from tensorbow.training.checkpoint_state import write_state
 from tensorbow.training.checkpoints import make_folder
+from tensorbow.training.save_graph import METADATA, SaverDef, add_save_graph, is_momentum
 from tensorbow.variables import Variable, global_variables
 
 MODES = ("max", "min")
 Paths: TypeAlias = Annotated[Sequence[str], sequence(PATH, "a list of paths")]
 AnyVariable: TypeAlias = Variable | PartitionedVariable
 _STEP = Kind("a whole number, or a scalar tensor, variable or name of one", whole().read)
-SHOWN = 10  # missing names in a message
 
 
 class Saver:
     """Saves and restores variables of sessions.
 
     A file `checkpoint` in the folder names the newest checkpoint and, with `best_metric`, the best.
+
+    It adds operations to the graph by which a session saves and restores without it (see `saver_def`), as in
+    TensorFlow: `save/control_dependency:0` writes the file whose path `save/Const:0` is fed, and
+    `save/restore_all` reads it.
     """
 
     @checked
@@ -70,6 +74,7 @@ class Saver:
         best_metric: Name = None,
         mode: Annotated[str, one_of(*MODES)] = "max",
         keep_checkpoint_every_n_hours: PositiveNumber = 10_000.0,
+        saver_def: Annotated[SaverDef, instance(SaverDef, expected="a Saver's saver_def")] | None = None,
     ):
         """var_list: the variables, or a dictionary of them by their names in the file; None: all variables.
 
@@ -77,19 +82,48 @@ class Saver:
         best_metric: name in `save(metrics=...)`; the checkpoint with its greatest value (with mode "min" the
         least) is kept in addition. Among equal values the earlier one is best; NaN is never best.
         keep_checkpoint_every_n_hours: of the checkpoints that `max_to_keep` drops, one of every so many hours
-        stays.
+            stays.
+        saver_def: of another saver, whose operations are in the default graph, as after
+            `tb.train.import_meta_graph`: this one has the same variables and names, and adds none.
 
-        Raises InvalidArgumentError if there is nothing to save, or two variables have one name.
+        Raises InvalidArgumentError if there is nothing to save, or two variables have one name, NotFoundError
+        for a saver_def whose variables are not in the default graph.
         """
-        self._variables, self._slices = _by_name(var_list)
+        if saver_def is None:
+            self._variables, self._slices = _by_name(var_list)
+        else:
+            self._variables, self._slices = _of_definition(saver_def)
+            max_to_keep = saver_def.max_to_keep
         self._keep = max_to_keep or None
         self._interval_s = keep_checkpoint_every_n_hours * 3600
         self._stays_after_s = time.time() + self._interval_s  # a checkpoint written later stays
         self._written_s: dict[str, float] = {}  # by path
+        self._kept_for_good: set[str] = set()  # dropped ones that stay
         self._metric, self._mode = best_metric, mode
         self._paths: list[str] = []
         self.best_checkpoint: str | None = None  # path
         self.best_value: float | None = None
+        graph = next(iter(self._variables.values())).graph
+        self._def = saver_def
+        if saver_def is None and not graph.finalized:
+            self._def = add_save_graph(graph, self._variables, self._slices, self._keep)
+
+    @property
+    def saver_def(self) -> SaverDef:
+        """Names of the operations that save and restore, to run by a session without this object.
+
+        Raises FailedPreconditionError for a Saver made after its graph was finalized, which adds none.
+        """
+        if self._def is None:
+            raise FailedPreconditionError(
+                "saver_def: the graph was finalized when this Saver was made, so that it has no operations; "
+                "make the Saver before"
+            )
+        return self._def
+
+    def as_saver_def(self) -> SaverDef:
+        """`saver_def`, by TensorFlow's other name."""
+        return self.saver_def
 
     @property
     def last_checkpoints(self) -> list[str]:
@@ -122,12 +156,13 @@ class Saver:
         path = file_to_save(save_path, _step(session, global_step))
         arrays = self._joined({name: np.asarray(array) for name, array in session.run(elements).items()})
         make_folder(path.parent)
-        described = {"kind": "saver", **SLOT_FORM, "metrics": {k: _plain(v) for k, v in numbers.items()}}
+        described = {**METADATA, "metrics": {k: _plain(v) for k, v in numbers.items()}}
         save_arrays(path, arrays, described)
         name = str(path)
         before = self._paths, self.best_checkpoint, self.best_value
         self._paths = [*(p for p in self._paths if p != name), name]
         self._written_s[name] = time.time()
+        self._kept_for_good.discard(name)
         superseded = self.best_checkpoint
         self._offer_best(name, value)
         dropped = [] if self._keep is None else self._paths[: -self._keep]
@@ -137,9 +172,10 @@ class Saver:
         except BaseException:
             self._paths, self.best_checkpoint, self.best_value = before
             raise
-        removed = [old for old in dropped if not self._stays(old)]
-        for old in (*removed, superseded):
-            if old is not None and old != self.best_checkpoint and old not in self._paths:
+        self._kept_for_good.update(old for old in dropped if self._stays(old))
+        kept = {self.best_checkpoint, *self._paths, *self._kept_for_good}
+        for old in (*dropped, superseded):
+            if old is not None and old not in kept:
                 with contextlib.suppress(OSError):
                     os.unlink(old)
         return name
@@ -215,7 +251,7 @@ class Saver:
         sources = {name: self._slices[name].full_name if name in self._slices else name for name in variables}
         missing = [name for name in dict.fromkeys(sources.values()) if name not in arrays]
         if missing:
-            raise NotFoundError(_not_found(missing, path, arrays))
+            raise NotFoundError(not_found(missing, path, arrays))
         for key, variable in variables.items():
             name, cut = sources[key], self._slices.get(key)
             array = arrays[name]
@@ -230,7 +266,7 @@ class Saver:
                     f"Assign requires shapes of both tensors to match. lhs shape= {_shape(expected)} "
                     f"rhs shape= {_shape(array.shape)}: variable {variable.op.name}, checkpoint {path}"
                 )
-            if slots_hold_rate(described) and _is_momentum(variable) and array.any():
+            if slots_hold_rate(described) and is_momentum(variable) and array.any():
                 raise InvalidArgumentError(
                     f"{path} is of an earlier version: its {name} is -learning_rate times the sum of "
                     "gradients that momentum keeps now; restore the others, by a Saver(var_list) of them"
@@ -306,6 +342,24 @@ def _by_name(
     return found, slices
 
 
+def _of_definition(definition: SaverDef) -> tuple[dict[str, Variable], dict[str, SaveSliceInfo]]:
+    """`_by_name` for the variables of a saver's definition in the default graph."""
+    graph = get_default_graph()
+    known = {
+        item.op.name: item
+        for key in (GraphKeys.GLOBAL_VARIABLES, GraphKeys.LOCAL_VARIABLES, GraphKeys.TRAINABLE_VARIABLES)
+        for item in graph.get_collection(key)
+        if isinstance(item, Variable)
+    }
+    missing = [name for name in definition.variables.values() if name not in known]
+    if missing or not definition.variables:
+        what = f"no variable {missing[0]!r:.80}" if missing else "none of a saver's variables"
+        raise NotFoundError(f"Saver: saver_def: the default graph has {what}; import its graph before")
+    found = {key: known[name] for key, name in definition.variables.items()}
+    slices = {key: v.save_slice_info for key, v in found.items() if v.save_slice_info is not None}
+    return found, slices
+
+
 def _require_wholes(slices: Mapping[str, SaveSliceInfo], found: Collection[str]) -> None:
     """Raises InvalidArgumentError for a partitioned variable whose name is taken, or with parts missing."""
     sizes = dict[str, list[int]]()
@@ -322,21 +376,6 @@ def _require_wholes(slices: Mapping[str, SaveSliceInfo], found: Collection[str])
                 f"Saver: expected all parts of {name}, {size} elements, got parts with {there}; give the "
                 "partitioned variable itself"
             )
-
-
-def _is_momentum(variable: Variable) -> bool:
-    """True if a variable is a slot of a momentum optimiser."""
-    slot = variable.op.outputs[0]
-    kinds = (ApplyMomentum, SparseApplyMomentum)
-    return any(op.definition in kinds and op.inputs[1] is slot for op in variable.graph.consumers(slot))
-
-
-def _not_found(missing: Sequence[str], path: Path, there: Collection[str]) -> str:
-    """Message for missing names: the first in TensorFlow's words, similar names in the file, the others."""
-    near = difflib.get_close_matches(missing[0], there, 3)
-    hint = f"; it has {', '.join(near)}" if near else ""
-    more = ", ".join(missing[1:SHOWN]) + (f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
-    return f"Key {missing[0]} not found in checkpoint {path}{hint}{f'; nor are {more}' if more else ''}"
 
 
 def _is_filename(value: Any) -> bool:

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
+from tensorbow.checkpoint_files.checkpoint_paths import latest_checkpoint
 from tensorbow.errors import (
     AbortedError,
     FailedPreconditionError,
@@ -29,7 +30,6 @@ from tensorbow.kinds import (
     optional,
 )
 from tensorbow.runtime import AsConfig, Session, get_global_step
-from tensorbow.training.checkpoint_paths import latest_checkpoint
 from tensorbow.training.monitored_checkpoints import AsSaver
 from tensorbow.training.saver import Saver
 from tensorbow.variables import global_variables, global_variables_initializer

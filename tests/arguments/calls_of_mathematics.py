@@ -19,6 +19,23 @@ def complexes() -> Any:
     return tb.constant(np.ones((2, 3, 4), np.complex64))
 
 
+def sparse() -> Any:
+    return tb.SparseTensor([[0, 1]], [1.0], [2, 3])
+
+
+def ids() -> Any:
+    return tb.SparseTensor([[0, 1]], tb.constant([2], tb.int64), [2, 3])
+
+
+def _finished(*_: Any) -> Any:
+    """The first and last call of a loop that ends at once."""
+    step = tb.zeros([1, 2])
+    return tb.fill([1], True), step, step, None, None
+
+
+_ONE, _TWO = {"sp_input": "object"}, {"sp_a": "object", "sp_b": "object"}
+
+
 def _calls(which: str, arguments: Callable[[], Mapping[str, Any]], **more: Any) -> dict[str, Call]:
     return {name: Call(arguments, **more) for name in which.split()}
 
@@ -77,5 +94,107 @@ CALLS: Mapping[str, Call] = {
     "searchsorted": Call(
         lambda: {"sorted_sequence": [1.0, 2.0], "values": [1.5]},
         sorts={"sorted_sequence": "tensor", "side": "choice", "out_type": "dtype"},
+    ),
+    # functions of statistics
+    **_calls("igamma igammac", lambda: {"a": 1.0, "x": 2.0}),
+    "betainc": Call(lambda: {"a": 1.0, "b": 2.0, "x": 0.5}),
+    "zeta": Call(lambda: {"x": 2.0, "q": 1.0}, sorts={"q": "tensor"}),
+    "polygamma": Call(lambda: {"a": 1.0, "x": 1.0}),
+    "lbeta": Call(lambda: {"x": [1.0, 2.0]}, names=("Lgamma", "sum")),
+    "random_gamma": Call(
+        lambda: {"shape": [2], "alpha": 1.0},
+        sorts={"alpha": "tensor", "beta": "tensor or none", "seed": "seed or none"},
+        names=("mul", "add", "RealDiv"),
+    ),
+    "random_poisson": Call(
+        lambda: {"lam": 1.0, "shape": [2]}, sorts={"lam": "tensor", "seed": "seed or none"}, names=("cast",)
+    ),
+    "multinomial": Call(
+        lambda: {"logits": [[1.0, 2.0]], "num_samples": 2},
+        sorts={"num_samples": "count", "seed": "seed or none", "output_dtype": "dtype"},
+        names=("cast",),
+    ),
+    # conversions and writes
+    "bitcast": Call(lambda: {"input": [1.0], "type": tb.int32}, sorts={"type": "dtype"}),
+    "saturate_cast": Call(lambda: {"value": [1.0], "dtype": tb.uint8}),
+    "cross": Call(lambda: {"a": [1.0, 0.0, 0.0], "b": [0.0, 1.0, 0.0]}),
+    "reduce_euclidean_norm": Call(
+        lambda: {"input_tensor": reals()}, sorts={"axis": "axes or none"}, names=("square", "sum")
+    ),
+    "histogram_fixed_width_bins": Call(
+        lambda: {"values": [1.0], "value_range": [0.0, 1.0], "nbins": 2},
+        sorts={"value_range": "tensor", "nbins": "count"},
+        names=("strided_slice", "cast"),
+    ),
+    **_calls(
+        "scatter_nd_add scatter_nd_sub scatter_nd_update",
+        lambda: {"ref": tb.Variable([1.0, 2.0], name="written"), "indices": [[1]], "updates": [1.0]},
+        sorts={"ref": "variable", "updates": "tensor", "use_locking": "flag"},
+        names=("scatter_nd",),
+    ),
+    **_calls(
+        "tensor_scatter_add tensor_scatter_sub tensor_scatter_update",
+        lambda: {"tensor": [1.0, 2.0], "indices": [[1]], "updates": [1.0]},
+        sorts={"updates": "tensor"},
+        names=("scatter_nd", "reshape", "strided_slice", "add", "sub"),
+    ),
+    # sparse tensors
+    "edit_distance": Call(
+        lambda: {"hypothesis": ids(), "truth": ids()},
+        sorts={"hypothesis": "object", "truth": "object", "normalize": "flag"},
+    ),
+    **_calls(
+        "sets.difference sets.intersection sets.set_union",
+        lambda: {"a": [[1, 2]], "b": [[1, 3]]},
+        sorts={"validate_indices": "flag", "aminusb": "flag"},
+        names=("set operation",),
+    ),
+    "sets.set_size": Call(lambda: {"a": [[1, 2]]}, sorts={"validate_indices": "flag"}),
+    **_calls("sparse_maximum sparse_minimum", lambda: {"sp_a": sparse(), "sp_b": sparse()}, sorts=_TWO),
+    **_calls("sparse_softmax", lambda: {"sp_input": sparse()}, sorts=_ONE),
+    "sparse_slice": Call(
+        lambda: {"sp_input": sparse(), "start": [0, 1], "size": [1, 2]},
+        sorts={**_ONE, "start": "tensor", "size": "tensor"},
+        names=("add",),
+    ),
+    "sparse_split": Call(
+        lambda: {"sp_input": sparse(), "num_split": 1, "axis": 0}, sorts={**_ONE, "num_split": "count"}
+    ),
+    "sparse_expand_dims": Call(lambda: {"sp_input": sparse()}, sorts={**_ONE, "axis": "axis or none"}),
+    "sparse_reset_shape": Call(lambda: {"sp_input": sparse()}, sorts={**_ONE, "new_shape": "shape or none"}),
+    "sparse_fill_empty_rows": Call(
+        lambda: {"sp_input": sparse(), "default_value": 1.0},
+        sorts={**_ONE, "default_value": "tensor"},
+        names=("fill",),
+    ),
+    "sparse_reduce_max": Call(lambda: {"sp_input": sparse()}, sorts={**_ONE, "axis": "axes or none"}),
+    "sparse_merge": Call(
+        lambda: {"sp_ids": ids(), "sp_values": sparse(), "vocab_size": 4},
+        sorts={"sp_ids": "object", "sp_values": "object", "vocab_size": "count", "already_sorted": "flag"},
+        names=("SparseTensor",),
+    ),
+    "sparse_to_indicator": Call(
+        lambda: {"sp_input": ids(), "vocab_size": 4}, sorts={**_ONE, "vocab_size": "count"}
+    ),
+    "sparse_mask": Call(
+        lambda: {"a": tb.IndexedSlices(tb.constant([1.0]), [0], [2]), "mask_indices": [1]},
+        sorts={"a": "object", "mask_indices": "tensor"},
+        names=("cast", "ListDiff", "setdiff1d"),
+    ),
+    "sparse_matmul": Call(
+        lambda: {"a": [[1.0]], "b": [[1.0]]},
+        sorts=dict.fromkeys(("transpose_a", "transpose_b", "a_is_sparse", "b_is_sparse"), "flag"),
+        names=("matmul", "mul"),
+    ),
+    "nn.raw_rnn": Call(
+        lambda: {"cell": tb.nn.rnn_cell.GRUCell(2), "loop_fn": _finished},
+        sorts={
+            "cell": "object",
+            "loop_fn": "function",
+            "parallel_iterations": "count or none",
+            "swap_memory": "flag",
+            "scope": "name",
+        },
+        names=("rnn",),
     ),
 }

@@ -65,7 +65,16 @@ def _spec(inputs: Any, attrs: Any) -> Any:
     return tb.TensorSpec([2], tb.float32)
 
 
-FLAGS = ("uniform_dtype", "stateful", "random", "replace", "sets_status", "exchange", "asynchronous")
+FLAGS = (
+    "uniform_dtype",
+    "stateful",
+    "random",
+    "replace",
+    "sets_status",
+    "exchange",
+    "asynchronous",
+    "strings",
+)
 
 
 def _defined(**arguments: Any) -> None:
@@ -912,7 +921,7 @@ CALLS: Mapping[str, Call] = {
     ),
     # rows of variables
     **_ops(
-        "scatter_add scatter_sub scatter_update",
+        "scatter_add scatter_div scatter_max scatter_min scatter_mul scatter_sub scatter_update",
         lambda: {"ref": table(), "indices": [1], "updates": 1.0},
         sorts=_SCATTERED,
         names=("scatter",),
@@ -1044,6 +1053,49 @@ CALLS: Mapping[str, Call] = {
         lambda: {"values": x23()},
         names=("mul",),
         sorts={
+            "weights": "tensor or none",
+            "metrics_collections": "texts or none",
+            "updates_collections": "texts or none",
+        },
+    ),
+    **{
+        f"metrics.{name}": Call(
+            lambda: {"labels": [1, 0], "predictions": [1, 1]},
+            names=("mul",),
+            sorts={
+                "labels": "tensor",
+                "predictions": "tensor",
+                "weights": "tensor or none",
+                "metrics_collections": "texts or none",
+                "updates_collections": "texts or none",
+            },
+        )
+        for name in (
+            *("mean_squared_error", "mean_absolute_error", "root_mean_squared_error"),
+            *("true_positives", "false_positives", "false_negatives", "true_negatives"),
+            *("precision", "recall"),
+        )
+    },
+    "metrics.auc": Call(
+        lambda: {"labels": [1, 0], "predictions": [0.7, 0.2]},
+        names=("mul",),
+        sorts={
+            "labels": "tensor",
+            "predictions": "tensor",
+            "weights": "tensor or none",
+            "num_thresholds": "count",
+            "metrics_collections": "texts or none",
+            "updates_collections": "texts or none",
+            "curve": "choice",
+        },
+    ),
+    "metrics.mean_iou": Call(
+        lambda: {"labels": [1, 0], "predictions": [1, 1], "num_classes": 3},
+        names=("mul",),
+        sorts={
+            "labels": "tensor",
+            "predictions": "tensor",
+            "num_classes": "count",
             "weights": "tensor or none",
             "metrics_collections": "texts or none",
             "updates_collections": "texts or none",

@@ -50,6 +50,7 @@ BATCH = {
     **{"capacity": "count", "min_after_dequeue": "count", "shapes": "anything", "shared_name": "name"},
     **dict.fromkeys(("enqueue_many", "dynamic_pad", "allow_smaller_final_batch"), "flag"),
 }
+MAYBE = {**BATCH, "keep_input": "anything", "seed": "seed or none"}
 ROWS = np.arange(6, dtype=np.float32).reshape(3, 2)
 
 CALLS: Mapping[str, Call] = {
@@ -217,8 +218,32 @@ CALLS: Mapping[str, Call] = {
         },
         BATCH,
     ),
+    "train.maybe_batch": Call(
+        lambda: {"tensors": [tb.constant(1)], "keep_input": True, "batch_size": 2}, MAYBE
+    ),
+    "train.maybe_batch_join": Call(
+        lambda: {"tensors_list": [[tb.constant(1)]], "keep_input": True, "batch_size": 2}, MAYBE
+    ),
+    "train.maybe_shuffle_batch": Call(
+        lambda: {
+            **{"tensors": [tb.constant(1)], "batch_size": 2, "keep_input": True},
+            **{"capacity": 9, "min_after_dequeue": 1},
+        },
+        MAYBE,
+    ),
+    "train.maybe_shuffle_batch_join": Call(
+        lambda: {
+            **{"tensors_list": [[tb.constant(1)]], "batch_size": 2, "keep_input": True},
+            **{"capacity": 9, "min_after_dequeue": 1},
+        },
+        MAYBE,
+    ),
     "train.input_producer": Call(lambda: {"input_tensor": ROWS}, PRODUCER),
     "train.limit_epochs": Call(lambda: {"tensor": ROWS}, {"num_epochs": "count or none"}),
     "train.range_input_producer": Call(lambda: {"limit": 5}, PRODUCER),
+    "train.string_input_producer": Call(
+        lambda: {"string_tensor": ["a"]},
+        {**PRODUCER, "string_tensor": "strings", "cancel_op": "anything", "seed": "seed or none"},
+    ),
     "train.slice_input_producer": Call(lambda: {"tensor_list": [ROWS]}, PRODUCER),
 }

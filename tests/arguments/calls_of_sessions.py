@@ -192,6 +192,30 @@ CALLS: Mapping[str, Call] = {
         {"checkpoint_dir": frozenset({"path"})},
         names=("checkpoint",),
     ),
+    "train.LoggingTensorHook": Call(
+        lambda: {"tensors": [tb.constant(1.0)], "every_n_iter": 2},
+        {
+            "tensors": "anything",
+            "every_n_iter": "count or none",
+            "every_n_secs": "nothing",
+            "at_end": "flag",
+            "formatter": "function",
+        },
+        {"formatter": frozenset({"none"})},
+    ),
+    "train.NanTensorHook": Call(
+        lambda: {"loss_tensor": tb.constant(1.0)}, {"loss_tensor": "anything", "fail_on_nan_loss": "flag"}
+    ),
+    "train.StepCounterHook": Call(
+        lambda: {"every_n_steps": 3}, {"every_n_steps": "count", "every_n_secs": "nothing"}
+    ),
+    "train.FinalOpsHook": Call(
+        lambda: {"final_ops": tb.constant(1.0)},
+        {"final_ops": "anything", "final_ops_feed_dict": "mapping"},
+        {"final_ops_feed_dict": frozenset({"none"})},
+    ),
+    "train.FeedFnHook": Call(lambda: {"feed_fn": dict}, {"feed_fn": "function"}),
+    "train.GlobalStepWaiterHook": Call(lambda: {"wait_until_step": 3}, {"wait_until_step": "axis"}),
     "train.StopAtStepHook": Call(
         lambda: {"num_steps": 3}, {"num_steps": "count or none", "last_step": "count or none"}
     ),

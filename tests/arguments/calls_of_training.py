@@ -404,7 +404,22 @@ CALLS: Mapping[str, Call] = {
             "best_metric": "name",
             "mode": "choice",
             "keep_checkpoint_every_n_hours": "positive",
+            "saver_def": "object or none",
         },
+    ),
+    "train.export_meta_graph": Call(
+        dict,
+        {
+            **{"filename": "text", "graph": "object or none", "saver_def": "object or none"},
+            **{"clear_devices": "flag", "as_text": "flag"},
+        },
+        {"filename": frozenset({"none"}), "graph": frozenset({"graph"})},
+        names=("cannot write",),
+    ),
+    "train.import_meta_graph": Call(
+        lambda: {"meta_graph_or_file": tb.train.export_meta_graph()},
+        {"meta_graph_or_file": "text", "clear_devices": "flag", "import_scope": "name"},
+        names=("there is no file", "a regular file"),
     ),
     "Saver.save": Call(
         lambda: {"session": session(), "save_path": f"{folder()}/m"},

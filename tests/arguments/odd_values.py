@@ -95,5 +95,11 @@ SORTS: Mapping[str, frozenset[str]] = {
     "function": frozenset({"function", "class"}),
     "list": frozenset({"empty list"}),
     "list of texts": frozenset({"empty list"}),
+    "strings": _TEXTS | {"bytes", "empty list"},  # a tensor of them
+    "list of strings": frozenset(),
+    "integers": frozenset({"-1", "2**40", "empty list"}),  # a tensor of them
+    "digits": frozenset({"-1"}),
+    "fill": frozenset({"empty text"}),
+    "encoding": frozenset({"empty text"}),
     "anything": frozenset(ODD),
 }

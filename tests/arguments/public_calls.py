@@ -13,7 +13,7 @@ import tensorbow as tb
 from tests.arguments.odd_values import SORTS
 
 # Modules of other names for functions of this library: their functions count under the first name.
-FACADES = ("linalg", "math", "signal", "sparse", "spectral")
+FACADES = ("linalg", "math", "sets", "signal", "sparse", "spectral")
 PACKAGES = ("tensorbow", "replicator", "scheduler")
 
 # The sort of an argument by its parameter's name, where a row does not say otherwise.

@@ -182,7 +182,7 @@ def test_the_outermost_call_names_its_own_argument() -> None:
     with tb.Graph().as_default(), pytest.raises(tb.errors.InvalidArgumentError) as caught:
         tb.nn.sparse_softmax_cross_entropy_with_logits(labels=[0], logits="scores")
     assert str(caught.value).startswith(
-        "sparse_softmax_cross_entropy_with_logits: logits: cannot make a tensor"
+        "sparse_softmax_cross_entropy_with_logits: logits: it is string[], expected numbers"
     )
 
 

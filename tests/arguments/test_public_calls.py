@@ -26,12 +26,15 @@ from tests.arguments import (
     calls_of_optimizers,
     calls_of_queues,
     calls_of_sessions,
+    calls_of_strings,
     calls_of_summaries,
     calls_of_training,
     calls_of_variables,
+    calls_of_windows,
 )
 from tests.arguments.odd_values import ODD
 from tests.arguments.public_calls import Call, names_of, parameters, plain, public_callables
+from tests.arguments.takes_strings import with_strings
 from tests.arguments.without_row import WITHOUT_ROW
 
 TABLES = (
@@ -45,11 +48,15 @@ TABLES = (
     calls_of_optimizers,
     calls_of_queues,
     calls_of_sessions,
+    calls_of_strings,
     calls_of_summaries,
     calls_of_training,
     calls_of_variables,
+    calls_of_windows,
 )
-CALLS: Mapping[str, Call] = {name: call for table in TABLES for name, call in table.CALLS.items()}
+CALLS: Mapping[str, Call] = with_strings(
+    {name: call for table in TABLES for name, call in table.CALLS.items()}
+)
 PUBLIC = public_callables()
 SAMPLE = 3  # odd values for each parameter in the default suite
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 WITHOUT_ROW = frozenset(
     {
+        "train.MetaGraphDef",
+        "train.SaverDef",
         "Graph.close_loop",
         "HostCall",
         "Coordinator.wait_for_stop",  # waits for the time it is given
+        "MetaGraphDef.from_file_content",
         "QueueBase",
+        "ReaderBase",
+        "TFRecordWriter.write",  # leaves a file open
         "QueueRunner.create_threads",  # starts threads
         "Scopes.differentiating",
         "Scopes.in_context",
@@ -47,6 +52,7 @@ WITHOUT_ROW = frozenset(
         "CheckpointSaverHook.after_run",
         "CheckpointSaverHook.end",
         "CheckpointSaverHook.remove",
+        "Defaults.drops_of",
         "CropAndFlip.__call__",
         "CropAndFlip.draw",
         "CropAndFlip.write_picks",
@@ -128,6 +134,16 @@ WITHOUT_ROW = frozenset(
         "Schedule.restarts",
         "Schedule.scaled",
         "Schedule.tensor",
+        "FeedFnHook.before_run",
+        "FinalOpsHook.end",
+        "GlobalStepWaiterHook.before_run",
+        "LoggingTensorHook.after_run",
+        "LoggingTensorHook.before_run",
+        "LoggingTensorHook.end",
+        "NanTensorHook.after_run",
+        "NanTensorHook.before_run",
+        "StepCounterHook.after_run",
+        "StepCounterHook.before_run",
         "SessionRunHook.after_create_session",
         "SessionRunHook.after_run",
         "SessionRunHook.before_run",

@@ -17,6 +17,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import UnavailableError
 from tests.cluster.servers import SERVE, await_ready, begin_process, cluster_of, end, start_process
+from tests.cluster_rig.two_machines import HERE, THERE, FarMachine, cut
 
 
 @pytest.fixture(autouse=True)
@@ -167,28 +168,18 @@ with tb.train.MonitoredTrainingSession(server.target, task == 0) as session:
             assert worker.returncode == 0
 
 
-def ip(*arguments):
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
-
-
 @pytest.fixture
-def two_machines():
-    """Two network namespaces with a link between them; their names, and the address in each."""
-    names = [f"tensorbow{os.getpid()}{side}" for side in "ab"]
-    links = [f"tb{os.getpid()}{side}" for side in "ab"]
-    with ExitStack() as stack:
-        try:
-            for name in names:
-                ip("netns", "add", name)
-                stack.callback(ip, "netns", "del", name)
-        except (OSError, subprocess.CalledProcessError):
-            pytest.skip("network namespaces are not allowed here")
-        ip("link", "add", links[0], "netns", names[0], "type", "veth", "peer", links[1], "netns", names[1])
-        for number, (name, link) in enumerate(zip(names, links, strict=True), start=1):
-            ip("-n", name, "addr", "add", f"10.77.7.{number}/24", "dev", link)
-            for each in (link, "lo"):
-                ip("-n", name, "link", "set", each, "up")
-        yield names, links, ["10.77.7.1", "10.77.7.2"]
+def far():
+    """A machine beside this one, see FarMachine."""
+    try:
+        machine = FarMachine()
+    except PermissionError as error:
+        pytest.skip(str(error))
+    try:
+        machine.join()
+        yield machine
+    finally:
+        machine.end()
 
 
 CLIENT = """
@@ -211,13 +202,12 @@ with tb.Session(sys.argv[1], health_check_s=1) as session:
 
 
 @pytest.mark.slow
-def test_a_cut_link_is_named_within_seconds(two_machines):
-    names, links, (here, there) = two_machines
-    cluster = {"ps": [f"{here}:2222"], "worker": [f"{here}:2223", f"{there}:2222"]}
+def test_a_cut_link_is_named_within_seconds(far):
+    cluster = {"ps": [f"{HERE}:2222"], "worker": [f"{HERE}:2223", f"{THERE}:2222"]}
     environment = {**os.environ, "TENSORBOW_CLUSTER_TOKEN": "the test's"}
 
     def begin(machine, *command):
-        inside = ["ip", "netns", "exec", names[machine], sys.executable, "-c", *command]
+        inside = [*(far.inside if machine else []), sys.executable, "-c", *command]
         process = subprocess.Popen(inside, stdout=subprocess.PIPE, text=True, env=environment)
         stack.callback(end, process)
         return process
@@ -229,9 +219,9 @@ def test_a_cut_link_is_named_within_seconds(two_machines):
         ]
         for process in tasks:
             await_ready(process)
-        client = begin(0, CLIENT, f"tcp://{here}:2223")
+        client = begin(0, CLIENT, f"tcp://{HERE}:2223")
         await_ready(client)
-        ip("-n", names[0], "link", "set", links[0], "down")
+        cut()
         said, took_s = json.loads(client.communicate(timeout=60)[0])
         assert "/job:worker/task:1" in said
         assert took_s < 15

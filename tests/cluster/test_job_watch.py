@@ -75,10 +75,16 @@ def test_programs_that_end_together_with_a_status_have_said_why():
 @pytest.mark.parametrize(
     ("other", "number", "words"),
     [
-        ({"round": 5}, 1, "it is between two steps"),
+        ({"round": 5, "still_s": LIMIT_S}, 1, "it is between two steps"),
+        ({"round": 5, "still_s": LIMIT_S - 1}, None, ""),  # its rounds move
         ({"round": 5, "status": 0}, 1, "its program has ended"),
         ({"round": 4, "waits": True, "still_s": LIMIT_S}, 1, "all wait for each other"),
-        ({"round": 5, "doing": "evaluating"}, None, ""),
+        ({"round": 5, "still_s": 99.0, "doing": "evaluating", "doing_s": 99.0}, None, ""),
+        (
+            {"still_s": 101.0, "doing": "evaluating", "doing_s": 100.0},
+            1,
+            "evaluating: it has done so for 100 s",
+        ),
     ],
 )
 def test_a_worker_that_others_wait_for_hangs(other, number, words):

@@ -15,13 +15,14 @@ import pytest
 
 import tensorbow as tb
 from scheduler.workers.launching import Job, JobLaunch
-from scheduler.workers.mpirun import Hosts, command_of
+from scheduler.workers.mpirun import AS_ROOT, Hosts, command_of
 from scheduler.workers.watch_server import WatchServer
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.training import load_arrays
 from tests.cluster_rig.mpi_jobs import ROOT, mpirun
 from tests.cluster_rig.two_machines import cut, two_machines
 
+AT_STEP = r"at step \d+(?:, [\w ]+)?"  # a worker may evaluate, or write a checkpoint
 OPTIONS = {"epochs": 12, "tau": 2, "staleness": 1, "checkpoint_rounds": 25}
 WORDS = [word for name, value in OPTIONS.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 TRAIN = ("train", "logreg", *WORDS, "--replicas-per-gpu", "1")
@@ -34,7 +35,14 @@ class Fault(tb.Callback):
         if report.round == 20:
             if fault == "raise": raise ValueError("of the program")
             if fault == "sleep": time.sleep(1e6)
-with tb.fit("logreg", replicas=1, epochs=50, callbacks=[Fault()], progress=False):
+    def on_epoch(self, run, record):
+        if fault == "epoch": time.sleep(1e6)
+    def on_checkpoint(self, run, path):
+        if fault == "checkpoint": time.sleep(1e6)
+if fault == "evaluation" and not worker:
+    from scheduler.training.models.evaluation import Evaluator
+    Evaluator.evaluate = lambda *_: time.sleep(1e6)
+with tb.fit("logreg", replicas=1, epochs=50, callbacks=[Fault()], progress=False, output="run"):
     if fault == "exit" and worker: sys.exit(3)
     if fault == "exit": time.sleep(1e6)
 """
@@ -99,10 +107,26 @@ def worker_process(number, folder):
     return None
 
 
+def under_mpirun(*words, watchdog=300, workers=2):
+    """What starts a Python program, or what the words say, in workers by mpirun itself."""
+    environment = {"TENSORBOW_WATCHDOG": str(watchdog), **AS_ROOT}
+    started = f"import os, sys; os.environ.update({environment}); os.execv(sys.argv[1], sys.argv[1:])"
+    return ("-c", started, mpirun(), "-n", str(workers), "--oversubscribe", sys.executable, *words)
+
+
+def said_by(job):
+    """What a job that has ended has printed; MPI's helper on another machine may still hold the pipes."""
+    said = []
+    for pipe in (job.stdout, job.stderr):
+        os.set_blocking(pipe.fileno(), False)
+        said.append(pipe.read() or "")
+    return said
+
+
 def wait_for(what, job, seconds=60):
     ends = time.monotonic() + seconds
     while not (found := what()):
-        assert job.poll() is None, job.communicate()
+        assert job.poll() is None, said_by(job)
         assert time.monotonic() < ends, "it takes too long"
         time.sleep(0.02)
     return found
@@ -116,7 +140,7 @@ def test_a_killed_worker_is_named_and_the_restarted_job_has_the_bits_of_one_proc
         os.kill(wait_for(lambda: worker_process(1, str(tmp_path)), job), signal.SIGKILL)
         out, err = job.communicate(timeout=60)
     assert job.returncode == 0, err
-    assert re.search(r"tensorbow: worker 1 \(\S+, process \d+\) was killed or has crashed at step \d+\n", err)
+    assert re.search(rf"tensorbow: worker 1 \(\S+, process \d+\) was killed or has crashed {AT_STEP}\n", err)
     assert "tensorbow: restart 1 of 2, from the last checkpoint in " in err
     assert "resumed from " in out
     assert out.count("epoch  12/12") == 1
@@ -137,7 +161,7 @@ def test_a_worker_that_waits_in_an_exchange_ends_when_the_other_is_killed(tmp_pa
         _, err = job.communicate(timeout=40)
     assert job.returncode != 0
     assert re.search(
-        r"tensorbow: worker 1 \(\S+, process \d+\) was killed or has crashed at step \d+\n", err
+        rf"tensorbow: worker 1 \(\S+, process \d+\) was killed or has crashed {AT_STEP}\n", err
     ), err
     assert not worker_process(0, str(tmp_path))
 
@@ -149,6 +173,9 @@ def test_a_worker_that_waits_in_an_exchange_ends_when_the_other_is_killed(tmp_pa
         ("raise", r"worker 0 .*callback Fault.on_round failed at round 21: ValueError: of the program"),
         ("exit", r"worker 1 .*: ended with status 3"),
         ("sleep", r"worker 0 .* hangs at step 2\d: no step of the job has ended for 3 s"),
+        ("epoch", r"worker 0 .* hangs at step \d+: no step of the job has ended for 3 s"),
+        ("checkpoint", r"worker 0 .* hangs at step \d+: no step of the job has ended for 3 s"),
+        ("evaluation", r"worker 0 .* hangs at step \d+, evaluating: it has done so for 30 s"),
     ],
 )
 @pytest.mark.parametrize("launcher", ["launch", "mpirun"])
@@ -158,11 +185,9 @@ def test_a_fault_of_a_program_ends_all_workers_with_a_line(tmp_path, fault, line
     (tmp_path / "program.py").write_text(PROGRAM)
     words = ("-m", "tensorbow", "launch", "-n", "2", "--watchdog", "3")
     if launcher == "mpirun":
-        started = "import os, sys; os.environ.update(TENSORBOW_WATCHDOG='3', OMPI_ALLOW_RUN_AS_ROOT='1', "
-        started += "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1'); os.execv(sys.argv[1], sys.argv[1:])"
-        words = ("-c", started, mpirun(), "-n", "2", "--oversubscribe", sys.executable)
+        words = under_mpirun(watchdog=3)
     with launched(tmp_path, "program.py", fault, prefix=words) as job:
-        _, err = job.communicate(timeout=60)
+        _, err = job.communicate(timeout=100)
     assert job.returncode != 0
     assert len(re.findall(rf"tensorbow: {line}", err)) == 1, err
 
@@ -190,6 +215,38 @@ for n, loss in enumerate(replicator.train(step_fn, input_fn, 50, steps_per_launc
 """
 
 
+LOSING = """
+import itertools, sys
+import numpy as np
+import tensorbow as tb
+replicator = tb.MultiWorkerReplicator(["/cpu:0"])
+def step_fn(x):
+    optimizer = replicator.wrap_optimizer(tb.train.GradientDescentOptimizer(0.1))
+    return optimizer.minimize(tb.reduce_mean(tb.square(tb.layers.dense(x, 3))))
+def input_fn(context):
+    for n in itertools.count():
+        if n == 30 and context.replica_id == 1:
+            raise ValueError("of the input")
+        yield np.ones([4, 5], np.float32)
+for _ in replicator.train(step_fn, input_fn, 100000):
+    pass
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["launch", "mpirun"])
+def test_an_input_that_fails_on_one_worker_is_all_that_is_said(tmp_path, launcher):
+    (tmp_path / "program.py").write_text(LOSING)
+    words = ("-m", "tensorbow", "launch", "-n", "2") if launcher == "launch" else under_mpirun()
+    with launched(tmp_path, "program.py", prefix=words) as job:
+        _, err = job.communicate(timeout=60)
+    assert job.returncode != 0
+    (line,) = re.findall(r"^tensorbow: .*", err, re.MULTILINE)
+    cause = r"the input of replica 1, batch 30, failed: ValueError: of the input"
+    assert re.match(rf"tensorbow: worker 1 \(.*\), {AT_STEP}: AbortedError: {cause}", line), err
+    assert "the input of worker 1" not in err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_exception_in_the_loop_of_one_worker_is_all_that_is_said(tmp_path, number):
@@ -200,21 +257,30 @@ def test_an_exception_in_the_loop_of_one_worker_is_all_that_is_said(tmp_path, nu
     before = f"worker {number}: " if number else ""
     assert err.startswith(f"{before}Traceback"), err
     assert err.count("Traceback") == 1, err
-    assert re.search(rf"tensorbow: worker {number} \(.*\), at step \d+: ValueError: of the loop\n$", err), err
+    assert re.search(rf"tensorbow: worker {number} \(.*\), {AT_STEP}: ValueError: of the loop\n$", err), err
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_stopped_worker_is_named_and_does_not_stay(tmp_path, number):
-    words = ("--watchdog", "3", "train", "logreg", "--epochs", "100000", "--output", "run")
-    with launched(tmp_path, *words) as job:
+@pytest.mark.parametrize("launcher", ["launch", "mpirun"])
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [(signal.SIGSTOP, r"hangs .*: nothing heard for \d+ s"), (signal.SIGKILL, "was killed or has crashed")],
+)
+def test_a_stopped_or_killed_worker_is_named_and_does_not_stay(tmp_path, number, launcher, sent, said):
+    words = ("train", "logreg", "--epochs", "100000", "--output", "run")
+    prefix = ("-m", "tensorbow", "launch", "-n", "2", "--watchdog", "3")
+    if launcher == "mpirun":
+        prefix = under_mpirun("-m", "tensorbow", watchdog=3)
+    with launched(tmp_path, *words, prefix=prefix) as job:
         wait_for(lambda: rounds(tmp_path / "run"), job)
         process = worker_process(number, str(tmp_path))
-        os.kill(process, signal.SIGSTOP)
+        os.kill(process, sent)
         _, err = job.communicate(timeout=20)
-    assert job.returncode == 1
-    assert re.search(rf"worker {number} \(.*\) hangs .*: nothing heard for \d+ s", err), err
+    assert job.returncode != 0
+    (line,) = re.findall(r"^tensorbow: worker .*", err, re.MULTILINE)
+    assert re.match(rf"tensorbow: worker {number} \(.*\) {said}", line), err
     ends = time.monotonic() + 5
     while os.path.exists(f"/proc/{process}") and time.monotonic() < ends:  # killed, and not yet reaped
         time.sleep(0.05)
@@ -225,7 +291,7 @@ def test_a_stopped_worker_is_named_and_does_not_stay(tmp_path, number):
 def test_two_machines_train_together_until_their_link_is_cut(tmp_path):
     with contextlib.ExitStack() as stack:
         try:
-            hosts = stack.enter_context(two_machines(tmp_path))
+            hosts = stack.enter_context(two_machines(tmp_path)).words
         except PermissionError as error:
             pytest.skip(str(error))
         prefix = ("-m", "tensorbow", "launch", *hosts, "--watchdog", "4")
@@ -234,9 +300,8 @@ def test_two_machines_train_together_until_their_link_is_cut(tmp_path):
         wait_for(lambda: rounds(tmp_path / "run"), job)
         cut()
         job.wait(timeout=4 + 10 + 10)
-        os.set_blocking(job.stderr.fileno(), False)  # MPI's helper beyond the link still has the other end
-        err = job.stderr.read()
-        assert re.search(r"worker 1 \(far, process \d+\) hangs at step \d+: nothing heard for \d s", err), err
+        _, err = said_by(job)
+        assert re.search(rf"worker 1 \(far, process \d+\) hangs {AT_STEP}: nothing heard for \d+ s", err), err
         ends = time.monotonic() + 10
         while worker_process(0, str(tmp_path)) or worker_process(1, str(tmp_path)):
             assert time.monotonic() < ends
@@ -244,11 +309,33 @@ def test_two_machines_train_together_until_their_link_is_cut(tmp_path):
     assert job.returncode == 1
 
 
+MACHINES = """
+import sys, time
+from pathlib import Path
+from tests.cluster_rig.two_machines import LINK, two_machines
+with two_machines(Path(sys.argv[1])) as machines:
+    print(LINK, *machines.far.inside, flush=True)
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.slow
+def test_a_second_machine_goes_with_the_process_that_has_made_it(tmp_path):
+    with launched(tmp_path, str(tmp_path), prefix=("-c", MACHINES)) as process:
+        link, *inside = process.stdout.readline().split() or pytest.skip(process.stderr.read())
+        subprocess.run([*inside, "sh", "-c", "sleep 1000 & exec ip link"], check=True, capture_output=True)
+        process.kill()
+    ends = time.monotonic() + 10
+    while link in subprocess.run(["ip", "link"], capture_output=True, text=True, check=True).stdout:
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
 @pytest.mark.slow
 def test_a_worker_that_ssh_starts_on_another_machine_trains_with_the_first(tmp_path):
     with contextlib.ExitStack() as stack:
         try:
-            hosts = stack.enter_context(two_machines(tmp_path, by_ssh=True))
+            hosts = stack.enter_context(two_machines(tmp_path, by_ssh=True)).words
         except (PermissionError, FileNotFoundError) as error:
             pytest.skip(str(error))
         prefix = ("-m", "tensorbow", "launch", *hosts)
@@ -262,7 +349,7 @@ def test_a_worker_that_ssh_starts_on_another_machine_trains_with_the_first(tmp_p
             os.kill(worker_process(1, str(tmp_path)), signal.SIGKILL)
             _, err = job.communicate(timeout=60)
         assert job.returncode == 1
-        assert re.search(r"worker 1 \(far, process \d+\) was killed or has crashed at step \d+", err), err
+        assert re.search(rf"worker 1 \(far, process \d+\) was killed or has crashed {AT_STEP}", err), err
     with launched(tmp_path, *TRAIN, "--output", "here") as job:
         job.communicate(timeout=120)
     files = [(tmp_path / folder / "model.safetensors").read_bytes() for folder in ("run", "here")]

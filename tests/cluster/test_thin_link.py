@@ -11,7 +11,8 @@ from tests.cluster_rig.two_machines import shape, two_machines
 PROGRAM = """
 import hashlib, sys
 import tensorbow as tb
-how = {"sync": "diloco", "tau": 8, "staleness": 1, "exchange_dtype": sys.argv[1]}
+how = {"sync": "diloco", "tau": 8, "staleness": 1}
+how["exchange_dtype"] = None if sys.argv[1] == "float32" else sys.argv[1]
 with tb.fit("mlp", "digits", replicas=1, epochs=1, progress=False, **how) as run:
     digest = hashlib.sha256()
     for name, value in sorted(run.values.items()):
@@ -29,10 +30,18 @@ def test_a_thin_link_changes_no_bits_of_diloco_that_overlaps(tmp_path, monkeypat
     (tmp_path / "program.py").write_text(PROGRAM)
     said = []
     try:
-        with two_machines(tmp_path) as hosts:
+        with two_machines(tmp_path) as machines:
             for megabits in (None, 20):
-                shape(megabits)
-                words = [sys.executable, "-m", "tensorbow", "launch", *hosts, tmp_path / "program.py", dtype]
+                shape(megabits, machines.far)
+                words = [
+                    sys.executable,
+                    "-m",
+                    "tensorbow",
+                    "launch",
+                    *machines.words,
+                    tmp_path / "program.py",
+                    dtype,
+                ]
                 done = subprocess.run(words, capture_output=True, text=True, timeout=240)
                 assert done.returncode == 0, done.stderr
                 said += [line for line in done.stdout.splitlines() if line.startswith("digest")]

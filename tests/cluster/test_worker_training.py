@@ -22,11 +22,15 @@ def is_done(job: CompletedProcess[str]) -> bool:
         pytest.param("reference", "all", marks=pytest.mark.slow),
     ],
 )
-def test_two_workers_train_as_one_process_and_end_together(kernels, cases):
+@pytest.mark.parametrize("overlap", ["", pytest.param("always", marks=pytest.mark.slow)])
+def test_two_workers_train_as_one_process_and_end_together(kernels, cases, overlap):
     if kernels == "native":
         pytest.importorskip("llvmlite", reason="native code needs llvmlite")
     program = "tests/cluster_rig/worker_training.py"
-    assert is_done(run_job(2, program, kernels, cases, seconds=120, environment={"TENSORBOW_CPU": kernels}))
+    environment = {"TENSORBOW_CPU": kernels, "TENSORBOW_OVERLAP": overlap}
+    if overlap:
+        environment["TENSORBOW_EXCHANGE"] = "mpi"
+    assert is_done(run_job(2, program, kernels, cases, seconds=120, environment=environment))
 
 
 @pytest.mark.slow
@@ -53,6 +57,15 @@ def test_workers_send_16_bits_of_each_element_with_equal_bits_by_memory_and_by_m
     environment = {"TENSORBOW_CPU": kernels}
     program = "tests/cluster_rig/shared_exchanges.py"
     assert is_done(run_job(count, program, "halves", seconds=120, environment=environment))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 3])
+def test_exchanges_that_end_later_change_no_bits_and_rounds_go_on_meanwhile(count):
+    pytest.importorskip("llvmlite", reason="native code needs llvmlite")
+    environment = {"TENSORBOW_CPU": "native"}
+    program = "tests/cluster_rig/overlapped_exchanges.py"
+    assert is_done(run_job(count, program, seconds=120, environment=environment))
 
 
 @pytest.mark.slow

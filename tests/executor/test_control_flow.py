@@ -317,7 +317,7 @@ def test_an_error_in_a_body_names_op_and_line_and_the_session_stays_usable(sessi
     assert session.run(i, {n: 2}) == 2
     with pytest.raises(
         InvalidArgumentError,
-        match=r"while/bad: RuntimeError: no such luck \(made at .*op\(i.*\), in iteration 2 of loop 'while'$",
+        match=r"(?m)while/bad: RuntimeError: no such luck \(made at .*op\(i.*in iteration 2 of loop 'while'$",
     ):
         session.run(i, {n: 5})
     assert session.run(i, {n: 1}) == 1
@@ -354,19 +354,26 @@ def test_an_error_of_a_loop_without_feeds_names_the_iteration(session):
         session.run(tb.while_loop(lambda i: i < 4, shrinks, [2]))
 
 
-def test_steps_of_replicas_refuse_loops_whose_end_depends_on_data():
+def test_steps_of_replicas_refuse_loops_with_ops_of_the_host():
     def step_fn(inputs):
-        return tb.while_loop(lambda a: tb.reduce_sum(a) < 9.0, lambda a: a * 2.0, [inputs])
+        def body(a):
+            return [tb.reshape(tb.py_func(lambda x: x * 2, [a], tb.float32), [2])]
+
+        return tb.while_loop(lambda a: tb.reduce_sum(a) < 9.0, body, [inputs])
 
     with tb.MultiGpuReplicator(["/cpu:0"], 2) as replicator, tb.Session() as session:
         replicator.run(step_fn, lambda: iter([np.ones(2, np.float32)] * 2))
-        with pytest.raises(InvalidArgumentError, match=r"the number of its iterations depends on data"):
+        with pytest.raises(InvalidArgumentError, match=r"PyFunc.*ops of the host that no plan has"):
             replicator.init(session)
 
 
 def test_explain_says_mode_and_reason(session):
     x = tb.placeholder(tb.float32, [])
-    i = tb.while_loop(lambda i: i < x, lambda i: i * 2.0, [1.0])
+
+    def body(i):
+        return [tb.reshape(tb.py_func(lambda x: x * 2, [i], tb.float32), [])]
+
+    i = tb.while_loop(lambda i: i < x, body, [1.0])
     text = str(session.explain(i, {x: 3}))
     assert text.startswith("mode: dynamic")
     assert re.search("is control flow|the number of iterations of loop while/while_context depends on", text)
@@ -444,3 +451,12 @@ def test_closing_a_session_cancels_what_waits():
     thread.join(10)
     assert errors == ["the session was closed while the step ran"]
     assert cancelled == ["forever"]
+
+
+def test_a_loop_ends_after_all_that_enters_it(session):
+    """What another loop gives enters the second one, and only its number of elements is read behind it."""
+    x = tb.placeholder(tb.float64, [2])
+    (y,) = tb.while_loop(
+        lambda a: tb.reduce_sum(a) < 9.0, lambda a: [a * 2.0], [x], return_same_structure=True
+    )
+    np.testing.assert_array_equal(session.run(tb.map_fn(lambda r: r * r, y), {x: [1, 2]}), [16, 64])

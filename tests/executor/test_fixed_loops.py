@@ -1,7 +1,4 @@
-"""Dynamic loops on fixed arrays: the values of loops in Python, in every way in which variables move.
-
-The counters are floats: loops that count in integers are compiled.
-"""
+"""Dynamic loops on fixed arrays: the values of loops in Python, in every way in which variables move."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from tensorbow.executor.simple_loop import FixedLoop
 
 @pytest.fixture(autouse=True)
 def session() -> Iterator[tb.Session]:
-    with tb.Graph().as_default(), tb.Session() as made:
+    with tb.Graph().as_default(), tb.Session(config=tb.ConfigProto(compiles_loops=False)) as made:
         yield made
 
 

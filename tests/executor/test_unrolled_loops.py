@@ -233,7 +233,7 @@ def test_replicas_run_a_loop_of_one_call():
     np.testing.assert_array_equal(found, [[3, 6], [15, 20]])
 
 
-def test_a_loop_that_may_not_end_is_not_compiled():
+def test_loops_that_may_not_end_are_known():
     x = tb.placeholder(tb.float32, [])
     loops = [
         tb.while_loop(lambda a: a < 9.0, lambda a: a * 2.0, [x]),
@@ -242,7 +242,8 @@ def test_a_loop_that_may_not_end_is_not_compiled():
     ]
     with tb.Session() as session:
         for loop in loops:
-            assert session.explain(loop, {x: 10.0}).mode == "dynamic"
+            assert session.explain(loop, {x: 10.0}).executable.may_not_end
+        assert session.run(loops[0], {x: 5.0}) == 10
 
 
 # Exchanges ----------------------------------------------------------------------------------------------

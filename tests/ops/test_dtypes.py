@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
+from tensorbow.checkpoint_files.arrays_file import load_arrays, save_arrays
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import COMPILED, DTYPES, NUMERIC
-from tensorbow.training.arrays_file import load_arrays, save_arrays
 
 OTHERS = [dtype for dtype in DTYPES.values() if dtype not in COMPILED]
 each_dtype = pytest.mark.parametrize("dtype", OTHERS, ids=lambda dtype: dtype.name)

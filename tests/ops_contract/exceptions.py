@@ -39,11 +39,43 @@ STRUCTURAL = {
         ("DynamicPartition", "DynamicStitch", "ListDiff", "SparseOrder", "UniqueWithCounts", "Where"),
         "functions of the host: programs.py",
     ),
+    **dict.fromkeys(
+        (
+            *("AsString", "DecodeBase64", "EncodeBase64", "ReduceJoin", "RegexFullMatch", "RegexReplace"),
+            *("StringJoin", "StringLength", "StringLower", "StringSplit", "StringStrip", "StringUpper"),
+            *("StringToHashBucket", "StringToHashBucketFast", "StringToHashBucketStrong"),
+            *("StringToNumber", "Substr"),
+        ),
+        "functions of the host: tests/string_ops",
+    ),
+    **dict.fromkeys(
+        (
+            *("DecodeBmp", "DecodeCSV", "DecodeGif", "DecodeIdx", "DecodeImage", "DecodeJpeg", "DecodePng"),
+            *("DecodeRaw", "EncodeJpeg", "EncodePng", "MatchingFiles", "MatchingFilesOnce", "ParseTensor"),
+            *("ParseExample", "ParseSingleSequenceExample", "ReadFile", "SerializeTensor", "WriteFile"),
+        ),
+        "functions of the host: tests/input_ops",
+    ),
+    **dict.fromkeys(
+        (
+            *("FixedLengthRecordReader", "IdentityReader", "TFRecordReader", "TextLineReader"),
+            *("ReaderNumRecordsProduced", "ReaderNumWorkUnitsCompleted", "ReaderRead", "ReaderReadUpTo"),
+            *("ReaderReset", "WholeFileReader"),
+        ),
+        "functions of the host: tests/readers",
+    ),
+    **dict.fromkeys(("RestoreV2", "SaveV2"), "functions of the host: tests/checkpoint_files"),
+    "PrintStrings": "a function of the host: tests/executor/test_strings.py",
     "RequireAtMostOne": "a function of the host: programs.py",
     **dict.fromkeys(("CTCGreedyDecoder", "CTCBeamSearchDecoder"), "of the host: tests/ops/test_ctc.py"),
+    **dict.fromkeys(
+        ("SparseToSparseSetOperation", "SetSize", "EditDistance"),
+        "functions of the host: tests/executor/test_sparse_functions.py",
+    ),
+    "NonMaxSuppressionV3": "a function of the host: tests/ops/test_ops_image_boxes.py",
     "LearnedUnigramCandidateSampler": "a function of the host: tests/ops/test_candidate_sampling.py",
     **dict.fromkeys(
-        ("ScalarSummary", "HistogramSummary", "ImageSummary", "TextSummary", "MergeSummary"),
+        ("ScalarSummary", "HistogramSummary", "ImageSummary", "TextSummary", "StringSummary", "MergeSummary"),
         "made by the session of fetched values: no step computes it",
     ),
     "StepScalar": "read from the STATE region: computes nothing",
@@ -64,6 +96,7 @@ NEVER_EMPTY: dict[str, str] = {
 NEVER_LARGE: dict[str, str] = {
     "Orthonormal": "LAPACK makes both factors in memory of its own; run once, for initial values",
     "ReplicaId": "gives a scalar",
+    "SampleDistortedBoundingBoxV2": "gives a box",
 }
 
 # Ops of whose inputs everything is known before they are made.
@@ -80,6 +113,9 @@ ALWAYS_STATIC = {
     "GradientMean": _FLAT,
     "GradientSpoil": _FLAT,
 }
+
+# Ops whose gradient is not the slope of their results.
+DIFFERENTIATED_ELSEWHERE = {"RandomGamma": "draws by rejection: tests/ops/test_random_distributions.py"}
 
 # Ops that raise an error for NaN or infinity.
 RAISES_FOR_NAN = {

@@ -147,3 +147,40 @@ def test_a_pipeline_feeds_training(session):
     session.run(tb.global_variables_initializer())
     all_of(session, train)
     np.testing.assert_allclose(session.run(w)[:, 0], [1, -2, 3], atol=1e-3)
+
+
+def test_only_examples_that_are_kept_come_into_batches(session):
+    number = tb.train.range_input_producer(10, num_epochs=1, shuffle=False).dequeue()
+    even = tb.equal(number % 2, 0)
+    ordered = tb.train.maybe_batch([number], even, 2, allow_smaller_final_batch=True)
+    assert [list(each[0]) for each in all_of(session, ordered)] == [[0, 2], [4, 6], [8]]
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_parts_of_several_examples_are_kept(session, vector):
+    rows = tb.train.input_producer(np.arange(12).reshape(3, 4), num_epochs=1, shuffle=False).dequeue()
+    keep = tb.greater(rows, 2) if vector else tb.reduce_any(tb.greater(rows, 6))
+    batch = tb.train.maybe_shuffle_batch({"n": rows}, 1, 50, 0, keep, enqueue_many=True, seed=1)
+    found = sorted(int(each["n"][0]) for each in all_of(session, batch))
+    assert found == list(range(3 if vector else 4, 12))
+
+
+def test_kept_examples_of_several_sources(session):
+    numbers = [tb.train.range_input_producer(4, num_epochs=1, shuffle=False).dequeue() for _ in range(2)]
+    lists = [[tb.identity(number)] for number in numbers]
+    batch = tb.train.maybe_batch_join(lists, tb.constant(True), 2)
+    found = np.concatenate([each[0] for each in all_of(session, batch)])
+    assert sorted(found) == [0, 0, 1, 1, 2, 2, 3, 3]
+    shuffled = tb.train.maybe_shuffle_batch_join(lists, 2, 9, 0, tb.constant(False))
+    assert all_of(session, shuffled) == []
+
+
+def test_what_says_which_examples_are_kept_is_a_bool():
+    with tb.Graph().as_default():
+        for keep, many, words in (
+            (1, False, r"keep_input is int32\[\], expected a bool"),
+            ([True], False, r"keep_input is bool\[1\], expected a bool"),
+            ([[True]], True, r"keep_input is bool\[1, 1\], expected a bool, or a vector"),
+        ):
+            with pytest.raises(InvalidArgumentError, match=f"maybe_batch: {words}"):
+                tb.train.maybe_batch([tb.constant([1])], keep, 2, enqueue_many=many)

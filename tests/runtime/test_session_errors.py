@@ -44,7 +44,7 @@ def test_a_placeholder_that_is_not_fed(session, x):
             "feed x:0: a value of type complex128 cannot become float32 without loss",
         ),
         (np.zeros((1, 3), bool), "feed x:0: a value of type bool cannot become float32 without loss"),
-        ([["a", "b", "c"]], "feed x:0: cannot make a tensor of list with elements of type <U1"),
+        ([["a", "b", "c"]], "feed x:0: a value of strings cannot become float32"),
         ([[1.0, 2.0, 3.0], [1.0]], "feed x:0: nested list [[1.0, 2.0, 3.0], [1.0]] is ragged"),
         (None, "feed x:0: cannot make a tensor of NoneType"),
         ({"a": 1}, "feed x:0: cannot make a tensor of dict"),

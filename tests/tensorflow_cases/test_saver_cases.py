@@ -450,6 +450,19 @@ def test_one_is_kept_for_ever_every_n_hours(session, v, tmp_path, monkeypatch):
     assert saved(tmp_path) == ["s3", "s5", "s8", "s9"]
 
 
+def test_the_best_that_is_kept_for_ever_is_not_removed_by_a_better_one(session, v, tmp_path, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(saver_module, "time", SimpleNamespace(time=lambda: now[0]))
+    saver = tb.train.Saver([v], max_to_keep=1, best_metric="m", keep_checkpoint_every_n_hours=1.0)
+    for number, value in enumerate((5.0, 1.0, 9.0, 2.0)):
+        now[0] += 4000.0
+        saver.save(session, tmp_path / f"s{number}", metrics={"m": value})
+    assert saved(tmp_path) == ["s0", "s1", "s2", "s3"]  # each is of another hour
+    saver.save(session, tmp_path / "s4", metrics={"m": 0.0})
+    saver.save(session, tmp_path / "s5", metrics={"m": 0.0})
+    assert saved(tmp_path) == ["s0", "s1", "s2", "s3", "s5"]
+
+
 @pytest.mark.parametrize("hours", [0, -1, "often"], ids=str)
 def test_hours_that_are_none(graph, hours):
     tb.Variable(1.0)

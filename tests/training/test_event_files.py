@@ -172,3 +172,17 @@ def test_misuse_is_refused(tmp_path):
             writer.add_summary(b"\xff\xff\xff")
         with pytest.raises(InvalidArgumentError, match="global_step"):
             writer.add_summary(b"", 1.5)
+
+
+def test_texts_of_string_tensors():
+    with tb.Graph().as_default(), tb.Session() as session:
+        rows = tb.placeholder(tb.string, [None, 2])
+        table, line = tb.summary.text("table", rows), tb.summary.text("line", tb.as_string(3))
+        merged = tb.summary.merge([table, line, tb.summary.scalar("count", tb.size(rows))])
+        values = parsed(session.run(merged, {rows: [["a", "b"], ["c", "\xe9"]]}))
+        with pytest.raises(InvalidArgumentError, match=r"expected tensor to be of strings, got float32\[\]"):
+            tb.summary.text("number", tb.constant(1.0))
+    assert values["table"].tensor.string_val == [b"a", b"b", b"c", "\xe9".encode()]
+    assert [dim.size for dim in values["table"].tensor.tensor_shape.dim] == [2, 2]
+    assert values["line"].tensor.string_val == [b"3"]
+    assert values["count"].simple_value == 4

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tensorbow.checkpoint_files import arrays_file
 from tensorbow.errors import AlreadyExistsError, DataLossError, InvalidArgumentError
 from tensorbow.files import remove_unfinished
-from tensorbow.training import Checkpoint, RollingCheckpoints, arrays_file, checkpoints, make_folder
+from tensorbow.training import Checkpoint, RollingCheckpoints, checkpoints, make_folder
 
 
 def save(checkpoints: RollingCheckpoints, *rounds: int) -> None:

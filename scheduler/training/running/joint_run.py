@@ -1,17 +1,18 @@
-"""What the workers of a job do together in a training run: decisions, sums, and the parts of checkpoints."""
+"""What the workers of a job do together in a training run: sums, and the parts of checkpoints."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.training.measures.tally import Tally
-from scheduler.workers.group import WorkerGroup
+from scheduler.workers.joint_calls import JointCalls
+from scheduler.workers.watch_client import told_error
 from tensorbow.compiler import VariableLayout
 from tensorbow.errors import DataLossError, InvalidArgumentError, TensorBowError
 from tensorbow.specs import Array
@@ -24,7 +25,6 @@ from tensorbow.training import (
     save_arrays,
 )
 
-T = TypeVar("T")
 MODEL_PREFIX = "model/"  # of the central model's variables in a checkpoint of several workers
 WORKERS, SAVE, COUNTS, JOINT = "workers", "save", "replica_counts", "joint"  # keys of a checkpoint's metadata
 SUMS = (
@@ -37,70 +37,21 @@ SUMS = (
 
 
 class JointRun:
-    """The workers of a training run; a process that was started by itself is one worker.
+    """What the workers of a training run add up, and the parts of their checkpoints; collective."""
 
-    All workers make the same calls in the same order, while no round is in flight.
-    """
-
-    def __init__(self, workers: WorkerGroup):
-        self.workers = workers
-
-    @property
-    def size(self) -> int:
-        """Number of workers."""
-        return self.workers.size
-
-    @property
-    def leads(self) -> bool:
-        """True for worker 0, which evaluates, writes the run's files and prints."""
-        return self.workers.rank == 0
-
-    def by_first(self, function: Callable[[], T]) -> T:
-        """Calls a function in worker 0; the value, or the library's error, is that of all workers."""
-        if self.size == 1:
-            return function()
-        value: Any = None
-        error: TensorBowError | None = None
-        if self.leads:
-            try:
-                value = function()
-            except TensorBowError as raised:
-                error = raised
-        told = self.workers.broadcast((value, None if error is None else (type(error), str(error))))
-        if error is not None:
-            raise error
-        if told[1] is not None:
-            raise _told(*told[1])
-        result: T = told[0]
-        return result
-
-    def agreed(self, value: T) -> T:
-        """The value of worker 0."""
-        result: T = self.workers.broadcast(value)
-        return result
-
-    def any(self, value: bool) -> bool:
-        """True if it is for some worker."""
-        return any(self.workers.all_gather(value))
-
-    def first_of(self, value: T | None) -> T | None:
-        """The first value that is not None, by worker."""
-        return next((each for each in self.workers.all_gather(value) if each is not None), None)
-
-    def gathered(self, items: Sequence[T]) -> list[T]:
-        """The items of all workers, worker by worker."""
-        return [item for each in self.workers.all_gather(list(items)) for item in each]
+    def __init__(self, joint: JointCalls):
+        self._joint = joint
 
     def replicas(self, own: int) -> tuple[int, int]:
         """(first, all): number of this worker's first replica, and replicas of all workers."""
-        counts = self.workers.all_gather(own)
-        return sum(counts[: self.workers.rank]), sum(counts)
+        counts = self._joint.all(own)
+        return sum(counts[: self._joint.workers.rank]), sum(counts)
 
     def tally(self, own: Tally) -> Tally:
         """The tally over the replicas of all workers."""
-        if self.size == 1:
+        if self._joint.size == 1:
             return own
-        every = self.workers.all_gather(own)
+        every = self._joint.all(own)
         sums = {name: sum(getattr(each, name) for each in every) for name in SUMS}
         names = every[0].epoch_sums
         by_metric = {name: sum(each.epoch_sums.get(name, 0.0) for each in every) for name in names}
@@ -124,21 +75,21 @@ class JointRun:
         arrays: the state of this worker's replicas. model: z, from which other numbers of workers go on.
         Raises, on all workers, the error of one that cannot write; the checkpoint does not exist then.
         """
-        number, round = self.workers.rank, metadata["round"]
-        mark = self.agreed(secrets.token_hex(8))
-        own = {**metadata, WORKERS: self.size, SAVE: mark}
+        number, round = self._joint.workers.rank, metadata["round"]
+        mark = self._joint.agreed(secrets.token_hex(8))
+        own = {**metadata, WORKERS: self._joint.size, SAVE: mark}
         error: tuple[type[TensorBowError], str] | None = None
         if number:
             try:
                 save_arrays(part_path(folder, round, number), arrays, {**own, "worker": number})
             except TensorBowError as raised:
                 error = type(raised), str(raised)
-        if (found := self.first_of(error)) is not None:
-            raise _told(*found)
+        if (found := self._joint.first_of(error)) is not None:
+            raise told_error(*found)
         named = {f"{MODEL_PREFIX}{name}": value for name, value in model.items()}
         own[JOINT] = joint.to_metadata()
-        self.by_first(lambda: commit({**arrays, **named}, own))
-        kept = self.agreed([at for at, _ in RollingCheckpoints(folder).paths()])
+        self._joint.by_first(lambda: commit({**arrays, **named}, own))
+        kept = self._joint.agreed([at for at, _ in RollingCheckpoints(folder).paths()])
         delete_parts(folder, kept, number)
 
     def restored(self, found: Checkpoint | None) -> tuple[Checkpoint | None, str]:
@@ -147,18 +98,18 @@ class JointRun:
         found: that of worker 0. Where the checkpoint is of another number of workers, or a part of it is
         missing or of another save, all workers get that of worker 0, without its arrays but for worker 0.
         """
-        shown = self.agreed(None if found is None else (found.path, found.metadata))
+        shown = self._joint.agreed(None if found is None else (found.path, found.metadata))
         if shown is None:
             return None, ""
         path, metadata = shown
         before = metadata.get(WORKERS, 1)
         mine = found or Checkpoint(path, {}, metadata)
-        if before != self.size:
+        if before != self._joint.size:
             workers = "1 worker" if before == 1 else f"{before} workers"
-            return mine, f"{path} is of {workers}, and this run has {self.size}"
+            return mine, f"{path} is of {workers}, and this run has {self._joint.size}"
         problem: str | None = None
         if found is None:
-            own = part_path(path.parent, metadata["round"], self.workers.rank)
+            own = part_path(path.parent, metadata["round"], self._joint.workers.rank)
             try:
                 part = Checkpoint(own, *load_arrays(own, remedy=""))
                 if part.metadata.get(SAVE) != metadata.get(SAVE):
@@ -169,7 +120,7 @@ class JointRun:
                 problem = str(error)
             except KeyError as error:
                 problem = f"{own} lacks {error}"
-        problem = self.first_of(problem)
+        problem = self._joint.first_of(problem)
         return mine, "" if problem is None else f"a part of {path} cannot be used: {problem}"
 
 
@@ -228,10 +179,3 @@ def model_of(
                 value = value / value.dtype.type(len(of_each))
         found[name] = value
     return found
-
-
-def _told(kind: type[TensorBowError], text: str) -> TensorBowError:
-    """The error of another worker, which that one shows to people."""
-    error = kind(text)
-    error.is_told = True  # type: ignore[attr-defined]
-    return error

@@ -61,8 +61,10 @@ from scheduler.training.running.run_trace import RunTrace
 from scheduler.training.running.tensorboard import TensorBoard
 from scheduler.training.tuning.auto import OnlineTuning, tuning_of
 from scheduler.training.tuning.launch_pace import LaunchPace
+from scheduler.training.tuning.throughput_tuning import NOT_FUSED_OVER_WORKERS
 from scheduler.workers.find import worker_group
 from scheduler.workers.group import WorkerGroup
+from scheduler.workers.joint_calls import JointCalls
 from scheduler.workers.pulse import doing
 from scheduler.workers.watch_client import tell_folder
 from tensorbow.data import TrainingData
@@ -120,7 +122,8 @@ class Trainer:
         if model is not None:
             config = replace(config, model=model)
         self.config, self._given_data = config, data
-        self._joint = JointRun(worker_group() if workers is None else workers)
+        self._joint = JointCalls(worker_group() if workers is None else workers)
+        self._joint_run = JointRun(self._joint)
         if not self._joint.leads:
             config = self.config = replace(config, trace=None, trace_rounds=None, tensorboard=False)
             progress, callbacks = None, ()
@@ -170,7 +173,7 @@ class Trainer:
         self._of_numbers = self._train_set.numbers is not None
         self._data_name = config.data_name if self._given_data is None else GIVEN
         self.run.split = "test" if self.data.validation is None else "validation"
-        checkpoint, self._only_z = self._joint.restored(self.folder.checkpoint)
+        checkpoint, self._only_z = self._joint_run.restored(self.folder.checkpoint)
         batches = len(self._train_set) // config.batch_size
         self._tuning = tuning = tuning_of(
             config,
@@ -187,7 +190,7 @@ class Trainer:
                 "on as many workers; start as many, or anew in another --output"
             )
         own = config.replicas if tuning is None else tuning.current * len(devices)
-        first, total = self._joint.replicas(own)
+        first, total = self._joint_run.replicas(own)
         counts = self._counts(checkpoint, total) if tuning is None else tuning.replica_counts
         (_, replicas), *changes = counts
         self._batches = DatasetBatches(
@@ -234,7 +237,7 @@ class Trainer:
             step = self._engine.executables_of(0)[0]
             why = why_not_fused(step, devices[0], options, learners.count)
             if self._joint.size > 1:
-                why = why or "GPUs of several workers launch their replicas one by one"
+                why = why or NOT_FUSED_OVER_WORKERS
             if why:
                 tuning.leave_out_fused(why)
         self.engine.initialize()
@@ -633,7 +636,7 @@ class Trainer:
         return None if average is None and ema is not None else (results, average, report)
 
     def _record(self, ema: Evaluation | None) -> None:
-        tally, epoch = self._joint.tally(self._tally), self._epoch
+        tally, epoch = self._joint_run.tally(self._tally), self._epoch
         rate = self.schedule(max(0, tally.round - 1))
         replicas = self._batches.positions.replicas
         record = metrics_record(self.engine, tally, epoch, ema, rate, self.run.split, replicas)
@@ -673,7 +676,9 @@ class Trainer:
         metadata = {**tally.to_metadata(), **SLOT_FORM, **self._facts}
         if self._tuning is not None:
             metadata["tuning"] = self._tuning.checkpoint()
-        if states := self._callbacks.states():
+        with doing(""):  # what a program does has the usual limit
+            states = self._callbacks.states()
+        if states:
             metadata["callbacks"] = states
         if len(counts := self._batches.positions.counts) > 1 and self._tuning is None:
             metadata[COUNTS] = [list(each) for each in counts]
@@ -681,11 +686,11 @@ class Trainer:
             self.folder.save_checkpoint(arrays, metadata)
         else:
             model = {} if self.config.sync == "none" else self.engine.central_values(tally.round)
-            together = self._joint.tally(tally)
-            self._joint.save(folder, arrays, model, metadata, together, self.folder.save_checkpoint)
+            together = self._joint_run.tally(tally)
+            self._joint_run.save(folder, arrays, model, metadata, together, self.folder.save_checkpoint)
         if self.folder.last_checkpoint is not None:
             self._follow_run()
-            with self._callbacks.reading(self.engine):
+            with doing(""), self._callbacks.reading(self.engine):
                 self._callbacks.checkpoint(self.folder.last_checkpoint[1])
 
     def _result(self) -> TrainingResult:
@@ -698,7 +703,7 @@ class Trainer:
             )
         return result_of(
             self.config,
-            self._joint.tally(tally),
+            self._joint_run.tally(tally),
             replicas,
             self._epoch,
             interrupted,
@@ -717,10 +722,11 @@ class Trainer:
         evaluator = self._evaluator_of(self.data.test, self.config.replicas)
         try:
             models = reversed(self._models_of(self._tally.round))  # the report is of the first
-            found = [evaluator.evaluate(values) for values in models if self._joint.leads]
+            with doing("evaluating"):
+                found = [evaluator.evaluate(values) for values in models if self._joint.leads]
+                found, self.run.report = self._joint.agreed((found, evaluator.report))
         finally:
             evaluator.close()
-        found, self.run.report = self._joint.agreed((found, evaluator.report))
         result = Evaluation.mean([each for each in reversed(found) if each is not None])
         figures = {"test_loss": result.loss, **{f"test_{name}": v for name, v in result.metrics.items()}}
         texts = [f"{name.replace('_', ' ')} {metric_text(name, value)}" for name, value in figures.items()]

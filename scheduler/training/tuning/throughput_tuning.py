@@ -27,6 +27,8 @@ from scheduler.training.measures.tuning_result import TuningResult
 from scheduler.training.models.classifier_step import build_engine, build_step
 from scheduler.training.tuning.launch_pace import LaunchPace
 from scheduler.training.tuning.throughput_windows import ThroughputWindows
+from scheduler.workers.group import LoneWorker, WorkerGroup
+from scheduler.workers.joint_calls import JointCalls
 from tensorbow.devices import get_device
 from tensorbow.errors import (
     AbortedError,
@@ -110,6 +112,7 @@ class ThroughputTuning:
     same plans, streams, batches, averaging and steps per launch. `steps_per_launch` has the numbers measured
     by number of replicas and whether they are fused, if none is given. On GPUs, with `replica_mode` "auto",
     counts are measured with captured replicas and then with fused ones, where the step's can be fused.
+    The workers of a job tune one number for all of them: worker 0 measures and decides.
     """
 
     def __init__(
@@ -119,15 +122,16 @@ class ThroughputTuning:
         on_window: Callable[[Measurement], None] = lambda measurement: None,
         *,
         data: Any = None,
+        workers: WorkerGroup | None = None,
     ):
-        """data: instead of the config's, as for a `Trainer`.
+        """data: instead of the config's, as for a `Trainer`. workers: of the job; default: this process.
         on_window: called after each window, in the thread of `run`, with all windows of its count.
 
         Raises a TensorBowError for data that cannot be read, or too little for one replica on each device.
         """
         self.config = config
         self.options = options or TuningOptions()
-        self._on_window = on_window
+        self._on_window, self._joint = on_window, JointCalls(workers or LoneWorker())
         self._dataset = load_data(config, data).train
         self._batches(1)
         self._why_not_fused = ""
@@ -139,6 +143,8 @@ class ThroughputTuning:
             self.options.windows,
             why_no_more=self.why_no_more,
         )
+        if self._joint.size > 1:
+            self._why_not_fused = self._why_not_fused or NOT_FUSED_OVER_WORKERS
         if self.tuner.has_more and (why := self._why_not_fused):
             self.tuner.leave_out(why)
         self.steps_per_launch: dict[tuple[int, bool], int] = {}  # measured
@@ -146,8 +152,9 @@ class ThroughputTuning:
         self._stopping = False
 
     def _batches(self, replicas_per_device: int) -> DatasetBatches:
-        config = self.config
-        replicas = replicas_per_device * len(config.devices)
+        config, joint = self.config, self._joint
+        own = replicas_per_device * len(config.devices)
+        replicas = own * joint.size
         return DatasetBatches(
             self._dataset,
             config.batch_size,
@@ -155,6 +162,7 @@ class ThroughputTuning:
             config.seed,
             config.batches_ahead,
             steps_per_launch=config.steps_per_launch or 1,
+            share=None if joint.size == 1 else (own * joint.workers.rank, own),
         )
 
     @property
@@ -168,14 +176,15 @@ class ThroughputTuning:
         """Greatest count to try, and the reason for this limit."""
         config = self.config
         batches = len(self._dataset) // config.batch_size
-        most, why = limit_before_memory(config, batches, self.options.max_replicas)
-        fit, device = min(self._fit(name, most) for name in config.devices)
+        workers = self._joint.size
+        most, why = limit_before_memory(config, batches, self.options.max_replicas, workers=workers)
+        fit, device = min(self._joint.gathered([self._fit(name, most) for name in config.devices]))
         # If not even one fits, the engine raises the error.
         return (max(fit, 1), f"more do not fit into the memory of {device}") if fit < most else (most, why)
 
     def _fit(self, name: str, most: int) -> tuple[int, str]:
         """Replicas, up to `most`, that fit on a device, by a dry run of their allocations; and its name."""
-        config, devices = self.config, len(self.config.devices)
+        config, devices = self.config, len(self.config.devices) * self._joint.size
         program, specs = build_step(config, self._dataset, self._rate)
         options, device = config.synchronisation, get_device(name)
         plans = DevicePlans(program, specs, device, options, most * devices, config.results_kept)
@@ -197,17 +206,25 @@ class ThroughputTuning:
             self._deadline_of_mode = started + seconds / 2
         devices = [get_device(name) for name in self.config.devices]
         with closing(PrecisionSetting(devices, self.config.compute)):
-            while not isinstance(step := self._next_step(), Decision):
+            while not isinstance(step := self._agreed_step(), Decision):
                 self._measure(step)
-        return TuningResult(
-            step,
-            self.tuner.measurements,
-            self.most,
-            self.why_no_more,
-            time.perf_counter() - started,
-            self._stopping and not step.complete,
-            self.tuner.left_out,
+        seconds, decision = time.perf_counter() - started, step
+        return self._joint.by_first(
+            lambda: TuningResult(
+                decision,
+                self.tuner.measurements,
+                self.most,
+                self.why_no_more,
+                seconds,
+                self._stopping and not decision.complete,
+                self.tuner.left_out,
+            )
         )
+
+    def _agreed_step(self) -> Decision | Measure:
+        """`_next_step` of worker 0, which knows the windows."""
+        self._stopping = self._joint.any(self._stopping)
+        return self._joint.by_first(self._next_step)
 
     def request_stop(self) -> None:
         """Ends `run` within a step, with a result from the windows so far; callable from a signal handler."""
@@ -242,18 +259,22 @@ class ThroughputTuning:
         config = replace(self.config, replicas_per_device=count, replica_mode=mode)
         batches = self._batches(count)
         schedule = Constant(self._rate)
-        windows = ThroughputWindows(
-            config.replicas, config.batch_size, config.tau, self.options.window_seconds
-        )
+        joint, replicas = self._joint, config.replicas * self._joint.size
+        windows = ThroughputWindows(replicas, config.batch_size, config.tau, self.options.window_seconds)
         try:
-            engine = build_engine(config, self._dataset, schedule, config.synchronisation)
+            engine = build_engine(
+                config, self._dataset, schedule, config.synchronisation, workers=joint.workers
+            )
         except (UnimplementedError, ResourceExhaustedError) as error:
-            self._go_on_without(step, error)
+            failure = error
+            joint.by_first(lambda: self._go_on_without(step, failure))
             return
         self._engine, over = engine, False
 
         def on_results(results: RoundResults) -> None:
             nonlocal over
+            if not joint.leads:
+                return
             rate = windows.add(results)
             if rate is not None and not over:
                 self._on_window(self.tuner.record(count, rate))
@@ -265,7 +286,8 @@ class ThroughputTuning:
 
         with engine:
             batches.keep_on_devices(engine.learners, config.data_on_device)
-            pace = LaunchPace(engine, batches, config.steps_per_launch is None, self.steps_per_launch)
+            chooses = config.steps_per_launch is None
+            pace = LaunchPace(engine, batches, chooses, self.steps_per_launch, joint.agreed)
             pace.before_run = windows.begin
             engine.initialize()
             if self._stopping:  # requested before the engine existed
@@ -284,4 +306,5 @@ class ThroughputTuning:
             self.tuner.leave_out(str(error))
 
 
+NOT_FUSED_OVER_WORKERS = "GPUs of several workers launch their replicas one by one"
 _ENDLESS = 1 << 40  # rounds

@@ -27,7 +27,7 @@ from tensorbow.kernels.native.plan import NativePlan, NativeSegments, launches_o
 from tensorbow.kernels.native.rounds.code import RoundCodes
 from tensorbow.kernels.native.rounds.program import NativeRounds
 from tensorbow.kernels.reference import ReferenceBackend
-from tensorbow.kernels.rounded_products import FULL, ROUNDED, TITLE, explain_rounding, rounds
+from tensorbow.kernels.rounded_products import FULL, ROUNDED, TITLE, explain_rounding, rounds_inside
 from tensorbow.kernels.scalars import fuse_maps
 from tensorbow.ops.quantization import Quantize
 from tensorbow.program.backend import Backend
@@ -103,7 +103,7 @@ class NativeBackend(ReferenceBackend):
         lowering = self._lowering(node)
         if lowering is None:
             return reference
-        rounded = self.compute == ROUNDED and rounds(node)
+        rounded = self.compute == ROUNDED and rounds_inside(node)
         return NativeKernel(
             rounds=rounded,
             explain=explain_rounding if rounded else reference.explain,

@@ -3,9 +3,11 @@
 from tensorbow.kernels.native.ops import (
     argmax,
     batch_norm,
+    conds,
     conv,
     copies,
     depthwise,
+    draws,
     elementwise,
     examples,
     exchanges,
@@ -17,15 +19,18 @@ from tensorbow.kernels.native.ops import (
     quantized_products,
     random,
     reductions,
+    rows,
     while_loops,
 )
 
 __all__ = [
     "argmax",
     "batch_norm",
+    "conds",
     "conv",
     "copies",
     "depthwise",
+    "draws",
     "elementwise",
     "examples",
     "exchanges",
@@ -37,5 +42,6 @@ __all__ = [
     "quantized_products",
     "random",
     "reductions",
+    "rows",
     "while_loops",
 ]

@@ -17,6 +17,7 @@ from tensorbow.errors import InternalError, TensorBowError
 from tensorbow.graph import KernelCall, NodeSpec
 from tensorbow.kernels.averaged_updates import AveragedUpdate, merge_averaging
 from tensorbow.kernels.merging import merge_updates
+from tensorbow.kernels.native.codegen.blocks import program_of, raise_refused
 from tensorbow.kernels.native.codegen.compiler import NativeCode
 from tensorbow.kernels.native.codegen.functions import compile_groups
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
@@ -226,6 +227,10 @@ class NativePlan(ReferencePlan):
 
     def _raise_of(self, group: Group) -> None:
         """Runs the reference kernel of a refused call, which raises."""
+        program = program_of(group.attrs)
+        if program is not None:
+            operands = (*group.inputs, *group.outputs, *group.scratch)
+            raise_refused(program, self._target, [self._shared_array(ref) for ref in operands])
         node = _node(group)
         kernel = kernel_for(group.definition, "cpu")
         scratch = [np.empty(s.extents, s.dtype.as_numpy_dtype) for s in kernel.scratch_specs(node)]

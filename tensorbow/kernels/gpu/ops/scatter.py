@@ -18,7 +18,15 @@ from tensorbow.kernels.gpu.runtime.context import BLOCK, GpuContext
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
 from tensorbow.kernels.gpu.source.blocks import BLOCKS, WARP, power_of_two
 from tensorbow.kernels.gpu.source.index_types import index_for
-from tensorbow.ops.scatter import ScatterAdd, ScatterSub, ScatterUpdate
+from tensorbow.ops.scatter import (
+    ScatterAdd,
+    ScatterDiv,
+    ScatterMax,
+    ScatterMin,
+    ScatterMul,
+    ScatterSub,
+    ScatterUpdate,
+)
 from tensorbow.specs import TensorSpec, int32
 
 LINKS = (
@@ -156,4 +164,8 @@ def _register(definition: OpDef, function: str, combined: str = "update") -> Non
 
 _register(ScatterAdd, "accumulate", "tb_add(total, update)")
 _register(ScatterSub, "accumulate", "tb_subtract(total, update)")
+_register(ScatterMul, "accumulate", "tb_multiply(total, update)")
+_register(ScatterDiv, "accumulate", "total / update")
+_register(ScatterMax, "accumulate", "tb_maximum(total, update)")
+_register(ScatterMin, "accumulate", "tb_minimum(total, update)")
 _register(ScatterUpdate, "replace")

@@ -42,10 +42,15 @@ def lowering_for(definition: OpDef, node: NodeSpec, target: Target) -> Lowering 
 
     Arrays of a dtype that is not in `specs.COMPILED` are left to NumPy.
     """
-    lowering = LOWERINGS.get(definition)
+    lowering = LOWERINGS.get(definition.form_of or definition)
     if lowering is None or uncompiled(spec.dtype for spec in (*node.inputs, *node.outputs)):
         return None
     return lowering if lowering.takes(node, target) else None
+
+
+def lowering_of(definition: OpDef) -> Lowering:
+    """The native code of an op that has some."""
+    return LOWERINGS[definition.form_of or definition]
 
 
 def lower(definition: OpDef, lowering: Lowering) -> None:

@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import numpy as np
 from llvmlite import ir
 
 from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, constant, index, type_of
@@ -24,7 +23,6 @@ from tensorbow.kernels.native.codegen.philox import RandomStream
 from tensorbow.kernels.native.codegen.strips import Accumulator, elements_of, splat, vector_of
 from tensorbow.kernels.native.codegen.vector_math import log, sine_and_cosine
 from tensorbow.kernels.native.products.microkernel import shared_function
-from tensorbow.ops.philox import WORD
 from tensorbow.ops.random import (
     SEEDS,
     DropoutMask,
@@ -32,6 +30,7 @@ from tensorbow.ops.random import (
     RandomUniform,
     RandomUniformInt,
     TruncatedNormal,
+    seed_words,
 )
 from tensorbow.ops.sampling import ATTEMPTS, TRUNCATION
 from tensorbow.program.nodes import Unit, Value
@@ -53,8 +52,7 @@ def with_seeds(units: Sequence[Unit]) -> list[Unit]:
 
 
 def _seeded(unit: Unit) -> Unit:
-    seeds = (int(unit.head.attrs[key]) for key in SEEDS)
-    words = np.array([part for seed in seeds for part in (seed & WORD, seed >> 32 & WORD)], np.int64)
+    words = seed_words(unit.head.attrs)
     value = Value(f"{unit.head.name}/seeds", TensorSpec((WORDS,), int64), constant=words)
     assert isinstance(unit.kernel, NativeKernel)
     kernel = replace(unit.kernel, unread=tuple(SEEDS))

@@ -2,127 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+import ctypes
 
+import llvmlite.binding as llvm
 from llvmlite import ir
 
-from tensorbow.graph import NodeSpec
-from tensorbow.kernels.native.codegen.call_table import ACCEPTED, CallTable
-from tensorbow.kernels.native.codegen.emitter import POINTER, Emitter, index
-from tensorbow.kernels.native.codegen.functions import Functions
-from tensorbow.kernels.native.codegen.kernel import NativeKernel
-from tensorbow.kernels.native.codegen.lowering import LOWERINGS, Lowering, lower, lowering_for
-from tensorbow.kernels.native.codegen.target import Target
-from tensorbow.program.nodes import Node, Value
-from tensorbow.program.plan import Group, Ref, Region
-from tensorbow.program.while_op import ALIGNMENT, LoopMemory, LoopProgram, OperandPlace, While, node_spec
-from tensorbow.specs import TensorSpec
+from tensorbow.errors import InternalError
+from tensorbow.kernels.native.codegen.blocks import (
+    BYTE,
+    NO_MEMORY,
+    WAS_STOPPED,
+    BlockEmitter,
+    block_lowering,
+    memory_of,
+)
+from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index
+from tensorbow.kernels.native.codegen.lowering import lower
+from tensorbow.program.blocks import StackFrame
+from tensorbow.program.control_forms import While
+from tensorbow.program.plan import Group
+from tensorbow.program.stacks import GROW, GROW_CALLBACK, HandleWord
+from tensorbow.program.while_op import LoopProgram
 
-OPERAND_BITS = 20  # of an operand's word: which operand of the loop holds it
-BYTE = ir.IntType(8)
-
-
-def _memory(loop: LoopProgram, target: Target) -> LoopMemory:
-    return loop.memory(lambda node: LOWERINGS[node.definition].scratch(node_spec(node), target))
-
-
-def _takes(node: NodeSpec, target: Target) -> bool:
-    loop: LoopProgram = node.attrs["loop"]
-    operands = len(node.inputs) + len(node.outputs) + 1
-    return operands < 1 << OPERAND_BITS and all(
-        lowering_for(each.definition, node_spec(each), target) is not None for each in loop.nodes
-    )
+llvm.add_symbol(GROW, ctypes.cast(GROW_CALLBACK, ctypes.c_void_p).value)
 
 
-def _scratch(node: NodeSpec, target: Target) -> Sequence[TensorSpec]:
-    return [_memory(node.attrs["loop"], target).spec]
+class _LoopWriter:
+    """The code of one loop."""
+
+    def __init__(self, emitter: Emitter, group: Group):
+        self._loop: LoopProgram = group.attrs["loop"]
+        self._group = group
+        self._emitter = emitter
+        self._memory = memory_of(self._loop, emitter.target)
+        self._blocks = BlockEmitter(emitter, group, self._memory, len(self._loop.frames))
+
+    def write(self) -> None:
+        """Emits the loop at the end of the function."""
+        loop, blocks, b = self._loop, self._blocks, self._emitter.builder
+        with b.goto_entry_block():
+            number = b.alloca(INT)
+        b.store(index(0), number)
+        blocks.iteration = number
+        for value, variable in zip(self._group.inputs, loop.variables, strict=False):
+            blocks.copy_from(self._memory.place(variable), self._emitter.address(value), variable.spec)
+        for handle in loop.handles:
+            b.store(index(0), self._word(blocks.address(handle), HandleWord.USED))
+        if loop.own is not None:
+            used = b.load(self._word(blocks.address(loop.own.handle), HandleWord.USED), typ=INT)
+            b.store(used, blocks.address(loop.own.begin))
+        head, body, end = (b.function.append_basic_block(name) for name in ("head", "body", "end"))
+        b.branch(head)
+        b.position_at_end(head)
+        stops = b.load_atomic(blocks.address(loop.stop), "monotonic", 8, typ=INT)
+        blocks.refuse(b.icmp_signed("!=", stops, index(0)), WAS_STOPPED, index(0))
+        blocks.run(loop.condition)
+        holds = b.load(blocks.address(loop.holds), typ=BYTE)
+        b.cbranch(b.icmp_unsigned("!=", holds, ir.Constant(BYTE, 0)), body, end)
+        b.position_at_end(body)
+        for which, frame in enumerate(loop.frames):
+            blocks.set_frame(which, self._frame(frame, b.load(number, typ=INT)))
+        blocks.run(loop.body)
+        self._copy_results()
+        b.store(b.add(b.load(number, typ=INT), index(1)), number)
+        b.branch(head)
+        b.position_at_end(end)
+
+    def _word(self, handle: ir.Value, which: HandleWord) -> ir.Value:
+        return self._emitter.builder.gep(handle, [index(which)], source_etype=INT)
+
+    def _frame(self, frame: StackFrame, number: ir.Value) -> ir.Value:
+        """The address of a frame; a new one is made at the end of the stack."""
+        blocks, b = self._blocks, self._emitter.builder
+        handle = blocks.address(frame.handle)
+        begin = b.load(blocks.address(frame.begin), typ=INT)
+        if frame.number is not None:
+            kind = ir.IntType(8 * frame.number.spec.dtype.size)
+            at = b.load(blocks.address(frame.number), typ=kind)
+            number = at if kind == INT else b.sext(at, INT)
+        position = b.add(begin, number)
+        if frame.number is None:
+            following = b.add(position, index(1))
+            needed = b.mul(following, index(frame.nbytes))
+            room = b.load(self._word(handle, HandleWord.NBYTES), typ=INT)
+            with b.if_then(b.icmp_signed("<", room, needed), likely=False):
+                grown = b.call(self._grow(), [b.ptrtoint(handle, INT), needed])
+                blocks.refuse(b.icmp_signed("==", grown, index(0)), NO_MEMORY, index(0))
+            b.store(following, self._word(handle, HandleWord.USED))
+        first = b.load(self._word(handle, HandleWord.ADDRESS), typ=POINTER)
+        address = b.gep(first, [b.mul(position, index(frame.nbytes))], source_etype=BYTE)
+        if frame.zeroed:
+            blocks.clear(address, frame.nbytes)
+        return address
+
+    def _grow(self) -> ir.Function:
+        module = self._emitter.module
+        known = module.globals.get(GROW)
+        if known is not None and not isinstance(known, ir.Function):
+            raise InternalError(f"{GROW} is no function")
+        return known or ir.Function(module, ir.FunctionType(INT, [INT, INT]), GROW)
+
+    def _copy_results(self) -> None:
+        """Copies the next values of variables that were computed elsewhere."""
+        loop, memory, blocks = self._loop, self._memory, self._blocks
+        sources = [memory.place(result) for result in loop.results]
+        for each, place in memory.moved.items():
+            blocks.copy(place, sources[each], loop.results[each].spec)
+            sources[each] = place
+        for variable, source in zip(loop.variables, sources, strict=True):
+            blocks.copy(memory.place(variable), source, variable.spec)
 
 
 def _emit(emitter: Emitter, group: Group) -> None:
-    loop: LoopProgram = group.attrs["loop"]
-    memory = _memory(loop, emitter.target)
-    operands = (*group.inputs, *group.outputs, *group.scratch)
-    b, module = emitter.builder, emitter.module
-    functions = Functions(None, emitter.target, module)
-
-    def ref(place: OperandPlace, spec: TensorSpec) -> Ref:
-        """A value in the memory of an operand, whose number stands for the region."""
-        operand, offset = place
-        offset += operands[operand].offset % ALIGNMENT
-        return Ref(cast(Region, operand), offset, spec.extents, spec.dtype)
-
-    def of_value(value: Value) -> Ref:
-        return ref(memory.place(value), value.spec)
-
-    def call(node: Node) -> Group:
-        return Group(
-            node.name,
-            node.definition,
-            NativeKernel(emit=LOWERINGS[node.definition].emit),
-            node.attrs,
-            tuple(map(of_value, node.inputs)),
-            tuple(map(of_value, node.outputs)),
-            tuple(ref(*each) for each in memory.scratch[node]),
-        )
-
-    def address(place: Ref) -> ir.Value:
-        return emitter.offset(b.load(_item(b, bases, int(place.region)), typ=POINTER), BYTE, place.offset)
-
-    number = len(module.globals)
-    tables = [
-        CallTable(module, f"_{number}_{part}", [functions.call(call(n)) for n in nodes], OPERAND_BITS)
-        for part, nodes in (("condition", loop.condition), ("body", loop.body))
-    ]
-    with b.goto_entry_block():
-        bases = b.alloca(POINTER, size=len(operands))
-    for position, operand in enumerate(operands):
-        base = emitter.offset(emitter.address(operand), BYTE, -(operand.offset % ALIGNMENT))
-        b.store(base, _item(b, bases, position))
-    for value, variable in zip(group.inputs, loop.variables, strict=False):
-        _copy(emitter, address(of_value(variable)), emitter.address(value), variable.spec)
-    head, body, end = (b.function.append_basic_block(name) for name in ("head", "body", "end"))
-    refused = b.function.append_basic_block("refused")
-    ir.IRBuilder(refused).ret(index(0))
-    b.branch(head)
-    b.position_at_end(head)
-    _run(emitter, tables[0], bases, len(loop.condition), refused)
-    holds = b.load(address(of_value(loop.holds)), typ=BYTE)
-    b.cbranch(b.icmp_unsigned("!=", holds, ir.Constant(BYTE, 0)), body, end)
-    b.position_at_end(body)
-    _run(emitter, tables[1], bases, len(loop.body), refused)
-    sources = [of_value(result) for result in loop.results]
-    for each, place in memory.moved.items():
-        kept = ref(place, loop.results[each].spec)
-        _copy(emitter, address(kept), address(sources[each]), loop.results[each].spec)
-        sources[each] = kept
-    for variable, source in zip(loop.variables, sources, strict=True):
-        target = of_value(variable)
-        if (target.region, target.offset) != (source.region, source.offset):
-            _copy(emitter, address(target), address(source), variable.spec)
-    b.branch(head)
-    b.position_at_end(end)
+    _LoopWriter(emitter, group).write()
 
 
-def _run(emitter: Emitter, table: CallTable, bases: ir.Value, count: int, refused: ir.Block) -> None:
-    """Runs all calls of a table; ends the function where one refuses its input."""
-    b = emitter.builder
-    accepted = b.function.append_basic_block("accepted")
-    found = table.emit(b, bases, index(0), index(count))
-    b.cbranch(b.icmp_signed("==", found, ACCEPTED), accepted, refused)
-    b.position_at_end(accepted)
-
-
-def _item(builder: ir.IRBuilder, array: ir.Value, position: int) -> ir.Value:
-    return builder.gep(array, [index(position)], source_etype=POINTER)
-
-
-def _copy(emitter: Emitter, to: ir.Value, source: ir.Value, spec: TensorSpec) -> None:
-    name, module = "llvm.memcpy.p0.p0.i64", emitter.module
-    kinds = [POINTER, POINTER, ir.IntType(64), ir.IntType(1)]
-    function = module.globals.get(name) or ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
-    if spec.nbytes:
-        emitter.builder.call(function, [to, source, index(spec.nbytes), ir.Constant(kinds[3], 0)])
-
-
-lower(While, Lowering(_emit, takes=_takes, scratch=_scratch))
+lower(While, block_lowering(_emit))

@@ -15,12 +15,15 @@ from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.plan_key import plan_key, writers_key
 from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.plan import NativeSegments, native_call
+from tensorbow.kernels.native.rounds.deferral import LateExchange, ended_before, most_under_way
 from tensorbow.kernels.native.rounds.driver import ROUNDS, add_yield, driver_module
 from tensorbow.kernels.native.rounds.exchange_pass import PASS, PassStage, blocks_of, pass_module
 from tensorbow.kernels.native.rounds.exchange_plan import ExchangePlan, plan_exchange
 from tensorbow.program.plan import Group, SegmentKind
 from tensorbow.program.rounds import RoundProgramSpec, WorkerExchange
 from tensorbow.specs import DType, float32
+
+MEETINGS_LATER = 5  # of threads, at an exchange that ends later
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,8 @@ class Phase:
     the pass, or 0. device_function: the number of the function that each device calls behind it, or -1. name:
     of the exchange, or "". With other workers: sums: what they exchange between two passes, as (offset in
     bytes, elements, dtype), none where they share memory; copies: gathers and broadcasts; uses_address: of
-    the pass behind these, or 0.
+    the pass behind these, or 0; ends: the variant whose exchange ends before this pass, where this one ends
+    later itself.
     """
 
     first: int
@@ -42,6 +46,7 @@ class Phase:
     uses_address: int = 0
     sums: Sequence[tuple[int, int, DType]] = ()
     copies: Sequence[Group] = ()
+    ends: int | None = None
 
 
 class RoundCode:
@@ -64,17 +69,33 @@ class RoundCode:
         self.is_possible = add_yield()
         if self.is_possible:
             self.driver = self._add(_driver_of(segments.target, segments.folder)).function(ROUNDS)
+            self._late: dict[int, LateExchange] = {}  # by variant that may have exchanges which end later
+            self._others: list[Group] = []  # calls of variants without an exchange
+            self._may_end_later = rounds.workers is not None and rounds.workers.overlapped is not None
             for name in rounds.variants:
                 self.phases.append(self._phases_of(rounds.step.variants[name]))
+            if self._may_end_later:
+                self._end_later()
         of_pass = 2 if rounds.workers is None else 3
         self.meetings = [
             sum(
-                of_pass + 2 * (phase.uses_address != 0) + (phase.device_function >= 0)
+                MEETINGS_LATER
+                if phase.ends is not None
+                else of_pass + 2 * (phase.uses_address != 0) + (phase.device_function >= 0)
                 for phase in phases
                 if phase.pass_address
             )
             for phases in self.phases
         ]
+
+    def _end_later(self) -> None:
+        """Has exchanges end before a later one, where that changes no bits."""
+        numbers = [*self._late]
+        under_way = most_under_way([*self._late.values()], self._others)
+        for number, variant in enumerate(numbers if under_way else ()):
+            first, *rest = self.phases[variant]
+            ends = numbers[ended_before(number, under_way, len(numbers))]
+            self.phases[variant] = [replace(first, ends=ends), *rest]
 
     def _add(self, code: NativeCode) -> NativeCode:
         self._alive.append(code)
@@ -112,6 +133,7 @@ class RoundCode:
                 [*self._everything, *chain.from_iterable(m for _, m in exchanges if m is not mirrored)],
                 self._step.fetch_sources,
                 lambda group: native_call(group, self._segments.target),
+                early=self._may_end_later,
             )
             plans.append(plan)
             if len(plan.before_pass) < len(before):
@@ -122,6 +144,8 @@ class RoundCode:
                 ]
             works[number + 1] = [plan.after_pass, *following]
         phases = []
+        if not plans:
+            self._others += [group for groups in works[0] for group in groups]
         for number, work in enumerate(works):
             first = len(self.functions)
             for calls in work:
@@ -136,7 +160,12 @@ class RoundCode:
             if self._workers is None:
                 phases.append(Phase(first, end, self._pass(plan), function, name))
                 continue
-            offsets, sums = self._place_sums(plan, self._workers)
+            late = self._late_exchange(plan, works, self._workers)
+            offsets, sums = self._place_sums(plan, self._workers, 0 if late is None else self.sums_nbytes)
+            if late is None:
+                self._may_end_later = False
+            else:
+                self._late[len(self.phases)] = late
             copies, flags = plan.gathers_and_broadcasts, list[int]()
             if self._workers.shares_memory:
                 flags = [0, *accumulate(map(blocks_of, plan.reductions))]
@@ -152,15 +181,31 @@ class RoundCode:
             phases.append(Phase(first, end, first_pass, function, name, uses, sums, copies))
         return phases
 
+    def _late_exchange(
+        self, plan: ExchangePlan, works: Sequence[Sequence[Sequence[Group]]], workers: WorkerExchange
+    ) -> LateExchange | None:
+        """The exchange of a variant with this one alone, if it may be one that ends later."""
+        nbytes = sum(each.total.inputs[0].nbytes for each in plan.reductions)
+        is_sum = not plan.gathers_and_broadcasts and not any(each.checks for each in plan.reductions)
+        if len(works) != 2 or not is_sum or nbytes < workers.overlap_nbytes:
+            return None
+        uses = [use for each in plan.reductions for use in each.uses] + plan.device_calls
+        totals = [ref for each in plan.reductions for ref in each.total.outputs]
+        made = [each.made_by for each in plan.reductions if each.made_by is not None]
+        before, after = ([group for groups in work for group in groups] for work in works)
+        written = [*totals, *(ref for use in uses for ref in use.writes)]
+        return LateExchange(before, made, after, written, [ref for use in uses for ref in use.reads])
+
     def _place_sums(
-        self, plan: ExchangePlan, workers: WorkerExchange
+        self, plan: ExchangePlan, workers: WorkerExchange, end: int
     ) -> tuple[list[int], list[tuple[int, int, DType]]]:
         """Offset of each sum of an exchange, and the vectors, one per dtype, that workers exchange.
 
-        Sets `is_possible` to False where they cannot.
+        end: of the sums of other exchanges that may be under way. Sets `is_possible` to False where they
+        cannot.
         """
         packs = workers.shares_memory and workers.halves
-        offsets, vectors, end = [0] * len(plan.reductions), list[tuple[int, int, DType]](), 0
+        offsets, vectors = [0] * len(plan.reductions), list[tuple[int, int, DType]]()
         sources = [each.total.inputs[0] for each in plan.reductions]
         for dtype in dict.fromkeys(source.dtype for source in sources):
             begin = end
@@ -246,7 +291,7 @@ class RoundCodes:
     def find(self, segments: NativeSegments, rounds: RoundProgramSpec) -> RoundCode:
         """The code of a step."""
         codes = self._codes.setdefault(segments, {})
-        key = *rounds.variants, rounds.workers and (rounds.workers.shares_memory, rounds.workers.halves)
+        key = *rounds.variants, rounds.workers and rounds.workers.kind
         if key not in codes:
             codes[key] = RoundCode(segments, rounds)
         return codes[key]

@@ -197,19 +197,56 @@ class _DriverWriter:
         Where some replica's status is set, all end after this round; in rounds without an exchange the others
         go on to the end of the launch. With other workers one thread meets them first, while the others wait.
         Workers that share memory exchange in the pass; else it only sums, one thread exchanges the sums, and
-        a second pass uses them.
+        a second pass uses them. That is done before a later exchange where nothing needs it earlier.
         """
         b = self._b
         self._note_time(TimesWord.ARRIVED)
         self._wait_for_all()
+        earlier = load_pointer(b, phase, PhaseWord.ENDS)
+        ends_later = b.icmp_signed("!=", load_word(b, phase, PhaseWord.ENDS), index(0))
         with b.if_then(self._has_workers()):
             with self._of_first_thread():
+                with b.if_then(ends_later), b.if_then(self._is_under_way(earlier)):
+                    self._call_between_workers(load_pointer(b, earlier, PhaseWord.WAIT))
                 self._meet_workers()
             self._wait_for_all()
         self._note_time(TimesWord.ALL_ARRIVED)
         meeting = b.load(self._arrivals, typ=INT)
         b.store(meeting, word_at(b, self._thread, ThreadWord.MEETING))
         self._end_if(self._is_set(SharedWord.BAD))  # no thread sets it until the next meeting
+        with b.if_else(ends_later) as (later, now):
+            with later:
+                self._exchange_later(phase, earlier, meeting)
+            with now:
+                self._exchange_now(phase)
+        self._note_time(TimesWord.ENDED)
+
+    def _is_under_way(self, phase: ir.Value) -> ir.Value:
+        return self._b.icmp_signed("!=", load_word(self._b, phase, PhaseWord.UNDER_WAY), index(0))
+
+    def _exchange_later(self, phase: ir.Value, earlier: ir.Value, meeting: ir.Value) -> None:
+        """Ends the exchange of an earlier round, whose sums are there, and begins that of this one.
+
+        The threads meet equally often whether there is an earlier one or not.
+        """
+        b = self._b
+        is_under_way = self._is_under_way(earlier)
+        with b.if_then(is_under_way):
+            b.call(_function(b, load_word(b, earlier, PhaseWord.USES)), [self._thread])
+        self._wait_for_all()
+        with b.if_then(is_under_way):
+            self._call_devices(earlier)
+        self._wait_for_all()
+        with self._of_first_thread():
+            b.store(index(0), word_at(b, earlier, PhaseWord.UNDER_WAY))
+        b.call(_function(b, load_word(b, phase, PhaseWord.PASS)), [self._thread])
+        self._wait_for_all()
+        with self._of_first_thread():
+            self._call_between_workers(load_pointer(b, phase, PhaseWord.POST))
+            b.store(meeting, word_at(b, phase, PhaseWord.UNDER_WAY))
+
+    def _exchange_now(self, phase: ir.Value) -> None:
+        b = self._b
         b.call(_function(b, load_word(b, phase, PhaseWord.PASS)), [self._thread])
         uses = load_word(b, phase, PhaseWord.USES)
         with b.if_then(b.icmp_signed("!=", uses, index(0))):
@@ -219,22 +256,28 @@ class _DriverWriter:
             self._wait_for_all()
             b.call(_function(b, uses), [self._thread])
         self._wait_for_all()
-        function = load_word(b, phase, PhaseWord.DEVICE)
-        with b.if_then(b.icmp_signed(">=", function, index(0))):
-            own, threads = (
-                load_word(b, self._thread, word) for word in (ThreadWord.NUMBER, ThreadWord.THREADS)
-            )
-            central = load_pointer(b, self._shared, SharedWord.CENTRAL)
-            self._replica_number = index(0)
-            self._replica = load_pointer(b, load_pointer(b, self._thread, ThreadWord.REPLICAS), 0)
-            devices = load_word(b, self._shared, SharedWord.DEVICES)
-            with (
-                self._e.loop(devices) as device,
-                b.if_then(b.icmp_signed("==", b.urem(device, threads), own)),
-            ):
-                self._call(function, load_pointer(b, central, device))
+        with b.if_then(self._has_device_calls(phase)):
+            self._call_devices(phase)
             self._wait_for_all()
-        self._note_time(TimesWord.ENDED)
+
+    def _has_device_calls(self, phase: ir.Value) -> ir.Value:
+        return self._b.icmp_signed(">=", load_word(self._b, phase, PhaseWord.DEVICE), index(0))
+
+    def _call_devices(self, phase: ir.Value) -> None:
+        """What devices do behind a pass, each in one thread."""
+        b = self._b
+        own, threads = (load_word(b, self._thread, word) for word in (ThreadWord.NUMBER, ThreadWord.THREADS))
+        central = load_pointer(b, self._shared, SharedWord.CENTRAL)
+        self._replica_number = index(0)
+        self._replica = load_pointer(b, load_pointer(b, self._thread, ThreadWord.REPLICAS), 0)
+        function = load_word(b, phase, PhaseWord.DEVICE)
+        devices = load_word(b, self._shared, SharedWord.DEVICES)
+        with (
+            b.if_then(self._has_device_calls(phase)),
+            self._e.loop(devices) as device,
+            b.if_then(b.icmp_signed("==", b.urem(device, threads), own)),
+        ):
+            self._call(function, load_pointer(b, central, device))
 
     def _note_time(self, which: TimesWord) -> None:
         """Notes the time in this exchange's row, if that is asked for; the last time ends the row."""

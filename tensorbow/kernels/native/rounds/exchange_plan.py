@@ -60,12 +60,13 @@ def plan_exchange(
     everything: Sequence[Group],
     fetched: Sequence[Ref],
     native: Callable[[Group], Group],
+    early: bool = False,
 ) -> ExchangePlan:
     """Plans an exchange.
 
-    mirrored: calls of each device behind it. before, following: calls of the replica's segments around it.
-    everything: all other calls. fetched: what is copied at the end. native: gives a call its native code, if
-    there is some.
+    early: calls that nothing of the exchange waits for come behind it. mirrored: calls of each device behind
+    it. before, following: calls of the replica's segments around it. everything: all other calls. fetched:
+    what is copied at the end. native: gives a call its native code, if there is some.
     """
     sums = [_flat(group) for group in exchange if group.definition is AllSum]
     plan = ExchangePlan([*before])
@@ -91,6 +92,8 @@ def plan_exchange(
         plan.after_pass = [
             g for number, g in enumerate(before) if number not in in_pass and number not in first
         ]
+    if early and not in_pass:
+        _move_behind(plan, in_memory, [*exchange, *mirrored])
     readers = [*everything, *plan.device_calls]
     for total, chain, makers in zip(sums, uses, made, strict=True):
         means = [group for group in chain if group.definition is GradientMean]
@@ -100,6 +103,18 @@ def plan_exchange(
         whole = ExchangeReduction(_as_map(total), None, tuple(map(_as_map, chain)), keeps, bool(checked))
         plan.reductions += [_part(whole, before[number]) for number in makers] or [whole]
     return plan
+
+
+def _move_behind(plan: ExchangePlan, in_memory: Sequence[Ref], others: Sequence[Group]) -> None:
+    """Moves the calls behind the last one that makes what is exchanged behind the pass, if that is the same.
+
+    in_memory: what is exchanged. others: calls of the exchange, and of devices behind it.
+    """
+    calls = plan.before_pass
+    made = [number for number, group in enumerate(calls) if touch(group.writes, in_memory)]
+    later = calls[made[-1] + 1 :] if made else []
+    if not any(_conflict(other, group) for group in later for other in others):
+        plan.before_pass, plan.after_pass = calls[: len(calls) - len(later)], [*later, *plan.after_pass]
 
 
 def _size(ref: Ref) -> int:

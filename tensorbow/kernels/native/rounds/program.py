@@ -19,6 +19,7 @@ from tensorbow.kernels.native.rounds.code import Phase, RoundCode
 from tensorbow.kernels.native.rounds.words import (
     LINE,
     CallResult,
+    PhaseWord,
     ReplicaWord,
     RowWord,
     SharedWord,
@@ -29,6 +30,7 @@ from tensorbow.kernels.native.rounds.words import (
 from tensorbow.ops.exchanges import Broadcast
 from tensorbow.program.plan import BoundPlan, Region
 from tensorbow.program.rounds import (
+    CALL_ARGUMENTS,
     OTHERS_FAILED,
     STICKY,
     ExchangeTimes,
@@ -46,6 +48,9 @@ _STOPPED, _STARTED, _BAD = int(SharedWord.STOPPED), int(SharedWord.STARTED), int
 _OF_THREAD = Struct(f"={ThreadWord.LAUNCH_NUMBER + 1 - ThreadWord.ARRIVALS}q")  # ARRIVALS to LAUNCH_NUMBER
 # With one round, from DONE to the PICKS of the row behind.
 _OF_REPLICA = Struct(f"={ReplicaWord.WORDS - ReplicaWord.DONE + RowWord.PICKS + 1}q")
+_CALL = ctypes.c_int64 * (CALL_ARGUMENTS + 1)  # a NativeCall
+_WAIT = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * CALL_ARGUMENTS)
+_CALLED = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)  # of base addresses, or of a thread's words
 
 
 class NativeRounds(RoundProgram):
@@ -59,26 +64,20 @@ class NativeRounds(RoundProgram):
         shared[SharedWord.COUNT] = len(plans)
         shared[SharedWord.BASES] = self._table([plan.bases_address for plan in plans])
         shared[SharedWord.DEVICES] = len(rounds.central)
-        shared[SharedWord.CENTRAL] = self._table([self._table(bases) for bases in rounds.central])
+        self._central = [self._table(bases) for bases in rounds.central]
+        shared[SharedWord.CENTRAL] = self._table(self._central)
         shared[SharedWord.FIRST] = self._table([0, *np.cumsum(rounds.replicas)])
         shared[SharedWord.FUNCTIONS] = self._table(code.functions)
         ends = np.cumsum([0, *map(len, code.phases)])
         shared[SharedWord.VARIANTS] = self._table(np.stack([ends[:-1], ends[1:]], 1).ravel())
         phases = [phase for phases in code.phases for phase in phases]
-        calls_of_phase = [(0, 0)] * len(phases)
+        self._phases = _aligned(len(phases) * PhaseWord.WORDS).reshape(len(phases), PhaseWord.WORDS)
+        for row, phase in zip(self._phases, phases, strict=True):
+            row[: PhaseWord.CALLS] = phase.first, phase.end, phase.pass_address, phase.device_function
+            row[PhaseWord.USES] = phase.uses_address
         if rounds.workers is not None:
-            calls_of_phase = self._join_workers(rounds.workers, phases, rounds.central)
-        shared[SharedWord.PHASES] = self._table(
-            [
-                number
-                for position, phase in enumerate(phases)
-                for number in (
-                    *(phase.first, phase.end, phase.pass_address, phase.device_function),
-                    *calls_of_phase[position],
-                    phase.uses_address,
-                )
-            ]
-        )
+            self._join_workers(rounds.workers, phases, rounds.central, ends.tolist())
+        shared[SharedWord.PHASES] = self._phases.ctypes.data
         shared[SharedWord.INPUTS] = len(executable.inputs)
         shared[SharedWord.INPUT_TABLE] = self._table(
             [number for ref in executable.inputs.values() for number in (ref.offset, ref.nbytes)]
@@ -94,9 +93,13 @@ class NativeRounds(RoundProgram):
         self._launches: dict[tuple[int, int], _LaunchPool] = {}  # by number of rounds and threads
 
     def _join_workers(
-        self, workers: WorkerExchange, phases: Sequence[Phase], central: Sequence[Sequence[int]]
-    ) -> list[tuple[int, int]]:
-        """Has the rounds exchange with other workers. Returns the calls of each phase, and their number."""
+        self,
+        workers: WorkerExchange,
+        phases: Sequence[Phase],
+        central: Sequence[Sequence[int]],
+        ends: Sequence[int],
+    ) -> None:
+        """Has the rounds exchange with other workers. ends: of the phases of each variant."""
         shared, control = self._shared, workers.control
         sums = _aligned(0 if workers.shares_memory else -(-self._code.sums_nbytes // 8))
         self._kept += [sums, control]
@@ -106,8 +109,12 @@ class NativeRounds(RoundProgram):
             [*_found(workers.sum_of(control.ctypes.data, 1, int64))]
         )
         shared[SharedWord.FIRST_REPLICA] = workers.first
-        result = []
-        for phase in phases:
+        for row, phase in zip(self._phases, phases, strict=True):
+            if phase.ends is not None and workers.overlapped is not None:
+                vectors = [(sums.ctypes.data + offset, size, dtype) for offset, size, dtype in phase.sums]
+                row[PhaseWord.POST], row[PhaseWord.WAIT] = map(self._table, workers.overlapped(vectors))
+                row[PhaseWord.ENDS] = self._phases[ends[phase.ends]].ctypes.data
+                continue
             calls = [
                 _found(workers.sum_of(sums.ctypes.data + offset, size, dtype))
                 for offset, size, dtype in phase.sums
@@ -125,8 +132,23 @@ class NativeRounds(RoundProgram):
                 if result_ref.nbytes:
                     address = central[0][result_ref.region] + result_ref.offset
                     calls.append(_found(workers.share_of(address, parts)))
-            result.append((self._table(list(chain.from_iterable(calls))), len(calls)))
-        return result
+            row[PhaseWord.CALLS] = self._table(list(chain.from_iterable(calls)))
+            row[PhaseWord.CALL_COUNT] = len(calls)
+
+    def _settle(self) -> None:
+        """Ends the exchanges that are under way. Raises AbortedError where another worker has failed."""
+        under_way = [row for row in self._phases if row[PhaseWord.UNDER_WAY]]
+        words = _aligned(ThreadWord.WORDS)
+        words[ThreadWord.SHARED], words[ThreadWord.THREADS] = self._shared.ctypes.data, 1
+        for row in sorted(under_way, key=lambda row: int(row[PhaseWord.UNDER_WAY])):
+            row[PhaseWord.UNDER_WAY] = 0
+            call = np.ctypeslib.as_array(_CALL.from_address(int(row[PhaseWord.WAIT]))).tolist()
+            if _WAIT(call[0])(*call[1:]):
+                raise AbortedError(OTHERS_FAILED)
+            _CALLED(int(row[PhaseWord.USES]))(words.ctypes.data)
+            if row[PhaseWord.DEVICE] >= 0:
+                for bases in self._central:
+                    _CALLED(self._code.functions[row[PhaseWord.DEVICE]])(bases)
 
     def connect(self) -> None:
         """See RoundProgram.connect: memory for the sums, which workers on one machine share."""
@@ -146,7 +168,8 @@ class NativeRounds(RoundProgram):
         return table.ctypes.data
 
     def reset(self) -> None:
-        """See RoundProgram.reset."""
+        """See RoundProgram.reset: exchanges that are under way end."""
+        self._settle()
         self._shared[SharedWord.ARRIVED :] = 0
         self._arrivals = self._launched = 0
         self._launches.clear()

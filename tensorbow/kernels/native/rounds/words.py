@@ -63,7 +63,11 @@ class PhaseWord(IntEnum):
     USES = (
         6  # function of a thread's words: its part of what is left to do behind these, or 0 if they are none
     )
-    WORDS = 7
+    ENDS = 7  # its `PhaseWord`s: the exchange that ends before this pass, where exchanges end later, or 0,
+    POST = 8  # native call that begins to exchange the sums,
+    WAIT = 9  # and the one that waits for the end
+    UNDER_WAY = 10  # MEETING of the exchange that has begun, 0 if none has; by the code
+    WORDS = 11
 
 
 class ThreadWord(IntEnum):

@@ -1,9 +1,10 @@
-"""Native code of While: values of the reference kernels, at any alignment of what the loop reads."""
+"""Native code of While and Cond: values of the reference kernels, at any alignment of what they read."""
 
 import numpy as np
 import pytest
 
 import tensorbow as tb
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.kernels import ReferenceBackend
 from tensorbow.kernels.native.backend import NativeBackend
 from tests.scalar_rig.numpy_backend import used
@@ -48,3 +49,28 @@ def test_a_native_loop_is_cached_with_its_plan_only_by_its_code():
     )
     with tb.Session() as session:
         assert session.run([a, b], {n: 4}) == [9.0, 13.0]
+
+
+def test_native_conds_arrays_and_stacks():
+    """A cond, an array and a stack in one loop, and its gradient."""
+    rows = np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
+    results = []
+    for backend in (ReferenceBackend(), NativeBackend()):
+        with tb.Graph().as_default(), used(backend):
+            x, n = tb.placeholder(tb.float32, [5, 3]), tb.placeholder(tb.int32, [])
+            read = tb.TensorArray(tb.float32, 5).unstack(x)
+
+            def body(i, made, h, read=read):
+                h = tb.cond(h[0] > 0.0, lambda: h * read.read(i), lambda: h - read.read(i))
+                return i + 1, made.write(i, h), h
+
+            loop = tb.while_loop(lambda i, *_, n=n: i < n, body, [0, tb.TensorArray(tb.float32, 5), x[0]])
+            total = tb.reduce_sum(loop[1].stack() ** 2) + tb.reduce_sum(loop[2])
+            with tb.Session() as session:
+                call = session.make_callable([total, tb.gradients(total, x)[0]], [x, n])
+                results.append(call(rows, 5))
+                with pytest.raises(InvalidArgumentError, match="element 2 of 5 is read before it is written"):
+                    call(rows, 2)
+                assert call(rows, 5)[0] == results[-1][0]
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

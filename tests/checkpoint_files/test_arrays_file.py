@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
+from tensorbow.checkpoint_files import arrays_file, load_arrays, load_metadata, save_arrays
 from tensorbow.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -19,7 +20,6 @@ from tensorbow.errors import (
     NotFoundError,
     ResourceExhaustedError,
 )
-from tensorbow.training import arrays_file, load_arrays, load_metadata, save_arrays
 from tests.memory_rig.peak import growing_by_less_than
 
 ARRAYS = {

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from safetensors.numpy import save as encode
 
 from tensorbow.array_likes import as_array
 from tensorbow.devices.host_memory import available_memory_nbytes
@@ -46,6 +45,8 @@ def save_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, 
     Raises ResourceExhaustedError when the disk is full or the file cannot be written, and
     InvalidArgumentError for a name or dtype that the format does not have; an earlier file is then unchanged.
     """
+    from safetensors.numpy import save as encode
+
     plain = {name: _writable(name, array) for name, array in arrays.items()}
     described = {"format": FORMAT, "crc32": _checksum(plain, metadata), "metadata": dict(metadata)}
     if pairs := sorted(name for name, array in arrays.items() if as_array(array).dtype == np.complex128):

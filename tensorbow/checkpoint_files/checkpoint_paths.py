@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 import os
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from tensorbow.checkpoint_files.arrays_file import load_arrays
 from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError, TensorBowError
 from tensorbow.files import read_file
 from tensorbow.kinds import PATH, AsPath, Text, checked, read_as
 from tensorbow.specs import Array
 from tensorbow.strict_json import parse_json
-from tensorbow.training.arrays_file import load_arrays
 
 SUFFIX = ".safetensors"
 STATE = "checkpoint"  # the file that names a folder's checkpoints
 STATE_LIMIT = 1 << 20  # bytes of this file
+SHOWN = 10  # missing names in a message
 
 
 @checked
@@ -92,3 +95,11 @@ def _stated(folder: str | os.PathLike[str], filename: str, key: str) -> str | No
         checkpoint = os.path.join(folder, found)
         return checkpoint if os.path.isfile(checkpoint) else None
     return None
+
+
+def not_found(missing: Sequence[str], path: Path, there: Collection[str]) -> str:
+    """Message for missing names: the first in TensorFlow's words, similar names in the file, the others."""
+    near = difflib.get_close_matches(missing[0], there, 3)
+    hint = f"; it has {', '.join(near)}" if near else ""
+    more = ", ".join(missing[1:SHOWN]) + (f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
+    return f"Key {missing[0]} not found in checkpoint {path}{hint}{f'; nor are {more}' if more else ''}"

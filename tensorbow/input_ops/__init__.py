@@ -1,0 +1,34 @@
+"""Input ops: files, records, readers, decoding; host functions of the dynamic mode, after TensorFlow 1's."""
+
+from tensorbow.input_ops.csv_ops import decode_csv
+from tensorbow.input_ops.decoding import decode_idx, decode_raw, parse_tensor, serialize_tensor
+from tensorbow.input_ops.example_features import (
+    FixedLenFeature,
+    FixedLenSequenceFeature,
+    SparseFeature,
+    VarLenFeature,
+)
+from tensorbow.input_ops.example_parsing import (
+    parse_example,
+    parse_single_example,
+    parse_single_sequence_example,
+)
+from tensorbow.input_ops.file_ops import matching_files, read_file, write_file
+
+__all__ = [
+    "FixedLenFeature",
+    "FixedLenSequenceFeature",
+    "SparseFeature",
+    "VarLenFeature",
+    "decode_csv",
+    "decode_idx",
+    "decode_raw",
+    "matching_files",
+    "parse_example",
+    "parse_single_example",
+    "parse_single_sequence_example",
+    "parse_tensor",
+    "read_file",
+    "serialize_tensor",
+    "write_file",
+]

@@ -1,0 +1,189 @@
+"""Convolutions and pooling of volumes [batch, depth, height, width, channels]."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias
+
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Tensor, convert_to_tensor
+from tensorbow.kinds import Flag, Function, Name, Positive, checked, sequence, whole
+from tensorbow.layers.building import Activation, Format, Padding, known_extent, layer_scope
+from tensorbow.ops.arrays import reshape
+from tensorbow.ops.broadcasting import shape
+from tensorbow.ops.elementwise import add
+from tensorbow.ops.slicing import strided_slice
+from tensorbow.ops.volumes import avg_pool3d, max_pool3d
+from tensorbow.ops.volumes import conv3d as convolve
+from tensorbow.ops.volumes import conv3d_transpose as transposed_convolve
+from tensorbow.variable_scope import Reuse, Start, get_variable
+
+__all__ = ["average_pooling3d", "conv3d", "conv3d_transpose", "max_pooling3d"]
+
+Triple: TypeAlias = Annotated[Any, sequence(whole(1), "a whole number, or (depth, height, width)", lone=True)]
+LAYOUTS = {"channels_last": "NDHWC", "channels_first": "NCDHW"}
+
+
+def _triple(layer: str, what: str, numbers: tuple[int, ...]) -> tuple[int, int, int]:
+    if len(numbers) == 1:
+        numbers = numbers * 3
+    if len(numbers) != 3:
+        raise InvalidArgumentError(f"{layer}: {what} is {list(numbers)}, expected one or three whole numbers")
+    return numbers[0], numbers[1], numbers[2]
+
+
+def _completed(
+    result: Tensor,
+    filters: int,
+    use_bias: bool,
+    initializer: Any,
+    regularizer: Any,
+    trainable: bool,
+    is_last: bool,
+    activation: Any,
+) -> Tensor:
+    """With a new variable `bias` added, and the activation applied."""
+    if use_bias:
+        bias = get_variable("bias", [filters], result.dtype, initializer, regularizer, trainable=trainable)
+        result = add(result, bias if is_last else reshape(bias, [filters, 1, 1, 1]))
+    return result if activation is None else activation(result)
+
+
+@checked
+def conv3d(
+    inputs: Any,
+    filters: Positive,
+    kernel_size: Triple,
+    strides: Triple = (1, 1, 1),
+    padding: Padding = "valid",
+    data_format: Format = "channels_last",
+    dilation_rate: Triple = (1, 1, 1),
+    activation: Activation = None,
+    use_bias: Flag = True,
+    kernel_initializer: Start | None = None,
+    bias_initializer: Start = "zeros",
+    *,
+    kernel_regularizer: Function | None = None,
+    bias_regularizer: Function | None = None,
+    trainable: Flag = True,
+    name: Name = None,
+    reuse: Reuse | None = None,
+) -> Tensor:
+    """Convolution of volumes `[batch, depth, height, width, channels]`, or channels_first, plus a bias.
+
+    The kernel is `[depth, height, width, channels, filters]`. Raises InvalidArgumentError if an extent other
+    than the batch is unknown.
+    """
+    volumes, layout = convert_to_tensor(inputs), LAYOUTS[data_format]
+    is_last = layout == "NDHWC"
+    channels = known_extent("conv3d", volumes, -1 if is_last else 1)
+    sizes, steps, gaps = (
+        _triple("conv3d", what, value)
+        for what, value in (
+            ("kernel_size", kernel_size),
+            ("strides", strides),
+            ("dilation_rate", dilation_rate),
+        )
+    )
+    with volumes.graph.as_default(), layer_scope(name, "conv3d", reuse):
+        kernel = get_variable(
+            "kernel",
+            [*sizes, channels, filters],
+            volumes.dtype,
+            kernel_initializer,
+            kernel_regularizer,
+            trainable=trainable,
+        )
+        result = convolve(volumes, kernel, steps, padding.upper(), layout, gaps)
+        return _completed(
+            result, filters, use_bias, bias_initializer, bias_regularizer, trainable, is_last, activation
+        )
+
+
+@checked
+def conv3d_transpose(
+    inputs: Any,
+    filters: Positive,
+    kernel_size: Triple,
+    strides: Triple = (1, 1, 1),
+    padding: Padding = "valid",
+    data_format: Format = "channels_last",
+    activation: Activation = None,
+    use_bias: Flag = True,
+    kernel_initializer: Start | None = None,
+    bias_initializer: Start = "zeros",
+    *,
+    kernel_regularizer: Function | None = None,
+    bias_regularizer: Function | None = None,
+    trainable: Flag = True,
+    name: Name = None,
+    reuse: Reuse | None = None,
+) -> Tensor:
+    """Transposed convolution of volumes `[batch, depth, height, width, channels]`, plus a bias.
+
+    The extents are multiplied by the strides; with padding `valid` the kernel's size minus the stride is
+    added, if positive. The kernel is `[depth, height, width, filters, channels]`.
+    """
+    volumes, layout = convert_to_tensor(inputs), LAYOUTS[data_format]
+    is_last = layout == "NDHWC"
+    channels = known_extent("conv3d_transpose", volumes, -1 if is_last else 1)
+    sizes = _triple("conv3d_transpose", "kernel_size", kernel_size)
+    steps = _triple("conv3d_transpose", "strides", strides)
+    sides = [
+        known_extent("conv3d_transpose", volumes, axis) * step + (padding == "valid") * max(extent - step, 0)
+        for axis, extent, step in zip((1, 2, 3) if is_last else (2, 3, 4), sizes, steps, strict=True)
+    ]
+    with volumes.graph.as_default(), layer_scope(name, "conv3d_transpose", reuse):
+        kernel = get_variable(
+            "kernel",
+            [*sizes, filters, channels],
+            volumes.dtype,
+            kernel_initializer,
+            kernel_regularizer,
+            trainable=trainable,
+        )
+        batch = volumes.shape[0]
+        rest = [*sides, filters] if is_last else [filters, *sides]
+        result = transposed_convolve(
+            volumes,
+            kernel,
+            [strided_slice(shape(volumes), 0) if batch is None else batch, *rest],
+            steps,
+            padding.upper(),
+            layout,
+        )
+        result.set_shape([batch, *rest])
+        return _completed(
+            result, filters, use_bias, bias_initializer, bias_regularizer, trainable, is_last, activation
+        )
+
+
+@checked
+def max_pooling3d(
+    inputs: Any,
+    pool_size: Triple,
+    strides: Triple,
+    padding: Padding = "valid",
+    data_format: Format = "channels_last",
+    name: Name = None,
+) -> Tensor:
+    """The maximum of each window of volumes `[batch, depth, height, width, channels]`, or channels_first."""
+    sizes, steps = (
+        _triple("max_pooling3d", "pool_size", pool_size),
+        _triple("max_pooling3d", "strides", strides),
+    )
+    return max_pool3d(inputs, sizes, steps, padding.upper(), LAYOUTS[data_format], name)
+
+
+@checked
+def average_pooling3d(
+    inputs: Any,
+    pool_size: Triple,
+    strides: Triple,
+    padding: Padding = "valid",
+    data_format: Format = "channels_last",
+    name: Name = None,
+) -> Tensor:
+    """The mean of each window of volumes `[batch, depth, height, width, channels]`, or channels_first."""
+    sizes = _triple("average_pooling3d", "pool_size", pool_size)
+    steps = _triple("average_pooling3d", "strides", strides)
+    return avg_pool3d(inputs, sizes, steps, padding.upper(), LAYOUTS[data_format], name)

@@ -1,0 +1,53 @@
+"""`tb.linalg`: matrices under TensorFlow's names; `tb.matmul` and others are the same functions."""
+
+from tensorbow.ops.decompositions import cholesky, cholesky_solve, logdet, qr, svd
+from tensorbow.ops.decompositions import matrix_band_part as band_part
+from tensorbow.ops.decompositions import matrix_solve as solve
+from tensorbow.ops.decompositions import matrix_solve_ls as lstsq
+from tensorbow.ops.decompositions import matrix_triangular_solve as triangular_solve
+from tensorbow.ops.decompositions import self_adjoint_eig as eigh
+from tensorbow.ops.decompositions import self_adjoint_eigvals as eigvalsh
+from tensorbow.ops.einsum import einsum, tensordot
+from tensorbow.ops.linalg import cross, eye, norm, trace
+from tensorbow.ops.linalg import diag as tensor_diag
+from tensorbow.ops.linalg import diag_part as tensor_diag_part
+from tensorbow.ops.linalg import matrix_determinant as det
+from tensorbow.ops.linalg import matrix_diag as diag
+from tensorbow.ops.linalg import matrix_diag_part as diag_part
+from tensorbow.ops.linalg import matrix_inverse as inv
+from tensorbow.ops.linalg import matrix_set_diag as set_diag
+from tensorbow.ops.linalg import matrix_transpose as transpose
+from tensorbow.ops.matmul import matmul
+from tensorbow.ops.normalization import l2_normalize
+from tensorbow.optimizers.clipping import global_norm
+
+__all__ = [
+    "band_part",
+    "cholesky",
+    "cholesky_solve",
+    "cross",
+    "det",
+    "diag",
+    "diag_part",
+    "eigh",
+    "eigvalsh",
+    "einsum",
+    "eye",
+    "global_norm",
+    "inv",
+    "l2_normalize",
+    "logdet",
+    "lstsq",
+    "matmul",
+    "norm",
+    "qr",
+    "set_diag",
+    "solve",
+    "svd",
+    "tensor_diag",
+    "tensor_diag_part",
+    "tensordot",
+    "trace",
+    "transpose",
+    "triangular_solve",
+]

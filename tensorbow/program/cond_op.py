@@ -1,0 +1,130 @@
+"""A cond compiled as one op of a plan: both branches are nodes with every shape known; one of them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+
+import numpy as np
+
+from tensorbow.graph import Kernel, KernelCall, NodeSpec, OpDef
+from tensorbow.program.blocks import (
+    Block,
+    BlockCalls,
+    BlockMemory,
+    InplaceOf,
+    KernelOf,
+    Reference,
+    ScratchOf,
+    reference_kernel,
+)
+from tensorbow.program.control_forms import Cond, form_of
+from tensorbow.program.nodes import Node, Value, storage_of
+from tensorbow.specs import TensorSpec
+
+
+class BranchProgram:
+    """The branches of a cond: that of false, and that of true.
+
+    The op's inputs are the condition, a bool scalar, and `captured`. A result that only one branch has is
+    undefined when the other one runs. in_place: by result, the number of the captured value whose memory
+    both branches change.
+    """
+
+    def __init__(
+        self,
+        captured: Sequence[Value],
+        branches: Sequence[Block],
+        in_place: Mapping[int, int],
+    ):
+        self.captured = tuple(captured)
+        self.branches = tuple(branches)
+        self.in_place = dict(in_place)
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes that compute something."""
+        return tuple(node for block in self.branches for node in block.nodes)
+
+    @property
+    def outputs(self) -> int:
+        """Number of results."""
+        return len(self.branches[0].results)
+
+    def memory(self, scratch_of: ScratchOf, inplace_of: InplaceOf, *, moving: bool) -> BlockMemory:
+        """Where each value lies; results are computed in the op's outputs."""
+        first = 1 + len(self.captured)
+        given = {value: (1 + number, 0) for number, value in enumerate(self.captured)}
+        for result, number in self.in_place.items():
+            given[self.captured[number]] = (first + result, 0)
+        homes = {
+            (branch, result): (first + result, 0)
+            for branch in (0, 1)
+            for result in range(self.outputs)
+            if result not in self.in_place
+        }
+        return BlockMemory(
+            self.branches,
+            given,
+            homes,
+            first + self.outputs,
+            (),
+            scratch_of,
+            inplace_of,
+            in_turn=False,
+            moving=moving,
+        )
+
+    def __repr__(self) -> str:
+        return f"<BranchProgram of {' and '.join(str(len(b.nodes)) for b in self.branches)} nodes>"
+
+
+def cond_form(program: BranchProgram) -> OpDef:
+    """The op of a cond, which says what it writes."""
+    written = {storage_of(node.inputs[index]) for node in program.nodes for index in node.definition.writes}
+    writes = tuple(1 + n for n, v in enumerate(program.captured) if v in written)
+    alias = tuple((result, 1 + number) for result, number in program.in_place.items())
+    return form_of(Cond, writes, alias)
+
+
+def _prepare(kernel_of: KernelOf, call: KernelCall) -> Callable[[], None]:
+    """The reference: kernels of the branch that is taken, called in turn."""
+    program: BranchProgram = call.attrs["branches"]
+    reference = Reference(kernel_of)
+    memory = program.memory(reference.scratch, reference.inplace, moving=False)
+    calls = BlockCalls(memory, (*call.inputs, *call.outputs, *call.scratch), kernel_of)
+    prepared = [calls.prepare(block) for block in program.branches]
+    copied = [
+        [
+            (output, source)
+            for output, result in zip(call.outputs, block.results, strict=True)
+            if result is not None
+            for source in [calls.value(result)]
+            if source.ctypes.data != output.ctypes.data
+        ]
+        for block in program.branches
+    ]
+    pred = call.inputs[0]
+
+    def run() -> None:
+        taken = int(bool(pred))
+        for each in prepared[taken]:
+            each()
+        for output, source in copied[taken]:
+            np.copyto(output, source)
+
+    return run
+
+
+def cond_kernel(kernel_of: KernelOf) -> Kernel:
+    """The reference kernel. kernel_of: kernels of the nodes inside."""
+    reference = Reference(kernel_of)
+
+    def scratch(node: NodeSpec) -> Sequence[TensorSpec]:
+        program: BranchProgram = node.attrs["branches"]
+        return [program.memory(reference.scratch, reference.inplace, moving=False).spec]
+
+    return Kernel(prepare=partial(_prepare, kernel_of), scratch=scratch)
+
+
+Cond.kernels["cpu"] = cond_kernel(reference_kernel)

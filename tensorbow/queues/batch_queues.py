@@ -1,0 +1,111 @@
+"""Queues of batches, and the queue runners that fill them: what `train.batch` and the like are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from tensorbow.control_flow import cond
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import Operation, Tensor, as_tensor, control_dependencies, name_scope
+from tensorbow.ops.constant import constant
+from tensorbow.ops.control import identity
+from tensorbow.ops.data_dependent import boolean_mask
+from tensorbow.queues.queue_runner import QueueRunner, add_queue_runner
+from tensorbow.queues.queues import QueueBase
+from tensorbow.specs import bool_
+
+
+def named_tensors(tensors: Any, call: str) -> tuple[list[Tensor], list[str] | None]:
+    """The tensors of a list or a dictionary, and the dictionary's keys."""
+    if isinstance(tensors, Mapping):
+        names = sorted(tensors)
+        return [as_tensor(tensors[key]) for key in names], names
+    given = tensors if isinstance(tensors, (list, tuple)) else [tensors]
+    if not given:
+        raise InvalidArgumentError(f"{call}: expected at least one tensor, got an empty list")
+    return [as_tensor(each) for each in given], None
+
+
+def make_batches(
+    call: str,
+    tensors_list: Sequence[Any],
+    batch_size: Any,
+    make: Any,
+    enqueue_many: bool,
+    shapes: Any,
+    smaller: bool,
+    name: str | None,
+    copies: int,
+    pads: bool = False,
+    keep: Sequence[Any] | None = None,
+) -> Any:
+    """Batches from a queue; each of `tensors_list` fills it by `copies` threads.
+
+    keep: for each of them a bool that says if its example is taken; with `enqueue_many` also a vector with
+    one for each of its examples.
+    """
+    lists = [named_tensors(tensors, call) for tensors in tensors_list]
+    first, names = lists[0]
+    for tensors, others in lists[1:]:
+        if others != names or [t.dtype for t in tensors] != [t.dtype for t in first]:
+            raise InvalidArgumentError(
+                f"{call}: expected lists of tensors of the same dtypes and names in all"
+            )
+    if shapes is None:
+        found = []
+        for each in zip(*(tensors for tensors, _ in lists), strict=True):
+            dims = [None if t.spec.shape is None else t.spec.shape[int(enqueue_many) :] for t in each]
+            for tensor, extents in zip(each, dims, strict=True):
+                if extents is None or len(extents) != len(dims[0] or ()) or (None in extents and not pads):
+                    raise InvalidArgumentError(
+                        f"{call}: {tensor.name} is {tensor.spec}, expected a known shape; use set_shape, "
+                        "shapes=, or dynamic_pad=True for extents that differ"
+                    )
+            found.append(tuple(axes[0] if len(set(axes)) == 1 else None for axes in zip(*dims, strict=True)))
+            if None in found[-1] and not pads:
+                raise InvalidArgumentError(f"{call}: expected equal shapes in all lists, got {dims}")
+        shapes = found
+    with first[0].graph.as_default(), name_scope(name or call):
+        queue = make([t.dtype for t in first], shapes, names)
+        enqueues = []
+        for number, (tensors, keys) in enumerate(lists):
+            put = partial(_put, queue, keys, enqueue_many)
+            op = put(tensors) if keep is None else _put_some(call, put, tensors, keep[number], enqueue_many)
+            enqueues += [op] * copies
+        add_queue_runner(QueueRunner(queue, enqueues))
+        taken = (queue.dequeue_up_to if smaller else queue.dequeue_many)(batch_size)
+    if names is None and isinstance(tensors_list[0], (list, tuple)) and not isinstance(taken, list):
+        return [taken]
+    return taken
+
+
+def _put(
+    queue: QueueBase, keys: Sequence[str] | None, enqueue_many: bool, tensors: Sequence[Tensor]
+) -> Operation:
+    values: Any = tensors if keys is None else dict(zip(keys, tensors, strict=True))
+    return queue.enqueue_many(values) if enqueue_many else queue.enqueue(values)
+
+
+def _put_some(
+    call: str,
+    put: Callable[[Sequence[Tensor]], Operation],
+    tensors: Sequence[Tensor],
+    keep: Any,
+    enqueue_many: bool,
+) -> Operation:
+    """An operation that enqueues what `keep` says."""
+    chosen = as_tensor(keep)
+    if chosen.dtype != bool_ or chosen.shape.ndims not in ((0, 1) if enqueue_many else (0,)):
+        expected = "a bool, or a vector of one for each example" if enqueue_many else "a bool"
+        raise InvalidArgumentError(f"{call}: keep_input is {chosen.spec}, expected {expected}")
+    if chosen.shape.ndims == 1:
+        return put([boolean_mask(tensor, chosen) for tensor in tensors])
+
+    def taken() -> Tensor:
+        with control_dependencies([put(tensors)]):
+            return identity(constant(True))
+
+    made: Operation = cond(chosen, taken, lambda: identity(constant(False))).op
+    return made

@@ -1,0 +1,141 @@
+"""Pictures decoded and encoded by steps, against Pillow itself."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import tensorbow as tb
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
+
+GRAY = np.arange(20, dtype=np.uint8).reshape(4, 5) * 12
+COLOR = np.stack([GRAY, GRAY[::-1], 255 - GRAY], -1)
+
+
+@pytest.fixture(autouse=True)
+def session():
+    with tb.Graph().as_default(), tb.Session() as session:
+        yield session
+
+
+def file_of(array, kind, **options):
+    file = io.BytesIO()
+    (array if isinstance(array, Image.Image) else Image.fromarray(array)).save(file, kind, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_png_there_and_back(session, channels):
+    picture = np.concatenate([COLOR, GRAY[..., None]], -1)[:, :, :channels]
+    encoded = tb.image.encode_png(picture, compression=9)
+    assert session.run(encoded)[:8] == b"\x89PNG\r\n\x1a\n"
+    decoded = tb.image.decode_png(encoded)
+    assert np.array_equal(session.run(decoded), picture)
+    assert np.array_equal(session.run(tb.image.decode_image(encoded)), picture)
+
+
+def test_channels_of_choice(session):
+    png = file_of(COLOR, "PNG")
+    for channels, mode in ((1, "L"), (3, "RGB"), (4, "RGBA")):
+        decoded = tb.image.decode_png(png, channels=channels)
+        assert decoded.shape == [None, None, channels]
+        expected = np.asarray(Image.fromarray(COLOR).convert(mode)).reshape(4, 5, channels)
+        assert np.array_equal(session.run(decoded), expected)
+    palette = file_of(Image.fromarray(COLOR).quantize(256), "PNG")
+    assert session.run(tb.image.decode_png(palette)).shape == (4, 5, 3)
+    clear = file_of(Image.fromarray(COLOR).quantize(256), "PNG", transparency=0)
+    assert session.run(tb.image.decode_png(clear)).shape == (4, 5, 4)
+    bits = file_of(Image.fromarray(GRAY > 100), "PNG")
+    assert np.array_equal(session.run(tb.image.decode_png(bits))[:, :, 0], (GRAY > 100) * 255)
+
+
+def test_sixteen_bits(session):
+    deep = (np.arange(20, dtype=np.uint16).reshape(4, 5, 1) * 3001).astype(np.uint16)
+    encoded = session.run(tb.image.encode_png(deep))
+    assert np.array_equal(session.run(tb.image.decode_png(encoded, dtype=tb.uint16)), deep)
+    assert np.array_equal(session.run(tb.image.decode_png(encoded)), deep >> 8)
+    wide = session.run(tb.image.decode_png(file_of(COLOR, "PNG"), dtype=tb.uint16))
+    assert np.array_equal(wide, COLOR.astype(np.uint16) * 257)
+
+
+def test_colours_of_sixteen_bits_are_refused(session):
+    import struct
+    import zlib
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 16, 2, 0, 0, 0))
+    pixels = chunk(b"IDAT", zlib.compress(b"\0" + bytes(range(6))))
+    png = b"\x89PNG\r\n\x1a\n" + header + pixels + chunk(b"IEND", b"")
+    assert session.run(tb.image.decode_png(png)).tolist() == [[[0, 2, 4]]]
+    with pytest.raises(UnimplementedError, match="Pillow reads colours of 16 bits as 8 bits"):
+        session.run(tb.image.decode_png(png, dtype=tb.uint16))
+
+
+def test_jpeg(session):
+    smooth = np.zeros((32, 48, 3), np.uint8) + np.uint8([10, 200, 90])
+    encoded = tb.image.encode_jpeg(smooth, quality=100, chroma_downsampling=False, progressive=True)
+    found = session.run(tb.image.decode_jpeg(encoded))
+    assert np.abs(found.astype(int) - smooth).max() <= 2
+    assert session.run(tb.image.decode_jpeg(encoded, ratio=4)).shape == (8, 12, 3)
+    assert session.run(tb.image.decode_jpeg(encoded, channels=1)).shape == (32, 48, 1)
+    gray = tb.image.encode_jpeg(smooth[:, :, :1], format="grayscale", optimize_size=True)
+    assert session.run(tb.image.decode_jpeg(gray)).shape == (32, 48, 1)
+    sizes = [len(session.run(tb.image.encode_jpeg(COLOR, quality=quality))) for quality in (10, 95)]
+    assert sizes[0] < sizes[1]
+
+
+def test_bmp_and_gif(session):
+    assert np.array_equal(session.run(tb.image.decode_bmp(file_of(COLOR, "BMP"))), COLOR)
+    frames = [Image.fromarray(np.full((4, 5, 3), value, np.uint8)) for value in (0, 255)]
+    gif = file_of(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    for decode in (tb.image.decode_gif, tb.image.decode_image):
+        found = session.run(decode(gif))
+        assert found.shape == (2, 4, 5, 3)
+        assert [int(frame.mean()) for frame in found] == [0, 255]
+
+
+def test_the_kind_is_found_by_the_content(session):
+    content = tb.placeholder(tb.string, [])
+    picture = tb.image.decode_image(content, channels=3)
+    for kind in ("PNG", "BMP"):
+        assert np.array_equal(session.run(picture, {content: file_of(COLOR, kind)}), COLOR)
+    assert session.run(picture, {content: file_of(COLOR, "JPEG")}).shape == (4, 5, 3)
+
+
+def test_a_picture_is_prepared_for_a_model(session):
+    pixels = tb.image.decode_png(file_of(COLOR, "PNG"), channels=3)
+    pixels.set_shape([4, 5, 3])
+    small = tb.image.resize_images(tb.expand_dims(tb.cast(pixels, tb.float32), 0), [2, 2])
+    assert session.run(small).shape == (1, 2, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: tb.image.decode_png(file_of(COLOR, "BMP")), "DecodePng: the string of .* bytes is no PNG"),
+        (lambda: tb.image.decode_png(file_of(COLOR, "PNG")[:-30]), "truncated or damaged"),
+        (lambda: tb.image.decode_jpeg(file_of(COLOR, "JPEG")[:-60]), "truncated or damaged"),
+        (lambda: tb.image.decode_image(""), "is no PNG or JPEG or GIF or BMP"),
+        (lambda: tb.image.decode_png("", channels=2), "expected channels to be one of 0, 1, 3, 4, got"),
+        (lambda: tb.image.decode_jpeg("", ratio=3), "expected ratio to be one of 1, 2, 4, 8"),
+        (lambda: tb.image.decode_png("", dtype=tb.float32), "expected dtype to be uint8 or uint16"),
+        (lambda: tb.image.decode_image(file_of(GRAY, "GIF"), channels=1), "a GIF has 3 channels"),
+        (lambda: tb.image.encode_png(GRAY), r"image is uint8\[4, 5\], expected \[height, width, channels\]"),
+        (lambda: tb.image.encode_png(COLOR.astype(np.float32)), "image has dtype float32, expected uint8 or"),
+        (lambda: tb.image.encode_png(COLOR.astype(np.uint16)), "of 16 bits only gray pictures are written"),
+        (lambda: tb.image.encode_jpeg(COLOR, format="grayscale"), "3 channels, not those of 'grayscale'"),
+        (lambda: tb.image.encode_png(np.zeros((0, 2, 1), np.uint8)), "which is no picture"),
+    ],
+)
+def test_refused(session, make, words):
+    with pytest.raises(InvalidArgumentError, match=words):
+        session.run(make())
+
+
+def test_without_pillow(session, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "PIL", None)
+    with pytest.raises(FailedPreconditionError, match=r"pip install 'tensorbow\[image\]'"):
+        session.run(tb.image.decode_png(b""))
