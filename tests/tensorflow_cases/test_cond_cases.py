@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.errors import InvalidArgumentError, TensorBowError
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, TensorBowError
 
 
 def scalar(dtype=tb.float32, name="x"):
@@ -200,8 +200,15 @@ def test_an_uninitialised_variable_of_the_dead_branch(session):  # testUninitial
     session.run(ready.initializer)
     y = tb.cond(p, lambda: ready.read_value(), lambda: tb.assign(v, 5.0))
     assert session.run(y, {p: True}) == 1.0
+    with pytest.raises(FailedPreconditionError, match="unset"):  # the branch that writes it did not run
+        session.run(v)
     assert session.run(y, {p: False}) == 5.0
     assert session.run(v) == 5.0
+    assert session.run(y, {p: True}) == 1.0
+    read = tb.cond(p, lambda: tb.constant(0.0), lambda: tb.Variable(1.0, name="other") * 2.0)
+    with pytest.raises(FailedPreconditionError, match="other"):
+        session.run(read, {p: False})
+    assert session.run(read, {p: True}) == 0.0
 
 
 def test_a_cond_over_devices(graph):  # testCondColocation, testCondRecvIdentity
