@@ -187,10 +187,11 @@ def _invariants(nest: Any, leaves: Sequence[Tensor], given: Any) -> list[Dims | 
 def _shapes(given: Any, nest: Any) -> list[Any]:
     """The shapes in a nest of shapes like `nest`; a shape is a TensorShape, a list, or None."""
     if isinstance(nest, SlicesNest):
-        rows, rank = as_dims(given), len(nest.parts)
-        return [rows, None if rows is None else rows[:1], None if rows is None else [len(rows)]][:rank]
+        rows = as_dims(given)
+        shapes = [None] * 3 if rows is None else [rows, rows[:1], [len(rows)]]
+        return shapes[: len(nest.parts)]
     if isinstance(nest, SparseTensor):
-        rank = (as_dims(given) or (None,))[0]
+        (rank,) = as_dims(given) or (None,)
         return [[None, rank], [None], [rank]]
     if isinstance(nest, dict):
         return [shape for key in nest for shape in _shapes(given[key], nest[key])]

@@ -205,7 +205,8 @@ def test_an_uninitialised_variable_of_the_dead_branch(session):  # testUninitial
     assert session.run(y, {p: False}) == 5.0
     assert session.run(v) == 5.0
     assert session.run(y, {p: True}) == 1.0
-    read = tb.cond(p, lambda: tb.constant(0.0), lambda: tb.Variable(1.0, name="other") * 2.0)
+    other = tb.Variable(1.0, name="other")
+    read = tb.cond(p, lambda: tb.constant(0.0), lambda: other.read_value() * 2.0)
     with pytest.raises(FailedPreconditionError, match="other"):
         session.run(read, {p: False})
     assert session.run(read, {p: True}) == 0.0
