@@ -16,13 +16,11 @@ from tensorbow.graph import (
     KernelCall,
     Operation,
     Tensor,
-    as_tensor,
     control_dependencies,
     get_default_graph,
     graph_of,
-    name_scope,
 )
-from tensorbow.kinds import AsDType, Items, Name, Number, Text, checked, refuse
+from tensorbow.kinds import AsDType, Name, Number, Text, checked, refuse
 from tensorbow.ops.argument_kinds import StaticShape
 from tensorbow.ops.definition import define_op, require_same_dtype
 from tensorbow.specs import FLOATING, TensorShape, TensorSpec, bool_, compatible, float32
@@ -226,20 +224,6 @@ def group(*inputs: Any, name: Name = "group_deps") -> Operation:
             raise refuse("group", "inputs", "operations, tensors, variables or lists of them", given)
     with graph_of(items).as_default(), control_dependencies(items):
         return no_op(name=name)
-
-
-@checked
-def tuple_(*tensors: Any, name: Name = None, control_inputs: Items = ()) -> list[Tensor]:
-    """The same tensors, none of which is there before all of them and `control_inputs` are.
-
-    tensors: one list of tensors, or several tensors.
-    """
-    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
-    values = [as_tensor(each) for each in given]
-    with graph_of(values).as_default(), name_scope(name or "tuple"):
-        gate = group(*values, *control_inputs)
-        with control_dependencies([gate]):
-            return [identity(value) for value in values]
 
 
 @checked
