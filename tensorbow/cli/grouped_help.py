@@ -55,6 +55,7 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "clip_norm",
         "clip_value",
         "label_smoothing",
+        "mixup",
         "on_nan",
     ),
     "Replicas and averaging": (

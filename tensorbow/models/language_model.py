@@ -17,7 +17,7 @@ from tensorbow.initializers import constant as constant_initializer
 from tensorbow.kinds import Flag, Fraction, Positive, checked, one_of
 from tensorbow.layers.rnn import dynamic_rnn
 from tensorbow.layers.rnn_cells import LSTMCell, MultiRNNCell
-from tensorbow.models.model import AsTensor, Classes, Defaults, Model, token_steps
+from tensorbow.models.model import AsTensor, Classes, Defaults, MixedLabels, Model, token_steps
 from tensorbow.models.model_outputs import ModelOutputs
 from tensorbow.ops.arrays import concat, reshape
 from tensorbow.ops.candidate_samplers import log_uniform_candidate_sampler
@@ -79,19 +79,24 @@ class LSTMLanguageModel(Model):
         class_weights: Any = None,
         label_smoothing: Fraction = 0.0,
         label_scale: Any = None,
+        mixed_labels: MixedLabels | None = None,
     ) -> ModelOutputs:
         """The model's loss, outputs and metrics, as those of every `tb.models.Model`.
 
         In training with a sample of the words there are no logits of all, and so neither outputs nor
-        metrics. Raises InvalidArgumentError for class weights and label smoothing then.
+        metrics. Raises InvalidArgumentError for class weights, label smoothing and mixup then.
         """
         if not training or self.softmax == "full":
-            further = {"class_weights": class_weights, "label_smoothing": label_smoothing}
+            further = {
+                "class_weights": class_weights,
+                "label_smoothing": label_smoothing,
+                "mixed_labels": mixed_labels,
+            }
             return super().__call__(inputs, labels, training, classes, **further, label_scale=label_scale)
-        if class_weights is not None or label_smoothing:
+        if class_weights is not None or label_smoothing or mixed_labels is not None:
             raise InvalidArgumentError(
-                f"{self.name}: class weights and label smoothing are of the softmax over all words; leave "
-                f"them out, or train with softmax=full, not {self.softmax}"
+                f"{self.name}: class weights, label smoothing and mixed labels are of the softmax over all "
+                f"words; leave them out, or train with softmax=full, not {self.softmax}"
             )
         if classes is None or not isinstance(inputs, Tensor) or not isinstance(labels, Tensor):
             raise InvalidArgumentError(

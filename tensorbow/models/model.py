@@ -73,6 +73,20 @@ DatasetDrops: TypeAlias = Annotated[
     Kind("pairs of a data set and drops, as [('mnist', [(1, 0.25)])]", _read_dataset_drops),
 ]
 
+_TENSORS = sequence(instance(Tensor, expected=""), "")
+
+
+def _read_mixed_labels(value: Any) -> tuple[Tensor, ...]:
+    pair = _TENSORS.read(value)
+    if len(pair) != 2:
+        raise RefusedError
+    return pair
+
+
+MixedLabels: TypeAlias = Annotated[
+    tuple[Tensor, Tensor], Kind("a pair of tensors, labels and a share", _read_mixed_labels)
+]
+
 ImageSize: TypeAlias = Annotated[
     tuple[int, int], sequence(whole(1, 1 << 14), "a height and a width, as (64, 64)")
 ]
@@ -190,6 +204,7 @@ class Model(ABC):
         class_weights: Any = None,
         label_smoothing: Fraction = 0.0,
         label_scale: Any = None,
+        mixed_labels: MixedLabels | None = None,
     ) -> ModelOutputs:
         """Builds the classifier: the mean cross-entropy as loss, logits as outputs, and the metric accuracy.
 
@@ -199,14 +214,20 @@ class Model(ABC):
         inputs, training: of `logits`; labels: integers [batch], or [batch, steps] of sequences. classes:
         number of classes; must be given. class_weights: float32 [classes], by which the loss of each label is
         multiplied. label_smoothing: share of the target that is spread over all classes (Szegedy et al.,
-        2016). label_scale: mean and standard deviation of the numbers to predict, by default 0 and 1. A
-        training step must also run the operations in the collection UPDATE_OPS. Raises InvalidArgumentError
-        for data with neither classes nor numbers, and for class_weights and label_smoothing of numbers.
+        2016). label_scale: mean and standard deviation of the numbers to predict, by default 0 and 1.
+        mixed_labels: where examples were mixed with others, the labels of these, and the share of the own
+        ones in loss and accuracy, a scalar (Zhang et al., 2018). A training step must also run the operations
+        in the collection UPDATE_OPS. Raises InvalidArgumentError for data with neither classes nor numbers,
+        and for class_weights, label_smoothing and mixed_labels of numbers.
         """
         of_one_input = isinstance(labels, Tensor) and isinstance(inputs, Tensor)
         if of_one_input and labels.dtype.is_floating and _is_of_numbers(labels):
-            if class_weights is not None or label_smoothing:
-                what = "class_weights" if class_weights is not None else "label_smoothing"
+            for_classes = {
+                "class_weights": class_weights is not None,
+                "label_smoothing": label_smoothing,
+                "mixed_labels": mixed_labels is not None,
+            }
+            for what in (name for name, is_given in for_classes.items() if is_given):
                 raise InvalidArgumentError(
                     f"{what}: model {self.name} predicts numbers, labels {labels.spec}; leave it out, or "
                     "give integer labels of classes"
@@ -221,7 +242,7 @@ class Model(ABC):
                 "or write a model for other labels"
             )
         logits = self.logits(inputs, classes, training)
-        return outputs_of_logits(logits, labels, classes, class_weights, label_smoothing)
+        return outputs_of_logits(logits, labels, classes, class_weights, label_smoothing, mixed_labels)
 
     def _regression(self, inputs: Tensor, labels: Tensor, training: bool, label_scale: Any) -> ModelOutputs:
         columns = 1 if labels.spec.rank == 1 else labels.spec.dims[1]

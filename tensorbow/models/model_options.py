@@ -15,7 +15,16 @@ from tensorbow.kinds import shown
 from tensorbow.missing_names import did_you_mean
 
 # Arguments of a model that the trainer gives.
-GIVEN = ("inputs", "labels", "training", "classes", "class_weights", "label_smoothing", "label_scale")
+GIVEN = (
+    "inputs",
+    "labels",
+    "training",
+    "classes",
+    "class_weights",
+    "label_smoothing",
+    "label_scale",
+    "mixed_labels",
+)
 _NONE, _TRUE, _FALSE = ("none", "null", "~"), ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 

@@ -28,7 +28,10 @@ _FORMS = "(loss, outputs, metrics), where metrics may be missing, or a dictionar
 _ARGUMENTS = {  # of a model, as Python writes them, with what they get
     "class_weights": "class_weights=None (a float32 tensor [classes], by which to multiply each loss)",
     "label_smoothing": "label_smoothing=0.0 (a number, the share of a label that all classes get alike)",
+    "mixed_labels": "mixed_labels=None (a pair: the labels of the examples mixed in, and the share of each "
+    "example's own label in the loss)",
 }
+_OPTIONS = {"mixed_labels": "mixup"}  # that give an argument of another name
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,9 @@ def outputs_of(
     for option in options_of_step:
         if option not in parameters and not takes_all:
             raise InvalidArgumentError(
-                f"{option}: {name} has no argument of this name; add {_ARGUMENTS.get(option, option)} to its "
-                "signature (inputs, labels, training, ...), or leave the option out"
+                f"{_OPTIONS.get(option, option)}: {name} has no argument {option}; add "
+                f"{_ARGUMENTS.get(option, option)} to its signature (inputs, labels, training, ...), or "
+                "leave the option out"
             )
     wanted = parameters.get("classes")
     if classes is None and wanted is not None and wanted.default is wanted.empty:
@@ -107,11 +111,19 @@ def outputs_of_logits(
     classes: int,
     class_weights: Tensor | None = None,
     label_smoothing: float = 0.0,
+    mixed_labels: tuple[Tensor, Tensor] | None = None,
 ) -> ModelOutputs:
     """Outputs of a classifier: the mean cross-entropy as loss, and the metric accuracy.
 
-    logits: [..., classes]; labels: integers [...]. class_weights and label_smoothing as in `Model.__call__`.
+    logits: [..., classes]; labels: integers [...]. class_weights, label_smoothing and mixed_labels as in
+    `Model.__call__`.
     """
+    if mixed_labels is not None:
+        others, share = mixed_labels
+        own = outputs_of_logits(logits, labels, classes, class_weights, label_smoothing)
+        other = outputs_of_logits(logits, others, classes, class_weights, label_smoothing)
+        accuracy = _mean_of(own.metrics["accuracy"], other.metrics["accuracy"], share, "accuracy")
+        return ModelOutputs(_mean_of(own.loss, other.loss, share), logits, {"accuracy": accuracy})
     labels = cast(labels, int64)
     if label_smoothing:
         spread = label_smoothing / classes
@@ -124,6 +136,12 @@ def outputs_of_logits(
     right = equal(argmax(logits, -1, output_type=int64), labels)
     accuracy = reduce_mean(cast(right, float32), name="accuracy")
     return ModelOutputs(reduce_mean(losses), logits, {"accuracy": accuracy})
+
+
+def _mean_of(own: Tensor, other: Tensor, share: Tensor, name: str | None = None) -> Tensor:
+    """share * own + (1 - share) * other."""
+    share = share if own.dtype == share.dtype else cast(share, own.dtype)
+    return add(multiply(own, share), multiply(other, subtract(1, share)), name=name)
 
 
 def outputs_of_numbers(values: Tensor, labels: Tensor, label_scale: Any = None) -> ModelOutputs:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tensorbow import layers
 from tensorbow.graph import Tensor
-from tensorbow.initializers import truncated_normal
+from tensorbow.initializers import Initializer, truncated_normal
 from tensorbow.ops.activations import gelu
 
 DEVIATION = 0.02  # of initial weights
@@ -28,18 +28,19 @@ def transformer_block(
     causal: bool = False,
     dropout: float = 0.0,
     training: bool = False,
+    kernel_initializer: Initializer = START,
 ) -> Tensor:
     """`[batch, steps, features]` plus attention to each other, then plus two dense layers with GELU.
 
     dropout: of the outputs of both, in training.
     """
     features = inputs.spec.dims[-1] or 0
-    dense = partial(layers.dense, kernel_initializer=START)
+    dense = partial(layers.dense, kernel_initializer=kernel_initializer)
 
     def attended(tensor: Tensor) -> Tensor:
         normal = normalised_features(tensor, "norm")
         mixed = layers.multi_head_attention(
-            normal, heads, causal=causal, kernel_initializer=START, name="attention"
+            normal, heads, causal=causal, kernel_initializer=kernel_initializer, name="attention"
         )
         return layers.dropout(mixed, dropout, training=training)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from tensorbow import layers
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor
+from tensorbow.initializers import glorot_uniform
 from tensorbow.kinds import Flag, Fraction, Positive, checked
 from tensorbow.models.model import AsTensor, Classes, Defaults, Model, float_images, image_extents
 from tensorbow.models.transformer_blocks import START, normalised_features, transformer_block
@@ -17,6 +18,8 @@ from tensorbow.ops.elementwise import add
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.variable_scope import get_variable
 
+# Weights of 0.02, as in long training on many pictures, learn few pictures in few epochs much more slowly.
+WEIGHTS = glorot_uniform()
 LARGE = 64  # sides of pictures from which patches have 16 pixels
 
 
@@ -24,7 +27,7 @@ class VisionTransformer(Model):
     """Transformer over the patches of a picture, and a class token that sees all."""
 
     name = "vit-tiny"
-    defaults = Defaults(learning_rate=2e-4, epochs=15, optimizer="adam", schedule="cosine")
+    defaults = Defaults(learning_rate=5e-4, epochs=15, optimizer="adam", schedule="one_cycle")
 
     @checked
     def __init__(
@@ -54,7 +57,7 @@ class VisionTransformer(Model):
             )
         count = height * width // side**2
         patches = layers.conv2d(
-            float_images(images), self.width, side, side, kernel_initializer=START, name="patches"
+            float_images(images), self.width, side, side, kernel_initializer=WEIGHTS, name="patches"
         )
         tokens = reshape(patches, [-1, count, self.width])
         token = get_variable("class_token", [1, 1, self.width], initializer=START, decayed=False)
@@ -65,7 +68,12 @@ class VisionTransformer(Model):
         hidden = layers.dropout(add(tokens, places), self.dropout, training=training)
         for number in range(1, self.depth + 1):
             hidden = transformer_block(
-                hidden, self.num_heads, f"block{number}", dropout=self.dropout, training=training
+                hidden,
+                self.num_heads,
+                f"block{number}",
+                dropout=self.dropout,
+                training=training,
+                kernel_initializer=WEIGHTS,
             )
         first = strided_slice(normalised_features(hidden, "norm"), (slice(None), 0))
-        return layers.dense(first, classes, kernel_initializer=START, name="fc")
+        return layers.dense(first, classes, kernel_initializer=WEIGHTS, name="fc")

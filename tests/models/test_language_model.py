@@ -76,7 +76,10 @@ def test_a_sample_of_the_words_is_for_training_alone(softmax):
         for _ in range(60):
             session.run(step, feeds(given))
         assert session.run(evaluated.loss, feeds(given)) < 0.7 * before
-    with tb.Graph().as_default(), pytest.raises(InvalidArgumentError, match="label smoothing are of the"):
+    with (
+        tb.Graph().as_default(),
+        pytest.raises(InvalidArgumentError, match="label smoothing and mixed labels are of the"),
+    ):
         built(model, label_smoothing=0.1)
     with tb.Graph().as_default():
         tokens = tb.placeholder(tb.int32, [None, 4])

@@ -46,6 +46,7 @@ from scheduler.training.configuration.option_kinds import (
     IMAGE_SIZE,
     LABEL_SMOOTHING,
     METRIC,
+    MIXUP,
     MODEL,
     OPTIONS_BY_NAME,
     REPLICAS,
@@ -326,6 +327,13 @@ class TrainingConfig:
         0.0,
         "Share of each label that the loss of training spreads over all classes, such as 0.1.",
         LABEL_SMOOTHING,
+    )
+    mixup: float = option(
+        0.0,
+        "Train on means of two pictures and their labels (mixup), whose weights are drawn for each step from "
+        "the distribution Beta(X, X), such as 0.2.",
+        MIXUP,
+        metavar="X",
     )
     clip_norm: float | None = option(
         None,

@@ -210,6 +210,7 @@ DROPS = Kind(
 SCHEDULES = ("piecewise", "constant", "cosine", "one_cycle", "exponential", "polynomial")
 FINAL_RATE = Kind("a fraction above 0, up to 1", number(0, 1, above=True).read)
 LABEL_SMOOTHING = Kind("a fraction in [0, 1)", number(0, 1, below=True).read)
+MIXUP = Kind("a number from 0 to 8", number(0, 8).read)
 EPOCHS = Kind("a number of epochs above 0, as 10 or 0.8", _read_epochs)
 EPOCH_COUNT = Kind("a number of epochs of at least 0", number(0, 1_000_000).read)
 EVALUATE_EVERY = Kind("a number of epochs above 0, as 0.25", number(1e-6, 1_000_000).read)

@@ -25,6 +25,7 @@ _SYNONYMS = {
     "learning_rate": ("lr", "rate", "eta", "step_size"),
     "learning_rate_drops": ("milestones", "lr_steps", "lr_drops", "decay_epochs", "boundaries"),
     "max_seconds": ("max_time", "time_limit", "timeout"),
+    "mixup": ("mixup_alpha", "mix_up"),
     "optimizer": ("opt", "optim", "optimiser"),
     "optimizer_options": ("beta1", "beta2", "epsilon", "eps", "betas", "nesterov", "adam_beta1"),
     "output": ("out", "out_dir", "output_dir", "save_dir", "logdir", "log_dir", "checkpoint_dir", "o"),

@@ -12,6 +12,7 @@ from scheduler.replicas.step_program import StepProgram
 from scheduler.training.configuration.config import TrainingConfig
 from scheduler.training.configuration.optimizer_choice import make_optimizer, minimize
 from scheduler.training.folders.run_data import class_weights_of
+from scheduler.training.models.mixup import mixed
 from scheduler.training.models.model_inputs import build_model, inputs_for
 from scheduler.workers.group import WorkerGroup
 from tensorbow.compiler.recompute import NEVER
@@ -37,6 +38,7 @@ def build_program(
     model_options: Mapping[str, Any] | None = None,
     class_weights: Array | None = None,
     label_smoothing: float = 0.0,
+    mixup: float = 0.0,
     recompute: str = NEVER,
 ) -> StepProgram:
     """Builds the training step of a model in the default graph.
@@ -44,12 +46,15 @@ def build_program(
     model: see `tb.models.find_model`. rate: learning rate. decay: weight decay of the weights, with decay_all
     also of the biases. minimize: makes the update from the loss; by default of a MomentumOptimizer with these
     options. class_weights: float32 [classes], and label_smoothing, for a model that has arguments of these
-    names. recompute: see `StepProgram`.
+    names. mixup: alpha of `mixed`, for a model with an argument mixed_labels. recompute: see `StepProgram`.
     """
     given = inputs_for(dataset)
     further: dict[str, Any] = {} if class_weights is None else {"class_weights": constant(class_weights)}
     if label_smoothing:
         further["label_smoothing"] = label_smoothing
+    if mixup:
+        images, further["mixed_labels"] = mixed(given.inputs, given.labels, mixup)
+        given = given._replace(inputs=images)
     built = build_model(find_model(model), model_options or {}, dataset, given, training=True, **further)
     if minimize is None:
         minimize = MomentumOptimizer(rate, momentum, weight_decay=decay, decay_all=decay_all).minimize
@@ -78,6 +83,7 @@ def build_step(
             model_options=config.model_options,
             class_weights=class_weights_of(config, dataset),
             label_smoothing=config.label_smoothing,
+            mixup=config.mixup,
             recompute=config.recompute,
         )
     return program, dataset.batch_specs(config.batch_size)

@@ -35,10 +35,12 @@ class OnnxClassifier:
         training: bool,
         class_weights: Tensor | None = None,
         label_smoothing: float = 0.0,
+        mixed_labels: tuple[Tensor, Tensor] | None = None,
     ) -> ModelOutputs:
         """Cross-entropy and accuracy of logits `[..., classes]`, or the mean squared error of float labels.
 
-        inputs: a tensor, or several in a tuple or by name. class_weights, label_smoothing: of cross-entropy.
+        inputs: a tensor, or several in a tuple or by name. class_weights, label_smoothing, mixed_labels: of
+        cross-entropy.
         Raises InvalidArgumentError for an output that does not fit the labels, and the errors of `OnnxModel`.
         """
         named = inputs if isinstance(inputs, Mapping) else {}
@@ -72,4 +74,4 @@ class OnnxClassifier:
                 f"{model.name}: expected the output {model.outputs[0]} to be [..., classes] for integer "
                 f"labels {labels.spec}, got {first.spec}"
             )
-        return outputs_of_logits(first, labels, classes, class_weights, label_smoothing)
+        return outputs_of_logits(first, labels, classes, class_weights, label_smoothing, mixed_labels)

@@ -196,6 +196,7 @@ OTHERS: dict[str, Any] = {
     "clip_norm": 1.0,
     "clip_value": 1.0,
     "label_smoothing": 0.1,
+    "mixup": 0.2,
     "evaluate_every": 0.5,
     "metrics": ("f1",),
     "early_stopping": ("loss", 3, 0.0),
