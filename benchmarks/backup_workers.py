@@ -107,11 +107,14 @@ def times_of(backup: int, rounds: int, seed: int) -> list[float]:
 
 
 def draw(figure: Figure, result: dict[str, Any]) -> None:
-    from drawing import SYNCHRONISERS, finish_axes, finish_figure
+    from drawing import SYNCHRONISERS, NotDrawableError, finish_axes, finish_figure
 
     from tensorbow.pictures import GOLD
 
-    rows, (left, right) = result["details"]["rows"], figure.subplots(1, 2)
+    rows = result["details"]["rows"]
+    if any("expected_ms" not in row for row in rows):
+        raise NotDrawableError("its result is of a version without expected times; measure it anew")
+    left, right = figure.subplots(1, 2)
     backups, colour = [row["backup"] for row in rows], SYNCHRONISERS["ssgd"]
     left.plot(backups, [row["median_ms"] for row in rows], "o-", color=colour, label="median step")
     left.plot(backups, [row["expected_ms"] for row in rows], ":", color="grey", label="expected median")

@@ -243,11 +243,14 @@ def costs_of(one: dict[str, Any], two: dict[str, Any], cores: int) -> Costs:
 
 
 def draw(figure: Figure, result: dict[str, Any]) -> None:
-    from drawing import finish_axes, finish_figure
+    from drawing import NotDrawableError, finish_axes, finish_figure
 
     from tensorbow.pictures import BLUE, GOLD, GREY, PURPLE, TEAL
 
-    details, (left, right) = result["details"], figure.subplots(1, 2)
+    details = result["details"]
+    if any("steps" not in row for row in details["held"]):
+        raise NotDrawableError("its result is of a version with one kind of steps; measure it anew")
+    left, right = figure.subplots(1, 2)
     colours = dict(zip(WAYS, (PURPLE, BLUE, TEAL, GOLD, GREY), strict=True))
     for way, colour in colours.items():
         held = [row for row in details["held"] if (row["steps"], row["way"]) == (SLEEPS, way)]

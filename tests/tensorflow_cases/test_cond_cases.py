@@ -425,7 +425,9 @@ def test_gradient_of_a_case(session):
     assert [session.run(slope, {x: value}) for value in (11.0, 3.0, -2.0)] == [2.0, 6.0, -1.0]
 
 
-@pytest.mark.parametrize("pairs", [3, [3], [(tb.float32, lambda: 1)], [(True,)]], ids=["number", "numbers", "dtype", "no function"])
+@pytest.mark.parametrize(
+    "pairs", [3, [3], [(tb.float32, lambda: 1)], [(True,)]], ids=["number", "numbers", "dtype", "no function"]
+)
 def test_what_is_no_case_is_refused(graph, pairs):
     with pytest.raises((TensorBowError, TypeError)):
         tb.case(pairs, default=lambda: tb.constant(1))
