@@ -4,9 +4,10 @@
 
 In a null step every worker fetches parameters from all parameter tasks, computes next to nothing of them,
 and sends an update of what it has fetched, which the parameter tasks add up. The step ends when all updates
-of all workers are in. Scalar: one value from each parameter task. Dense: the whole model, in equal shares on
-the parameter tasks. Sparse: 32 random rows of a matrix for each worker, in equal shares; the updates are of
-these rows. The session's process has the server of the first worker; all other tasks have their own.
+of all workers are in. Scalar: one value from each parameter task. Dense: the whole model, in equal shares
+on the parameter tasks, with so many workers as memory has room for. Sparse: 32 random rows of a matrix for
+each worker, in equal shares; the updates are of these rows. The session's process has the server of the
+first worker; all other tasks have their own.
 
 The paper's tasks are machines of a shared cluster, 16 of them with parameters. Here all processes share one
 machine, its cores and its memory's bandwidth: with more processes than cores a step takes at least the sum of
@@ -23,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drawing import finish_axes, finish_figure, grouped
@@ -36,18 +38,25 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "cluster_null_steps"
-PARAMETER_TASKS, WORKERS = 4, (1, 2, 4, 8)
+PARAMETER_TASKS, WORKERS = 4, (1, 2, 4, 8, 16)
+MOST_WORKERS = {"dense 100 MB": 8, "dense 1 GB": 2}  # of cases whose arrays are in each worker's memory
+HELD = 4  # times as many bytes as the model has are in each worker: fetched, changed, sent and received
 ROWS, WIDTH = 32, 256  # rows that a worker reads, and floats of a row
 MIB = 1 << 20
 CASES = {  # bytes of the model; None: one value for each parameter task
     "scalar": None,
     "dense 100 MB": 100_000_000,
+    "dense 1 GB": 1_000_000_000,
     "sparse 100 MB": 100_000_000,
     "sparse 1 GB": 1_000_000_000,
 }
 SMALL = {"scalar": None, "dense 4 MB": 4_000_000, "sparse 4 MB": 4_000_000}
 COLOURS = {"scalar": TEAL, "dense": BLUE, "sparse": PURPLE}
-PAPER_MS = {"scalar": (1.8, 8.8), "dense 100 MB": (147.0, 613.0)}  # medians with 1 and with 100 workers
+PAPER_MS = {
+    "scalar": (1.8, 8.8),
+    "dense 100 MB": (147.0, 613.0),
+    "dense 1 GB": (1010.0, 7160.0),
+}  # medians with 1 and with 100 workers
 PAPER_SPARSE_MS = (5.0, 20.0)  # range of all its sparse steps
 LONGEST_S, LEAST_STEPS, WARM_UP = 4.0, 7, 3  # of a case
 
@@ -140,12 +149,24 @@ def milliseconds(run: Callable[[], object]) -> list[float]:
     return taken
 
 
+def cases_of(cases: Mapping[str, int | None], workers: int) -> dict[str, int | None]:
+    """Those that are measured with so many workers, as memory allows."""
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    free = 1024 * int(lines["MemAvailable"].split()[0])
+    return {
+        case: nbytes
+        for case, nbytes in cases.items()
+        if workers <= MOST_WORKERS.get(case, workers)
+        and (not case.startswith("dense") or (nbytes or 0) * (1 + HELD * workers) <= free)
+    }
+
+
 def measure(cases: Mapping[str, int | None], parameter_tasks: int, workers: int) -> list[dict[str, Any]]:
     """A row for each case, with so many workers."""
     rows = []
     cluster = cluster_of(parameter_tasks, workers)
     with serving(cluster) as server:
-        for case, nbytes in cases.items():
+        for case, nbytes in cases_of(cases, workers).items():
             with tb.Graph().as_default():
                 step = null_step(case, nbytes, parameter_tasks, workers)
                 initializer = tb.global_variables_initializer()
@@ -222,7 +243,7 @@ def main() -> None:
     options = parser(__doc__, NAME).parse_args()
     tasks, cases, counts = (2, SMALL, (1, 2)) if options.small else (PARAMETER_TASKS, CASES, WORKERS)
     by_count = [measure(cases, tasks, workers) for workers in counts]
-    rows = [rows[place] for place in range(len(cases)) for rows in by_count]
+    rows = [row for case in cases for rows in by_count for row in rows if row["case"] == case]
     details = {"parameter_tasks": tasks, "rows": rows}
     save(options, NAME, details, table(details), draw)
 

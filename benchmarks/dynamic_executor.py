@@ -133,7 +133,7 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
     axes.set_yticks(range(len(rows)), [row["case"] for row in rows])
     axes.axvline(LIMIT_OF_RATIO, color=LIMIT_LINE, linestyle="--", linewidth=1.2, label=f"{LIMIT_OF_RATIO}")
     axes.set_xscale("log")
-    axes.set_xlabel("time of a step / of the plan with known length")
+    axes.set_xlabel("time of a step / unrolled")
     axes.grid(visible=False, axis="y")
     finish_figure(figure, "LSTMs whose length is fed", 1.2 + 0.32 * len(rows))
 

@@ -269,7 +269,7 @@ EXPERIMENTS = (
         "worker_faults",
         "Faults of workers",
         "seconds from a fault of one of two workers to the end of all processes of the job, what the job "
-        "says, and a run whose workers are killed at random moments.",
+        "says, and runs whose workers are killed at random moments.",
         alone=True,
         cpu_only="its workers share the cores",
     ),
@@ -297,8 +297,8 @@ EXPERIMENTS = (
     Experiment(
         "backup_workers",
         "Backup workers against stragglers",
-        "milliseconds of a step of S-SGD that takes the first 8 gradients of 8 to 12 replicas, 5 % of them "
-        "late; replicas sleep in place of computing, as two cores do not run 12 at once.",
+        "milliseconds of a step of S-SGD that takes the first 8 gradients of 8 and more replicas, some of "
+        "them late; replicas sleep in place of computing, as two cores do not run so many at once.",
         "TensorFlow (OSDI 2016), figure 8",
         "backup workers shorten the step, most of all the first ones; beyond some number they cost more than "
         "they gain",
@@ -316,8 +316,8 @@ EXPERIMENTS = (
     Experiment(
         "scaling_model",
         "Model of many workers",
-        "milliseconds of a round of 1, 2, 4 and 8 workers over MPI, whose steps sleep, as measured and as a "
-        "model predicts them by costs of one and two workers; and its curves up to 1,024 workers.",
+        "milliseconds of a round of 1, 2, 4 and 8 workers over MPI, as measured and as a model predicts them "
+        "by costs of one and two workers; and its curves up to 1,024 workers.",
         alone=True,
         cpu_only="its workers share the cores",
     ),

@@ -408,6 +408,11 @@ def _spec_of(replica: int, name: str, leaf: Any) -> TensorSpec:
         spec = TensorSpec(array.shape, as_dtype(array.dtype))
     except (InvalidArgumentError, TypeError) as error:
         raise InvalidArgumentError(f"{name}: {error}") from None
+    if spec.dtype.is_string:
+        raise InvalidArgumentError(
+            f"{name} of replica {replica}: expected numbers, got strings, which no "
+            "replica computes with; give the numbers that stand for them"
+        )
     if array.ndim and not len(array):
         raise InvalidArgumentError(
             f"{name} of replica {replica}, batch 0: expected at least one example, got "

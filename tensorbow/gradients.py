@@ -22,7 +22,7 @@ from tensorbow.graph import (
     name_scope,
 )
 from tensorbow.graph.build import as_tensor
-from tensorbow.kinds import Name, checked, is_tensor, refuse
+from tensorbow.kinds import Flag, Name, checked, is_tensor, refuse
 from tensorbow.ops.arrays import reshape, stack
 from tensorbow.ops.broadcasting import ones_like, zeros_like
 from tensorbow.ops.control import identity
@@ -44,7 +44,9 @@ def gradients(
     xs: Any,
     grad_ys: Any = None,
     name: Name = "gradients",
-    *,
+    colocate_gradients_with_ops: Flag = True,
+    gate_gradients: Any = None,
+    aggregation_method: Any = None,
     stop_gradients: Any = None,
 ) -> list[Gradient | None]:
     """Adds the derivatives of the sum of `ys` with respect to each of `xs` to the graph.
@@ -55,6 +57,9 @@ def gradients(
     ops that make them, though they may be xs themselves. Results can be differentiated again if the
     gradients consist of differentiable ops. With respect to a complex x they are those of TensorFlow, the
     derivative by the real part + i times the derivative by the imaginary part; a complex y needs its grad_y.
+    The gradient of an op is computed on the op's device.
+
+    colocate_gradients_with_ops, gate_gradients, aggregation_method: TensorFlow's; have no effect.
 
     Raises InvalidArgumentError for a y that is neither floating nor complex, a grad_y that does not fit,
     and tensors of different graphs.

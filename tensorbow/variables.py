@@ -137,7 +137,11 @@ class Variable(TensorOperators):
         integers, and for a synchronisation that is not supported or does not fit the other arguments.
         """
         combine, trainable = _combined_on_read(synchronization, aggregation, combine, trainable)
-        with control_dependencies(None), name_scope(name or "Variable") as scope:
+        with (  # in no branch or loop, so that all can read it
+            get_default_graph().in_context(None),
+            control_dependencies(None),
+            name_scope(name or "Variable") as scope,
+        ):
             initial = _initial_tensor(initial_value, dtype)
             if initial.dtype.is_string:
                 raise InvalidArgumentError(

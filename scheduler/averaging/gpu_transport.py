@@ -1,10 +1,12 @@
-"""Exchanges between GPUs: on the device between virtual GPUs, by NCCL between physical ones."""
+"""Exchanges between GPUs: on the device between virtual ones, by NCCL between physical ones and workers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TypeAlias
 
+from scheduler.averaging.joined_gpus import JoinedGpus
 from scheduler.averaging.transport import DeviceExchange, FlatVector, Transport
 from tensorbow.devices import Access, Device, Event, GpuDevice, Stream
 from tensorbow.devices.cuda_runtime import CopyKind, CudaRuntime
@@ -13,16 +15,22 @@ from tensorbow.devices.nccl import NcclCommunicators
 from tensorbow.errors import InternalError
 from tensorbow.kernels.gpu.runtime.sums import Adder
 
+NcclPart: TypeAlias = tuple[int, int, int]  # the rank that has some elements, the first, and how many
+
 
 class GpuTransport(Transport):
     """Between GPU devices: those that share a physical GPU are joined there in the first of them, in their
     order; NCCL joins the physical GPUs; the others get a copy.
 
-    Everything is enqueued, on one stream for each physical GPU, by the thread that posts.
+    Everything is enqueued, on one stream for each physical GPU, by the thread that posts. With `joined` NCCL
+    joins the GPUs of all workers, whose ranks go by worker.
     """
 
-    def __init__(self, devices: Sequence[Device], name: str, priority: int = 0):
-        """Raises CudaError when NCCL cannot join the GPUs."""
+    def __init__(
+        self, devices: Sequence[Device], name: str, priority: int = 0, joined: JoinedGpus | None = None
+    ):
+        """joined: collective then. Raises CudaError when NCCL cannot join the GPUs."""
+        self._joined = joined
         self._members: dict[CudaRuntime, list[int]] = {}  # by physical GPU, the indices of its devices
         self._streams: list[GpuStream] = []
         for device_index, device in enumerate(devices):
@@ -32,15 +40,33 @@ class GpuTransport(Transport):
             if len(self._members) > len(self._streams):
                 self._streams.append(device.new_gpu_stream(name, priority))
         self._nccl: NcclCommunicators | None = None
-        if len(self._members) > 1:
-            self._nccl = NcclCommunicators.taken([runtime.index for runtime in self._members])
+        indices = [runtime.index for runtime in self._members]
+        if joined is not None:
+            self._nccl = NcclCommunicators(indices, joined.ranks, [*self._members])
+        elif len(self._members) > 1:
+            self._nccl = NcclCommunicators.taken(indices)
         self._exchanges: list[_GpuExchange] = []
 
     def connect(self, exchanges: Sequence[Sequence[DeviceExchange]]) -> None:
-        """See Transport."""
+        """See Transport; collective with `joined`."""
+        own = [[self._parts_of(crossing) for crossing in crossings] for crossings in exchanges]
+        every = [own] if self._joined is None else self._joined.gathered(own)
         self._exchanges = [
-            _GpuExchange(crossings, self._members, self._streams, self._nccl) for crossings in exchanges
+            _GpuExchange(
+                crossings,
+                [[part for worker in every for part in worker[n][m]] for m in range(len(crossings))],
+                self._members,
+                self._streams,
+                self._nccl,
+            )
+            for n, crossings in enumerate(exchanges)
         ]
+
+    def _parts_of(self, crossing: DeviceExchange) -> list[NcclPart]:
+        """What this worker's GPUs own, and NCCL's ranks that have it."""
+        first = 0 if self._joined is None else self._joined.ranks.first
+        homes = {device: n for n, devices in enumerate(self._members.values(), first) for device in devices}
+        return [(homes[owner], elements.start, len(elements)) for owner, elements in crossing.parts()]
 
     def post(self, exchange: int, ready: Sequence[Event]) -> Event:
         """See Transport."""
@@ -67,11 +93,12 @@ class _GpuExchange:
     def __init__(
         self,
         crossings: Sequence[DeviceExchange],
+        parts: Sequence[Sequence[NcclPart]],
         members: dict[CudaRuntime, list[int]],
         streams: Sequence[GpuStream],
         nccl: NcclCommunicators | None,
     ):
-        self._crossings, self._streams, self._nccl = crossings, streams, nccl
+        self._crossings, self._parts, self._streams, self._nccl = crossings, parts, streams, nccl
         self._members = [*members.items()]
         self._leaders = [device_indices[0] for device_indices in members.values()]
         vectors = [vector for crossing in crossings for vector in crossing.vectors]
@@ -117,19 +144,16 @@ class _GpuExchange:
         handles, nccl = [stream.handle for stream in self._streams], self._nccl
         if nccl is None:
             raise InternalError("an exchange between physical GPUs without NCCL")
-        for crossing in self._crossings:
+        for crossing, parts in zip(self._crossings, self._parts, strict=True):
             column = [crossing.vectors[leader] for leader in self._leaders]
             first = column[0]
             if crossing.owned is None:
                 addresses = [vector.address for vector in column]
                 nccl.all_reduce(addresses, first.size, first.dtype.name, handles)
-            for owner, elements in crossing.parts():
-                begin, itemsize = elements.start, first.dtype.size
+            for root, begin, count in parts:
+                itemsize = first.dtype.size
                 addresses = [vector.address + begin * itemsize for vector in column]
-                root = next(
-                    n for n, (_, device_indices) in enumerate(self._members) if owner in device_indices
-                )
-                nccl.broadcast(addresses, len(elements) * itemsize, root, handles)
+                nccl.broadcast(addresses, count * itemsize, root, handles)
 
     def _copy_to_others(self, number: int) -> None:
         leader, *others = self._members[number][1]

@@ -1,4 +1,7 @@
-"""Exchanges between the devices of several processes: in the process first, then between workers by MPI."""
+"""Exchanges between the devices of several processes: in the process first, then between workers.
+
+By NCCL where it joins the GPUs of all workers; else by MPI, through the host's memory.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,18 @@ from tensorbow.errors import AbortedError
 class WorkerTransport(Transport):
     """The transport of a worker's devices, and then, through the host's memory, `MPI_Allreduce` of the sums.
 
-    `post` waits for what is to be exchanged, and for the other workers. halves: sums of float32 are sent as
-    bfloat16 between workers.
+    `post` waits for what is to be exchanged, and for the other workers; where NCCL joins the GPUs of all, the
+    rest is enqueued. halves: sums of float32 are sent as bfloat16 between workers, by MPI.
     """
 
     halves = False
 
-    def __init__(self, lockstep: Lockstep, local: Transport | None):
-        """local: between this worker's devices, if there are several; closed with this one."""
+    def __init__(self, lockstep: Lockstep, local: Transport | None, joined: bool = False):
+        """local: between this worker's devices, if there are several; closed with this one. joined: it is
+        between the GPUs of all workers.
+        """
         self._lockstep, self._local = lockstep, local
+        self._is_joined = joined
         self._exchanges: list[list[DeviceExchange]] = []
         self._parts: list[list[list[range]]] = []  # by exchange and vector, each worker's elements
 
@@ -31,6 +37,8 @@ class WorkerTransport(Transport):
         if self._local is not None:
             self._local.connect(exchanges)
         self._exchanges = [[*crossings] for crossings in exchanges]
+        if self._is_joined:
+            return
         own = [[_owned(crossing) for crossing in crossings] for crossings in exchanges]
         parts = self._lockstep.all_gather("parts of exchanges", own)
         self._parts = [
@@ -40,7 +48,8 @@ class WorkerTransport(Transport):
 
     def post(self, exchange: int, ready: Sequence[Event]) -> Event:
         """See Transport. Raises AbortedError where another worker has failed."""
-        done = ready[-1] if self._local is None else self._local.post(exchange, ready)
+        own = None if self._is_joined else self._local
+        done = ready[-1] if own is None else own.post(exchange, ready)
         try:
             for event in (*ready, done):
                 event.synchronize()
@@ -49,6 +58,8 @@ class WorkerTransport(Transport):
                 self._lockstep.begin_exchange(failed=True)
             raise
         self._lockstep.begin_exchange()
+        if self._is_joined and self._local is not None:
+            return self._local.post(exchange, ready)
         workers = self._lockstep.exchanges
         for crossing, parts in zip(self._exchanges[exchange], self._parts[exchange], strict=True):
             first = crossing.vectors[0]

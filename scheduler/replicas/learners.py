@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
+from scheduler.averaging.joined_gpus import JoinedGpus, joined_gpus
 from scheduler.averaging.outer_progress import replica_layout
 from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation, require_no_meeting
@@ -192,10 +193,13 @@ class Learners:
                     "outer_rate": options.outer_learning_rate,
                 }
             )
-        if self._transport is None and len(self.central) > 1:
-            self._transport = transport_between(self.devices, f"{self._name} exchanges", priority)
-        if self.lockstep is not None and not isinstance(self._transport, WorkerTransport):
-            self._transport = WorkerTransport(self.lockstep, self._transport)
+        if self._transport is not None:
+            return
+        joined = None if self.lockstep is None else joined_gpus(self.lockstep, self.devices)
+        if joined is not None or len(self.central) > 1:
+            self._transport = transport_between(self.devices, f"{self._name} exchanges", priority, joined)
+        if self.lockstep is not None:
+            self._transport = WorkerTransport(self.lockstep, self._transport, joined is not None)
 
     def _shared(self, number: int, index: int) -> dict[Region, int]:
         """Base addresses of what a replica shares with its device in a step."""
@@ -580,8 +584,11 @@ def require_count(inputs: Sequence[BatchInputs], replicas: int) -> None:
         )
 
 
-def transport_between(devices: Sequence[Device], name: str, priority: int = 0) -> Transport:
+def transport_between(
+    devices: Sequence[Device], name: str, priority: int = 0, joined: JoinedGpus | None = None
+) -> Transport:
     """Transport of the exchanges between replicas on these devices. priority: of its streams, on GPUs.
+    joined: with those of other workers.
 
     Raises InvalidArgumentError for devices of several kinds, CudaError when NCCL cannot join the GPUs.
     """
@@ -593,5 +600,5 @@ def transport_between(devices: Sequence[Device], name: str, priority: int = 0) -
     if kinds == ["gpu"]:
         from scheduler.averaging.gpu_transport import GpuTransport
 
-        return GpuTransport(devices, name, priority=priority)
+        return GpuTransport(devices, name, priority, joined)
     return InProcessTransport(devices[0], name)

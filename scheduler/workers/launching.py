@@ -23,7 +23,8 @@ from scheduler.workers.watch_server import WatchServer
 from tensorbow.errors import FailedPreconditionError
 from tensorbow.training import TERMINAL
 
-END_S = 3.0  # for the workers to end when they are told, and for mpirun when it is
+END_S = 3.0  # for the workers to end when they are told
+SOON_S = 1.0  # for mpirun when it is told, and for what it has printed
 
 ATTEMPT = "TENSORBOW_ATTEMPT"  # environment variable of workers: 0, and with each restart one more
 BAD_OPTION = 2  # exit status that a restart does not change
@@ -170,7 +171,7 @@ def _ended(process: subprocess.Popen[bytes], watch: JobWatch) -> None:
         _kill_here(watch)
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            process.wait(END_S)
+            process.wait(SOON_S)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)  # with what it has started on this machine to reach others
     process.wait()
@@ -217,7 +218,7 @@ class _Errors:
 
     def join(self) -> None:
         """Waits for the end, for a while, and closes the file; one that others hold open closes later."""
-        self._thread.join(END_S)
+        self._thread.join(SOON_S)
         if not self._thread.is_alive():
             self._file.close()
 

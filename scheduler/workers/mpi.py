@@ -221,7 +221,8 @@ class MpiWorkers(WorkerGroup):
 
     def _native_call(self, function: str, *arguments: int) -> NativeCall:
         address = ctypes.cast(getattr(self._library, function), ctypes.c_void_p).value or 0
-        return address, *arguments, *[0] * (CALL_ARGUMENTS - len(arguments))
+        signed = [(each + (1 << 63)) % (1 << 64) - (1 << 63) for each in arguments]  # MPICH's IN_PLACE is -1
+        return address, *signed, *[0] * (CALL_ARGUMENTS - len(arguments))
 
     def _handle(self, handle: Any) -> int:
         """A handle as native code passes it: an address or a number, as the MPI library has them."""

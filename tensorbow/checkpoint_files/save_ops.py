@@ -5,19 +5,20 @@ They run on the host, in the dynamic mode. A file is that of a `Saver`: written 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from tensorbow.checkpoint_files.arrays_file import save_arrays
+from tensorbow.checkpoint_files.arrays_file import MOST_VALUES, save_arrays
 from tensorbow.checkpoint_files.checkpoint_paths import file_to_save, load_checkpoint, not_found
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from tensorbow.files import shown
 from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, HostCall
 from tensorbow.ops.definition import define_op
 from tensorbow.specs import Array, SaveSliceInfo, TensorSpec, render_dims
+from tensorbow.strict_json import parse_json
 from tensorbow.string_ops.elements import require_strings, scalar_of
 
 PREFIX, NAMES, SLICES = "prefix", "tensor_names", "shape_and_slices"
@@ -94,8 +95,15 @@ def _save(call: HostCall) -> list[Array]:
         raise FailedPreconditionError(
             f"cannot make the folder {shown(path.parent)}: {error.strerror}"
         ) from None
-    save_arrays(path, arrays, json.loads(call.attrs["metadata"]))
+    save_arrays(path, arrays, _metadata("SaveV2", call))
     return []
+
+
+def _metadata(op: str, call: HostCall) -> Any:
+    try:
+        return parse_json(call.attrs["metadata"], MOST_VALUES)
+    except ValueError as error:
+        raise InvalidArgumentError(f"{op}: the attribute metadata is no JSON: {error}") from None
 
 
 Save = define_op(
@@ -128,7 +136,7 @@ def _restore(call: HostCall) -> list[Array]:
     missing = [name for name in dict.fromkeys(names) if name not in arrays]
     if missing:
         raise NotFoundError(not_found(missing, path, arrays))
-    found, form = [], json.loads(call.attrs["metadata"])
+    found, form = [], _metadata("RestoreV2", call)
     slices = _texts("RestoreV2", SLICES, call.inputs[2], len(dtypes))
     for name, cut, dtype, dims in zip(names, slices, dtypes, call.attrs["shapes"], strict=True):
         array = arrays[name]

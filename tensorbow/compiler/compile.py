@@ -142,6 +142,7 @@ def assemble(
     units = [unit for draft in drafts for unit in draft.units]
     scalars: dict[str, float] = {}
     reads_first: set[str] = set()
+    always: set[str] = set()  # those that are read by others than branches and loops
     written: set[str] = set()
     for unit in units:
         for node in unit.nodes:
@@ -152,6 +153,8 @@ def assemble(
                     scalars[root.scalar.attrs["key"]] = root.scalar.attrs["default"]
                 if root.variable is not None and index not in definition.ignores:
                     reads_first.update({root.variable.name} - written)
+                    if not {"loop", "branches"} & node.attrs.keys():
+                        always.add(root.variable.name)
             for index in definition.writes:
                 root = storage_of(node.inputs[index])
                 if root.variable is not None:
@@ -167,6 +170,7 @@ def assemble(
             scalars[root.scalar.attrs["key"]] = root.scalar.attrs["default"]
         if root.variable is not None:
             reads_first.update({root.variable.name} - written)
+            always.add(root.variable.name)
     segments = tuple(
         Segment(
             draft.name,
@@ -196,6 +200,7 @@ def assemble(
         constants=plan.constants,
         reads_first=frozenset(reads_first),
         writes=frozenset(written),
+        reads_maybe=frozenset(reads_first - always),
         peak_nbytes=plan.peak_nbytes,
         lower_bound_nbytes=plan.lower_bound_nbytes,
         notes=(*program.notes, *plan.notes),

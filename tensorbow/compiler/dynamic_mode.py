@@ -11,11 +11,15 @@ DEAD = Value("dead", TensorSpec((), bool_))  # of a tensor in a branch that is n
 
 
 class NeedsDynamicModeError(InvalidArgumentError):
-    """Raised for a step that cannot be planned; the dynamic mode of a session may run it. why: in short."""
+    """Raised for a step that cannot be planned; the dynamic mode of a session may run it.
 
-    def __init__(self, message: str, why: str = ""):
+    why: in short. passing: a later run may be planned.
+    """
+
+    def __init__(self, message: str, why: str = "", passing: bool = False):
         super().__init__(message)
         self.why = why
+        self.passing = passing
 
 
 def dynamic(op: Operation, why: str = "") -> NeedsDynamicModeError:

@@ -47,10 +47,10 @@ Kept: TypeAlias = "Value | Stacked"
 
 
 @dataclass(eq=False)
-class Level:
+class BlockLevel:
     """The step, or a block of it that is being made. loops: how many compiled loops are around its nodes."""
 
-    outer: Level | None = None
+    outer: BlockLevel | None = None
     loops: int = 0
     is_loop: bool = False
     made: Made = field(default_factory=list)
@@ -106,7 +106,7 @@ class Levels:
         for op in pops:
             self._pops.setdefault(op.attrs["push"], []).append(op)
         self.ops_of: dict[Node, Sequence[Operation]] = {}
-        self.now = Level()
+        self.now = BlockLevel()
         self.stop = _control_value("stop", STOP_OFFSET, ())
         self._stacks = 0
 
@@ -116,7 +116,7 @@ class Levels:
         return self.now.outer is not None
 
     @contextmanager
-    def inside(self, level: Level) -> Iterator[None]:
+    def inside(self, level: BlockLevel) -> Iterator[None]:
         """Context in which nodes are added to a block."""
         folding, outer, made = self.folding, self.now, self.folding.made
         self.now, folding.made = level, level.made
@@ -167,7 +167,7 @@ class Levels:
         or_zeros = op.attrs["or_zeros"]
         numbers = [values[t] for t in op.inputs[1 if or_zeros else 0 :]]
         key = (op.attrs["push"], tuple(map(_number, numbers)))
-        level: Level | None = self.now
+        level: BlockLevel | None = self.now
         while level is not None and key not in level.kept:
             level = level.outer
         if level is None:
@@ -183,8 +183,8 @@ class Levels:
     def _taken(self, kept: Kept, numbers: Sequence[Value], op: Operation) -> Value:
         if isinstance(kept, Value):
             return kept
-        loop: Level | None = self.now
-        between: list[Level] = []
+        loop: BlockLevel | None = self.now
+        between: list[BlockLevel] = []
         while loop is not None and not loop.is_loop:
             between.append(loop)
             loop = loop.outer

@@ -66,6 +66,11 @@ class MultiDeviceExecutable:
         return frozenset().union(*(part.reads_first for part in self.parts.values()))
 
     @cached_property
+    def reads_maybe(self) -> frozenset[str]:
+        """Those of `reads_first` that only branches and loops touch."""
+        return self.reads_first.difference(*(p.reads_first - p.reads_maybe for p in self.parts.values()))
+
+    @cached_property
     def writes(self) -> frozenset[str]:
         """Variables this step writes."""
         return frozenset().union(*(part.writes for part in self.parts.values()))

@@ -14,6 +14,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 
 from tensorbow.compiler.placement import flops_of
+from tensorbow.program.control_forms import Cond, While
 from tensorbow.program.nodes import Node, Program, Value, storage_of
 
 NEVER, CHEAP, SEGMENTS, SMALLEST = "never", "cheap", "segments", "smallest"
@@ -106,7 +107,13 @@ class _Lives:
             node
             for node in self.before
             for op in (node.definition,)
-            if op.stateful or op.random or op.writes or op.exchange or op.state or node.unfused
+            if op.stateful
+            or op.random
+            or op.writes
+            or op.exchange
+            or op.state
+            or node.unfused
+            or (op.form_of or op) in (While, Cond)
         }
 
     def is_stale(self, node: Node, at: int) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tensorbow.compiler.capture import Capture, check_node
 from tensorbow.compiler.dynamic_mode import DEAD, dynamic
 from tensorbow.compiler.elements import ArrayElements
-from tensorbow.compiler.levels import Folding, Kept, Key, Level, Levels, value_in, with_value
+from tensorbow.compiler.levels import BlockLevel, Folding, Kept, Key, Levels, value_in, with_value
 from tensorbow.compiler.wholes import Item, WholeCond
 from tensorbow.graph import Operation, Tensor
 from tensorbow.program.blocks import Block
@@ -35,7 +35,7 @@ class CondMaker:
             if number:
                 after.append(arrays.saved())
                 arrays.restore([*before, *arrays.saved()[len(before) :]])
-            level = Level(self._levels.now, self._levels.now.loops)
+            level = BlockLevel(self._levels.now, self._levels.now.loops)
             with self._levels.inside(level):
                 for item in items:
                     self._add_in_branch(item, cond)
@@ -181,7 +181,7 @@ class _CondDraft:
     no output.
     """
 
-    def __init__(self, levels: Sequence[Level]):
+    def __init__(self, levels: Sequence[BlockLevel]):
         self.levels = levels
         self.results: list[tuple[Value | None, Value | None]] = []
         self.owned: list[bool] = []

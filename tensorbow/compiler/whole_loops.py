@@ -10,7 +10,7 @@ import numpy as np
 from tensorbow.compiler.capture import Capture, check_node
 from tensorbow.compiler.dynamic_mode import DEAD, NeedsDynamicModeError
 from tensorbow.compiler.elements import array_source, writes_of
-from tensorbow.compiler.levels import Folding, Key, Level, Levels, Stacked, value_in, with_value
+from tensorbow.compiler.levels import BlockLevel, Folding, Key, Levels, Stacked, value_in, with_value
 from tensorbow.compiler.loop_limits import limit_of
 from tensorbow.compiler.wholes import Item, WholeLoop
 from tensorbow.graph import Operation, Tensor
@@ -53,7 +53,7 @@ class LoopMaker:
         folding, values = self._folding, self._folding.values
         folding.forget(loop.ops)
         entered = {op.outputs[0]: values[op.inputs[0]] for op in loop.enters}
-        draft = _LoopDraft(loop, Level(self._levels.now, self._levels.now.loops + 1, is_loop=True))
+        draft = _LoopDraft(loop, BlockLevel(self._levels.now, self._levels.now.loops + 1, is_loop=True))
         for join in loop.merges:
             start = entered[join.inputs[0]]
             spec = TensorSpec(start.spec.shape, join.outputs[0].dtype)
@@ -272,7 +272,7 @@ class _LoopDraft:
     """A loop under construction. places: what it keeps in its frames: offset and spec."""
 
     loop: WholeLoop
-    level: Level
+    level: BlockLevel
     variables: list[Value] = field(default_factory=list)
     initial: list[Value] = field(default_factory=list)
     places: dict[Key, tuple[int, TensorSpec]] = field(default_factory=dict)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 from tensorbow.control_flow.contexts import BranchContext, Conditional, checked_result, refuse_exchanges
+from tensorbow.control_flow.slices import opened
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
     ControlFlowContext,
@@ -18,13 +20,16 @@ from tensorbow.graph import (
 )
 from tensorbow.kinds import Flag, Name, checked, refuse
 from tensorbow.nest import flatten, pack
+from tensorbow.ops.checks import asserted
 from tensorbow.ops.constant import constant
-from tensorbow.ops.control import identity
+from tensorbow.ops.control import group, identity
 from tensorbow.ops.control_flow import Merge, RequireAtMostOne
-from tensorbow.ops.elementwise import logical_and
+from tensorbow.ops.elementwise import logical_and, logical_or
 from tensorbow.specs import bool_
 
 __all__ = ["case", "cond"]
+
+NONE_IS_TRUE = "case: none of the conditions is true, and there is no default; give one"
 
 
 @checked
@@ -55,7 +60,8 @@ def cond(
             raise refuse("cond", argument, "a function", function)
     condition = _condition(pred, "cond")
     with graph_of([condition]).as_default(), name_scope(name or "cond"):
-        given, whole = build_cond(condition, functions, (None, None))
+        opening = [lambda function=function: opened(function()) for function in functions]
+        given, whole = build_cond(condition, opening, (None, None))
         result = pack(given, iter(whole.merged))
     single = not strict and isinstance(result, (list, tuple)) and len(result) == 1
     return result[0] if single else result
@@ -152,11 +158,12 @@ def case(
 ) -> Any:
     """The results of the function of the first pair whose condition is true, or of `default`.
 
-    pred_fn_pairs: a list of (bool scalar, function), or a dictionary of functions by condition. default: by
-    default the last function. exclusive: fail at run time if more than one condition is true.
+    pred_fn_pairs: a list of (bool scalar, function), or a dictionary of functions by condition. default: if
+    there is none, one of the conditions has to be true. exclusive: fail at run time if more than one
+    condition is true.
 
     Raises what `cond` raises; InvalidArgumentError for no pairs. A step fails with InvalidArgumentError if
-    `exclusive` conditions are true together.
+    `exclusive` conditions are true together, and without a default if none is true.
     """
     if not isinstance(pred_fn_pairs, (dict, list, tuple)):
         raise refuse("case", "pred_fn_pairs", "a list of pairs (bool scalar, function)", pred_fn_pairs)
@@ -169,12 +176,12 @@ def case(
     conditions = [_condition(pred, "case") for pred, _ in pairs]
     functions = [function for _, function in pairs]
     if default is None:
-        default = functions.pop()
-        conditions = conditions[: len(functions)]
+        default = _required(conditions, functions.pop())
     elif not callable(default):
         raise refuse("case", "default", "a function", default)
     if exclusive:
         conditions = _exclusive(conditions)
+    conditions = conditions[: len(functions)]
     with name_scope(name or "case"):
         return _chain(list(zip(conditions, functions, strict=True)), default, strict)
 
@@ -184,6 +191,23 @@ def _chain(pairs: list[tuple[Tensor, Any]], default: Any, strict: bool) -> Any:
         return default()
     (pred, function), *rest = pairs
     return cond(pred, function, lambda: _chain(rest, default, True), strict=strict or len(rest) > 0)
+
+
+def _required(conditions: Sequence[Tensor], function: Any) -> Any:
+    """The function of the last condition, which fails at run time unless one of them is true."""
+
+    def checked_call() -> Any:
+        with control_dependencies([asserted(reduce(logical_or, conditions), conditions, NONE_IS_TRUE)]):
+            return pack(nest := function(), iter([_gated(leaf) for leaf in flatten(nest)]))
+
+    return checked_call
+
+
+def _gated(leaf: Any) -> Any:
+    """A result that waits for the current control dependencies."""
+    if leaf is None or isinstance(leaf, Operation):
+        return group(*([] if leaf is None else [leaf]))
+    return identity(leaf)
 
 
 def _exclusive(conditions: list[Tensor]) -> list[Tensor]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from tensorbow.control_flow.contexts import LoopContext, checked_result, refuse_exchanges
+from tensorbow.control_flow.slices import SlicesNest, opened
 from tensorbow.control_flow.tensor_array import TensorArray
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import ControlFlowContext, Tensor, as_tensor, graph_of, name_scope
@@ -14,6 +15,7 @@ from tensorbow.nest import flatten, pack
 from tensorbow.ops.control import identity, stop_gradient
 from tensorbow.ops.control_flow import LoopCond, common_shape
 from tensorbow.ops.elementwise import add, less, logical_and
+from tensorbow.ops.sparse_tensors import SparseTensor
 from tensorbow.specs import Dims, as_dims, compatible, int32, render_dims
 
 __all__ = ["while_loop"]
@@ -38,8 +40,9 @@ def while_loop(
 
     cond: (*loop_vars) -> a bool scalar. body: (*loop_vars) -> their next values, of the same dtypes, in the
         same nest. What they read from outside does not change in the loop.
-    loop_vars: a nest of tensors and TensorArrays. Shapes stay the same, unless `shape_invariants`, a nest
-        of shapes, says which extents may change (None).
+    loop_vars: a nest of tensors, IndexedSlices, SparseTensors and TensorArrays. Shapes stay the same, unless
+        `shape_invariants`, a nest of shapes, says which extents may change (None). The shape of IndexedSlices
+        is that of their values, of a SparseTensor [rank]: the number of its values may change then.
     parallel_iterations: iterations that may be under way at once; one in a loop that writes variables.
     back_prop: False stops gradients. swap_memory: accepted; what the gradient needs lies in host memory
         where the loop is not unrolled. maximum_iterations: an int32 scalar.
@@ -50,7 +53,7 @@ def while_loop(
     any other runs in the dynamic mode. Raises
     InvalidArgumentError for no loop variables, and for a body that changes their number, dtypes or shapes.
     """
-    nest = loop_vars
+    nest = opened(loop_vars)
     arrays = {n: leaf for n, leaf in enumerate(flatten(nest)) if isinstance(leaf, TensorArray)}
     leaves = [leaf.flow if isinstance(leaf, TensorArray) else as_tensor(leaf) for leaf in flatten(nest)]
     if not leaves:
@@ -68,7 +71,7 @@ def while_loop(
         return cond(*unpacked(values))
 
     def following(values: Sequence[Tensor]) -> Sequence[Any]:
-        result = body(*unpacked(values))
+        result = opened(body(*unpacked(values)))
         single = isinstance(nest, (list, tuple)) and len(nest) == 1
         if single and not (isinstance(result, (list, tuple)) and len(result) == 1):
             result = [result]
@@ -183,6 +186,13 @@ def _invariants(nest: Any, leaves: Sequence[Tensor], given: Any) -> list[Dims | 
 
 def _shapes(given: Any, nest: Any) -> list[Any]:
     """The shapes in a nest of shapes like `nest`; a shape is a TensorShape, a list, or None."""
+    if isinstance(nest, SlicesNest):
+        rows = as_dims(given)
+        shapes = [None] * 3 if rows is None else [rows, rows[:1], [len(rows)]]
+        return shapes[: len(nest.parts)]
+    if isinstance(nest, SparseTensor):
+        (rank,) = as_dims(given) or (None,)
+        return [[None, rank], [None], [rank]]
     if isinstance(nest, dict):
         return [shape for key in nest for shape in _shapes(given[key], nest[key])]
     if isinstance(nest, (list, tuple)):

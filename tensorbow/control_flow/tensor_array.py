@@ -51,8 +51,8 @@ class TensorArray:
         element_shape: what is known of the elements' shape. infer_shape: all elements have one shape, that
         of the first write if no other is given. clear_after_read: accepted; elements are freed with the step.
 
-        Raises InvalidArgumentError for a missing size. A step raises it for an index out of range, for an
-        element written twice, and for one read before it is written.
+        Raises InvalidArgumentError for a size that is missing or no scalar. A step raises it for an index out
+        of range, for an element written twice, and for one read before it is written.
         """
         if size is None and not dynamic_size:
             raise InvalidArgumentError("TensorArray: give size, or dynamic_size=True")
@@ -60,6 +60,8 @@ class TensorArray:
         self._infers = infer_shape
         self._element_shape: Dims | None = None if element_shape is None else as_dims(element_shape)
         count = as_tensor(0 if size is None else size, int32)
+        if count.spec.shape not in (None, ()):
+            raise InvalidArgumentError(f"TensorArray: size is {count.spec}, expected an int32 scalar")
         with graph_of([count]).as_default(), name_scope(name or "TensorArray"):
             handle, flow = TensorArrayNew(
                 count,
@@ -175,7 +177,10 @@ class TensorArray:
                 "element"
             )
         if tensor.spec.shape is not None:
-            self._learn((None, *tensor.spec.shape[1:]), "split")
+            known = counts.spec.value
+            alike = known is not None and known.size > 0 and bool((known == known.flat[0]).all())
+            rows = int(known.flat[0]) if known is not None and alike else None
+            self._learn((rows, *tensor.spec.shape[1:]), "split")
         with graph_of([tensor, self.flow]).as_default(), name_scope(name or "TensorArraySplit"):
             counts = cast(counts, int64)
             return self.with_flow(TensorArraySplit(self.handle, tensor, counts, self.flow))

@@ -54,7 +54,8 @@ class DeviceName:
     def parse(cls, text: str | DeviceName) -> DeviceName:
         """The name that `text` spells, in full or short form; a DeviceName passes through.
 
-        `""` matches every device, `/cpu:*` and `/cpu` any CPU. Raises InvalidArgumentError for anything else.
+        `""` matches every device, `/cpu:*` and `/cpu` any CPU. TensorFlow's `/replica:0` after a job is left
+        out. Raises InvalidArgumentError for anything else.
         """
         if isinstance(text, DeviceName):
             return text
@@ -75,6 +76,8 @@ class DeviceName:
                 job = value
             elif key == "task" and task is None and _NUMBER.fullmatch(value):
                 task = int(value)
+            elif part == "replica:0" and job is not None:
+                continue  # TensorFlow's full names have it
             elif key in ("job", "task"):
                 again = (job if key == "job" else task) is not None
                 raise _nonsense(text, f"{part!r} " + ("comes twice" if again else f"is no {key}"))

@@ -1,19 +1,20 @@
-"""NCCL over CuPy: all-reduce and broadcast between several GPUs of this process.
+"""NCCL over CuPy: all-reduce and broadcast between several GPUs, of this process or of several.
 
-Making communicators takes NCCL seconds: they are kept, by the set of GPUs, for the next user in the process.
+Making communicators takes NCCL seconds: those of one process are kept, by the set of GPUs, for the next user.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tensorbow.devices.cuda_runtime import CudaError
+from tensorbow.devices.cuda_runtime import CudaError, CudaRuntime
 from tensorbow.errors import InternalError
 
-__all__ = ["NcclCommunicators"]
+__all__ = ["NcclCommunicators", "NcclRanks", "nccl_id", "nccl_is_there"]
 
 # NCCL's statuses up to 2.32 by number; CuPy's own table ends at 6, and raises KeyError for the others.
 STATUSES = (
@@ -32,18 +33,51 @@ _lock = threading.Lock()  # guards the following
 _idle: dict[tuple[int, ...], list[NcclCommunicators]] = {}  # given back, by the GPUs' numbers
 
 
+@dataclass(frozen=True)
+class NcclRanks:
+    """GPUs of several processes: of this one those from rank `first` on, of `total`.
+
+    unique_id: of `nccl_id`, from the process of rank 0.
+    """
+
+    first: int
+    total: int
+    unique_id: Any
+
+
+def nccl_is_there() -> bool:
+    """True if CuPy has NCCL."""
+    try:
+        from cupy.cuda import nccl
+    except ImportError:
+        return False
+    return nccl is not None
+
+
+def nccl_id() -> Any:
+    """An id by which processes find each other, and which may be pickled. Raises ImportError without NCCL."""
+    from cupy.cuda import nccl
+
+    return nccl.get_unique_id()
+
+
 class NcclCommunicators:
-    """One NCCL communicator per GPU. One thread posts all calls, in one order.
+    """One NCCL communicator per GPU of this process. One thread posts all calls, in one order.
 
     State: `_failed` once a call has failed; then NCCL allows nothing but to abort the communicators.
     """
 
-    def __init__(self, indices: Sequence[int]):
-        """indices: CUDA's numbers of the GPUs. Raises CudaError naming NCCL's status."""
+    def __init__(
+        self, indices: Sequence[int], ranks: NcclRanks | None = None, runtimes: Sequence[CudaRuntime] = ()
+    ):
+        """indices: CUDA's numbers of the GPUs. ranks, runtimes: with GPUs of other processes, collective.
+
+        Raises CudaError naming NCCL's status.
+        """
         from cupy.cuda import nccl
 
         self._nccl: Any = nccl
-        self._indices = tuple(indices)
+        self._indices, self._is_joined = tuple(indices), ranks is not None
         self._failed = False
         self._dtypes = {
             "float32": nccl.NCCL_FLOAT32,
@@ -52,7 +86,21 @@ class NcclCommunicators:
             "int64": nccl.NCCL_INT64,
             "uint8": nccl.NCCL_UINT8,
         }
-        self._communicators: list[Any] = self._checked(nccl.NcclCommunicator.initAll, list(indices))
+        self._communicators: list[Any] = []
+        if ranks is None:
+            self._communicators = self._checked(nccl.NcclCommunicator.initAll, list(indices))
+        else:
+            self._join(ranks, runtimes)
+
+    def _join(self, ranks: NcclRanks, runtimes: Sequence[CudaRuntime]) -> None:
+        self._checked(self._nccl.groupStart)
+        try:
+            for rank, runtime in enumerate(runtimes, ranks.first):
+                runtime.make_current()
+                arguments = ranks.total, ranks.unique_id, rank
+                self._communicators.append(self._checked(self._nccl.NcclCommunicator, *arguments))
+        finally:
+            self._checked(self._nccl.groupEnd)
 
     @classmethod
     def taken(cls, indices: Sequence[int]) -> NcclCommunicators:
@@ -64,8 +112,11 @@ class NcclCommunicators:
         return cls(indices)
 
     def give_back(self) -> None:
-        """Keeps the communicators, which must be idle, for the next to take them; failed ones are closed."""
-        if self._failed:
+        """Keeps the communicators, which must be idle, for the next to take them.
+
+        Failed ones are closed, and so are those with other processes.
+        """
+        if self._failed or self._is_joined:
             self.close()
             return
         with _lock:
@@ -80,7 +131,7 @@ class NcclCommunicators:
         self._together(calls, streams)
 
     def broadcast(self, addresses: Sequence[int], nbytes: int, root: int, streams: Sequence[int]) -> None:
-        """Enqueues copies of one GPU's bytes, by its index `root`, to all others, on one stream per GPU."""
+        """Enqueues copies of one GPU's bytes, by its rank `root`, to all others, on one stream per GPU."""
         kind = self._dtypes["uint8"]
         calls = [partial(c.broadcast, a, a, nbytes, kind, root) for c, a in self._pairs(addresses)]
         self._together(calls, streams)

@@ -128,7 +128,7 @@ class DynamicPlan:
         self.elements = tuple(elements)
         self.reason = reason
         self._fed = set(fed)
-        self._needed = [op for op in needed if not is_free(op)]
+        self._needed = [op for op in needed if not is_free(op) and not self._is_fed(op)]
         self._included = set(self._needed)
         self.root = Frame("", None)
         self.frames: dict[tuple[Frame, str], Frame] = {}
@@ -146,6 +146,10 @@ class DynamicPlan:
         self._connect()
         for frame in self.frames.values():
             frame.simple = self._simple_form(frame)
+
+    def _is_fed(self, op: Operation) -> bool:
+        """True for a fed placeholder that something waits for: its value is there."""
+        return op.definition.name == "Placeholder" and op.outputs[0] in self._fed
 
     def _check_feeds(self) -> None:
         for tensor in self._fed:

@@ -21,13 +21,31 @@ from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.graph.attribute_json import decode_attribute, encode_attribute, strings_of
 from tensorbow.graph.function_def import CALL, FunctionDef
 from tensorbow.graph.protobuf_messages import message_classes
+from tensorbow.graph.tensorflow_forms import (
+    FORMS,
+    OTHER_OUTPUTS,
+    RESOURCE,
+    Form,
+    FormPart,
+    FormSource,
+    ShapeOf,
+    constants_after,
+    constants_inside,
+    output_argument,
+    output_index,
+    resources_of,
+    writes_after,
+)
+from tensorbow.graph.tensorflow_reading import READERS, Foreign, Read
 from tensorbow.specs import Array, DType, TensorSpec, as_dims, as_dtype
 from tensorbow.strict_json import parse_json
 
 PREFIX = "TensorBow>"  # of ops that TensorFlow does not have, or has with another meaning
 EXACT, SHAPES, TYPES, LINE, CLASS = "_tensorbow", "_output_shapes", "_output_types", "_source", "_class"
 CONTEXT = "_context"
-OWN = frozenset((EXACT, SHAPES, TYPES, LINE, CLASS, CONTEXT))
+OWN_SHAPES = "_tensorbow_shapes"  # of outputs, where TensorFlow has others
+PART = "_tensorbow_part"  # the node beside which a node stands, which this library does not have
+OWN = frozenset((EXACT, SHAPES, TYPES, LINE, CLASS, CONTEXT, PART, OWN_SHAPES))
 COLLECTIONS = 50001  # number of the field of GraphDef with the collections as JSON
 CONTEXTS = 50002  # and with the branches and loops
 PRODUCER = 134  # TensorFlow's version of GraphDefs that writers of today state
@@ -41,6 +59,7 @@ _TYPES = {
     "bfloat16": ("DT_BFLOAT16", 14), "uint16": ("DT_UINT16", 17), "complex128": ("DT_COMPLEX128", 18),
     "float16": ("DT_HALF", 19), "uint32": ("DT_UINT32", 22), "uint64": ("DT_UINT64", 23),
 }  # fmt: skip
+DT_RESOURCE = 20  # of handles
 _NUMBERS = {name: number for name, (_, number) in _TYPES.items()}
 _NAMES = {number: name for name, number in _NUMBERS.items()}
 
@@ -84,14 +103,18 @@ _SAME = {
     "VariableV2": "Variable",
     "Variable": "Variable",
     "AddV2": "Add",
+    "SelectV2": "Select",
 }  # TensorFlow's ops, by this library's
 _IGNORED = frozenset(  # attributes of TensorFlow's ops that change nothing here
     ("T", "Tidx", "Tshape", "SrcT", "Tlabels", "N", "index_type", "use_cudnn_on_gpu", "Truncate",
      "validate_shape", "use_locking", "incompatible_shape_error", "grad_a", "grad_b", "explicit_paddings")
 )  # fmt: skip
 CALLING = ("PartitionedCall", "StatefulPartitionedCall")  # ops that call the function in the attribute f
-# Names of outputs in TensorFlow's functions: a tuple for outputs with one name each.
-OUTPUT_ARGUMENTS: Mapping[str, str | tuple[str, ...]] = {}
+_HIDDEN = {  # attributes that TensorFlow's op does not have
+    "Enter": ("shape",),
+    "Switch": ("enters",),
+    "Variable": ("combine", "decayed", "role", "slot_name", "slot_of", "slot_value"),
+}
 _DEFAULT_ONLY = {"data_format": b"NHWC"}  # attributes of which one value only is supported
 
 
@@ -101,7 +124,7 @@ def messages() -> Any:
 
     Raises FailedPreconditionError where protobuf is not installed.
     """
-    numbers = {"DT_INVALID": 0, **dict(_TYPES.values())}
+    numbers = {"DT_INVALID": 0, "DT_RESOURCE": DT_RESOURCE, **dict(_TYPES.values())}
     return message_classes("graph", _MESSAGES, {"DataType": numbers}, {"AttrValue": "value"})
 
 
@@ -148,9 +171,7 @@ def graph_message(
     nodes = list(nodes)
     graph = messages()("GraphDef")()
     graph.versions.producer = PRODUCER
-    outputs = {node.name: node.output for node in nodes}
-    for node in nodes:
-        _write_node(graph.node.add(), node, outputs)
+    graph.node.extend(_messages_of(nodes, contexts))
     if collection:
         try:
             text = json.dumps({name: collection[name] for name in sorted(collection)}, allow_nan=False)
@@ -167,13 +188,14 @@ def graph_message(
 def _write_function(message: Any, function: FunctionDef) -> None:
     """Inputs of its nodes are named as TensorFlow does: an argument, or node:output name:index."""
     outputs = {node.name: node.output for node in function.node}
-    ops = {node.name: node.op for node in function.node}
+    written = _messages_of(function.node, ())
+    ops = {each.name: each.op for each in written}
 
     def named(item: str) -> str:
-        name, _, index = item.rpartition(":")
+        name, _, index = item.partition(":")
         if item.startswith("^") or name in function.input:
             return item if item.startswith("^") else name
-        argument, place = output_argument(ops.get(name, ""), int(index))
+        argument, place = output_argument(ops.get(name, ""), int(index or 0))
         return f"{name}:{argument}:{place}"
 
     message.signature.name = function.name
@@ -184,41 +206,105 @@ def _write_function(message: Any, function: FunctionDef) -> None:
         dtype = outputs[name][int(index)].dtype
         message.signature.output_arg.add(name=f"out{number}", type=_NUMBERS[dtype.name])
         message.ret[f"out{number}"] = named(item)
-    for node in function.node:
-        if node.name not in function.input:
-            written = message.node_def.add()
-            _write_node(written, node, outputs)
-            written.input[:] = [named(item) for item in node.input]
-        else:  # with the shape and the user's line, which a signature does not have
-            _write_node(message.tensorbow_arguments.add(), node, outputs)
+    for each in written:
+        if each.name in function.input:  # with the shape and the user's line, which a signature does not have
+            message.tensorbow_arguments.append(each)
+        else:
+            each.input[:] = [named(item) for item in each.input]
+            message.node_def.append(each)
 
 
-def output_argument(op: str, index: int) -> tuple[str, int]:
-    """The name that TensorFlow gives an op's output, and its index among those of that name."""
-    names = OUTPUT_ARGUMENTS.get(op, "output")
-    return (names[index], 0) if isinstance(names, tuple) else (names, index)
+def _messages_of(nodes: Sequence[Any], contexts: Sequence[Any]) -> list[Any]:
+    """The messages of nodes, and of the nodes that TensorFlow needs beside them, before them."""
+    by_name = {node.name: node for node in nodes}
+    entries = {context["name"]: context for context in contexts}
+    resources, after = resources_of(nodes), writes_after(nodes)
+    messages: list[Any] = []
+    for node in nodes:
+        source = FormSource(node, by_name, resources)
+        rule = FORMS.get(node.op)
+        form = None if rule is None else rule(source)
+        inner = constants_inside(node, by_name, entries) if form or node.op in _DERIVED else {}
+        parts = [*inner.values(), *(form.parts if form else ())]
+        taken = any(f"{node.name}/{part.suffix}" in by_name for part in parts)
+        if taken:  # a name that a node of the user's has
+            form, parts, inner = None, [], {}
+        for part in parts:
+            messages.append(_part_message(node, part, constants_after(node, entries)))
+        own = rule is not None and form is None
+        messages.append(_node_message(node, source, form, inner, own, after.get(node.name, ())))
+    return messages
 
 
-def output_index(op: str, argument: str, place: int) -> int:
-    """The reverse of `output_argument`."""
-    names = OUTPUT_ARGUMENTS.get(op, "output")
-    return names.index(argument) if isinstance(names, tuple) and argument in names else place
+def _part_message(node: Any, part: FormPart, after: Sequence[str]) -> Any:
+    message = messages()("NodeDef")()
+    message.name, message.op, message.device = f"{node.name}/{part.suffix}", part.op, node.device
+    message.input.extend(_inputs(part.input or (after if part.value is not None else ())))
+    if part.value is not None:
+        message.attr["value"].CopyFrom(_attr_value("value", part.value))
+        message.attr["dtype"].type = _NUMBERS[part.value.dtype.name]
+    for key, value in part.attr.items():
+        _put(message.attr[key], key, value)
+    message.attr[PART].s = node.name.encode()
+    return message
 
 
-def _write_node(message: Any, node: Any, outputs: Mapping[str, list[TensorSpec]]) -> None:
-    derived = _DERIVED.get(node.op)
+def _inputs(items: Iterable[str]) -> list[str]:
+    return [item.removesuffix(":0") for item in items]
+
+
+def _put(message: Any, key: str, value: Any) -> None:
+    """Sets an attribute of a form."""
+    if isinstance(value, ShapeOf):
+        message.shape.CopyFrom(_shape(value.dims))
+    elif value is RESOURCE:
+        message.type = DT_RESOURCE
+    elif isinstance(value, tuple) and value and all(isinstance(item, ShapeOf) for item in value):
+        message.list.shape.extend(_shape(item.dims) for item in value)
+    elif value == ():
+        message.list.SetInParent()
+    else:
+        message.CopyFrom(_attr_value(key, value))
+
+
+def _node_message(
+    node: Any,
+    source: FormSource,
+    form: Form | None,
+    inner: Mapping[str, FormPart],
+    own: bool,
+    after: Sequence[str],
+) -> Any:
+    """A node as TensorFlow has it, with what it does not say as JSON.
+
+    inner: constants of its own, by input. own: no op of TensorFlow's. after: further control inputs.
+    """
+    message = messages()("NodeDef")()
     message.name, message.device = node.name, node.device
-    message.op = _SPELLED.get(node.op, node.op) if derived is not None else f"{PREFIX}{node.op}"
-    if node.op == CALL:
+    derived = None if own or form is not None else _DERIVED.get(node.op)
+    exact: dict[str, Any] = {"op": node.op} if node.op == "ReadVariable" or form is not None else {}
+    controls = [item for item in node.input if item.startswith("^")]
+    controls += [item for item in after if item not in controls]
+    inputs = [*(form.input if form is not None else source.input)]
+    inputs = [f"{node.name}/{inner[item].suffix}:0" if item in inner else item for item in inputs]
+    if [*inputs, *controls] != node.input:
+        exact["input"] = list(node.input)
+    message.input.extend(_inputs([*inputs, *controls]))
+    if form is not None:
+        message.op = form.op
+        for key, value in form.attr.items():
+            _put(message.attr[key], key, value)
+    elif node.op == CALL:
         message.op = node.attr["f"]
-    message.input.extend(item.removesuffix(":0") for item in node.input)
-    exact: dict[str, Any] = {"op": node.op} if node.op == "ReadVariable" else {}
+    else:
+        message.op = _SPELLED.get(node.op, node.op) if derived is not None else f"{PREFIX}{node.op}"
     attrs = {}
+    hidden = _HIDDEN.get(node.op, ()) if derived is not None else ()
     for key, value in node.attr.items():
         if (node.op, key) == (CALL, "f"):  # it is the op's name
             continue
         name = _RENAMED.get(node.op, {}).get(key, key) if derived is not None else key
-        plain = None if name in OWN else _attr_value(key, value)
+        plain = None if name in OWN or form is not None or key in hidden else _attr_value(key, value)
         if plain is not None:
             message.attr[name].CopyFrom(plain)
         if plain is None or not _same(_value(plain), value):
@@ -230,15 +316,16 @@ def _write_node(message: Any, node: Any, outputs: Mapping[str, list[TensorSpec]]
                     f"{node.op} {node.name}: attribute {key!r} cannot be written to a GraphDef: {error}{made}"
                 ) from None
     for key, what in (derived or {}).items():
-        plain = _derived(what, node, outputs)
-        if key not in message.attr and plain is not None:
-            message.attr[key].CopyFrom(plain)
+        if key not in message.attr:
+            _derive(message.attr, key, what, source)
     if attrs:
         exact["attr"] = {key: attrs[key] for key in sorted(attrs)}
     if exact:
         message.attr[EXACT].s = json.dumps(exact, allow_nan=False).encode()
     if node.output:
-        message.attr[SHAPES].list.shape.extend(_shape(spec.shape) for spec in node.output)
+        plain = node.op not in OTHER_OUTPUTS and not source.makes_handles
+        key = SHAPES if plain else OWN_SHAPES
+        message.attr[key].list.shape.extend(_shape(spec.shape) for spec in node.output)
         message.attr[TYPES].list.type.extend(_NUMBERS[spec.dtype.name] for spec in node.output)
     if node.colocation:
         message.attr[CLASS].list.s.extend(f"loc:@{name}".encode() for name in node.colocation)
@@ -246,23 +333,18 @@ def _write_node(message: Any, node: Any, outputs: Mapping[str, list[TensorSpec]]
         message.attr[LINE].s = node.source.encode()
     if node.context:
         message.attr[CONTEXT].s = node.context.encode()
+    return message
 
 
-def _derived(what: str, node: Any, outputs: Mapping[str, list[TensorSpec]]) -> Any:
-    inputs = [item for item in node.input if not item.startswith("^")]
-    value = messages()("AttrValue")()
+def _derive(attr: Any, key: str, what: str, source: FormSource) -> None:
     if what == "count":
-        value.i = len(inputs)
+        attr[key].i = len(source.input)
     elif what in ("0", "1", "out"):
-        item = f"{node.name}:0" if what == "out" else (inputs[int(what) :] or [""])[0]
-        head, _, index = item.rpartition(":")
-        specs = node.output if what == "out" else outputs.get(head, [])
-        if not (index.isdecimal() and int(index) < len(specs)):
-            return None  # a part of a graph, or a node without declared outputs
-        value.type = _NUMBERS[specs[int(index)].dtype.name]
+        kind = source.out if what == "out" else source.type(int(what))
+        if kind is not None:  # else a part of a graph, or a node without declared outputs
+            _put(attr[key], key, kind)
     else:
-        value.s = what.encode()
-    return value
+        attr[key].s = what.encode()
 
 
 def _shape(dims: tuple[int | None, ...] | None) -> Any:
@@ -399,12 +481,13 @@ def read_message(
 
 
 def _read_nodes(messages: Iterable[Any], node_def: Callable[..., Any], called: set[str]) -> list[Any]:
-    messages = list(messages)
+    messages = [message for message in messages if PART not in message.attr]
     variables = {node.name for node in messages if node.op in ("Variable", "VariableV2")}
+    constants = {message.name: message for message in messages if message.op == "Const"}
     nodes = []
     for index, message in enumerate(messages):
         try:
-            nodes.append(_read_node(message, node_def, variables, called))
+            nodes.append(_read_node(message, node_def, variables, called, constants))
         except (TensorBowError, ValueError) as error:
             reason = " ".join(str(error).split())[:300]
             raise InvalidArgumentError(f"GraphDef: node {index} {message.name[:80]!r}: {reason}") from None
@@ -416,7 +499,7 @@ def _read_function(
 ) -> tuple[str, list[str], list[str], list[Any]]:
     name = function.signature.name
     inputs = [argument.name for argument in function.signature.input_arg]
-    ops = {node.name: node.op.removeprefix(PREFIX) for node in function.node_def}
+    ops = {node.name: node.op for node in function.node_def}
 
     def plain(item: str) -> str:
         node, *rest = item.split(":")
@@ -426,15 +509,16 @@ def _read_function(
             return f"{node}:{rest[0] if rest[0].isdecimal() else 0}"
         return f"{node}:{output_index(ops.get(node, ''), rest[0], int(rest[1]))}"
 
+    bodies = list(function.node_def)
+    for body in bodies:
+        body.input[:] = [plain(item) for item in body.input]
     try:
-        nodes = _read_nodes(function.node_def, node_def, called)
+        nodes = _read_nodes(bodies, node_def, called)
         exact = _read_nodes(function.tensorbow_arguments, node_def, called)
         arguments = exact or [
             node_def(each.name, "Placeholder", [], {"dtype": _dtype(each.type), "shape": None})
             for each in function.signature.input_arg
         ]
-        for node, message in zip(nodes, function.node_def, strict=True):
-            node.input = [plain(item) for item in message.input]
         outputs = [plain(function.ret[each.name]) for each in function.signature.output_arg]
     except (TensorBowError, ValueError) as error:
         text = str(error).removeprefix("GraphDef: ")
@@ -465,23 +549,68 @@ def _require_count(blob: bytes, most: int) -> None:
             raise InvalidArgumentError(f"GraphDef has more than {most:,} nodes, which are supported at most")
 
 
-def _read_node(message: Any, node_def: Callable[..., Any], variables: set[str], called: set[str]) -> Any:
+def _read_node(
+    message: Any,
+    node_def: Callable[..., Any],
+    variables: set[str],
+    called: set[str],
+    constants: Mapping[str, Any],
+) -> Any:
+    """A node. variables: names of those in the graph. called: functions. constants: messages of Consts."""
     if not message.name:
         raise InvalidArgumentError("expected a name")
     inputs = [item if item.startswith("^") or ":" in item else f"{item}:0" for item in message.input]
     exact = _exact(message.attr[EXACT].s) if EXACT in message.attr else {}
     op = message.op.removeprefix(PREFIX)
-    foreign = op == message.op
-    if foreign:
-        op = _SAME.get(op, op)
-        if exact.get("op") == "ReadVariable" or (op == "Identity" and inputs and inputs[0][:-2] in variables):
-            op = "ReadVariable"
+    if exact.get("op") in FORMS:
+        op, inputs, attrs = exact["op"], exact.get("input", inputs), exact["attr"]
+    elif message.op in called or op in CALLING:
+        op, attrs = CALL, {"f": message.op if message.op in called else message.attr["f"].func.name}
+    elif op in READERS and op == message.op:
+        op, inputs, attrs = _read_foreign(message, inputs, constants)
+    else:
+        foreign = op == message.op
+        inputs = exact.get("input", inputs)
+        if foreign:
+            op = _SAME.get(op, op)
+            if exact.get("op") == "ReadVariable" or (
+                op == "Identity" and inputs and inputs[0][:-2] in variables
+            ):
+                op = "ReadVariable"
+        attrs = {**_read_attributes(message, op, foreign), **exact.get("attr", {})}
+    key = OWN_SHAPES if OWN_SHAPES in message.attr else SHAPES
+    shapes, types = message.attr[key].list.shape, message.attr[TYPES].list.type
+    specs = []
+    if types:
+        if len(types) != len(shapes):
+            raise InvalidArgumentError(f"{len(shapes)} {SHAPES}, but {len(types)} {TYPES}")
+        specs = [TensorSpec(_dims(s), _dtype(t)) for s, t in zip(shapes, types, strict=True)]
+    colocation = [item.decode("utf-8").removeprefix("loc:@") for item in message.attr[CLASS].list.s]
+    colocation = [name for name in colocation if name != message.name]
+    source = message.attr[LINE].s.decode("utf-8", "replace")
+    context = message.attr[CONTEXT].s.decode("utf-8", "replace") if CONTEXT in message.attr else ""
+    return node_def(message.name, op, inputs, attrs, specs, message.device, colocation, source, context)
+
+
+def _read_foreign(message: Any, inputs: list[str], constants: Mapping[str, Any]) -> Read:
+    def attribute(key: str, default: Any) -> Any:
+        return _value(message.attr[key]) if key in message.attr else default
+
+    def constant(item: str) -> Array | None:
+        found = constants.get(item.removesuffix(":0"))
+        return None if found is None else _array(found.attr["value"].tensor)
+
+    plain = [item for item in inputs if not item.startswith("^")]
+    op, read, attrs = READERS[message.op](Foreign(message.op, plain, attribute, constant))
+    return op, [*read, *(item for item in inputs if item.startswith("^"))], attrs
+
+
+def _read_attributes(message: Any, op: str, foreign: bool) -> dict[str, Any]:
+    """The attributes of a node of the same inputs. foreign: TensorFlow has the op."""
     written = _DERIVED.get(op, {}) if foreign else {}
     names = {theirs: mine for mine, theirs in _RENAMED.get(op, {}).items()} if foreign else {}
     attrs = {}
     for key in sorted(message.attr):
-        if foreign and (message.op in called or op in CALLING):
-            break
         if key in OWN or (foreign and key.startswith("_") and key != "_gradient_op_type"):
             continue
         value = message.attr[key]
@@ -497,21 +626,7 @@ def _read_node(message: Any, node_def: Callable[..., Any], variables: set[str], 
             attrs[names.get(key, key)] = _value(value)
         except (TensorBowError, ValueError) as error:
             raise InvalidArgumentError(f"attribute {key[:40]!r}: {error}") from None
-    attrs.update(exact.get("attr", {}))
-    function = message.op if message.op in called else message.attr["f"].func.name if op in CALLING else ""
-    if function:
-        op, attrs = CALL, {"f": function}
-    shapes, types = message.attr[SHAPES].list.shape, message.attr[TYPES].list.type
-    specs = []
-    if types:
-        if len(types) != len(shapes):
-            raise InvalidArgumentError(f"{len(shapes)} {SHAPES}, but {len(types)} {TYPES}")
-        specs = [TensorSpec(_dims(s), _dtype(t)) for s, t in zip(shapes, types, strict=True)]
-    colocation = [item.decode("utf-8").removeprefix("loc:@") for item in message.attr[CLASS].list.s]
-    colocation = [name for name in colocation if name != message.name]
-    source = message.attr[LINE].s.decode("utf-8", "replace")
-    context = message.attr[CONTEXT].s.decode("utf-8", "replace") if CONTEXT in message.attr else ""
-    return node_def(message.name, op, inputs, attrs, specs, message.device, colocation, source, context)
+    return attrs
 
 
 def _exact(text: bytes) -> dict[str, Any]:

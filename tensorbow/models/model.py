@@ -77,7 +77,7 @@ _TENSORS = sequence(instance(Tensor, expected=""), "")
 
 
 def _read_mixed_labels(value: Any) -> tuple[Tensor, ...]:
-    pair = _TENSORS.read(value)
+    pair: tuple[Tensor, ...] = _TENSORS.read(value)
     if len(pair) != 2:
         raise RefusedError
     return pair

@@ -70,7 +70,6 @@ from tensorbow.ops.collectives import *
 from tensorbow.ops.complex_numbers import *
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import *
-from tensorbow.ops.control import tuple_ as tuple
 from tensorbow.ops.conversions import *
 from tensorbow.ops.cumulative import *
 from tensorbow.ops.data_dependent import *
@@ -84,6 +83,7 @@ from tensorbow.ops.image_geometry import random_crop
 from tensorbow.ops.importing import *
 from tensorbow.ops.indexed_slices import *
 from tensorbow.ops.indexing import *
+from tensorbow.ops.joint_results import tuple_ as tuple
 from tensorbow.ops.linalg import *
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nd_indexing import *

@@ -238,12 +238,17 @@ def Assert(  # noqa: N802 - TensorFlow's name
     data: tensors whose first elements (`summarize`, by default 3; -1: all) the error shows. It runs only if
     it is fetched or what is fetched depends on it: use `tb.control_dependencies`.
     """
-    return _asserted(condition, data, "", summarize, name)
+    return asserted(condition, data, "", summarize, name)
 
 
-def _asserted(
-    condition: Any, data: Sequence[Any], message: str, summarize: int | None, name: str | None
+def asserted(
+    condition: Any,
+    data: Sequence[Any],
+    message: str,
+    summarize: int | None = None,
+    name: str | None = None,
 ) -> Operation:
+    """`Assert` with a message before the data."""
     with graph_of([condition, *data]).as_default():
         result: Operation = AssertOp(
             condition, *data, message=message, summarize=SHOWN if summarize is None else summarize, name=name
@@ -310,7 +315,7 @@ def _compared(
                 got = f"x {_shown(a, SHOWN)} ({first.name}), y {_shown(b, SHOWN)} ({second.name})"
                 raise InvalidArgumentError(f"{text}, got {got}")
             what = f"{text} for x {first.name}, y {second.name}"
-            return _asserted(condition, [first, second] if data is None else data, what, summarize, None)
+            return asserted(condition, [first, second] if data is None else data, what, summarize, None)
 
     label = name
     return _public(check, name, f"x {symbol} y for all elements, by broadcasting")
@@ -376,7 +381,7 @@ def assert_near(
         bound = add(multiply(relative, absolute(second)), absolute_)
         near = reduce_all(less_equal(absolute(subtract(first, second)), bound))
         text = f"assert_near: {message + ': ' if message else ''}x {first.name}, y {second.name}"
-        return _asserted(near, [first, second] if data is None else data, text, summarize, None)
+        return asserted(near, [first, second] if data is None else data, text, summarize, None)
 
 
 # Static checks ------------------------------------------------------------------------------------------

@@ -36,6 +36,8 @@ from tensorbow.specs import (
 
 __all__ = ["angle", "complex", "conj", "imag", "real"]
 
+WHY_CPU = "NumPy computes with complex numbers"
+
 
 def _complex_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     dtype = require_same_dtype("Complex", inputs)
@@ -62,6 +64,7 @@ Complex = define_op(
     kernel=_complex_kernel,
     inputs=("real", "imag"),
     uniform_dtype=True,
+    why_cpu=WHY_CPU,
 )
 
 
@@ -75,7 +78,9 @@ def _part(name: str, compute: Callable[[Array, Array], Any], gradient: GradientR
     def run(call: KernelCall) -> None:
         compute(call.inputs[0], call.outputs[0])
 
-    return define_op(name, spec=spec, gradient=gradient, kernel=Kernel(run=run), inputs=("input",))
+    return define_op(
+        name, spec=spec, gradient=gradient, kernel=Kernel(run=run), inputs=("input",), why_cpu=WHY_CPU
+    )
 
 
 def _angle(x: Array, out: Array) -> None:

@@ -11,9 +11,17 @@ import numpy as np
 from tensorbow.array_likes import ArrayLike, as_array, holds_strings, string_array
 from tensorbow.devices.host_memory import available_memory_nbytes, require_memory
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
-from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, Tensor, register_tensor_conversion
+from tensorbow.graph import (
+    NOT_DIFFERENTIABLE,
+    REQUIRED,
+    Attrs,
+    Tensor,
+    get_default_graph,
+    register_tensor_conversion,
+)
 from tensorbow.kinds import AsDType, Name, UnfitError, checked
 from tensorbow.ops.argument_kinds import StaticShape
+from tensorbow.ops.control import identity
 from tensorbow.ops.definition import define_op
 from tensorbow.specs import (
     DTYPES,
@@ -57,7 +65,11 @@ def constant(
 
     Raises InvalidArgumentError if the value does not fit the dtype or the shape.
     """
-    return make_constant(value, dtype, shape, name)
+    graph = get_default_graph()
+    if graph.context is None or not graph.current_controls:
+        return make_constant(value, dtype, shape, name)
+    # A constant is in no branch or loop, where its control inputs are: what waits for them is its copy.
+    return identity(make_constant(value, dtype, shape), name=name)
 
 
 def make_constant(

@@ -16,15 +16,13 @@ from tensorbow.graph import (
     KernelCall,
     Operation,
     Tensor,
-    as_tensor,
     control_dependencies,
     get_default_graph,
     graph_of,
-    name_scope,
 )
-from tensorbow.kinds import AsDType, Items, Name, Number, Text, checked, refuse
+from tensorbow.kinds import AsDType, Name, Number, Text, checked, refuse
 from tensorbow.ops.argument_kinds import StaticShape
-from tensorbow.ops.definition import define_op
+from tensorbow.ops.definition import define_op, require_same_dtype
 from tensorbow.specs import FLOATING, TensorShape, TensorSpec, bool_, compatible, float32
 
 __all__ = [
@@ -44,6 +42,12 @@ RESERVED_KEYS = ("status", "replica", "random_stream", "alpha", "mu", "share")
 
 def _same(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     return TensorSpec(inputs[0].shape, inputs[0].dtype, inputs[0].value)
+
+
+def _least_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    if any(x.shape not in (None, ()) for x in inputs):
+        raise InvalidArgumentError(f"AtMost: expected two scalars, got {inputs[0]} and {inputs[1]}")
+    return TensorSpec((), require_same_dtype("AtMost", inputs))
 
 
 def _declared(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
@@ -148,10 +152,12 @@ Copy = define_op(
 )
 AtMost = define_op(
     "AtMost",
-    spec=lambda inputs, attrs: TensorSpec((), inputs[0].dtype),
+    spec=_least_spec,
     gradient=NOT_DIFFERENTIABLE,
     inputs=("needed", "most"),
     kernel=Kernel(run=lambda call: np.minimum(call.inputs[0], call.inputs[1], out=call.outputs[0])),
+    uniform_dtype=True,
+    why_cpu="the compiler has it computed as Minimum, or takes `most`",
     doc="Iterations that a loop needs, at most `most`; a device that cannot end it early takes `most`.",
 )
 CheckFinite = define_op(
@@ -218,20 +224,6 @@ def group(*inputs: Any, name: Name = "group_deps") -> Operation:
             raise refuse("group", "inputs", "operations, tensors, variables or lists of them", given)
     with graph_of(items).as_default(), control_dependencies(items):
         return no_op(name=name)
-
-
-@checked
-def tuple_(*tensors: Any, name: Name = None, control_inputs: Items = ()) -> list[Tensor]:
-    """The same tensors, none of which is there before all of them and `control_inputs` are.
-
-    tensors: one list of tensors, or several tensors.
-    """
-    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
-    values = [as_tensor(each) for each in given]
-    with graph_of(values).as_default(), name_scope(name or "tuple"):
-        gate = group(*values, *control_inputs)
-        with control_dependencies([gate]):
-            return [identity(value) for value in values]
 
 
 @checked

@@ -23,6 +23,7 @@ from tensorbow.ops.erf import erf
 from tensorbow.ops.selection import cast, where
 from tensorbow.specs import (
     ANALYTIC,
+    COMPILED,
     COMPLEX,
     DTYPES,
     FLOATING,
@@ -109,6 +110,7 @@ def _define(row: Elementwise) -> OpDef:
         inputs=row.inputs,
         uniform_dtype=True,
         strings=string in row.dtypes,
+        why_cpu="" if set(COMPILED) & set(row.dtypes) else "NumPy computes with complex numbers",
     )
 
 

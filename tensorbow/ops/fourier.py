@@ -16,6 +16,7 @@ from tensorbow.graph import Attrs, Kernel, KernelCall, OpDef, Operation, Tensor,
 from tensorbow.kinds import AxisNumbers, Name, checked, optional, sequence, whole
 from tensorbow.ops.arrays import stack
 from tensorbow.ops.broadcasting import checked_axis, dims_of_vector, shape
+from tensorbow.ops.complex_numbers import WHY_CPU
 from tensorbow.ops.control import identity
 from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.ops.elementwise import divide, floordiv, multiply
@@ -93,6 +94,7 @@ def _complex_transform(axes: int, inverse: bool) -> OpDef:
         gradient=gradient,
         kernel=_each(name, axes, lambda x, attrs: function(x)),
         inputs=("input",),
+        why_cpu=WHY_CPU,
     )
 
 
@@ -211,6 +213,7 @@ class _RealTransform:
             kernel=Kernel(prepare=self._prepare),
             inputs=("input",),
             attrs={"fft_length": None},
+            why_cpu=WHY_CPU,
             unknown_dtypes=lambda inputs, attrs: (self._result(inputs[0].dtype),),
         )
         self.adjoint = define_op(
@@ -221,6 +224,7 @@ class _RealTransform:
             inputs=("gradient", "shape"),
             attrs={"fft_length": None},
             shape_inputs=(1,),
+            why_cpu=WHY_CPU,
             unknown_dtypes=lambda inputs, attrs: (self._result(inputs[0].dtype),),
         )
 
@@ -240,7 +244,22 @@ class _RealTransform:
 
     def _adjoint_spec(self, inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
         g, target = inputs
-        return TensorSpec(dims_of_vector(f"{self.name}Grad", target), self._result(g.dtype))
+        name = f"{self.name}Grad"
+        require_dtype(name, g, FLOATING if self.inverse else COMPLEX, "the gradient")
+        _extents(name, g, self.axes)
+        dims, lead = dims_of_vector(name, target), g.dims[: g.rank - self.axes]
+        if dims is not None:
+            same = (
+                len(dims) == g.rank
+                and 0 not in dims[len(lead) :]
+                and all(a == b or None in (a, b) for a, b in zip(dims, lead, strict=False))
+            )
+            if not same:
+                raise InvalidArgumentError(
+                    f"{name}: the gradient is {g}; expected the rank of the shape {list(dims)}, its extents "
+                    f"before the last {self.axes}, and no empty axis"
+                )
+        return TensorSpec(dims, self._result(g.dtype))
 
     def _prepare(self, call: KernelCall) -> Callable[[], None]:
         (x,), (out,) = call.inputs, call.outputs

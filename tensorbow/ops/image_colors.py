@@ -17,6 +17,7 @@ from tensorbow.kinds import AsDType, Flag, Name, NonNegative, Number, NumberOrTe
 from tensorbow.ops.arrays import concat, stack
 from tensorbow.ops.broadcasting import broadcast_to, shape, size
 from tensorbow.ops.constant import constant
+from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.elementwise import abs as absolute
 from tensorbow.ops.elementwise import (
     add,
@@ -43,7 +44,7 @@ from tensorbow.ops.reductions import reduce_max, reduce_mean, reduce_min, reduce
 from tensorbow.ops.selection import cast, where
 from tensorbow.ops.shaping import unstack
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.specs import DType, float32, float64
+from tensorbow.specs import NUMERIC, DType, TensorSpec, float32, float64
 
 __all__ = [
     "adjust_brightness",
@@ -79,6 +80,8 @@ def convert_image_dtype(image: Any, dtype: AsDType, saturate: Flag = False, name
     `saturate` limits values beyond the range of an integer dtype before the cast.
     """
     x = as_numbers(image)
+    for each in (x.spec, TensorSpec((), dtype)):
+        require_dtype("convert_image_dtype", each, NUMERIC, "the image")
     with x.graph.as_default(), name_scope(name or "convert_image"):
         if x.dtype == dtype or (x.dtype.is_floating and dtype.is_floating):
             return cast(x, dtype)

@@ -146,6 +146,7 @@ class Executable:
     constants: bytes
     reads_first: frozenset[str]  # variables read before this step writes them
     writes: frozenset[str]  # variables this step writes
+    reads_maybe: frozenset[str] = frozenset()  # of reads_first, those that only branches and loops touch
     peak_nbytes: int = 0  # of the slab, scratch counted
     lower_bound_nbytes: int = 0
     notes: tuple[str, ...] = field(default=())

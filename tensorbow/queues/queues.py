@@ -276,7 +276,7 @@ class QueueBase:
 
 
 def require_fit(kind: str, dtypes: Any, shapes: Any, names: Any, static: bool = True) -> None:
-    """Raises InvalidArgumentError for another number of shapes or names than of dtypes."""
+    """Raises InvalidArgumentError for another number of shapes or names than of dtypes, or equal names."""
     if not dtypes:
         raise InvalidArgumentError(f"{kind}: expected dtypes of at least one component, got none")
     for what, given in (("shapes", shapes), ("names", names)):
@@ -284,6 +284,10 @@ def require_fit(kind: str, dtypes: Any, shapes: Any, names: Any, static: bool = 
             raise InvalidArgumentError(
                 f"{kind}: got {len(given)} {what} for {len(dtypes)} dtypes, expected one for each component"
             )
+    if names is not None and len({*names}) < len(names):
+        raise InvalidArgumentError(
+            f"{kind}: names {list(names)} are not different; give each component its own"
+        )
     for dims in shapes or ():
         if dims is None or (static and None in dims):
             raise InvalidArgumentError(

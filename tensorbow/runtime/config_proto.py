@@ -60,6 +60,8 @@ class ConfigProto:
         whatever a plan may have.
     lossy_transfers: float32 goes from device to device, also between tasks, as its upper 16 bits, and gets
         zeros below when it is received: half the bytes, and about three digits (white paper, section 5.5).
+    operation_timeout_in_ms: time limit of every step that may wait, as for a queue, unless RunOptions give
+        one. 0: no limit.
     recompute, for steps on one device: intermediate values that are computed again for the gradient, not
         kept: `cheap`, `segments`, or `smallest` (see `tb.StepProgram`); `auto` is `smallest` for steps that
         else have no room.
@@ -76,6 +78,7 @@ class ConfigProto:
     gpu_options: AsGPUOptions = field(default_factory=GPUOptions)
     compiles_loops: Flag = True
     lossy_transfers: Flag = False
+    operation_timeout_in_ms: Count = 0
     recompute: AsRecompute = NEVER
 
     def __post_init__(self) -> None:

@@ -15,11 +15,12 @@ from tensorbow.timeline import OP, StepStats, StreamTrack, Tracer
 class RunWatch:
     """The deadline of a run, if it has one, and the spans of its ops, if they are wanted."""
 
-    __slots__ = ("deadline_s", "timeout_ms", "tracer", "used")
+    __slots__ = ("deadline_s", "option", "timeout_ms", "tracer", "used")
 
-    def __init__(self, timeout_ms: int, tracer: Tracer | None):
-        """timeout_ms: milliseconds from `begin` on; 0 for no deadline."""
+    def __init__(self, timeout_ms: int, tracer: Tracer | None, option: str = "timeout_in_ms"):
+        """timeout_ms: milliseconds from `begin` on; 0 for no deadline. option: its name in errors."""
         self.timeout_ms = timeout_ms
+        self.option = option
         self.deadline_s: float | None = None
         self.tracer = tracer
         self.used = False  # whether a step runs under it
@@ -37,7 +38,7 @@ class RunWatch:
         left = self.deadline_s - perf_counter()
         if left <= 0:
             raise DeadlineExceededError(
-                f"run: it has taken longer than timeout_in_ms={self.timeout_ms} and is given up; variables "
+                f"run: it has taken longer than {self.option}={self.timeout_ms} and is given up; variables "
                 "that it had written keep their new values"
             )
         return left

@@ -147,6 +147,7 @@ class Session:
         self._soft = allow_soft_placement
         self._lossy, self._recompute = config.lossy_transfers, config.recompute
         self._compiles_loops = config.compiles_loops
+        self._timeout_ms = config.operation_timeout_in_ms  # of steps that may wait
         self._name = f"session-{next(_numbers)}"
         self.random_stream = 0  # see `tensorbow.compiler.compile.state_scalars`
         fraction = config.gpu_options.per_process_gpu_memory_fraction
@@ -334,7 +335,7 @@ class Session:
         try:
             return self._with_step(elements, shapes, explained, runs=False)
         except NeedsDynamicModeError as error:
-            plan = self._plan_dynamic(elements, shapes, error.why)
+            plan = self._dynamic_plan(elements, shapes, error.why)
             return DynamicExplanation(plan, str(self.device.name))
         except ResourceExhaustedError as error:
             if self._graph_version != self.graph.version:  # the variables do not fit: no plan without them
@@ -387,16 +388,22 @@ class Session:
     ) -> list[Any]:
         """As `_execute`; within: see `prune`."""
         if self._dynamic_plans:
-            plan = self._dynamic_plans.get((tuple(elements), frozenset(feeds), within))
+            plan = self._dynamic_plans.get((tuple(elements), frozenset(feeds), within, False))
             if plan is not None:
                 return self._run_dynamic(plan, feeds)
         try:
             return self._run_planned(elements, feeds, within=within)
         except NeedsDynamicModeError as error:
-            plan = self._plan_dynamic(elements, feeds, error.why, within)
+            key = (tuple(elements), frozenset(feeds), within, error.passing)
+            plan = self._dynamic_plans.get(key)
+            if plan is None:
+                plan = self._dynamic_plan(elements, feeds, error.why, within)
+                while len(self._dynamic_plans) >= CACHED_STEPS:
+                    self._dynamic_plans.pop(next(iter(self._dynamic_plans)), None)
+                self._dynamic_plans[key] = plan
         return self._run_dynamic(plan, feeds)
 
-    def _plan_dynamic(
+    def _dynamic_plan(
         self,
         elements: Sequence[Tensor | Operation],
         fed: Collection[Tensor],
@@ -408,18 +415,18 @@ class Session:
         needed = prune(wanted, fed, within)
         if not self._soft:
             _require_strings_on_cpus(needed)
-        plan = DynamicPlan(elements, fed, needed, reason)
-        while len(self._dynamic_plans) >= CACHED_STEPS:
-            self._dynamic_plans.pop(next(iter(self._dynamic_plans)), None)
-        self._dynamic_plans[(tuple(elements), frozenset(fed), within)] = plan
-        return plan
+        return DynamicPlan(elements, fed, needed, reason)
 
     def _run_dynamic(self, plan: DynamicPlan, feeds: Mapping[Tensor, Array]) -> list[Any]:
         self._require_open()
         watch = current_watch()
         if watch is not None:
             watch.begin()
-        left_s = None if watch is None else watch.left_s
+        limited = watch
+        if self._timeout_ms and (watch is None or not watch.timeout_ms):
+            limited = RunWatch(self._timeout_ms, None, "operation_timeout_in_ms")
+            limited.begin()
+        left_s = None if limited is None else limited.left_s
         step = DynamicStep(plan, self._run_region, self._resources, left_s, self._spans_of_step(watch))
         self._dynamic_steps.add(step)
         try:
@@ -452,7 +459,7 @@ class Session:
         def launched(bound: BoundStep) -> list[Any]:
             executable = bound.executable
             if executable.reads_first:
-                self._device_variables.require_initialized(executable.reads_first)
+                self._require_values(executable.reads_first, executable.reads_maybe)
             inputs = {tensor.name: value for tensor, value in feeds.items()}
             if region is not None:
                 inputs = {name: value for name, value in inputs.items() if name not in region.baked_names}
@@ -472,6 +479,18 @@ class Session:
         compiled = None if region is None else (region, [*feeds.values()])
         results = iter(self._with_step(elements, shapes, launched, compiled=compiled, within=within))
         return [next(results) if isinstance(e, Tensor) else None for e in elements]
+
+    def _require_values(self, names: frozenset[str], maybe: frozenset[str]) -> None:
+        """Raises FailedPreconditionError for variables without a value.
+
+        maybe: those that only branches and loops touch; the dynamic mode finds out whether these run.
+        """
+        if maybe:
+            missing = self._device_variables.without_value(maybe)
+            if missing:
+                why = f"{', '.join(missing[:3])} has no value, and may not be needed"
+                raise NeedsDynamicModeError(f"a compiled branch or loop: {why}", why, passing=True)
+        self._device_variables.require_initialized(names)
 
     def _run_bound(
         self, bound: BoundStep, inputs: Mapping[str, Array], state: Mapping[str, Any]

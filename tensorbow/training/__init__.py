@@ -8,6 +8,12 @@ from tensorbow.checkpoint_files import (
     load_metadata,
     save_arrays,
 )
+from tensorbow.training.checkpoint_state import (
+    CheckpointState,
+    checkpoint_exists,
+    get_checkpoint_state,
+    update_checkpoint_state,
+)
 from tensorbow.training.checkpoints import (
     Checkpoint,
     RollingCheckpoints,
@@ -35,6 +41,7 @@ __all__ = [
     "TERMINAL",
     "Checkpoint",
     "CheckpointSaverHook",
+    "CheckpointState",
     "FileWriter",
     "FileWriterCache",
     "MetaGraphDef",
@@ -48,11 +55,13 @@ __all__ = [
     "Supervisor",
     "TrainingProgress",
     "best_checkpoint",
+    "checkpoint_exists",
     "console_of_worker",
     "delete_parts",
     "export_meta_graph",
     "finite_or_none",
     "finite_values",
+    "get_checkpoint_state",
     "import_meta_graph",
     "latest_checkpoint",
     "list_variables",
@@ -65,5 +74,6 @@ __all__ = [
     "record_line",
     "save_arrays",
     "save_model",
+    "update_checkpoint_state",
     "write_graph",
 ]

@@ -77,7 +77,7 @@ class MetaGraphDef:
         try:
             message.ParseFromString(content)
             saver = message.saver_def if message.HasField("saver_def") else None
-            names = None if saver is None else json.loads(saver.tensorbow_variables or b"{}")
+            names = None if saver is None else _variables_of(saver.tensorbow_variables)
         except Exception as error:  # DecodeError of protobuf, ValueError
             raise InvalidArgumentError(f"MetaGraphDef: the bytes are no meta graph: {error}") from None
         if saver is None:
@@ -85,6 +85,10 @@ class MetaGraphDef:
         keys = ("filename_tensor_name", "save_tensor_name", "restore_op_name", "max_to_keep")
         fields = {**{key: getattr(saver, key) for key in keys}, "variables": names}
         return cls(GraphDef.FromString(message.graph_def), _saver_def(fields))
+
+
+def _variables_of(text: bytes) -> Any:
+    return parse_json(text.decode("utf-8"), MOST_VALUES) if text else {}
 
 
 def _saver_def(fields: Any) -> SaverDef:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,13 +24,13 @@ from tensorbow.checkpoint_files.checkpoint_paths import (
     not_found,
 )
 from tensorbow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
-from tensorbow.files import write_file
 from tensorbow.graph import GraphKeys, get_default_graph
 from tensorbow.kinds import (
     PATH,
     Count,
     Kind,
     Name,
+    PositiveNumber,
     checked,
     instance,
     is_tensor,
@@ -44,6 +44,7 @@ from tensorbow.optimizers import slots_hold_rate
 from tensorbow.partitioned_variables import PartitionedVariable
 from tensorbow.runtime.forgotten_updates import warn_of_unsaved_averages
 from tensorbow.specs import Array, SaveSliceInfo
+from tensorbow.training.checkpoint_state import write_state
 from tensorbow.training.checkpoints import make_folder
 from tensorbow.training.save_graph import METADATA, SaverDef, add_save_graph, is_momentum
 from tensorbow.variables import Variable, global_variables
@@ -72,6 +73,7 @@ class Saver:
         max_to_keep: Count | None = 5,
         best_metric: Name = None,
         mode: Annotated[str, one_of(*MODES)] = "max",
+        keep_checkpoint_every_n_hours: PositiveNumber = 10_000.0,
         saver_def: Annotated[SaverDef, instance(SaverDef, expected="a Saver's saver_def")] | None = None,
     ):
         """var_list: the variables, or a dictionary of them by their names in the file; None: all variables.
@@ -79,7 +81,8 @@ class Saver:
         max_to_keep: number of newest checkpoints to keep; 0 or None keeps all.
         best_metric: name in `save(metrics=...)`; the checkpoint with its greatest value (with mode "min" the
         least) is kept in addition. Among equal values the earlier one is best; NaN is never best.
-
+        keep_checkpoint_every_n_hours: of the checkpoints that `max_to_keep` drops, one of every so many hours
+            stays.
         saver_def: of another saver, whose operations are in the default graph, as after
             `tb.train.import_meta_graph`: this one has the same variables and names, and adds none.
 
@@ -92,6 +95,10 @@ class Saver:
             self._variables, self._slices = _of_definition(saver_def)
             max_to_keep = saver_def.max_to_keep
         self._keep = max_to_keep or None
+        self._interval_s = keep_checkpoint_every_n_hours * 3600
+        self._stays_after_s = time.time() + self._interval_s  # a checkpoint written later stays
+        self._written_s: dict[str, float] = {}  # by path
+        self._kept_for_good: set[str] = set()  # dropped ones that stay
         self._metric, self._mode = best_metric, mode
         self._paths: list[str] = []
         self.best_checkpoint: str | None = None  # path
@@ -154,6 +161,8 @@ class Saver:
         name = str(path)
         before = self._paths, self.best_checkpoint, self.best_value
         self._paths = [*(p for p in self._paths if p != name), name]
+        self._written_s[name] = time.time()
+        self._kept_for_good.discard(name)
         superseded = self.best_checkpoint
         self._offer_best(name, value)
         dropped = [] if self._keep is None else self._paths[: -self._keep]
@@ -163,11 +172,20 @@ class Saver:
         except BaseException:
             self._paths, self.best_checkpoint, self.best_value = before
             raise
+        self._kept_for_good.update(old for old in dropped if self._stays(old))
+        kept = {self.best_checkpoint, *self._paths, *self._kept_for_good}
         for old in (*dropped, superseded):
-            if old is not None and old != self.best_checkpoint and old not in self._paths:
+            if old is not None and old not in kept:
                 with contextlib.suppress(OSError):
                     os.unlink(old)
         return name
+
+    def _stays(self, dropped: str) -> bool:
+        """True for the checkpoint of the next interval of hours among those that are dropped."""
+        stays = self._written_s.pop(dropped, 0.0) > self._stays_after_s
+        if stays:
+            self._stays_after_s += self._interval_s
+        return stays
 
     def _joined(self, arrays: dict[str, Array]) -> dict[str, Array]:
         """Arrays by name in the file: those of a partitioned variable become one."""
@@ -211,13 +229,10 @@ class Saver:
         return self._variables
 
     def _write_state(self, path: Path) -> None:
-        """Writes the file that names the newest, all and the best checkpoints, in TensorFlow's format."""
-        lines = [("model_checkpoint_path", self._paths[-1])]
-        lines += [("all_model_checkpoint_paths", p) for p in self._paths]
-        if self.best_checkpoint is not None:
-            lines.append(("best_model_checkpoint_path", self.best_checkpoint))
-        text = "".join(f"{key}: {json.dumps(os.path.relpath(p, path.parent))}\n" for key, p in lines)
-        write_file(path, text.encode())
+        """Writes the file that names the newest, all and the best checkpoints."""
+        paths = [os.path.abspath(each) for each in self._paths]
+        best = None if self.best_checkpoint is None else os.path.abspath(self.best_checkpoint)
+        write_state(path.absolute(), paths[-1], paths, best)
 
     # Restoring --------------------------------------------------------------------------------
 
@@ -268,6 +283,7 @@ class Saver:
         """
         there = [str(existing_file(path)) for path in checkpoint_paths if existing_file(path).is_file()]
         self._paths = there
+        self._written_s = {path: os.path.getmtime(path) for path in there}
         if self._metric is None:
             return
         folders = dict.fromkeys(os.path.dirname(path) for path in there)

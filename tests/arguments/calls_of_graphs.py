@@ -181,7 +181,14 @@ CALLS: Mapping[str, Call] = {
     ),
     "gradients": Call(
         lambda: {"ys": [tb.reduce_sum((variable := weights()) * 2.0)], "xs": [variable]},
-        {"ys": "object", "xs": "object", "grad_ys": "tensor or none", "stop_gradients": "nothing"},
+        {
+            "ys": "object",
+            "xs": "object",
+            "grad_ys": "tensor or none",
+            "colocate_gradients_with_ops": "flag",
+            **dict.fromkeys(("gate_gradients", "aggregation_method"), "anything"),
+            "stop_gradients": "nothing",
+        },
         {
             "ys": frozenset({"tensor", "variable", "empty list"}),
             "xs": frozenset({"tensor", "variable", "empty list"}),

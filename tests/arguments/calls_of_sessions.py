@@ -78,6 +78,7 @@ CALLS: Mapping[str, Call] = {
                 ("allow_soft_placement", "log_device_placement", "compiles_loops", "lossy_transfers"), "flag"
             ),
             **dict.fromkeys(("intra_op_parallelism_threads", "inter_op_parallelism_threads"), "count"),
+            "operation_timeout_in_ms": "count",
             "recompute": "text",
             "device_count": "mapping",
             "gpu_options": "object",

@@ -403,6 +403,7 @@ CALLS: Mapping[str, Call] = {
             "max_to_keep": "count or none",
             "best_metric": "name",
             "mode": "choice",
+            "keep_checkpoint_every_n_hours": "positive",
             "saver_def": "object or none",
         },
     ),
@@ -445,6 +446,23 @@ CALLS: Mapping[str, Call] = {
     "train.best_checkpoint": Call(
         lambda: {"checkpoint_dir": folder()},
         {"checkpoint_dir": "text", "latest_filename": "text"},
+    ),
+    "train.get_checkpoint_state": Call(
+        lambda: {"checkpoint_dir": folder()},
+        {"checkpoint_dir": "text", "latest_filename": "text"},
+    ),
+    "train.update_checkpoint_state": Call(
+        lambda: {"save_dir": folder(), "model_checkpoint_path": "model-1"},
+        {
+            "save_dir": "text",
+            "model_checkpoint_path": "text",
+            "all_model_checkpoint_paths": "nothing",
+            "latest_filename": "text",
+        },
+    ),
+    "train.checkpoint_exists": Call(
+        lambda: {"checkpoint_prefix": f"{folder()}/model"},
+        {"checkpoint_prefix": "text"},
     ),
     "train.write_graph": Call(
         lambda: {"graph": tb.Graph(), "logdir": folder(), "name": "g.json"},

@@ -62,6 +62,16 @@ def test_what_cannot_be_sent_to_workers_is_named():
             pickled(dumps, named)
 
 
+def test_workers_of_ray_train_together(tmp_path):
+    pytest.importorskip("ray", reason="asynchronous workers need the extra async")
+    program = [sys.executable, "-m", "tests.cluster_rig.asynchronous_training", str(tmp_path), "short"]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads((tmp_path / "said.json").read_text())
+    assert len(said["losses"]) == sum(said["by worker"]) == 40
+    assert sum(said["losses"][-10:]) < sum(said["losses"][:10])
+
+
 @pytest.mark.slow
 def test_workers_and_shards_that_die_are_begun_again(tmp_path):
     pytest.importorskip("ray", reason="asynchronous workers need the extra async")

@@ -187,7 +187,7 @@ def test_a_fault_of_a_program_ends_all_workers_with_a_line(tmp_path, fault, line
     if launcher == "mpirun":
         words = under_mpirun(watchdog=3)
     with launched(tmp_path, "program.py", fault, prefix=words) as job:
-        _, err = job.communicate(timeout=60)
+        _, err = job.communicate(timeout=100)
     assert job.returncode != 0
     assert len(re.findall(rf"tensorbow: {line}", err)) == 1, err
 

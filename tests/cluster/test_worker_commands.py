@@ -85,7 +85,7 @@ def test_workers_tune_together_and_say_so_once(tmp_path):
     words = ("tune", "logreg", "--max-replicas", "2", "--windows", "1", "--window-seconds", "0.05")
     done = by_mpirun(tmp_path, 2, *words)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("images/s  spread") == 1, done.stdout
+    assert len(re.findall(r"replicas per device +images/s", done.stdout)) == 1, done.stdout
     assert re.search(r"^tensorbow launch -n 2 train logreg --replicas-per-gpu [12]$", done.stdout, re.M)
 
 

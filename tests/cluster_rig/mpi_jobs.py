@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+MPICH = "TENSORBOW_MPICH"  # environment variable: where the wheel mpich is installed, for jobs of tests
 FAST_START = ("--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp")  # of Open MPI; for tests alone
 
 
@@ -24,6 +25,19 @@ def mpirun() -> str:
     return found
 
 
+def start_of(workers: int) -> list[str]:
+    """The command that starts so many workers: MPICH's where TENSORBOW_MPICH says where its wheel is."""
+    if folder := os.environ.get(MPICH):
+        return [str(Path(folder) / "bin" / "mpiexec"), "-n", str(workers)]
+    return [mpirun(), "-n", str(workers), "--oversubscribe", "--bind-to", "none", *FAST_START]
+
+
+def mpich_environment() -> dict[str, str]:
+    """What has mpi4py load MPICH, where that is asked for."""
+    folder = os.environ.get(MPICH)
+    return {"LD_LIBRARY_PATH": str(Path(folder) / "lib"), "MPI4PY_MPIABI": "mpich"} if folder else {}
+
+
 def run_job(
     workers: int, *program: str | Path, seconds: float = 60, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
@@ -31,12 +45,13 @@ def run_job(
 
     Its stdout is of all workers; the test fails with it, where the program fails.
     """
-    command = [mpirun(), "-n", str(workers), "--oversubscribe", "--bind-to", "none", *FAST_START]
+    command = start_of(workers)
     own = {
         **os.environ,
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PYTHONPATH": str(ROOT),
+        **mpich_environment(),
         **(environment or {}),
     }
     process = subprocess.Popen(

@@ -19,7 +19,7 @@ LINK, FAR_LINK = f"tbn{os.getpid()}", f"tbf{os.getpid()}"
 AGENT = """#!/bin/sh
 while [ "${{1#-}}" != "$1" ]; do shift; done
 shift
-exec {inside} sh -c "$*"
+TMPDIR={folder}/far exec {inside} sh -c "$*"
 """
 SSH_AGENT = """#!/bin/sh
 exec ssh -F {folder}/ssh_config "$@"
@@ -40,6 +40,7 @@ PermitRootLogin yes
 PasswordAuthentication no
 StrictModes no
 UsePAM no
+SetEnv TMPDIR={folder}/far
 """
 
 
@@ -160,8 +161,11 @@ def two_machines(folder: Path, by_ssh: bool = False) -> Iterator[TwoMachines]:
     far = FarMachine()
     try:
         far.join()
+        (folder / "far").mkdir()  # MPI's helper names its files by its process number, which is small there
         agent = folder / "agent"
-        agent.write_text(sshd(folder, far) if by_ssh else AGENT.format(inside=" ".join(far.inside)))
+        agent.write_text(
+            sshd(folder, far) if by_ssh else AGENT.format(inside=" ".join(far.inside), folder=folder)
+        )
         agent.chmod(0o755)
         options = ["--prtemca", "plm_ssh_agent", str(agent), "--prtemca", "prte_if_include", NETWORK]
         options += ["--mca", "btl_tcp_if_include", NETWORK]

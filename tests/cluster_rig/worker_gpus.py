@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 import tensorbow as tb
 from scheduler import LearningEngine, Synchronisation
+from scheduler.workers.shared_memory import EXCHANGE
+from tensorbow.devices import GpuDevice
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
+from tests.gpu_rig.emulated_nccl import EmulatedNccl
 from tests.scheduler_rig.programs import logistic
 from tests.scheduler_rig.running import Prepared, gpu_devices
 
 workers, model = tb.worker_group(), logistic(tb.float32)
 
 
-def trained(first: int, gpus: int, **options: Any) -> dict[str, Any]:
-    engine = LearningEngine(model.program, model.shapes, gpu_devices(EmulatedCuda(), gpus), 1, **options)
+def trained(first: int, gpus: int, devices: list[Any] | None = None, **options: Any) -> dict[str, Any]:
+    devices = devices or gpu_devices(EmulatedCuda(), gpus)
+    engine = LearningEngine(model.program, model.shapes, devices, 1, **options)
     with engine:
         engine.initialize(model.initial)
         source = Prepared(lambda round, replica: model.batch(round, first + replica), gpus)
         engine.run(source.open, 0, 4)
         return {**engine.central_values(), **engine.learners.values.state_arrays()}
+
+
+def apart(count: int) -> tuple[EmulatedNccl, list[Any]]:
+    """NCCL, and so many GPUs of this worker, the first of which is two devices."""
+    runtimes = [EmulatedCuda() for _ in range(count)]
+    for number, runtime in enumerate(runtimes):
+        runtime.index = number
+        runtime.properties = replace(runtime.properties, pci_bus_id=f"{workers.rank}{number}:00.0")
+    nccl = EmulatedNccl(runtimes)
+    nccl.show()
+    limit = runtimes[0].properties.memory_nbytes // 8
+    homes = [runtimes[0], *runtimes]
+    return nccl, [GpuDevice(f"/gpu:{n}", home, limit_nbytes=limit) for n, home in enumerate(homes)]
 
 
 for sync in ("sma", "ssgd"):
@@ -30,4 +49,20 @@ for sync in ("sma", "ssgd"):
     together = trained(2 * workers.rank, 2, synchronisation=options, workers=workers)
     for name, value in together.items():
         np.testing.assert_allclose(value, alone[name], rtol=2e-6, atol=2e-6, err_msg=f"{sync} {name}")
+    for count in (1, 2):
+        nccl, devices = apart(count)
+        replicas = len(devices)
+        alone = trained(0, replicas * workers.size, synchronisation=options)
+        joined = trained(replicas * workers.rank, replicas, devices, synchronisation=options, workers=workers)
+        for name, value in joined.items():
+            np.testing.assert_allclose(value, alone[name], rtol=2e-6, atol=2e-6, err_msg=f"{sync} {name}")
+        assert {kind for kind, *_ in nccl.posted} == {"all-reduce"}, nccl.posted
+        assert [len(clique.gpus) for clique in nccl.joined.values()] == [count]
+        assert nccl.ended == {"destroy": count, "abort": 0}
+        assert not nccl.made  # none that joins this worker's GPUs alone
+    os.environ[EXCHANGE] = "mpi"
+    nccl, devices = apart(1)
+    trained(2 * workers.rank, 2, devices, synchronisation=options, workers=workers)
+    assert not nccl.posted  # through the memory of the hosts
+    del os.environ[EXCHANGE]
 print(f"worker {workers.rank} is done")

@@ -13,6 +13,7 @@ import tensorbow as tb
 from tensorbow.errors import CancelledError, DeadlineExceededError, InvalidArgumentError
 from tensorbow.kernels import ReferenceBackend
 from tensorbow.kernels.native.backend import NativeBackend
+from tensorbow.program.control_forms import While
 from tests.executor.test_random_control_flow import in_graph, in_python
 from tests.scalar_rig.numpy_backend import used
 
@@ -360,3 +361,30 @@ def test_random_nests_and_their_gradients(seed, graph):
         np.testing.assert_allclose(found[:3], in_python(program, values), rtol=1e-9, atol=1e-12)
         differences = slope(session, total, x, np.array(values))
     np.testing.assert_allclose(found[3], differences, rtol=1e-4, atol=1e-7)
+
+
+# Devices that run no blocks -----------------------------------------------------------------------------
+
+
+def test_a_device_without_calls_computes_both_branches_and_chooses(monkeypatch):
+    """As GPUs do: conds without effects, with their gradients; loops that depend on data stay dynamic."""
+    monkeypatch.delitem(While.kernels, "cpu")
+    x = tb.placeholder(tb.float64, [3])
+    y = tb.cond(x[0] > 0.0, lambda: x * x, lambda: tb.cond(x[1] > 0.0, lambda: tb.sin(x), lambda: -x))
+    (g,) = tb.gradients(tb.reduce_sum(y), x)
+    for value in ([1.0, 2.0, 3.0], [-1.0, 2.0, 3.0], [-1.0, -2.0, 3.0]):
+        both_modes([y, g], {x: value})
+    v = tb.Variable(0.0, trainable=False, dtype=tb.float64)
+    writes = tb.cond(x[0] > 0.0, lambda: tb.assign_add(v, 1.0), lambda: v.read_value())
+    loop = tb.while_loop(lambda a: tb.reduce_sum(a) < 9.0, lambda a: a * 2.0, [x])
+    lengths = tb.placeholder(tb.int32, [2])
+    cell = tb.nn.rnn_cell.BasicRNNCell(2)
+    outputs, _ = tb.nn.dynamic_rnn(cell, tb.ones([2, 4, 3]), lengths, dtype=tb.float32)
+    with tb.Session() as session:
+        session.run(tb.global_variables_initializer())
+        text = str(session.explain(y, {x: [1.0, 2.0, 3.0]}))
+        assert "both branches are computed, and one result is chosen" in text
+        assert "has an effect, which no choice undoes" in session.explain(writes, {x: [1, 2, 3]}).plan.reason
+        assert session.explain(loop, {x: [1, 2, 3]}).mode == "dynamic"
+        assert session.explain(outputs, {lengths: [1, 3]}).mode == "planned"
+        assert [np.count_nonzero(row.any(-1)) for row in session.run(outputs, {lengths: [1, 3]})] == [1, 3]

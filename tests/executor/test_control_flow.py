@@ -317,7 +317,7 @@ def test_an_error_in_a_body_names_op_and_line_and_the_session_stays_usable(sessi
     assert session.run(i, {n: 2}) == 2
     with pytest.raises(
         InvalidArgumentError,
-        match=r"(?m)while/bad: RuntimeError: no such luck \(made at .*op\(i.*\), in iteration 2 of loop 'while'$",
+        match=r"(?m)while/bad: RuntimeError: no such luck \(made at .*op\(i.*in iteration 2 of loop 'while'$",
     ):
         session.run(i, {n: 5})
     assert session.run(i, {n: 1}) == 1

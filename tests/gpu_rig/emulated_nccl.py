@@ -7,8 +7,10 @@ may be captured.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -16,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from tests.gpu_rig.emulated_calls import CURRENT
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.emulated_memory import MEMORY, host_array
 
@@ -45,8 +48,12 @@ class _Clique:
     """Communicators that were made together."""
 
     def __init__(self, nccl: EmulatedNccl, gpus: Sequence[EmulatedCuda]):
-        self.nccl, self.gpus = nccl, gpus
+        self.nccl, self.gpus, self.total = nccl, gpus, len(gpus)
         self.waiting: dict[int, list[_Call]] = {rank: [] for rank in range(len(gpus))}
+
+    def of_all_processes(self, own: list[Any]) -> list[Any]:
+        """The vectors of all ranks: these alone."""
+        return own
 
     def launch(self) -> None:
         """Enqueues the calls of a group, if all ranks have made the same ones."""
@@ -62,6 +69,7 @@ class _Clique:
 
     def _enqueue(self, ranks: Sequence[_Call]) -> None:
         kind, count, dtype, root = ranks[0].what
+        all_of_them = self.of_all_processes
         nbytes = count * np.dtype(dtype).itemsize
         for gpu, call in zip(self.gpus, ranks, strict=True):
             block = MEMORY.block_of(call.address)
@@ -70,17 +78,47 @@ class _Clique:
             if len(ranks) > 1 and gpu.is_capturing(call.stream):
                 raise NcclError(INVALID_USAGE)
         met, own = threading.Barrier(len(ranks), timeout=30), [np.empty(0)] * len(ranks)
+        every: list[Any] = []
 
         def run(rank: int) -> None:
             vector = host_array(ranks[rank].address, nbytes).view(dtype)
             own[rank] = vector.copy()
             met.wait()
-            vector[...] = own[root] if kind == "broadcast" else np.sum(own, axis=0, dtype=dtype)
+            if rank == 0:
+                every.extend(all_of_them(own))
+            met.wait()
+            vector[...] = every[root] if kind == "broadcast" else np.sum(every, axis=0, dtype=dtype)
 
         self.nccl.posted.append((kind, count, np.dtype(dtype).name))
         self.nccl.threads.add(threading.get_ident())
         for rank, (gpu, call) in enumerate(zip(self.gpus, ranks, strict=True)):
             gpu.enqueue(call.stream, "launch", f"NCCL {kind}", lambda rank=rank: run(rank))
+
+
+class _JoinedClique(_Clique):
+    """The ranks of this process of a clique over several, which give each other their vectors by MPI."""
+
+    def __init__(self, nccl: EmulatedNccl, first: int, total: int):
+        super().__init__(nccl, [])
+        self.first, self.total = first, total
+        self._communicator: Any = None
+
+    def add(self, gpu: EmulatedCuda) -> None:
+        """Adds a rank."""
+        self.gpus = [*self.gpus, gpu]
+        self.waiting[len(self.gpus) - 1] = []
+
+    def of_all_processes(self, own: list[Any]) -> list[Any]:
+        """The vectors of the ranks of all processes."""
+        from mpi4py import MPI
+
+        if self._communicator is None:
+            self._communicator = MPI.COMM_WORLD.Dup()
+        told = self._communicator.allgather((self.first, self.total, own))
+        every = [vector for _, _, vectors in sorted(told, key=lambda each: each[0]) for vector in vectors]
+        if {total for _, total, _ in told} != {len(every)}:
+            raise NcclError(INVALID_USAGE)
+        return every
 
 
 class EmulatedNccl(ModuleType):
@@ -105,6 +143,9 @@ class EmulatedNccl(ModuleType):
         nccl = self
 
         class NcclCommunicator(_Communicator):
+            def __init__(self, total: int, unique_id: Any, rank: int):  # of GPUs of several processes
+                super().__init__(nccl.joining(total, unique_id, rank), len(nccl.joined[unique_id].gpus) - 1)
+
             @staticmethod
             def initAll(devices: list[int]) -> list[_Communicator]:  # noqa: N802
                 nccl.made.append(tuple(devices))
@@ -112,6 +153,21 @@ class EmulatedNccl(ModuleType):
                 return [_Communicator(clique, rank) for rank in range(len(devices))]
 
         self.NcclCommunicator = NcclCommunicator
+        self.joined: dict[Any, _JoinedClique] = {}
+
+    def get_unique_id(self) -> tuple[int, ...]:
+        """An id that no other process has made."""
+        return os.getpid(), time.monotonic_ns()
+
+    def joining(self, total: int, unique_id: Any, rank: int) -> _JoinedClique:
+        """Adds the current GPU to the ones that are joined by an id."""
+        if getattr(self._group, "cliques", None) is None:
+            raise NcclError(INVALID_USAGE)  # this rank would wait for the others, which come later
+        clique = self.joined.setdefault(unique_id, _JoinedClique(self, rank, total))
+        if rank != clique.first + len(clique.gpus):
+            raise NcclError(INVALID_ARGUMENT)
+        clique.add(CURRENT.gpu)
+        return clique
 
     def show(self, monkeypatch: pytest.MonkeyPatch | None = None) -> None:
         """Makes it what `from cupy.cuda import nccl` gives; forgets communicators of others.
@@ -166,7 +222,7 @@ class _Communicator:
 
     def broadcast(self, source: int, target: int, count: int, kind: int, root: int, stream: int) -> None:
         """Copies of the root's vector, in place."""
-        if source != target or not 0 <= root < len(self._clique.gpus):
+        if source != target or not 0 <= root < self._clique.total:
             raise NcclError(INVALID_ARGUMENT)
         self._call(("broadcast", count, DTYPES[kind], root), target, stream)
 

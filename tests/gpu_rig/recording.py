@@ -17,6 +17,7 @@ from tensorbow.kernels.gpu.fused.plan import FusedPlan
 from tensorbow.kernels.gpu.fused.replicated_source import replicated
 from tensorbow.kernels.gpu.rounds.source import ROUNDS
 from tensorbow.kernels.gpu.runtime.program import CudaSource
+from tensorbow.specs import as_dtype, uncompiled
 from tests.gpu_rig.cuda_compiler import compile_cuda
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.gpu_kernels import BoundGpuCall, GpuBench, every_gpu_kernel
@@ -53,7 +54,11 @@ class RecordingCuda(EmulatedCuda):
 def gpu_samples() -> tuple[Sample, ...]:
     """Contract samples of all ops with a GPU kernel."""
     ops = every_gpu_kernel()
-    return tuple(sample for sample in all_samples() if sample.op.name in ops)
+    return tuple(
+        sample
+        for sample in all_samples()
+        if sample.op.name in ops and not uncompiled(as_dtype(a.dtype) for a in sample.inputs)
+    )
 
 
 def in_float64(sample: Sample) -> tuple[np.ndarray, ...]:

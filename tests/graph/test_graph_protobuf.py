@@ -76,7 +76,8 @@ def test_every_op_keeps_its_attributes(name: str) -> None:
         assert again.SerializeToString() == blob
         other = graph_pb2.GraphDef()
         other.ParseFromString(blob)
-        assert [node.name for node in other.node] == [node.name for node in graph_def.node]
+        names = [node.name for node in other.node if "_tensorbow_part" not in node.attr]
+        assert names == [node.name for node in graph_def.node]
 
 
 def foreign() -> Any:
@@ -179,3 +180,117 @@ def test_changed_bytes_are_read_or_refused(position: int, byte: int) -> None:
             tb.import_graph_def(graph_def, name="")
     except tb.errors.TensorBowError:
         pass
+
+
+# TensorFlow's own ops -----------------------------------------------------------------------------------
+
+
+def message_of(graph: tb.Graph) -> Any:
+    message = graph_pb2.GraphDef()
+    message.ParseFromString(graph.as_graph_def().SerializeToString())
+    return message
+
+
+def recurrent(trains: bool) -> tb.Graph:
+    with tb.Graph().as_default() as graph:
+        x = tb.placeholder(tb.float32, [2, None, 3])
+        outputs, _ = tb.nn.dynamic_rnn(tb.nn.rnn_cell.BasicLSTMCell(4), x, dtype=tb.float32)
+        if trains:
+            tb.train.AdamOptimizer(0.1).minimize(tb.reduce_mean(tb.square(outputs)))
+    return graph
+
+
+@pytest.mark.parametrize("name", ["lenet", "resnet8", "lstm", "training lstm"])
+def test_ordinary_graphs_are_of_ops_of_tensorflow(name: str) -> None:
+    graph = recurrent("training" in name) if "lstm" in name else network(name)
+    own = {node.op for node in message_of(graph).node if node.op.startswith("TensorBow>")}
+    assert own == ({"TensorBow>StackPush", "TensorBow>StackPop"} if "training" in name else set())
+
+
+def test_attributes_are_inputs_where_tensorflow_has_them_so() -> None:
+    with tb.Graph().as_default() as graph:
+        x = tb.placeholder(tb.float32, [4, 6, 5], name="x")
+        v = tb.Variable(tb.zeros([3]), name="v")
+        tb.reduce_mean(x, [0, 2], keepdims=True, name="mean")
+        tb.identity(x[1, ..., ::-2, None], name="strided")
+        tb.concat([x, x], 1, name="joined")
+        tb.nn.top_k(x, 2, name="best")
+        tb.train.MomentumOptimizer(0.5, 0.9).minimize(tb.reduce_sum(v * v), name="train")
+        tb.TensorArray(tb.float32, 3, name="array").unstack(x[:3])
+    nodes = {node.name: node for node in message_of(graph).node}
+
+    def constants(name: str) -> dict[str, Any]:
+        found = (item for item in nodes[name].input if item in nodes and nodes[item].op == "Const")
+        return {
+            item.rpartition("/")[2]: np.frombuffer(
+                nodes[item].attr["value"].tensor.tensor_content, np.int32
+            ).tolist()
+            for item in found
+        }
+
+    assert (nodes["mean"].op, list(nodes["mean"].input), constants("mean")) == (
+        *("Mean", ["x", "mean/axis"], {"axis": [0, 2]}),
+    )
+    assert nodes["mean"].attr["keep_dims"].b
+    sliced = nodes["strided"].input[0]
+    assert constants(sliced) == {"begin": [1, 0, 0, 0], "end": [2, 0, 0, 0], "strides": [1, 1, -2, 1]}
+    masks = {
+        key: nodes[sliced].attr[f"{key}_mask"].i
+        for key in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
+    }
+    assert masks == {"begin": 4, "end": 4, "ellipsis": 2, "new_axis": 8, "shrink_axis": 1}
+    assert (nodes["joined"].attr["N"].i, constants("joined")) == (2, {"axis": [1]})
+    assert (nodes["best"].op, constants("best")) == ("TopKV2", {"k": [2]})
+    update = next(node for node in nodes.values() if node.op == "ApplyMomentum")
+    assert update.input[:3] == ["v", "v/Momentum", "train/learning_rate"]
+    assert nodes["train/learning_rate"].op == "PlaceholderWithDefault"
+    assert {nodes[item[1:]].op for item in update.input if item.startswith("^")} >= {"Mul"}
+    array = next(node for node in nodes.values() if node.op == "TensorArrayV3")
+    assert not array.attr["clear_after_read"].b
+    assert not {"role", "decayed", "combine"} & set(nodes["v"].attr)
+
+
+def test_constants_that_loops_read_are_in_their_frame_there() -> None:
+    with tb.Graph().as_default() as graph:
+        tb.while_loop(lambda i: i < 5, lambda i: i + 2, [0])
+    nodes = {node.name: node for node in message_of(graph).node}
+    less, plus = nodes["while/Less"], nodes["while/Add"]
+    assert (less.input[1], plus.input[1]) == ("while/Less/input1", "while/Add/input1")
+    for name in (less.input[1], plus.input[1]):
+        assert (nodes[name].op, list(nodes[name].input)) == ("Const", ["^while/Merge"])
+
+
+def test_constant_inputs_of_other_writers_become_attributes() -> None:
+    """Without what this library adds, as after another program has written the graph again."""
+    with tb.Graph().as_default() as graph, tb.Session() as session:
+        x = tb.placeholder(tb.float32, [4, 6, 5], name="x")
+        parts = tb.split(x, [1, 2, 3], axis=1)
+        outputs = [
+            tb.reduce_max(x, 1),
+            tb.transpose(x[1:, ..., ::-1, 0], [1, 0]),
+            tb.concat([parts[1], parts[2]], 1),
+            tb.gather(x, [2, 0], axis=1),
+            tb.pad(x, [[0, 1], [1, 0], [0, 0]], constant_values=2.0),
+            tb.one_hot(tb.argmax(x, 1), 6, on_value=3.0),
+            tb.cumsum(tb.expand_dims(x, 1), 2, exclusive=True),
+            tb.nn.top_k(x, 2)[0] * tb.tile([[2.0, 1.0]], [6, 1]),
+            tb.TensorArray(tb.float32, 4).unstack(x).gather([3, 0]),
+        ]
+        names = [tb.identity(each, name=f"out{number}").name for number, each in enumerate(outputs)]
+        feeds = {"x:0": np.random.default_rng(0).standard_normal((4, 6, 5)).astype(np.float32)}
+        expected = session.run(names, feeds)
+    message = message_of(graph)
+    for node in message.node:
+        for key in [key for key in node.attr if key.startswith("_")]:
+            del node.attr[key]
+    with tb.Graph().as_default() as read, tb.Session() as session:
+        tb.import_graph_def(message.SerializeToString(), name="")
+        assert {"Max", "Transpose", "StridedSlice", "Split", "OneHot"} <= {
+            op.type for op in read.get_operations()
+        }
+        for got, other in zip(session.run(names, feeds), expected, strict=True):
+            np.testing.assert_array_equal(got, other)
+    lonely = next(node for node in message.node if node.op == "Max")
+    lonely.input[1] = "x"
+    with pytest.raises(InvalidArgumentError, match=r"'Max': its input 1 \('x:0'\) has to be a constant here"):
+        GraphDef.FromString(message.SerializeToString())

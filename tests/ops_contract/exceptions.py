@@ -84,7 +84,7 @@ STRUCTURAL = {
 
 # Ops that cannot take a zero-size input.
 NEVER_EMPTY: dict[str, str] = {
-    "Range": "takes scalars",
+    **dict.fromkeys(("AtMost", "Range"), "takes scalars"),
     "Fill": "takes a shape and a scalar",
     "RandomPermutation": "takes a shape",
     "ReplicaId": "takes nothing",
@@ -94,6 +94,7 @@ NEVER_EMPTY: dict[str, str] = {
 
 # Ops whose outputs and inputs are small whatever they compute.
 NEVER_LARGE: dict[str, str] = {
+    "AtMost": "takes scalars",
     "Orthonormal": "LAPACK makes both factors in memory of its own; run once, for initial values",
     "ReplicaId": "gives a scalar",
     "SampleDistortedBoundingBoxV2": "gives a box",

@@ -57,23 +57,36 @@ class Program:
         targets = [t for t in inputs if t.dtype.is_floating]
         if targets and floating:
             first = [g for g in tb.gradients(floating, targets) if g is not None]
-            tb.gradients(first, targets)
+            if first:
+                tb.gradients(first, targets)
         return {op.type for op in graph.get_operations()}
 
 
 def needs_programs() -> set[str]:
-    """Ops without samples that have a gradient, or whose host function computes values from values alone."""
+    """Ops without samples that have a gradient, or whose host function computes values from values alone.
+
+    Those with tests of their own, which the exceptions name, are left out.
+    """
     ops = product_ops()
     return {
         name
         for name in STRUCTURAL
-        if ops[name].gradient is not NOT_DIFFERENTIABLE
-        or (ops[name].host is not None and not ops[name].stateful)
+        if "tests/" not in STRUCTURAL[name]
+        and (
+            ops[name].gradient is not NOT_DIFFERENTIABLE
+            or (ops[name].host is not None and not ops[name].stateful)
+        )
     } - set(NEVER_IN_PROGRAMS)
 
 
 _USERS = "calls a function of the user's: tests/queues"
-NEVER_IN_PROGRAMS = {"PyFuncStateless": _USERS}
+NEVER_IN_PROGRAMS = {
+    "PyFuncStateless": _USERS,
+    "Call": "stands for a function, as a graph and not as a kernel: tests/test_functions.py",
+    **dict.fromkeys(
+        ("CTCBeamSearchDecoder", "CTCGreedyDecoder"), "their references are long: tests/ops/test_ctc.py"
+    ),
+}
 NEVER_EMPTY_PROGRAMS = {
     "TensorArrayWriteV3": "writes an element",
     "TensorArrayReadV3": "reads an element",
@@ -107,6 +120,22 @@ def _grows(x: Tensor, y: Tensor) -> list[Tensor]:
     return [array.concat(), array.read(2) * y]
 
 
+def _parts(sparse: tb.SparseTensor) -> list[Tensor]:
+    return [sparse.indices, sparse.values, sparse.dense_shape]
+
+
+def _rows(rows: Sequence[Any]) -> list[Array]:
+    """Indices, values and dense shape of rows of different lengths."""
+    indices = [(number, i) for number, row in enumerate(rows) for i in range(len(row))]
+    values = [value for row in rows for value in row]
+    shape = np.array([len(rows), max(map(len, rows))])
+    return [np.array(indices, np.int64).reshape(-1, 2), np.array(values, np.int64), shape]
+
+
+# Scores [time, batch, classes] of two examples: 1, blank (2), 0 and 0, 0, 1.
+_DECODED = [[1, 0], [0, 1]]
+_SURE = np.full((3, 2, 3), -9, np.float32)
+_SURE[[0, 1, 2], 0, [1, 2, 0]] = _SURE[[0, 1, 2], 1, [0, 0, 1]] = 4
 _PAIR = (normal(2, 3), normal(3, 3, seed=1))
 _NONE = (normal(2, 0), normal(3, 0))
 _EMPTY_ROWS = normal(0, 3)
@@ -211,6 +240,89 @@ PROGRAMS = (
             ("sparse elements", (np.array([[2, 1], [0, 2], [2, 0], [0, 1]]), normal(4))),
             ("none", (np.zeros((0, 2), np.int64), normal(0))),
         )
+    ),
+    *(
+        Program(
+            f"sets of {label}",
+            lambda a, b: [
+                *_parts(tb.sets.set_union(a, b)),
+                *_parts(tb.sets.set_difference(a, b)),
+                tb.sets.set_size(a),
+            ],
+            arrays,
+            lambda a, b: [
+                *_rows([np.union1d(x, y) for x, y in zip(a, b, strict=True)]),
+                *_rows([np.setdiff1d(x, y) for x, y in zip(a, b, strict=True)]),
+                np.array([len(set(x.tolist())) for x in a]),
+            ],
+        )
+        for label, arrays in (
+            ("rows", (np.array([[3, 1, 3], [2, 2, 2]]), np.array([[1, 9], [5, 0]]))),
+            ("no elements", (np.zeros((2, 0), np.int64), np.zeros((2, 1), np.int64))),
+        )
+    ),
+    *(
+        Program(
+            f"edit distances of {label}",
+            lambda i, a, j, b: [
+                tb.edit_distance(tb.SparseTensor(i, a, [2, 4]), tb.SparseTensor(j, b, [2, 4]), False)
+            ],
+            arrays,
+            lambda i, a, j, b, distances=distances: [np.array(distances)],
+        )
+        for label, arrays, distances in (
+            (
+                "sequences",
+                (
+                    np.array([[0, 0], [0, 1], [1, 0]]),
+                    vector(3, 1, 2),
+                    np.array([[0, 0], [0, 1], [0, 2]]),
+                    vector(1, 5, 1),
+                ),
+                [2, 1],
+            ),
+            (
+                "none",
+                (np.zeros((0, 2), np.int64), vector(), np.zeros((0, 2), np.int64), vector()),
+                [0, 0],
+            ),
+        )
+    ),
+    *(
+        Program(
+            f"boxes of which none overlap, {label}",
+            lambda boxes, scores: [tb.image.non_max_suppression(boxes, scores, 9)],
+            arrays,
+            lambda boxes, scores, kept=kept: [np.array(kept)],
+            wrt=(),
+        )
+        for label, arrays, kept in (
+            (
+                "some",
+                (
+                    np.array([[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, 2, 1, 3]], np.float32),
+                    np.array([0.5, 0.9, 0.7], np.float32),
+                ),
+                [1, 2],
+            ),
+            ("none", (normal(0, 4), normal(0)), []),
+        )
+    ),
+    *(
+        Program(
+            f"CTC decoders of {label}",
+            lambda scores, lengths: [
+                *_parts((greedy := tb.nn.ctc_greedy_decoder(scores, lengths))[0][0]),
+                greedy[1],
+                *_parts(tb.nn.ctc_beam_search_decoder(scores, lengths, 9)[0][0]),
+            ],
+            arrays,
+            lambda scores, lengths: [*_rows(_DECODED), -scores.max(2).sum(0)[:, None], *_rows(_DECODED)]
+            if scores.size
+            else [*_rows([[], []]), np.zeros((2, 1)), *_rows([[], []])],
+            wrt=(),
+        )
+        for label, arrays in (("scores", (_SURE, vector(3, 3))), ("nothing", (normal(0, 2, 3), vector(0, 0))))
     ),
     Program(
         "requires at most one",

@@ -21,6 +21,7 @@ from tensorbow.ops.averaging import (
 )
 from tensorbow.ops.control import (
     Again,
+    AtMost,
     CheckFinite,
     Copy,
     CustomGradient,
@@ -46,6 +47,10 @@ PASSING = [
     for op in (Identity, StopGradient, Copy, CustomGradient, ReadVariable)
     for label, shape in SIZES.items()
 ] + [Sample(Again, (normal(*shape),), _same, {"use": 3}, label=label) for label, shape in SIZES.items()]
+PASSING += [
+    Sample(AtMost, (np.int32(needed), np.int32(5)), lambda a, b: np.minimum(a, b), label=label)
+    for needed, label in ((3, ""), (7, "more"))
+]
 PASSING += [
     Sample(PlaceholderWithDefault, (normal(*shape),), _same, {"shape": shape}, label=label)
     for label, shape in SIZES.items()

@@ -300,7 +300,8 @@ def test_nobody_waits_for_a_worker_that_is_lost_and_its_step_is_taken_by_another
         assert not await actor.next(1, again, None)
         return await actor.take()
 
-    results, is_over, steps = asyncio.run(told())
+    results, is_over, steps, news = asyncio.run(told())
+    assert news == ["worker 1 has died, and is started again"]
     assert ([value for _, value in results], is_over, steps) == (["a", "b", "c"], True, [3, 0])
 
 

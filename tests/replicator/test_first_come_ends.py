@@ -242,9 +242,11 @@ def test_a_schedule_that_would_count_each_replicas_own_steps():
 
 
 def test_inputs_that_are_not_there_ahead():
-    with pytest.raises(InvalidArgumentError, match=r"round_robin, as inputs are drawn .* \(prefetch=0"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"dispatch and backup: expected inputs .* are drawn .* \(prefetch=0"
+    ):
         Training(prefetch=0)
-    with pytest.raises(InvalidArgumentError, match=r"round_robin, as .* function that is called for"):
+    with pytest.raises(InvalidArgumentError, match=r"are drawn .* function that is called for"):
         Training(inputs=lambda: lambda: (np.zeros(SIZE, np.float32), np.int64(0)))
     with pytest.raises(InvalidArgumentError, match=r"steps_per_launch=2: .* with dispatch round_robin"):
         Training(steps_per_launch=2).rounds()

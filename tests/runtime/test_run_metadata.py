@@ -15,7 +15,7 @@ TRACED = tb.RunOptions(trace_level=tb.RunOptions.FULL_TRACE)
 
 @pytest.fixture(autouse=True)
 def session():
-    with tb.Graph().as_default(), tb.Session() as session:
+    with tb.Graph().as_default(), tb.Session(config=tb.ConfigProto(compiles_loops=False)) as session:
         yield session
 
 

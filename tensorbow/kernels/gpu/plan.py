@@ -86,8 +86,8 @@ class GpuPlan(BoundPlan):
         return column
 
     def _refs_of_feeds(self) -> dict[str, Ref]:
-        inputs = self.executable.inputs.items()  # others are received, see `copy_in`
-        return {name: ref for name, ref in inputs if ref.nbytes and ref.region is Region.INPUT}
+        inputs = self.executable.inputs.items()  # those in the slab are received, see `copy_in`
+        return {name: ref for name, ref in inputs if ref.nbytes and ref.region is not Region.SLAB}
 
     # Preparing ----------------------------------------------------------------------------------
 

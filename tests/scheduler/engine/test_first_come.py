@@ -358,7 +358,9 @@ def test_it_is_refused_where_every_replica_is_brought_a_batch() -> None:
     with (
         engine_of(model, cpu_devices(1), 2) as engine,
         Stepper(engine) as stepper,
-        pytest.raises(InvalidArgumentError, match="give: expected dispatch fcfs, got 'round_robin'"),
+        pytest.raises(
+            InvalidArgumentError, match="give: expected dispatch fcfs, or backup workers, got 'round_robin'"
+        ),
     ):
         stepper.give(inputs)
     with pytest.raises(InvalidArgumentError, match="dispatch: expected one of round_robin, fcfs, got 'lifo'"):

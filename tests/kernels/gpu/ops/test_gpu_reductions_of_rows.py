@@ -16,7 +16,15 @@ from tensorbow.ops.cumulative import Cumprod, Cumsum, Recurrence
 from tensorbow.ops.definition import kernel_for
 from tensorbow.ops.filling import Fill, Range, Rank
 from tensorbow.ops.ordering import TopKV2
-from tensorbow.ops.scatter import ScatterAdd, ScatterSub, ScatterUpdate
+from tensorbow.ops.scatter import (
+    ScatterAdd,
+    ScatterDiv,
+    ScatterMax,
+    ScatterMin,
+    ScatterMul,
+    ScatterSub,
+    ScatterUpdate,
+)
 from tensorbow.ops.sparse_adaptive_updates import SparseApplyAdadelta
 from tensorbow.ops.sparse_updates import SparseApplyAdagrad, SparseApplyMomentum, SumEqualRows
 from tensorbow.specs import TensorSpec, as_dtype, int64
@@ -25,7 +33,7 @@ from tests.gpu_rig.gpu_kernels import GpuBench, every_gpu_kernel
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 from tests.ops_contract.sample import integers, normal, uniform
 
-SCATTERS = [ScatterAdd, ScatterSub, ScatterUpdate]
+SCATTERS = [ScatterAdd, ScatterSub, ScatterMul, ScatterDiv, ScatterMax, ScatterMin, ScatterUpdate]
 each_scatter = pytest.mark.parametrize("op", SCATTERS, ids=lambda op: op.name)
 
 # Running sums and products --------------------------------------------------------------------------------
@@ -125,9 +133,8 @@ def test_equal_indices_count_in_order(op, index, variable, count, rows):
 @each_scatter
 def test_scatter_of_a_scalar_and_integers(op):
     assert_as_on_cpu(op, (normal(6, 2), integers(9, high=6), np.float32(1.5)), status=0)
-    assert_as_on_cpu(
-        op, (integers(6, 2, dtype=np.uint8), integers(90, high=6), integers(90, 2, dtype=np.uint8)), status=0
-    )
+    variable, rows = integers(6, 2, dtype=np.uint8), integers(90, 2, low=1, dtype=np.uint8)
+    assert_as_on_cpu(op, (variable, integers(90, high=6), rows), status=0)
 
 
 @needs_compiler
