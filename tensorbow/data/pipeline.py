@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorbow.array_likes import as_array
+from tensorbow.data.dataset_iterator import DatasetIterator
 from tensorbow.data.drawing_ahead import DrawingAhead
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import Count, Flag, Function, Positive, checked, refuse
@@ -265,6 +266,16 @@ class Dataset:
     def prefetch(self, buffer_size: Positive) -> Dataset:
         """The same elements, made by a thread up to `buffer_size` ahead of the one who iterates."""
         return Dataset(lambda key: _made_ahead(self._elements(key), buffer_size), self._length)
+
+    # In graphs ----------------------------------------------------------------------------------
+
+    def make_one_shot_iterator(self) -> DatasetIterator:
+        """An iterator whose `get_next()` gives the tensors of the next element in each step of a session."""
+        return DatasetIterator(self, is_initialized=True)
+
+    def make_initializable_iterator(self) -> DatasetIterator:
+        """The same; it starts, and starts again, when its operation `initializer` runs."""
+        return DatasetIterator(self, is_initialized=False)
 
 
 def _element(value: Any) -> Any:

@@ -73,22 +73,22 @@ class FlagValues:
             if not word.startswith("-") or not name or _is_number(word):
                 left.append(word)
                 continue
-            flag = flags.get(name)
+            known = flags.get(name)
             off = flags.get(name.removeprefix("no")) if name.startswith("no") else None
-            if flag is None and off is not None and off.is_bool and not equals:
+            if known is None and off is not None and off.is_bool and not equals:
                 off.parse("false")
-            elif flag is None:
+            elif known is None:
                 if not known_only:
                     raise InvalidArgumentError(
                         f"unknown flag --{name:.80}{did_you_mean(name, flags, before='--')}"
                     )
                 left.append(word)
-            elif flag.is_bool and not equals:
-                flag.parse("true")
+            elif known.is_bool and not equals:
+                known.parse("true")
             elif equals or words:
-                flag.parse(text if equals else words.pop(0))
+                known.parse(text if equals else words.pop(0))
             else:
-                raise InvalidArgumentError(f"--{name}: expected {flag.expected}, got nothing after it")
+                raise InvalidArgumentError(f"--{name}: expected {known.expected}, got nothing after it")
         self.__dict__["_parsed"] = True
         missing = [f"--{flag.name}" for flag in flags.values() if flag.required and flag.value is None]
         if missing:

@@ -43,6 +43,7 @@ WITHOUT_ROW = frozenset(
         "GFile.read",
         "GFile.write",
         "GFile.seek",
+        "DatasetIterator.get_next",
         "train.MetaGraphDef",
         "train.SaverDef",
         "Graph.close_loop",

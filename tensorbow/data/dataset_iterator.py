@@ -1,0 +1,99 @@
+"""Iterators of a dataset in graphs: operations that give its elements, one in each step (TensorFlow 1)."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tensorbow.array_likes import string_array
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
+from tensorbow.graph import Operation, Tensor
+from tensorbow.kinds import Name, checked
+from tensorbow.nest import flatten, pack
+from tensorbow.queues import py_func
+from tensorbow.specs import DType, as_dtype, string
+
+
+class DatasetIterator:
+    """An iteration over a dataset, from which steps of a session take elements.
+
+    All sessions take from the same iteration. Steps with it run in the dynamic mode.
+    """
+
+    def __init__(self, dataset: Iterable[Any], is_initialized: bool):
+        """Not for users. The first element tells dtypes and shapes; it is given out, too.
+
+        Raises InvalidArgumentError for a dataset without elements.
+        """
+        self._dataset, self._lock = dataset, threading.Lock()
+        elements = iter(dataset)
+        first = next(elements, None)
+        if first is None:
+            raise InvalidArgumentError("iterator: expected a dataset with an element, got an empty one")
+        self._first = first
+        self._dtypes = [_dtype_of(leaf) for leaf in flatten(first)]
+        self._begun: Iterator[Any] | None = itertools.chain([first], elements)
+        self._elements = self._begun if is_initialized else None
+        self._begun = None if is_initialized else self._begun
+        self._initializer: Operation | None = None
+        self._is_one_shot = is_initialized
+
+    @property
+    def initializer(self) -> Operation:
+        """Operation that starts from the dataset's beginning; of an initializable iterator only."""
+        if self._is_one_shot:
+            raise FailedPreconditionError(
+                "initializer: a one-shot iterator starts by itself; use make_initializable_iterator"
+            )
+        if self._initializer is None:
+            self._initializer = py_func(self._start, [], [], name="MakeIterator")
+        return self._initializer
+
+    @checked
+    def get_next(self, name: Name = None) -> Any:
+        """Tensors like an element, of the next one in each step. The first extent of each is unknown.
+
+        Raises, when it runs, OutOfRangeError at the end, FailedPreconditionError before the initializer has
+        run, and InvalidArgumentError for elements of other structures or shapes than the first one.
+        """
+        tensors = py_func(self._next, [], self._dtypes, name=name or "IteratorGetNext")
+        tensors = [tensors] if isinstance(tensors, Tensor) else tensors
+        for tensor, leaf in zip(tensors, flatten(self._first), strict=True):
+            tensor.set_shape([None, *np.shape(leaf)[1:]][: np.ndim(leaf)])
+        packed: Any = pack(self._first, iter(tensors)) if tensors else ()
+        return packed
+
+    def _start(self) -> None:
+        with self._lock:
+            self._elements = self._begun or iter(self._dataset)
+            self._begun = None
+
+    def _next(self) -> list[Any]:
+        with self._lock:
+            if self._elements is None:
+                raise FailedPreconditionError("the iterator is not initialized; run its initializer")
+            element = next(self._elements, None)
+        if element is None:
+            raise OutOfRangeError("the dataset has no further element; use repeat, or run the initializer")
+        leaves = flatten(element)
+        given, expected = ([list(np.shape(leaf)) for leaf in nest] for nest in (leaves, flatten(self._first)))
+        if [(len(dims), dims[1:]) for dims in given] != [(len(dims), dims[1:]) for dims in expected]:
+            raise InvalidArgumentError(
+                f"expected elements of the first one's shapes after the first extent, {expected}, got {given}"
+            )
+        return leaves
+
+    def __repr__(self) -> str:
+        return f"<tb.data iterator of {self._dataset!r}>"
+
+
+def _dtype_of(leaf: Any) -> DType:
+    array = np.asarray(leaf)
+    if array.dtype.kind in "USO":
+        string_array(leaf)
+        return string
+    return as_dtype(array.dtype)

@@ -1,0 +1,79 @@
+"""Iterators of datasets in graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
+
+
+def test_a_one_shot_iterator_gives_each_element_once() -> None:
+    inputs = np.arange(20, dtype=np.float32).reshape(10, 2)
+    data = tb.data.Dataset.from_tensor_slices({"x": inputs, "y": np.arange(10)}).batch(4)
+    with tb.Graph().as_default(), tb.Session() as session:
+        batch = data.make_one_shot_iterator().get_next()
+        assert (batch["x"].shape.as_list(), batch["x"].dtype) == ([None, 2], tb.float32)
+        total = tb.reduce_sum(batch["x"])
+        found = [session.run((batch, total)) for _ in range(3)]
+        assert [len(each["y"]) for each, _ in found] == [4, 4, 2]
+        np.testing.assert_array_equal(np.concatenate([each["x"] for each, _ in found]), inputs)
+        assert [float(sum) for _, sum in found] == [28.0, 92.0, 70.0]
+        for _ in range(2):
+            with pytest.raises(OutOfRangeError, match="the dataset has no further element; use repeat"):
+                session.run(batch)
+
+
+def test_an_initializable_iterator_starts_again() -> None:
+    begun = []
+
+    def numbers() -> Iterator[Any]:
+        begun.append(1)
+        yield from (np.int64(3), np.int64(5))
+
+    iterator = tb.data.Dataset.from_generator(numbers).make_initializable_iterator()
+    with tb.Graph().as_default(), tb.Session() as session:
+        number, other = iterator.get_next(), iterator.get_next("other")
+        assert number.shape.as_list() == []
+        with pytest.raises(FailedPreconditionError, match="is not initialized; run its initializer"):
+            session.run(number)
+        for _ in range(3):
+            session.run(iterator.initializer)
+            assert [int(session.run(number)), int(session.run(other))] == [3, 5]
+        assert iterator.initializer is iterator.initializer
+    assert len(begun) == 3
+
+
+def test_a_model_is_trained_from_an_iterator() -> None:
+    x = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
+    rows = tb.data.Dataset.from_tensor_slices((x, x @ [1.0, -2.0, 0.5]))
+    data = rows.shuffle(64, seed=0).batch(16).repeat()
+    with tb.Graph().as_default(), tb.Session() as session:
+        inputs, wanted = data.make_one_shot_iterator().get_next()
+        found = tb.layers.dense(inputs, 1)[:, 0]
+        loss = tb.reduce_mean(tb.square(found - tb.cast(wanted, tb.float32)))
+        step = tb.train.GradientDescentOptimizer(0.2).minimize(loss)
+        session.run(tb.global_variables_initializer())
+        losses = [session.run((loss, step))[0] for _ in range(40)]
+    assert losses[-1] < 1e-3 * losses[0]
+
+
+def test_what_an_iterator_refuses() -> None:
+    empty = tb.data.Dataset.range(0)
+    with pytest.raises(InvalidArgumentError, match="expected a dataset with an element"):
+        empty.make_one_shot_iterator()
+    different = tb.data.Dataset.from_generator(lambda: iter([np.zeros((1, 2)), np.zeros((1, 3))]))
+    iterator = different.make_one_shot_iterator()
+    with pytest.raises(FailedPreconditionError, match="use make_initializable_iterator"):
+        print(iterator.initializer)
+    texts = tb.data.Dataset.from_tensor_slices(np.array(["a", "bc"])).make_one_shot_iterator()
+    with tb.Graph().as_default(), tb.Session() as session:
+        row = iterator.get_next()
+        session.run(row)
+        with pytest.raises(InvalidArgumentError, match=r"shapes .*\[\[1, 2\]\], got \[\[1, 3\]\]"):
+            session.run(row)
+        assert session.run(texts.get_next()) == b"a"
