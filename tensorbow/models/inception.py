@@ -89,7 +89,12 @@ class InceptionV3(Model):
 
     name = "inception_v3"
     defaults = Defaults(
-        learning_rate=0.03, weight_decay=4e-5, epochs=5, schedule="cosine", image_size=(80, 80)
+        learning_rate=5e-4,
+        weight_decay=4e-5,
+        epochs=8,
+        optimizer="adam",
+        schedule="cosine",
+        image_size=(80, 80),
     )
 
     @checked

@@ -5,7 +5,7 @@ from __future__ import annotations
 WITHOUT_ROW = frozenset(
     {
         # They change the flags and messages of the process, and files.
-        "flags.DEFINE_boolean",
+        "flags.DEFINE_bool",
         "flags.DEFINE_enum",
         "flags.DEFINE_float",
         "flags.DEFINE_integer",
@@ -17,7 +17,7 @@ WITHOUT_ROW = frozenset(
         "gfile.Copy",
         "gfile.DeleteRecursively",
         "gfile.Exists",
-        "gfile.GFile",
+        "gfile.FastGFile",
         "gfile.Glob",
         "gfile.IsDirectory",
         "gfile.ListDirectory",
@@ -36,14 +36,11 @@ WITHOUT_ROW = frozenset(
         "logging.log_first_n",
         "logging.log_if",
         "logging.set_verbosity",
-        "logging.warning",
+        "logging.warn",
         "app.run",
-        "FlagValues.__call__",
-        "FlagValues.add_flag",
         "GFile.read",
         "GFile.write",
         "GFile.seek",
-        "DatasetIterator.get_next",
         "train.MetaGraphDef",
         "train.SaverDef",
         "Graph.close_loop",
