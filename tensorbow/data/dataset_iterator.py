@@ -37,7 +37,7 @@ class DatasetIterator:
         self._first = first
         self._dtypes = [_dtype_of(leaf) for leaf in flatten(first)]
         self._begun: Iterator[Any] | None = itertools.chain([first], elements)
-        self._elements = self._begun if is_initialized else None
+        self._elements: Iterator[Any] | None = self._begun if is_initialized else None
         self._begun = None if is_initialized else self._begun
         self._initializer: Operation | None = None
         self._is_one_shot = is_initialized
