@@ -310,6 +310,7 @@ class Learners:
         if self.lockstep is None:
             return None
         lockstep, group, halves = self.lockstep, self.lockstep.exchanges, self._sends_halves
+        overlaps = not lockstep.shares_memory and lockstep.overlap_nbytes is not None
         return WorkerExchange(
             lockstep.control,
             self.first,
@@ -319,8 +320,8 @@ class Learners:
             lockstep.share_memory if lockstep.shares_memory else None,
             lockstep.rank,
             halves,
-            None if lockstep.shares_memory else partial(lockstep.overlapped, halves=halves),
-            lockstep.overlap_nbytes,
+            partial(lockstep.overlapped, halves=halves) if overlaps else None,
+            lockstep.overlap_nbytes or 0,
         )
 
     @property

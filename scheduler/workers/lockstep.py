@@ -24,7 +24,7 @@ import numpy as np
 from scheduler.workers.group import WorkerGroup
 from scheduler.workers.overlapped_sums import OVERLAP, OVERLAP_NBYTES, OverlappedSums, overlap_choice
 from scheduler.workers.pulse import waiting
-from scheduler.workers.shared_memory import may_share_memory, shared_memory
+from scheduler.workers.shared_memory import are_together, may_share_memory, shared_memory
 from tensorbow.errors import AbortedError, InvalidArgumentError, TensorBowError
 from tensorbow.program import FAILED_WORKER, OTHERS_FAILED, NativeCall
 from tensorbow.specs import Array, DType
@@ -47,7 +47,7 @@ class Lockstep:
     exchanges: the group for exchanges of replicas, whose calls streams and native code make.
     control: int64 [2]: the number that workers sum at the begin of an exchange, and how often they have.
     shares_memory: whether they exchange sums by memory that they share. overlap_nbytes: of the smallest sum
-    that is exchanged beside other work.
+    that is exchanged beside other work, None where none is.
     """
 
     def __init__(self, workers: WorkerGroup):
@@ -62,8 +62,9 @@ class Lockstep:
             raise InvalidArgumentError(
                 f"{OVERLAP}: expected the same on all workers, got {', '.join(map(repr, choices))}"
             )
-        self.overlap_nbytes = 1 if choices[0] == "always" else OVERLAP_NBYTES
-        self._summing, self._sums = workers.duplicate(), OverlappedSums(waits=choices[0] == "never")
+        by_default = None if are_together(self._host) else OVERLAP_NBYTES
+        self.overlap_nbytes = {"always": 1, "never": None}.get(choices[0], by_default)
+        self._summing, self._sums = workers.duplicate(), OverlappedSums()
         self._has_parted = self._is_apart = False  # workers have failed; they have gone different ways
 
     @property

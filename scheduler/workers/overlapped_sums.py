@@ -15,9 +15,7 @@ from queue import SimpleQueue
 from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.program import CALL_ARGUMENTS, NativeCall
 
-OVERLAP = (
-    "TENSORBOW_OVERLAP"  # "never": wait for each sum at once; "always": also for short ones, beside others
-)
+OVERLAP = "TENSORBOW_OVERLAP"  # "never": wait for each sum at once; "always": short ones, too, on one machine
 OVERLAP_NBYTES = 1 << 18  # shorter sums are over before another thread has begun them
 NATIVE_SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * CALL_ARGUMENTS)
 
@@ -28,7 +26,7 @@ def overlap_choice() -> str:
     if choice not in ("", "never", "always"):
         raise InvalidArgumentError(
             f"{OVERLAP}: expected never or always, got {choice!r:.40}; unset it, and sums of 256 KiB or more "
-            "are exchanged while the next rounds run"
+            "are exchanged between machines while the next rounds run"
         )
     return choice
 
@@ -36,9 +34,7 @@ def overlap_choice() -> str:
 class OverlappedSums:
     """A thread that exchanges sums, one after the other, and the native calls that begin and await them."""
 
-    def __init__(self, waits: bool = False):
-        """waits: `begin` waits for the end itself."""
-        self._waits = waits
+    def __init__(self) -> None:
         self._asked: SimpleQueue[tuple[Sequence[Callable[[], None]], SimpleQueue[int]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._kept: list[object] = []  # native code calls these
@@ -49,9 +45,6 @@ class OverlappedSums:
 
         def begin(*_: int) -> int:
             self._asked.put((sums, ended))
-            if self._waits:
-                result = ended.get()
-                ended.put(result)
             return 0
 
         def wait(*_: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,6 +42,11 @@ def may_share_memory(workers: WorkerGroup) -> bool:
             f"{EXCHANGE}: expected workers that can share memory; {problem}; unset it"
         )
     return not problem
+
+
+def are_together(workers: WorkerGroup) -> bool:
+    """True if no link joins the workers, on one machine, in one space of network names. Collective."""
+    return len({*workers.all_gather(_network())}) == 1
 
 
 def shared_memory(workers: WorkerGroup, nbytes: int) -> Sequence[Array]:
@@ -84,6 +90,14 @@ def _share(workers: WorkerGroup, nbytes: int) -> tuple[list[Array], str]:
 def _machine() -> str:
     """The running system and the space of its process numbers."""
     return f"{Path('/proc/sys/kernel/random/boot_id').read_text()} {os.readlink('/proc/self/ns/pid')}"
+
+
+def _network() -> str:
+    """The running system and the space of its network's names."""
+    try:
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text()} {os.readlink('/proc/self/ns/net')}"
+    except OSError:  # no Linux
+        return platform.node()
 
 
 def _map(process: int, file: int, nbytes: int, own: bool) -> Array:

@@ -11,7 +11,7 @@ import pytest
 
 from scheduler import LearningEngine, Synchronisation
 from scheduler.replicas.round_launcher import ProgramLaunch
-from scheduler.workers import overlapped_sums
+from scheduler.workers import lockstep, overlapped_sums
 from scheduler.workers.find import worker_group
 from scheduler.workers.mpi import MpiWorkers
 from scheduler.workers.overlapped_sums import OVERLAP, OVERLAP_NBYTES
@@ -74,13 +74,18 @@ def trained(options: dict[str, Any], expected: int, stops: tuple[int, ...] = (RO
 def bits_are_equal() -> None:
     for options, expected in CASES:
         os.environ[OVERLAP] = "never"
-        waited_for = trained(options, expected)
-        del os.environ[OVERLAP]
+        waited_for = trained(options, 0)
+        os.environ[OVERLAP] = "always"
         assert trained(options, expected) == waited_for, options
         assert trained(options, expected, (3, 4, 8, ROUNDS)) == waited_for, options
-    engine, _ = engine_of({}, 5)
-    with engine:
-        assert not under_way(engine)  # too few bytes
+    del os.environ[OVERLAP]
+    trained({}, 0)  # no link joins the workers
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lockstep, "are_together", lambda group: False)
+        for size, expected in ((SIZE, 1), (5, 0)):  # too few bytes
+            engine, _ = engine_of({}, size)
+            with engine:
+                assert under_way(engine) == expected
 
 
 def rounds_go_on_meanwhile() -> None:
@@ -144,6 +149,7 @@ def choices_are_checked() -> None:
 
 choices_are_checked()
 bits_are_equal()
+os.environ[OVERLAP] = "always"
 rounds_go_on_meanwhile()
 a_failure_is_told()
 print(f"worker {RANK} is done")

@@ -306,6 +306,10 @@ class _DriverWriter:
         b.store(b.zext(self._is_set(SharedWord.BAD), INT), control)
         count = word_at(b, control, 1)
         b.store(b.add(b.load(count, typ=INT), index(1)), count)
+        threads = load_pointer(b, self._shared, SharedWord.WORKER_THREADS)
+        with b.if_then(b.icmp_signed("!=", b.ptrtoint(threads, INT), index(0))):
+            own = load_pointer(b, threads, load_word(b, self._shared, SharedWord.WORKER))
+            b.store(load_word(b, self._thread, ThreadWord.THREADS), own)
         self._call_between_workers(load_pointer(b, self._shared, SharedWord.CONTROL_CALL))
         total = b.load(control, typ=INT)
         self._stop_if(b.icmp_signed(">=", total, index(FAILED_WORKER)), CallResult.WORKER_FAILED)

@@ -46,6 +46,7 @@ from tensorbow.specs import float32
 CHUNK = 2048  # elements, at least
 BLOCK = 8  # chunks of which workers that share memory tell each other at a time
 LAG = 2  # blocks that a worker sums before it waits for those of others; they stay in its caches
+SLOTS = 6  # blocks of a thread in shared memory at a time, LAG + 2 at least; they stay in caches, too
 PASS = "pass"
 WORD, HALF, HALF_BITS = ir.IntType(32), ir.IntType(16), 16  # of float32 that is shared as its upper halves
 
@@ -193,7 +194,9 @@ class _Pass:
 
         It sums a block in the worker's own memory and says so; some blocks behind it adds what the others
         have summed, in the order of workers. Threads wait only for smaller blocks than they have summed, so
-        that some thread always goes on. halves: of float32, the upper 16 bits of the sums are shared.
+        that some thread always goes on. Where all workers have as many threads, so that each reads from one
+        thread of each other, SLOTS blocks of memory are used over and over: who has told of a block has read
+        all that are more than LAG before it. halves: of float32, the upper 16 bits of the sums are shared.
         """
         halves = halves and self._dtype == float32
         e, b = self._emitter, self._emitter.builder
@@ -202,38 +205,51 @@ class _Pass:
         exchange = load_word(b, load_pointer(b, shared, SharedWord.CONTROL), 1)
         wait = b.module.globals.get("wait") or wait_function(b.module, e.target)
 
-        def sums_of(number: ir.Value) -> ir.Value:
-            return bytes_on(
-                b, load_pointer(b, load_pointer(b, shared, SharedWord.WORKER_SUMS), number), offset
-            )
+        first, last = self._share(thread, self._blocks)
+        own_slots = b.mul(load_word(b, thread, ThreadWord.NUMBER), index(SLOTS))
+        reuses = self._reuses_slots(thread, shared)
+        block_nbytes = BLOCK * self._chunk * (self._itemsize // 2 if halves else self._itemsize)
+
+        def sums_of(number: ir.Value, block: ir.Value) -> ir.Value:
+            """What to add a block's offset among all to."""
+            slot = b.add(own_slots, b.urem(b.sub(block, first), index(SLOTS)))
+            back = b.mul(b.sub(b.select(reuses, slot, block), block), index(block_nbytes), flags=["nsw"])
+            sums = load_pointer(b, load_pointer(b, shared, SharedWord.WORKER_SUMS), number)
+            return bytes_on(b, bytes_on(b, sums, offset), back)
 
         def flag_of(number: ir.Value, block: ir.Value) -> ir.Value:
             flags = load_pointer(b, load_pointer(b, shared, SharedWord.WORKER_FLAGS), number)
             return word_at(b, flags, b.mul(b.add(block, index(first_flag)), index(LINE)))
 
-        first, last = self._share(thread, self._blocks)
+        def wait_for(block: ir.Value) -> None:
+            with e.loop(workers) as number:
+                b.call(wait, [flag_of(number, block), exchange])
+
         with e.loop(b.add(last, index(LAG)), first) as block:
             with b.if_then(b.icmp_signed("<", block, last)):
+                is_used = b.icmp_signed(">=", b.sub(block, index(SLOTS)), first)
+                with b.if_then(b.and_(reuses, is_used)):
+                    wait_for(b.sub(block, index(SLOTS - LAG - 1)))
                 with self._chunks_of(block) as bounds:
                     sums = self._scratch_of(bounds[0])
                     if halves:
                         self._emit_sums(shared, bounds, sums)
-                        _to_halves(e, sums[self._total], sums_of(worker), bounds)
+                        _to_halves(e, sums[self._total], sums_of(worker, block), bounds)
                     else:
-                        self._emit_sums(shared, bounds, {**sums, self._total: sums_of(worker)})
+                        self._emit_sums(shared, bounds, {**sums, self._total: sums_of(worker, block)})
                 b.atomic_rmw("xchg", flag_of(worker, block), exchange, "release")
             behind = b.sub(block, index(LAG))
             with b.if_then(b.icmp_signed(">=", behind, first)):
-                with e.loop(workers) as number:
-                    b.call(wait, [flag_of(number, behind), exchange])
+                wait_for(behind)
                 with self._chunks_of(behind) as bounds:
                     sums = self._scratch_of(bounds[0])
                     bases = load_pointer(b, shared, SharedWord.BASES)
 
                     def read(number: ir.Value, into: Ref) -> dict[Ref, ir.Value]:
+                        source = sums_of(number, behind)
                         if not halves:
-                            return {**sums, into: sums_of(number)}
-                        _from_halves(e, sums_of(number), sums[into], bounds)
+                            return {**sums, into: source}
+                        _from_halves(e, source, sums[into], bounds)
                         return sums
 
                     two = {
@@ -244,6 +260,20 @@ class _Pass:
                     with e.loop(workers, index(2)) as number:
                         self._add_device.emit(b, bases, bounds, read(number, self._device))
                     self._emit_uses(thread, shared, bounds, sums)
+
+    def _reuses_slots(self, thread: ir.Value, shared: ir.Value) -> ir.Value:
+        """True if all workers have as many threads, and the memory has room for SLOTS blocks of each."""
+        e, b = self._emitter, self._emitter.builder
+        threads = load_word(b, thread, ThreadWord.THREADS)
+        with b.goto_entry_block():
+            reuses = b.alloca(ir.IntType(1))
+        has_room = b.icmp_signed("<", b.mul(threads, index(SLOTS)), index(self._blocks))
+        b.store(has_room, reuses)
+        with e.loop(load_word(b, shared, SharedWord.WORKERS)) as number:
+            others = load_pointer(b, load_pointer(b, shared, SharedWord.WORKER_THREADS), number)
+            is_equal = b.icmp_signed("==", load_word(b, others, 0), threads)
+            b.store(b.and_(b.load(reuses, typ=ir.IntType(1)), is_equal), reuses)
+        return b.load(reuses, typ=ir.IntType(1))
 
     @contextmanager
     def _chunks_of(self, block: ir.Value) -> Iterator[Bounds]:

@@ -155,11 +155,14 @@ class NativeRounds(RoundProgram):
         workers, sums_nbytes = self._workers, self._code.sums_nbytes
         if workers is None or workers.shared is None or not sums_nbytes:
             return
-        memory = workers.shared(sums_nbytes + self._code.flags * LINE * 8)
+        flags_nbytes = self._code.flags * LINE * 8
+        memory = workers.shared(sums_nbytes + flags_nbytes + LINE * 8)
         self._kept.append(memory)
         sums = [each.ctypes.data for each in memory]
         self._shared[SharedWord.WORKER_SUMS] = self._table(sums)
-        self._shared[SharedWord.WORKER_FLAGS] = self._table([address + sums_nbytes for address in sums])
+        flags = [address + sums_nbytes for address in sums]
+        self._shared[SharedWord.WORKER_FLAGS] = self._table(flags)
+        self._shared[SharedWord.WORKER_THREADS] = self._table([address + flags_nbytes for address in flags])
 
     def _table(self, numbers: Sequence[int] | NDArray[np.int64]) -> int:
         """The address of an array of numbers that stays."""

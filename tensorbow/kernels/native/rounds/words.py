@@ -42,7 +42,8 @@ class SharedWord(IntEnum):
     WORKERS = 18  # how many,
     WORKER = 19  # and the number of this one
     WORKER_SUMS = 20  # array of each worker's sums, where workers share memory,
-    WORKER_FLAGS = 21  # and of their flags: for each block, a line with the number of the last exchange
+    WORKER_FLAGS = 21  # of their flags: for each block, a line with the number of the last exchange,
+    WORKER_THREADS = 22  # and of the words with the threads of their launch
     ARRIVED = 3 * LINE  # threads that have come to a meeting, all meetings counted
     STOPPED = 4 * LINE  # no replica goes on
     BAD = 5 * LINE  # a replica's status is set, which ends the rounds
