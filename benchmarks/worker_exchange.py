@@ -17,10 +17,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from select import select
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,7 +45,7 @@ NAMES = {"shared": "shared memory", "mpi": "MPI"}
 MODELS = ("lenet", "round")
 OF_WORKERS = ("exchange", "allreduce")  # cases of several workers alone
 ALONE = "alone"
-LOOK_S = 0.001  # between two looks at the folder: a worker that waits leaves the cores to others
+LOOK_S = 1.0  # between two looks whether a job is still there
 
 
 class EmptyBatches:
@@ -87,18 +87,14 @@ def rounds_of(case: str) -> Callable[[int], object]:
 
 
 def serve(case: str, folder: Path) -> None:
-    """Does the rounds that files of a folder ask for, one after the other."""
+    """Does the rounds that a pipe of this worker asks for, one number after the other."""
     run, group = rounds_of(case), tb.worker_group()
-    for number in range(sys.maxsize):
-        while not (asked := folder / f"{number}.asked").exists():
-            time.sleep(LOOK_S)
-        rounds = int(asked.read_text())
-        if not rounds:
-            return
-        run(rounds)
-        group.barrier()
-        if group.rank == 0:
-            (folder / f"{number}.done").touch()
+    with (folder / f"asked-{group.rank}").open("rb") as asked, (folder / "done").open("wb", 0) as done:
+        while rounds := int.from_bytes(asked.read(8), "little"):
+            run(rounds)
+            group.barrier()
+            if group.rank == 0:
+                done.write(b"!")
 
 
 @contextmanager
@@ -111,28 +107,30 @@ def job(case: str, exchange: str) -> Iterator[Callable[[int], object]]:
         environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         environment["TENSORBOW_EXCHANGE"] = exchange
         command = [found or "mpirun", "-n", str(WORKERS), "--oversubscribe", "--bind-to", "none", *command]
-    with tempfile.TemporaryDirectory() as name:
-        folder, number = Path(name), 0
-        process = subprocess.Popen([*command, name], env=environment)
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        pipes = [f"asked-{rank}" for rank in range(1 if exchange == ALONE else WORKERS)]
+        for pipe in (*pipes, "done"):
+            os.mkfifo(Path(name) / pipe)
+        process = stack.enter_context(subprocess.Popen([*command, name], env=environment))
+        stack.callback(process.kill)
+        # Nobody waits for a pipe to be opened that is open at both ends; who waits for bytes needs no core.
+        asked = [stack.enter_context((Path(name) / pipe).open("r+b", 0)) for pipe in pipes]
+        done = stack.enter_context((Path(name) / "done").open("r+b", 0))
+
+        def tell(rounds: int) -> None:
+            for pipe in asked:
+                pipe.write(rounds.to_bytes(8, "little"))
 
         def ask(rounds: int) -> None:
-            nonlocal number
-            waiting = folder / "waiting"
-            waiting.write_text(str(rounds))
-            waiting.rename(folder / f"{number}.asked")
-            while rounds and not (folder / f"{number}.done").exists():
+            tell(rounds)
+            while not select([done], [], [], LOOK_S)[0]:
                 if process.poll() is not None:
                     raise RuntimeError(f"{case}, {exchange}: the job has ended by itself")
-                time.sleep(LOOK_S)
-            number += 1
+            done.read(1)
 
-        try:
-            yield ask
-            ask(0)
-            process.wait(30)
-        finally:
-            process.kill()
-            process.wait()
+        yield ask
+        tell(0)
+        process.wait(30)
 
 
 def measured(seconds: float, windows: int) -> dict[str, Any]:
@@ -141,7 +139,6 @@ def measured(seconds: float, windows: int) -> dict[str, Any]:
     ways += [(case, "mpi") for case in OF_WORKERS]
     with ExitStack() as stack:
         jobs = {way: stack.enter_context(job(*way)) for way in ways}
-        # The files are looked at every millisecond: windows are long, and that is the same for all.
         found = interleave({way: paced(run, 1) for way, run in jobs.items()}, seconds, windows)
 
     def rates(case: str, exchange: str) -> np.ndarray:
