@@ -7,17 +7,19 @@ number, m(W) = 2 (W - 1) latency; an exchange of N bytes takes x(W) = 2 (W - 1) 
 / bandwidth, as a ring does, and p of work on each worker: the pass over its replicas, and that of z.
 
     ssgd                        c + p + m + x          every step waits for the mean gradient
-    sma                         max(c + p + m, x)      z is moved before the next averaging
-    sma, tau                    max(tau c + p + m, x) / tau
+    sma                         max(c, x) + p + m      z is moved before the next averaging
+    sma, tau                    (max(tau c, x) + p + m) / tau
     diloco, tau                 c + (p + m + x) / tau  replicas wait for the new z
-    diloco, tau, staleness 1    max(tau c + p + m, x) / tau
+    diloco, tau, staleness 1    (max(tau c, x) + p + m) / tau
 
-These are the native path's: one thread of each worker looks for the end of an exchange, and computes
-nothing. c is measured with one worker, latency, bandwidth and p with two, by S-SGD; the rest is predicted.
-LeNet (b=16) is measured with one and two workers, whose steps compute; with four and eight, of which there
-are more than cores, steps of 8 ms sleep in native code, and what they compute beside they do in turn, so
-that p, m and the bytes of x count W / cores times. Both exchange LeNet's 1,111,946 numbers. The curves for
-2 to 1,024 workers are of LeNet on machines of their own with a link of the given rate and latency.
+So it is between machines, where the next rounds run while a sum is exchanged. Workers of one machine wait for
+their exchanges: then each takes c + (p + m + x) / tau. Latency, bandwidth and p are measured with two
+workers, by S-SGD; c with as many workers at once as compute, which never exchange, since they share the
+memory's bandwidth; the rest is predicted. LeNet (b=16) is measured with one and two workers, which wait; with
+four and eight, of which there are more than cores, steps of 8 ms sleep in native code, exchanges run beside
+them, and what they compute they do in turn, so that p, m and the bytes of x count W / cores times. Both
+exchange LeNet's 1,111,946 numbers. The curves for 2 to 1,024 workers are of LeNet on machines of their own
+with a link of the given rate and latency.
 """
 
 from __future__ import annotations
@@ -30,9 +32,11 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,28 +72,43 @@ WAYS: dict[str, dict[str, Any]] = {
     "diloco, tau 12": {"sync": "diloco", "tau": 12},
     "diloco, tau 12, staleness 1": {"sync": "diloco", "tau": 12, "staleness": 1},
 }
-ROUNDS, MANY = 240, tuple(2**n for n in range(1, 11))
+APART = "none"  # without exchanges
+ROUNDS, WINDOWS = 48, 9  # ROUNDS: of a window, a multiple of each tau
+MANY = tuple(2**n for n in range(1, 11))
 WORKERS = {LENET: (1, 2), SLEEPS: (1, 2, 4, 8)}
-WARM, WITHIN = 12, 0.15  # WARM: rounds before those that are measured, at least
+WITHIN = 0.15
+
+
+@dataclass(frozen=True)
+class Link:
+    """Seconds of a message between two workers, and of a byte."""
+
+    latency: float
+    byte: float
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of steps of one worker (samples), of a message, of a byte, and of the work at an exchange.
+    """Seconds of steps of one worker (samples), and of the work at an exchange.
 
-    cores: that workers share, or None where each has its own.
+    late: the link as exchanges have it that run beside the next rounds, whose ends are looked for now and
+    then; None where there are none. cores: that workers share, or None where each has its own.
     """
 
     steps: Sequence[float]
-    latency: float
-    byte: float
     work: float
+    link: Link
+    late: Link | None
     cores: int | None = None
 
-    def exchange(self, workers: int) -> float:
-        """Seconds of an exchange of SIZE numbers."""
-        share = self.byte * 4 * SIZE * 2 * (workers - 1) / workers
-        return 2 * (workers - 1) * self.latency + share * self._in_turn(workers)
+    def _exchange(self, workers: int, link: Link) -> float:
+        """Seconds of an exchange of SIZE numbers.
+
+        A byte is work of the cores; what it takes longer by `late` all workers wait for at once.
+        """
+        nbytes = 4 * SIZE * 2 * (workers - 1) / workers
+        byte = self.link.byte * self._in_turn(workers) + (link.byte - self.link.byte)
+        return 2 * (workers - 1) * link.latency + nbytes * byte
 
     def round(self, way: str, workers: int) -> float:
         """Seconds of a round."""
@@ -97,11 +116,10 @@ class Costs:
         tau, step = options.get("tau", 1), self._slowest(workers, options.get("tau", 1))
         if workers == 1:
             return step
-        work = (self.work + 2 * (workers - 1) * self.latency) * self._in_turn(workers)
-        exchange = self.exchange(workers)
-        if options["sync"] == "sma" or options.get("staleness"):
-            return max(tau * step + work, exchange) / tau
-        return step + (work + exchange) / tau
+        work = (self.work + 2 * (workers - 1) * self.link.latency) * self._in_turn(workers)
+        if self.late is not None and (options["sync"] == "sma" or options.get("staleness")):
+            return (max(tau * step, self._exchange(workers, self.late)) + work) / tau
+        return step + (work + self._exchange(workers, self.link)) / tau
 
     def _slowest(self, workers: int, tau: int) -> float:
         """Mean of the slowest of so many workers; deviations of tau steps add up by their root."""
@@ -155,23 +173,33 @@ class NoInputs:
         """Does nothing: nothing is open."""
 
 
-def serve(what: str, rounds: int) -> None:
-    """Measures as a worker of a job; worker 0 prints the figures."""
+def serve(what: str, windows: int) -> None:
+    """Measures as a worker of a job, all ways in turn; worker 0 prints the medians, and the steps' times."""
     group, vector = worker_group(), np.zeros(SIZE, np.float32)
-    figures: dict[str, Any] = {"exchange": timed(group, vector, 20), "message": timed(group, vector[:2], 100)}
-    for name, options in WAYS.items():
-        with engine_of(what, options, group) as (engine, source):
-            tau, told = options.get("tau", 1), list[RoundResults]()
-            began_with = -(-WARM // tau) * tau
-            engine.run(source.open, 0, began_with)
-            group.barrier()
-            began = time.perf_counter()
-            engine.run(source.open, began_with, began_with + rounds, told.append)
-            group.barrier()
-            figures[name] = (time.perf_counter() - began) / rounds
-        times = [max(results.times_s) for results in told][::CHUNK]
-        figures[f"{name} steps"] = [(later - earlier) / CHUNK for earlier, later in itertools.pairwise(times)]
+    taken = defaultdict[str, list[float]](list)
+    with ExitStack() as stack:
+        engines = {
+            name: stack.enter_context(engine_of(what, options, group))
+            for name, options in {**WAYS, APART: {"sync": "none"}}.items()
+        }
+        for engine, source in engines.values():
+            engine.run(source.open, 0, ROUNDS)
+        for window in range(1, windows + 1):
+            for kind, sum_up in (("", group.all_sum), ("late ", group.all_sum_patiently)):
+                taken[f"{kind}exchange"].append(timed(group, partial(sum_up, vector), 5))
+                taken[f"{kind}message"].append(timed(group, partial(sum_up, vector[:2]), 50))
+            for name, (engine, source) in engines.items():
+                told = list[RoundResults]()
+                group.barrier()
+                began = time.perf_counter()
+                engine.run(source.open, window * ROUNDS, (window + 1) * ROUNDS, told.append)
+                group.barrier()
+                taken[name].append((time.perf_counter() - began) / ROUNDS)
+                times = [max(results.times_s) for results in told][::CHUNK]
+                steps = [(later - earlier) / CHUNK for earlier, later in itertools.pairwise(times)]
+                taken[f"{name} steps"] += steps
     if group.rank == 0:
+        figures = {name: each if "steps" in name else statistics.median(each) for name, each in taken.items()}
         print(json.dumps(figures))
 
 
@@ -203,25 +231,26 @@ def engine_of(what: str, options: dict[str, Any], group: Any) -> Iterator[tuple[
         yield engine, NoInputs()
 
 
-def timed(group: Any, vector: Any, times: int) -> float:
+def timed(group: Any, sum_up: Callable[[], None], times: int) -> float:
     """Median seconds of a sum over all workers."""
     taken = list[float]()
     for _ in range(times):
         group.barrier()
         began = time.perf_counter()
-        group.all_sum(vector)
+        sum_up()
         taken.append(time.perf_counter() - began)
     return statistics.median(taken)
 
 
-def measured(what: str, workers: int, rounds: int) -> dict[str, Any]:
+def measured(what: str, workers: int, windows: int) -> dict[str, Any]:
     """Figures of a job of so many workers."""
-    command = [sys.executable, __file__, "serve", what, str(rounds)]
+    command = [sys.executable, __file__, "serve", what, str(windows)]
     environment = {**os.environ, "OMPI_MCA_mpi_yield_when_idle": "1", "OMP_NUM_THREADS": "1"}
     if workers > 1:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         environment["TENSORBOW_EXCHANGE"] = "mpi"  # as between machines
+        environment["TENSORBOW_OVERLAP"] = "always" if what == SLEEPS else "never"
         start = [shutil.which("mpirun", path=path) or "mpirun", "-n", str(workers)]
         command = [*start, "--oversubscribe", "--bind-to", "none", *command]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
@@ -231,12 +260,21 @@ def measured(what: str, workers: int, rounds: int) -> dict[str, Any]:
     return figures
 
 
-def costs_of(one: dict[str, Any], two: dict[str, Any], cores: int) -> Costs:
-    """Costs of this machine, by jobs of one and of two workers."""
-    latency = two["message"] / 2
-    byte = max(two["exchange"] - two["message"], 0.0) / (4 * SIZE)
-    mine = Costs(one["ssgd steps"], latency, byte, 0.0, cores)
-    return Costs(mine.steps, latency, byte, max(two["ssgd"] - mine.round("ssgd", 2), 0.0), cores)
+def costs_of(found: dict[int, dict[str, Any]], cores: int, overlaps: bool) -> dict[int, Costs]:
+    """Costs of this machine by number of workers, given their jobs' figures."""
+    late = link_of(found[2], "late ") if overlaps else None
+
+    def costs(workers: int, work: float) -> Costs:
+        return Costs(found[workers][f"{APART} steps"], work, link_of(found[2]), late, cores)
+
+    work = max(found[2]["ssgd"] - costs(2, 0.0).round("ssgd", 2), 0.0)
+    return {workers: costs(workers, work) for workers in found}
+
+
+def link_of(two: dict[str, Any], kind: str = "") -> Link:
+    """The link by the sums of two workers."""
+    message, exchange = two[f"{kind}message"], two[f"{kind}exchange"]
+    return Link(message / 2, max(exchange - message, 0.0) / (4 * SIZE))
 
 
 # Results --------------------------------------------------------------------------------------------
@@ -289,29 +327,37 @@ def main() -> None:
     made.add_argument("--gigabits", type=float, default=10.0, help="rate of the link of the curves, Gbit/s")
     made.add_argument("--latency-us", type=float, default=50.0, help="its latency, microseconds")
     options = made.parse_args()
-    cores, rounds, held = usable_cores(), 24 if options.small else ROUNDS, list[dict[str, Any]]()
+    cores, windows, held = usable_cores(), 1 if options.small else WINDOWS, list[dict[str, Any]]()
     fitted = dict[str, Costs]()
     for what, counts in WORKERS.items():
         found = {
-            workers: measured(what, workers, rounds) for workers in counts[: 2 if options.small else None]
+            workers: measured(what, workers, windows) for workers in counts[: 2 if options.small else None]
         }
-        costs = fitted[what] = costs_of(found[1], found[2], cores)
+        costs = costs_of(found, cores, what == SLEEPS)
+        fitted[what] = costs[1]
         for way, (workers, figures) in itertools.product(WAYS, found.items()):
-            predicted, had = costs.round(way, workers), figures[way]
+            predicted, had = costs[workers].round(way, workers), figures[way]
             row = {"steps": what, "way": way, "workers": workers, "predicted_ms": round(1e3 * predicted, 2)}
             held.append({**row, "measured_ms": round(1e3 * had, 2), "error": round(predicted / had - 1, 4)})
     costs = fitted[LENET]
-    apart = Costs(costs.steps, options.latency_us * 1e-6, 8e-9 / options.gigabits, costs.work)
+    link = Link(options.latency_us * 1e-6, 8e-9 / options.gigabits)
+    apart = Costs(costs.steps, costs.work, link, link)
     curves = {
         way: [round(workers * apart.round(way, 1) / apart.round(way, workers), 3) for workers in MANY]
         for way in WAYS
     }
-    link = {"gigabits": options.gigabits, "latency_us": options.latency_us}
     known = {
-        what: {"latency_s": each.latency, "byte_s": each.byte, "work_s": each.work, "cores": cores}
+        what: {"link": asdict(each.link), "late": each.late and asdict(each.late), "work_s": each.work}
         for what, each in fitted.items()
     }
-    details = {**link, "fitted": known, "held": held, "workers": MANY, "curves": curves}
+    details = {
+        "gigabits": options.gigabits,
+        "latency_us": options.latency_us,
+        "fitted": {**known, "cores": cores},
+        "held": held,
+        "workers": MANY,
+        "curves": curves,
+    }
     harness.save(options, NAME, details, table(details), draw)
 
 
