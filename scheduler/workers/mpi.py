@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,9 +18,11 @@ from tensorbow.program import CALL_ARGUMENTS, NativeCall
 from tensorbow.specs import Array, DType
 
 LARGEST = (1 << 31) - 1  # of a count in C's MPI_Allreduce
+SWAPPED = 1 << 24  # elements that two workers send each other at a time
 HALVES_CHUNK = 1 << 20  # elements whose upper halves are sent at a time
 REST_S = 5e-4  # longest time between two looks whether a call that does not wait has ended
 MOST_GATHERED = 3  # workers; among more of them, each adds up a part of the elements
+MESSAGE_NBYTES = 1 << 15  # MPI libraries send so few bytes at once, without asking the receiver first
 
 
 class MpiWorkers(WorkerGroup):
@@ -76,40 +78,67 @@ class MpiWorkers(WorkerGroup):
         flat = array.reshape(-1)
         if halves and array.dtype == np.float32:
             for start in range(0, flat.size, HALVES_CHUNK):
-                self._sum_halves(flat[start : start + HALVES_CHUNK], self._patiently)
+                self._sum_halves(flat[start : start + HALVES_CHUNK], patient=True)
+            return
+        if self.size == 2:
+            for start in range(0, flat.size, SWAPPED):
+                own = flat[start : start + SWAPPED]
+                np.add(own, self._swap(own), out=own)
             return
         for start in range(0, flat.size, LARGEST):
             vector = [flat[start : start + LARGEST], self._kind_of(array.dtype)]
             self._patiently("Allreduce", self._mpi.IN_PLACE, vector)
 
+    def _swap(self, own: Array) -> Array:
+        """The other worker's array like this one, of two workers.
+
+        Both directions of a link are in use at once. `MPI_Iallreduce` of two uses one after the other, and so
+        do long messages, since what a worker sends goes before its consent to receive.
+        """
+        other, theirs = 1 - self.rank, np.empty_like(own)
+        starts = range(0, own.nbytes, MESSAGE_NBYTES)
+        requests = [
+            self._called(function, [data[start : start + MESSAGE_NBYTES], byte], other)
+            for function, (data, byte) in (("Irecv", self._bytes(theirs)), ("Isend", self._bytes(own)))
+            for start in starts
+        ]
+        self._look_until_ended(requests)
+        return theirs
+
     def _patiently(self, function: str, *arguments: Any) -> None:
         """Calls a method of the communicator in its form that does not wait, and looks until it has ended."""
-        request, rest_s = self._called(f"I{function.lower()}", *arguments), 0.0
-        while not self._done(request):
+        self._look_until_ended([self._called(f"I{function.lower()}", *arguments)])
+
+    def _look_until_ended(self, requests: list[Any]) -> None:
+        rest_s = 0.0
+        while not self._have_ended(requests):
             time.sleep(rest_s)
             rest_s = min(rest_s + REST_S / 16, REST_S)
 
-    def _done(self, request: Any) -> bool:
+    def _have_ended(self, requests: list[Any]) -> bool:
         try:
-            return bool(request.Test())
+            return bool(self._mpi.Request.Testall(requests))
         except self._mpi.Exception as error:
-            raise self._failure("Test", error) from error
+            raise self._failure("Testall", error) from error
 
-    def _sum_halves(self, vector: Array, called: Callable[..., Any] | None = None) -> None:
+    def _sum_halves(self, vector: Array, patient: bool = False) -> None:
         """`all_sum` of a float32 vector by halves.
 
         Few workers send all elements to all: half the bytes of Allreduce for two. Of more workers each gets
         one part of the elements, and sends its sums in full: three quarters of the bytes. The bits are equal.
-        called: calls MPI, by default so that it waits.
+        patient: as `all_sum_patiently`.
         """
-        called = called or self._called
+        called = self._patiently if patient else self._called
         size, count = self.size, vector.size
         part = -(-count // size)
         own = np.zeros(part * size, np.uint16)
         own[:count] = vector.view(np.uint32) >> 16
         if size <= MOST_GATHERED:
             every = np.empty((size, own.size), np.uint16)
-            called("Allgather", self._bytes(own), self._bytes(every))
+            if size == 2 and patient:
+                every[self.rank], every[1 - self.rank] = own, self._swap(own)
+            else:
+                called("Allgather", self._bytes(own), self._bytes(every))
             vector[:] = _sum_of_halves(every)[:count]
             return
         every = np.empty((size, part), np.uint16)
