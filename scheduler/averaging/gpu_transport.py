@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from scheduler.averaging.half_exchange import HalfExchange
 from scheduler.averaging.joined_gpus import JoinedGpus
 from scheduler.averaging.transport import DeviceExchange, FlatVector, Transport
 from tensorbow.devices import Access, Device, Event, GpuDevice, Stream
@@ -14,6 +15,7 @@ from tensorbow.devices.gpu_stream import GpuStream
 from tensorbow.devices.nccl import NcclCommunicators
 from tensorbow.errors import InternalError
 from tensorbow.kernels.gpu.runtime.sums import Adder
+from tensorbow.specs import float32
 
 NcclPart: TypeAlias = tuple[int, int, int]  # the rank that has some elements, the first, and how many
 
@@ -23,7 +25,8 @@ class GpuTransport(Transport):
     order; NCCL joins the physical GPUs; the others get a copy.
 
     Everything is enqueued, on one stream for each physical GPU, by the thread that posts. With `joined` NCCL
-    joins the GPUs of all workers, whose ranks go by worker.
+    joins the GPUs of all workers, whose ranks go by worker; with `halves`, too, the first GPU of each worker
+    exchanges 16 bits of the elements of the worker's sums.
     """
 
     def __init__(
@@ -45,12 +48,18 @@ class GpuTransport(Transport):
             self._nccl = NcclCommunicators(indices, joined.ranks, [*self._members])
         elif len(self._members) > 1:
             self._nccl = NcclCommunicators.taken(indices)
+        self._half: HalfExchange | None = None  # between workers
+        self._own: list[NcclCommunicators] = []  # that `_half` needs besides
+        self._of_worker: NcclCommunicators | None = None  # of them, between this worker's GPUs
         self._exchanges: list[_GpuExchange] = []
 
     def connect(self, exchanges: Sequence[Sequence[DeviceExchange]]) -> None:
         """See Transport; collective with `joined`."""
         own = [[self._parts_of(crossing) for crossing in crossings] for crossings in exchanges]
         every = [own] if self._joined is None else self._joined.gathered(own)
+        if self.halves and self._half is None and self._joined is not None:
+            self._join_halves(self._joined)
+        half = self._half if self.halves else None
         self._exchanges = [
             _GpuExchange(
                 crossings,
@@ -58,9 +67,24 @@ class GpuTransport(Transport):
                 self._members,
                 self._streams,
                 self._nccl,
+                half,
+                self._of_worker,
             )
             for n, crossings in enumerate(exchanges)
         ]
+
+    def _join_halves(self, joined: JoinedGpus) -> None:
+        """Joins the first GPUs of the workers; collective."""
+        (runtime, *others), ranks, nccl = self._members, joined.firsts(), self._nccl
+        if ranks is not None:
+            nccl = NcclCommunicators([runtime.index], ranks, [runtime])
+            self._own.append(nccl)
+        if others:
+            self._of_worker = NcclCommunicators.taken([each.index for each in self._members])
+            self._own.append(self._of_worker)
+        if nccl is None:
+            raise InternalError("an exchange of halves between workers without NCCL")
+        self._half = HalfExchange(runtime, self._streams[0].handle, nccl, ranks or joined.ranks)
 
     def _parts_of(self, crossing: DeviceExchange) -> list[NcclPart]:
         """What this worker's GPUs own, and NCCL's ranks that have it."""
@@ -81,10 +105,15 @@ class GpuTransport(Transport):
         """Closes the streams, then gives NCCL's communicators back; idempotent."""
         for stream in self._streams:
             stream.close()
+        self._exchanges = []
+        if self._half is not None:
+            self._half.close()
+            self._half = self._of_worker = None
+        while self._own:
+            self._own.pop().give_back()
         if self._nccl is not None:
             self._nccl.give_back()
             self._nccl = None
-        self._exchanges = []
 
 
 class _GpuExchange:
@@ -97,10 +126,19 @@ class _GpuExchange:
         members: dict[CudaRuntime, list[int]],
         streams: Sequence[GpuStream],
         nccl: NcclCommunicators | None,
+        half: HalfExchange | None,
+        of_worker: NcclCommunicators | None,
     ):
+        """half: of sums of float32 between workers; with `of_worker` between its GPUs, if it has several."""
         self._crossings, self._parts, self._streams, self._nccl = crossings, parts, streams, nccl
+        self._of_worker = of_worker
         self._members = [*members.items()]
         self._leaders = [device_indices[0] for device_indices in members.values()]
+        self._halves: dict[int, Callable[[], None]] = {}  # by crossing
+        for number, crossing in enumerate(crossings):
+            first = crossing.vectors[self._leaders[0]]
+            if half is not None and crossing.owned is None and first.dtype is float32:
+                self._halves[number] = half.prepared(first)
         vectors = [vector for crossing in crossings for vector in crossing.vectors]
         self._accesses: list[Access] = [vector.access for vector in vectors]
         self._adders = [Adder(runtime, s.handle) for runtime, s in zip(members, streams, strict=True)]
@@ -144,11 +182,17 @@ class _GpuExchange:
         handles, nccl = [stream.handle for stream in self._streams], self._nccl
         if nccl is None:
             raise InternalError("an exchange between physical GPUs without NCCL")
-        for crossing, parts in zip(self._crossings, self._parts, strict=True):
+        for number, (crossing, parts) in enumerate(zip(self._crossings, self._parts, strict=True)):
             column = [crossing.vectors[leader] for leader in self._leaders]
             first = column[0]
-            if crossing.owned is None:
-                addresses = [vector.address for vector in column]
+            addresses = [vector.address for vector in column]
+            if number in self._halves:
+                if self._of_worker is not None:
+                    self._of_worker.all_reduce(addresses, first.size, first.dtype.name, handles)
+                self._halves[number]()
+                if self._of_worker is not None:
+                    self._of_worker.broadcast(addresses, first.size * first.dtype.size, 0, handles)
+            elif crossing.owned is None:
                 nccl.all_reduce(addresses, first.size, first.dtype.name, handles)
             for root, begin, count in parts:
                 itemsize = first.dtype.size

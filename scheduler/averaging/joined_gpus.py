@@ -17,10 +17,14 @@ from tensorbow.devices.nccl import NcclRanks, nccl_id, nccl_is_there
 
 @dataclass(frozen=True)
 class JoinedGpus:
-    """How NCCL joins the GPUs of all workers. gathered: what each worker gives, by rank; collective."""
+    """How NCCL joins the GPUs of all workers. gathered: what each worker gives, by rank; collective.
+
+    firsts: how it joins the first GPU of each worker, None where no worker has another; collective.
+    """
 
     ranks: NcclRanks
     gathered: Callable[[Any], list[Any]]
+    firsts: Callable[[], NcclRanks | None]
 
 
 def joined_gpus(lockstep: Lockstep, devices: Sequence[Device]) -> JoinedGpus | None:
@@ -33,9 +37,19 @@ def joined_gpus(lockstep: Lockstep, devices: Sequence[Device]) -> JoinedGpus | N
     gpus = [gpu for own in told for gpu in own]
     if not all(told) or len({*gpus}) < len(gpus):
         return None
+    ranks = _ranks(lockstep, sum(map(len, told[: lockstep.rank])), len(gpus))
+    each_has_one = len(gpus) == lockstep.size
+
+    def firsts() -> NcclRanks | None:
+        return None if each_has_one else _ranks(lockstep, lockstep.rank, lockstep.size)
+
+    return JoinedGpus(ranks, partial(lockstep.all_gather, "parts of exchanges"), firsts)
+
+
+def _ranks(lockstep: Lockstep, first: int, total: int) -> NcclRanks:
+    """Ranks of GPUs that find each other by an id of worker 0; collective."""
     unique_id = lockstep.broadcast("the id of NCCL", nccl_id() if lockstep.rank == 0 else None)
-    ranks = NcclRanks(sum(map(len, told[: lockstep.rank])), len(gpus), unique_id)
-    return JoinedGpus(ranks, partial(lockstep.all_gather, "parts of exchanges"))
+    return NcclRanks(first, total, unique_id)
 
 
 def _gpus_of(devices: Sequence[Device]) -> list[tuple[str, str]]:

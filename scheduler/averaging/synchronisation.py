@@ -57,9 +57,9 @@ class Synchronisation:
     each replica goes on from the z before, plus the progress of its own that this z lacks, w_i <- z + p_i.
     With exchange_dtype bfloat16 a replica hands in p_i without the lower half of its bits, so with a relative
     error below 2^-7 (TensorFlow's white paper, 2015, section 5.5); with staleness 1 what is cut off is
-    progress of its next period. Workers give each other 16 bits of each element, by MPI or in the memory that
-    they share, and add them in float32 in the order of the workers; the sum of several replicas of a worker
-    has as great an error once more. A step with collectives of its own sends all bits.
+    progress of its next period. Workers give each other 16 bits of each element, by MPI, by NCCL or in the
+    memory that they share, and add them in float32 in the order of the workers; the sum of several replicas
+    of a worker has as great an error once more. A step with collectives of its own sends all bits.
 
     With `fcfs` a round has as many batches as there are replicas, but a fast replica takes more of them and a
     slow one fewer, or none. A replica is free while fewer than `launch_ahead` of its tasks are on its stream;

@@ -52,7 +52,12 @@ class DeviceExchange:
 
 
 class Transport(ABC):
-    """Carries exchanges between the devices of a process."""
+    """Carries exchanges between the devices of a process.
+
+    halves: sums of float32 go to other workers as the upper 16 bits of each element, where there are others.
+    """
+
+    halves = False  # set before `connect`
 
     @abstractmethod
     def connect(self, exchanges: Sequence[Sequence[DeviceExchange]]) -> None:

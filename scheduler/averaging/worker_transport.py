@@ -11,17 +11,16 @@ from contextlib import suppress
 from scheduler.averaging.transport import DeviceExchange, Transport
 from scheduler.workers.lockstep import Lockstep
 from tensorbow.devices import Event, Stream
+from tensorbow.devices.gpu_events import GpuEvent
 from tensorbow.errors import AbortedError
 
 
 class WorkerTransport(Transport):
     """The transport of a worker's devices, and then, through the host's memory, `MPI_Allreduce` of the sums.
 
-    `post` waits for what is to be exchanged, and for the other workers; where NCCL joins the GPUs of all, the
-    rest is enqueued. halves: sums of float32 are sent as bfloat16 between workers, by MPI.
+    `post` waits for what is to be exchanged, and for the other workers. Where NCCL joins the GPUs of all, it
+    only meets the other workers' hosts, to know that none has failed, and enqueues the exchange.
     """
-
-    halves = False
 
     def __init__(self, lockstep: Lockstep, local: Transport | None, joined: bool = False):
         """local: between this worker's devices, if there are several; closed with this one. joined: it is
@@ -35,6 +34,7 @@ class WorkerTransport(Transport):
     def connect(self, exchanges: Sequence[Sequence[DeviceExchange]]) -> None:
         """See Transport; collective over the workers."""
         if self._local is not None:
+            self._local.halves = self.halves and self._is_joined
             self._local.connect(exchanges)
         self._exchanges = [[*crossings] for crossings in exchanges]
         if self._is_joined:
@@ -48,18 +48,11 @@ class WorkerTransport(Transport):
 
     def post(self, exchange: int, ready: Sequence[Event]) -> Event:
         """See Transport. Raises AbortedError where another worker has failed."""
-        own = None if self._is_joined else self._local
-        done = ready[-1] if own is None else own.post(exchange, ready)
-        try:
-            for event in (*ready, done):
-                event.synchronize()
-        except BaseException:
-            with suppress(AbortedError):
-                self._lockstep.begin_exchange(failed=True)
-            raise
-        self._lockstep.begin_exchange()
         if self._is_joined and self._local is not None:
+            self._meet(ready, enqueued=True)
             return self._local.post(exchange, ready)
+        done = ready[-1] if self._local is None else self._local.post(exchange, ready)
+        self._meet((*ready, done))
         workers = self._lockstep.exchanges
         for crossing, parts in zip(self._exchanges[exchange], self._parts[exchange], strict=True):
             first = crossing.vectors[0]
@@ -71,6 +64,24 @@ class WorkerTransport(Transport):
             for vector in crossing.vectors:
                 vector.device.write(vector.address, array)
         return done
+
+    def _meet(self, events: Sequence[Event], enqueued: bool = False) -> None:
+        """Begins an exchange with the other workers when some events are done; tells them of a failure.
+
+        enqueued: when they are enqueued on their GPUs. What has failed by then is known; a GPU that fails
+        later is lost with its process, and the others' watch of the job ends them.
+        """
+        try:
+            for event in events:
+                if not enqueued or not isinstance(event, GpuEvent) or not event.is_enqueued:
+                    event.synchronize()
+                elif event.failure is not None:
+                    raise event.failure
+        except BaseException:
+            with suppress(AbortedError):
+                self._lockstep.begin_exchange(failed=True)
+            raise
+        self._lockstep.begin_exchange()
 
     @property
     def streams(self) -> Sequence[Stream]:

@@ -76,7 +76,7 @@ class Learners:
         by_segment: launches no whole rounds. may_be_captured: whether the replicas of a step that cannot be
         fused are captured where others are fused; default: unless the options ask for fused ones.
         lockstep: with the workers of other processes, which have replicas too. All make their learners, and
-        select steps, in the same order. Between GPUs of several workers sums go through the host's memory.
+        select steps, in the same order.
 
         Raises InvalidArgumentError for options out of range, ResourceExhaustedError for memory.
         """
@@ -265,11 +265,10 @@ class Learners:
         meet = len(self.central) > 1 or self.lockstep is not None
         transport = self._transport if meet and whole.shares_memory else None
         if transport is not None:
+            transport.halves = self._sends_halves(number)
             transport.connect(device_exchanges(self.central))
         self.tasks.select(whole, transport)
         before, self._selected = self._selected, number
-        if isinstance(transport, WorkerTransport):
-            transport.halves = self._sends_halves
         self.executable = self.replicas[0].own_step
         if number not in self._launchers:
             try:
@@ -309,7 +308,7 @@ class Learners:
         """The exchange with other workers, for native code."""
         if self.lockstep is None:
             return None
-        lockstep, group, halves = self.lockstep, self.lockstep.exchanges, self._sends_halves
+        lockstep, group, halves = self.lockstep, self.lockstep.exchanges, self._sends_halves(self._selected)
         overlaps = not lockstep.shares_memory and lockstep.overlap_nbytes is not None
         return WorkerExchange(
             lockstep.control,
@@ -324,10 +323,9 @@ class Learners:
             lockstep.overlap_nbytes or 0,
         )
 
-    @property
-    def _sends_halves(self) -> bool:
-        """True if all that replicas sum over the workers in this step is what they hand in as bfloat16."""
-        return self.options.exchange_dtype is not None and not self._has_exchanges[self._selected]
+    def _sends_halves(self, number: int) -> bool:
+        """True if all that replicas sum over the workers in a step is what they hand in as bfloat16."""
+        return self.options.exchange_dtype is not None and not self._has_exchanges[number]
 
     def _round_launcher(self, transport: Transport | None, must_fuse: bool) -> Launcher | None:
         """A launcher of whole rounds, if there can be one; evaluations that cannot be fused are captured, and

@@ -135,6 +135,8 @@ def _values_after(
     steps_on_mean = options.mean_gradient_from(count)
     equal = steps_on_mean is not None and round >= steps_on_mean
     newcomer = _newcomer(old, every[0], z, equal)
+    if old.lockstep is not None:  # where replicas differ, new ones begin as replica 0, which is worker 0's
+        newcomer = old.lockstep.broadcast("values of new replicas", newcomer)
     result: dict[str, Array] = {}
     for index, origin in enumerate(origins):
         values = newcomer if origin is None else every[origin]

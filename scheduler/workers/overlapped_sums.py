@@ -40,15 +40,23 @@ class OverlappedSums:
         self._kept: list[object] = []  # native code calls these
 
     def calls(self, sums: Sequence[Callable[[], None]]) -> tuple[NativeCall, NativeCall]:
-        """The call that begins to exchange some sums, and the one that waits for their end; 0 for success."""
+        """The call that begins to exchange some sums, and the one that waits for their end; 0 for success.
+
+        Waiting again gives the same: a worker that learns of another's failure after it has waited, and
+        before it has used the sums, waits once more when it settles.
+        """
         ended: SimpleQueue[int] = SimpleQueue()
+        results: list[int] = []  # of the last sums, once they have ended
 
         def begin(*_: int) -> int:
+            results.clear()
             self._asked.put((sums, ended))
             return 0
 
         def wait(*_: int) -> int:
-            return ended.get()
+            if not results:
+                results.append(ended.get())
+            return results[0]
 
         if self._thread is None:
             self._thread = threading.Thread(target=self._exchange, name="tensorbow-sums", daemon=True)

@@ -84,6 +84,11 @@ class GpuEvent(HostEvent):
             return self._done
 
     @property
+    def is_enqueued(self) -> bool:
+        """True if CUDA knows this point, so that nothing of it waits for the host any more."""
+        return self._done or self._handle is not None
+
+    @property
     def known_done(self) -> bool:
         """True if somebody has seen that the stream passed this point; asks nothing of CUDA."""
         return self._done

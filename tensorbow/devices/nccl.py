@@ -1,4 +1,4 @@
-"""NCCL over CuPy: all-reduce and broadcast between several GPUs, of this process or of several.
+"""NCCL over CuPy: collective calls between several GPUs, of this process or of several.
 
 Making communicators takes NCCL seconds: those of one process are kept, by the set of GPUs, for the next user.
 """
@@ -78,6 +78,7 @@ class NcclCommunicators:
 
         self._nccl: Any = nccl
         self._indices, self._is_joined = tuple(indices), ranks is not None
+        self._total = len(indices) if ranks is None else ranks.total
         self._failed = False
         self._dtypes = {
             "float32": nccl.NCCL_FLOAT32,
@@ -135,6 +136,37 @@ class NcclCommunicators:
         kind = self._dtypes["uint8"]
         calls = [partial(c.broadcast, a, a, nbytes, kind, root) for c, a in self._pairs(addresses)]
         self._together(calls, streams)
+
+    def all_gather(
+        self, sources: Sequence[int], targets: Sequence[int], nbytes: int, streams: Sequence[int]
+    ) -> None:
+        """Enqueues the gathering of so many bytes of each rank, by rank, on all GPUs.
+
+        A source may lie in its target, where its rank's bytes belong.
+        """
+        kind = self._dtypes["uint8"]
+        calls = [
+            partial(communicator.allGather, source, target, nbytes, kind)
+            for (communicator, source), target in zip(self._pairs(sources), targets, strict=True)
+        ]
+        self._together(calls, streams)
+
+    def all_to_all(
+        self, sources: Sequence[int], targets: Sequence[int], nbytes: int, streams: Sequence[int]
+    ) -> None:
+        """Enqueues that each rank sends its n-th part, of so many bytes, to rank n, in the order of ranks."""
+        kind = self._dtypes["uint8"]
+        calls: list[Callable[[int], Any]] = []
+        own = list[int]()
+        for (communicator, source), target, stream in zip(
+            self._pairs(sources), targets, streams, strict=True
+        ):
+            for rank in range(self._total):
+                place = rank * nbytes
+                calls.append(partial(communicator.send, source + place, nbytes, kind, rank))
+                calls.append(partial(communicator.recv, target + place, nbytes, kind, rank))
+                own += [stream, stream]
+        self._together(calls, own)
 
     def _pairs(self, addresses: Sequence[int]) -> list[tuple[Any, int]]:
         return [*zip(self._communicators, addresses, strict=True)]

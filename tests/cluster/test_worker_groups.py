@@ -1,5 +1,6 @@
 """Groups of workers: who is in one, and what its members tell each other."""
 
+import ctypes
 import subprocess
 import sys
 
@@ -7,7 +8,8 @@ import pytest
 
 from scheduler.workers.find import worker_group
 from scheduler.workers.group import LoneWorker
-from tensorbow.errors import InvalidArgumentError
+from scheduler.workers.overlapped_sums import NATIVE_SIGNATURE, OverlappedSums
+from tensorbow.errors import AbortedError, InvalidArgumentError
 from tests.cluster_rig.mpi_jobs import ROOT, run_job
 
 
@@ -58,3 +60,27 @@ def test_calls_of_a_group_and_how_a_worker_ends_the_job():
     assert job.returncode
     assert "tensorbow: worker 1 of 3" in job.stderr
     assert "as the test asked" in job.stderr
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_the_end_of_a_sum_may_be_awaited_again(waits):
+    """As by a worker that learns, between waiting and using the sum, that another one has failed."""
+    counted = [0]
+
+    def add():
+        counted[0] += 1
+
+    def fail():
+        raise AbortedError("as the test asks")
+
+    sums = OverlappedSums(waits)
+    try:
+        for function, status in ((add, 0), (fail, 1)):
+            begin, wait = (NATIVE_SIGNATURE(call[0]) for call in sums.calls([function]))
+            for _ in range(2):
+                arguments = [ctypes.c_int64()] * (len(NATIVE_SIGNATURE._argtypes_))
+                assert begin(*arguments) == 0
+                assert [wait(*arguments) for _ in range(3)] == [status] * 3
+    finally:
+        sums.close()
+    assert counted == [2]

@@ -82,5 +82,6 @@ def test_workers_choose_one_number_of_replicas_together():
 
 @pytest.mark.slow
 @needs_compiler
-def test_gpus_of_two_workers_train_as_those_of_one_process():
-    assert is_done(run_job(2, "tests/cluster_rig/worker_gpus.py", seconds=120))
+@pytest.mark.parametrize("count", [2, 4])
+def test_gpus_of_workers_train_as_those_of_one_process_and_send_halves_as_mpi_does(count):
+    assert is_done(run_job(count, "tests/cluster_rig/worker_gpus.py", seconds=120))

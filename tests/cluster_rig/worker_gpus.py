@@ -43,7 +43,7 @@ def apart(count: int) -> tuple[EmulatedNccl, list[Any]]:
     return nccl, [GpuDevice(f"/gpu:{n}", home, limit_nbytes=limit) for n, home in enumerate(homes)]
 
 
-for sync in ("sma", "ssgd"):
+for sync in ("sma", "ssgd") if workers.size == 2 else ():
     options = Synchronisation(sync)
     alone = trained(0, 2 * workers.size, synchronisation=options)
     together = trained(2 * workers.rank, 2, synchronisation=options, workers=workers)
@@ -65,4 +65,24 @@ for sync in ("sma", "ssgd"):
     trained(2 * workers.rank, 2, devices, synchronisation=options, workers=workers)
     assert not nccl.posted  # through the memory of the hosts
     del os.environ[EXCHANGE]
+
+# Halves of what is exchanged: the bits of MPI's way, whose workers' sums are those of one GPU each.
+halves = Synchronisation("diloco", tau=2, exchange_dtype="bfloat16", staleness=1)
+for count in (1, 2) if workers.size == 2 else (1,):
+    nccl, devices = apart(count)
+    first, replicas = len(devices) * workers.rank, len(devices)
+    joined = trained(first, replicas, devices, synchronisation=halves, workers=workers)
+    kinds = {kind for kind, *_ in nccl.posted}
+    of_workers = {"all-gather"} if workers.size <= 3 else {"all-gather", "all-to-all"}
+    assert kinds == of_workers | ({"all-reduce", "broadcast"} if count > 1 else set()), kinds
+    assert {name for kind, _, name in nccl.posted if kind in of_workers} == {"uint8"}
+    assert len(nccl.joined) == count
+    os.environ[EXCHANGE] = "mpi"
+    nccl, devices = apart(count)
+    by_mpi = trained(first, replicas, devices, synchronisation=halves, workers=workers)
+    assert not nccl.posted or count > 1
+    del os.environ[EXCHANGE]
+    assert joined.keys() == by_mpi.keys()
+    for name, value in joined.items():
+        assert value.tobytes() == by_mpi[name].tobytes(), (count, name)
 print(f"worker {workers.rank} is done")

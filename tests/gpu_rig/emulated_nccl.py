@@ -42,6 +42,7 @@ class _Call(NamedTuple):
     what: tuple[Any, ...]  # kind, count, dtype, root or operation
     address: int
     stream: int
+    source: int = 0  # where it is another
 
 
 class _Clique:
@@ -58,6 +59,9 @@ class _Clique:
     def launch(self) -> None:
         """Enqueues the calls of a group, if all ranks have made the same ones."""
         calls, self.waiting = self.waiting, {rank: [] for rank in self.waiting}
+        if any(call.what[0] in ("send", "recv") for own in calls.values() for call in own):
+            self._enqueue_mail(calls)
+            return
         together = [*zip(*calls.values(), strict=False)]
         for ranks in together:
             if len({call.what for call in ranks}) > 1:
@@ -71,28 +75,62 @@ class _Clique:
         kind, count, dtype, root = ranks[0].what
         all_of_them = self.of_all_processes
         nbytes = count * np.dtype(dtype).itemsize
+        gathers = kind == "all-gather"  # count elements of each rank, from `source`, to all
+        written = nbytes * (self.total if gathers else 1)
         for gpu, call in zip(self.gpus, ranks, strict=True):
-            block = MEMORY.block_of(call.address)
-            if block is None or block.owner is not gpu or call.address + nbytes > block.end:
-                raise NcclError(INVALID_ARGUMENT)
+            for address, size in ((call.address, written), (call.source or call.address, nbytes)):
+                block = MEMORY.block_of(address)
+                if block is None or block.owner is not gpu or address + size > block.end:
+                    raise NcclError(INVALID_ARGUMENT)
             if len(ranks) > 1 and gpu.is_capturing(call.stream):
                 raise NcclError(INVALID_USAGE)
         met, own = threading.Barrier(len(ranks), timeout=30), [np.empty(0)] * len(ranks)
         every: list[Any] = []
 
         def run(rank: int) -> None:
-            vector = host_array(ranks[rank].address, nbytes).view(dtype)
-            own[rank] = vector.copy()
+            source = ranks[rank].source or ranks[rank].address
+            vector = host_array(ranks[rank].address, written).view(dtype)
+            own[rank] = host_array(source, nbytes).view(dtype).copy()
             met.wait()
             if rank == 0:
                 every.extend(all_of_them(own))
             met.wait()
-            vector[...] = every[root] if kind == "broadcast" else np.sum(every, axis=0, dtype=dtype)
+            if gathers:
+                vector[...] = np.concatenate(every)
+            else:
+                vector[...] = every[root] if kind == "broadcast" else np.sum(every, axis=0, dtype=dtype)
 
         self.nccl.posted.append((kind, count, np.dtype(dtype).name))
         self.nccl.threads.add(threading.get_ident())
         for rank, (gpu, call) in enumerate(zip(self.gpus, ranks, strict=True)):
             gpu.enqueue(call.stream, "launch", f"NCCL {kind}", lambda rank=rank: run(rank))
+
+    def _enqueue_mail(self, calls: dict[int, list[_Call]]) -> None:
+        """Enqueues the calls of a group that has nothing but sends and receipts, of one rank here."""
+        ((gpu, own),) = zip(self.gpus, calls.values(), strict=True)
+        if {call.what[0] for call in own} != {"send", "recv"} or len({call.stream for call in own}) > 1:
+            raise NcclError(INVALID_USAGE)
+        for call in own:
+            block = MEMORY.block_of(call.address)
+            if block is None or block.owner is not gpu or call.address + call.what[1] > block.end:
+                raise NcclError(INVALID_ARGUMENT)
+
+        def run() -> None:
+            sends = [call for call in own if call.what[0] == "send"]
+            mail = {call.what[3]: host_array(call.address, call.what[1]).copy() for call in sends}
+            every = self.of_all_processes([mail])
+            mine = self.first_rank
+            for call in own:
+                if call.what[0] == "recv":
+                    host_array(call.address, call.what[1])[...] = every[call.what[3]][mine]
+
+        self.nccl.posted.append(("all-to-all", own[0].what[1], "uint8"))
+        gpu.enqueue(own[0].stream, "launch", "NCCL sends and receipts", run)
+
+    @property
+    def first_rank(self) -> int:
+        """The rank of the first GPU here."""
+        return 0
 
 
 class _JoinedClique(_Clique):
@@ -103,6 +141,11 @@ class _JoinedClique(_Clique):
         self.first, self.total = first, total
         self._communicator: Any = None
 
+    @property
+    def first_rank(self) -> int:
+        """The rank of the first GPU here."""
+        return self.first
+
     def add(self, gpu: EmulatedCuda) -> None:
         """Adds a rank."""
         self.gpus = [*self.gpus, gpu]
@@ -110,6 +153,8 @@ class _JoinedClique(_Clique):
 
     def of_all_processes(self, own: list[Any]) -> list[Any]:
         """The vectors of the ranks of all processes."""
+        if self.total == len(own):  # of this one alone
+            return own
         from mpi4py import MPI
 
         if self._communicator is None:
@@ -226,8 +271,24 @@ class _Communicator:
             raise NcclError(INVALID_ARGUMENT)
         self._call(("broadcast", count, DTYPES[kind], root), target, stream)
 
-    def _call(self, what: tuple[Any, ...], address: int, stream: int) -> None:
-        self._clique.nccl.call(self._clique, self._rank, _Call(what, address, stream))
+    def allGather(self, source: int, target: int, count: int, kind: int, stream: int) -> None:  # noqa: N802
+        """The ranks' vectors, by rank."""
+        nbytes = count * np.dtype(DTYPES[kind]).itemsize
+        place = self._clique.first_rank + self._rank
+        if target <= source < target + nbytes * self._clique.total and source != target + place * nbytes:
+            raise NcclError(INVALID_ARGUMENT)  # in place is one place alone
+        self._call(("all-gather", count, DTYPES[kind], None), target, stream, source)
+
+    def send(self, source: int, count: int, kind: int, peer: int, stream: int) -> None:
+        """A message to a rank."""
+        self._call(("send", count, DTYPES[kind], peer), source, stream)
+
+    def recv(self, target: int, count: int, kind: int, peer: int, stream: int) -> None:
+        """A message of a rank."""
+        self._call(("recv", count, DTYPES[kind], peer), target, stream)
+
+    def _call(self, what: tuple[Any, ...], address: int, stream: int, source: int = 0) -> None:
+        self._clique.nccl.call(self._clique, self._rank, _Call(what, address, stream, source))
 
     def destroy(self) -> None:
         """Ends an idle communicator."""

@@ -8,7 +8,8 @@ import pytest
 
 from tensorbow.devices.cupy_runtime import compile_with_nvrtc
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.kernels.gpu.runtime.program import PRELUDE
+from tensorbow.kernels.gpu.runtime.program import PRELUDE, CudaSource
+from tensorbow.kernels.gpu.runtime.sums import ADD, HALVES
 from tests.gpu_rig.nvrtc_usage import ARCHITECTURES, require_nvrtc, usages
 from tests.gpu_rig.recording import every_source, for_all_replicas, sources_of_networks
 
@@ -37,6 +38,11 @@ def check(sources: Mapping[str, str], architecture: int, *, spills: bool = False
 def test_every_source_compiles_without_spills(architecture: int) -> None:
     assert len(every_source()) > 200
     check(every_source(), architecture)
+
+
+def test_sums_outside_of_plans_compile(architecture: int) -> None:
+    sources = [CudaSource.of("add", ADD, T=kind) for kind in ("float", "double", "long long")]
+    check({each.text: each.name for each in (*sources, CudaSource.of("halves", HALVES))}, architecture)
 
 
 @pytest.mark.slow
