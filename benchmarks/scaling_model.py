@@ -12,8 +12,8 @@ number, m(W) = 2 (W - 1) latency; an exchange of N bytes takes x(W) = 2 (W - 1) 
     diloco, tau                 c + (p + m + x) / tau  replicas wait for the new z
     diloco, tau, staleness 1    (max(tau c, x) + p + m) / tau
 
-So it is between machines, where the next rounds run while a sum is exchanged. Workers of one machine wait for
-their exchanges: then each takes c + (p + m + x) / tau. Latency, bandwidth and p are measured with two
+So it is between machines, where the next rounds run while a sum is exchanged, and a message waits for looks
+of both workers. Workers of one machine wait for their exchanges: then each takes c + (p + m + x) / tau. Latency, bandwidth and p are measured with two
 workers, by S-SGD; c with as many workers at once as compute, which never exchange, since they share the
 memory's bandwidth; the rest is predicted. LeNet (b=16) is measured with one and two workers, which wait; with
 four and eight, of which there are more than cores, steps of 8 ms sleep in native code, exchanges run beside
@@ -33,10 +33,9 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +49,7 @@ import tensorbow as tb
 from scheduler import LearningEngine, ReadyBatch, StepProgram, Synchronisation
 from scheduler.engine.results import RoundResults
 from scheduler.workers.find import worker_group
+from scheduler.workers.mpi import REST_S
 from tensorbow.devices import usable_cores
 from tensorbow.graph import NOT_DIFFERENTIABLE, Kernel, KernelCall
 from tensorbow.kernels.native.codegen.emitter import Emitter, index
@@ -76,39 +76,29 @@ APART = "none"  # without exchanges
 ROUNDS, WINDOWS = 48, 9  # ROUNDS: of a window, a multiple of each tau
 MANY = tuple(2**n for n in range(1, 11))
 WORKERS = {LENET: (1, 2), SLEEPS: (1, 2, 4, 8)}
+LATER = 2 / 3  # mean of the later of two looks, in times between looks
 WITHIN = 0.15
 
 
 @dataclass(frozen=True)
-class Link:
-    """Seconds of a message between two workers, and of a byte."""
-
-    latency: float
-    byte: float
-
-
-@dataclass(frozen=True)
 class Costs:
-    """Seconds of steps of one worker (samples), and of the work at an exchange.
+    """Seconds of steps of one worker (samples), of the work at an exchange, of a message, and of a byte.
 
-    late: the link as exchanges have it that run beside the next rounds, whose ends are looked for now and
-    then; None where there are none. cores: that workers share, or None where each has its own.
+    look: until workers see a message of an exchange that runs beside the next rounds; None where none does.
+    cores: that workers share, or None where each has its own.
     """
 
     steps: Sequence[float]
     work: float
-    link: Link
-    late: Link | None
+    latency: float
+    byte: float
+    look: float | None
     cores: int | None = None
 
-    def _exchange(self, workers: int, link: Link) -> float:
-        """Seconds of an exchange of SIZE numbers.
-
-        A byte is work of the cores; what it takes longer by `late` all workers wait for at once.
-        """
-        nbytes = 4 * SIZE * 2 * (workers - 1) / workers
-        byte = self.link.byte * self._in_turn(workers) + (link.byte - self.link.byte)
-        return 2 * (workers - 1) * link.latency + nbytes * byte
+    def _exchange(self, workers: int, look: float = 0.0) -> float:
+        """Seconds of an exchange of SIZE numbers."""
+        share = self.byte * 4 * SIZE * 2 * (workers - 1) / workers
+        return 2 * (workers - 1) * (self.latency + look) + share * self._in_turn(workers)
 
     def round(self, way: str, workers: int) -> float:
         """Seconds of a round."""
@@ -116,10 +106,10 @@ class Costs:
         tau, step = options.get("tau", 1), self._slowest(workers, options.get("tau", 1))
         if workers == 1:
             return step
-        work = (self.work + 2 * (workers - 1) * self.link.latency) * self._in_turn(workers)
-        if self.late is not None and (options["sync"] == "sma" or options.get("staleness")):
-            return (max(tau * step, self._exchange(workers, self.late)) + work) / tau
-        return step + (work + self._exchange(workers, self.link)) / tau
+        work = (self.work + 2 * (workers - 1) * self.latency) * self._in_turn(workers)
+        if self.look is not None and (options["sync"] == "sma" or options.get("staleness")):
+            return (max(tau * step, self._exchange(workers, self.look)) + work) / tau
+        return step + (work + self._exchange(workers)) / tau
 
     def _slowest(self, workers: int, tau: int) -> float:
         """Mean of the slowest of so many workers; deviations of tau steps add up by their root."""
@@ -185,9 +175,8 @@ def serve(what: str, windows: int) -> None:
         for engine, source in engines.values():
             engine.run(source.open, 0, ROUNDS)
         for window in range(1, windows + 1):
-            for kind, sum_up in (("", group.all_sum), ("late ", group.all_sum_patiently)):
-                taken[f"{kind}exchange"].append(timed(group, partial(sum_up, vector), 5))
-                taken[f"{kind}message"].append(timed(group, partial(sum_up, vector[:2]), 50))
+            taken["exchange"].append(timed(group, vector, 5))
+            taken["message"].append(timed(group, vector[:2], 50))
             for name, (engine, source) in engines.items():
                 told = list[RoundResults]()
                 group.barrier()
@@ -231,13 +220,13 @@ def engine_of(what: str, options: dict[str, Any], group: Any) -> Iterator[tuple[
         yield engine, NoInputs()
 
 
-def timed(group: Any, sum_up: Callable[[], None], times: int) -> float:
+def timed(group: Any, vector: Any, times: int) -> float:
     """Median seconds of a sum over all workers."""
     taken = list[float]()
     for _ in range(times):
         group.barrier()
         began = time.perf_counter()
-        sum_up()
+        group.all_sum(vector)
         taken.append(time.perf_counter() - began)
     return statistics.median(taken)
 
@@ -262,19 +251,15 @@ def measured(what: str, workers: int, windows: int) -> dict[str, Any]:
 
 def costs_of(found: dict[int, dict[str, Any]], cores: int, overlaps: bool) -> dict[int, Costs]:
     """Costs of this machine by number of workers, given their jobs' figures."""
-    late = link_of(found[2], "late ") if overlaps else None
+    two = found[2]
+    latency, byte = two["message"] / 2, max(two["exchange"] - two["message"], 0.0) / (4 * SIZE)
+    look = LATER * REST_S if overlaps else None
 
     def costs(workers: int, work: float) -> Costs:
-        return Costs(found[workers][f"{APART} steps"], work, link_of(found[2]), late, cores)
+        return Costs(found[workers][f"{APART} steps"], work, latency, byte, look, cores)
 
-    work = max(found[2]["ssgd"] - costs(2, 0.0).round("ssgd", 2), 0.0)
+    work = max(two["ssgd"] - costs(2, 0.0).round("ssgd", 2), 0.0)
     return {workers: costs(workers, work) for workers in found}
-
-
-def link_of(two: dict[str, Any], kind: str = "") -> Link:
-    """The link by the sums of two workers."""
-    message, exchange = two[f"{kind}message"], two[f"{kind}exchange"]
-    return Link(message / 2, max(exchange - message, 0.0) / (4 * SIZE))
 
 
 # Results --------------------------------------------------------------------------------------------
@@ -340,14 +325,14 @@ def main() -> None:
             row = {"steps": what, "way": way, "workers": workers, "predicted_ms": round(1e3 * predicted, 2)}
             held.append({**row, "measured_ms": round(1e3 * had, 2), "error": round(predicted / had - 1, 4)})
     costs = fitted[LENET]
-    link = Link(options.latency_us * 1e-6, 8e-9 / options.gigabits)
-    apart = Costs(costs.steps, costs.work, link, link)
+    link = options.latency_us * 1e-6, 8e-9 / options.gigabits
+    apart = Costs(costs.steps, costs.work, *link, LATER * REST_S)
     curves = {
         way: [round(workers * apart.round(way, 1) / apart.round(way, workers), 3) for workers in MANY]
         for way in WAYS
     }
     known = {
-        what: {"link": asdict(each.link), "late": each.late and asdict(each.late), "work_s": each.work}
+        what: {"latency_s": each.latency, "byte_s": each.byte, "look_s": each.look, "work_s": each.work}
         for what, each in fitted.items()
     }
     details = {

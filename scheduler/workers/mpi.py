@@ -23,6 +23,7 @@ HALVES_CHUNK = 1 << 20  # elements whose upper halves are sent at a time
 REST_S = 5e-4  # longest time between two looks whether a call that does not wait has ended
 MOST_GATHERED = 3  # workers; among more of them, each adds up a part of the elements
 MESSAGE_NBYTES = 1 << 15  # MPI libraries send so few bytes at once, without asking the receiver first
+WINDOW, MOST_SENT = 4, 64  # messages that are on their way to a worker at first, and at most
 
 
 class MpiWorkers(WorkerGroup):
@@ -93,16 +94,24 @@ class MpiWorkers(WorkerGroup):
         """The other worker's array like this one, of two workers.
 
         Both directions of a link are in use at once. `MPI_Iallreduce` of two uses one after the other, and so
-        do long messages, since what a worker sends goes before its consent to receive.
+        do long messages, since what a worker sends goes before its consent to receive. Few messages are on
+        their way at a time, so that the workers' meetings are not behind all of them: a worker sends as many
+        as it has got, and WINDOW more, or twice that each time when it finds that all have come.
         """
         other, theirs = 1 - self.rank, np.empty_like(own)
-        starts = range(0, own.nbytes, MESSAGE_NBYTES)
-        requests = [
-            self._called(function, [data[start : start + MESSAGE_NBYTES], byte], other)
-            for function, (data, byte) in (("Irecv", self._bytes(theirs)), ("Isend", self._bytes(own)))
-            for start in starts
-        ]
-        self._look_until_ended(requests)
+        (sent, byte), (received, _) = self._bytes(own), self._bytes(theirs)
+        parts = [slice(start, start + MESSAGE_NBYTES) for start in range(0, own.nbytes, MESSAGE_NBYTES)]
+        coming = [self._called("Irecv", [received[part], byte], other) for part in parts]
+        going, arrived, window, rest_s = list[Any](), 0, WINDOW, 0.0
+        while min(arrived, len(going)) < len(parts):
+            for part in parts[len(going) : arrived + window]:
+                going.append(self._called("Isend", [sent[part], byte], other))
+            arrived += len(self._tested("Testsome", coming) or ())
+            if arrived >= len(going):
+                window = min(2 * window, MOST_SENT)
+            time.sleep(rest_s)
+            rest_s = min(rest_s + REST_S / 16, REST_S)
+        self._look_until_ended(going)
         return theirs
 
     def _patiently(self, function: str, *arguments: Any) -> None:
@@ -111,15 +120,15 @@ class MpiWorkers(WorkerGroup):
 
     def _look_until_ended(self, requests: list[Any]) -> None:
         rest_s = 0.0
-        while not self._have_ended(requests):
+        while not self._tested("Testall", requests):
             time.sleep(rest_s)
             rest_s = min(rest_s + REST_S / 16, REST_S)
 
-    def _have_ended(self, requests: list[Any]) -> bool:
+    def _tested(self, function: str, requests: list[Any]) -> Any:
         try:
-            return bool(self._mpi.Request.Testall(requests))
+            return getattr(self._mpi.Request, function)(requests)
         except self._mpi.Exception as error:
-            raise self._failure("Testall", error) from error
+            raise self._failure(function, error) from error
 
     def _sum_halves(self, vector: Array, patient: bool = False) -> None:
         """`all_sum` of a float32 vector by halves.
