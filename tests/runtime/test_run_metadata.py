@@ -72,7 +72,7 @@ def test_a_trace_around_dynamic_steps_has_their_spans(session, tmp_path):
 
 
 def test_asynchronous_ops_wait_in_their_spans_and_errors_are_traced_to_their_op(session):
-    # The executor runs what became ready last first: the queue, then the dequeue, then the gate and the enqueue.
+    # What became ready last runs first: the queue, then the dequeue, then the gate and the enqueue.
     gate = tb.py_func(lambda: np.float32(1.0), [], tb.float32)
     queue = tb.FIFOQueue(4, [tb.float32], [[]])
     taken, put = queue.dequeue(), queue.enqueue([gate])
