@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tensorbow.cluster.dynamic_cut import StepCut, follow_handles
 from tensorbow.cluster.links import Links, Pending
 from tensorbow.cluster.task import name_on_tasks
 from tensorbow.cluster.task_step import task_of
@@ -21,6 +22,7 @@ from tensorbow.compiler.prune import prune
 from tensorbow.devices import DeviceName
 from tensorbow.errors import (
     AbortedError,
+    CancelledError,
     FailedPreconditionError,
     InternalError,
     InvalidArgumentError,
@@ -29,6 +31,7 @@ from tensorbow.errors import (
     UnavailableError,
     UnimplementedError,
 )
+from tensorbow.executor import DynamicPlan
 from tensorbow.graph import AsGraph, GraphDef, NodeDef, Operation, Tensor, get_default_graph
 from tensorbow.graph.graph_def import graph_def_of, operation_name
 from tensorbow.kinds import Flag, Mapped, Name, Names, PositiveNumber, Text, checked
@@ -38,7 +41,7 @@ from tensorbow.runtime import AsConfig, Session
 from tensorbow.runtime.config_proto import warn_of_ignored
 from tensorbow.runtime.fetches_and_feeds import Arguments
 from tensorbow.runtime.shape_counts import ShapeCounts
-from tensorbow.specs import Array, TensorSpec
+from tensorbow.specs import Array, Dims, TensorSpec
 
 SCHEMES = ("tcp://", "grpc://")  # the second as TensorFlow's programs write it; the protocol is the same
 # After these errors tasks may have forgotten the session's steps: the next runs register them again.
@@ -101,6 +104,7 @@ class _RegisteredStep:
     feeds: dict[str, list[tuple[str, Tensor]]]  # by task: names there, and the tensors fed
     counters: dict[str, list[str]]  # by task: random ops
     fetches: dict[str, list[int]]  # by task: indices among the fetched tensors
+    may_wait: bool = False  # it is in the dynamic mode, and its parts may wait, for example on a queue
 
 
 class ClusterSession(Session):
@@ -155,6 +159,7 @@ class ClusterSession(Session):
         self._steps: OrderedDict[Hashable, _RegisteredStep] = OrderedDict()
         self._registering = threading.RLock()  # guards the two above
         self._serial = itertools.count()
+        self._waiting: set[Pending] = set()  # of running steps in the dynamic mode, which may wait for long
         self._stack = ExitStack()
         self._closed = False
 
@@ -177,6 +182,8 @@ class ClusterSession(Session):
         run = f"{self._id}-{next(self._serial)}"
         values: dict[int, Any] = {}
         pending = Pending(self._links.check_s)
+        if step.may_wait:
+            self._waiting.add(pending)
         local: tuple[Any, list[Any]] | None = None
 
         def keep(task: str, arrays: Sequence[Array]) -> None:
@@ -208,6 +215,7 @@ class ClusterSession(Session):
             for task, (_, found) in pending.collect().items():
                 keep(task, found)
         finally:
+            self._waiting.discard(pending)
             pending.close()
         return values
 
@@ -216,14 +224,17 @@ class ClusterSession(Session):
     def _registered(
         self, elements: Sequence[Tensor | Operation], shapes: Mapping[Tensor, tuple[int, ...]]
     ) -> _RegisteredStep:
-        key = (tuple(elements), frozenset(shapes.items()))
+        key: Hashable = (tuple(elements), frozenset(shapes.items()))
+        of_any_shape = (tuple(elements), frozenset(shapes))  # the key of steps in the dynamic mode
         with self._registering:
             self._require_open()
+            key = of_any_shape if of_any_shape in self._steps else key
             step = self._steps.get(key)
             if step is None:
                 self._shape_counts.add(tuple(elements), shapes)
                 self._warn_of_forgotten_updates(elements, shapes)
-                step = self._steps[key] = self._register(elements, shapes)
+                step = self._register(elements, shapes)
+                self._steps[of_any_shape if step.may_wait else key] = step
                 while len(self._steps) > CACHED_STEPS:
                     old = self._steps.popitem(last=False)[1]
                     self._links.release({task: [old.handle] for task in old.feeds})
@@ -254,6 +265,9 @@ class ClusterSession(Session):
             "incarnations": {task: self._links.link(task).incarnation for task in tasks},
         }
         answers = self._ask(tasks, header, [_text(sent.graph)])
+        reasons = [answer["dynamic"] for answer in answers.values() if "dynamic" in answer]
+        if reasons:
+            return self._register_dynamic(handle, elements, list(shapes), needed, places, reasons[0])
         if len({answer["digest"] for answer in answers.values()}) > 1:
             raise InternalError(
                 f"the tasks {', '.join(tasks)} cut a step in different ways; use the same version on all of "
@@ -266,6 +280,44 @@ class ClusterSession(Session):
             {task: [(name, by_name[name]) for name in answers[task]["feeds"]] for task in running},
             {task: answers[task]["counters"] for task in running},
             {task: answers[task]["fetches"] for task in running},
+        )
+
+    def _register_dynamic(
+        self,
+        handle: str,
+        elements: Sequence[Tensor | Operation],
+        fed: Sequence[Tensor],
+        needed: Sequence[Operation],
+        places: dict[Operation, str],
+        reason: str,
+    ) -> _RegisteredStep:
+        """Cuts a step that no plan runs between tasks, and sends each its part."""
+        home = str(self._places.home.name)
+        follow_handles(needed, places)
+        plan = DynamicPlan(elements, fed, needed, reason)
+        sent = _Sent(needed, places, {tensor: tensor.spec.shape for tensor in fed}, home)
+        certain = {sent.name(tensor): plan.is_certain(tensor) for op in needed for tensor in op.outputs}
+        certain |= {f"^{sent.name(op)}": plan.is_certain(op) for op in needed}
+        placeholders = {operation_name(name): tensor for tensor, name in sent.fed.items()}
+        cut = StepCut(sent.graph, list(placeholders), lambda item: certain.get(item, True))
+        fetched = [sent.name(element) for element in elements if isinstance(element, Tensor)]
+        parts = cut.parts(fetched, task_of(home))
+        random = [op for op in needed if op.definition.random]
+        for task, part in parts.items():
+            header = {
+                "op": "register_dynamic",
+                "step": handle,
+                "fetches": [name for _, name in part.fetches],
+                "feeds": part.placeholders,
+                "incarnations": {each: self._links.link(each).incarnation for each in parts},
+            }
+            self._ask([task], header, [_text(part.graph)])
+        return _RegisteredStep(
+            handle,
+            {t: [(name, placeholders[name]) for name in part.placeholders] for t, part in parts.items()},
+            {t: [op.name for op in random if task_of(places[op]) == t] for t in parts},
+            {t: [index for index, _ in part.fetches] for t, part in parts.items()},
+            may_wait=True,
         )
 
     def _placed(self, needed: Sequence[Operation]) -> dict[Operation, str]:
@@ -370,6 +422,8 @@ class ClusterSession(Session):
         """Ends the session; variables stay at their tasks; idempotent."""
         if not self._closed:
             self._closed = True
+            for pending in list(self._waiting):
+                pending.cancel(CancelledError("the session was closed while the step ran"))
             with suppress(TensorBowError):
                 self._links.close()
 
@@ -392,7 +446,7 @@ class _Sent:
         self,
         needed: Sequence[Operation],
         places: Mapping[Operation, str],
-        fed: Mapping[Tensor, tuple[int, ...]],
+        fed: Mapping[Tensor, Dims | None],
         home: str,
     ):
         renamed = {op.name: name_on_tasks(op) for op in needed if op.definition is VariableReference}
