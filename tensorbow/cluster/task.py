@@ -14,6 +14,7 @@ from typing import Any
 from tensorbow.cluster.cluster_spec import ClusterSpec, task_name
 from tensorbow.cluster.connection import Connection, connect
 from tensorbow.cluster.dynamic_part import DynamicPart
+from tensorbow.cluster.sent_graph import container_of
 from tensorbow.cluster.task_step import Arrivals, StepOfTask, TaskStep, Watch, task_of
 from tensorbow.cluster.task_variables import TaskVariables
 from tensorbow.compiler import Binding, compile_multi_device
@@ -311,6 +312,8 @@ class ClusterTask:
     ) -> list[Array]:
         with self._lock:
             self._require_open()
+            if handle not in self._parts:
+                raise NotFoundError(f"run: {self.name} has no step {handle}; make a new session")
             part, incarnations = self._parts[handle]
             resources = self._resources[part.session]
             run = self._runs.setdefault(name, Arrivals(name))
@@ -523,17 +526,3 @@ def _imported(text: str) -> Graph:
     with Graph().as_default() as made:
         import_graph_def(GraphDef.from_json(text), name="")
     return made
-
-
-CONTAINER = "/of-container/"  # between a container's name and a variable's
-
-
-def container_of(name: str) -> str:
-    """The container of a variable, from its name on tasks; "" for none."""
-    return name.partition(CONTAINER)[0] if CONTAINER in name else ""
-
-
-def name_on_tasks(variable: Operation) -> str:
-    """The name of a variable on tasks, where containers are told apart by it."""
-    container = variable.attrs["container"]
-    return f"{container}{CONTAINER}{variable.name}" if container else variable.name

@@ -49,8 +49,8 @@ def fractional_max_pool(
     As in section 2 of the paper. value: of any dtype of numbers, height and width static. pooling_ratio:
     [1, rows, columns, 1], the mean extents of a window, each at least 1, 1.44 for example. pseudo_random:
     windows are as even as they can be, else their extents are in random order. overlapping: a window has the
-    first row and column of the next one, too. deterministic: the windows are drawn once, when the operation is
-    made, and stay in all steps. seed, seed2: of the draws; if both are 0, as of `tb.random_uniform` without one.
+    first row and column of the next one, too. deterministic: the windows are drawn once, when the operation
+    is made, and stay in all steps. seed, seed2: of the draws; if both are 0, as of `tb.random_uniform`.
 
     Returns the images [batch, floor(height / rows), floor(width / columns), channels], and where the windows
     begin along rows and columns, int64, each sequence with the input's extent at its end. A gradient goes to

@@ -261,7 +261,7 @@ def test_functions_of_python_stay_in_their_process(servers):
     called = tb.py_func(lambda: np.float32(2.0), [], tb.float32)
     with (
         tb.Session(servers["worker0"].target) as session,
-        pytest.raises(InvalidArgumentError, match="PyFunc"),
+        pytest.raises(InvalidArgumentError, match="PyFunc: a function of Python stays in its process"),
     ):
         session.run(called)
 
