@@ -81,6 +81,52 @@ def test_a_dequeue_waits_for_an_enqueue_of_another_session(servers):
         assert got == [[1.0, 2.0]]
 
 
+def test_runs_of_several_threads_lose_nothing(servers):
+    with tb.device("/job:ps/task:1"):
+        scale = tb.Variable(np.float32(2.0), name="scale")
+    queue = queue_on_ps(1000, "counted")
+    with tb.device(WORKER):
+        x = tb.placeholder(tb.float32, [None, 2])
+        kept = tb.boolean_mask(x, x[:, 0] > 0.0) * scale
+        put = queue.enqueue_many([kept])
+    everything = queue.dequeue_up_to(1000)
+    with tb.Session(servers["worker0"].target) as session:
+        session.run(scale.initializer)
+
+        def add(first):
+            for rows in (1, 2, 3):
+                session.run(put, {x: [[first + row, -1.0] for row in range(rows)] + [[-5.0, 0.0]]})
+
+        threads = [threading.Thread(target=add, args=(10.0 * n,)) for n in range(1, 5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        session.run(queue.close())
+        got = sorted(session.run(everything)[:, 0].tolist())
+    assert got == sorted(20.0 * n + 2 * row for n in range(1, 5) for rows in (1, 2, 3) for row in range(rows))
+
+
+def test_an_error_in_a_loop_names_op_loop_and_task(servers):
+    with tb.device("/job:worker/task:1"):
+        x = tb.placeholder(tb.float32, [2])
+
+        def body(i, a):
+            return i + 1, a + tb.cast(
+                tb.where(tb.check_numerics(1.0 / (2.0 - i) * x, "here") > 9.0)[:0, 0], tb.float32
+            )
+
+        found = tb.while_loop(lambda i, a: i < 4.0, body, [0.0, tb.zeros([0])])[1]
+    with tb.device(PS):
+        result = tb.reduce_sum(found) * 2.0
+    with tb.Session(servers["worker0"].target) as session:
+        with pytest.raises(
+            InvalidArgumentError, match=r"^/job:worker/task:1: .*CheckNumerics.*here.*in iteration 2 of loop"
+        ):
+            session.run(result, {x: [1.0, 1.0]})
+        assert session.run(tb.identity(tb.constant(1.0))) == 1.0
+
+
 def test_closing_a_session_ends_what_waits_on_another_task(servers):
     take = queue_on_ps(name="empty").dequeue()
     session = tb.Session(servers["worker0"].target)
