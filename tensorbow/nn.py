@@ -16,6 +16,7 @@ from tensorbow.ops import (
     conv,
     ctc,
     depthwise,
+    fractional_pooling,
     losses,
     morphology,
     nn,
@@ -38,6 +39,7 @@ from tensorbow.ops.conv1d import conv1d
 from tensorbow.ops.ctc import *
 from tensorbow.ops.depthwise import *
 from tensorbow.ops.elementwise import relu, sigmoid, tanh
+from tensorbow.ops.fractional_pooling import *
 from tensorbow.ops.losses import *
 from tensorbow.ops.morphology import *
 from tensorbow.ops.nn import *
@@ -59,6 +61,7 @@ __all__ += candidate_sampling.__all__
 __all__ += conv.__all__
 __all__ += ctc.__all__
 __all__ += depthwise.__all__
+__all__ += fractional_pooling.__all__
 __all__ += losses.__all__
 __all__ += morphology.__all__
 __all__ += nn.__all__

@@ -76,17 +76,19 @@ def _is_unicode(text: str) -> bool:
 
 
 def load_arrays(
-    path: Path, remedy: str = "use an earlier checkpoint"
+    path: Path, remedy: str = "use an earlier checkpoint", checksum: int | None = None
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Reads the arrays, by name, and the metadata of a file.
 
-    remedy: advice in the error for a damaged file, or "".
+    remedy: advice in the error for a damaged file, or "". checksum: that the file must have.
     Raises NotFoundError for a missing file, FailedPreconditionError if it cannot be read (not a regular file,
     no permission), ResourceExhaustedError if it does not fit into memory, DataLossError if it is truncated,
     corrupt or not written by this library.
     """
     with _opened(path, remedy) as (file, nbytes):
         entries, described, data_nbytes = _read_header(file, nbytes)
+        if checksum not in (None, described.get("crc32")):
+            raise _FaultError("it is of another save than the other files of the checkpoint")
         if data_nbytes > (available_memory_nbytes() or sys.maxsize):
             raise MemoryError
         data = memoryview(file.read(data_nbytes))
@@ -104,6 +106,21 @@ def load_metadata(path: Path) -> dict[str, Any]:
     with _opened(path, "") as (file, nbytes):
         metadata: dict[str, Any] = _read_header(file, nbytes)[1]["metadata"]
     return metadata
+
+
+def describe_arrays(path: Path) -> tuple[int, dict[str, tuple[int, ...]], dict[str, Any]]:
+    """The checksum of a file, the extents of its arrays by name, and its metadata; verifies no content.
+
+    Raises what `load_arrays` raises.
+    """
+    with _opened(path, "") as (file, nbytes):
+        entries, described, _ = _read_header(file, nbytes)
+        extents = {name: tuple(entry["shape"]) for name, entry in entries.items()}
+        extents.update({name: extents[name][:-1] for name in _pairs(described) if name in extents})
+        checksum = described.get("crc32")
+        if type(checksum) is not int:
+            raise _FaultError("it has no check sum")
+    return checksum, extents, described["metadata"]
 
 
 @contextmanager

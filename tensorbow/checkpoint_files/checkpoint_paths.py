@@ -5,17 +5,17 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tensorbow.checkpoint_files.arrays_file import load_arrays
-from tensorbow.errors import DataLossError, InvalidArgumentError, NotFoundError, TensorBowError
+from tensorbow.checkpoint_files.shards import INDEX, SHARD, remove_shards
+from tensorbow.errors import DataLossError, InvalidArgumentError, TensorBowError
 from tensorbow.files import read_file
 from tensorbow.kinds import PATH, AsPath, Text, checked, read_as
-from tensorbow.specs import Array
 from tensorbow.strict_json import parse_json
 
-SUFFIX = ".safetensors"
+SUFFIX = SHARD
 STATE = "checkpoint"  # the file that names a folder's checkpoints
 STATE_LIMIT = 1 << 20  # bytes of this file
 SHOWN = 10  # missing names in a message
@@ -31,13 +31,6 @@ def latest_checkpoint(checkpoint_dir: AsPath, latest_filename: Text = STATE) -> 
 def best_checkpoint(checkpoint_dir: AsPath, latest_filename: Text = STATE) -> str | None:
     """Path of a folder's best checkpoint, or None. Raises DataLossError if the file is damaged."""
     return _stated(checkpoint_dir, latest_filename, "best_model_checkpoint_path")
-
-
-@checked
-def list_variables(save_path: AsPath) -> list[tuple[str, list[int]]]:
-    """(name, shape) of all variables of a checkpoint, sorted by name. Raises NotFoundError, DataLossError."""
-    arrays = load_checkpoint(save_path)[1]
-    return [(name, list(arrays[name].shape)) for name in sorted(arrays)]
 
 
 def _text(path: Any) -> str:
@@ -57,23 +50,27 @@ def file_to_save(save_path: str | os.PathLike[str], step: int | None) -> Path:
 
 
 def existing_file(save_path: str | os.PathLike[str]) -> Path:
-    """Path of a checkpoint's file; adds the suffix if it is missing."""
+    """Path of a checkpoint's file, or of the index of its shards; adds the suffix if it is missing."""
     path = Path(_text(save_path))
-    return path if path.name.endswith(SUFFIX) else path.with_name(path.name + SUFFIX) if path.name else path
+    if path.name.endswith((SUFFIX, INDEX)) or not path.name:
+        return path
+    whole, index = (path.with_name(f"{path.name}{suffix}") for suffix in (SUFFIX, INDEX))
+    return index if index.is_file() and not whole.is_file() else whole
 
 
-def load_checkpoint(save_path: str | os.PathLike[str]) -> tuple[Path, dict[str, Array], dict[str, Any]]:
-    """Reads a checkpoint: its file, arrays by name, and metadata.
+def checkpoint_name(save_path: str | os.PathLike[str]) -> str:
+    """Path by which a checkpoint is known: of its file; without a suffix if it has shards."""
+    file = existing_file(save_path)
+    return str(file.with_suffix("")) if file.suffix == INDEX else str(file)
 
-    Raises NotFoundError with TensorFlow's message, DataLossError.
-    """
-    path = existing_file(save_path)
-    try:
-        return path, *load_arrays(path)
-    except NotFoundError:
-        raise NotFoundError(
-            f"The passed save_path is not a valid checkpoint: there is no file {path}"
-        ) from None
+
+def remove_files(save_path: str | os.PathLike[str]) -> None:
+    """Deletes a checkpoint: its file, or its index and shards."""
+    file = existing_file(save_path)
+    if file.suffix == INDEX:
+        remove_shards(file.with_suffix(""))
+    with suppress(OSError):
+        os.unlink(file)
 
 
 def _stated(folder: str | os.PathLike[str], filename: str, key: str) -> str | None:
@@ -93,7 +90,7 @@ def _stated(folder: str | os.PathLike[str], filename: str, key: str) -> str | No
         except ValueError as error:
             raise DataLossError(f"{path} is damaged: {key}: {error}; delete it") from None
         checkpoint = os.path.join(folder, found)
-        return checkpoint if os.path.isfile(checkpoint) else None
+        return checkpoint if existing_file(checkpoint).is_file() else None
     return None
 
 

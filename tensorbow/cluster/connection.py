@@ -1,8 +1,9 @@
 """Connections between the processes of a cluster: authenticated, carrying JSON headers and raw arrays.
 
 A message is the length of its header, the header (JSON, with dtypes and shapes of the arrays), and the bytes
-of the arrays. Nothing that arrives is executed or unpickled. Both sides prove by HMAC-SHA256 over fresh
-random numbers that they know the token before anything else is read; what follows is not encrypted.
+of the arrays, those of strings with their lengths. Nothing that arrives is executed or unpickled. Both sides
+prove by HMAC-SHA256 over fresh random numbers that they know the token before anything else is read; what
+follows is not encrypted.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 
 from tensorbow import errors
 from tensorbow.cluster.cluster_spec import split_address
+from tensorbow.cluster.string_messages import pack_strings, unpack_strings
 from tensorbow.errors import (
     DataLossError,
     InternalError,
@@ -30,9 +32,10 @@ from tensorbow.errors import (
     TensorBowError,
     UnavailableError,
 )
-from tensorbow.specs import DTYPES, Array
+from tensorbow.specs import DTYPES, Array, DType
 from tensorbow.strict_json import parse_json
 
+STRING = "string"  # in the place of a dtype
 MAGIC = b"tensorbow-cluster-1\n"
 TOKEN_VARIABLE = "TENSORBOW_CLUSTER_TOKEN"
 NONCE_NBYTES = 32
@@ -73,11 +76,18 @@ class Connection:
 
     def send(self, header: Mapping[str, Any], arrays: Sequence[Array] = ()) -> None:
         """Sends a message; large arrays are not copied. Raises UnavailableError."""
-        described = [[array.dtype.name, array.shape] for array in arrays]
+        described, payloads = [], list[Array]()
+        for array in arrays:
+            if array.dtype == object:
+                payloads.append(pack_strings(array))
+                described.append([STRING, array.shape, payloads[-1].nbytes])
+            else:
+                payloads.append(array)
+                described.append([array.dtype.name, array.shape])
         text = json.dumps({**header, "arrays": described}).encode()
         pending = [len(text).to_bytes(4, "big"), text]
         try:
-            for array in arrays:
+            for array in payloads:
                 if not array.nbytes:
                     continue
                 view = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
@@ -118,13 +128,16 @@ class Connection:
             )
         try:
             header = parse_json(self._exactly(length).decode(), MOST_VALUES)
-            specs = [(DTYPES[name], _extents(shape)) for name, shape in header["arrays"]]
+            specs = [_spec_of(*row) for row in header["arrays"]]
         except (ValueError, KeyError, TypeError) as error:
             raise DataLossError(f"{self.peer}: no message of a cluster: {error!r:.200}") from None
         if len(specs) > MOST_ARRAYS:
             raise DataLossError(f"{self.peer}: a message of {len(specs):,} arrays")
         arrays = []
-        for number, (dtype, shape) in enumerate(specs):
+        for number, (dtype, shape, nbytes) in enumerate(specs):
+            if dtype is None:
+                arrays.append(unpack_strings(bytes(self._exactly(nbytes)), shape))
+                continue
             target = None if where is None else where(number, header)
             if target is None or target.shape != shape or target.dtype != dtype.as_numpy_dtype:
                 target = np.empty(shape, dtype.as_numpy_dtype)
@@ -199,6 +212,12 @@ class Connection:
             f"{self.peer} is unavailable: {reason}; start it again, and make a new session that restores the "
             "last checkpoint"
         )
+
+
+def _spec_of(name: str, shape: Any, nbytes: int = 0) -> tuple[DType | None, tuple[int, ...], int]:
+    """Dtype and shape of an array of a message; for strings None, the shape, and their bytes in it."""
+    (checked,) = _extents([nbytes])
+    return None if name == STRING else DTYPES[name], _extents(shape), checked
 
 
 def _extents(shape: Any) -> tuple[int, ...]:

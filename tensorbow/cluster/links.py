@@ -16,6 +16,7 @@ from tensorbow.cluster.task import ClusterTask
 from tensorbow.errors import InvalidArgumentError, TensorBowError, UnavailableError
 from tensorbow.specs import Array
 
+LOOK_S = 0.2  # between two looks whether a wait was cancelled
 RECONNECT_S = 5.0  # for a further connection to a task that was there before
 
 
@@ -131,6 +132,11 @@ class Pending:
         self._asked: list[TaskLink] = []  # all of them: what one has sent may be lost on the way to another
         self._answers: dict[str, Answer] = {}
         self._checked_s = time.monotonic()
+        self._cancelled: TensorBowError | None = None
+
+    def cancel(self, error: TensorBowError) -> None:
+        """Has the next look raise an error; thread-safe."""
+        self._cancelled = error
 
     def add(self, link: TaskLink, connection: Connection) -> None:
         """Adds a request that was sent."""
@@ -139,6 +145,8 @@ class Pending:
 
     def look(self, timeout_s: float = 0.0) -> None:
         """Takes the answers that have come; waits for at most so long. Raises the first error."""
+        if self._cancelled is not None:
+            raise self._cancelled
         if not self._waiting:
             return
         poll = select.poll()
@@ -173,7 +181,7 @@ class Pending:
     def collect(self) -> dict[str, Answer]:
         """Waits for all answers, by task. Raises the first error; UnavailableError for a lost task."""
         while self._waiting:
-            self.look(min(1.0, self._check_s))
+            self.look(min(LOOK_S, self._check_s))
         return self._answers
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from tensorbow.cluster.cluster_spec import AsJobs, ClusterSpec, split_address
 from tensorbow.cluster.connection import TOKEN_VARIABLE, Connection, accept, token_of
 from tensorbow.cluster.task import ClusterTask
 from tensorbow.cluster.task_step import Arrivals, Watch
+from tensorbow.compiler import NeedsDynamicModeError
 from tensorbow.errors import (
     AbortedError,
     FailedPreconditionError,
@@ -289,7 +290,16 @@ def _answer_one(
     elif op == "register":
         graph = arrays[0].tobytes().decode()
         given = {key: header[key] for key in ("fetches", "feeds", "home", "lossy", "incarnations")}
-        connection.reply(task.register(header["step"], session, graph, **given))
+        try:
+            answer = task.register(header["step"], session, graph, **given)
+        except NeedsDynamicModeError as error:
+            answer = {"dynamic": error.why or str(error)}
+        connection.reply(answer)
+    elif op == "register_dynamic":
+        graph = arrays[0].tobytes().decode()
+        given = {key: header[key] for key in ("fetches", "feeds", "incarnations")}
+        task.register_dynamic(header["step"], session, graph, **given)
+        connection.reply({})
     elif op == "ping":
         task.check_links()
         connection.reply({})

@@ -11,16 +11,16 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-import numpy as np
-
+from tensorbow.cluster.dynamic_cut import StepCut, follow_handles
 from tensorbow.cluster.links import Links, Pending
-from tensorbow.cluster.task import name_on_tasks
+from tensorbow.cluster.sent_graph import SentGraph, name_on_tasks, text_of
 from tensorbow.cluster.task_step import task_of
 from tensorbow.compiler import DeviceSet, Placer
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import DeviceName
 from tensorbow.errors import (
     AbortedError,
+    CancelledError,
     FailedPreconditionError,
     InternalError,
     InvalidArgumentError,
@@ -29,16 +29,18 @@ from tensorbow.errors import (
     UnavailableError,
     UnimplementedError,
 )
-from tensorbow.graph import AsGraph, GraphDef, NodeDef, Operation, Tensor, get_default_graph
-from tensorbow.graph.graph_def import graph_def_of, operation_name
+from tensorbow.executor import DynamicPlan
+from tensorbow.graph import AsGraph, Operation, Tensor, get_default_graph
+from tensorbow.graph.graph_def import operation_name
 from tensorbow.kinds import Flag, Mapped, Name, Names, PositiveNumber, Text, checked
 from tensorbow.ops.constant import to_array
 from tensorbow.ops.state import VariableReference
+from tensorbow.queues.python_functions import PyFunc, PyFuncStateless
 from tensorbow.runtime import AsConfig, Session
 from tensorbow.runtime.config_proto import warn_of_ignored
 from tensorbow.runtime.fetches_and_feeds import Arguments
 from tensorbow.runtime.shape_counts import ShapeCounts
-from tensorbow.specs import Array, TensorSpec
+from tensorbow.specs import Array
 
 SCHEMES = ("tcp://", "grpc://")  # the second as TensorFlow's programs write it; the protocol is the same
 # After these errors tasks may have forgotten the session's steps: the next runs register them again.
@@ -101,6 +103,7 @@ class _RegisteredStep:
     feeds: dict[str, list[tuple[str, Tensor]]]  # by task: names there, and the tensors fed
     counters: dict[str, list[str]]  # by task: random ops
     fetches: dict[str, list[int]]  # by task: indices among the fetched tensors
+    may_wait: bool = False  # it is in the dynamic mode, and its parts may wait, for example on a queue
 
 
 class ClusterSession(Session):
@@ -155,6 +158,7 @@ class ClusterSession(Session):
         self._steps: OrderedDict[Hashable, _RegisteredStep] = OrderedDict()
         self._registering = threading.RLock()  # guards the two above
         self._serial = itertools.count()
+        self._waiting: set[Pending] = set()  # of running steps in the dynamic mode, which may wait for long
         self._stack = ExitStack()
         self._closed = False
 
@@ -177,6 +181,8 @@ class ClusterSession(Session):
         run = f"{self._id}-{next(self._serial)}"
         values: dict[int, Any] = {}
         pending = Pending(self._links.check_s)
+        if step.may_wait:
+            self._waiting.add(pending)
         local: tuple[Any, list[Any]] | None = None
 
         def keep(task: str, arrays: Sequence[Array]) -> None:
@@ -208,6 +214,7 @@ class ClusterSession(Session):
             for task, (_, found) in pending.collect().items():
                 keep(task, found)
         finally:
+            self._waiting.discard(pending)
             pending.close()
         return values
 
@@ -216,14 +223,17 @@ class ClusterSession(Session):
     def _registered(
         self, elements: Sequence[Tensor | Operation], shapes: Mapping[Tensor, tuple[int, ...]]
     ) -> _RegisteredStep:
-        key = (tuple(elements), frozenset(shapes.items()))
+        key: Hashable = (tuple(elements), frozenset(shapes.items()))
+        of_any_shape = (tuple(elements), frozenset(shapes))  # the key of steps in the dynamic mode
         with self._registering:
             self._require_open()
+            key = of_any_shape if of_any_shape in self._steps else key
             step = self._steps.get(key)
             if step is None:
                 self._shape_counts.add(tuple(elements), shapes)
                 self._warn_of_forgotten_updates(elements, shapes)
-                step = self._steps[key] = self._register(elements, shapes)
+                step = self._register(elements, shapes)
+                self._steps[of_any_shape if step.may_wait else key] = step
                 while len(self._steps) > CACHED_STEPS:
                     old = self._steps.popitem(last=False)[1]
                     self._links.release({task: [old.handle] for task in old.feeds})
@@ -237,9 +247,10 @@ class ClusterSession(Session):
         """Places a step and sends it to its tasks."""
         targets = [e if isinstance(e, Operation) else e.op for e in elements if e not in shapes]
         needed = prune(targets, shapes)
+        _require_no_functions(needed)
         home = str(self._places.home.name)
         places = self._placed(needed)
-        sent = _Sent(needed, places, shapes, home)
+        sent = SentGraph(needed, places, shapes, home)
         fetches = [sent.name(element) for element in elements]
         feeds = {name: (tensor.dtype.name, list(shapes[tensor])) for tensor, name in sent.fed.items()}
         tasks = list(dict.fromkeys([task_of(name) for name in (*places.values(), home)]))
@@ -253,7 +264,10 @@ class ClusterSession(Session):
             "lossy": self._lossy,
             "incarnations": {task: self._links.link(task).incarnation for task in tasks},
         }
-        answers = self._ask(tasks, header, [_text(sent.graph)])
+        answers = self._ask(tasks, header, [text_of(sent.graph)])
+        reasons = [answer["dynamic"] for answer in answers.values() if "dynamic" in answer]
+        if reasons:
+            return self._register_dynamic(handle, elements, list(shapes), needed, places, reasons[0])
         if len({answer["digest"] for answer in answers.values()}) > 1:
             raise InternalError(
                 f"the tasks {', '.join(tasks)} cut a step in different ways; use the same version on all of "
@@ -266,6 +280,44 @@ class ClusterSession(Session):
             {task: [(name, by_name[name]) for name in answers[task]["feeds"]] for task in running},
             {task: answers[task]["counters"] for task in running},
             {task: answers[task]["fetches"] for task in running},
+        )
+
+    def _register_dynamic(
+        self,
+        handle: str,
+        elements: Sequence[Tensor | Operation],
+        fed: Sequence[Tensor],
+        needed: Sequence[Operation],
+        places: dict[Operation, str],
+        reason: str,
+    ) -> _RegisteredStep:
+        """Cuts a step that no plan runs between tasks, and sends each its part."""
+        home = str(self._places.home.name)
+        follow_handles(needed, places)
+        plan = DynamicPlan(elements, fed, needed, reason)
+        sent = SentGraph(needed, places, {tensor: tensor.spec.shape for tensor in fed}, home)
+        certain = {sent.name(tensor): plan.is_certain(tensor) for op in needed for tensor in op.outputs}
+        certain |= {f"^{sent.name(op)}": plan.is_certain(op) for op in needed}
+        placeholders = {operation_name(name): tensor for tensor, name in sent.fed.items()}
+        cut = StepCut(sent.graph, list(placeholders), lambda item: certain.get(item, True))
+        fetched = [sent.name(element) for element in elements if isinstance(element, Tensor)]
+        parts = cut.parts(fetched, task_of(home))
+        random = [op for op in needed if op.definition.random]
+        for task, part in parts.items():
+            header = {
+                "op": "register_dynamic",
+                "step": handle,
+                "fetches": [name for _, name in part.fetches],
+                "feeds": part.placeholders,
+                "incarnations": {each: self._links.link(each).incarnation for each in parts},
+            }
+            self._ask([task], header, [text_of(part.graph)])
+        return _RegisteredStep(
+            handle,
+            {t: [(name, placeholders[name]) for name in part.placeholders] for t, part in parts.items()},
+            {t: [op.name for op in random if task_of(places[op]) == t] for t in parts},
+            {t: [index for index, _ in part.fetches] for t, part in parts.items()},
+            may_wait=True,
         )
 
     def _placed(self, needed: Sequence[Operation]) -> dict[Operation, str]:
@@ -301,8 +353,8 @@ class ClusterSession(Session):
         for variable in variables:
             by_task.setdefault(task_of(places[variable]), []).append(variable)
         for task, own in by_task.items():
-            graph = _Sent(own, {op: places[op] for op in own}, {}, "").graph
-            self._ask([task], {"op": "declare"}, [_text(graph)])
+            graph = SentGraph(own, {op: places[op] for op in own}, {}, "").graph
+            self._ask([task], {"op": "declare"}, [text_of(graph)])
         return by_task
 
     @checked
@@ -370,6 +422,8 @@ class ClusterSession(Session):
         """Ends the session; variables stay at their tasks; idempotent."""
         if not self._closed:
             self._closed = True
+            for pending in list(self._waiting):
+                pending.cancel(CancelledError("the session was closed while the step ran"))
             with suppress(TensorBowError):
                 self._links.close()
 
@@ -385,62 +439,12 @@ def _copied(views: Sequence[Array]) -> list[Array]:
     return [view.copy() for view in views]
 
 
-class _Sent:
-    """A step as tasks get it: a GraphDef with full device names, and placeholders in the place of feeds."""
-
-    def __init__(
-        self,
-        needed: Sequence[Operation],
-        places: Mapping[Operation, str],
-        fed: Mapping[Tensor, tuple[int, ...]],
-        home: str,
-    ):
-        renamed = {op.name: name_on_tasks(op) for op in needed if op.definition is VariableReference}
-        names = {op.name for op in needed}
-        self._renamed = {old: new for old, new in renamed.items() if old != new}
-        self.fed: dict[Tensor, str] = {}
-        nodes: list[NodeDef] = []
-        for tensor, shape in fed.items():
-            name = f"{tensor.op.name}/fed"
-            while name in names:
-                name += "_"
-            names.add(name)
-            self.fed[tensor] = f"{name}:0"
-            spec = TensorSpec(shape, tensor.dtype)
-            attr = {"dtype": tensor.dtype, "shape": shape}
-            nodes.append(NodeDef(name, "Placeholder", [], attr, [spec], home, [], str(tensor.op.source)))
-        self._inputs = {tensor.name: name for tensor, name in self.fed.items()}
-        places_by_name = {op.name: place for op, place in places.items()}
-        part = graph_def_of(needed, {})
-        for node in part.node:
-            kept = [self._input(item) for item in node.input]
-            slot_of = node.attr.get("slot_of")
-            attr = {**node.attr, "slot_of": self._renamed.get(slot_of, slot_of)} if slot_of else node.attr
-            nodes.append(
-                replace(
-                    node,
-                    name=self._renamed.get(node.name, node.name),
-                    input=kept,
-                    attr=attr,
-                    device=places_by_name[node.name],
-                    colocation=[],
-                )
+def _require_no_functions(ops: Sequence[Operation]) -> None:
+    """Raises InvalidArgumentError for a function of Python, which no message carries."""
+    for op in ops:
+        if op.definition in (PyFunc, PyFuncStateless):
+            raise InvalidArgumentError(
+                f"{op.type} {op.name}: a function of Python stays in its process, and runs on no task of a "
+                "cluster; feed its result, or define an operation in all processes by tb.define_op (made at "
+                f"{op.source})"
             )
-        self.graph = GraphDef(nodes, context=part.context, library=part.library)
-
-    def _input(self, item: str) -> str:
-        if item in self._inputs:
-            return self._inputs[item]
-        old = operation_name(item)
-        new = self._renamed.get(old)
-        return item if new is None else item.replace(old, new, 1)
-
-    def name(self, element: Tensor | Operation) -> str:
-        """The name by which a task fetches an element."""
-        if isinstance(element, Tensor) and element in self.fed:
-            return self.fed[element]
-        return self._input(element.name)
-
-
-def _text(graph: GraphDef) -> Array:
-    return np.frombuffer(graph.to_json().encode(), np.uint8)

@@ -7,12 +7,14 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from tensorbow.cluster.cluster_spec import ClusterSpec, task_name
 from tensorbow.cluster.connection import Connection, connect
+from tensorbow.cluster.dynamic_part import DynamicPart
+from tensorbow.cluster.sent_graph import container_of
 from tensorbow.cluster.task_step import Arrivals, StepOfTask, TaskStep, Watch, task_of
 from tensorbow.cluster.task_variables import TaskVariables
 from tensorbow.compiler import Binding, compile_multi_device
@@ -26,10 +28,11 @@ from tensorbow.errors import (
     TensorBowError,
     UnavailableError,
 )
-from tensorbow.graph import Graph, GraphDef, Operation, Tensor
+from tensorbow.graph import Graph, GraphDef, Operation, Resources, Tensor
 from tensorbow.ops.importing import import_graph_def
 from tensorbow.ops.state import VariableReference
 from tensorbow.program import Region
+from tensorbow.queues.named_objects import NamedObjects
 from tensorbow.specs import Array, TensorSpec, as_dtype
 
 CONNECT_S = 10.0  # to another task, in a step: its server was there when the session was made
@@ -76,6 +79,9 @@ class ClusterTask:
         self._busy: set[StreamGroup] = set()
         self._peers: dict[tuple[str, str], list[Connection]] = {}  # idle ones, by task and incarnation
         self._failed: list[tuple[Arrivals, TaskStep]] = []  # steps that failed, not yet closed
+        self._parts: dict[str, tuple[DynamicPart, dict[str, str]]] = {}  # with the tasks' incarnations
+        self._objects = NamedObjects()  # queues and the like, which sessions share
+        self._resources: dict[str, Resources] = {}  # by session
         self._closed = False
 
     def describe(self) -> dict[str, Any]:
@@ -109,8 +115,7 @@ class ClusterTask:
         operations. feeds: dtype and shape by tensor. home: the device of fetched constants and feeds.
         lossy: see `partition`.
         """
-        with Graph().as_default() as made:
-            import_graph_def(GraphDef.from_json(graph), name="")
+        made = _imported(graph)
         elements: list[Tensor | Operation] = [made.as_graph_element(name) for name in fetches]
         specs: dict[Tensor, TensorSpec] = {}
         for name, (dtype, shape) in feeds.items():
@@ -118,7 +123,38 @@ class ClusterTask:
             if not isinstance(tensor, Tensor):
                 raise InvalidArgumentError(f"register: {name} is no tensor")
             specs[tensor] = TensorSpec(tuple(shape), as_dtype(dtype))
-        ops = made.get_operations()
+        return self._compile(
+            handle, session, made.get_operations(), elements, specs, home, lossy, dict(incarnations), feeds
+        )
+
+    def compile(
+        self,
+        handle: str,
+        session: str,
+        ops: Sequence[Operation],
+        elements: Sequence[Tensor | Operation],
+        specs: Mapping[Tensor, TensorSpec],
+        home: str,
+    ) -> list[str]:
+        """Compiles a step of this task alone, which `run` runs; returns the names of its random ops.
+
+        ops: with the full names of their devices, all of this task.
+        """
+        counters: list[str] = self._compile(handle, session, ops, elements, specs, home)["counters"]
+        return counters
+
+    def _compile(
+        self,
+        handle: str,
+        session: str,
+        ops: Sequence[Operation],
+        elements: Sequence[Tensor | Operation],
+        specs: Mapping[Tensor, TensorSpec],
+        home: str,
+        lossy: bool = False,
+        incarnations: Mapping[str, str] | None = None,
+        feeds: Collection[str] = (),
+    ) -> dict[str, Any]:
         names = {op: op.device for op in ops}
         with self._lock:
             self._require_open()
@@ -140,7 +176,7 @@ class ClusterTask:
         )
         layouts = {name: layout for name, (layout, _) in snapshots.items()}
         bases = {name: base for name, (_, base) in snapshots.items()}
-        step = StepOfTask(executable, layouts, bases, places, dict(incarnations))
+        step = StepOfTask(executable, layouts, bases, places, incarnations or {})
         registered = _Registered(step, session)
         with self._lock:
             self._require_open()
@@ -154,6 +190,28 @@ class ClusterTask:
             "parts": len(executable.parts),
         }
 
+    def register_dynamic(
+        self,
+        handle: str,
+        session: str,
+        graph: str,
+        fetches: Sequence[str],
+        feeds: Sequence[str],
+        incarnations: Mapping[str, str],
+    ) -> None:
+        """Takes this task's part of a step in the dynamic mode; the session runs it by its handle.
+
+        graph: a GraphDef of the part alone, with full device names. fetches: names of tensors. feeds: of
+        placeholders.
+        """
+        made = _imported(graph)
+        part = DynamicPart(self, handle, session, made, fetches, feeds, f"{self.name}/device:CPU:0")
+        with self._lock:
+            self._require_open()
+            self._parts[handle] = part, dict(incarnations)
+            if session not in self._resources:
+                self._resources[session] = Resources(self._objects)
+
     def _variables_on(self, name: str) -> TaskVariables:
         if name not in self._variables:
             parsed = DeviceName.parse(name)
@@ -165,6 +223,9 @@ class ClusterTask:
         """Forgets steps; those that are unknown are ignored."""
         with self._lock:
             for handle in handles:
+                part = self._parts.pop(handle, None)
+                if part is not None:
+                    part[0].release()
                 registered = self._steps.pop(handle, None)
                 if registered is not None:
                     registered.released = True
@@ -174,7 +235,11 @@ class ClusterTask:
     def release_session(self, session: str) -> None:
         """Forgets all steps of a session."""
         with self._lock:
+            self.release([h for h, (part, _) in self._parts.items() if part.session == session])
             self.release([h for h, registered in self._steps.items() if registered.session == session])
+            resources = self._resources.pop(session, None)
+        if resources is not None:
+            resources.close()
 
     # Running ----------------------------------------------------------------------------------
 
@@ -191,6 +256,8 @@ class ClusterTask:
 
         name: of the run, the same on all tasks. watch: called while the step waits; its error ends the run.
         """
+        if handle in self._parts:
+            return use(self._run_part(handle, name, inputs, state, watch))
         with self._lock:
             self._require_open()
             registered = self._steps.get(handle)
@@ -204,6 +271,10 @@ class ClusterTask:
             run = self._runs.setdefault(name, Arrivals(name))
             self._came_s.pop(name, None)
         step = registered.step
+        if not step.executable.parts:
+            with self._lock:
+                del self._runs[name]
+            return use([])
         bound: TaskStep | None = None
         try:
             for device, names in registered.reads.items():
@@ -211,7 +282,9 @@ class ClusterTask:
             with self._lock:
                 bound = self._take(registered)
             run.begin(bound.boxes)
-            bound.run(run, inputs, state, lambda *message: self._post(step, name, *message), watch)
+            bound.run(
+                run, inputs, state, lambda *message: self._post(step.incarnations, name, *message), watch
+            )
             for device, names in registered.writes.items():
                 step.variables[device].mark(names)
             views = bound.fetched()
@@ -228,6 +301,32 @@ class ClusterTask:
             del self._runs[name]
             self._give(registered, bound)
         return result
+
+    def _run_part(
+        self,
+        handle: str,
+        name: str,
+        inputs: Mapping[str, Array],
+        state: Mapping[str, Any],
+        watch: Watch,
+    ) -> list[Array]:
+        with self._lock:
+            self._require_open()
+            if handle not in self._parts:
+                raise NotFoundError(f"run: {self.name} has no step {handle}; make a new session")
+            part, incarnations = self._parts[handle]
+            resources = self._resources[part.session]
+            run = self._runs.setdefault(name, Arrivals(name))
+            self._came_s.pop(name, None)
+
+        def send(task: str, key: str, value: Array) -> None:
+            self._post(incarnations, name, task, [], [key], [value])
+
+        try:
+            return part.run(name, run, inputs, state, watch, send, resources)
+        finally:
+            with self._lock:
+                self._runs.pop(name, None)
 
     def _close_failed(self) -> None:
         """Closes steps that failed, once no value is being received into their memory."""
@@ -276,10 +375,16 @@ class ClusterTask:
     # Values of other tasks --------------------------------------------------------------------
 
     def _post(
-        self, step: StepOfTask, run: str, task: str, stages: list[int], keys: list[str], arrays: list[Array]
+        self,
+        incarnations: Mapping[str, str],
+        run: str,
+        task: str,
+        stages: list[int],
+        keys: list[str],
+        arrays: list[Array],
     ) -> None:
         """Sends a message to another task."""
-        incarnation = step.incarnations.get(task, "")
+        incarnation = incarnations.get(task, "")
         connection = self._peer(task, incarnation)
         try:
             connection.send({"op": "data", "run": run, "stages": stages, "keys": keys}, arrays)
@@ -354,9 +459,7 @@ class ClusterTask:
 
     def declare(self, graph: str) -> None:
         """Makes room for the variables of a GraphDef, whose devices are full names."""
-        with Graph().as_default() as made:
-            import_graph_def(GraphDef.from_json(graph), name="")
-        ops = made.get_operations()
+        ops = _imported(graph).get_operations()
         for name in dict.fromkeys(op.device for op in ops):
             with self._lock:
                 variables = self._variables_on(name)
@@ -373,7 +476,9 @@ class ClusterTask:
         return missing
 
     def reset(self, containers: Sequence[str] | None) -> None:
-        """Removes the variables in these containers, or all; steps of open sessions lose them."""
+        """Removes the variables and queues in these containers, or all; steps of open sessions lose them."""
+        if containers is None or containers:
+            self._objects.forget(containers)
         with self._lock:
             for device, variables in self._variables.items():
                 gone = [n for n in variables.names() if containers is None or container_of(n) in containers]
@@ -389,11 +494,17 @@ class ClusterTask:
             runs, steps = list(self._runs.values()), list(self._steps)
             peers = [connection for idle in self._peers.values() for connection in idle]
             self._peers.clear()
+            parts, resources = list(self._parts), list(self._resources.values())
+            for part, _ in self._parts.values():
+                part.cancel(AbortedError(f"{self.name} closes"))
         for run in runs:
             run.abort(AbortedError(f"{self.name} closes"))
         for connection in peers:
             connection.close()
-        self.release(steps)
+        self.release([*parts, *steps])
+        self._objects.forget(None)
+        for each in resources:
+            each.close()
         deadline = time.monotonic() + CONNECT_S
         while self._busy and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -411,15 +522,7 @@ class ClusterTask:
             raise FailedPreconditionError(f"{self.name}: the server is stopped; make a new tb.train.Server")
 
 
-CONTAINER = "/of-container/"  # between a container's name and a variable's
-
-
-def container_of(name: str) -> str:
-    """The container of a variable, from its name on tasks; "" for none."""
-    return name.partition(CONTAINER)[0] if CONTAINER in name else ""
-
-
-def name_on_tasks(variable: Operation) -> str:
-    """The name of a variable on tasks, where containers are told apart by it."""
-    container = variable.attrs["container"]
-    return f"{container}{CONTAINER}{variable.name}" if container else variable.name
+def _imported(text: str) -> Graph:
+    with Graph().as_default() as made:
+        import_graph_def(GraphDef.from_json(text), name="")
+    return made

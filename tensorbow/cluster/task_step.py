@@ -36,6 +36,7 @@ class Arrivals:
         self._changed = threading.Condition(threading.Lock())
         self._ended: set[int] = set()
         self._values: dict[str, Array] = {}
+        self._wanted: dict[str, Callable[[Array], None]] = {}  # by key, what takes a value that comes
         self._error: BaseException | None = None
         self._boxes: Mapping[str, Array] = {}
         self._receiving = 0  # messages that are being received into boxes
@@ -65,9 +66,21 @@ class Arrivals:
     def arrive(self, stages: Collection[int], values: Mapping[str, Array]) -> None:
         """Says that stages of other devices have ended, with the values that they send."""
         with self._changed:
+            taken = [(self._wanted.pop(key), values[key]) for key in values if key in self._wanted]
             self._values.update(values)
             self._ended.update(stages)
             self._changed.notify_all()
+        for take, value in taken:
+            take(value)
+
+    def when(self, key: str, take: Callable[[Array], None]) -> None:
+        """Calls `take` with a value that has arrived or will; in the thread that it arrives in."""
+        with self._changed:
+            value = self._values.pop(key, None)
+            if value is None:
+                self._wanted[key] = take
+                return
+        take(value)
 
     def abort(self, error: BaseException) -> None:
         """Makes all waits raise; the first error counts."""

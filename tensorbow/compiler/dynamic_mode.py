@@ -26,15 +26,15 @@ def dynamic(op: Operation, why: str = "") -> NeedsDynamicModeError:
     """The error of an op that no plan runs. why: beside that it is of control flow or of the host."""
     if op.has_strings and not op.definition.is_dynamic:
         return NeedsDynamicModeError(
-            f"{op.type} {op.name}: strings are in host memory, in the dynamic mode of tb.Session on one "
-            "machine, not in steps of replicas, workers or clusters; make numbers of them before, in the "
+            f"{op.type} {op.name}: strings are in host memory, in the dynamic mode of tb.Session, not in "
+            "steps of replicas or workers; make numbers of them before, in the "
             f"input pipeline (made at {op.source})",
             f"{op.type} {op.name} is of strings (made at {op.source})",
         )
     reason = f"; here: {why}" if why else ""
     return NeedsDynamicModeError(
         f"{op.type} {op.name}: control flow and ops of the host that no plan has run in the dynamic mode of "
-        "tb.Session on one machine, not in steps of replicas, workers or clusters; unroll the loop in "
+        "tb.Session, not in steps of replicas or workers; unroll the loop in "
         f"Python, use tb.where for a condition, or fetch it by a session{reason} (made at {op.source})",
         f"{op.type} {op.name} is control flow or an op of the host{reason} (made at {op.source})",
     )

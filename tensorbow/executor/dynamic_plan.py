@@ -260,6 +260,18 @@ class DynamicPlan:
         behind = place.waits | {op.name} if op.definition.asynchronous else place.waits
         return place.frame, place.conditions, behind
 
+    def is_certain(self, element: Tensor | Operation) -> bool:
+        """True if each run makes it once: it is in no loop, and under no condition."""
+        op = element if isinstance(element, Operation) else element.op
+        if op not in self._places or (isinstance(element, Tensor) and element in self._fed):
+            return True  # fed, constant, or a variable
+        if isinstance(element, Tensor):
+            frame, conditions, _ = self._place_of_output(element)
+        else:
+            place, frame = self._places[op], self._target(op)
+            conditions = place.frame.conditions if op.definition.flow == "exit" else place.conditions
+        return frame is self.root and not conditions
+
     # Order of reads and writes ----------------------------------------------------------------
 
     def _set_order(self) -> None:

@@ -94,15 +94,19 @@ class DynamicStep:
         resources: Resources,
         left_s: Callable[[], float | None] | None = None,
         spans: StepSpans | None = None,
+        shared: Resources | None = None,
     ):
-        """left_s: seconds until the step's deadline; raises after it. spans: takes those of all nodes."""
+        """left_s: seconds until the step's deadline; raises after it. spans: takes those of all nodes.
+
+        shared: objects of this step, for its ops; closed at its end.
+        """
         self._spans = spans
         self._called_s: dict[tuple[DynamicNode, Iteration], float] = {}  # begin of asynchronous calls, traced
         self._left_s = left_s
         self._plan = plan
         self._run_region = run_region
         self._resources = resources
-        self._shared = Resources()
+        self._shared = Resources() if shared is None else shared
         self._ready: list[tuple[DynamicNode, Iteration]] = []
         self._lock = threading.Lock()
         self._came = threading.Condition(self._lock)

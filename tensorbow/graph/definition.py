@@ -117,9 +117,13 @@ class Kernel:
 
 
 class Resources:
-    """Objects that ops of one session share, such as queues, by key. All methods are thread-safe."""
+    """Objects that ops of one session share, such as queues, by key. All methods are thread-safe.
 
-    def __init__(self) -> None:
+    named: objects that sessions share by name (`tensorbow.queues.named_objects`); None: those of the process.
+    """
+
+    def __init__(self, named: Any = None) -> None:
+        self.named = named
         self._lock = RLock()
         self._held: dict[Any, Any] = {}
 

@@ -28,6 +28,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     examples,
     filling,
     fourier,
+    fractional_pooling,
     importing,
     indexed_slices,
     indexing,

@@ -26,12 +26,12 @@ from tensorbow.ops.arrays import concat, reshape
 from tensorbow.ops.broadcasting import broadcast_to, ones_like, shape, size
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
-from tensorbow.ops.elementwise import add, greater_equal, maximum, subtract
+from tensorbow.ops.elementwise import add, equal, greater_equal, maximum, subtract
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.nd_indexing import _depth, _flat_positions, _product, scatter_nd
 from tensorbow.ops.segments import unsorted_segment_max
-from tensorbow.ops.selection import where
+from tensorbow.ops.selection import cast, where
 from tensorbow.ops.slicing import pad, strided_slice
 from tensorbow.specs import NUMERIC, Array, TensorSpec, compatible, int32, int64, render_dims
 
@@ -170,7 +170,8 @@ def tensor_scatter_update(tensor: Any, indices: Any, updates: Any, name: Name = 
     """`tensor` with `updates` in place of its slices at positions; of equal positions the last one stays.
 
     indices: int32 or int64 [..., n] with a known n; updates: [..., d(n+1), ..., dm]. The gradient reaches
-    both. A position out of range raises InvalidArgumentError at run time on CPU devices.
+    both. A position out of range raises InvalidArgumentError at run time on CPU devices, and has no effect on
+    others.
     """
     with graph_of([tensor, indices, updates]).as_default(), name_scope(name or "TensorScatterUpdate"):
         x, where_to = as_tensor(tensor), as_tensor(indices)
@@ -181,6 +182,9 @@ def tensor_scatter_update(tensor: Any, indices: Any, updates: Any, name: Name = 
         count = _product(extents, depth)
         flat = reshape(x, concat([reshape(count, [1]), tail], 0))
         positions = reshape(_flat_positions(where_to, extents, depth), [-1])
+        # The gather raises for -1, which is out of range; where it does not, nothing is written there.
+        there = gather(cast(number_range(count), int64), positions)
+        positions = where(equal(there, positions), positions, -1)
         # Behind the updates a row of zeros, which makes a gather of none of them possible.
         rows = reshape(values, concat([reshape(size(positions), [1]), tail], 0))
         paddings = constant([[0, 1], *[[0, 0]] * (x.spec.rank - depth)], int32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
@@ -20,14 +19,14 @@ from tensorbow.queues.element_stores import (
     RandomOrder,
     SmallestFirst,
 )
+from tensorbow.queues.named_objects import NamedObjects
 from tensorbow.specs import Array, Dims, TensorSpec, bool_, compatible, int32, int64, render_dims
 
 KEY = {"container": "", "shared_name": ""}
 COMPONENTS = {"component_types": REQUIRED, "shapes": ()}  # shapes: () if they are not fixed
 _HANDLE = TensorSpec((), int64)
 
-_shared: dict[tuple[str, str], tuple[object, Any]] = {}  # (container, name) -> settings, object
-_shared_lock = threading.Lock()
+_of_process = NamedObjects()
 
 
 class Borrowed:
@@ -40,37 +39,26 @@ class Borrowed:
 def shared_or_own(call: HostCall, make: Callable[[], Any], settings: object) -> Any:
     """The object of an op: its session's own, or with `shared_name` the one of the process.
 
-    Raises InvalidArgumentError if the shared one was made with other settings.
+    On a task of a cluster sessions share all objects, by `shared_name` or else the op's name.
+    Raises InvalidArgumentError if a shared one was made with other settings.
     """
-    name = call.attrs["shared_name"]
+    container, name = call.attrs["container"], call.attrs["shared_name"]
+    if call.resources.named is not None:
+        return call.resources.named.get(container, name or call.name, make, settings)
     if not name:
         return call.resources.get(("object", call.name), make)
-    key = (call.attrs["container"], name)
-    with _shared_lock:
-        if key not in _shared:
-            _shared[key] = (settings, make())
-        known, value = _shared[key]
-    if known != settings:
-        raise InvalidArgumentError(
-            f"shared_name '{name}' belongs to an object made with other settings: {known}, here {settings}; "
-            "choose another shared_name"
-        )
+    value = _of_process.get(container, name, make, settings)
     return call.resources.get(("object", call.name), lambda: Borrowed(value)).value
 
 
 def shared_containers() -> set[str]:
     """Names of the containers that have shared objects."""
-    with _shared_lock:
-        return {container for container, _ in _shared}
+    return _of_process.containers()
 
 
 def forget_shared(containers: Collection[str] | None) -> None:
     """Closes the shared objects of these containers (None: of all); the next use makes new ones."""
-    with _shared_lock:
-        chosen = [key for key in _shared if not containers or key[0] in containers]
-        closed = [_shared.pop(key)[1] for key in chosen]
-    for each in closed:
-        each.close()
+    _of_process.forget(containers)
 
 
 def handle_of(call: HostCall, value: Any) -> list[Array]:

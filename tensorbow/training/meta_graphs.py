@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -18,7 +19,7 @@ from tensorbow.kinds import PATH, AsPath, Flag, Kind, Name, RefusedError, checke
 from tensorbow.ops.importing import import_graph_def
 from tensorbow.strict_json import parse_json
 from tensorbow.training.checkpoints import make_folder
-from tensorbow.training.save_graph import SaverDef
+from tensorbow.training.save_graph import HOURS, SaverDef
 from tensorbow.training.saver import Saver
 
 MOST_VALUES = 1 << 24  # of JSON in a file
@@ -29,6 +30,7 @@ _MESSAGES = {
     f"int32 max_to_keep 4, bool sharded 5, float keep_checkpoint_every_n_hours 6, int32 version 7, "
     f"bytes tensorbow_variables {OWN_FIELD}",
 }
+TEXTS = ("filename_tensor_name", "save_tensor_name", "restore_op_name")  # fields of a SaverDef
 VERSION = 2  # TensorFlow's number of savers whose operations are SaveV2 and RestoreV2
 
 
@@ -82,8 +84,12 @@ class MetaGraphDef:
             raise InvalidArgumentError(f"MetaGraphDef: the bytes are no meta graph: {error}") from None
         if saver is None:
             return cls(GraphDef.FromString(message.graph_def))
-        keys = ("filename_tensor_name", "save_tensor_name", "restore_op_name", "max_to_keep")
-        fields = {**{key: getattr(saver, key) for key in keys}, "variables": names}
+        fields = {
+            **{key: getattr(saver, key) for key in (*TEXTS, "max_to_keep", "sharded")},
+            "variables": names,
+        }
+        if saver.keep_checkpoint_every_n_hours > 0:  # 0 in files that do not say it
+            fields["keep_checkpoint_every_n_hours"] = saver.keep_checkpoint_every_n_hours
         return cls(GraphDef.FromString(message.graph_def), _saver_def(fields))
 
 
@@ -93,13 +99,16 @@ def _variables_of(text: bytes) -> Any:
 
 def _saver_def(fields: Any) -> SaverDef:
     """A SaverDef of what a file says. Raises InvalidArgumentError."""
-    texts = ("filename_tensor_name", "save_tensor_name", "restore_op_name")
+    needed, optional = {*TEXTS, "max_to_keep", "variables"}, {"sharded", "keep_checkpoint_every_n_hours"}
     if (
         not isinstance(fields, dict)
-        or set(fields) != {*texts, "max_to_keep", "variables"}
-        or not all(isinstance(fields[key], str) for key in texts)
+        or not needed <= set(fields) <= needed | optional
+        or not all(isinstance(fields[key], str) for key in TEXTS)
         or type(fields["max_to_keep"]) is not int
         or fields["max_to_keep"] < 0
+        or type(fields.get("sharded", False)) is not bool
+        or type(hours := fields.get("keep_checkpoint_every_n_hours", HOURS)) not in (int, float)
+        or not 0 < hours < math.inf
         or not isinstance(fields["variables"], dict)
         or not all(isinstance(each, str) for each in fields["variables"].values())
     ):

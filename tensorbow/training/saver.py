@@ -13,21 +13,25 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
-from tensorbow.checkpoint_files.arrays_file import load_arrays, save_arrays
+from tensorbow.checkpoint_files.arrays_file import save_arrays
 from tensorbow.checkpoint_files.checkpoint_paths import (
     STATE,
     SUFFIX,
     best_checkpoint,
+    checkpoint_name,
     existing_file,
     file_to_save,
-    load_checkpoint,
     not_found,
+    remove_files,
 )
+from tensorbow.checkpoint_files.checkpoint_reader import CheckpointReader, load_checkpoint
+from tensorbow.checkpoint_files.shards import INDEX, ShardIndex, remove_shards
 from tensorbow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from tensorbow.graph import GraphKeys, get_default_graph
 from tensorbow.kinds import (
     PATH,
     Count,
+    Flag,
     Kind,
     Name,
     PositiveNumber,
@@ -46,7 +50,7 @@ from tensorbow.runtime.forgotten_updates import warn_of_unsaved_averages
 from tensorbow.specs import Array, SaveSliceInfo
 from tensorbow.training.checkpoint_state import write_state
 from tensorbow.training.checkpoints import make_folder
-from tensorbow.training.save_graph import METADATA, SaverDef, add_save_graph, is_momentum
+from tensorbow.training.save_graph import HOURS, METADATA, SaverDef, add_save_graph, is_momentum
 from tensorbow.variables import Variable, global_variables
 
 MODES = ("max", "min")
@@ -73,7 +77,8 @@ class Saver:
         max_to_keep: Count | None = 5,
         best_metric: Name = None,
         mode: Annotated[str, one_of(*MODES)] = "max",
-        keep_checkpoint_every_n_hours: PositiveNumber = 10_000.0,
+        keep_checkpoint_every_n_hours: PositiveNumber = HOURS,
+        sharded: Flag = False,
         saver_def: Annotated[SaverDef, instance(SaverDef, expected="a Saver's saver_def")] | None = None,
     ):
         """var_list: the variables, or a dictionary of them by their names in the file; None: all variables.
@@ -83,17 +88,23 @@ class Saver:
         least) is kept in addition. Among equal values the earlier one is best; NaN is never best.
         keep_checkpoint_every_n_hours: of the checkpoints that `max_to_keep` drops, one of every so many hours
             stays.
+        sharded: a file for the variables of each device, `save_path-00000-of-00002.safetensors` and so on,
+            and `save_path.index`, listing them. Over a cluster each task reads and writes the files of its
+            variables; the tasks need one file system.
         saver_def: of another saver, whose operations are in the default graph, as after
             `tb.train.import_meta_graph`: this one has the same variables and names, and adds none.
 
         Raises InvalidArgumentError if there is nothing to save, or two variables have one name, NotFoundError
-        for a saver_def whose variables are not in the default graph.
+        for a saver_def whose variables are not in the default graph, FailedPreconditionError for sharded in a
+        finalized graph.
         """
         if saver_def is None:
             self._variables, self._slices = _by_name(var_list)
         else:
             self._variables, self._slices = _of_definition(saver_def)
-            max_to_keep = saver_def.max_to_keep
+            max_to_keep, sharded = saver_def.max_to_keep, saver_def.sharded
+            keep_checkpoint_every_n_hours = saver_def.keep_checkpoint_every_n_hours
+        self._sharded = sharded
         self._keep = max_to_keep or None
         self._interval_s = keep_checkpoint_every_n_hours * 3600
         self._stays_after_s = time.time() + self._interval_s  # a checkpoint written later stays
@@ -106,7 +117,11 @@ class Saver:
         graph = next(iter(self._variables.values())).graph
         self._def = saver_def
         if saver_def is None and not graph.finalized:
-            self._def = add_save_graph(graph, self._variables, self._slices, self._keep)
+            self._def = add_save_graph(
+                graph, self._variables, self._slices, self._keep, sharded, keep_checkpoint_every_n_hours
+            )
+        if sharded:
+            self.saver_def  # noqa: B018 - raises if there is none
 
     @property
     def saver_def(self) -> SaverDef:
@@ -143,6 +158,8 @@ class Saver:
     ) -> str:
         """Writes a consistent snapshot of the variables to `save_path[-global_step].safetensors`.
 
+        Shards go to files beside it, as `sharded` says. Over a cluster, whose steps are atomic on each device
+        only, the snapshot is consistent on each device.
         global_step: a number, or a scalar tensor or variable of the session. Returns the path for `restore`.
         latest_filename: file in the same folder that names the newest checkpoint; savers that share a folder
         need different ones. Raises FailedPreconditionError for an uninitialised variable,
@@ -154,11 +171,16 @@ class Saver:
             raise refuse("save", "latest_filename", f"the name of a file without {SUFFIX}", latest_filename)
         elements = self._elements(session)
         path = file_to_save(save_path, _step(session, global_step))
-        arrays = self._joined({name: np.asarray(array) for name, array in session.run(elements).items()})
-        make_folder(path.parent)
         described = {**METADATA, "metrics": {k: _plain(v) for k, v in numbers.items()}}
-        save_arrays(path, arrays, described)
-        name = str(path)
+        if self._sharded:
+            name = self._write_shards(session, path.with_suffix(""), described)
+        else:
+            values = session.run(elements)
+            arrays = self._joined({name: np.asarray(array) for name, array in values.items()})
+            make_folder(path.parent)
+            save_arrays(path, arrays, described)
+            remove_shards(path.with_suffix(""))
+            name = str(path)
         before = self._paths, self.best_checkpoint, self.best_value
         self._paths = [*(p for p in self._paths if p != name), name]
         self._written_s[name] = time.time()
@@ -176,9 +198,15 @@ class Saver:
         kept = {self.best_checkpoint, *self._paths, *self._kept_for_good}
         for old in (*dropped, superseded):
             if old is not None and old not in kept:
-                with contextlib.suppress(OSError):
-                    os.unlink(old)
+                remove_files(old)
         return name
+
+    def _write_shards(self, session: Any, prefix: Path, described: Mapping[str, Any]) -> str:
+        """Has the session write its shards, and adds metadata to the index. Returns the checkpoint's path."""
+        session.run(self.saver_def.save_tensor_name, {self.saver_def.filename_tensor_name: str(prefix)})
+        index = prefix.with_name(f"{prefix.name}{INDEX}")
+        replace(ShardIndex.read(index), metadata=described).write(index)
+        return str(prefix)
 
     def _stays(self, dropped: str) -> bool:
         """True for the checkpoint of the next interval of hours among those that are dropped."""
@@ -247,6 +275,12 @@ class Saver:
             remedy = "latest_checkpoint gives None for a folder without a checkpoint: save one there first"
             raise refuse("Saver.restore", "save_path", "a path", save_path, remedy)
         variables = self._elements(session)
+        if self._sharded:
+            path = CheckpointReader(save_path).path
+            session.run(
+                self.saver_def.restore_op_name, {self.saver_def.filename_tensor_name: checkpoint_name(path)}
+            )
+            return
         path, arrays, described = load_checkpoint(save_path)
         sources = {name: self._slices[name].full_name if name in self._slices else name for name in variables}
         missing = [name for name in dict.fromkeys(sources.values()) if name not in arrays]
@@ -281,16 +315,16 @@ class Saver:
 
         Also finds the best one again, from the metrics saved in these files and in their folders' best.
         """
-        there = [str(existing_file(path)) for path in checkpoint_paths if existing_file(path).is_file()]
+        there = [checkpoint_name(path) for path in checkpoint_paths if existing_file(path).is_file()]
         self._paths = there
-        self._written_s = {path: os.path.getmtime(path) for path in there}
+        self._written_s = {path: os.path.getmtime(existing_file(path)) for path in there}
         if self._metric is None:
             return
         folders = dict.fromkeys(os.path.dirname(path) for path in there)
         bests = [best for best in (best_checkpoint(folder) for folder in folders) if best is not None]
         for path in dict.fromkeys([*bests, *there]):
             with contextlib.suppress(DataLossError, NotFoundError):
-                metrics = load_arrays(Path(path))[1].get("metrics")
+                metrics = CheckpointReader(path).metadata.get("metrics")
                 value = metrics.get(self._metric) if isinstance(metrics, dict) else None
                 if isinstance(value, (int, float)):
                     self._offer_best(path, float(value))

@@ -404,6 +404,7 @@ CALLS: Mapping[str, Call] = {
             "best_metric": "name",
             "mode": "choice",
             "keep_checkpoint_every_n_hours": "positive",
+            "sharded": "flag",
             "saver_def": "object or none",
         },
     ),

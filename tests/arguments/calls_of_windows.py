@@ -99,6 +99,14 @@ CALLS: Mapping[str, Call] = {
             "data_format": "choice or none",
         },
     ),
+    **_calls(
+        "nn.fractional_max_pool nn.fractional_avg_pool",
+        lambda: {"value": images(), "pooling_ratio": [1.0, 1.5, 1.5, 1.0]},
+        sorts={
+            **{"pooling_ratio": "extents", "pseudo_random": "flag", "overlapping": "flag"},
+            **{"deterministic": "flag", "seed": "seed or none", "seed2": "seed or none"},
+        },
+    ),
     "nn.log_poisson_loss": Call(
         lambda: {"targets": [1.0], "log_input": [0.5]},
         sorts={"targets": "tensor", "log_input": "tensor", "compute_full_loss": "flag"},

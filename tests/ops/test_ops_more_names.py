@@ -64,6 +64,10 @@ def test_copies_of_tensors_with_slices_written(session: tb.Session) -> None:
     for value, expected in zip(got, (added, added, replaced, X), strict=True):
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6)
     check_gradients(lambda x, u: [tb.tensor_scatter_update(x, indices, u)], [X, updates])
+    for beyond in ([[0, 4]], [[-1, 0]]):
+        for write in (tb.tensor_scatter_add, tb.tensor_scatter_update):
+            with pytest.raises(InvalidArgumentError, match=r"indices\[0\] = -1 is not in \[0, 12\)"):
+                session.run(write(X, beyond, updates[:1]))
 
 
 def test_casts(session: tb.Session) -> None:

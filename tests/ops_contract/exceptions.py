@@ -64,7 +64,11 @@ STRUCTURAL = {
         ),
         "functions of the host: tests/readers",
     ),
-    **dict.fromkeys(("RestoreV2", "SaveV2"), "functions of the host: tests/checkpoint_files"),
+    **dict.fromkeys(
+        ("RestoreV2", "SaveV2", "ShardedFilename", "MergeV2Checkpoints"),
+        "functions of the host: tests/checkpoint_files",
+    ),
+    **dict.fromkeys(("SendToTask", "ReceiveFromTask"), "functions of the host: tests/cluster"),
     "PrintStrings": "a function of the host: tests/executor/test_strings.py",
     "RequireAtMostOne": "a function of the host: programs.py",
     **dict.fromkeys(("CTCGreedyDecoder", "CTCBeamSearchDecoder"), "of the host: tests/ops/test_ctc.py"),

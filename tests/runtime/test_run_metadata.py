@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import numpy as np
 import pytest
@@ -73,14 +72,17 @@ def test_a_trace_around_dynamic_steps_has_their_spans(session, tmp_path):
 
 
 def test_asynchronous_ops_wait_in_their_spans_and_errors_are_traced_to_their_op(session):
+    # What became ready last runs first: the queue, then the dequeue, then the gate and the enqueue.
+    gate = tb.py_func(lambda: np.float32(1.0), [], tb.float32)
     queue = tb.FIFOQueue(4, [tb.float32], [[]])
-    taken, put = queue.dequeue(), queue.enqueue([tb.constant(1.0)])
-    metadata, thread = tb.RunMetadata(), threading.Timer(0.02, session.run, [put])
-    thread.start()
-    session.run(taken, None, TRACED, metadata)
-    thread.join()
+    taken, put = queue.dequeue(), queue.enqueue([gate])
+    metadata = tb.RunMetadata()
+    assert session.run([taken, put], None, TRACED, metadata)[0] == 1.0
     stats = {n.timeline_label: n for d in metadata.step_stats.dev_stats for n in d.node_stats}
-    assert stats[f"{taken.op.type} {taken.op.name}"].op_end_rel_micros > 1000
+    waits, goes, ends = (stats[f"{op.type} {op.name}"] for op in (taken.op, gate.op, put))
+    assert waits.all_start_micros <= goes.all_start_micros
+    assert waits.all_start_micros + waits.all_end_rel_micros >= ends.all_start_micros
+    assert waits.all_end_rel_micros >= goes.all_end_rel_micros
     x, metadata = tb.placeholder(tb.float32, [2]), tb.RunMetadata()
     bad = tb.gather(x, tb.cast(tb.where(tb.check_numerics(x, "here") > 0.0), tb.int32))
     with pytest.raises(tb.errors.InvalidArgumentError, match=r"CheckNumerics.*here"):

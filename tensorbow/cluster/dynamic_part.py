@@ -1,0 +1,245 @@
+"""A task's part of a step in the dynamic mode: control flow, queues and other ops of the host on one task.
+
+The dynamic executor runs it. Its static regions are compiled as steps of the task, when they first run with
+inputs of certain shapes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tensorbow.cluster.task_step import WATCH_S, Arrivals, Watch
+from tensorbow.cluster.transfer_ops import RUN
+from tensorbow.compiler.prune import prune
+from tensorbow.executor import VARIABLE, DynamicPlan, DynamicStep, StaticRegion
+from tensorbow.graph import Graph, Operation, Resources, Tensor
+from tensorbow.specs import Array, TensorSpec
+
+MOST_REGIONS = 256  # compiled forms of a part's regions; with more of them all are made anew
+LATER_DRAW = 1 << 40  # what the counter of a random op is raised by for each further draw of a run
+OWN_DRAWS = 1 << 60  # where the counters begin of random ops that the session does not know by name
+
+Send = Callable[[str, str, Array], None]  # task, key, value
+
+
+class StepsOfTask(Protocol):
+    """What a part needs of its task."""
+
+    def compile(
+        self,
+        handle: str,
+        session: str,
+        ops: Sequence[Operation],
+        elements: Sequence[Tensor | Operation],
+        specs: Mapping[Tensor, TensorSpec],
+        home: str,
+    ) -> list[str]:
+        """Compiles a step of this task alone; returns the names of its random ops."""
+
+    def run(
+        self,
+        handle: str,
+        name: str,
+        inputs: Mapping[str, Array],
+        state: Mapping[str, Any],
+        watch: Watch,
+        use: Callable[[list[Array]], Any],
+    ) -> Any:
+        """Runs it."""
+
+    def release(self, handles: Sequence[str]) -> None:
+        """Forgets steps."""
+
+
+class DynamicPart:
+    """A registered part, which several threads may run at once."""
+
+    def __init__(
+        self,
+        task: StepsOfTask,
+        handle: str,
+        session: str,
+        graph: Graph,
+        fetches: Sequence[str],
+        feeds: Sequence[str],
+        home: str,
+    ):
+        """graph: with the full name of each operation's device. fetches: names of tensors. feeds: names of
+        placeholders. home: the device of constants.
+        """
+        self.session = session
+        self._task, self._handle, self._home = task, handle, home
+        ops = graph.get_operations()
+        self._feeds = {name: graph.get_tensor_by_name(f"{name}:0") for name in feeds}
+        elements = [graph.get_tensor_by_name(name) for name in fetches]
+        self._plan = DynamicPlan(elements, list(self._feeds.values()), ops, "its step is dynamic")
+        self._lock = threading.Lock()  # guards the fields below
+        self._compiled: dict[object, tuple[str, list[str]]] = {}  # handles, and random ops
+        self._numbers = itertools.count()
+        self._draws: Counter[str] = Counter()
+        self._running: set[DynamicStep] = set()
+        self._released = False
+
+    def run(
+        self,
+        name: str,
+        run: Arrivals,
+        inputs: Mapping[str, Array],
+        state: Mapping[str, Any],
+        watch: Watch,
+        send: Send,
+        resources: Resources,
+    ) -> list[Array]:
+        """The values that are fetched here. state: the counters of random ops. Raises the error of an op."""
+        this = _Run(self, name, run, state, watch, send)
+        shared = Resources()
+        shared.get(RUN, lambda: this)
+        step = DynamicStep(self._plan, this.run_region, resources, this.left_s, None, shared)
+        with self._lock:
+            self._running.add(step)
+        try:
+            values = step.run({tensor: inputs[name] for name, tensor in self._feeds.items()})
+            late = [e for e, v in zip(self._plan.elements, values, strict=True) if v is VARIABLE]
+            read = iter(this.read(late) if late else ())
+            return [next(read) if value is VARIABLE else value for value in values]
+        finally:
+            with self._lock:
+                self._running.discard(step)
+            self._forget_released()
+
+    def cancel(self, error: BaseException) -> None:
+        """Ends the runs with an error."""
+        with self._lock:
+            running = list(self._running)
+        for step in running:
+            step.cancel(error)
+
+    def release(self) -> None:
+        """Forgets the compiled regions, once nothing runs."""
+        self._released = True
+        self._forget_released()
+
+    def _forget_released(self) -> None:
+        """Forgets the regions of a released part, or of one with too many of them, between runs."""
+        with self._lock:
+            if self._running or not (self._released or len(self._compiled) > MOST_REGIONS):
+                return
+            handles = [handle for handle, _ in self._compiled.values()]
+            self._compiled.clear()
+        self._task.release(handles)
+
+    def run_step(
+        self,
+        key: object,
+        elements: Sequence[Tensor | Operation],
+        specs: Mapping[Tensor, TensorSpec],
+        within: Collection[Operation] | None,
+        name: str,
+        inputs: Mapping[str, Array],
+        draw: Callable[[str], int],
+        watch: Watch,
+    ) -> list[Array]:
+        """Compiles a step, unless it is known by `key`, and runs it. draw: the counter of a random op."""
+        with self._lock:
+            known = self._compiled.get(key)
+        if known is None:
+            known = self._compile(key, elements, specs, within)
+        handle, random = known
+        state = {f"counter:{each}": draw(each) for each in random}
+        values: list[Array] = self._task.run(
+            handle, name, inputs, state, watch, lambda v: [np.array(a) for a in v]
+        )
+        return values
+
+    def _compile(
+        self,
+        key: object,
+        elements: Sequence[Tensor | Operation],
+        specs: Mapping[Tensor, TensorSpec],
+        within: Collection[Operation] | None,
+    ) -> tuple[str, list[str]]:
+        targets = [e if isinstance(e, Operation) else e.op for e in elements if e not in specs]
+        ops = prune(targets, specs, within)
+        handle = f"{self._handle}/{next(self._numbers)}"
+        random = self._task.compile(handle, self.session, ops, elements, specs, self._home)
+        with self._lock:
+            made = self._compiled.setdefault(key, (handle, random))
+            surplus = [] if made[0] == handle else [handle]  # another thread was faster
+        self._task.release(surplus)
+        return made
+
+    def own_draw(self, name: str) -> int:
+        """The next counter of a random op that the session does not know by name."""
+        with self._lock:
+            self._draws[name] += 1
+            return OWN_DRAWS + self._draws[name]
+
+
+class _Run:
+    """One run of a part."""
+
+    def __init__(
+        self,
+        part: DynamicPart,
+        name: str,
+        run: Arrivals,
+        state: Mapping[str, Any],
+        watch: Watch,
+        send: Send,
+    ):
+        self._part, self._name, self._arrivals, self._state = part, name, run, state
+        self._watch = watch
+        self.send, self.receive = send, run.when
+        self._looked_s = time.monotonic()
+        self._numbers = itertools.count()
+        self._draws: Counter[str] = Counter()
+
+    def left_s(self) -> float:
+        """Looks now and then whether the session still waits; returns the seconds until the next look."""
+        now = time.monotonic()
+        if now - self._looked_s >= WATCH_S:
+            self._watch()
+            self._looked_s = time.monotonic()
+        return WATCH_S
+
+    def run_region(self, region: StaticRegion, arrays: Sequence[Array]) -> Sequence[Array]:
+        """Runs a region as a step of the task."""
+        values = {tensor.name: array for tensor, array in zip(region.inputs, arrays, strict=True)}
+        found = self._run(
+            (region, region.key(arrays)),
+            region.elements,
+            region.feeds(arrays),
+            region.within,
+            {name: value for name, value in values.items() if name not in region.baked_names},
+        )
+        return found[: len(region.outputs)]
+
+    def read(self, variables: Sequence[Any]) -> list[Array]:
+        """The values of variables."""
+        return self._run(tuple(variables), variables, {}, None, {})
+
+    def _run(
+        self,
+        key: object,
+        elements: Sequence[Tensor | Operation],
+        specs: Mapping[Tensor, TensorSpec],
+        within: Collection[Operation] | None,
+        inputs: Mapping[str, Array],
+    ) -> list[Array]:
+        name = f"{self._name}/{next(self._numbers)}"
+        return self._part.run_step(key, elements, specs, within, name, inputs, self._draw, self._watch)
+
+    def _draw(self, name: str) -> int:
+        base = self._state.get(f"counter:{name}")
+        if base is None:
+            return self._part.own_draw(name)
+        count = self._draws[name]
+        self._draws[name] += 1
+        return int(base) + count * LATER_DRAW
