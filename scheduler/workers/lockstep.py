@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from scheduler.workers.group import WorkerGroup
+from scheduler.workers.letters import Letters
 from scheduler.workers.overlapped_sums import OVERLAP, OVERLAP_NBYTES, OverlappedSums, overlap_choice
 from scheduler.workers.pulse import waiting
 from scheduler.workers.shared_memory import may_share_memory, shared_memory
@@ -65,6 +66,7 @@ class Lockstep:
         self.overlap_nbytes = 1 if choices[0] == "always" else OVERLAP_NBYTES
         self._summing, self._sums = workers.duplicate(), OverlappedSums(waits=choices[0] == "never")
         self._has_parted = self._is_apart = False  # workers have failed; they have gone different ways
+        self._workers, self._letters = workers, list[Letters]()
 
     @property
     def is_apart(self) -> bool:
@@ -84,6 +86,12 @@ class Lockstep:
             for address, size, dtype in vectors
         ]
         return self._sums.calls([partial(self._summing.all_sum_patiently, array, halves) for array in arrays])
+
+    def letters(self) -> Letters:
+        """Messages of one worker to another; the first call is collective."""
+        if not self._letters:
+            self._letters.append(Letters(self._workers.duplicate()))
+        return self._letters[0]
 
     def meet(self, what: str, number: int = 0, going: Going = Going.ON) -> Going:
         """Meets the other workers before something that all do; the worst state of any of them.
@@ -238,6 +246,8 @@ class Lockstep:
         error: of the program, which others are told.
         """
         self._sums.close()
+        for letters in self._letters:
+            letters.end()
         if self._has_parted or self._is_apart:
             return
         if error is None:
