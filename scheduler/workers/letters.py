@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scheduler.workers.group import WorkerGroup
+from scheduler.workers.pulse import waiting
 from tensorbow.errors import TensorBowError
 from tensorbow.specs import Array
 
@@ -53,11 +54,13 @@ class Letters:
 
     def send_vector(self, worker: int, array: Array) -> None:
         """Sends an array that lies in one piece to a worker that is about to take it."""
-        self._workers.give(worker, array)
+        with waiting():
+            self._workers.give(worker, array)
 
     def take_vector(self, worker: int, array: Array) -> None:
         """Fills an array that lies in one piece with the next vector of a worker, which is about to send."""
-        self._workers.take(worker, array)
+        with waiting():
+            self._workers.take(worker, array)
 
     def _listen(self, on_letter: OnLetter) -> None:
         rest_s = SHORTEST_REST_S
