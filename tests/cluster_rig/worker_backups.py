@@ -38,7 +38,9 @@ def source_of(batch: Callable[[int, int], tuple[Any, ...]], hesitant: bool = Fal
 def members_of(told: list[RoundResults]) -> list[list[int]]:
     """The numbers of the replicas that stepped in each round, of all workers."""
     every = workers.all_gather([[FIRST + replica for replica in results.replicas] for results in told])
-    return [sorted(replica for worker in of_round for replica in worker) for of_round in zip(*every, strict=True)]
+    return [
+        sorted(replica for worker in of_round for replica in worker) for of_round in zip(*every, strict=True)
+    ]
 
 
 def expected(model: Model, members: list[list[int]]) -> tuple[Any, Any]:
@@ -123,14 +125,14 @@ def a_failure_of_one_ends_all() -> None:
     model = held(lambda t, i: 0)
 
     def interrupt(results: RoundResults) -> None:
-        if RANK == lost and results.rounds.start == 3:
+        if lost == RANK and results.rounds.start == 3:
             raise GoneError("by the caller")
 
     for lost in range(workers.size):
         with engine_of(model) as engine:
-            said = failed(engine, model, GoneError if RANK == lost else AbortedError, on_results=interrupt)
-            assert "GoneError: by the caller" in said or RANK == lost, said
-            assert f"worker {lost} of 3" in said or RANK == lost, said
+            said = failed(engine, model, GoneError if lost == RANK else AbortedError, on_results=interrupt)
+            assert "GoneError: by the caller" in said or lost == RANK, said
+            assert f"worker {lost} of 3" in said or lost == RANK, said
             engine.initialize(model.initial)
             assert engine.run(source_of(model.batch).open, 0, 4) == 4  # all may go on
 
@@ -148,9 +150,8 @@ def a_failure_of_one_ends_all() -> None:
 
 def differences_are_told() -> None:
     model = held(lambda t, i: 0)
-    with engine_of(model) as engine:
-        with pytest.raises(InvalidArgumentError, match="rounds 0 to 4"):
-            engine.run(source_of(model.batch).open, 0, 5 + RANK)
+    with engine_of(model) as engine, pytest.raises(InvalidArgumentError, match="rounds 0 to 4"):
+        engine.run(source_of(model.batch).open, 0, 5 + RANK)
 
 
 def ends_while_others_compute() -> None:
