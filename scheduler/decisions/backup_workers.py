@@ -79,6 +79,11 @@ class BackupState:
         """Tasks and updates enqueued and not finished."""
         return len(self._computing) + self.updating
 
+    @property
+    def has_ended(self) -> bool:
+        """True behind `Finish` or `GiveUp`."""
+        return self._ended
+
     # Events
 
     def _on_batch_ready(self, event: BatchReady, instructions: list[Instruction]) -> None:

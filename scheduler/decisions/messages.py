@@ -111,6 +111,13 @@ class CatchUp:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundDone:
+    """With backup workers: the update of a round has ended; its results may be handed out."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     """Release a batch: its task was not launched, or its gradient came too late."""
 
@@ -132,4 +139,6 @@ class GiveUp:
     reason: str
 
 
-Instruction: TypeAlias = "Launch | Synchronise | Restart | StepOnMean | CatchUp | Drop | Finish | GiveUp"
+Instruction: TypeAlias = (
+    "Launch | Synchronise | Restart | StepOnMean | CatchUp | RoundDone | Drop | Finish | GiveUp"
+)

@@ -213,7 +213,6 @@ class LearningEngine:
             return None
         refused = (
             ("dispatch", options.first_come, "round_robin", "'fcfs'"),
-            ("backup", options.backup, "0", options.backup),
             ("devices_per_replica", self.devices_per_replica > 1, "1", self.devices_per_replica),
             ("transport", self._given_transport is not None, "none of the caller's", "one"),
         )
@@ -581,7 +580,7 @@ class LearningEngine:
         if self.options.first_come:
             return TaskRun(*given, self._restarts.due_before)
         if self.options.backup:
-            return BackupRun(*given)
+            return BackupRun(*given, self.lockstep)
         may_go_back = self.lockstep is None and Rollback.is_needed(self.learners)
         rollback = Rollback(self.learners, self.outcomes) if may_go_back else None
         return RoundRun(*given, self.steps_per_launch, rollback, self.lockstep)

@@ -27,14 +27,16 @@ class RoundResults:
     """Reports of the tasks of a launch in columns: whole rounds, by round and then by batch number.
 
     Rounds may be many and short, so that an object for each task would cost more than the task. Iteration
-    gives a `TaskResult` for each.
+    gives a `TaskResult` for each. With backup workers of several processes a round may have none here.
     """
 
     rounds: range
     replicas: Sequence[int]  # by batch number
     losses: Sequence[float]  # [rounds * batches], as the metrics
     metrics: Sequence[Sequence[Any]]
-    times_s: Sequence[float]  # by batch number: when the last of its tasks ended
+    times_s: Sequence[
+        float
+    ]  # by batch number: when the last of its tasks ended; of none: the end of the round
 
     def __iter__(self) -> Iterator[TaskResult]:
         count, columns = len(self.replicas), self.metrics

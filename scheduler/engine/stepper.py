@@ -88,6 +88,10 @@ class Stepper:
             raise InvalidArgumentError(
                 "give: expected dispatch fcfs, or backup workers, got 'round_robin' without; call step"
             )
+        if self.engine.lockstep is not None:
+            raise InvalidArgumentError(
+                "give: expected one process, got several workers, with backup; call the engine's run"
+            )
         self.engine.learners.require_inputs(inputs)
         run = self._begun(1)
         batches = [ReadyBatch(number, self.round, own, _nothing) for number, own in enumerate(inputs)]

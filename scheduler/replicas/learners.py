@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from scheduler.averaging.joined_gpus import JoinedGpus, joined_gpus
+from scheduler.averaging.member_transport import MemberTransport
 from scheduler.averaging.outer_progress import replica_layout
 from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation, require_no_meeting
@@ -198,7 +199,10 @@ class Learners:
         joined = None if self.lockstep is None else joined_gpus(self.lockstep, self.devices)
         if joined is not None or len(self.central) > 1:
             self._transport = transport_between(self.devices, f"{self._name} exchanges", priority, joined)
-        if self.lockstep is not None:
+        if self.lockstep is not None and self.options.backup:
+            letters = self.lockstep.letters()
+            self._transport = MemberTransport(self.lockstep.rank, letters, self._transport)
+        elif self.lockstep is not None:
             self._transport = WorkerTransport(self.lockstep, self._transport, joined is not None)
 
     def _shared(self, number: int, index: int) -> dict[Region, int]:
@@ -297,6 +301,11 @@ class Learners:
                 for g in groups
             ),
         ]
+
+    @property
+    def transport(self) -> Transport | None:
+        """That of exchanges between devices and with other workers, if there is one."""
+        return self._transport
 
     @property
     def numbers(self) -> range:

@@ -330,6 +330,12 @@ class Replica:
         now.mail.ran(segment, number, done)
         return done
 
+    def training_state(self) -> list[Array]:
+        """Views of the weights and optimiser slots, as bytes; on devices whose memory the host addresses."""
+        nbytes = self.layout.region_nbytes
+        regions = [region for region in (Region.WEIGHTS, Region.SLOTS) if nbytes[region]]
+        return [self.device.view(self.binding.bases[each], (nbytes[each],), np.uint8) for each in regions]
+
     def copy_training_state(self, source: Replica) -> Event:
         """Enqueues a copy of another replica's weights and optimiser slots; its status is cleared."""
         reads, writes, copies = list[Access](), list[Access](), list[tuple[Array, Array]]()

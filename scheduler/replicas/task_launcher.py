@@ -177,6 +177,20 @@ class TaskLauncher(Launcher):
             target.group.compute.wait(event)
         self._copies.setdefault(source, []).append(target.copy_training_state(giver))
 
+    def give_state(self, index: int, give: Callable[[Array], None]) -> None:
+        """Gives weights and slots of a replica away, which does not write them before `combine`."""
+        for array in self._replicas[index].training_state():
+            give(array)
+
+    def take_state(self, index: int, take: Callable[[Array], None]) -> None:
+        """Fills weights and slots of a replica with no task in flight with those of another process's."""
+        for event in self._copies.pop(index, ()):  # others may still read what it had
+            event.synchronize()
+        replica = self._replicas[index]
+        for array in replica.training_state():
+            take(array)
+        replica.set_state({"status": 0})
+
     def evaluate(self, number: int, inputs: Sequence[BatchInputs], state: Mapping[str, Any]) -> None:
         """Enqueues a step of all replicas without averaging. number: result number of each replica's task."""
         self.begin(number, inputs, state, self._segments.before[UPDATE])

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from tensorbow.errors import InternalError
 from tensorbow.program import NativeCall
 from tensorbow.specs import Array, DType
 
@@ -83,6 +84,22 @@ class WorkerGroup(ABC):
         """
 
     @abstractmethod
+    def post(self, worker: int, value: Any) -> None:
+        """Sends another worker something that can be pickled, for its `posted`; returns at once."""
+
+    @abstractmethod
+    def posted(self) -> tuple[int, Any] | None:
+        """The next thing that a worker has posted, and its number; None if there is nothing yet."""
+
+    @abstractmethod
+    def give(self, worker: int, array: Array) -> None:
+        """Sends the elements of an array, which lies in one piece, to a worker that calls `take`."""
+
+    @abstractmethod
+    def take(self, worker: int, array: Array) -> None:
+        """Fills an array, which lies in one piece, with what a worker gives."""
+
+    @abstractmethod
     def abort(self, reason: str) -> NoReturn:
         """Ends the processes of all workers, with one line on stderr that names this one and the reason."""
 
@@ -127,6 +144,22 @@ class LoneWorker(WorkerGroup):
     def native_share(self, address: int, parts: Sequence[range]) -> NativeCall | None:
         """See WorkerGroup: there is nothing to call."""
         return None
+
+    def post(self, worker: int, value: Any) -> None:
+        """See WorkerGroup: there is no other."""
+        raise InternalError(f"{self.name} has no worker {worker} to write to")
+
+    def posted(self) -> tuple[int, Any] | None:
+        """See WorkerGroup: nobody posts anything."""
+        return None
+
+    def give(self, worker: int, array: Array) -> None:
+        """See WorkerGroup: there is no other."""
+        raise InternalError(f"{self.name} has no worker {worker} to give anything to")
+
+    def take(self, worker: int, array: Array) -> None:
+        """See WorkerGroup: there is no other."""
+        raise InternalError(f"{self.name} has no worker {worker} to take anything from")
 
     def abort(self, reason: str) -> NoReturn:
         """Ends this process."""

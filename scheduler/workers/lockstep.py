@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from scheduler.workers.group import WorkerGroup
+from scheduler.workers.letters import Letters
 from scheduler.workers.overlapped_sums import OVERLAP, OVERLAP_NBYTES, OverlappedSums, overlap_choice
 from scheduler.workers.pulse import waiting
 from scheduler.workers.shared_memory import are_together, may_share_memory, shared_memory
@@ -66,6 +67,7 @@ class Lockstep:
         self.overlap_nbytes = {"always": 1, "never": None}.get(choices[0], by_default)
         self._summing, self._sums = workers.duplicate(), OverlappedSums()
         self._has_parted = self._is_apart = False  # workers have failed; they have gone different ways
+        self._workers, self._letters = workers, list[Letters]()
 
     @property
     def is_apart(self) -> bool:
@@ -85,6 +87,12 @@ class Lockstep:
             for address, size, dtype in vectors
         ]
         return self._sums.calls([partial(self._summing.all_sum_patiently, array, halves) for array in arrays])
+
+    def letters(self) -> Letters:
+        """Messages of one worker to another; the first call is collective."""
+        if not self._letters:
+            self._letters.append(Letters(self._workers.duplicate()))
+        return self._letters[0]
 
     def meet(self, what: str, number: int = 0, going: Going = Going.ON) -> Going:
         """Meets the other workers before something that all do; the worst state of any of them.
@@ -239,6 +247,8 @@ class Lockstep:
         error: of the program, which others are told.
         """
         self._sums.close()
+        for letters in self._letters:
+            letters.end()
         if self._has_parted or self._is_apart:
             return
         if error is None:

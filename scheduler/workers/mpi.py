@@ -19,6 +19,7 @@ from tensorbow.specs import Array, DType
 
 LARGEST = (1 << 31) - 1  # of a count in C's MPI_Allreduce
 SWAPPED = 1 << 24  # elements that two workers send each other at a time
+LETTER, VECTOR = 1, 2  # tags of what one worker sends another
 HALVES_CHUNK = 1 << 20  # elements whose upper halves are sent at a time
 REST_S = 5e-4  # longest time between two looks whether a call that does not wait has ended
 MOST_GATHERED = 3  # workers; among more of them, each adds up a part of the elements
@@ -54,6 +55,7 @@ class MpiWorkers(WorkerGroup):
         self.rank, self.size = self._communicator.Get_rank(), self._communicator.Get_size()
         self._library = ctypes.CDLL(MPI.__file__)  # finds the functions of the MPI library that it loads
         self._kept: list[Any] = []  # what native calls refer to
+        self._sent: list[Any] = []  # letters that are on their way
 
     def all_sum(self, array: Array, halves: bool = False) -> None:
         """See WorkerGroup."""
@@ -237,6 +239,35 @@ class MpiWorkers(WorkerGroup):
         own = int(self._mpi.IN_PLACE), 0, self._handle(self._mpi.DATATYPE_NULL)
         others = address, counts.ctypes.data, offsets.ctypes.data, byte, communicator
         return self._native_call("MPI_Allgatherv", *own, *others)
+
+    def post(self, worker: int, value: Any) -> None:
+        """See WorkerGroup."""
+        self._sent = [request for request in self._sent if not self._done(request)]
+        self._sent.append(self._called("isend", value, worker, LETTER))
+
+    def posted(self) -> tuple[int, Any] | None:
+        """See WorkerGroup."""
+        status = self._mpi.Status()
+        message = self._called("improbe", self._mpi.ANY_SOURCE, LETTER, status)
+        if message is None:
+            return None
+        try:
+            return status.Get_source(), message.recv()
+        except self._mpi.Exception as error:
+            raise self._failure("Mrecv", error) from error
+
+    def give(self, worker: int, array: Array) -> None:
+        """See WorkerGroup."""
+        self._in_pieces("Send", worker, array)
+
+    def take(self, worker: int, array: Array) -> None:
+        """See WorkerGroup."""
+        self._in_pieces("Recv", worker, array)
+
+    def _in_pieces(self, function: str, worker: int, array: Array) -> None:
+        flat = array.reshape(-1).view(np.uint8)
+        for start in range(0, flat.size, LARGEST):
+            self._patiently(function, [flat[start : start + LARGEST], self._mpi.BYTE], worker, VECTOR)
 
     def abort(self, reason: str) -> NoReturn:
         """See WorkerGroup."""

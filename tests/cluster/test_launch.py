@@ -42,7 +42,11 @@ class Fault(tb.Callback):
 if fault == "evaluation" and not worker:
     from scheduler.training.models.evaluation import Evaluator
     Evaluator.evaluate = lambda *_: time.sleep(1e6)
-with tb.fit("logreg", replicas=1, epochs=50, callbacks=[Fault()], progress=False, output="run"):
+if fault == "worker" and worker == 1:
+    from scheduler.engine.backup_run import BackupRun
+    BackupRun._hand_out = lambda *_: time.sleep(1e6)
+more = {"sync": "ssgd", "backup": 1} if "backup" in sys.argv else {}
+with tb.fit("logreg", replicas=1, epochs=50, callbacks=[Fault()], progress=False, output="run", **more):
     if fault == "exit" and worker: sys.exit(3)
     if fault == "exit": time.sleep(1e6)
 """
@@ -190,6 +194,41 @@ def test_a_fault_of_a_program_ends_all_workers_with_a_line(tmp_path, fault, line
         _, err = job.communicate(timeout=100)
     assert job.returncode != 0
     assert len(re.findall(rf"tensorbow: {line}", err)) == 1, err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("raise", r"worker 0 .*callback Fault.on_round failed at round 21: ValueError: of the program"),
+        ("sleep", r"worker 0 .* hangs at step 2\d: no step of the job has ended for 8 s"),
+        ("worker", r"worker 1 .* hangs at step \d+: no step of the job has ended for 8 s"),
+    ],
+)
+def test_a_fault_beside_backup_workers_ends_all_with_a_line(tmp_path, fault, line):
+    """Others do without a worker that hangs, but for the end of an epoch, where all are to be there."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    words = ("-m", "tensorbow", "launch", "-n", "3", "--watchdog", "8")
+    with launched(tmp_path, "program.py", fault, "backup", prefix=words) as job:
+        _, err = job.communicate(timeout=100)
+    assert job.returncode != 0
+    assert len(re.findall(rf"tensorbow: {line}", err)) == 1, err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
+def test_a_job_with_backup_workers_goes_on_behind_a_kill(tmp_path):
+    words = ("train", "logreg", "--epochs", "12", "--checkpoint-rounds", "25", "--replicas-per-gpu", "1")
+    words = (*words, "--sync", "ssgd", "--backup", "1", "--output", "run")
+    prefix = ("-m", "tensorbow", "launch", "-n", "3")
+    with launched(tmp_path, "--restarts", "2", *words, prefix=prefix) as job:
+        wait_for(lambda: rounds(tmp_path / "run"), job)
+        os.kill(wait_for(lambda: worker_process(2, str(tmp_path)), job), signal.SIGKILL)
+        out, err = job.communicate(timeout=100)
+    assert job.returncode == 0, err
+    assert re.search(rf"tensorbow: worker 2 \(\S+, process \d+\) was killed or has crashed {AT_STEP}\n", err)
+    assert "resumed from " in out
+    assert out.count("epoch  12/12") == 1
 
 
 LOOP = """

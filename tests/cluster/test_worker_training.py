@@ -69,6 +69,13 @@ def test_exchanges_that_end_later_change_no_bits_and_rounds_go_on_meanwhile(coun
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kernels", ["native", "reference"])
+def test_backup_workers_of_three_processes_do_not_wait_for_the_one_that_is_held_up(kernels):
+    environment = {"TENSORBOW_CPU": kernels}
+    assert is_done(run_job(3, "tests/cluster_rig/worker_backups.py", seconds=120, environment=environment))
+
+
+@pytest.mark.slow
 def test_a_replicator_of_two_workers_is_as_one_of_one_process(tmp_path):
     assert is_done(run_job(2, "tests/cluster_rig/worker_replicators.py", tmp_path, seconds=120))
 

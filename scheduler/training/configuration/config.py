@@ -542,7 +542,8 @@ class TrainingConfig:
                 f"backup: expected 0 where the number of replicas is tuned, got {self.backup}; give "
                 "a number of replicas"
             )
-        self.synchronisation.alpha_for(self.replicas)
+        # Other workers may have replicas, too: whether some are left is the engine's to know.
+        self.synchronisation.alpha_for(max(self.replicas, self.backup + 1))
         if self.tunes:
             self.synchronisation.require_z(2)
 

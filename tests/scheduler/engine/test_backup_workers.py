@@ -74,7 +74,7 @@ def test_rounds_step_on_the_first_gradients_and_a_late_replica_catches_up(
     devices: int, per_device: int
 ) -> None:
     """Replica 3 is held up in round 0 until round 9 is done, and replica 0 in round 20 until round 29 is."""
-    model = held(lambda t, i: {(0, 3): 1, (20, 0): 2}.get((t, i), 0))
+    model = held(lambda t, i: 1 if i == 3 and t < 10 else 2 if i == 0 and 20 <= t < 30 else 0)
     told, source = list[RoundResults](), Hesitant(model.batch, 4)
 
     def tell(results: RoundResults) -> None:
