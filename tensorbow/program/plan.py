@@ -44,6 +44,7 @@ class Region(IntEnum):
     DATA_6 = 19
     DATA_7 = 20
     CONTROL = 21  # words of the loops that a plan runs: see `program.stacks`
+    SWAPPED = 22  # pinned host memory: values that are swapped out between their uses
 
 
 DATA = tuple(region for region in Region if Region.DATA_0 <= region <= Region.DATA_7)
