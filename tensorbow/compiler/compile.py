@@ -15,7 +15,7 @@ from tensorbow.compiler.protect import protect
 from tensorbow.compiler.prune import drop_unused, prune
 from tensorbow.compiler.recompute import NEVER, TRIED
 from tensorbow.compiler.recompute import recompute as repeat
-from tensorbow.compiler.swap import can_swap, no_effect
+from tensorbow.compiler.swap import HIDDEN, can_swap, no_effect
 from tensorbow.compiler.swap import swap as copy_out
 from tensorbow.compiler.variable_layout import VariableLayout
 from tensorbow.errors import InvalidArgumentError
@@ -86,8 +86,11 @@ def compile_step(
         program.check_invariants()
         guarded = program.fetches.pop() if guard is not None else None
         drafts, variants = group(program, backend, rewriting=rewriting, guard=guarded)
+        kind = backend.kernel_kind
         if swaps != NEVER:
-            copy_out(program, drafts, layout, backend.kernel_kind, swaps, swap_below)
+            copy_out(program, drafts, layout, kind, swaps, swap_below)
+        elif any(node.swaps for node in program.nodes) and can_swap(kind):
+            copy_out(program, drafts, layout, kind, HIDDEN, of_loops=True)
         state = state_scalars(drafts)
         if rewriting is not None:
             state |= dict.fromkeys(AVERAGING_STATE, float64)

@@ -47,12 +47,15 @@ def swap(
     kind: str,
     how: str,
     below: int = 0,
+    *,
+    of_loops: bool = False,
 ) -> None:
     """Adds swaps to the segment with the largest sum of live bytes.
 
     kind: of the device, one for which `can_swap` is true. how: hidden, where copies take no longer than what
     is computed meanwhile, by the estimates of `placement`; or smallest, where the computation waits for
-    copies. below: bytes of a slab that needs no swap.
+    copies. below: bytes of a slab that needs no swap. of_loops: only what loops with
+    `swap_memory` make.
     """
     live = live_nbytes(program, drafts, layout)
     if not live:
@@ -72,6 +75,8 @@ def swap(
     borders = [at for at, unit in enumerate(draft.units) if not unit.kernel.capturable]
     timing = Timing(seconds, lambda nbytes: sum(COSTS.transfer_s(kind, "cpu", nbytes)), borders)
     gaps = _gaps(program, drafts, number, seconds)
+    if of_loops:
+        gaps = {gap: value for gap, value in gaps.items() if value.node is not None and value.node.swaps}
     chosen = choose(
         live[own.start : own.stop], [*gaps], timing, hidden=how == HIDDEN, below=max(below, elsewhere)
     )

@@ -54,6 +54,7 @@ class Node:
     after: tuple[Node, ...] = ()  # what a control dependency puts before it; kept for several devices only
     unfused: bool = False  # added by a rewriting, and never fused with other nodes
     unconditional: bool = False  # writes whatever the status, also in a predicated variant
+    swaps: bool = False  # of a loop with swap_memory
     state: tuple[tuple[str, Value], ...] = ()  # of a random op in a loop or cond: where its state lies
 
     @property

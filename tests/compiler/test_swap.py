@@ -153,3 +153,54 @@ def test_what_is_fetched_stays():
     outs = [group for segment in step.segments for group in segment.groups if group.definition is SwapOut]
     assert outs
     assert not any(group.name.startswith(early.name) for group in outs)
+
+
+def recurrent(swap_memory, steps=24, kind="gpu", swap="never"):
+    """A step of a recurrent network; elsewhere in it a chain of large values."""
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [steps, ROWS, WIDTH])
+        cell = tb.nn.rnn_cell.GRUCell(WIDTH)
+        y, _ = tb.nn.dynamic_rnn(cell, x, time_major=True, dtype=tb.float32, swap_memory=swap_memory)
+        loss = tb.reduce_mean(tb.square(y))
+        update = tb.train.GradientDescentOptimizer(0.1).minimize(loss)
+        layout = VariableLayout.of_graph(tb.get_default_graph())
+        feeds = {x: TensorSpec((steps, ROWS, WIDTH), tb.float32)}
+        return compile_step([loss, update], feeds, layout, backend_of_kind(kind), swap=swap)
+
+
+def test_loops_swap_by_their_own_option():
+    plain, swapped = recurrent(False), recurrent(True)
+    check_copies(swapped)
+    assert swapped.peak_nbytes < 0.95 * plain.peak_nbytes
+    assert plain.region_nbytes[Region.SWAPPED] == 0
+    assert recurrent(True, kind="cpu").region_nbytes[Region.SWAPPED] == 0
+
+
+def test_only_values_of_the_loop_are_swapped_then():
+    with tb.Graph().as_default() as graph:
+        x = h = tb.placeholder(tb.float32, [ROWS, WIDTH])
+        w = tb.Variable(np.eye(WIDTH, dtype=np.float32), name="w")
+        for _ in range(6):
+            h = tb.tanh(tb.matmul(h, w))
+        first = graph.version
+        _, y = tb.while_loop(
+            lambda n, h: n < 16, lambda n, h: (n + 1, tb.tanh(tb.matmul(h, w))), (0, h), swap_memory=True
+        )
+        loop = {op.name for op in graph.get_operations()[first:]}
+        step = planned(tb.gradients(tb.reduce_sum(y), x), x, "never")
+    outs = [group for segment in step.segments for group in segment.groups if group.definition is SwapOut]
+    check_copies(step)
+    assert outs
+    assert {group.name.partition(":")[0] for group in outs} <= loop
+
+
+def test_a_graph_def_keeps_the_option_of_a_loop():
+    with tb.Graph().as_default() as graph:
+        tb.while_loop(lambda n: n < 3, lambda n: tb.while_loop(lambda m: m < n, lambda m: m + 1, [n]), [0])
+        tb.while_loop(lambda n: n < 3, lambda n: n + 1, [0], swap_memory=True)
+        definition = graph.as_graph_def()
+    with tb.Graph().as_default() as graph:
+        tb.import_graph_def(definition, name="")
+        loops = {op.context.name: op.context.swap_memory for op in graph.get_operations() if op.context}
+    assert len(loops) == 3
+    assert sum(loops.values()) == 1

@@ -105,6 +105,36 @@ def test_any_timing_gives_the_same_bits(
 
 
 @needs_compiler
+@pytest.mark.slow
+def test_a_recurrent_network_has_the_same_bits(opened: OpenedGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tensorbow.compiler.swap.LEAST_NBYTES", 256)
+    links = LINKS | {frozenset({"cpu", "gpu"}): LinkSpeed(1e-6, 1e10)}
+    monkeypatch.setattr("tensorbow.compiler.swap.COSTS", CostModel(links=links))
+    found, texts = [], []
+    x = np.random.default_rng(2).normal(size=(6, 9, 8)).astype(np.float32)
+    for swap_memory in (False, True):
+        with (
+            tb.Graph().as_default(),
+            opened(delay=delay(4)) as runtime,
+            GpuDevice("/gpu:0", runtime, limit_nbytes=1 << 27) as gpu,
+        ):
+            tb.set_random_seed(6)
+            cell = tb.nn.rnn_cell.GRUCell(8)
+            given = tb.placeholder_with_default(x, [6, None, 8])
+            y, _ = tb.nn.dynamic_rnn(cell, given, swap_memory=swap_memory)
+            loss = tb.reduce_mean(tb.square(y))
+            fetches = [loss, tb.train.MomentumOptimizer(0.1, 0.9).minimize(loss)]
+            with tb.Session(device=gpu) as session:
+                session.run(tb.global_variables_initializer())
+                losses = [session.run(fetches)[0] for _ in range(4)]
+                found.append([value.tobytes() for value in (*losses, *session.run(tb.global_variables()))])
+                texts.append(str(session.explain(fetches)))
+            gc.collect()
+    assert found[0] == found[1]
+    assert ["bytes of host memory between their uses" in text for text in texts] == [False, True]
+
+
+@needs_compiler
 def test_auto_swaps_where_memory_is_short() -> None:
     config = tb.ConfigProto(swap="auto")
     texts = []
