@@ -13,7 +13,7 @@ from tensorbow.devices import StreamGroup
 from tensorbow.errors import InternalError, ResourceExhaustedError
 from tensorbow.kernels.backends import backend_for
 from tensorbow.program.plan import BoundPlan, Executable, Region
-from tensorbow.program.stacks import release
+from tensorbow.program.stacks import HandleWord, release
 from tensorbow.specs import Array
 
 PERSISTENT = (Region.STATE, Region.CONSTANT, Region.CONTROL)  # kept from one run of a step to the next
@@ -155,6 +155,7 @@ class Binding:
             for region in (Region.STATE, Region.CONTROL):
                 if region in bases:
                     device.clear(bases[region], executable.region_nbytes.get(region, 0))
+            self._place_stacks(bases)
             self.plan, self.bases = self._bound_to(bases), bases
             groups = (group for segment in executable.segments for group in segment.groups)
             self.waits = any(group.kernel.waits for group in groups)  # for other streams, see Kernel
@@ -192,7 +193,16 @@ class Binding:
         """
         before, bases = self.plan, self._bases_in(scratch)
         self.plan, self.bases = self._bound_to(bases), bases
+        self._place_stacks(bases)
         before.close()
+
+    def _place_stacks(self, bases: Mapping[Region, int]) -> None:
+        """Writes into the words of stacks where their memory in the slab lies."""
+        for words, memory in self.executable.stacks:
+            handle = np.zeros(HandleWord.WORDS, np.int64)
+            handle[HandleWord.ADDRESS] = bases[memory.region] + memory.offset
+            handle[HandleWord.NBYTES] = memory.nbytes
+            self.group.device.write(bases[words.region] + words.offset, handle)
 
     def _free(self) -> None:
         if Region.CONTROL in self._kept.bases:

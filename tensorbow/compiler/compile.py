@@ -228,6 +228,7 @@ def assemble(
         lower_bound_nbytes=plan.lower_bound_nbytes,
         notes=(*program.notes, *plan.notes),
         variants=variants or {},
+        stacks=tuple(plan.stacks.items()),
         exchange_inputs=frozenset(
             ref.region
             for segment in segments
@@ -253,6 +254,7 @@ def _group(unit: Unit, plan: MemoryPlan, predicated: bool) -> Group:
     state = tuple((key, plan.state[scalar]) for key, scalar in zip(definition.state, scalars, strict=True))
     scratch = plan.scratch[unit]
     written = tuple(inputs[i] for i in definition.writes)
+    frames = tuple(plan.stacks[ref] for ref in inputs if ref in plan.stacks)
     status = (plan.state["status"],) if definition.sets_status else ()
     predicated = predicated and bool(definition.writes) and not head.unconditional
     reads: list[Ref] = [ref for i, ref in enumerate(inputs) if i not in definition.ignores]
@@ -269,7 +271,7 @@ def _group(unit: Unit, plan: MemoryPlan, predicated: bool) -> Group:
         scratch=scratch,
         state=state,
         reads=tuple(reads),
-        writes=tuple(dict.fromkeys((*outputs, *written, *scratch, *status))),
+        writes=tuple(dict.fromkeys((*outputs, *written, *scratch, *status, *frames))),
         source=head.source,
         predicated=predicated,
         note=unit.note,

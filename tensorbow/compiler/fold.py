@@ -248,7 +248,7 @@ class _Folder:
             for op in loop.ops:
                 self._kill(op)
             return
-        count = limit_of(loop)
+        count = limit_of(loop, {})
         state = self._state()
         try:
             if count is not None and count > MOST_UNROLLED:

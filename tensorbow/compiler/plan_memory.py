@@ -12,7 +12,7 @@ from tensorbow.compiler.variable_layout import VariableLayout
 from tensorbow.errors import InternalError
 from tensorbow.program.nodes import Program, Unit, Value, storage_of
 from tensorbow.program.plan import Ref, Region, SegmentKind
-from tensorbow.specs import DType
+from tensorbow.specs import DType, uint8
 
 ALIGNMENT = 256  # bytes, of everything in SLAB; fed, fetched and constant values use 64
 
@@ -41,6 +41,7 @@ class MemoryPlan:
     peak_nbytes: int
     lower_bound_nbytes: int
     notes: list[str] = field(default_factory=list)
+    stacks: dict[Ref, Ref] = field(default_factory=dict)  # memory in the slab by the words of a stack
 
 
 def plan_memory(
@@ -99,6 +100,11 @@ def plan_memory(
         peak_nbytes=slab.peak_nbytes,
         lower_bound_nbytes=slab.lower_bound_nbytes,
         notes=notes,
+        stacks={
+            words.ref: Ref(Region.SLAB, offsets[storage], (words.stack_nbytes,), uint8)
+            for words, storage in storages.items()
+            if words.ref is not None and words.stack_nbytes
+        },
     )
 
 
@@ -168,6 +174,8 @@ def _slab_storages(
 ) -> tuple[dict[Value, _Storage], list[str]]:
     """One storage with its lifetime per value that lies in the slab and is no view, and notes.
 
+    The words of a stack stand for its frames, which lie there from the first loop that has it to the last.
+
     A node in several variants makes the same value in each, which lives from the first to the last use.
     """
     units = [unit for draft in drafts for unit in draft.units]
@@ -178,6 +186,8 @@ def _slab_storages(
                 storages.setdefault(value, _Storage(value.spec.nbytes, index, index)).last = index
         for value in unit.inputs:
             storage = storages.get(storage_of(value))
+            if value.stack_nbytes and unit not in once:
+                storage = storages.setdefault(value, _Storage(value.stack_nbytes, index, index))
             if storage is not None:
                 storage.last = index
     for value in program.fetches:

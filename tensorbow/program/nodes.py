@@ -30,6 +30,7 @@ class Value:
     scalar: Operation | None = None  # the step scalar it is
     state_key: str = ""  # the scalar of STATE that it is, beside step scalars
     ref: Ref | None = None  # its memory, where that is fixed before memory is planned
+    stack_nbytes: int = 0  # of words of a stack: bytes of the slab that its frames may have; 0: they grow
     readers: list[Node] = field(default_factory=list)  # of a storage: see `record_readers`
     is_fetched: bool = False  # a storage that is, itself or through a view
 

@@ -152,6 +152,7 @@ class Executable:
     lower_bound_nbytes: int = 0
     notes: tuple[str, ...] = field(default=())
     variants: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    stacks: tuple[tuple[Ref, Ref], ...] = ()  # words of each stack in CONTROL, and its memory in the slab
     exchange_inputs: frozenset[Region] = frozenset()  # read by exchanges: what lies there must be whole
 
     @cached_property
@@ -214,6 +215,7 @@ class Executable:
             fetch_sources=(),
             peak_nbytes=0,
             lower_bound_nbytes=0,
+            stacks=(),
         )
 
     def _with_segments(self, segments: Iterable[Segment]) -> Executable:
