@@ -332,8 +332,8 @@ class TensorBowSession(Session):
                 )
         first, *others = operations or [update]
         metrics = {f"{index} {tensor.name}": tensor for index, tensor in enumerate(tensors)}
-        how = NEVER if self._recompute == AUTO else self._recompute
-        return StepProgram(tuple(fed), None, first, metrics, tuple(others), how)
+        repeats, swaps = (NEVER if option == AUTO else option for option in (self._recompute, self._swap))
+        return StepProgram(tuple(fed), None, first, metrics, tuple(others), repeats, swaps)
 
     def _with_step_added(self, step: _LearningStep) -> Stepper:
         """The replicas with a further step; new ones if there are none, or if it needs new variables."""

@@ -11,6 +11,7 @@ from scheduler.averaging.synchronisers import Synchroniser
 from tensorbow.compiler import VariableLayout, compile_step
 from tensorbow.compiler.prune import prune
 from tensorbow.compiler.recompute import HOW, NEVER
+from tensorbow.compiler.swap import HOW as WAYS_TO_SWAP
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Graph, OpDef, Operation, Tensor
 from tensorbow.kinds import (
@@ -55,6 +56,7 @@ Update: TypeAlias = Annotated[
 Metrics: TypeAlias = Annotated[Mapping[str, Tensor], Kind("tensors by name", _read_metrics)]
 Others: TypeAlias = Annotated[tuple[Operation, ...], sequence(_OPERATION, "a tuple of operations")]
 Recompute: TypeAlias = Annotated[str, one_of(*HOW)]
+Swap: TypeAlias = Annotated[str, one_of(*WAYS_TO_SWAP)]
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,10 @@ class StepProgram:
         (elementwise ops, normalisation, pooling); segments (whole segments of the forward pass); or smallest:
         the one of these plans with the smallest peak. The bits stay the same. Not for replicas with several
         parts.
+    swap: on GPUs, which intermediate values lie in the host's memory between their uses: never; hidden (those
+        whose copies take no longer than what is computed meanwhile, by estimates); or smallest: the step
+        waits for copies where that makes its peak smaller. The bits stay the same. Replicas are captured
+        side by side then, not fused. No effect on CPUs, nor for replicas with several parts.
     """
 
     inputs: Inputs
@@ -78,6 +84,7 @@ class StepProgram:
     metrics: Metrics = field(default_factory=dict)
     others: Others = ()
     recompute: Recompute = NEVER
+    swap: Swap = NEVER
 
     @property
     def graph(self) -> Graph:
@@ -162,6 +169,7 @@ class StepProgram:
             guard=self.loss,
             replicas=replicas,
             recompute=self.recompute,
+            swap=self.swap,
         )
         if self.loss is not None and executable.fetches[0].shape:
             shape = list(executable.fetches[0].shape)

@@ -78,6 +78,7 @@ EXAMPLES = (
         "replica_mode",
         "compute",
         "recompute",
+        "swap",
     ),
     "staleness",
     dataset="Only the size of its pictures is used; its files are not read.",
@@ -139,6 +140,8 @@ def _compiled(config: TrainingConfig, device: Device, status: Status) -> Plans:
             0.01,
             config.weight_decay,
             model_options=config.model_options,
+            recompute=config.recompute,
+            swap=config.swap,
         )
     status.update(f"planning {len(graph.get_operations()):,} operations of {config.source.name}")
     batch = config.batch_size

@@ -75,7 +75,7 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "clear_velocity",
         "dispatch",
     ),
-    "Speed": ("at_once", "replica_mode", "steps_per_launch", "launch_ahead", "compute", "recompute"),
+    "Speed": ("at_once", "replica_mode", "steps_per_launch", "launch_ahead", "compute", "recompute", "swap"),
     "Output and resuming": (
         "output",
         "resume",

@@ -68,6 +68,7 @@ EXAMPLES = (
         "replica_mode",
         "compute",
         "recompute",
+        "swap",
         "tau",
     ),
     "seed",

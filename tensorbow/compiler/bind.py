@@ -13,7 +13,8 @@ from tensorbow.devices import StreamGroup
 from tensorbow.errors import InternalError, ResourceExhaustedError
 from tensorbow.kernels.backends import backend_for
 from tensorbow.program.plan import BoundPlan, Executable, Region
-from tensorbow.program.stacks import release
+from tensorbow.program.stacks import HandleWord, release
+from tensorbow.specs import Array
 
 PERSISTENT = (Region.STATE, Region.CONSTANT, Region.CONTROL)  # kept from one run of a step to the next
 WORKING = (Region.GRADIENTS, Region.SLAB, Region.INPUT, Region.RING)  # worthless after a step
@@ -138,7 +139,10 @@ class Binding:
         self._ring = ring
         self._kept = RegionMemory(group, owner)
         self._own_scratch: Scratch | None = None
+        self._host: dict[Region, Array] = {}  # regions in pinned host memory
         try:
+            if nbytes := executable.region_nbytes.get(Region.SWAPPED):
+                self._host[Region.SWAPPED] = group.device.host_array((nbytes,), np.uint8)
             if scratch is None:
                 nbytes = Scratch.nbytes_for(executable, shared, ring)
                 scratch = self._own_scratch = Scratch(group, owner, nbytes, apart=False)
@@ -151,6 +155,7 @@ class Binding:
             for region in (Region.STATE, Region.CONTROL):
                 if region in bases:
                     device.clear(bases[region], executable.region_nbytes.get(region, 0))
+            self._place_stacks(bases)
             self.plan, self.bases = self._bound_to(bases), bases
             groups = (group for segment in executable.segments for group in segment.groups)
             self.waits = any(group.kernel.waits for group in groups)  # for other streams, see Kernel
@@ -164,7 +169,8 @@ class Binding:
 
     def _bases_in(self, scratch: Scratch) -> dict[Region, int]:
         working = scratch.bases(self.executable, self._shared, self._ring)
-        return {**self._kept.bases, **working, **self._shared}
+        host = {region: array.ctypes.data for region, array in self._host.items()}
+        return {**self._kept.bases, **working, **host, **self._shared}
 
     def _bound_to(self, bases: Mapping[Region, int]) -> BoundPlan:
         return backend_for(self.group.device).bind(self.executable, bases, self.group, self._ring)
@@ -187,12 +193,22 @@ class Binding:
         """
         before, bases = self.plan, self._bases_in(scratch)
         self.plan, self.bases = self._bound_to(bases), bases
+        self._place_stacks(bases)
         before.close()
+
+    def _place_stacks(self, bases: Mapping[Region, int]) -> None:
+        """Writes into the words of stacks where their memory in the slab lies."""
+        for words, memory in self.executable.stacks:
+            handle = np.zeros(HandleWord.WORDS, np.int64)
+            handle[HandleWord.ADDRESS] = bases[memory.region] + memory.offset
+            handle[HandleWord.NBYTES] = memory.nbytes
+            self.group.device.write(bases[words.region] + words.offset, handle)
 
     def _free(self) -> None:
         if Region.CONTROL in self._kept.bases:
             release(self._kept.bases[Region.CONTROL], self.executable.region_nbytes[Region.CONTROL])
         self._kept.free()
+        self._host.clear()
         if self._own_scratch is not None:
             self._own_scratch.free()
 

@@ -15,6 +15,8 @@ from tensorbow.compiler.protect import protect
 from tensorbow.compiler.prune import drop_unused, prune
 from tensorbow.compiler.recompute import NEVER, TRIED
 from tensorbow.compiler.recompute import recompute as repeat
+from tensorbow.compiler.swap import HIDDEN, can_swap, no_effect
+from tensorbow.compiler.swap import swap as copy_out
 from tensorbow.compiler.variable_layout import VariableLayout
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor, blame
@@ -40,6 +42,8 @@ def compile_step(
     within: Collection[Operation] | None = None,
     compiles_loops: bool = True,
     recompute: str = NEVER,
+    swap: str = NEVER,
+    swap_below: int = 0,
 ) -> Executable:
     """Compiles a step for the fed shapes.
 
@@ -49,7 +53,8 @@ def compile_step(
     guard: a scalar tensor; while it is not finite no variable is written.
     replicas: how many take part in exchanges, where that is in a shape.
     within: see `prune`. compiles_loops: see `fold`.
-    recompute: see `recompute`; the plan with the smallest peak is taken.
+    recompute, swap: see the passes of these names; the plan with the smallest peak is taken.
+    swap_below: bytes of a slab that needs no swap.
 
     Raises InvalidArgumentError, naming op and user line, for a step that cannot be planned.
     """
@@ -59,7 +64,7 @@ def compile_step(
     needed = prune(targets, feeds, within)
     operations = [f for f in fetches if isinstance(f, Operation)]
 
-    def planned(how: str) -> _Planned:
+    def planned(how: str, swaps: str) -> _Planned:
         program = fold(
             needed,
             feeds,
@@ -81,20 +86,38 @@ def compile_step(
         program.check_invariants()
         guarded = program.fetches.pop() if guard is not None else None
         drafts, variants = group(program, backend, rewriting=rewriting, guard=guarded)
+        kind = backend.kernel_kind
+        if swaps != NEVER:
+            copy_out(program, drafts, layout, kind, swaps, swap_below)
+        elif any(node.swaps for node in program.nodes) and can_swap(kind):
+            copy_out(program, drafts, layout, kind, HIDDEN, of_loops=True)
         state = state_scalars(drafts)
         if rewriting is not None:
             state |= dict.fromkeys(AVERAGING_STATE, float64)
         plan = plan_memory(program, drafts, layout, state)
         return _Planned(program, drafts, plan, variants)
 
-    found = [planned(how) for how in TRIED[recompute]]
-    best = min(found, key=lambda each: each.plan.peak_nbytes)
-    if len(found) > 1:
-        peaks = zip(TRIED[recompute], found, strict=True)
-        text = ", ".join(f"{how} {each.plan.peak_nbytes:,}" for how, each in peaks)
-        best.program.notes.append(f"recomputation: peak bytes of the slab with {text}")
+    tried = dict.fromkeys((how, NEVER) for how in TRIED[recompute])
+    if swap != NEVER and can_swap(backend.kernel_kind):
+        tried |= dict.fromkeys((how, swap) for how in TRIED[recompute])
+    found = {each: planned(*each) for each in tried}
+    best = min(found.values(), key=lambda each: each.plan.peak_nbytes)
+    if recompute != NEVER:
+        best.program.notes.append(f"recomputation: peak bytes of the slab with {_peaks(found, 0)}")
+    if swap != NEVER and can_swap(backend.kernel_kind):
+        best.program.notes.append(f"swap: peak bytes of the slab with {_peaks(found, 1)}")
+    elif swap != NEVER:
+        best.program.notes.append(no_effect(backend.kernel_kind))
     check_no_overlap(best.drafts, best.plan)
     return assemble(best.program, best.drafts, best.plan, best.variants, fetches_status=rewriting is not None)
+
+
+def _peaks(found: Mapping[tuple[str, str], _Planned], which: int) -> str:
+    """The smallest peak by the way of recomputation (0), or that of swapping (1)."""
+    peaks: dict[str, int] = {}
+    for ways, each in found.items():
+        peaks[ways[which]] = min(peaks.get(ways[which], each.plan.peak_nbytes), each.plan.peak_nbytes)
+    return ", ".join(f"{how} {nbytes:,}" for how, nbytes in peaks.items())
 
 
 @dataclass
@@ -205,6 +228,7 @@ def assemble(
         lower_bound_nbytes=plan.lower_bound_nbytes,
         notes=(*program.notes, *plan.notes),
         variants=variants or {},
+        stacks=tuple(plan.stacks.items()),
         exchange_inputs=frozenset(
             ref.region
             for segment in segments
@@ -230,6 +254,7 @@ def _group(unit: Unit, plan: MemoryPlan, predicated: bool) -> Group:
     state = tuple((key, plan.state[scalar]) for key, scalar in zip(definition.state, scalars, strict=True))
     scratch = plan.scratch[unit]
     written = tuple(inputs[i] for i in definition.writes)
+    frames = tuple(plan.stacks[ref] for ref in inputs if ref in plan.stacks)
     status = (plan.state["status"],) if definition.sets_status else ()
     predicated = predicated and bool(definition.writes) and not head.unconditional
     reads: list[Ref] = [ref for i, ref in enumerate(inputs) if i not in definition.ignores]
@@ -246,7 +271,7 @@ def _group(unit: Unit, plan: MemoryPlan, predicated: bool) -> Group:
         scratch=scratch,
         state=state,
         reads=tuple(reads),
-        writes=tuple(dict.fromkeys((*outputs, *written, *scratch, *status))),
+        writes=tuple(dict.fromkeys((*outputs, *written, *scratch, *status, *frames))),
         source=head.source,
         predicated=predicated,
         note=unit.note,

@@ -248,7 +248,7 @@ class _Folder:
             for op in loop.ops:
                 self._kill(op)
             return
-        count = limit_of(loop)
+        count = limit_of(loop, {})
         state = self._state()
         try:
             if count is not None and count > MOST_UNROLLED:
@@ -473,6 +473,7 @@ class _Folder:
             return
         outer = self._calls[0] if self._calls else op
         node = Node(f"{scope}{op.name}{tag}", definition, attrs, inputs, outer.id, op.source)
+        node.swaps = op.context is not None and op.context.swap_memory
         node.outputs = [
             Value(f"{scope}{tensor.name}{tag}", spec, node, index)
             for index, (tensor, spec) in enumerate(zip(op.outputs, specs, strict=True))

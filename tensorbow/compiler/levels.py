@@ -48,11 +48,16 @@ Kept: TypeAlias = "Value | Stacked"
 
 @dataclass(eq=False)
 class BlockLevel:
-    """The step, or a block of it that is being made. loops: how many compiled loops are around its nodes."""
+    """The step, or a block of it that is being made.
+
+    loops: how many compiled loops are around its nodes. most: how often they run in a step, at most; None
+    where that is not known.
+    """
 
     outer: BlockLevel | None = None
     loops: int = 0
     is_loop: bool = False
+    most: int | None = 1
     made: Made = field(default_factory=list)
     kept: dict[Key, Kept] = field(default_factory=dict)  # for gradients
     taken: list[StackFrame] = field(default_factory=list)  # frames of earlier loops that this loop reads

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from allocators import Lifetime, SlabPlan, plan_slab
 from tensorbow.compiler.group import SegmentDraft
@@ -11,7 +12,7 @@ from tensorbow.compiler.variable_layout import VariableLayout
 from tensorbow.errors import InternalError
 from tensorbow.program.nodes import Program, Unit, Value, storage_of
 from tensorbow.program.plan import Ref, Region, SegmentKind
-from tensorbow.specs import DType
+from tensorbow.specs import DType, uint8
 
 ALIGNMENT = 256  # bytes, of everything in SLAB; fed, fetched and constant values use 64
 
@@ -40,6 +41,7 @@ class MemoryPlan:
     peak_nbytes: int
     lower_bound_nbytes: int
     notes: list[str] = field(default_factory=list)
+    stacks: dict[Ref, Ref] = field(default_factory=dict)  # memory in the slab by the words of a stack
 
 
 def plan_memory(
@@ -56,7 +58,7 @@ def plan_memory(
     mirrored = (draft for draft in drafts if draft.kind is not SegmentKind.REPLICA)
     once = dict.fromkeys(unit for draft in mirrored for unit in draft.units)
     given = [v.ref for unit in units for v in (*unit.inputs, *unit.outputs) if v.ref is not None]
-    fixed = (Region.CENTRAL, Region.EXCHANGE, Region.RESULTS, Region.CONTROL)
+    fixed = (Region.CENTRAL, Region.EXCHANGE, Region.RESULTS, Region.CONTROL, Region.SWAPPED)
     ends = {region: _end(region, given) for region in fixed}
     results = _Packer(Region.RESULTS, ALIGNMENT, ends[Region.RESULTS])
     handed = _Packer(Region.EXCHANGE, ALIGNMENT, ends[Region.EXCHANGE])
@@ -85,6 +87,7 @@ def plan_memory(
         Region.EXCHANGE: handed.nbytes,
         Region.RESULTS: results.nbytes,
         Region.CONTROL: ends[Region.CONTROL],
+        Region.SWAPPED: ends[Region.SWAPPED],
     }
     return MemoryPlan(
         refs=assigner.refs,
@@ -97,13 +100,38 @@ def plan_memory(
         peak_nbytes=slab.peak_nbytes,
         lower_bound_nbytes=slab.lower_bound_nbytes,
         notes=notes,
+        stacks={
+            words.ref: Ref(Region.SLAB, offsets[storage], (words.stack_nbytes,), uint8)
+            for words, storage in storages.items()
+            if words.ref is not None and words.stack_nbytes
+        },
     )
+
+
+def live_nbytes(program: Program, drafts: Sequence[SegmentDraft], layout: VariableLayout) -> list[int]:
+    """Bytes of the slab that are live at each unit of the segments, scratch included, before it is packed."""
+    units = [unit for draft in drafts for unit in draft.units]
+    once = {u for draft in drafts if draft.kind is not SegmentKind.REPLICA for u in draft.units}
+    storages, _ = _slab_storages(program, drafts, once)
+    _assign_gradients(units, storages, layout)
+    handed = {storages.get(storage_of(u.inputs[0])) for u in units if u.head.definition.exchange}
+    changes = [0] * (len(units) + 2)
+    for storage in dict.fromkeys(storages.values()):
+        if storage.home is None and storage not in handed:
+            changes[storage.first] += _aligned(storage.nbytes)
+            changes[storage.last + 1] -= _aligned(storage.nbytes)
+    scratch = (0 if unit in once else sum(_aligned(spec.nbytes) for spec in unit.scratch) for unit in units)
+    return [nbytes + own for nbytes, own in zip(accumulate(changes), scratch, strict=False)]
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def _end(region: Region, refs: Sequence[Ref]) -> int:
     """The aligned end of the last of some refs in a region."""
     end = max((ref.offset + ref.nbytes for ref in refs if ref.region is region), default=0)
-    return -(-end // ALIGNMENT) * ALIGNMENT
+    return _aligned(end)
 
 
 def _assign_once(unit: Unit, storages: dict[Value, _Storage], results: _Packer, handed: _Packer) -> None:
@@ -146,6 +174,8 @@ def _slab_storages(
 ) -> tuple[dict[Value, _Storage], list[str]]:
     """One storage with its lifetime per value that lies in the slab and is no view, and notes.
 
+    The words of a stack stand for its frames, which lie there from the first loop that has it to the last.
+
     A node in several variants makes the same value in each, which lives from the first to the last use.
     """
     units = [unit for draft in drafts for unit in draft.units]
@@ -156,6 +186,8 @@ def _slab_storages(
                 storages.setdefault(value, _Storage(value.spec.nbytes, index, index)).last = index
         for value in unit.inputs:
             storage = storages.get(storage_of(value))
+            if value.stack_nbytes and unit not in once:
+                storage = storages.setdefault(value, _Storage(value.stack_nbytes, index, index))
             if storage is not None:
                 storage.last = index
     for value in program.fetches:

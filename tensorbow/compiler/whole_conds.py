@@ -35,7 +35,7 @@ class CondMaker:
             if number:
                 after.append(arrays.saved())
                 arrays.restore([*before, *arrays.saved()[len(before) :]])
-            level = BlockLevel(self._levels.now, self._levels.now.loops)
+            level = BlockLevel(self._levels.now, self._levels.now.loops, most=self._levels.now.most)
             with self._levels.inside(level):
                 for item in items:
                     self._add_in_branch(item, cond)

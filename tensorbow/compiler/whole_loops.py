@@ -11,7 +11,7 @@ from tensorbow.compiler.capture import Capture, check_node
 from tensorbow.compiler.dynamic_mode import DEAD, NeedsDynamicModeError
 from tensorbow.compiler.elements import array_source, writes_of
 from tensorbow.compiler.levels import BlockLevel, Folding, Key, Levels, Stacked, value_in, with_value
-from tensorbow.compiler.loop_limits import limit_of
+from tensorbow.compiler.loop_limits import UNKNOWN, limit_of
 from tensorbow.compiler.wholes import Item, WholeLoop
 from tensorbow.graph import Operation, Tensor
 from tensorbow.ops.control import Copy
@@ -20,6 +20,8 @@ from tensorbow.program.blocks import ALIGNMENT, StackFrame
 from tensorbow.program.nodes import Node, Value, storage_of
 from tensorbow.program.while_op import LoopProgram, specs_of_loop, while_form
 from tensorbow.specs import TensorSpec
+
+MOST_PLANNED_NBYTES = 64 << 20  # of a stack in the slab: a loop may end long before its bound
 
 
 class LoopMaker:
@@ -53,7 +55,12 @@ class LoopMaker:
         folding, values = self._folding, self._folding.values
         folding.forget(loop.ops)
         entered = {op.outputs[0]: values[op.inputs[0]] for op in loop.enters}
-        draft = _LoopDraft(loop, BlockLevel(self._levels.now, self._levels.now.loops + 1, is_loop=True))
+        around, counted = self._levels.now, limit_of(loop, values)
+        most = None
+        if counted is not None and counted != UNKNOWN and around.most is not None:
+            most = counted * around.most
+        draft = _LoopDraft(loop, BlockLevel(around, around.loops + 1, is_loop=True, most=most))
+        draft.ends = counted is not None
         for join in loop.merges:
             start = entered[join.inputs[0]]
             spec = TensorSpec(start.spec.shape, join.outputs[0].dtype)
@@ -185,7 +192,7 @@ class LoopMaker:
             own,
             [capture.frame(frame) for frame in level.taken],
             handles,
-            limit_of(loop) is not None,
+            draft.ends,
             loop.name,
         )
         node = Node(
@@ -198,6 +205,8 @@ class LoopMaker:
         )
         specs = specs_of_loop(whole)
         node.outputs = [Value(f"{loop.name}/exit{n}", spec, node, n) for n, spec in enumerate(specs)]
+        if own is not None and level.most and own.nbytes * level.most <= MOST_PLANNED_NBYTES:
+            own.handle.stack_nbytes = own.nbytes * level.most
         node.note = _loop_note(whole)
         self._folding.made.append((node, loop.condition))
         self._levels.ops_of[node] = loop.ops
@@ -269,13 +278,17 @@ class LoopMaker:
 
 @dataclass(eq=False)
 class _LoopDraft:
-    """A loop under construction. places: what it keeps in its frames: offset and spec."""
+    """A loop under construction.
+
+    places: what it keeps in its frames: offset and spec. ends: it counts to a limit.
+    """
 
     loop: WholeLoop
     level: BlockLevel
     variables: list[Value] = field(default_factory=list)
     initial: list[Value] = field(default_factory=list)
     places: dict[Key, tuple[int, TensorSpec]] = field(default_factory=dict)
+    ends: bool = False
 
     def add_variable(self, start: Value, variable: Value) -> None:
         """A loop variable, and its first value."""
@@ -321,5 +334,11 @@ def _insert_copy(body: list[Node], value: Value) -> Value:
 
 def _loop_note(loop: LoopProgram) -> str:
     counts = f"{len(loop.condition.nodes)} nodes of its condition, {len(loop.body.nodes)} of its body"
-    kept = "" if loop.own is None else f"; keeps {loop.own.nbytes:,} bytes of each iteration for the gradient"
-    return f"a loop in one call: {counts}{kept}"
+    if loop.own is None:
+        return f"a loop in one call: {counts}"
+    planned = loop.own.handle.stack_nbytes
+    where = f"in {planned:,} bytes of the slab" if planned else "in memory of its own, which grows"
+    return (
+        f"a loop in one call: {counts}; keeps {loop.own.nbytes:,} bytes of each iteration for the gradient, "
+        f"{where}"
+    )

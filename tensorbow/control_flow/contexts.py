@@ -273,8 +273,10 @@ class LoopContext(BuiltContext):
         frame_name: str,
         parallel_iterations: int,
         forward: ControlFlowContext | None = None,
+        swap_memory: bool = False,
     ):
         super().__init__(graph, outer, guards, forward)
+        self.swap_memory |= swap_memory
         self.frame_name = frame_name
         self.parallel_iterations = parallel_iterations
         self.condition: Tensor | None = None  # LoopCond's output, once it is made
@@ -296,6 +298,8 @@ class LoopContext(BuiltContext):
         described = super().describe(kept)
         described.kind = LOOP
         described.attr = {"parallel_iterations": self.parallel_iterations}
+        if self.swap_memory:
+            described.attr["swap_memory"] = 1
         rows = [
             row
             for row in zip(self.merges, self.variables, self.exits, strict=True)
@@ -499,7 +503,7 @@ def _begin_loop(
     count = definition.attr.get("parallel_iterations")
     if type(count) is not int or count < 1:
         raise InvalidArgumentError(f"parallel_iterations is {count!r:.40}, expected at least 1")
-    return LoopContext(graph, outer, (), name, count, forward)
+    return LoopContext(graph, outer, (), name, count, forward, bool(definition.attr.get("swap_memory")))
 
 
 CONTEXT_KINDS[BRANCH] = ContextKind(_begin_branch)

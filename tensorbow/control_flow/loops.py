@@ -44,8 +44,10 @@ def while_loop(
         `shape_invariants`, a nest of shapes, says which extents may change (None). The shape of IndexedSlices
         is that of their values, of a SparseTensor [rank]: the number of its values may change then.
     parallel_iterations: iterations that may be under way at once; one in a loop that writes variables.
-    back_prop: False stops gradients. swap_memory: accepted; what the gradient needs lies in host memory
-        where the loop is not unrolled. maximum_iterations: an int32 scalar.
+    back_prop: False stops gradients. maximum_iterations: an int32 scalar.
+    swap_memory: what the gradient of an unrolled loop needs lies in the host's memory meanwhile, if a GPU
+        runs it, as far as nothing waits for the copies (`tb.ConfigProto(swap="hidden")` does so for the whole
+        step). No effect otherwise: on a CPU, and in the dynamic mode, it lies there anyway.
     return_same_structure: return a list of one variable as a list, not as the variable.
 
     A loop whose number of iterations is known once the feeds' shapes are is unrolled in the plan; another one
@@ -99,9 +101,12 @@ def while_loop(
                 leaves,
                 shapes,
                 parallel_iterations,
+                swap_memory=swap_memory,
             ).exits[1:]
         else:
-            exits = build_loop(condition, following, leaves, shapes, parallel_iterations).exits
+            exits = build_loop(
+                condition, following, leaves, shapes, parallel_iterations, swap_memory=swap_memory
+            ).exits
         if not back_prop:
             exits = [stop_gradient(each) for each in exits]
     result = pack(nest, iter(with_arrays(exits)))
@@ -116,12 +121,13 @@ def build_loop(
     shapes: Sequence[Dims | None],
     parallel_iterations: int,
     forward: ControlFlowContext | None = None,
+    swap_memory: bool = False,
 ) -> LoopContext:
     """A loop in the current context. shapes: of the loop variables in all iterations."""
     graph = initial[0].graph
     outer, guards, first = graph.context, graph.current_controls, graph.version
     frame = graph.unique_name("while_context")
-    loop = LoopContext(graph, outer, guards, frame, parallel_iterations, forward)
+    loop = LoopContext(graph, outer, guards, frame, parallel_iterations, forward, swap_memory)
     with loop.outside():
         initial = [
             identity(each) if each.op.context is None and not each.op.inputs else each for each in initial

@@ -31,6 +31,7 @@ class ControlFlowContext(ABC):
         self.outer = outer
         self.forward = forward
         self.pivot: Operation | None = None  # runs whenever the context's ops run
+        self.swap_memory: bool = outer is not None and outer.swap_memory  # of values kept for the gradient
         self.entered: dict[Tensor, Tensor] = {}  # by tensor from outside
 
     @property

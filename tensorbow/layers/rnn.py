@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from tensorbow.control_flow import TensorArray, while_loop
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor
-from tensorbow.kinds import AsDType, Flag, Items, Name, checked, refuse
+from tensorbow.kinds import AsDType, Flag, Items, Name, checked, optional, refuse, whole
 from tensorbow.layers.building import known_extent
 from tensorbow.layers.rnn_cells import RNNCell
 from tensorbow.nest import flatten, pack
@@ -180,7 +180,14 @@ def _unrolled(
 
 
 def _looped(
-    label: str, cell: Any, by_step: Tensor, initial_state: Any, dtype: DType | None, sequence_length: Any
+    label: str,
+    cell: Any,
+    by_step: Tensor,
+    initial_state: Any,
+    dtype: DType | None,
+    sequence_length: Any,
+    parallel_iterations: int,
+    swap_memory: bool,
 ) -> tuple[Tensor, Any]:
     """Outputs `[steps, batch, units]` and last state of a loop over inputs `[steps, batch, features]`."""
     known = by_step.spec.dims[0]
@@ -224,6 +231,8 @@ def _looped(
         lambda number, outputs, state: less(number, limit),
         body,
         (constant(0), TensorArray(like.dtype, count, element_shape=like.spec.shape), state),
+        parallel_iterations=parallel_iterations,
+        swap_memory=swap_memory,
     )
     return outputs.stack() if lengths is None else outputs.stack_or_zeros(), state
 
@@ -245,6 +254,8 @@ def dynamic_rnn(
     sequence_length: Any = None,
     initial_state: Any = None,
     dtype: AsDType | None = None,
+    parallel_iterations: Annotated[int | None, optional(whole(1))] = None,
+    swap_memory: Flag = False,
     time_major: Flag = False,
     scope: Name = None,
 ) -> tuple[Tensor, Any]:
@@ -253,7 +264,8 @@ def dynamic_rnn(
     A known number of steps is unrolled in the graph; another one is a `tb.while_loop`, which a plan unrolls
     once the feeds' shapes are known. With a `sequence_length` that is no constant the loop ends with the
     longest example: CPU devices compile it once for all lengths, others do all steps. time_major: steps come
-    first, in inputs and outputs. Raises what `static_rnn` refuses.
+    first, in inputs and outputs. parallel_iterations (by default 32) and swap_memory are those of the loop;
+    with swap_memory there is one for a known number of steps, too. Raises what `static_rnn` refuses.
     """
     axis = 0 if time_major else 1
     sequences = convert_to_tensor(inputs)
@@ -261,10 +273,13 @@ def dynamic_rnn(
         with sequences.graph.as_default():
             sequence_length = convert_to_tensor(sequence_length)
     ends_early = sequence_length is not None and sequence_length.op.type != "Const"
-    if sequences.shape.ndims == 3 and (sequences.spec.dims[axis] is None or ends_early):
+    if sequences.shape.ndims == 3 and (sequences.spec.dims[axis] is None or ends_early or swap_memory):
         with sequences.graph.as_default(), variable_scope(scope or "rnn"):
             by_step = sequences if time_major else transpose(sequences, [1, 0, 2])
-            made, last = _looped("dynamic_rnn", cell, by_step, initial_state, dtype, sequence_length)
+            made, last = _looped(
+                *("dynamic_rnn", cell, by_step, initial_state, dtype, sequence_length),
+                *(parallel_iterations or 32, swap_memory),
+            )
             return (made if time_major else transpose(made, [1, 0, 2])), last
     steps = _unstacked("dynamic_rnn", sequences, axis)
     with steps[0].graph.as_default():

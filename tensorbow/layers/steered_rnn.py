@@ -80,7 +80,8 @@ def raw_rnn(
     or a nest, of the shape and dtype of an example's output, or None for the cell's; then after each step.
     finished: bool [batch]; a finished example emits zeros and keeps its state, and the loop ends when all are
     finished. A loop state may be None. Returns the outputs of the steps, a TensorArray or a nest of them, the
-    last cell state and the last loop state. `swap_memory` has no effect.
+    last cell state and the last loop state. `swap_memory`: see
+    `while_loop`.
     """
     if not isinstance(cell, RNNCell):
         raise refuse("raw_rnn", "cell", "a cell such as tb.nn.rnn_cell.GRUCell(128)", cell)
@@ -106,5 +107,6 @@ def raw_rnn(
             body,
             (constant(0), finished, inputs, arrays, state, [loop_state] if is_kept else [constant(0)]),
             parallel_iterations=parallel_iterations or 32,
+            swap_memory=swap_memory,
         )
         return pack(like, iter(outputs)), last, kept[0] if is_kept else None

@@ -30,6 +30,7 @@ class Value:
     scalar: Operation | None = None  # the step scalar it is
     state_key: str = ""  # the scalar of STATE that it is, beside step scalars
     ref: Ref | None = None  # its memory, where that is fixed before memory is planned
+    stack_nbytes: int = 0  # of words of a stack: bytes of the slab that its frames may have; 0: they grow
     readers: list[Node] = field(default_factory=list)  # of a storage: see `record_readers`
     is_fetched: bool = False  # a storage that is, itself or through a view
 
@@ -54,6 +55,7 @@ class Node:
     after: tuple[Node, ...] = ()  # what a control dependency puts before it; kept for several devices only
     unfused: bool = False  # added by a rewriting, and never fused with other nodes
     unconditional: bool = False  # writes whatever the status, also in a predicated variant
+    swaps: bool = False  # of a loop with swap_memory
     state: tuple[tuple[str, Value], ...] = ()  # of a random op in a loop or cond: where its state lies
 
     @property

@@ -44,6 +44,7 @@ class Region(IntEnum):
     DATA_6 = 19
     DATA_7 = 20
     CONTROL = 21  # words of the loops that a plan runs: see `program.stacks`
+    SWAPPED = 22  # pinned host memory: values that are swapped out between their uses
 
 
 DATA = tuple(region for region in Region if Region.DATA_0 <= region <= Region.DATA_7)
@@ -151,6 +152,7 @@ class Executable:
     lower_bound_nbytes: int = 0
     notes: tuple[str, ...] = field(default=())
     variants: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    stacks: tuple[tuple[Ref, Ref], ...] = ()  # words of each stack in CONTROL, and its memory in the slab
     exchange_inputs: frozenset[Region] = frozenset()  # read by exchanges: what lies there must be whole
 
     @cached_property
@@ -213,6 +215,7 @@ class Executable:
             fetch_sources=(),
             peak_nbytes=0,
             lower_bound_nbytes=0,
+            stacks=(),
         )
 
     def _with_segments(self, segments: Iterable[Segment]) -> Executable:

@@ -19,6 +19,8 @@ from tensorbow.compiler.place import lines_of
 from tensorbow.compiler.placement import NodeCost
 from tensorbow.compiler.prune import drop_unused, prune
 from tensorbow.compiler.recompute import NEVER, SMALLEST
+from tensorbow.compiler.swap import HIDDEN, can_swap
+from tensorbow.compiler.swap import SMALLEST as SWAP_MOST
 from tensorbow.graph import Operation, Tensor
 from tensorbow.kernels import backend_for
 from tensorbow.ops.state import VariableReference
@@ -42,14 +44,15 @@ def compile_on_devices(
     greedy: GreedyPlacement | None = None,
     lossy: bool = False,
     recompute: str = NEVER,
+    swap: str = NEVER,
     free_nbytes: Callable[[], int] | None = None,
 ) -> tuple[Executable | MultiDeviceExecutable, Mapping[str, NodeCost]]:
     """Places and compiles what the fetches need; gives an Executable if one device runs it all.
 
     within: see `prune`. compiles_loops: see `fold`. greedy: places by costs what requests no device; the
     costs of the step's ops come back, by name. lossy: see `partition`.
-    recompute: of a step on one device, see `ConfigProto`. free_nbytes: gives the bytes of that device that it
-    may use.
+    recompute, swap: of a step on one device, see `ConfigProto`. free_nbytes: gives the bytes of that device
+    that it may use.
 
     Raises InvalidArgumentError for a device scope that cannot be met, and everything `compile_step` raises.
     """
@@ -86,7 +89,7 @@ def compile_on_devices(
     if all(device is home for device in placement.values()):
         layout = layouts[str(home.name)]
 
-        def compiled(how: str) -> Executable:
+        def compiled(repeats: str, swaps: str, below: int = 0) -> Executable:
             return compile_step(
                 elements,
                 feeds,
@@ -94,17 +97,32 @@ def compile_on_devices(
                 backend_for(home),
                 within=within,
                 compiles_loops=compiles_loops,
-                recompute=how,
+                recompute=repeats,
+                swap=swaps,
+                swap_below=below,
             )
 
-        executable = compiled(NEVER if recompute == AUTO else recompute)
-        if recompute == AUTO and free_nbytes is not None:
-            needed_nbytes = sum(Binding.blocks(executable, dict.fromkeys(OF_VARIABLES, 0), ring=1))
-            if needed_nbytes > free_nbytes():
-                executable = compiled(SMALLEST)
+        executable = compiled(NEVER if recompute == AUTO else recompute, NEVER if swap == AUTO else swap)
+        if free_nbytes is not None:
+            for repeats, swaps in _ways_to_shrink(recompute, swap, home.kind):
+                excess = (
+                    sum(Binding.blocks(executable, dict.fromkeys(OF_VARIABLES, 0), ring=1)) - free_nbytes()
+                )
+                if excess <= 0:
+                    break
+                executable = compiled(repeats, swaps, max(0, executable.peak_nbytes - excess))
         return replace(executable, notes=(*notes, *executable.notes)), costs
     names = {op: str(device.name) for op, device in placement.items()}
     by_name = {str(device.name): device for device in (home, *placement.values())}
     return compile_multi_device(
         needed, elements, feeds, names, str(home.name), by_name, layouts, notes, compiles_loops, lossy=lossy
     ), costs
+
+
+def _ways_to_shrink(recompute: str, swap: str, kind: str) -> list[tuple[str, str]]:
+    """The ways to recompute and to swap that are tried in turn for a step that has no room, where auto."""
+    repeats = NEVER if recompute == AUTO else recompute
+    if swap != AUTO or not can_swap(kind):
+        return [(SMALLEST, NEVER if swap == AUTO else swap)] if recompute == AUTO else []
+    hidden, smallest = (repeats, HIDDEN), (SMALLEST if recompute == AUTO else repeats, SWAP_MOST)
+    return [hidden, (SMALLEST, HIDDEN), smallest] if recompute == AUTO else [hidden, smallest]

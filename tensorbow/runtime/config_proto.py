@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, ClassVar, TypeAlias
 
 from tensorbow.compiler.recompute import HOW, NEVER
+from tensorbow.compiler.swap import HOW as WAYS_TO_SWAP
+from tensorbow.compiler.swap import can_swap, no_effect
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import GraphDef, warn_at_user_line
 from tensorbow.kinds import Count, Flag, Fraction, Mapped, Text, check_fields, instance, one_of, refuse
@@ -44,6 +46,7 @@ AsGPUOptions: TypeAlias = Annotated[GPUOptions, instance(GPUOptions, expected="a
 
 AUTO = "auto"
 AsRecompute: TypeAlias = Annotated[str, one_of(*HOW, AUTO)]
+AsSwap: TypeAlias = Annotated[str, one_of(*WAYS_TO_SWAP, AUTO)]
 
 
 @dataclass(slots=True)
@@ -65,9 +68,12 @@ class ConfigProto:
     recompute, for steps on one device: intermediate values that are computed again for the gradient, not
         kept: `cheap`, `segments`, or `smallest` (see `tb.StepProgram`); `auto` is `smallest` for steps that
         else have no room.
+    swap, for steps on one GPU: intermediate values that lie in the host's memory between their uses:
+        `hidden`, or `smallest` (see `tb.StepProgram`); `auto` does so for steps that else have no room,
+        before it recomputes. On a CPU, which computes in host memory, it has no effect.
 
     A session on the tasks of a cluster takes only `allow_soft_placement` and `lossy_transfers`, and warns of
-    others. Replicas of a session take `recompute`, but for `auto`.
+    others. Replicas of a session take `recompute` and `swap`, but for `auto`.
     """
 
     allow_soft_placement: Flag = False
@@ -80,6 +86,7 @@ class ConfigProto:
     lossy_transfers: Flag = False
     operation_timeout_in_ms: Count = 0
     recompute: AsRecompute = NEVER
+    swap: AsSwap = NEVER
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -136,8 +143,13 @@ def check_run_options(options: RunOptions | None, run_metadata: RunMetadata | No
         raise refuse("run", "run_metadata", "a tb.RunMetadata or None", run_metadata)
 
 
-def warn_of_ignored(options: ConfigProto, taken: Collection[str] | None = None) -> None:
-    """Warns of each option with a value that has no effect. taken: all options that the session knows."""
+def warn_of_ignored(
+    options: ConfigProto, taken: Collection[str] | None = None, kind: str | None = None
+) -> None:
+    """Warns of each option with a value that has no effect.
+
+    taken: all options that the session knows. kind: of its device.
+    """
     if taken is not None:
         default = ConfigProto()
         names = [option.name for option in fields(ConfigProto) if option.name not in taken]
@@ -152,6 +164,8 @@ def warn_of_ignored(options: ConfigProto, taken: Collection[str] | None = None) 
         value = getattr(options, name)
         if value > 1:
             warn_at_user_line(f"ConfigProto: {name}={value!r:.60} has no effect; {instead}")
+    if kind is not None and options.swap not in (NEVER, AUTO) and not can_swap(kind):
+        warn_at_user_line(f"ConfigProto: swap={options.swap!r}: {no_effect(kind)}")
 
 
 def allowed_devices(options: ConfigProto) -> dict[str, Collection[int]]:

@@ -136,7 +136,7 @@ class Session:
         self.graph = graph if graph is not None else get_default_graph()
         self.device = opened(device)
         config = ConfigProto() if config is None else config
-        warn_of_ignored(config)
+        warn_of_ignored(config, kind=self.device.kind)
         self._devices = DeviceSet(
             self.device, None if devices is None else [*map(opened, devices)], allowed_devices(config)
         )
@@ -145,7 +145,7 @@ class Session:
         most = config.inter_op_parallelism_threads
         self._running = threading.BoundedSemaphore(most) if most else None
         self._soft = allow_soft_placement
-        self._lossy, self._recompute = config.lossy_transfers, config.recompute
+        self._lossy, self._recompute, self._swap = config.lossy_transfers, config.recompute, config.swap
         self._compiles_loops = config.compiles_loops
         self._timeout_ms = config.operation_timeout_in_ms  # of steps that may wait
         self._name = f"session-{next(_numbers)}"
@@ -618,6 +618,7 @@ class Session:
                 greedy=self._greedy,
                 lossy=self._lossy,
                 recompute=self._recompute,
+                swap=self._swap,
                 free_nbytes=self._free_nbytes,
             )
             step = Step(executable, self._layout_version, costs=costs)

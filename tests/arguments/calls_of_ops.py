@@ -617,6 +617,11 @@ CALLS: Mapping[str, Call] = {
                 "sequence_length": "tensor or none",
                 "time_major": "flag",
                 "scope": "name",
+                **(
+                    {}
+                    if name == "static_rnn"
+                    else {"parallel_iterations": "count or none", "swap_memory": "flag"}
+                ),
             },
             names=("GRUCell", "GRU", "greater", "static_rnn", "concat", "mul", "matmul"),
         )

@@ -79,7 +79,7 @@ CALLS: Mapping[str, Call] = {
             ),
             **dict.fromkeys(("intra_op_parallelism_threads", "inter_op_parallelism_threads"), "count"),
             "operation_timeout_in_ms": "count",
-            "recompute": "text",
+            **dict.fromkeys(("recompute", "swap"), "text"),
             "device_count": "mapping",
             "gpu_options": "object",
         },

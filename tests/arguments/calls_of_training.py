@@ -141,7 +141,7 @@ CALLS: Mapping[str, Call] = {
     "StepProgram": Call(
         lambda: dict(vars(program())),
         dict.fromkeys(("inputs", "update", "metrics", "others"), "object")
-        | {"loss": "nothing", "recompute": "choice"},
+        | {"loss": "nothing", "recompute": "choice", "swap": "choice"},
         {
             "inputs": frozenset({"empty list"}),
             "others": frozenset({"empty list"}),

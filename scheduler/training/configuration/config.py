@@ -57,6 +57,7 @@ from scheduler.training.configuration.option_kinds import (
 from scheduler.training.configuration.synonyms import nearest_option
 from scheduler.training.measures.classification_metrics import METRICS
 from tensorbow.compiler.recompute import HOW, NEVER
+from tensorbow.compiler.swap import HOW as WAYS_TO_SWAP
 from tensorbow.data import DATASETS, SEQUENCES, WITHOUT_FILES
 from tensorbow.data.own_data import name_of_data
 from tensorbow.data.splits import TASKS
@@ -442,6 +443,16 @@ class TrainingConfig:
         "cheap (of elementwise ops, normalisation and pooling), segments (of the forward pass), or smallest, "
         "the one of these with the smallest peak; does not change results.",
         choices=HOW,
+    )
+    swap: str = option(
+        NEVER,
+        "On GPUs: intermediate values that lie in the host's memory between their uses, where the GPU's is "
+        "short: hidden (those whose copies take no longer than what is computed meanwhile, by estimates), or "
+        "smallest, which waits for copies where that frees more; does not change results.",
+        choices=WAYS_TO_SWAP,
+        ignored=lambda run: (
+            "CPUs compute in host memory" if run.swap != NEVER and run.device_kinds == {"CPU"} else ""
+        ),
     )
     data_on_device: str = option(
         "auto",

@@ -40,13 +40,15 @@ def build_program(
     label_smoothing: float = 0.0,
     mixup: float = 0.0,
     recompute: str = NEVER,
+    swap: str = NEVER,
 ) -> StepProgram:
     """Builds the training step of a model in the default graph.
 
     model: see `tb.models.find_model`. rate: learning rate. decay: weight decay of the weights, with decay_all
     also of the biases. minimize: makes the update from the loss; by default of a MomentumOptimizer with these
     options. class_weights: float32 [classes], and label_smoothing, for a model that has arguments of these
-    names. mixup: alpha of `mixed`, for a model with an argument mixed_labels. recompute: see `StepProgram`.
+    names. mixup: alpha of `mixed`, for a model with an argument mixed_labels. recompute, swap: see
+    `StepProgram`.
     """
     given = inputs_for(dataset)
     further: dict[str, Any] = {} if class_weights is None else {"class_weights": constant(class_weights)}
@@ -59,7 +61,7 @@ def build_program(
     if minimize is None:
         minimize = MomentumOptimizer(rate, momentum, weight_decay=decay, decay_all=decay_all).minimize
     update = group(minimize(built.loss), *get_collection(GraphKeys.UPDATE_OPS), name="step")
-    return StepProgram(given.placeholders, built.loss, update, built.metrics, recompute=recompute)
+    return StepProgram(given.placeholders, built.loss, update, built.metrics, recompute=recompute, swap=swap)
 
 
 def build_step(
@@ -85,6 +87,7 @@ def build_step(
             label_smoothing=config.label_smoothing,
             mixup=config.mixup,
             recompute=config.recompute,
+            swap=config.swap,
         )
     return program, dataset.batch_specs(config.batch_size)
 

@@ -30,6 +30,7 @@ from tensorbow.kernels.gpu.ops import (
     slicing,
     sparse_adaptive_updates,
     sparse_updates,
+    swaps,
     transfers,
 )
 
@@ -63,5 +64,6 @@ __all__ = [
     "slicing",
     "sparse_adaptive_updates",
     "sparse_updates",
+    "swaps",
     "transfers",
 ]

@@ -245,6 +245,7 @@ OTHERS: dict[str, Any] = {
     "trace_rounds": (0, 2),
     "data_on_device": "never",
     "recompute": "cheap",
+    "swap": "hidden",
     "compute": "tf32",
     "dispatch": "fcfs",
     "replica_mode": "captured",

@@ -18,6 +18,7 @@ from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall
 from tensorbow.kernels.gpu.runtime.context import GpuContext
 from tensorbow.kernels.gpu.source.copies_of_arrays import copy_arrays
 from tensorbow.program.plan import DATA, Executable, Group, Ref, Region, Segment, SegmentKind
+from tensorbow.program.swaps import SwapOut
 
 SHARED = (Region.CENTRAL, Region.RESULTS, Region.CONSTANT, *DATA)
 
@@ -42,6 +43,8 @@ def why_not(executable: Executable) -> str:
 def _why_not(group: Group) -> str:
     if isinstance(group.kernel, CupyKernel):
         return "a Python function over CuPy arrays works on one replica at a time"
+    if group.definition is SwapOut:
+        return "values of a replica are swapped to host memory"
     shared = next((ref.region.name for ref in group.writes if ref.region in SHARED), "")
     return f"every replica writes {shared}, which they share" if shared else ""
 
