@@ -405,7 +405,8 @@ class Replicator:
         """Runs a step `steps` times or until the input ends; yields results as arrays `[num_replicas, ...]`.
 
         Needs no session: calls `init` before the first step and `shutdown` after the last, unless the
-        replicas exist already; to go on from a file, call `restore` before the first step. Operations in the
+        replicas exist already; to go on from a file, call `restore` before the first step, and to begin with
+        known weights `load_variables`. Operations in the
         result are yielded as None. Input that ends before `steps`
         steps, or before that of another replica, ends the loop with a warning. `central_values()` remain
         available afterwards. Each call builds the step anew. Random ops without a seed of their own then get
