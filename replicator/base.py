@@ -405,7 +405,8 @@ class Replicator:
         """Runs a step `steps` times or until the input ends; yields results as arrays `[num_replicas, ...]`.
 
         Needs no session: calls `init` before the first step and `shutdown` after the last, unless the
-        replicas exist already; to go on from a file, call `restore` before the first step. Operations in the
+        replicas exist already; to go on from a file, call `restore` before the first step, and to begin with
+        known weights `load_variables`. Operations in the
         result are yielded as None. Input that ends before `steps`
         steps, or before that of another replica, ends the loop with a warning. `central_values()` remain
         available afterwards. Each call builds the step anew. Random ops without a seed of their own then get
@@ -554,13 +555,22 @@ class Replicator:
 
     @checked
     def load_variables(self, values: Mapped) -> None:
-        """Sets variables by name, in every replica and in z, after `init`.
+        """Sets variables by name, in every replica and in z; calls `init` if there are steps and nobody has.
+
+        So training begins with values that are known, such as those of a model trained before:
+
+            loop = replicator.train(step_fn, input_fn, steps=1000)
+            replicator.load_variables(values)
+            for losses in loop:
+                ...
 
         One with aggregation SUM has the value in replica 0 and 0 in the others, so that reading gives what
         was assigned. (In a step each replica assigns its own copy.)
-        Raises FailedPreconditionError before `init`, NotFoundError or InvalidArgumentError for values that do
-        not fit; nothing has changed then.
+        Raises FailedPreconditionError before there is a step, and after `shutdown` until there is another,
+        NotFoundError or InvalidArgumentError for values that do not fit; nothing has changed then.
         """
+        if self._running.waits_for_init:
+            self.init()
         with self._running.between_rounds("load_variables") as stepper:
             stepper.settle()
             stepper.engine.learners.values.assign(values)

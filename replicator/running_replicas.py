@@ -32,12 +32,18 @@ class RunningReplicas:
         self.last: LastValues | None = None  # at the time of `shut_down`
         self._graph, self._start = graph, start
         self._given = 0  # the engine has the first `_given` steps
+        self._ended = 0  # steps that there were at the last `shut_down`
         self._loops: list[TrainingLoop] = []  # that have launched rounds, and not ended
         self._lock = threading.Lock()
 
     def has(self, step: BuiltStep) -> bool:
         """True if the replicas are there, and have the step."""
         return self.stepper is not None and step.number < self._given
+
+    @property
+    def waits_for_init(self) -> bool:
+        """True if there are no replicas, but a step that was built since the last ones were shut down."""
+        return self.stepper is None and len(self.steps) > self._ended
 
     # Life ---------------------------------------------------------------------------------------
 
@@ -78,6 +84,7 @@ class RunningReplicas:
             self._given = 0
             if stepper is None:
                 return
+            self._ended = len(self.steps)
             try:
                 while self._loops:
                     self._loops[-1].go_back(stepper)
@@ -180,7 +187,9 @@ class RunningReplicas:
         """
         with self._lock:
             if self.stepper is None or self._given < len(self.steps):
-                why = "call init() first"
+                why = "call train() or run() first, and then init()"
+                if self.steps:
+                    why = "call init() first; a loop of train() does so at its first step"
                 if self.stepper is not None:
                     why = "a step was built after init(), with variables of its own: call init() again"
                 elif self.last is not None:

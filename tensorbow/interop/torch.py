@@ -57,7 +57,19 @@ def _read_names(value: Any) -> dict[str, str]:
     return dict(value)
 
 
-AsSession: TypeAlias = Annotated[Session, instance(Session, expected="a tb.Session")]
+def _read_holder(value: Any) -> Any:
+    if isinstance(value, Session) or _is_replicator(value):
+        return value
+    raise RefusedError
+
+
+def _is_replicator(value: Any) -> bool:
+    """True for what has replicas with a central model; its class is of a layer above."""
+    needed = ("graph", "load_variables", "central_values")
+    return not isinstance(value, type) and all(hasattr(value, name) for name in needed)
+
+
+AsHolder: TypeAlias = Annotated[Any, Kind("a tb.Session or a Replicator", _read_holder)]
 StateSource: TypeAlias = Annotated[
     Any, instance(Mapping, expected="a state dict, or a safetensors file") | PATH
 ]
@@ -186,7 +198,7 @@ def read_state(file: AsPath) -> dict[str, Array]:
 @checked
 def load_weights(
     source: StateSource,
-    session: AsSession,
+    session: AsHolder,
     *,
     variables: Variables | None = None,
     names: NamePairs | None = None,
@@ -196,6 +208,7 @@ def load_weights(
     """Gives variables the weights of a PyTorch model; returns PyTorch's name of each variable's.
 
     source: a safetensors file, or a state dict (arrays, or tensors on the CPU).
+    session: a session, or a Replicator that has a step: all of its replicas, and z, begin with the weights.
     variables: those to fill; by default all of the session's graph that are no slots of an optimiser.
     names: PyTorch's names by variables' names, for those that are not found. Others are found by their names,
         if these are alike (`fc1/kernel` and `fc1.weight`), else by shape and, in a state dict, order.
@@ -213,6 +226,11 @@ def load_weights(
         if name.rpartition(".")[2] not in IGNORED
     }
     chosen = _weights_of(session) if variables is None else list(variables)
+    if variables is None and not chosen:
+        raise InvalidArgumentError(
+            "load_weights: the graph has no weights yet; build the model first, with a Replicator by "
+            "replicator.train(...) or replicator.run(...)"
+        )
     ordered = isinstance(source, Mapping)
     values: dict[str, Array] = {}
     found: dict[str, str] = {}
@@ -244,7 +262,7 @@ def load_weights(
 @checked
 def save_weights(
     file: AsPath,
-    session: AsSession,
+    session: AsHolder,
     *,
     variables: Variables | None = None,
     names: NamePairs | None = None,
@@ -262,7 +280,7 @@ def save_weights(
 
 @checked
 def state_of(
-    session: AsSession,
+    session: AsHolder,
     *,
     variables: Variables | None = None,
     names: NamePairs | None = None,
@@ -270,13 +288,13 @@ def state_of(
 ) -> dict[str, Array]:
     """Values of variables by PyTorch's names and in its layout.
 
+    session: a session, or a Replicator, of which the central model is taken, also when training has ended.
     names: PyTorch's names by variables' names, such as `load_weights` returns; others become
         `fc1.weight` of `fc1/kernel`, `bn.running_mean` of `bn/moving_mean`.
     """
     chosen = _weights_of(session) if variables is None else list(variables)
     given, layouts = names or {}, _Layouts(chosen, flattened or {})
-    fetched = session.run([variable.op.outputs[0] for variable in chosen]) if chosen else []
-    values = {variable: np.asarray(value) for variable, value in zip(chosen, fetched, strict=True)}
+    values = _values_of(session, chosen)
     parts: list[tuple[str, Array]] = []
     for cell in torch_cells(chosen):
         layer = layer_named(given.get(cell.variables[0].op.name, "")) or cell.path
@@ -295,7 +313,15 @@ def _detached(value: Any) -> Any:
     return value.detach() if hasattr(value, "detach") else value
 
 
-def _weights_of(session: Session) -> list[Variable]:
+def _values_of(session: Any, variables: Sequence[Variable]) -> dict[Variable, Array]:
+    if isinstance(session, Session):
+        fetched = session.run([variable.op.outputs[0] for variable in variables]) if variables else []
+        return {v: np.asarray(value) for v, value in zip(variables, fetched, strict=True)}
+    central = session.central_values()
+    return {v: np.asarray(central[v.op.name]) for v in variables}
+
+
+def _weights_of(session: Any) -> list[Variable]:
     with session.graph.as_default():
         return [v for v in global_variables() if v.op.attrs["role"] != "slots" and v.dtype.is_floating]
 

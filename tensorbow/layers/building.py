@@ -30,11 +30,19 @@ from tensorbow.variable_scope import VariableScope, get_variable, variable_scope
 
 FORMATS = {"channels_last": "NHWC", "channels_first": "NCHW"}
 _PAIR = sequence(whole(1), "", lone=True)
+_ZEROS = sequence(whole(0), "", lone=True)
 
 
 def read_pair(value: Any) -> tuple[int, int]:
     """Height and width, of one number or two."""
     numbers = _PAIR.read(value)
+    if len(numbers) != 2 and not isinstance(value, (int, np.integer)):
+        raise RefusedError
+    return numbers[0], numbers[-1]
+
+
+def _read_zeros(value: Any) -> tuple[int, int]:
+    numbers = _ZEROS.read(value)
     if len(numbers) != 2 and not isinstance(value, (int, np.integer)):
         raise RefusedError
     return numbers[0], numbers[-1]
@@ -59,11 +67,23 @@ def _read_training(value: Any) -> Any:
     return tensor
 
 
+WIDTH = Kind("a number of steps to add on each side", whole(0).read)
 LAYER = Kind("a function such as tb.nn.relu", _read_activation)
 
 Activation: TypeAlias = Annotated[Callable[[Tensor], Tensor] | None, optional(LAYER)]
 Pair: TypeAlias = Annotated[Any, Kind("a whole number of at least 1, or two of them", read_pair)]
 Padding: TypeAlias = Annotated[str, one_of("valid", "same", any_case=True)]
+PaddingOrWidth: TypeAlias = Annotated[  # reads a string or a pair of ints
+    Any,
+    one_of("valid", "same", any_case=True)
+    | Kind("a number of rows and columns to add on each side, or (rows, columns)", _read_zeros),
+]
+PaddingOfSteps: TypeAlias = Annotated[  # reads a string or an int
+    Any, one_of("valid", "same", any_case=True) | WIDTH
+]
+PaddingOrCausal: TypeAlias = Annotated[  # reads a string or an int
+    Any, one_of("valid", "same", "causal", any_case=True) | WIDTH
+]
 Format: TypeAlias = Annotated[str, one_of(*FORMATS, any_case=True)]
 Rate: TypeAlias = Annotated[Any, or_tensor(number(0, 1, below=True))]
 NoiseShape: TypeAlias = Annotated[Any, Kind("a shape, which may be a tensor", _read_noise_shape)]

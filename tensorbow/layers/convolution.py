@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor
-from tensorbow.kinds import Flag, Function, Name, Positive, checked, one_of
+from tensorbow.kinds import Flag, Function, Name, Positive, checked
 from tensorbow.layers.building import (
     FORMATS,
     Activation,
     Format,
     Padding,
+    PaddingOfSteps,
+    PaddingOrCausal,
+    PaddingOrWidth,
     Pair,
     biased,
     known_extent,
     layer_scope,
     read_pair,
 )
+from tensorbow.layers.window_padding import for_convolution, for_maximum, for_mean
 from tensorbow.ops.arrays import expand_dims, squeeze
 from tensorbow.ops.average_pooling import avg_pool2d
 from tensorbow.ops.broadcasting import shape
@@ -48,7 +52,7 @@ def conv2d(
     filters: Positive,
     kernel_size: Pair,
     strides: Pair = 1,
-    padding: Padding = "valid",
+    padding: PaddingOrWidth = "valid",
     data_format: Format = "channels_last",
     dilation_rate: Pair = 1,
     *,
@@ -65,6 +69,8 @@ def conv2d(
 ) -> Tensor:
     """Convolution of images `[batch, height, width, channels]`, or channels_first, plus a bias.
 
+    padding: `same` as in TensorFlow, where windows of stride 2 may have one row more behind than in front;
+    or the rows and columns of zeros on each side, one number or two, as in PyTorch.
     dilation_rate: distance of a window's elements (Yu and Koltun, 2016). groups: channels and filters are cut
     into as many parts, each convolved alone (Krizhevsky et al., 2012).
     Raises InvalidArgumentError if the number of channels is unknown, or groups do not divide it or filters.
@@ -78,14 +84,16 @@ def conv2d(
         )
     height, width = read_pair(kernel_size)
     steps, rates = [*read_pair(strides)], [*read_pair(dilation_rate)]
+    windows = list(zip((height, width), steps, rates, strict=True))
     if layout == "NCHW":
         steps, rates = [1, 1, *steps], [1, 1, *rates]
     with images.graph.as_default(), layer_scope(name, "conv2d", reuse):
+        images, how = for_convolution(images, padding, windows, layout)
         shape = [height, width, channels // groups, filters]
         kernel = get_variable(
             "kernel", shape, images.dtype, kernel_initializer, kernel_regularizer, trainable=trainable
         )
-        result = convolve(images, kernel, steps, padding.upper(), data_format=layout, dilations=rates)
+        result = convolve(images, kernel, steps, how, data_format=layout, dilations=rates)
         if use_bias:
             result = biased(
                 result, filters, bias_initializer, trainable, layout, regularizer=bias_regularizer
@@ -156,7 +164,7 @@ def conv1d(
     filters: Positive,
     kernel_size: Positive,
     strides: Positive = 1,
-    padding: Annotated[str, one_of("valid", "same", "causal", any_case=True)] = "valid",
+    padding: PaddingOrCausal = "valid",
     data_format: Format = "channels_last",
     dilation_rate: Positive = 1,
     activation: Activation = None,
@@ -172,7 +180,8 @@ def conv1d(
 ) -> Tensor:
     """Convolution of sequences `[batch, steps, channels]`, or channels_first, plus a bias.
 
-    padding `causal` pads in front, so that no output depends on later steps (van den Oord et al., 2016).
+    padding `causal` pads in front, so that no output depends on later steps (van den Oord et al., 2016); a
+    number is that of zeros on each side, as in PyTorch.
     Raises InvalidArgumentError if the number of channels is unknown.
     """
     sequences = convert_to_tensor(inputs)
@@ -186,6 +195,9 @@ def conv1d(
         if padding == "causal":
             before = [(kernel_size - 1) * dilation_rate, 0]
             sequences = pad(sequences, [[0, 0], before, [0, 0]] if last else [[0, 0], [0, 0], before])
+        if padding not in ("valid", "same", "causal", 0):
+            sides = [padding, padding]
+            sequences = pad(sequences, [[0, 0], sides, [0, 0]] if last else [[0, 0], [0, 0], sides])
         how = "SAME" if padding == "same" else "VALID"
         format_of_op = "NWC" if last else "NCW"
         result = convolve_steps(sequences, kernel, strides, how, format_of_op, dilation_rate)
@@ -201,7 +213,7 @@ def depthwise_conv2d(
     inputs: Any,
     kernel_size: Pair,
     strides: Pair = 1,
-    padding: Padding = "valid",
+    padding: PaddingOrWidth = "valid",
     depth_multiplier: Positive = 1,
     data_format: Format = "channels_last",
     dilation_rate: Pair = 1,
@@ -219,6 +231,7 @@ def depthwise_conv2d(
     """Convolution of each channel of images with `depth_multiplier` filters of its own, plus a bias.
 
     Images `[batch, height, width, channels]`, or channels_first; `channels * depth_multiplier` channels.
+    padding is as in `conv2d`.
     Raises InvalidArgumentError if the number of channels is unknown, and for strides and a dilation_rate that
     both are not 1.
     """
@@ -242,7 +255,7 @@ def separable_conv2d(
     filters: Positive,
     kernel_size: Pair,
     strides: Pair = 1,
-    padding: Padding = "valid",
+    padding: PaddingOrWidth = "valid",
     data_format: Format = "channels_last",
     dilation_rate: Pair = 1,
     depth_multiplier: Positive = 1,
@@ -261,7 +274,7 @@ def separable_conv2d(
 ) -> Tensor:
     """Depthwise convolution, then a 1x1 convolution to `filters` channels, plus a bias (Chollet, 2017).
 
-    Images `[batch, height, width, channels]`, or channels_first.
+    Images `[batch, height, width, channels]`, or channels_first. padding is as in `conv2d`.
     Raises InvalidArgumentError if the number of channels is unknown, and for strides and a dilation_rate that
     both are not 1.
     """
@@ -290,7 +303,7 @@ def _each_channel(
     images: Tensor,
     kernel_size: Any,
     strides: Any,
-    padding: str,
+    padding: str | tuple[int, int],
     multiplier: int,
     layout: str,
     dilation_rate: Any,
@@ -306,7 +319,9 @@ def _each_channel(
     )
     first = [1, 1] if layout == "NCHW" else []
     steps, rates = ([*first, *read_pair(given)] for given in (strides, dilation_rate))
-    result = convolve_channels(images, kernel, steps, padding.upper(), rates, data_format=layout)
+    windows = list(zip(shape[:2], read_pair(strides), read_pair(dilation_rate), strict=True))
+    images, how = for_convolution(images, padding, windows, layout)
+    result = convolve_channels(images, kernel, steps, how, rates, data_format=layout)
     return result, channels * multiplier
 
 
@@ -315,12 +330,19 @@ def max_pooling1d(
     inputs: Any,
     pool_size: Positive,
     strides: Positive,
-    padding: Padding = "valid",
+    padding: PaddingOfSteps = "valid",
     data_format: Format = "channels_last",
     name: Name = None,
 ) -> Tensor:
-    """The maximum of each window of sequences `[batch, steps, channels]`, or channels_first."""
-    return _pooled(max_pool2d, inputs, pool_size, strides, padding, data_format, name)
+    """The maximum of each window of sequences `[batch, steps, channels]`, or channels_first.
+
+    padding: see `max_pooling2d`; a number is that of steps on each side.
+    """
+    axis, layout = (1 if data_format == "channels_last" else 2), FORMATS[data_format]
+    size, sides = (1, pool_size), padding if isinstance(padding, str) else (0, padding)
+    windows = [(1, 1, 1), (pool_size, strides, 1)]
+    images, how = for_maximum("max_pooling1d", expand_dims(inputs, axis), sides, windows, layout)
+    return squeeze(max_pool2d(images, size, (1, strides), how, layout, name), axis)
 
 
 @checked
@@ -328,21 +350,19 @@ def average_pooling1d(
     inputs: Any,
     pool_size: Positive,
     strides: Positive,
-    padding: Padding = "valid",
+    padding: PaddingOfSteps = "valid",
     data_format: Format = "channels_last",
     name: Name = None,
 ) -> Tensor:
-    """The mean of each window of sequences `[batch, steps, channels]`, or channels_first."""
-    return _pooled(avg_pool2d, inputs, pool_size, strides, padding, data_format, name)
+    """The mean of each window of sequences `[batch, steps, channels]`, or channels_first.
 
-
-def _pooled(
-    pool: Any, inputs: Any, size: int, strides: int, padding: str, data_format: str, name: str | None
-) -> Tensor:
-    axis = 1 if data_format == "channels_last" else 2
-    images = expand_dims(inputs, axis)
-    pooled = pool(images, (1, size), (1, strides), padding.upper(), FORMATS[data_format], name)
-    return squeeze(pooled, axis)
+    padding: see `average_pooling2d`; a number is that of steps on each side.
+    """
+    axis, layout = (1 if data_format == "channels_last" else 2), FORMATS[data_format]
+    images, how = for_mean(
+        expand_dims(inputs, axis), padding if isinstance(padding, str) else (0, padding), layout
+    )
+    return squeeze(avg_pool2d(images, (1, pool_size), (1, strides), how, layout, name), axis)
 
 
 @checked
@@ -350,16 +370,21 @@ def max_pooling2d(
     inputs: Any,
     pool_size: Pair,
     strides: Pair,
-    padding: Padding = "valid",
+    padding: PaddingOrWidth = "valid",
     data_format: Format = "channels_last",
     name: Name = None,
 ) -> Tensor:
     """The maximum of each window of images `[batch, height, width, channels]`, or channels_first.
 
-    pool_size and strides: an integer, or (height, width). Raises the errors of `tb.nn.max_pool2d`.
+    pool_size and strides: an integer, or (height, width). padding: `same` as in TensorFlow; or the rows and
+    columns on each side, one number or two, as in PyTorch, at most half the size. It is never the maximum.
+    Raises the errors of `tb.nn.max_pool2d`.
     """
     layout = FORMATS[data_format]
-    return max_pool2d(inputs, pool_size, strides, padding.upper(), layout, name)
+    images = convert_to_tensor(inputs)
+    windows = [(size, step, 1) for size, step in zip(read_pair(pool_size), read_pair(strides), strict=True)]
+    images, how = for_maximum("max_pooling2d", images, padding, windows, layout)
+    return max_pool2d(images, pool_size, strides, how, layout, name)
 
 
 @checked
@@ -367,13 +392,16 @@ def average_pooling2d(
     inputs: Any,
     pool_size: Pair,
     strides: Pair,
-    padding: Padding = "valid",
+    padding: PaddingOrWidth = "valid",
     data_format: Format = "channels_last",
     name: Name = None,
 ) -> Tensor:
     """The mean of each window of images `[batch, height, width, channels]`, or channels_first.
 
-    pool_size and strides: an integer, or (height, width). Raises the errors of `tb.nn.avg_pool2d`.
+    pool_size and strides: an integer, or (height, width). padding: `same` as in TensorFlow, which is not
+    counted; or the rows and columns of zeros on each side, one number or two, which are, as in PyTorch.
+    Raises the errors of `tb.nn.avg_pool2d`.
     """
     layout = FORMATS[data_format]
-    return avg_pool2d(inputs, pool_size, strides, padding.upper(), layout, name)
+    images, how = for_mean(convert_to_tensor(inputs), padding, layout)
+    return avg_pool2d(images, pool_size, strides, how, layout, name)

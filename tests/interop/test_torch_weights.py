@@ -273,3 +273,55 @@ def test_kernels_of_conv1d_change_their_axes():
             expected = np.einsum("nti,oit->no", series, kernel)
             np.testing.assert_allclose(session.run(y, {x: series})[:, 0], expected, rtol=1e-5)
             np.testing.assert_array_equal(tb.interop.torch.state_of(session)["c.weight"], kernel)
+
+
+def dense_step(replicator):
+    """A step that trains a dense layer, and makes its weights smaller."""
+    with replicator.context():
+        optimizer = replicator.wrap_optimizer(tb.train.GradientDescentOptimizer(0.5))
+
+    def step_fn():
+        outputs = tb.layers.dense(tb.ones([2, 3]), 2, name="fc")
+        loss = tb.reduce_mean(tb.square(outputs))
+        with tb.control_dependencies([optimizer.minimize(loss)]):
+            return tb.identity(loss)
+
+    return step_fn
+
+
+def test_replicas_begin_with_weights_of_pytorch_and_give_them_back(tmp_path):
+    """All replicas, and z, have them before the first step; later z is written, also when training ended."""
+    state = {"fc.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "fc.bias": np.float32([1, -1])}
+    replicator = tb.MultiGpuReplicator(["/cpu:0"], replicas_per_gpu=2)
+    with pytest.raises(tb.errors.InvalidArgumentError, match=r"no weights yet; .*replicator\.train"):
+        tb.interop.torch.load_weights(state, replicator)
+    loop = replicator.train(dense_step(replicator), steps=2)
+    names = tb.interop.torch.load_weights(state, replicator)
+    assert names == {"fc/kernel": "fc.weight", "fc/bias": "fc.bias"}
+    for replica in range(2):
+        np.testing.assert_array_equal(replicator.replica_values(replica)["fc/kernel"], state["fc.weight"].T)
+    outputs = state["fc.weight"].sum(1) + state["fc.bias"]
+    first = next(loop)
+    np.testing.assert_allclose(first, [np.square(outputs).mean()] * 2)
+    assert len([*loop]) == 1
+    written = load_file(tb.interop.torch.save_weights(tmp_path / "z.safetensors", replicator))
+    z = replicator.central_values()
+    np.testing.assert_array_equal(written["fc.weight"], z["fc/kernel"].T)
+    assert np.abs(written["fc.weight"] - state["fc.weight"]).max() > 0.1
+    with pytest.raises(tb.errors.InvalidArgumentError, match=r"a tb\.Session or a Replicator"):
+        tb.interop.torch.state_of(tb.MultiGpuReplicator)
+
+
+def test_a_fitted_model_goes_out():
+    x = np.random.default_rng(0).normal(size=(32, 3)).astype(np.float32)
+
+    def model(inputs, labels, training):
+        outputs = tb.layers.dense(inputs, 1, name="head")[:, 0]
+        return tb.reduce_mean(tb.square(outputs - labels)), outputs
+
+    data = (x, x.sum(1)), (x, x.sum(1))
+    with tb.fit(model, data, replicas=2, epochs=1, progress=False) as trained:
+        state = tb.interop.torch.state_of(trained.model.session)
+        np.testing.assert_allclose(
+            x @ state["head.weight"][0] + state["head.bias"], trained.predict(x), 1e-4, 1e-5
+        )

@@ -180,9 +180,9 @@ def test_what_is_refused(tmp_path):
         assert equal(other.values(), before)
         other.run(1)
     with tb.Graph().as_default(), tb.NonReplicator() as none:
-        with pytest.raises(FailedPreconditionError, match="save: the replicas are not there: call init"):
+        with pytest.raises(FailedPreconditionError, match="save: the replicas are not there: call train"):
             none.save(path)
-        with pytest.raises(FailedPreconditionError, match="restore: the replicas are not there: call init"):
+        with pytest.raises(FailedPreconditionError, match="restore: the replicas are not there: call train"):
             none.restore(path)
 
 

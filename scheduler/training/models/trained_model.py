@@ -159,6 +159,11 @@ class TrainedModel:
             raise type(error)(f"{file}: {error}") from None
 
     @property
+    def session(self) -> Session:
+        """Session of the inference graph, with the weights: `tb.interop.torch.save_weights` takes it."""
+        return self._session
+
+    @property
     def image_shape(self) -> tuple[int, int, int]:
         """(height, width, channels) of the model's pictures. Raises InvalidArgumentError for other inputs."""
         if "image_shape" not in self.about:
