@@ -148,6 +148,14 @@ EXPERIMENTS = (
         cpu_only="the defaults were chosen on CPUs",
     ),
     Experiment(
+        "bf16_accuracy",
+        "Accuracy of LeNet trained in bf16",
+        "test accuracy of LeNet after eight epochs of digits and two of MNIST (two replicas, b=32), with "
+        "products of bf16 and of fp32, from the same initial values and batches.",
+        data=True,
+        cpu_only="the rounding is that of the CPU's kernels",
+    ),
+    Experiment(
         "cifar10_course",
         "ResNet-9 on CIFAR-10 with augmentation",
         "test accuracy by epoch and seconds of training of two replicas of b=32, with flips, crops and a "

@@ -105,6 +105,14 @@ def test_the_first_use_reads_the_command_line_and_keeps_what_the_program_set(
     assert (flags.rate, flags.steps) == (2.0, 6)
     tb.flags.DEFINE_integer("late", 1, "Defined after the first use.")
     assert (flags.late, flags.steps) == (5, 6)
+    tb.flags.mark_flag_as_required("kind")
+    tb.flags.DEFINE_integer("later", 1, "Not read yet.")
+    flags.kind = "a"
+    assert (flags.later, flags.kind) == (1, "a")
+    assert flags["kind"].required
+    flags.names.append("z")
+    flags(["prog", "--kind=b"])
+    assert (flags.names, flags.kind) == (["x", "y"], "b")
 
 
 PROGRAM = '''"""Trains nothing."""
@@ -234,11 +242,11 @@ def test_errors_of_files_are_the_librarys(tmp_path: Path) -> None:
     for call in (tb.gfile.MkDir, tb.gfile.Remove, tb.gfile.ListDirectory, tb.gfile.Stat):
         with pytest.raises(NotFoundError, match=rf"gfile.{call.__name__}: '.*x': No such file"):
             call(missing)
-    with pytest.raises(NotFoundError, match="missing"):
+    with pytest.raises(NotFoundError, match=r"gfile.GFile: '.*missing.x': No such file"):
         tb.gfile.GFile(missing).read()
     with pytest.raises(NotFoundError, match=r"gfile.Copy: .*missing"):
         tb.gfile.Copy(missing, tmp_path / "y")
-    with pytest.raises(FailedPreconditionError, match="Is a directory"):
+    with pytest.raises(FailedPreconditionError, match=r"gfile.GFile: .*Is a directory"):
         tb.gfile.GFile(tmp_path).read()
     with pytest.raises(UnimplementedError, match="expected a path of this machine, got 'gs://bucket/x'"):
         tb.gfile.Exists("gs://bucket/x")

@@ -241,9 +241,10 @@ class MemberPool:
         self._timed = True
 
     def _run(self, stop: int) -> None:
-        """Trains to a round; corrects the number of steps where launches took half or twice `LAUNCH_S`.
+        """Trains to a round; corrects the number of steps if launches took at most half or at least twice
+        `LAUNCH_S`.
 
-        A round of a long launch takes less time than a single one, since weights stay in the caches.
+        Rounds of a long launch are shorter than single ones, since weights stay in the caches.
         """
         start, began = self._round, time.perf_counter()
         self._round = self._engine.run(self._batches.open, start, stop, self._sum)

@@ -103,7 +103,7 @@ class ModelCommand(click.Command):
             if not equals and (value := next(left, "--")).startswith("--"):
                 raise OptionValueError(f"{name}: expected a value, as {name} 64")
             found[name.removeprefix(OF_MODEL).replace("-", "_")] = value
-        ctx.meta[_WORDS] = rest  # for hints of errors
+        ctx.meta[_WORDS] = tuple(rest)  # for hints of errors; parsing empties the list
         parsed = super().parse_args(ctx, rest)
         if found:
             ctx.params["model_options"] = found

@@ -19,15 +19,17 @@ from tensorbow.specs import DType, as_dtype, string
 
 
 class DatasetIterator:
-    """An iteration over a dataset, from which steps of a session take elements.
+    """Iteration over a dataset whose elements are tensors of a graph.
 
-    All sessions take from the same iteration. Steps with it run in the dynamic mode.
+    Each step of a session takes the next element; all sessions share the iteration. Steps that read it run in
+    the dynamic mode. Made by `Dataset.make_one_shot_iterator` and `make_initializable_iterator`.
     """
 
     def __init__(self, dataset: Iterable[Any], is_initialized: bool):
-        """Not for users. The first element tells dtypes and shapes; it is given out, too.
+        """Reads the first element, which determines dtypes and shapes and is the first one returned.
 
-        Raises InvalidArgumentError for a dataset without elements.
+        is_initialized: elements can be taken without running the initializer. Raises InvalidArgumentError for
+        a dataset without elements.
         """
         self._dataset, self._lock = dataset, threading.Lock()
         elements = iter(dataset)
@@ -36,15 +38,18 @@ class DatasetIterator:
             raise InvalidArgumentError("iterator: expected a dataset with an element, got an empty one")
         self._first = first
         self._dtypes = [_dtype_of(leaf) for leaf in flatten(first)]
-        self._begun: Iterator[Any] | None = itertools.chain([first], elements)
-        self._elements: Iterator[Any] | None = self._begun if is_initialized else None
-        self._begun = None if is_initialized else self._begun
+        begun = itertools.chain([first], elements)
+        self._elements: Iterator[Any] | None = begun if is_initialized else None
+        self._begun: Iterator[Any] | None = None if is_initialized else begun  # for the first initialization
         self._initializer: Operation | None = None
         self._is_one_shot = is_initialized
 
     @property
     def initializer(self) -> Operation:
-        """Operation that starts from the dataset's beginning; of an initializable iterator only."""
+        """Operation that starts from the dataset's beginning.
+
+        Raises FailedPreconditionError for a one-shot iterator, which has none.
+        """
         if self._is_one_shot:
             raise FailedPreconditionError(
                 "initializer: a one-shot iterator starts by itself; use make_initializable_iterator"
@@ -55,10 +60,11 @@ class DatasetIterator:
 
     @checked
     def get_next(self, name: Name = None) -> Any:
-        """Tensors like an element, of the next one in each step. The first extent of each is unknown.
+        """Tensors with the structure of an element, whose values in each step are those of the next one.
 
-        Raises, when it runs, OutOfRangeError at the end, FailedPreconditionError before the initializer has
-        run, and InvalidArgumentError for elements of other structures or shapes than the first one.
+        The first extent of each shape is unknown. A step raises OutOfRangeError at the end,
+        FailedPreconditionError before the initializer has run, and InvalidArgumentError for elements of other
+        structures or shapes than the first one.
         """
         tensors = py_func(self._next, [], self._dtypes, name=name or "IteratorGetNext")
         tensors = [tensors] if isinstance(tensors, Tensor) else tensors

@@ -25,10 +25,15 @@ class LeNet(Model):
     name = "lenet"
     # To 99 % on MNIST, checked every eighth of an epoch: 0.75 to 0.875 epochs with 1, 2 and 4 replicas, as
     # with a line to 0 at the end of 0.9 epochs, and 1.1 with the rate 0.01414 and one drop after an epoch.
+    # Earlier drops, to 0.1 after 0.68 epochs, need 0.75 epochs, but one seed of 4 replicas then needed 1.5.
+    # On digits, 2 replicas, 15 epochs, seeds 0 to 5: 99.63 %, at the constant rate 0.005 98.94 %.
     defaults = Defaults(
         learning_rate=0.005,
-        learning_rates=(("mnist", 0.0212),),
-        dataset_drops=(("mnist", ((0.3, 0.6), (0.5, 0.4), (0.65, 0.25), (0.8, 0.12))),),
+        learning_rates=(("digits", 0.01), ("mnist", 0.0212)),
+        dataset_drops=(
+            ("digits", ((8, 0.3), (12, 0.1))),
+            ("mnist", ((0.3, 0.6), (0.5, 0.4), (0.65, 0.25), (0.8, 0.12))),
+        ),
     )
 
     @checked

@@ -101,10 +101,10 @@ class Defaults:
     """Default options of a training run for a model.
 
     learning_rate: for a single replica with batch_size; see `Model.default_learning_rate`. learning_rates:
-    pairs of a data set and a rate: those of data sets with which another one is known to be better.
-    learning_rate_drops: (epoch, factor) pairs, as in `TrainingConfig`. optimizer, schedule: by name.
-    dataset_drops: pairs of a data set and its own drops, which go with the default rate. image_size: (height,
-    width) to which the pictures of data sets with a name are resized; None leaves them as they are.
+    pairs of a data set and the rate that is known to be better there. learning_rate_drops: (epoch, factor)
+    pairs, as in `TrainingConfig`. dataset_drops: pairs of a data set and its own drops, which go with the
+    default rate. optimizer, schedule: by name. image_size: (height, width) to which the pictures of data sets
+    with a name are resized; None leaves them as they are.
     """
 
     learning_rate: PositiveNumber

@@ -1,4 +1,4 @@
-"""Cosine decays of TensorFlow that begin again, and the linear cosine decay."""
+"""Cosine decay with restarts, and linear cosine decay, as TensorFlow has them."""
 
 from __future__ import annotations
 

@@ -39,6 +39,11 @@ class ProgramFlag:
         """True for a flag that needs no value, and has a `--no` form."""
         return self.read is _read_bool
 
+    def forget(self) -> None:
+        """Sets the default, as a list of its own where it is one."""
+        self.value = [*self.default] if isinstance(self.default, list) else self.default
+        self.present = self.assigned = False
+
     def parse(self, text: str) -> None:
         """Takes a value from the command line. Raises InvalidArgumentError."""
         try:
@@ -58,12 +63,18 @@ class FlagValues:
     def __call__(self, argv: Sequence[str], known_only: bool = False) -> list[str]:
         """Reads a command line, whose first word is the program; returns it and the words that are no flags.
 
-        known_only: also returns flags that are not defined, and does not raise InvalidArgumentError for them.
+        known_only: undefined flags are returned among these words. Raises InvalidArgumentError for an
+        undefined flag otherwise, a wrong value, and a required flag without one.
         """
+        left = self._read(argv, known_only)
+        self._require_values()
+        return left
+
+    def _read(self, argv: Sequence[str], known_only: bool) -> list[str]:
         left, words = [*argv[:1]], [*argv[1:]]
         flags: dict[str, ProgramFlag] = self._flags
         for flag in flags.values():
-            flag.value, flag.present, flag.assigned = flag.default, False, False
+            flag.forget()
         while words:
             word = words.pop(0)
             if word == "--":
@@ -90,10 +101,20 @@ class FlagValues:
             else:
                 raise InvalidArgumentError(f"--{name}: expected {known.expected}, got nothing after it")
         self.__dict__["_parsed"] = True
-        missing = [f"--{flag.name}" for flag in flags.values() if flag.required and flag.value is None]
+        return left
+
+    def _require_values(self) -> None:
+        missing = [f"--{flag.name}" for flag in self._flags.values() if flag.required and flag.value is None]
         if missing:
             raise InvalidArgumentError(f"expected a value of {', '.join(missing)}, got none; give it")
-        return left
+
+    def _read_first(self) -> None:
+        """Reads the command line of the process; values that the program has set stay."""
+        assigned = {flag: flag.value for flag in self._flags.values() if flag.assigned}
+        self._read(sys.argv, known_only=True)
+        for flag, value in assigned.items():
+            flag.value, flag.assigned = value, True
+        self._require_values()
 
     def is_parsed(self) -> bool:
         """True if the command line has been read."""
@@ -105,10 +126,10 @@ class FlagValues:
             raise InvalidArgumentError(f"flags: --{flag.name} is defined already; choose another name")
         if not flag.name.isidentifier() or hasattr(FlagValues, flag.name):
             raise InvalidArgumentError(
-                "flags: expected a name of letters, digits and _ that FLAGS has not itself, got "
+                "flags: expected a name of letters, digits and _ that is no attribute of FLAGS, got "
                 f"{flag.name!r:.80}"
             )
-        flag.value = flag.default
+        flag.forget()
         self._flags[flag.name] = flag
         self.__dict__["_parsed"] = False
 
@@ -121,10 +142,7 @@ class FlagValues:
     def __getattr__(self, name: str) -> Any:
         flag = self._of(name)
         if not self._parsed:
-            own = {each: each.value for each in self._flags.values() if each.assigned}
-            self(sys.argv, known_only=True)
-            for each, value in own.items():
-                each.value, each.assigned = value, True
+            self._read_first()
         return flag.value
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -207,19 +225,19 @@ def _default(flag: ProgramFlag, value: Any) -> Any:
 
 @checked
 def DEFINE_string(name: Text, default: Any, help: Any) -> None:  # noqa: N802 - TensorFlow's name
-    """Defines a flag of a text. default: its value where it is not given; None is allowed, as for all."""
+    """Defines a flag whose value is a text. default: its value where it is not given; may be None."""
     _define(name, default, help, "a text", str)
 
 
 @checked
 def DEFINE_integer(name: Text, default: Any, help: Any) -> None:  # noqa: N802 - TensorFlow's name
-    """Defines a flag of a whole number."""
+    """Defines a flag whose value is a whole number."""
     _define(name, default, help, "a whole number", int)
 
 
 @checked
 def DEFINE_float(name: Text, default: Any, help: Any) -> None:  # noqa: N802 - TensorFlow's name
-    """Defines a flag of a number."""
+    """Defines a flag whose value is a number."""
     _define(name, default, help, "a number", float)
 
 
@@ -234,7 +252,7 @@ DEFINE_bool = DEFINE_boolean
 
 @checked
 def DEFINE_enum(name: Text, default: Any, enum_values: Texts, help: Any) -> None:  # noqa: N802
-    """Defines a flag of one of several texts."""
+    """Defines a flag whose value is one of several texts."""
 
     def read(text: str) -> str:
         if text not in enum_values:
@@ -246,7 +264,7 @@ def DEFINE_enum(name: Text, default: Any, enum_values: Texts, help: Any) -> None
 
 @checked
 def DEFINE_list(name: Text, default: Any, help: Any) -> None:  # noqa: N802 - TensorFlow's name
-    """Defines a flag of a list of texts, separated by commas."""
+    """Defines a flag whose value is a list of texts, separated by commas."""
     _define(name, default, help, "texts, separated by commas", _read_list)
 
 
@@ -264,7 +282,10 @@ def DEFINE_multi_integer(name: Text, default: Any, help: Any) -> None:  # noqa: 
 
 @checked
 def mark_flag_as_required(flag_name: Text) -> None:
-    """Makes a command line without a flag of the default None an error. Raises InvalidArgumentError."""
+    """Requires a value of a flag whose default is None; reading a command line without one raises.
+
+    Raises InvalidArgumentError for an undefined flag.
+    """
     if flag_name not in FLAGS:
         raise InvalidArgumentError(
             f"mark_flag_as_required: expected a flag that is defined, got {flag_name!r:.80}"

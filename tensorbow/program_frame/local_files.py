@@ -52,7 +52,7 @@ def _local(name: str, path: Any) -> str:
 
 
 def _translated(function: Callable[..., T]) -> Callable[..., T]:
-    """The function with local paths as text, and errors of the system as those of `tb.errors`."""
+    """The function with local paths as text, which raises errors of `tb.errors` in place of OSError."""
 
     @wraps(function)
     def call(path: Any, *more: Any, **options: Any) -> T:
@@ -88,11 +88,11 @@ class GFile:
 
     def _opened(self) -> IO[Any]:
         if self._file is None:
-            self._file = _open(self._name, self._mode)
+            self._file = _translated(_named("GFile", _open))(self._name, self._mode)
         return self._file
 
     def size(self) -> int:
-        """Size in bytes, with what has been written."""
+        """Size in bytes, including what has been written so far."""
         if self._file is not None and self._file.writable():
             self._file.flush()
         return Stat(self._name).st_size
@@ -122,11 +122,11 @@ class GFile:
         return self._opened().tell()
 
     def flush(self) -> None:
-        """Writes out what is held back."""
+        """Writes buffered data to the file."""
         self._opened().flush()
 
     def close(self) -> None:
-        """Closes the file; idempotent. A file to write is made, also if nothing was written."""
+        """Closes the file; idempotent. Creates a file that was to be written, even if nothing was."""
         if self._file is None and "r" not in self._mode:
             self._opened()
         if self._file is not None:
@@ -151,7 +151,6 @@ class GFile:
 FastGFile = Open = GFile
 
 
-@_translated
 def _open(path: str, mode: str) -> IO[Any]:
     return open(path, mode, encoding=None if "b" in mode else "utf-8", newline=None if "b" in mode else "")
 
@@ -176,13 +175,13 @@ def ListDirectory(path: str) -> list[str]:  # noqa: N802 - TensorFlow's name
 
 @_translated
 def MakeDirs(path: str) -> None:  # noqa: N802 - TensorFlow's name
-    """Makes a folder, and those above; one that is there may stay."""
+    """Makes a folder and its missing parents; it may exist already."""
     os.makedirs(path, exist_ok=True)
 
 
 @_translated
 def MkDir(path: str) -> None:  # noqa: N802 - TensorFlow's name
-    """Makes a folder below one that is there."""
+    """Makes a folder in an existing one."""
     os.mkdir(path)
 
 
@@ -210,9 +209,11 @@ def Rename(oldname: Any, newname: Any, overwrite: bool = False) -> None:  # noqa
     _translated(_named("Rename", os.replace))(oldname, _local("Rename", newname))
 
 
-def _named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*paths: str) -> None:
-        function(*paths)
+def _named(name: str, function: Callable[..., T]) -> Callable[..., T]:
+    """The function under a name that messages show."""
+
+    def call(*words: str) -> T:
+        return function(*words)
 
     call.__name__ = name
     return call

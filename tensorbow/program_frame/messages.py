@@ -44,7 +44,7 @@ def set_verbosity(v: Verbosity) -> None:
 
 
 def debug(msg: Any, *args: Any) -> None:
-    """Logs msg % args for those who look for faults."""
+    """Logs msg % args as a message for debugging."""
     _logger.debug(msg, *args, stacklevel=2)
 
 
@@ -79,19 +79,19 @@ def log(level: Verbosity, msg: Any, *args: Any) -> None:
 
 @checked
 def log_if(level: Verbosity, msg: Any, condition: Flag, *args: Any) -> None:
-    """Logs msg % args where a condition holds."""
+    """Logs msg % args with a level if the condition is true."""
     if condition:
         _logger.log(level, msg, *args)
 
 
 def log_every_n(level: Verbosity, msg: Any, n: Times, *args: Any) -> None:
-    """Logs msg % args at the first and each further n-th call from this place in the program."""
+    """Logs msg % args at calls 1, n + 1, 2 n + 1 and so on from this line of the program."""
     if _calls_before() % whole(1).read(n) == 0:
         log(level, msg, *args)
 
 
 def log_first_n(level: Verbosity, msg: Any, n: Times, *args: Any) -> None:
-    """Logs msg % args at the first n calls from this place in the program."""
+    """Logs msg % args at the first n calls from this line of the program."""
     if _calls_before() < whole(1).read(n):
         log(level, msg, *args)
 
@@ -105,6 +105,6 @@ def _calls_before() -> int:
 
 
 def flush() -> None:
-    """Writes out what the handlers hold back."""
+    """Writes buffered messages of the logger's handlers."""
     for handler in _logger.handlers:
         handler.flush()

@@ -14,6 +14,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 QUICK = (  # those without peers and data of their own
     "ablation",
     "auto_tuner",
+    "bf16_accuracy",
     "cifar10_course",
     "cluster_null_steps",
     "compile_time",
@@ -38,7 +39,7 @@ QUICK = (  # those without peers and data of their own
 def test_a_small_run(name: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     pytest.importorskip("llvmlite")
-    environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent)}
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent), "TENSORBOW_EMULATE_BF16": "1"}
     command = [sys.executable, str(FOLDER / f"{name}.py"), "--small", "--output", str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

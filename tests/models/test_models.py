@@ -144,7 +144,8 @@ def test_rates_rise_with_the_replicas():
     rates = [model.default_learning_rate(k) for k in (1, 2, 4)]
     assert rates == sorted(rates)
     assert rates[0] == model.learning_rate
-    assert model.default_learning_rate(1, "digits") == rates[0]
+    assert model.default_learning_rate(1, "synthetic") == rates[0]
+    assert model.default_learning_rate(1, "digits") == dict(model.defaults.learning_rates)["digits"]
     assert model.default_learning_rate(4, "mnist") == 2 * dict(model.defaults.learning_rates)["mnist"]
     by_batch = [model.default_learning_rate(1, None, batch) / rates[0] for batch in (4, 16, 64, 1 << 20)]
     assert by_batch == [0.25, 1, 4, 16]

@@ -68,3 +68,13 @@ def test_models_of_pictures_learn_with_their_defaults(model: str, tmp_path: Path
         result = trainer.train()
     assert result.test_accuracy is not None
     assert result.test_accuracy > least
+
+
+@pytest.mark.slow
+def test_lenet_learns_digits_to_99_percent_with_its_defaults(tmp_path: Path) -> None:
+    """Seeds reach 99.4 to 99.7 %; one picture is 0.28 %."""
+    for seed in (0, 1):
+        with Trainer(TrainingConfig("lenet", seed=seed, output=str(tmp_path / str(seed)))) as trainer:
+            result = trainer.train()
+        assert result.test_accuracy is not None
+        assert result.test_accuracy > 0.99

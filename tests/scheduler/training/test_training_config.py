@@ -125,6 +125,7 @@ def test_a_model_has_drops_of_its_own_for_a_data_set() -> None:
     assert of_mnist.schedule == "piecewise"
     assert TrainingConfig("lenet", dataset="mnist", learning_rate=0.02).learning_rate_drops == ()
     assert TrainingConfig("lenet", dataset="mnist", learning_rate_drops=[]).learning_rate_drops == ()
-    assert TrainingConfig("lenet").learning_rate_drops == ()
+    assert TrainingConfig("lenet").learning_rate_drops == ((8, 0.3), (12, 0.1))
+    assert TrainingConfig("lenet", dataset="synthetic").learning_rate_drops == ()
     for config in (of_mnist, TrainingConfig("lenet", dataset="mnist", epochs=1, schedule="cosine")):
         assert not [text for text in ignored_options(config) if "drops" in text]
