@@ -13,13 +13,13 @@ number, m(W) = 2 (W - 1) latency; an exchange of N bytes takes x(W) = 2 (W - 1) 
     diloco, tau, staleness 1    (max(tau c, x) + p + m) / tau
 
 So it is between machines, where the next rounds run while a sum is exchanged, and a message waits for looks
-of both workers. Workers of one machine wait for their exchanges: then each takes c + (p + m + x) / tau. Latency, bandwidth and p are measured with two
-workers, by S-SGD; c with as many workers at once as compute, which never exchange, since they share the
-memory's bandwidth; the rest is predicted. LeNet (b=16) is measured with one and two workers, which wait; with
-four and eight, of which there are more than cores, steps of 8 ms sleep in native code, exchanges run beside
-them, and what they compute they do in turn, so that p, m and the bytes of x count W / cores times. Both
-exchange LeNet's 1,111,946 numbers. The curves for 2 to 1,024 workers are of LeNet on machines of their own
-with a link of the given rate and latency.
+of both workers. Workers of one machine wait for their exchanges: then each takes c + (p + m + x) / tau.
+Latency, bandwidth and p are measured with two workers, by S-SGD; c with as many workers at once as compute,
+which never exchange, since they share the memory's bandwidth; the rest is predicted. LeNet (b=16) is
+measured with one and two workers, which wait; with four and eight, of which there are more than cores,
+steps of 8 ms sleep in native code, exchanges run beside them, and what they compute they do in turn, so
+that p, m and the bytes of x count W / cores times. Both exchange LeNet's 1,111,946 numbers. The curves for
+2 to 1,024 workers are of LeNet on machines of their own with a link of the given rate and latency.
 """
 
 from __future__ import annotations
