@@ -48,8 +48,8 @@ from tensorbow.devices import Event
 from tensorbow.errors import AbortedError, InternalError, InvalidArgumentError, TensorBowError
 
 
-class Letter(NamedTuple):
-    """A letter of another worker."""
+class WorkerLetter(NamedTuple):
+    """What another worker has sent to this run."""
 
     sender: int
     content: Any
@@ -124,7 +124,7 @@ class BackupRun(EngineRun):
         lockstep.require_equal("a run with backup workers", [f"rounds {self.start} to {self.stop - 1}"])
         counts, backup = self._worker_counts, learners.options.backup
         desk = JointDesk(lockstep, letters, counts, backup, self.start, self.stop)
-        letters.begin(lambda sender, message: self.inbox.put(Letter(sender, message)))
+        letters.begin(lambda sender, message: self.inbox.put(WorkerLetter(sender, message)))
         PULSE.begun += 1
         return desk
 
@@ -171,7 +171,7 @@ class BackupRun(EngineRun):
                 "a source gave a whole round, but with backup workers tasks are launched one by one; call "
                 "keep_on_devices(engine.learners) of the source with this engine's learners"
             )
-        elif isinstance(message, Letter):
+        elif isinstance(message, WorkerLetter):
             if isinstance(message.content, BaseException):
                 raise message.content
             if isinstance(self._desk, JointDesk):
