@@ -48,6 +48,9 @@ OTHERS = {
     ("scheduler/workers/launching.py", "open"),  # of the system, about a process
     ("scheduler/workers/shared_memory.py", "read_text"),  # the same, about itself
     ("tensorbow/training/meta_graphs.py", "json.loads"),  # of a graph that is there
+    ("tensorbow/program_frame/local_files.py", "open"),  # of the user's program, as it asks
+    ("tensorbow/program_frame/local_files.py", "os.replace"),
+    ("tensorbow/checkpoint_files/shards.py", "os.replace"),  # of whole files that are written
     ("tensorbow/input_ops/records.py", "open"),  # grows from record to record
     ("tensorbow/data/digits.py", "gzip.open"),  # of an installed package
     ("tensorbow/data/cifar10.py", "fromfile"),

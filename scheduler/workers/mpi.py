@@ -242,7 +242,7 @@ class MpiWorkers(WorkerGroup):
 
     def post(self, worker: int, value: Any) -> None:
         """See WorkerGroup."""
-        self._sent = [request for request in self._sent if not self._done(request)]
+        self._sent = [request for request in self._sent if not self._tested("Testall", [request])]
         self._sent.append(self._called("isend", value, worker, LETTER))
 
     def posted(self) -> tuple[int, Any] | None:

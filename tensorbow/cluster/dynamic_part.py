@@ -101,7 +101,7 @@ class DynamicPart:
         this = _Run(self, name, run, state, watch, send)
         shared = Resources()
         shared.get(RUN, lambda: this)
-        step = DynamicStep(self._plan, this.run_region, resources, this.left_s, None, shared)
+        step = DynamicStep(self._plan, this.run_region, resources, this.left_s, shared=shared)
         with self._lock:
             self._running.add(step)
         try:

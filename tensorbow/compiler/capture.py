@@ -8,11 +8,14 @@ from tensorbow.compiler.dynamic_mode import NeedsDynamicModeError
 from tensorbow.compiler.merge import merge
 from tensorbow.compiler.protect import protect
 from tensorbow.compiler.prune import drop_unused
+from tensorbow.ops.checks import AssertOp, CheckNumerics
 from tensorbow.program.blocks import StackFrame
 from tensorbow.program.control_forms import Cond, While
 from tensorbow.program.draws import NextDraw
 from tensorbow.program.nodes import Node, Program, Value, storage_of
 from tensorbow.specs import TensorSpec
+
+CHECKS = (AssertOp, CheckNumerics)  # may fail, but do nothing else
 
 
 class Capture:
@@ -85,7 +88,7 @@ def check_node(node: Node) -> None:
         reason = "it reads state of the step"
     elif not definition.kernels and not definition.is_view:
         reason = "it has no kernel"
-    elif definition.stateful and not definition.writes:
+    elif definition.stateful and not definition.writes and definition not in CHECKS:
         reason = "it has an effect"
     if reason:
         message = f"{definition.name} {node.name} is in a loop or cond that depends on data, and {reason}"

@@ -13,12 +13,13 @@ DEAD = Value("dead", TensorSpec((), bool_))  # of a tensor in a branch that is n
 class NeedsDynamicModeError(InvalidArgumentError):
     """Raised for a step that cannot be planned; the dynamic mode of a session may run it.
 
-    why: in short. passing: a later run may be planned.
+    why: in short. op: the one that cannot. passing: a later run may be planned.
     """
 
-    def __init__(self, message: str, why: str = "", passing: bool = False):
+    def __init__(self, message: str, why: str = "", op: Operation | None = None, passing: bool = False):
         super().__init__(message)
         self.why = why
+        self.op = op
         self.passing = passing
 
 
@@ -30,6 +31,7 @@ def dynamic(op: Operation, why: str = "") -> NeedsDynamicModeError:
             "steps of replicas or workers; make numbers of them before, in the "
             f"input pipeline (made at {op.source})",
             f"{op.type} {op.name} is of strings (made at {op.source})",
+            op,
         )
     reason = f"; here: {why}" if why else ""
     return NeedsDynamicModeError(
@@ -37,4 +39,5 @@ def dynamic(op: Operation, why: str = "") -> NeedsDynamicModeError:
         "tb.Session, not in steps of replicas or workers; unroll the loop in "
         f"Python, use tb.where for a condition, or fetch it by a session{reason} (made at {op.source})",
         f"{op.type} {op.name} is control flow or an op of the host{reason} (made at {op.source})",
+        op,
     )

@@ -392,6 +392,7 @@ class _Folder:
                     f"maximum_iterations and a condition that is constant, or mask by tb.where (made at "
                     f"{op.source})",
                     f"the number of iterations of loop {loop.name} depends on data",
+                    op,
                 )
             values[op.outputs[0]] = values[op.inputs[0]]
         elif flow in ("exit", "next_iteration"):
@@ -498,7 +499,7 @@ def _too_long(loop: WholeLoop) -> NeedsDynamicModeError:
     reason = (
         f"loop {loop.name} is too long to unroll: over {MOST_UNROLLED} ops or {MOST_ITERATIONS} iterations"
     )
-    return NeedsDynamicModeError(f"{reason} (made at {loop.condition.source})", reason)
+    return NeedsDynamicModeError(f"{reason} (made at {loop.condition.source})", reason, loop.condition)
 
 
 def _constant(name: str, array: Array) -> Value:
@@ -527,6 +528,7 @@ def _infer(op: Operation, attrs: Attrs, inputs: Sequence[Value]) -> tuple[Tensor
                 f"{op.type} {op.name}: the shape argument {op.inputs[index].name} depends on data; planned "
                 f"steps need it to be constant once the feeds' shapes are known (made at {op.source})",
                 f"the shape argument {op.inputs[index].name} of {op.type} {op.name} depends on data",
+                op,
             )
     try:
         specs = op.definition.infer([value.spec for value in inputs], attrs)

@@ -43,7 +43,10 @@ def while_loop(
     loop_vars: a nest of tensors, IndexedSlices, SparseTensors and TensorArrays. Shapes stay the same, unless
         `shape_invariants`, a nest of shapes, says which extents may change (None). The shape of IndexedSlices
         is that of their values, of a SparseTensor [rank]: the number of its values may change then.
-    parallel_iterations: iterations that may be under way at once; one in a loop that writes variables.
+    parallel_iterations: iterations that may be under way at once, where ops in the loop wait or take long:
+        dequeues, `py_func(..., stateful=False)`, reading of files, compiled loops inside. Ops with effects
+        run in the order of the iterations; a loop that writes variables runs one iteration at a time. It has
+        no effect on loops that are compiled or unrolled, or of quick ops alone. No result depends on it.
     back_prop: False stops gradients. maximum_iterations: an int32 scalar.
     swap_memory: what the gradient of an unrolled loop needs lies in the host's memory meanwhile, if a GPU
         runs it, as far as nothing waits for the copies (`tb.ConfigProto(swap="hidden")` does so for the whole

@@ -2,7 +2,16 @@
 
 from tensorbow.executor.dynamic_plan import DynamicPlan
 from tensorbow.executor.dynamic_step import VARIABLE, DynamicStep
+from tensorbow.executor.inter_op_pool import InterOpPool, default_threads
 from tensorbow.executor.region import StaticRegion
 from tensorbow.executor.step_spans import StepSpans
 
-__all__ = ["VARIABLE", "DynamicPlan", "DynamicStep", "StaticRegion", "StepSpans"]
+__all__ = [
+    "VARIABLE",
+    "DynamicPlan",
+    "DynamicStep",
+    "InterOpPool",
+    "StaticRegion",
+    "StepSpans",
+    "default_threads",
+]

@@ -1,7 +1,8 @@
-"""Dynamic plan: a pruned graph cut into static regions, host ops and ops of control flow.
+"""Dynamic plan: a pruned graph cut into sequences, slow ops of the host and ops of control flow.
 
-A region is a maximal set of static ops that run together: of one frame, under the same conditions, behind the
-same asynchronous ops, with no other op between them. Regions are compiled like planned steps when they run.
+A sequence is a maximal set of quick ops that run together: of one frame, under the same conditions, behind
+the same slow ops, with no other op between them. Loops and conds of quick ops are quick, too (see `units`).
+In a sequence static ops are regions, which are compiled like planned steps when they run.
 """
 
 from __future__ import annotations
@@ -10,24 +11,22 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-import numpy as np
-
+from tensorbow.compiler.wholes import around, wholes_in
 from tensorbow.control_flow.contexts import LoopContext
-from tensorbow.errors import InternalError, InvalidArgumentError
-from tensorbow.executor.region import StaticRegion
-from tensorbow.executor.simple_loop import SimpleLoop, simple_loop
-from tensorbow.function_calls import Call
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.executor.effects import touched
+from tensorbow.executor.make_sequence import StepGraph, make_sequence
+from tensorbow.executor.sequence import OpSequence, usual_output
+from tensorbow.executor.units import Excluded, Item, Units, WholeUnit, is_quick, partners_among
 from tensorbow.graph import Operation, Tensor, is_free
-from tensorbow.graph.function import SHAPE_ONLY
-from tensorbow.ops.control_flow import StackPop, StackPush
 from tensorbow.specs import Array
 
 
 class NodeKind(IntEnum):
     """How the executor runs a node."""
 
-    REGION = 0
-    HOST = 1
+    SEQUENCE = 0
+    HOST = 1  # a slow op
     SWITCH = 2
     MERGE = 3  # of branches: takes the input that is not dead
     PASS = 4  # hands its input on
@@ -51,11 +50,11 @@ class Frame:
     exits: list[DynamicNode] = field(default_factory=list)
     reads: set[str] = field(default_factory=set)
     writes: set[str] = field(default_factory=set)
-    sequential: bool = False  # its iterations have effects, so they run one by one
+    sequential: bool = False  # its iterations write variables, so they run one by one
+    ordered: list[DynamicNode] = field(default_factory=list)
     constants: list[tuple[int, Array]] = field(default_factory=list)  # slots filled in every iteration
     conditions: frozenset[object] = frozenset()  # of the ops around it
     waits: frozenset[str] = frozenset()
-    simple: SimpleLoop | None = None  # its form without frames, if there is one
 
     def chain(self) -> list[Frame]:
         """The frames around it and itself, outermost first."""
@@ -83,19 +82,23 @@ class DynamicNode:
     readers: list[list[tuple[DynamicNode, int]]] = field(default_factory=list)
     controls: list[DynamicNode] = field(default_factory=list)  # dead if this one is
     followers: list[DynamicNode] = field(default_factory=list)  # run after this one, dead or not
-    region: StaticRegion | None = None
+    sequence: OpSequence | None = None
+    inputs: Sequence[Tensor] = ()
+    made: Sequence[Tensor] = ()  # its outputs
     op: Operation | None = None
     merges: bool = False  # it is of kind MERGE
     fetched: bool = False
+    slow: bool = False  # it may run on the pool
+    ordered: bool = False  # it has effects: it runs once the iteration before is through with it
     dtype: object = None  # of the only output of a host op, as NumPy has it,
     shape: object = None  # and its shape, if it is known
 
     def __post_init__(self) -> None:
         self.merges = self.kind is NodeKind.MERGE
-        if self.op is not None and self.kind is NodeKind.HOST and self.outputs == 1:
-            spec = self.op.outputs[0].spec
-            if spec.is_static:
-                self.dtype, self.shape = np.dtype(spec.dtype.as_numpy_dtype), spec.extents
+        if self.op is not None:
+            self.inputs, self.made = self.op.inputs, self.op.outputs
+            if self.kind is NodeKind.HOST:
+                self.dtype, self.shape = usual_output(self.op)
         self.readers = [[] for _ in range(self.outputs)]
         self.index = len(self.frame.nodes)
         self.frame.nodes.append(self)
@@ -120,32 +123,95 @@ class DynamicPlan:
         fed: Collection[Tensor],
         needed: Sequence[Operation],
         reason: str,
+        compiles_loops: bool = True,
     ):
         """reason: why the step is not planned. needed: the pruned operations, in program order.
+        compiles_loops: regions may have loops and conds.
 
         Raises InvalidArgumentError for fetches and feeds in a loop, and tensors read in the wrong frame.
         """
         self.elements = tuple(elements)
         self.reason = reason
         self._fed = set(fed)
-        self._needed = [op for op in needed if not is_free(op) and not self._is_fed(op)]
-        self._included = set(self._needed)
-        self.root = Frame("", None)
-        self.frames: dict[tuple[Frame, str], Frame] = {}
-        self._places: dict[Operation, OpPlace] = {}
-        self._before: dict[Operation, set[Operation | Frame]] = {}  # order of variables' reads and writes
+        self._ops = [op for op in needed if not is_free(op) and not self._is_fed(op)]
+        self._included = set(self._ops)
         self._nodes: dict[Operation, DynamicNode] = {}
-        self.regions: list[StaticRegion] = []
+        wholes = wholes_in(self._ops)
+        self._chains = {op: around(op, wholes) for op in self._ops}
+        wanted = frozenset(each for each in elements if isinstance(each, Tensor))
+        self._graph = StepGraph(
+            frozenset(self._ops),
+            frozenset(self._fed),
+            wanted,
+            wholes,
+            compiles_loops,
+            partners_among(self._ops),
+        )
         self.sources: list[tuple[Tensor, list[tuple[DynamicNode, int]]]] = []  # readers of fed tensors
         self.results: list[tuple[DynamicNode, int] | Tensor | None] = []  # of the elements
         self._check_feeds()
-        self._set_frames()
-        self._set_order()
-        self._set_levels()
+        self._excluded: set[Excluded] = set()
+        self._loose: set[Excluded] = set()  # what cannot be with others that it is better with
+        self._tries = 0  # that failed; each lets twice as many items be apart
+        while not self._arrange():
+            pass
         self._make_nodes()
         self._connect()
-        for frame in self.frames.values():
-            frame.simple = self._simple_form(frame)
+
+    def _arrange(self) -> bool:
+        """Gives each op its frame, conditions and level; False if another try is needed."""
+        self._units = Units(
+            self._ops,
+            self._chains,
+            self._included,
+            self._fed,
+            self.elements,
+            self._excluded,
+            is_quick,
+            in_sequences=True,
+        )
+        self._items = self._units.items
+        clusters = self._clusters = [
+            [item for item in each if not self._loose.intersection(Units.left_out([item]))]
+            for each in self._units.clusters
+        ]
+        self._cluster_of = {item: number for number, each in enumerate(clusters) for item in each}
+        self._floors = [0] * len(clusters)  # levels of the clusters
+        self._delays: list[frozenset[str]] = [frozenset()] * len(clusters)  # what they wait behind
+        self._before: dict[Item, set[Item | Frame]] = {}  # order of variables' reads and writes
+        while True:
+            before = list(self._delays)
+            self.root = Frame("", None)
+            self.frames: dict[tuple[Frame, str], Frame] = {}
+            self._places: dict[Item, OpPlace] = {}
+            self._set_frames()
+            if before == self._delays:
+                break
+        self._set_order()
+        rising = self._set_levels()
+        if rising is not None:
+            if not clusters:
+                names = ", ".join(frame.name for frame in self.frames.values())
+                raise InvalidArgumentError(f"loops wait for each other's results: {names[:300]}")
+            numbers = [self._cluster_of[item] for item in self._items if item in self._cluster_of]
+            found = [number for number in dict.fromkeys(numbers) if number in rising] or numbers[:1]
+            self._tries += 1
+            return self._separate([clusters[number] for number in found[: 2**self._tries]])
+        split = [each for each in clusters if len({self._key(item) for item in each}) > 1]
+        return self._separate(split)
+
+    def _separate(self, clusters: Sequence[Sequence[Item]]) -> bool:
+        """Lets the items of clusters be apart, from the next try on; True if there are none."""
+        items = [item for cluster in clusters for item in cluster]
+        hard = [item for item in items if item in self._units.hard]
+        self._excluded |= Units.left_out(hard)
+        self._loose |= Units.left_out(items)
+        return not items
+
+    def _key(self, item: Item) -> tuple[object, ...]:
+        """What the quick ops of one sequence have in common."""
+        place = self._places[item]
+        return (id(place.frame), place.conditions, place.waits, place.level)
 
     def _is_fed(self, op: Operation) -> bool:
         """True for a fed placeholder that something waits for: its value is there."""
@@ -163,31 +229,27 @@ class DynamicPlan:
     # Frames and conditions --------------------------------------------------------------------
 
     def _set_frames(self) -> None:
-        for op in self._needed:
-            place = self._place_of(op)
-            self._places[op] = place
-            flow = op.definition.flow
+        for item in self._items:
+            place = self._place_of(item)
+            self._places[item] = place
+            ops = item.ops if isinstance(item, WholeUnit) else [item]
+            flow = "" if isinstance(item, WholeUnit) else item.definition.flow
             if flow == "enter":
+                op = ops[0]
                 frame = self._entered(op, place)
                 frame.conditions |= place.conditions
                 frame.waits |= place.waits
                 limit = int(op.attrs["parallel_iterations"])
                 frame.parallel_iterations = max(1, min(limit, frame.parallel_iterations or limit))
             elif flow == "exit" and place.frame.parent is None:
-                raise InvalidArgumentError(f"Exit {op.name} is in no loop (made at {op.source})")
-            definition = op.definition
-            if (definition.stateful or definition.random or definition.writes) and definition.name not in (
-                "StackPush",
-                "StackPop",
-                "NoOp",
-                "CheckFinite",
-            ):
-                for frame in place.frame.chain()[1:]:
-                    frame.sequential = True
-            reads, writes = touched(op)
-            for frame in place.frame.chain()[1:]:
-                frame.reads |= reads
-                frame.writes |= writes
+                raise InvalidArgumentError(f"Exit {ops[0].name} is in no loop (made at {ops[0].source})")
+            around = place.frame.chain()[1:]
+            for op in ops if around else ():
+                reads, writes = touched(op)
+                for frame in around:
+                    frame.reads |= reads
+                    frame.writes |= writes
+                    frame.sequential = frame.sequential or bool(op.definition.writes)
 
     def _entered(self, op: Operation, place: OpPlace) -> Frame:
         key = (place.frame, op.attrs["frame_name"])
@@ -196,34 +258,38 @@ class DynamicPlan:
             frame = self.frames[key] = Frame(key[1], place.frame, int(op.attrs["parallel_iterations"]))
         return frame
 
-    def _place_of(self, op: Operation) -> OpPlace:
+    def _place_of(self, item: Item) -> OpPlace:
         frame: Frame | None = None
         conditions: frozenset[object] = frozenset()
         waits: frozenset[str] = frozenset()
         common: frozenset[object] | None = None
-        for tensor in op.inputs:
+        for tensor in item.inputs:
             if not self._flows(tensor) or self._is_back_edge(tensor.op):
                 continue
             where, under, behind = self._place_of_output(tensor)
-            frame = self._same_frame(op, frame, where)
+            frame = self._same_frame(item, frame, where)
             conditions |= under
             waits |= behind
             common = under if common is None else common & under
-        for control in op.control_inputs:
+        for control in _controls(item):
             if control not in self._included or self._is_back_edge(control):
                 continue
-            place = self._places[control]
+            place = self._places[self._units.of(control)]
             where = self._target(control)
-            frame = self._same_frame(op, frame, where)
+            frame = self._same_frame(item, frame, where)
             waits |= place.waits
             if where is place.frame:
                 conditions |= place.conditions
-        if op.definition.flow == "merge" and common is not None:
+        if not isinstance(item, WholeUnit) and item.definition.flow == "merge" and common is not None:
             conditions = common
+        number = self._cluster_of.get(item)
+        if number is not None:
+            waits = self._delays[number] = self._delays[number] | waits
         return OpPlace(self.root if frame is None else frame, conditions, waits)
 
-    def _same_frame(self, op: Operation, one: Frame | None, other: Frame) -> Frame:
+    def _same_frame(self, item: Item, one: Frame | None, other: Frame) -> Frame:
         if one is not None and one is not other:
+            op = item.ops[0] if isinstance(item, WholeUnit) else item
             raise InvalidArgumentError(
                 f"{op.type} {op.name} reads tensors of the frames {one.name or 'root'} and "
                 f"{other.name or 'root'}; bring them in by Enter and out by Exit (made at {op.source})"
@@ -239,7 +305,9 @@ class DynamicPlan:
 
     def _target(self, op: Operation) -> Frame:
         """The frame of an op's outputs."""
-        place = self._places[op]
+        place = self._places[self._units.of(op)]
+        if op in self._units.unit_of:
+            return place.frame
         if op.definition.flow == "enter":
             return self.frames[(place.frame, op.attrs["frame_name"])]
         if op.definition.flow == "exit" and place.frame.parent is not None:
@@ -248,8 +316,8 @@ class DynamicPlan:
 
     def _place_of_output(self, tensor: Tensor) -> tuple[Frame, frozenset[object], frozenset[str]]:
         op = tensor.op
-        place = self._places[op]
-        flow = op.definition.flow
+        place = self._places[self._units.of(op)]
+        flow = "" if op in self._units.unit_of else op.definition.flow
         if flow == "enter":
             return self._target(op), frozenset(), place.waits
         if flow == "exit":
@@ -257,18 +325,23 @@ class DynamicPlan:
         if flow == "switch":
             condition = (op.inputs[1], tensor.index)
             return place.frame, place.conditions | {condition}, place.waits
-        behind = place.waits | {op.name} if op.definition.asynchronous else place.waits
+        behind = place.waits | {op.name} if self._units.is_dynamic(self._units.of(op)) else place.waits
         return place.frame, place.conditions, behind
 
     def is_certain(self, element: Tensor | Operation) -> bool:
         """True if each run makes it once: it is in no loop, and under no condition."""
         op = element if isinstance(element, Operation) else element.op
-        if op not in self._places or (isinstance(element, Tensor) and element in self._fed):
+        unit = self._units.unit_of.get(op)
+        if (op if unit is None else unit) not in self._places or (
+            isinstance(element, Tensor) and element in self._fed
+        ):
             return True  # fed, constant, or a variable
+        if unit is not None and op not in unit.borders:
+            return False
         if isinstance(element, Tensor):
             frame, conditions, _ = self._place_of_output(element)
         else:
-            place, frame = self._places[op], self._target(op)
+            place, frame = self._places[self._units.of(op)], self._target(op)
             conditions = place.frame.conditions if op.definition.flow == "exit" else place.conditions
         return frame is self.root and not conditions
 
@@ -276,128 +349,140 @@ class DynamicPlan:
 
     def _set_order(self) -> None:
         """Finds for each op those that touched the same variables before, in its frame or as whole loops."""
-        writers: dict[tuple[Frame, str], list[Operation | Frame]] = {}
-        readers: dict[tuple[Frame, str], list[Operation | Frame]] = {}
+        writers: dict[tuple[Frame, str], list[Item | Frame]] = {}
+        readers: dict[tuple[Frame, str], list[Item | Frame]] = {}
+        self._before = {}
 
-        def after(op: Operation, frame: Frame, reads: Iterable[str], writes: Iterable[str]) -> None:
-            before = self._before.setdefault(op, set())
+        def after(item: Item, frame: Frame, reads: Iterable[str], writes: Iterable[str]) -> None:
+            before = self._before.setdefault(item, set())
             for name in {*reads, *writes}:
                 before.update(writers.get((frame, name), ()))
             for name in writes:
                 before.update(readers.get((frame, name), ()))
 
-        def touches(
-            item: Operation | Frame, frame: Frame, reads: Iterable[str], writes: Iterable[str]
-        ) -> None:
+        def touches(item: Item | Frame, frame: Frame, reads: Iterable[str], writes: Iterable[str]) -> None:
             for name in writes:
                 writers[(frame, name)] = [item]
                 readers[(frame, name)] = []
             for name in set(reads) - set(writes):
                 readers.setdefault((frame, name), []).append(item)
 
-        entering: dict[Frame, set[Operation | Frame]] = {}  # by frame, what its Enters wait for
-        for op in self._needed:
-            place = self._places[op]
-            if op.definition.flow == "enter":
-                frame = self._target(op)
+        entering: dict[Frame, set[Item | Frame]] = {}  # by frame, what its Enters wait for
+        for item in self._items:
+            place = self._places[item]
+            if not isinstance(item, WholeUnit) and item.definition.flow == "enter":
+                frame = self._target(item)
                 if frame not in entering:  # its place in program order is that of its first Enter
-                    after(op, place.frame, frame.reads, frame.writes)
+                    after(item, place.frame, frame.reads, frame.writes)
                     touches(frame, place.frame, frame.reads, frame.writes)
-                    entering[frame] = self._before[op]
-                self._before[op] = set(entering[frame])
+                    entering[frame] = self._before[item]
+                self._before[item] = set(entering[frame])
                 continue
-            reads, writes = touched(op)
+            reads, writes = _touched_by(item)
             if reads or writes:
-                after(op, place.frame, reads, writes)
-                touches(op, place.frame, reads, writes)
-        for op, before in self._before.items():
-            before.discard(op)
+                after(item, place.frame, reads, writes)
+                touches(item, place.frame, reads, writes)
+        for item, before in self._before.items():
+            before.discard(item)
 
-    # Regions ----------------------------------------------------------------------------------
+    # Levels -----------------------------------------------------------------------------------
 
-    def _set_levels(self) -> None:
-        """Gives each op the level of its region, above those of the regions that it waits for.
+    def _set_levels(self) -> set[int] | None:
+        """Gives each op the level of its sequence, above those of the sequences that it waits for.
 
-        What leaves a loop has waited for all that enters it, which may come later in program order.
+        What leaves a loop has waited for all that enters it, which may come later in program order. Returns
+        None, or the clusters that wait for themselves or such ones.
         """
-        frame_levels: dict[Frame, int] = {}
-        for _ in range(len(self.frames) + 2):
-            before = dict(frame_levels)
-            self._raise_levels(frame_levels)
-            if before == frame_levels:
-                return
-        names = ", ".join(frame.name for frame in self.frames.values())
-        raise InvalidArgumentError(f"loops wait for each other's results: {names[:300]}")
+        levels: dict[Frame, int] = {}
+        rising: set[int] = set()
+        for _ in range(len(self.frames) + 2 * len(self._floors) + 2):
+            before, floors = dict(levels), list(self._floors)
+            self._raise_levels(levels)
+            rising = {n for n, floor in enumerate(floors) if self._floors[n] != floor}
+            if before == levels and not rising:
+                return None
+            if max((*levels.values(), *self._floors)) > len(self._items):
+                break  # no order has more levels
+        return rising
 
     def _raise_levels(self, frame_levels: dict[Frame, int]) -> None:
-        for op in self._needed:
-            place = self._places[op]
-            dynamic = op.is_dynamic
-            cut = set() if dynamic else {t for t in self._shape_inputs(op) if not self._folds(t)}
-            level = frame_levels.get(place.frame, 0) if op.definition.flow == "exit" else 0
-            for tensor in op.inputs:
+        for item in self._items:
+            place = self._places[item]
+            number = self._cluster_of.get(item)
+            level = 0 if number is None else self._floors[number]
+            if not isinstance(item, WholeUnit) and item.definition.flow == "exit":
+                level = frame_levels.get(place.frame, 0)
+            for tensor in item.inputs:
                 if self._flows(tensor) and not self._is_back_edge(tensor.op):
-                    level = max(level, self._level_after(tensor.op, op, tensor in cut))
-            for control in op.control_inputs:
+                    level = max(level, self._level_after(self._units.of(tensor.op), item))
+            for control in _controls(item):
                 if control in self._included and not self._is_back_edge(control):
-                    level = max(level, self._level_after(control, op, False))
-            for item in self._before.get(op, ()):
-                if isinstance(item, Frame):
-                    level = max(level, frame_levels.get(item, 0) + 1)
+                    level = max(level, self._level_after(self._units.of(control), item))
+            for other in self._before.get(item, ()):
+                if isinstance(other, Frame):
+                    level = max(level, frame_levels.get(other, 0) + 1)
                 else:
-                    level = max(level, self._level_after(item, op, False))
+                    level = max(level, self._level_after(other, item))
             place.level = level
+            if number is not None:
+                self._floors[number] = level
             for frame in place.frame.chain()[1:]:
                 frame_levels[frame] = max(level, frame_levels.get(frame, 0))
 
-    def _level_after(self, before: Operation, op: Operation, cut: bool) -> int:
+    def _level_after(self, before: Item, item: Item) -> int:
         """The least level of an op that runs after another one."""
-        place, own = self._places[before], self._places[op]
-        if op.is_dynamic:
+        place, own = self._places[before], self._places[item]
+        if self._units.is_dynamic(item):
             return place.level
         together = (
-            not before.is_dynamic
-            and not cut
+            not self._units.is_dynamic(before)
             and place.frame is own.frame
             and place.conditions == own.conditions
             and place.waits == own.waits
         )
         return place.level if together else place.level + 1
 
-    def _shape_inputs(self, op: Operation) -> list[Tensor]:
-        indices = op.attrs["f"].shape_arguments if op.definition is Call else op.definition.shape_inputs
-        return [op.inputs[i] for i in indices if i < len(op.inputs)]
-
-    def _folds(self, tensor: Tensor) -> bool:
-        """True if a value is known in its region once the shapes of the region's inputs are."""
-        definition = tensor.op.definition
-        if is_free(tensor.op):
-            return definition.name == "Const"
-        if tensor in self._fed or tensor.op.is_dynamic or definition.stateful or definition.random:
-            return False
-        if definition.name in SHAPE_ONLY:
-            return True
-        return bool(tensor.op.inputs) and all(map(self._folds, tensor.op.inputs))
-
     # Nodes ------------------------------------------------------------------------------------
 
     def _make_nodes(self) -> None:
-        members: dict[tuple[object, ...], list[Operation]] = {}
-        for op in self._needed:
-            place = self._places[op]
-            if op.is_dynamic:
-                self._nodes[op] = DynamicNode(
-                    self._kind(op), op.name, place.frame, self._target(op), len(op.outputs), op=op
-                )
+        members: dict[tuple[object, ...], list[Item]] = {}
+        for item in self._items:
+            if isinstance(item, WholeUnit) or not self._units.is_dynamic(item):
+                members.setdefault(self._key(item), []).append(item)
                 continue
-            key = (id(place.frame), place.conditions, place.waits, place.level)
-            members.setdefault(key, []).append(op)
-        for ops in members.values():
-            region = self._region(ops)
-            frame = self._places[ops[0]].frame
-            node = DynamicNode(NodeKind.REGION, ops[0].name, frame, frame, len(region.outputs), region=region)
-            self.regions.append(region)
+            frame = self._places[item].frame
+            node = DynamicNode(
+                self._kind(item), item.name, frame, self._target(item), len(item.outputs), op=item
+            )
+            node.slow = item.definition.slow
+            self._order_iterations(node, [item])
+            self._nodes[item] = node
+        for items in members.values():
+            ops = sorted(
+                (op for item in items for op in (item.ops if isinstance(item, WholeUnit) else [item])),
+                key=lambda op: op.id,
+            )
+            inputs, outputs, sequence = make_sequence(ops, self._graph)
+            frame = self._places[items[0]].frame
+            node = DynamicNode(
+                NodeKind.SEQUENCE,
+                ops[0].name,
+                frame,
+                frame,
+                len(outputs),
+                sequence=sequence,
+                inputs=inputs,
+                made=outputs,
+            )
+            node.slow = sequence.may_be_long
+            self._order_iterations(node, ops)
             self._nodes.update(dict.fromkeys(ops, node))
+
+    def _order_iterations(self, node: DynamicNode, ops: Sequence[Operation]) -> None:
+        """Lets a node with effects run in the order of iterations."""
+        if node.frame is not self.root and any(map(_has_effects, ops)):
+            node.ordered = True
+            node.frame.ordered.append(node)
 
     def _kind(self, op: Operation) -> NodeKind:
         flow = op.definition.flow
@@ -414,56 +499,12 @@ class DynamicPlan:
         }
         return kinds[flow]
 
-    def _region(self, ops: list[Operation]) -> StaticRegion:
-        inside = set(ops)
-        inputs: dict[Tensor, None] = {}
-        for op in ops:
-            for tensor in op.inputs:
-                if tensor in self._fed or (tensor.op not in inside and not is_free(tensor.op)):
-                    inputs[tensor] = None
-        wanted = {e for e in self.elements if isinstance(e, Tensor)}
-        outputs = [
-            tensor
-            for op in ops
-            for tensor in op.outputs
-            if tensor not in self._fed
-            and (tensor in wanted or any(r in self._included and r not in inside for r in tensor.consumers()))
-        ]
-        read = {tensor.op for op in ops for tensor in op.inputs}
-        made = {tensor.op for tensor in outputs}
-        targets = [
-            op
-            for op in ops
-            if op not in made and (op not in read or op.definition.stateful or op.definition.writes)
-        ]
-        baked = self._baked(ops, inside, inputs)
-        return StaticRegion(ops, tuple(inputs), tuple(outputs), tuple(targets), baked)
-
-    def _baked(
-        self, ops: Sequence[Operation], inside: set[Operation], inputs: Collection[Tensor]
-    ) -> set[Tensor]:
-        """Inputs of a region whose values are in its shapes."""
-        baked: set[Tensor] = set()
-        pending = [tensor for op in ops for tensor in self._shape_inputs(op)]
-        seen: set[Tensor] = set()
-        while pending:
-            tensor = pending.pop()
-            if tensor in seen:
-                continue
-            seen.add(tensor)
-            if tensor in inputs:
-                baked.add(tensor)
-            elif tensor.op in inside and tensor.op.definition.name not in SHAPE_ONLY:
-                pending.extend(tensor.op.inputs)
-        return baked
-
     # Edges ------------------------------------------------------------------------------------
 
     def _connect(self) -> None:
         fed: dict[Tensor, list[tuple[DynamicNode, int]]] = {}
         for node in dict.fromkeys(self._nodes.values()):
-            inputs = node.region.inputs if node.region is not None else self._op_of(node).inputs
-            frame = node.frame
+            inputs, frame = node.inputs, node.frame
             node.first, node.count = frame.slots, len(inputs)
             node.blank = [None] * node.count
             if node.kind is NodeKind.PASS:  # a loop's Merge gets one of its inputs in each iteration
@@ -496,32 +537,12 @@ class DynamicPlan:
             if isinstance(result, tuple):
                 result[0].fetched = True
 
-    def _simple_form(self, frame: Frame) -> SimpleLoop | None:
-        """The form of a loop of static regions alone: no loop or cond in it, and no effects."""
-        if frame.sequential or frame.writes or any(each.parent is frame for each in self.frames.values()):
-            return None
-        if any(
-            reader.frame is not frame
-            for node in frame.nodes
-            if node.kind != NodeKind.EXIT
-            for reader in (*node.controls, *node.followers)
-        ):
-            return None
-        ops = [op for op in self._needed if self._places[op].frame is frame]
-        enters = [op for op in self._needed if op.definition.flow == "enter" and self._target(op) is frame]
-        levels = {self._nodes[op]: self._places[op].level for op in ops if self._nodes[op].region}
-        ordered = sorted(levels, key=lambda node: (levels[node], node.index))
-        regions = [node.region for node in ordered if node.region is not None]
-        return simple_loop([*enters, *ops], regions, self._fed.__contains__)
-
-    def _op_of(self, node: DynamicNode) -> Operation:
-        if node.op is None:
-            raise InternalError(f"node {node.name} stands for no operation")
-        return node.op
+    def _node_of(self, item: Item) -> DynamicNode:
+        return self._nodes[item.ops[0] if isinstance(item, WholeUnit) else item]
 
     def _output_of(self, tensor: Tensor) -> int:
-        region = self._nodes[tensor.op].region
-        return tensor.index if region is None else region.outputs.index(tensor)
+        node = self._nodes[tensor.op]
+        return tensor.index if node.op is not None else node.made.index(tensor)
 
     def _count_enters(self, node: DynamicNode) -> None:
         if node.kind is NodeKind.ENTER:
@@ -531,7 +552,7 @@ class DynamicPlan:
 
     def _connect_controls(self) -> None:
         ordered: set[tuple[DynamicNode, DynamicNode]] = set()
-        for op in self._needed:
+        for op in self._ops:
             node = self._nodes[op]
             for control in op.control_inputs:
                 if control not in self._included or self._is_back_edge(control):
@@ -541,10 +562,10 @@ class DynamicPlan:
                     ordered.add((source, node))
                     source.controls.append(node)
                     node.waits += 1
-        for op, before in self._before.items():
-            node = self._nodes[op]
-            for item in before:
-                source = self._done(item) if isinstance(item, Frame) else self._nodes[item]
+        for item, before in self._before.items():
+            node = self._node_of(item)
+            for other in before:
+                source = self._done(other) if isinstance(other, Frame) else self._node_of(other)
                 if source is not node and (source, node) not in ordered:
                     ordered.add((source, node))
                     source.followers.append(node)
@@ -563,7 +584,9 @@ class DynamicPlan:
             return element
         if op not in self._included:
             return None
-        where = self._places[op].frame if isinstance(element, Operation) else self._target(op)
+        where = self._target(op)
+        if isinstance(element, Operation):
+            where = self._places[self._units.of(op)].frame
         if where is not self.root:
             raise InvalidArgumentError(
                 f"fetch {element.name}: it is in the loop {where.name}, with a value in each iteration; "
@@ -574,17 +597,26 @@ class DynamicPlan:
         return self._nodes[op], self._output_of(element)
 
 
-def touched(op: Operation) -> tuple[set[str], set[str]]:
-    """The variables, by name, and stacks that an op reads and writes."""
-    reads, writes = set(), set()
-    for index, tensor in enumerate(op.inputs):
-        if tensor.op.definition.name == "Variable":
-            if index in op.definition.writes:
-                writes.add(tensor.op.name)
-            else:
-                reads.add(tensor.op.name)
-    if op.definition is StackPush:
-        writes.add(f"stack {op.name}")
-    elif op.definition is StackPop:
-        reads.add(f"stack {op.attrs['push']}")
+def _controls(item: Item) -> Sequence[Operation]:
+    return item.controls if isinstance(item, WholeUnit) else item.control_inputs
+
+
+def _has_effects(op: Operation) -> bool:
+    """True if the iterations of loops that an op is in run one by one."""
+    definition = op.definition
+    return bool(definition.stateful or definition.random or definition.writes) and definition.name not in (
+        "StackPush",
+        "StackPop",
+        "NoOp",
+        "CheckFinite",
+    )
+
+
+def _touched_by(item: Item) -> tuple[set[str], set[str]]:
+    reads: set[str] = set()
+    writes: set[str] = set()
+    for op in item.ops if isinstance(item, WholeUnit) else [item]:
+        more = touched(op)
+        reads |= more[0]
+        writes |= more[1]
     return reads, writes

@@ -6,38 +6,32 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import count
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from tensorbow.array_likes import string_array
-from tensorbow.errors import (
-    CancelledError,
-    DeadlineExceededError,
-    InternalError,
-    InvalidArgumentError,
-    TensorBowError,
-)
+from tensorbow.errors import CancelledError, DeadlineExceededError, InternalError, InvalidArgumentError
 from tensorbow.executor.dynamic_plan import DynamicNode, DynamicPlan, Frame, NodeKind
+from tensorbow.executor.inter_op_pool import InterOpPool
 from tensorbow.executor.region import RunRegion
-from tensorbow.executor.simple_loop import SimpleLoop, run_timed
+from tensorbow.executor.sequence import SequenceCalls, blamed_host, checked_outputs
 from tensorbow.executor.step_spans import StepSpans, Tell
 from tensorbow.executor.string_kernels import string_kernel
-from tensorbow.graph import HostCall, Operation, Resources, Tensor, add_iteration, blame, loop_name
-from tensorbow.specs import Array, as_dtype, compatible, render_dims
+from tensorbow.graph import HostCall, Operation, Resources, StepResources, Tensor, add_iteration, loop_name
+from tensorbow.specs import Array
 from tensorbow.timeline import OP, WAIT, WORK
 
 VARIABLE: Any = object()  # stands for the value of a fetched variable, which is read when the step has ended
 DEAD: Any = object()  # the value of a tensor whose branch is not taken
+LONG_S = 2e-4  # seconds of a sequence that is worth another thread
 FIRED = 1 << 30  # count of a Merge that has run
 
 
 class Iteration:
     """State of one iteration of a running frame: its tag is the frame and the number."""
 
-    __slots__ = ("children", "dead", "entered", "number", "outstanding", "pending", "running", "values")
+    __slots__ = ("children", "dead", "number", "outstanding", "pending", "running", "values")
 
     def __init__(self, running: RunningFrame, number: int):
         self.running = running
@@ -47,7 +41,6 @@ class Iteration:
         self.dead = bytearray(running.dead)
         self.outstanding = 0  # nodes that are ready or running, and frames inside
         self.children: dict[Frame, RunningFrame | None] = {}
-        self.entered: dict[Frame, dict[Any, Any]] = {}  # what has come to loops that run as a whole
 
 
 class RunningFrame:
@@ -55,17 +48,18 @@ class RunningFrame:
 
     __slots__ = (
         "around", "dead", "entering", "frame", "held_back", "iterations", "oldest", "pending",
-        "ready", "values",
+        "ready", "turns", "values",
     )  # fmt: skip
 
     def __init__(self, frame: Frame, around: Iteration | None):
         self.frame = frame
         self.around = around
         # What every iteration begins with: constants, and what has come in by constant Enters.
-        self.pending = [node.waits for node in frame.nodes]
+        self.pending = [node.waits + node.ordered for node in frame.nodes]
         self.values: list[Any] = [None] * frame.slots
         self.dead = bytearray(len(frame.nodes))
-        self.ready = [node for node in frame.nodes if node.waits == 0]
+        self.ready = [node for node in frame.nodes if node.waits + node.ordered == 0]
+        self.turns = dict.fromkeys(frame.ordered, 0)  # the iteration whose turn it is
         for slot, value in frame.constants:
             self.values[slot] = value
         self.entering = frame.enters  # Enters still to come
@@ -82,9 +76,10 @@ class RunningFrame:
 
 
 class DynamicStep:
-    """Runs a dynamic plan once, in the calling thread; asynchronous ops end in threads of their own.
+    """Runs a dynamic plan once, in the calling thread; slow ops and long sequences run on a pool meanwhile.
 
-    When one op fails, or `cancel` is called, nothing more is started and what waits is cancelled.
+    When one op fails, or `cancel` is called, nothing more is started and what waits is cancelled. An op of
+    the host that is under way on the pool is left to end there, and its outputs are dropped.
     """
 
     def __init__(
@@ -94,28 +89,35 @@ class DynamicStep:
         resources: Resources,
         left_s: Callable[[], float | None] | None = None,
         spans: StepSpans | None = None,
+        pool: InterOpPool | None = None,
+        within: Callable[[Callable[[], None]], None] | None = None,
+        stop: Callable[[BaseException], None] | None = None,
         shared: Resources | None = None,
     ):
         """left_s: seconds until the step's deadline; raises after it. spans: takes those of all nodes.
 
-        shared: objects of this step, for its ops; closed at its end.
+        pool: of slow ops; without one all run here. within: calls a function on the pool as in this thread,
+        with what belongs to the run. stop: ends what regions are at, once the step has failed. shared:
+        objects of this step, for its ops; closed at its end.
         """
+        self._pool, self._within, self._stop = pool, within, stop
+        self._slow: list[tuple[DynamicNode, Iteration]] = []  # ready, but not for this thread
+        self._computing = 0  # sequences on the pool
         self._spans = spans
         self._called_s: dict[tuple[DynamicNode, Iteration], float] = {}  # begin of asynchronous calls, traced
         self._left_s = left_s
         self._plan = plan
         self._run_region = run_region
-        self._resources = resources
-        self._shared = Resources() if shared is None else shared
+        self._shared = StepResources(resources, Resources() if shared is None else shared)
         self._ready: list[tuple[DynamicNode, Iteration]] = []
         self._lock = threading.Lock()
         self._came = threading.Condition(self._lock)
         self._finished: deque[tuple[DynamicNode, Iteration, Any]] = deque()  # by asynchronous ops
         self._waiting: dict[object, Callable[[], object] | None] = {}  # how each of them is cancelled
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None  # ends it
         self._fetched: dict[tuple[DynamicNode, int], Any] = {}
         by_kind = {
-            NodeKind.REGION: self._run_static,
+            NodeKind.SEQUENCE: self._run_sequence,
             NodeKind.HOST: self._call_host,
             NodeKind.SWITCH: self._switch,
             NodeKind.MERGE: self._merge,
@@ -125,13 +127,16 @@ class DynamicStep:
             NodeKind.NEXT: self._go_on,
             NodeKind.DONE: self._finish,
         }
+        self._calls = self._new_calls(None)
         self._runners: list[Callable[[DynamicNode, Iteration], bool]] = [by_kind[k] for k in NodeKind]
 
     def cancel(self, error: BaseException) -> None:
         """Ends the step with an error; thread-safe."""
         with self._lock:
-            self._error = self._error or error
+            self.error = error = self.error or error
             self._came.notify_all()
+        if self._stop is not None:
+            self._stop(error)
 
     def run(self, feeds: Mapping[Tensor, Array]) -> list[Any]:
         """The values of the plan's elements: arrays, None for operations.
@@ -156,10 +161,15 @@ class DynamicStep:
                 self._loop()
         except BaseException as error:
             self.cancel(error)
+            if isinstance(error, CancelledError) and self.error is not None:
+                raise self.error from None  # because of which it was cancelled
             raise
         finally:
             self._cancel_waiting()
-            self._shared.close()
+            with self._lock:
+                while self._computing:
+                    self._came.wait()
+            self._shared.step.close()
         return [self._value(element, feeds) for element in plan.elements]
 
     def _value(self, element: Tensor | Operation, feeds: Mapping[Tensor, Array]) -> Any:
@@ -185,15 +195,17 @@ class DynamicStep:
     # The loop ---------------------------------------------------------------------------------
 
     def _loop(self) -> None:
-        ready, left_s = self._ready, self._left_s
+        ready, slow, left_s = self._ready, self._slow, self._left_s
         run = self._run if self._spans is None else self._run_timed
         while True:
-            while ready:
-                if self._error is not None:
-                    raise self._error
+            while ready or slow:
+                if self.error is not None:
+                    raise self.error
                 if left_s is not None:
                     left_s()
-                node, iteration = ready.pop()
+                if slow and self._start_slow():
+                    continue
+                node, iteration = (ready or slow).pop()
                 try:
                     run(node, iteration)
                 except Exception as error:
@@ -202,13 +214,92 @@ class DynamicStep:
                 if self._finished:
                     self._take_finished()
             with self._lock:
-                while not self._finished and self._waiting and self._error is None:
+                while not self._finished and self._waiting and self.error is None:
                     self._came.wait(None if left_s is None else left_s())
-                if self._error is not None:
-                    raise self._error
+                if self.error is not None:
+                    raise self.error
                 if not self._finished:
                     return
             self._take_finished()
+
+    def _start_slow(self) -> bool:
+        """Starts slow nodes on the pool, if this thread has something else to do; True if it took all."""
+        slow, pool = self._slow, self._pool
+        if pool is None or not (self._left_s is not None or self._ready or len(slow) > 1 or self._waiting):
+            return False
+        while slow:
+            node, iteration = slow[0]
+            token = object()
+            with self._lock:
+                self._waiting[token] = None
+                self._computing += node.kind is NodeKind.SEQUENCE
+            task = partial(self._on_pool, token, node, iteration)
+            if self._spans is not None:
+                self._called_s[(node, iteration)] = perf_counter()
+            if not pool.run(task if self._within is None else partial(self._within, task)):
+                with self._lock:
+                    del self._waiting[token]
+                    self._computing -= node.kind is NodeKind.SEQUENCE
+                self._called_s.pop((node, iteration), None)
+                return False
+            del slow[0]
+        return True
+
+    def _on_pool(self, token: object, node: DynamicNode, iteration: Iteration) -> None:
+        """Runs a slow node on a thread of the pool."""
+        outputs: Sequence[Any] = ()
+        failed: BaseException | None = None
+        try:
+            if self.error is None:
+                with np.errstate(all="ignore"):
+                    outputs = self._computed(node, iteration, self._new_calls(iteration))
+        except BaseException as error:
+            failed = error
+        with self._lock:
+            self._computing -= node.kind is NodeKind.SEQUENCE
+            if token in self._waiting:
+                del self._waiting[token]
+                if failed is None:
+                    self._finished.append((node, iteration, outputs))
+                else:
+                    self._place(failed, iteration)
+                    self.error = self.error or failed
+            self._came.notify_all()
+        if failed is not None and self._stop is not None:
+            self._stop(failed)
+
+    def _computed(self, node: DynamicNode, iteration: Iteration, calls: SequenceCalls) -> Sequence[Any]:
+        """The outputs of a sequence or of a slow op of the host."""
+        values, last = iteration.values, node.first + node.count
+        inputs = values[node.first : last]
+        values[node.first : last] = node.blank  # frees them once they are used
+        sequence = node.sequence
+        if sequence is not None and not node.slow:
+            return sequence.run(inputs, calls)
+        if sequence is not None:
+            began_s = perf_counter()
+            outputs = sequence.run(inputs, calls)
+            sequence.duration_s = perf_counter() - began_s
+            return outputs
+        op = node.op
+        if op is None:
+            raise InternalError(f"node {node.name} stands for no operation")
+        host = op.definition.host or string_kernel(op)
+        try:
+            outputs = host(HostCall(op, tuple(inputs), self._shared))
+        except Exception as error:
+            raise blamed_host(op, error) from error
+        if type(outputs) is np.ndarray and outputs.dtype == node.dtype and outputs.shape == node.shape:
+            return (outputs,)  # the usual case: one array, which fits
+        return checked_outputs(op, outputs)
+
+    def _new_calls(self, iteration: Iteration | None) -> SequenceCalls:
+        """What the parts of a sequence call. iteration: in which it runs, for spans."""
+        teller = None
+        if self._spans is not None and iteration is not None:
+            teller = partial(self._teller, iteration)
+        limited = self._left_s is not None
+        return SequenceCalls(self._run_region, self._shared, self, self._check, limited, teller)
 
     def _take_finished(self) -> None:
         while True:
@@ -217,19 +308,20 @@ class DynamicStep:
                     return
                 node, iteration, outputs = self._finished.popleft()
             if self._called_s and node.op is not None:
-                began_s = self._called_s.pop((node, iteration))
-                self._teller(iteration)(f"{node.op.type} {node.op.name}", WAIT, began_s, perf_counter())
-            try:
-                checked = self._checked(node, outputs)
-            except InvalidArgumentError as error:
-                self._place(error, iteration)
-                raise
-            self._emit(node, iteration, checked)
+                began_s, category = self._called_s.pop((node, iteration)), OP if node.slow else WAIT
+                self._teller(iteration)(f"{node.op.type} {node.op.name}", category, began_s, perf_counter())
+            if node.op is not None and node.op.definition.asynchronous:
+                try:
+                    outputs = checked_outputs(node.op, outputs)
+                except InvalidArgumentError as error:
+                    self._place(error, iteration)
+                    raise
+            self._emit(node, iteration, outputs)
             self._end(iteration)
 
     def _place(self, error: BaseException, iteration: Iteration) -> None:
         """Adds the loops and iterations in which an op has failed to its error."""
-        if error is self._error or isinstance(error, (CancelledError, DeadlineExceededError)):
+        if error is self.error or isinstance(error, (CancelledError, DeadlineExceededError)):
             return  # it ends the step from outside
         around: Iteration | None = iteration
         while around is not None and around.running.around is not None:
@@ -238,7 +330,14 @@ class DynamicStep:
 
     def _push(self, node: DynamicNode, iteration: Iteration) -> None:
         iteration.outstanding += 1
-        self._ready.append((node, iteration))
+        if (
+            node.slow
+            and not iteration.dead[node.index]
+            and (node.sequence is None or node.sequence.duration_s > LONG_S)
+        ):
+            self._slow.append((node, iteration))
+        else:
+            self._ready.append((node, iteration))
 
     def _run(self, node: DynamicNode, iteration: Iteration) -> None:
         if iteration.dead[node.index]:
@@ -266,31 +365,22 @@ class DynamicStep:
             category = OP if node.kind == NodeKind.HOST else WORK
             tell(f"{op.type} {op.name}", category, began_s, perf_counter())
 
-    def _teller(self, iteration: Iteration, *more: int, frame: str = "") -> Tell:
-        """What takes the spans of an iteration; of number `more` of a loop in it that runs as a whole."""
+    def _teller(self, iteration: Iteration, loops: Sequence[tuple[str, int]] = ()) -> Tell:
+        """What takes the spans of an iteration. loops: in it, that a sequence runs, and their iterations."""
         if self._spans is None:
             raise InternalError("a step that is not traced")
-        numbers, around = list(more[::-1]), iteration
+        numbers, around = [number for _, number in reversed(loops)], iteration
         while around.running.around is not None:
             numbers.append(around.number)
             around = around.running.around
-        return self._spans.teller(loop_name(frame or iteration.running.frame.name), tuple(numbers[::-1]))
+        frame = loops[-1][0] if loops else iteration.running.frame.name
+        return self._spans.teller(loop_name(frame), tuple(numbers[::-1]))
 
     # What a node of each kind does; True if its outputs come later ----------------------------
 
-    def _run_static(self, node: DynamicNode, iteration: Iteration) -> bool:
-        region, values = node.region, iteration.values
-        if region is None:
-            raise InternalError(f"node {node.name} has no region")
-        last = node.first + node.count
-        inputs = values[node.first : last]
-        values[node.first : last] = node.blank  # frees them once they are used
-        if self._spans is None:
-            form = region.small(inputs)
-            outputs = form.compute(inputs) if form is not None else self._run_region(region, inputs)
-        else:
-            outputs = run_timed(region, inputs, self._run_region, self._teller(iteration))
-        self._emit(node, iteration, outputs)
+    def _run_sequence(self, node: DynamicNode, iteration: Iteration) -> bool:
+        calls = self._calls if self._spans is None else self._new_calls(iteration)
+        self._emit(node, iteration, self._computed(node, iteration, calls))
         return False
 
     def _pass(self, node: DynamicNode, iteration: Iteration) -> bool:
@@ -340,9 +430,19 @@ class DynamicStep:
         if node.followers:
             for reader in node.followers:
                 self._count_down(reader, iteration)
+        if node.ordered:
+            self._pass_turn(node, iteration)
         if node.fetched:
             for output in self._wanted.get(node, ()):
                 self._fetched[(node, output)] = outputs[output]
+
+    def _pass_turn(self, node: DynamicNode, iteration: Iteration) -> None:
+        """Lets an ordered node run in the next iteration."""
+        running, number = iteration.running, iteration.number + 1
+        running.turns[node] = number
+        following = running.iterations.get(number)
+        if following is not None:
+            self._count_down(node, following)
 
     def _deliver(self, reader: DynamicNode, slot: int, value: Any, iteration: Iteration) -> None:
         iteration.values[slot] = value
@@ -361,8 +461,7 @@ class DynamicStep:
             iteration.dead[index] = 1
         count = pending[index] = pending[index] - 1
         if count == 0:
-            iteration.outstanding += 1
-            self._ready.append((reader, iteration))
+            self._push(reader, iteration)
 
     def _count_down(self, reader: DynamicNode, iteration: Iteration, dead: bool = False) -> None:
         if dead:
@@ -386,14 +485,13 @@ class DynamicStep:
             self._count_down(reader, iteration, dead=True)
         for reader in node.followers:
             self._count_down(reader, iteration)
+        if node.ordered:
+            self._pass_turn(node, iteration)
 
     # Frames -----------------------------------------------------------------------------------
 
     def _enter(self, node: DynamicNode, iteration: Iteration, value: Any) -> None:
         frame = node.target
-        if frame.simple is not None:
-            self._enter_simple(node, frame.simple, iteration, value)
-            return
         running = iteration.children.get(frame)
         if running is None:
             running = iteration.children[frame] = RunningFrame(frame, iteration)
@@ -413,32 +511,10 @@ class DynamicStep:
         if running.iterations.get(0) is not None and running.iterations[0].outstanding == 0:
             self._iterate(running)
 
-    def _enter_simple(self, node: DynamicNode, loop: SimpleLoop, iteration: Iteration, value: Any) -> None:
-        """Takes what enters a simple loop; with the last of it the loop runs, here."""
-        frame = node.target
-        entered = iteration.entered.setdefault(frame, {})
-        entered[node.op] = value
-        if len(entered) < frame.enters:
-            return
-        numbers = count()
-        try:
-            teller = None if self._spans is None else partial(self._teller, iteration, frame=frame.name)
-            values = loop.run(entered, self._run_region, self._check, numbers, teller)
-        except Exception as error:
-            if error is not self._error and not isinstance(error, DeadlineExceededError):
-                add_iteration(error, frame.name, next(numbers) - 1)
-            raise
-        iteration.entered[frame] = {}
-        for leaving in frame.exits:
-            if leaving.op is not None:
-                self._emit(leaving, iteration, (values[loop.exits[leaving.op]],))
-        if frame.done is not None:
-            self._count_down(frame.done, iteration)
-
     def _check(self) -> None:
         """Raises the error that ends the step, if there is one."""
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         if self._left_s is not None:
             self._left_s()
 
@@ -466,6 +542,9 @@ class DynamicStep:
         iteration = running.iterations[number] = Iteration(running, number)
         for node in running.ready:
             self._push(node, iteration)
+        for node, turn in running.turns.items():
+            if turn == number:
+                self._count_down(node, iteration)
         return iteration
 
     def _next(self, node: DynamicNode, iteration: Iteration, value: Any) -> None:
@@ -518,30 +597,21 @@ class DynamicStep:
         op = node.op
         if op is None:
             raise InternalError(f"node {node.name} stands for no operation")
+        if node.slow:
+            self._emit(node, iteration, self._computed(node, iteration, self._calls))
+            return False
         host = op.definition.host or string_kernel(op)
         inputs = tuple(iteration.values[node.first : node.first + node.count])
-        if not op.definition.asynchronous:
-            call = HostCall(op.name, op.attrs, inputs, self._resources, self._shared, _late, _late)
-            try:
-                outputs = host(call)
-            except Exception as error:
-                raise _blamed(op, error) from error
-            if (
-                type(outputs) is np.ndarray and outputs.dtype == node.dtype and outputs.shape == node.shape
-            ):  # the usual case: one array, which fits
-                self._emit(node, iteration, (outputs,))
-            else:
-                self._emit(node, iteration, self._checked(node, outputs))
-            return False
         token = object()
         with self._lock:
             self._waiting[token] = None
         done, fail = partial(self._done, token, node, iteration), partial(self._fail, token, op, iteration)
-        call = HostCall(op.name, op.attrs, inputs, self._resources, self._shared, done, fail)
+        call = HostCall(op, inputs, self._shared)
+        call.done, call.fail = done, fail
         try:
             cancel = host(call)
         except Exception as error:
-            raise _blamed(op, error) from error
+            raise blamed_host(op, error) from error
         with self._lock:
             if token in self._waiting:
                 self._waiting[token] = cancel
@@ -556,12 +626,15 @@ class DynamicStep:
 
     def _fail(self, token: object, op: Operation, iteration: Iteration, error: BaseException) -> None:
         with self._lock:
-            if token in self._waiting:
-                del self._waiting[token]
-                blamed = _blamed(op, error)
-                self._place(blamed, iteration)
-                self._error = self._error or blamed
-                self._came.notify_all()
+            if token not in self._waiting:
+                return
+            del self._waiting[token]
+            blamed = blamed_host(op, error)
+            self._place(blamed, iteration)
+            self.error = self.error or blamed
+            self._came.notify_all()
+        if self._stop is not None:
+            self._stop(blamed)
 
     def _cancel_waiting(self) -> None:
         with self._lock:
@@ -569,39 +642,3 @@ class DynamicStep:
         for cancel in waiting.values():
             if cancel is not None:
                 cancel()
-
-    def _checked(self, node: DynamicNode, outputs: Any) -> list[Array]:
-        """The outputs of a host function as arrays that fit the op's static specs."""
-        op = node.op
-        if op is None:
-            raise InternalError(f"node {node.name} stands for no operation")
-        given = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-        if not op.outputs and outputs is None:
-            return []
-        if len(given) != len(op.outputs):
-            raise InvalidArgumentError(
-                f"{op.type} {op.name}: its host function returned {len(given)} outputs, expected "
-                f"{len(op.outputs)} (made at {op.source})"
-            )
-        arrays = []
-        for tensor, value in zip(op.outputs, given, strict=True):
-            array = string_array(value) if tensor.dtype.is_string else np.asarray(value)
-            if as_dtype(array.dtype) != tensor.dtype or not compatible(tensor.spec.shape, array.shape):
-                raise InvalidArgumentError(
-                    f"{op.type} {op.name}: output {tensor.index} of its host function is "
-                    f"{array.dtype.name}{render_dims(array.shape)}, expected {tensor.spec} "
-                    f"(made at {op.source})"
-                )
-            arrays.append(array)
-        return arrays
-
-
-def _late(_: object) -> None:
-    raise InternalError("done and fail are for asynchronous ops; return the outputs")
-
-
-def _blamed(op: Operation, error: BaseException) -> BaseException:
-    if isinstance(error, CancelledError) or not isinstance(error, Exception):
-        return error
-    kind = type(error) if isinstance(error, TensorBowError) else InvalidArgumentError
-    return kind(blame(op.type, op.name, error, op.source))

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Sequence
-from typing import TypeAlias
+from time import perf_counter
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from tensorbow.compiler import NeedsDynamicModeError
 from tensorbow.compiler.fold import fold
 from tensorbow.compiler.merge import merge
 from tensorbow.compiler.prune import drop_unused
 from tensorbow.errors import InvalidArgumentError, TensorBowError
-from tensorbow.executor.step_spans import TimedCalls
+from tensorbow.executor.step_spans import Tell, TimedCalls
+from tensorbow.executor.units import IN_PLANS, WholeUnit
 from tensorbow.graph import KernelCall, NodeSpec, Operation, Tensor, UserLine, blame, is_free
 from tensorbow.graph.definition import read_only
 from tensorbow.program.nodes import Value
 from tensorbow.specs import Array, TensorSpec
+from tensorbow.timeline import OP, WORK
 
 RunRegion: TypeAlias = "Callable[[StaticRegion, Sequence[Array]], Sequence[Array]]"
 
@@ -35,8 +39,12 @@ class StaticRegion:
         outputs: tuple[Tensor, ...],
         targets: tuple[Operation, ...],
         baked: Collection[Tensor],
+        units: Sequence[WholeUnit] = (),
+        divide: Callable[[NeedsDynamicModeError], Any] | None = None,
     ):
-        """targets: ops to run without a result. baked: inputs whose values shapes depend on."""
+        """targets: ops to run without a result. baked: inputs whose values shapes depend on. units: loops and
+        conds among the ops. divide: makes a sequence of it if it turns out not to be one plan.
+        """
         self.ops = ops
         self.inputs = inputs
         self.outputs = outputs
@@ -45,9 +53,25 @@ class StaticRegion:
         self.baked = tuple(index for index, tensor in enumerate(inputs) if tensor in baked)
         self.baked_names = {inputs[index].name for index in self.baked}
         self.within = frozenset(ops)
+        self.units = list(units)
         self.is_pure = not any(_has_state(op) for op in ops)
-        self.may_be_small = self.is_pure and len(ops) <= MOST_SMALL_OPS
+        at_once = not any(op.definition.flow == "enter" or op.definition in IN_PLANS for op in ops)
+        self.may_be_small = self.is_pure and len(ops) <= MOST_SMALL_OPS and at_once
         self._prepared: dict[object, PreparedRegion | None] = {}
+        self._divide = divide
+        self.parts: Any = None  # the OpSequence of a region that has turned out not to be one plan
+        self.why = ""  # it is not
+        self._for_now: Any = None  # the OpSequence for runs that are not to be planned, as others may be
+
+    def divided(self, error: NeedsDynamicModeError) -> Any:
+        """The OpSequence to run after this error; None if there is no loop or cond to be left out."""
+        if self._divide is None:
+            return None
+        if error.passing:
+            self._for_now = self._for_now or self._divide(error)
+            return self._for_now
+        self.parts, self.why = self._divide(error), error.why
+        return self.parts
 
     def feeds(self, arrays: Sequence[Array]) -> dict[Tensor, TensorSpec]:
         """Specs of the inputs, with the values that shapes depend on."""
@@ -154,9 +178,11 @@ class PreparedRegion:
 def prepared(region: StaticRegion, feeds: dict[Tensor, TensorSpec]) -> PreparedRegion | None:
     """A region's reference kernels on arrays made once; None if a value is too large for that."""
     ops = with_free(region.ops)
-    program = drop_unused(
-        merge(drop_unused(fold(ops, feeds, region.outputs, region.targets, runs_blocks=True)))
-    )
+    try:
+        folded = fold(ops, feeds, region.outputs, region.targets, runs_blocks=True)
+    except NeedsDynamicModeError:
+        return None
+    program = drop_unused(merge(drop_unused(folded)))
     arrays: dict[Value, Array] = {}
     inputs: list[tuple[int, Array]] = []
     for index, tensor in enumerate(region.inputs):
@@ -197,3 +223,16 @@ def with_free(ops: Sequence[Operation]) -> list[Operation]:
     """The ops and the constants and variables that they read, in program order."""
     free = {t.op for op in ops for t in op.inputs if is_free(t.op)}
     return sorted({*ops, *free}, key=lambda op: op.id)
+
+
+def run_timed(
+    region: StaticRegion, inputs: Sequence[Array], run_region: RunRegion, tell: Tell
+) -> Sequence[Array]:
+    """A region's outputs; tells its span, and those of its ops if it runs as NumPy calls."""
+    began_s, form = perf_counter(), region.small(inputs)
+    try:
+        return (
+            run_region(region, inputs) if form is None else form.compute_timed(inputs, TimedCalls(tell, OP))
+        )
+    finally:
+        tell(f"Region {region.ops[0].name}", WORK, began_s, perf_counter())

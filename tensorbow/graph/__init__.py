@@ -21,6 +21,7 @@ from tensorbow.graph.definition import (
     NodeSpec,
     OpDef,
     Resources,
+    StepResources,
     gradient_of,
 )
 from tensorbow.graph.graph import (
@@ -74,6 +75,7 @@ __all__ = [
     "OpDef",
     "Operation",
     "Resources",
+    "StepResources",
     "Tensor",
     "TensorOperators",
     "UserLine",

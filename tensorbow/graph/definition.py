@@ -143,22 +143,55 @@ class Resources:
                 each.close()
 
 
-@dataclass(slots=True, eq=False)  # not frozen, which takes ten times as long to make
+@dataclass(frozen=True, eq=False)
+class StepResources:
+    """What the host functions of one run of a session share."""
+
+    resources: Resources  # of the session
+    step: Resources  # of this run, for all calls in it
+
+
 class HostCall:
     """One call of an op's host function: its inputs are arrays of any shape, not to be written.
 
-    resources: of the session. step: of this run of the session, for all calls in it.
     done, fail: of an asynchronous call: one of them is called once, by any thread, with the outputs or with
-    the error.
+    the error. Others return their outputs, and have neither.
     """
 
-    name: str  # of the operation
-    attrs: Attrs
-    inputs: tuple[Array, ...]
-    resources: Resources
-    step: Resources
+    __slots__ = ("_shared", "done", "fail", "inputs", "op")  # few are set: a step may make millions
+
     done: Callable[[Sequence[Array]], None]
     fail: Callable[[BaseException], None]
+
+    def __init__(self, op: Operation, inputs: tuple[Array, ...], shared: StepResources):
+        self.op, self.inputs, self._shared = op, inputs, shared
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("done", "fail"):
+            raise InternalError(
+                f"{self.op.type} {self.op.name}: {name} is for asynchronous ops; return the outputs"
+            )
+        raise AttributeError(f"'HostCall' has no attribute '{name}'")
+
+    @property
+    def name(self) -> str:
+        """Of the operation."""
+        return self.op.name
+
+    @property
+    def attrs(self) -> Attrs:
+        """Of the operation."""
+        return self.op.attrs
+
+    @property
+    def resources(self) -> Resources:
+        """Of the session."""
+        return self._shared.resources
+
+    @property
+    def step(self) -> Resources:
+        """Of this run of the session, for all calls in it."""
+        return self._shared.step
 
 
 HostFunction: TypeAlias = "Callable[[HostCall], Any]"
@@ -188,6 +221,7 @@ class OpDef:
               the same for all replicas of all devices.
     host      HostCall -> its output arrays, whose shapes need not be known before; the op runs in the
               dynamic mode only.
+    slow      `host` may take long, for example as it reads files: other ops of a step run meanwhile.
     asynchronous
               `host` returns at once and calls `done` or `fail` of its HostCall later; it may return a
               function that cancels the call.
@@ -220,6 +254,7 @@ class OpDef:
     sets_status: bool = False  # the kernel may set the status, which is then one of `state`
     exchange: bool = False
     host: HostFunction | None = None
+    slow: bool = False
     asynchronous: bool = False
     flow: str = ""
     scoped: tuple[str, ...] = ()

@@ -179,6 +179,7 @@ def _define_decoding(
         inputs=("contents",),
         attrs=attrs,
         host=host or (lambda call: _decode(name, call)),
+        slow=True,
         strings=True,
         doc="The pixels of a picture.",
     )
@@ -294,6 +295,7 @@ def _define_encoding(name: str, attrs: dict[str, Any]) -> OpDef:
         inputs=("image",),
         attrs=attrs,
         host=lambda call: _encode(name, call),
+        slow=True,
         strings=True,
         doc="A picture's file content.",
     )

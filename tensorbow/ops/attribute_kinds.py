@@ -103,7 +103,7 @@ _COUNT = _whole(" of at least 1", 1)
 KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(
         ("combine", "container", "encoding", "field_delim", "fill", "format", "frame_name",
-         "gradient_call", "key", "message", "metadata", "na_value", "padding", "push",
+         "gradient_call", "key", "message", "metadata", "na_value", "padding", "push", "to",
          "reduction_type", "role", "separator", "set_operation", "shared_name", "side",
          "slot_name", "slot_of", "tag", "unit"),
         _TEXT,

@@ -63,6 +63,7 @@ def define_op(
     sets_status: Flag = False,
     exchange: Flag = False,
     host: Function | None = None,
+    slow: Flag = False,
     asynchronous: Flag = False,
     flow: Annotated[str, one_of("", *FLOWS)] = "",
     scoped: Texts = (),
@@ -90,6 +91,8 @@ def define_op(
         raise InvalidArgumentError(f"op {name}: give a kernel, a host function, or an alias for a view")
     if asynchronous and host is None:
         raise InvalidArgumentError(f"op {name}: asynchronous=True is about host=, a function; give it")
+    if slow and (host is None or asynchronous):
+        raise InvalidArgumentError(f"op {name}: slow=True is about host=, a function that ends; give it")
     if host is not None and kernel is not None:
         raise InvalidArgumentError(f"op {name}: give a kernel or a host function, not both")
     kernels: dict[str, Kernel] = {}
@@ -116,6 +119,7 @@ def define_op(
         sets_status=sets_status,
         exchange=exchange,
         host=host,
+        slow=slow,
         asynchronous=asynchronous,
         flow=flow,
         scoped=tuple(scoped),

@@ -18,7 +18,7 @@ from tensorbow.program.blocks import (
     ScratchOf,
     reference_kernel,
 )
-from tensorbow.program.control_forms import Cond, form_of
+from tensorbow.program.control_forms import Cond, form_of, has_checks
 from tensorbow.program.nodes import Node, Value, storage_of
 from tensorbow.specs import TensorSpec
 
@@ -84,7 +84,7 @@ def cond_form(program: BranchProgram) -> OpDef:
     written = {storage_of(node.inputs[index]) for node in program.nodes for index in node.definition.writes}
     writes = tuple(1 + n for n, v in enumerate(program.captured) if v in written)
     alias = tuple((result, 1 + number) for result, number in program.in_place.items())
-    return form_of(Cond, writes, alias)
+    return form_of(Cond, writes, alias, has_checks(program.nodes))
 
 
 def _prepare(kernel_of: KernelOf, call: KernelCall) -> Callable[[], None]:

@@ -6,12 +6,13 @@ combination is a form of one op.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
 from tensorbow.errors import InternalError
 from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, OpDef
+from tensorbow.program.nodes import Node
 from tensorbow.specs import TensorSpec
 
 
@@ -40,8 +41,21 @@ Cond = OpDef(
 
 
 @cache
-def form_of(op: OpDef, writes: tuple[int, ...], alias: tuple[tuple[int, int], ...]) -> OpDef:
-    """A form of While or Cond. writes, alias: see OpDef."""
-    if not writes and not alias:
+def form_of(
+    op: OpDef, writes: tuple[int, ...], alias: tuple[tuple[int, int], ...], checks: bool = False
+) -> OpDef:
+    """A form of While or Cond. writes, alias: see OpDef. checks: it may fail, so it runs for that alone."""
+    if not writes and not alias and not checks:
         return op
-    return replace(op, writes=writes, alias=alias, stateful=bool(writes), form_of=op)
+    return replace(op, writes=writes, alias=alias, stateful=bool(writes) or checks, form_of=op)
+
+
+def has_checks(nodes: Iterable[Node]) -> bool:
+    """True if some of the nodes, or of those in their blocks, are there to fail."""
+    for node in nodes:
+        if node.definition.stateful and not node.definition.writes:
+            return True
+        inside = node.attrs.get("loop") or node.attrs.get("branches")
+        if has_checks(getattr(inside, "nodes", ())):
+            return True
+    return False

@@ -20,7 +20,7 @@ from tensorbow.program.blocks import (
     StackFrame,
     reference_kernel,
 )
-from tensorbow.program.control_forms import While, form_of
+from tensorbow.program.control_forms import While, form_of, has_checks
 from tensorbow.program.nodes import Node, Value, storage_of
 from tensorbow.program.stacks import HandleWord, frame_at, words_at
 from tensorbow.specs import TensorSpec, int64
@@ -112,7 +112,8 @@ def specs_of_loop(loop: LoopProgram) -> list[TensorSpec]:
 
 def while_form(loop: LoopProgram) -> OpDef:
     """The op of a loop, which says what it writes."""
-    return form_of(While, _written(loop.nodes, (*loop.variables, *loop.captured)), ())
+    writes = _written(loop.nodes, (*loop.variables, *loop.captured))
+    return form_of(While, writes, (), has_checks(loop.nodes))
 
 
 def _written(nodes: Sequence[Node], inputs: Sequence[Value]) -> tuple[int, ...]:

@@ -57,6 +57,7 @@ _define = partial(
     attrs={"func": REQUIRED, "Tout": REQUIRED},
     strings=True,
     host=_call,
+    slow=True,
 )
 PyFunc = _define("PyFunc", stateful=True, doc="A Python function, called in each step that needs it.")
 PyFuncStateless = _define("PyFuncStateless", doc="A Python function whose results only its inputs determine.")
@@ -75,7 +76,12 @@ def py_func(
     func: takes an array, or for rank 0 a NumPy scalar, for each tensor of `inp`; returns a value for each
         dtype of `Tout`. The arrays are its own. Strings come as `bytes`, and may be given back as texts, too.
     Tout: a dtype, or a list of them, for which a list is returned; an empty one for an operation without
-        results. stateful: False if equal inputs give equal results.
+        results. stateful: False if equal inputs give equal results; then iterations of a loop may call it at
+        the same time.
+
+    It may be called by another thread than the session's: functions of one step that need not wait for each
+    other's results run at the same time, unless `ConfigProto(inter_op_parallelism_threads=1)`. Order those
+    that share data by `tb.control_dependencies`.
 
     The shapes of the results are unknown: use `set_shape`. There is no gradient, and the graph cannot be
     saved. The step runs in the dynamic mode. Raises, when it runs, InvalidArgumentError for results of other

@@ -55,7 +55,9 @@ class ConfigProto:
 
     allow_soft_placement: see `tb.Session`.
     log_device_placement: writes the device of each op to standard error when a step is compiled.
-    inter_op_parallelism_threads: steps of the session that run at the same time, at most. 0: no limit.
+    inter_op_parallelism_threads: planned steps of the session, and ops of one dynamic step, that run at the
+        same time, at most. 0: no limit for steps, and for ops twice the number of cores, at least 4, beside
+        those of the callers' threads. 1 runs the ops of each dynamic step one by one in its caller's thread.
     intra_op_parallelism_threads: threads of an op, of which there is one; a session warns of more.
     device_count: number of devices by kind, for sessions without `devices`: {"CPU": 2} has ops placed on two
         virtual CPU devices at most, {"GPU": 0} on no GPU.

@@ -9,7 +9,8 @@ from itertools import takewhile
 from tensorbow.compiler import Binding, MultiDeviceExecutable
 from tensorbow.compiler.partition import Send
 from tensorbow.devices import Device
-from tensorbow.executor import DynamicPlan
+from tensorbow.executor import DynamicPlan, StaticRegion
+from tensorbow.executor.sequence import CondPart, HostPart, LoopPart, RegionPart, SequencePart
 from tensorbow.kernels import backend_for
 from tensorbow.program import Executable, Group, PlannedLaunch, Ref, Region
 
@@ -176,21 +177,56 @@ class DynamicExplanation:
     mode: str = "dynamic"
 
     def __str__(self) -> str:
-        plan = self.plan
-        lines = [f"mode: {self.mode}, on {self.device}", f"why: {plan.reason}"]
-        for frame in [plan.root, *plan.frames.values()]:
-            if frame is not plan.root:
-                one = ", one iteration at a time: it has effects" if frame.sequential else ""
-                lines.append(f"loop {frame.name}: {len(frame.nodes)} nodes{one}")
-            for node in frame.nodes:
-                if node.region is None:
-                    lines.append(f"  {node.kind.name.lower():<8} {node.name}")
-                    continue
-                region = node.region
-                how = "NumPy calls if small" if region.is_pure else "a planned step"
-                lines.append(f"  region   {node.name}: {len(region.ops)} ops, {how}")
-                lines.extend(f"    {op.type:<24} {op.name}" for op in region.ops)
-        return "\n".join(lines)
+        lines = [f"mode: {self.mode}, on {self.device}", f"why: {self.plan.reason}"]
+        return "\n".join([*lines, *_nodes_of(self.plan)])
+
+
+def _nodes_of(plan: DynamicPlan) -> list[str]:
+    lines = []
+    for frame in [plan.root, *plan.frames.values()]:
+        if frame is not plan.root:
+            one = ", one iteration at a time: it writes variables" if frame.sequential else ""
+            lines.append(f"loop {frame.name}: {len(frame.nodes)} nodes{one}")
+        for node in frame.nodes:
+            if node.sequence is None:
+                lines.append(f"  {node.kind.name.lower():<8} {node.name}")
+            else:
+                lines.extend(f"  {line}" for line in _parts_of(node.sequence.parts))
+    return lines
+
+
+def _parts_of(parts: Sequence[SequencePart]) -> list[str]:
+    """Lines of the parts of a sequence."""
+    lines: list[str] = []
+    for part in parts:
+        if isinstance(part, HostPart):
+            lines.append(f"host     {part.op.name}")
+        elif isinstance(part, CondPart):
+            lines.append(f"cond {part.name}, run by the executor")
+            for name, branch in zip(("false", "true"), part.branches, strict=True):
+                lines.append(f"  if {name}")
+                lines.extend(f"    {line}" for line in _parts_of(branch))
+        elif isinstance(part, LoopPart):
+            lines.append(f"loop {part.name}, run by the executor")
+            for name, inner in (("while", part.condition), ("do", part.body)):
+                lines.append(f"  {name}")
+                lines.extend(f"    {line}" for line in _parts_of(inner))
+        elif isinstance(part, RegionPart):
+            lines.extend(_region_lines(part.region))
+    return lines
+
+
+def _region_lines(region: StaticRegion) -> list[str]:
+    wholes = ", ".join(f"{unit.kind} {unit.name}" for unit in region.units)
+    how = "NumPy calls if small" if region.may_be_small else "a planned step"
+    if region.parts is not None:
+        how = f"in parts, as {region.why}"
+    elif wholes:
+        how = f"{how}; with {wholes}, compiled"
+    lines = [f"region   {region.ops[0].name}: {len(region.ops)} ops, {how}"]
+    if region.parts is not None:
+        return [*lines, *(f"  {line}" for line in _parts_of(region.parts.parts))]
+    return [*lines, *(f"  {op.type:<24} {op.name}" for op in region.ops)]
 
 
 def unbound(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
@@ -60,6 +60,15 @@ _CURRENT = _Current()
 def current_watch() -> RunWatch | None:
     """The watch of the run that the calling thread is in."""
     return _CURRENT.watch
+
+
+def within_watch(watch: RunWatch, call: Callable[[], None]) -> None:
+    """Calls a function that belongs to a run, in another thread than the run's."""
+    before, _CURRENT.watch = _CURRENT.watch, watch
+    try:
+        call()
+    finally:
+        _CURRENT.watch = before
 
 
 @contextmanager

@@ -6,7 +6,8 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from typing import Annotated, Any, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -22,7 +23,15 @@ from tensorbow.errors import (
     InvalidArgumentError,
     ResourceExhaustedError,
 )
-from tensorbow.executor import VARIABLE, DynamicPlan, DynamicStep, StaticRegion, StepSpans
+from tensorbow.executor import (
+    VARIABLE,
+    DynamicPlan,
+    DynamicStep,
+    InterOpPool,
+    StaticRegion,
+    StepSpans,
+    default_threads,
+)
 from tensorbow.graph import (
     AsGraph,
     GraphKeys,
@@ -56,10 +65,11 @@ from tensorbow.runtime.named_containers import SharedVariables, reset_containers
 from tensorbow.runtime.partial_run import PartialRun
 from tensorbow.runtime.partition_graphs import partition_graphs_of
 from tensorbow.runtime.run_costs import cost_graph_of
-from tensorbow.runtime.run_watch import RunWatch, current_watch, watched
+from tensorbow.runtime.run_stop import RunStop
+from tensorbow.runtime.run_watch import RunWatch, current_watch, watched, within_watch
 from tensorbow.runtime.session_targets import require_options_of, session_class
 from tensorbow.runtime.shape_counts import ShapeCounts
-from tensorbow.runtime.shared_lock import SharedLock
+from tensorbow.runtime.shared_lock import SharedLock, WaitLimit
 from tensorbow.runtime.single_device_step import SingleDeviceStep
 from tensorbow.runtime.spreading import GreedyPlacement
 from tensorbow.runtime.step_cache import BoundStep, Run, Step, StepCache
@@ -68,6 +78,7 @@ from tensorbow.timeline import CURRENT, StreamTrack
 
 GREEDY = "greedy"
 AsPlacement: TypeAlias = Annotated[str, one_of("simple", GREEDY)]
+SLOT_S = 0.05  # seconds after which a run that waits for others asks for its own limit
 CACHED_STEPS = 64  # compiled steps kept; the least recently used one is dropped first
 Extents: TypeAlias = "tuple[int, ...]"
 Result = TypeVar("Result")
@@ -177,6 +188,7 @@ class Session:
         self._dynamic_plans: dict[Hashable, DynamicPlan] = {}  # by fetches and fed tensors
         self._dynamic_steps: set[DynamicStep] = set()  # those that run
         self._endless: set[SingleDeviceStep] = set()  # those that run and may never end
+        self._pool = InterOpPool(most - 1 if most else default_threads(), self._name)
         self._partial_runs: dict[str, PartialRun] = {}  # by handle
         self._resources = Resources()
         self._executor_track = StreamTrack(self.device.name.short, "dynamic steps")
@@ -335,7 +347,8 @@ class Session:
         try:
             return self._with_step(elements, shapes, explained, runs=False)
         except NeedsDynamicModeError as error:
-            plan = self._dynamic_plan(elements, shapes, error.why)
+            known = self._dynamic_plans.get((tuple(elements), frozenset(shapes), None, False))
+            plan = known or self._dynamic_plan(elements, shapes, error.why)
             return DynamicExplanation(plan, str(self.device.name))
         except ResourceExhaustedError as error:
             if self._graph_version != self.graph.version:  # the variables do not fit: no plan without them
@@ -415,7 +428,7 @@ class Session:
         needed = prune(wanted, fed, within)
         if not self._soft:
             _require_strings_on_cpus(needed)
-        return DynamicPlan(elements, fed, needed, reason)
+        return DynamicPlan(elements, fed, needed, reason, self._compiles_loops)
 
     def _run_dynamic(self, plan: DynamicPlan, feeds: Mapping[Tensor, Array]) -> list[Any]:
         self._require_open()
@@ -426,17 +439,26 @@ class Session:
         if self._timeout_ms and (watch is None or not watch.timeout_ms):
             limited = RunWatch(self._timeout_ms, None, "operation_timeout_in_ms")
             limited.begin()
-        left_s = None if limited is None else limited.left_s
-        step = DynamicStep(plan, self._run_region, self._resources, left_s, self._spans_of_step(watch))
+        stop = RunStop(limited, self._variables.wake)
+        step = DynamicStep(
+            plan,
+            partial(self._run_region, stop),
+            self._resources,
+            None if limited is None else limited.left_s,
+            self._spans_of_step(watch),
+            self._pool,
+            None if watch is None else partial(within_watch, watch),
+            stop.stop,
+        )
         self._dynamic_steps.add(step)
         try:
             self._require_open()
             values = step.run(feeds)
-            late = [e for e, value in zip(plan.elements, values, strict=True) if value is VARIABLE]
-            read = iter(self._run_planned(late, {}) if late else ())
-            return [next(read) if value is VARIABLE else _owned(value) for value in values]
         finally:
             self._dynamic_steps.discard(step)
+        late = [e for e, value in zip(plan.elements, values, strict=True) if value is VARIABLE]
+        read = iter(self._run_planned(late, {}) if late else ())
+        return [next(read) if value is VARIABLE else _owned(value) for value in values]
 
     def _spans_of_step(self, watch: RunWatch | None) -> StepSpans | None:
         """Where a dynamic step tells its spans: a trace, and the metadata of the run; None for neither."""
@@ -444,9 +466,9 @@ class Session:
         wanted = [each for each in tracers if each is not None]
         return StepSpans(wanted, self._executor_track) if wanted else None
 
-    def _run_region(self, region: StaticRegion, arrays: Sequence[Array]) -> Sequence[Array]:
+    def _run_region(self, stop: RunStop, region: StaticRegion, arrays: Sequence[Array]) -> Sequence[Array]:
         feeds = dict(zip(region.inputs, arrays, strict=True))
-        results = self._run_planned(region.elements, feeds, region)[: len(region.outputs)]
+        results = self._run_planned(region.elements, feeds, region, stop=stop)[: len(region.outputs)]
         return [np.asarray(result) for result in results]
 
     def _run_planned(
@@ -455,7 +477,11 @@ class Session:
         feeds: Mapping[Tensor, Array],
         region: StaticRegion | None = None,
         within: frozenset[Operation] | None = None,
+        stop: RunStop | None = None,
     ) -> list[Any]:
+        """Values of the elements, of one plan. stop: of the dynamic run that a region belongs to."""
+        limit = stop or current_watch()
+
         def launched(bound: BoundStep) -> list[Any]:
             executable = bound.executable
             if executable.reads_first:
@@ -467,17 +493,24 @@ class Session:
             if self.random_stream and executable.counters:
                 state["random_stream"] = self.random_stream
             if self._running is None:
-                arrays = self._run_bound(bound, inputs, state)
+                arrays = self._run_bound(bound, inputs, state, stop)
             else:
-                with self._running:
-                    arrays = self._run_bound(bound, inputs, state)
+                while not self._running.acquire(timeout=None if limit is None else SLOT_S):
+                    if limit is not None:
+                        limit.left_s()
+                try:
+                    arrays = self._run_bound(bound, inputs, state, stop)
+                finally:
+                    self._running.release()
             if executable.writes:
                 self._device_variables.mark_initialized(executable.writes)
             return arrays
 
         shapes = {tensor: value.shape for tensor, value in feeds.items()}
         compiled = None if region is None else (region, [*feeds.values()])
-        results = iter(self._with_step(elements, shapes, launched, compiled=compiled, within=within))
+        results = iter(
+            self._with_step(elements, shapes, launched, compiled=compiled, within=within, limit=limit)
+        )
         return [next(results) if isinstance(e, Tensor) else None for e in elements]
 
     def _require_values(self, names: frozenset[str], maybe: frozenset[str]) -> None:
@@ -493,15 +526,20 @@ class Session:
         self._device_variables.require_initialized(names)
 
     def _run_bound(
-        self, bound: BoundStep, inputs: Mapping[str, Array], state: Mapping[str, Any]
+        self,
+        bound: BoundStep,
+        inputs: Mapping[str, Array],
+        state: Mapping[str, Any],
+        stop: RunStop | None,
     ) -> list[Array]:
-        """Runs a bound step; `close` ends it if it has a loop that may never end."""
+        """Runs a bound step; `close`, and `stop`, end it if it has a loop that may never end."""
         if not (isinstance(bound, SingleDeviceStep) and bound.executable.may_not_end):
             return bound.run(inputs, state)
         self._endless.add(bound)
         try:
             self._require_open()
-            return bound.run(inputs, state)
+            with nullcontext() if stop is None else stop.running(bound):
+                return bound.run(inputs, state)
         finally:
             self._endless.discard(bound)
 
@@ -513,10 +551,11 @@ class Session:
         runs: bool = True,
         compiled: tuple[StaticRegion, Sequence[Array]] | None = None,
         within: frozenset[Operation] | None = None,
+        limit: WaitLimit | None = None,
     ) -> Result:
         """Calls `use` with the bound step, reserved for this caller meanwhile.
 
-        compiled: a region of a dynamic plan and its inputs. within: see `prune`.
+        compiled: a region of a dynamic plan and its inputs. within: see `prune`. limit: ends waits.
         """
         run = Run()
         try:
@@ -526,7 +565,7 @@ class Session:
                         self._follow_graph()
                     step = self._step(elements, shapes, compiled, within)
                     shares = bool(runs and self._shared.stores)
-                    self._begin(run, step, runs)
+                    self._begin(run, step, runs, limit)
                     if step.layout_version == self._layout_version:
                         break
                     self._variables.release(run)  # another thread has allocated new variables meanwhile
@@ -541,15 +580,15 @@ class Session:
             self._end(run)  # an interrupt may have skipped the call above
             raise
 
-    def _begin(self, run: Run, step: Step, runs: bool) -> None:
+    def _begin(self, run: Run, step: Step, runs: bool, limit: WaitLimit | None) -> None:
         """Waits until no other step writes the variables that it reads, or touches those that it writes."""
         reads, writes, watch = step.executable.reads_first, step.executable.writes, current_watch()
         if watch is not None:
             watch.begin()
         if runs and self._shared.stores and self._shared.touched_by(reads, writes):
-            self._variables.acquire_exclusive(run, watch)
+            self._variables.acquire_exclusive(run, limit)
         else:
-            self._variables.acquire(run, reads, writes if runs else frozenset(), watch)
+            self._variables.acquire(run, reads, writes if runs else frozenset(), limit)
         self._require_open()
 
     def _end(self, run: Run) -> None:
@@ -714,6 +753,7 @@ class Session:
                 self._closed = True
                 self._partial_runs.clear()
                 self._resources.close()
+                self._pool.close()
                 self._cache.close()
                 self._device_variables.close()
 

@@ -98,6 +98,11 @@ class SharedLock:
                 self._waiting = [waiting for waiting in self._waiting if waiting is not ticket]
                 self._freed.notify_all()  # those behind it; also after an interrupt
 
+    def wake(self) -> None:
+        """Lets all that wait ask their time limit again."""
+        with self._lock:
+            self._freed.notify_all()
+
     def _is_excluded(self, use: _Use, before: int) -> bool:
         """True if a holder, or one of the first `before` that wait, excludes a use."""
         return any(use.excludes(held) for held in self._held.values()) or any(

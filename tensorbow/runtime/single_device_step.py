@@ -78,6 +78,7 @@ class SingleDeviceStep:
         finally:
             if timer is not None:
                 timer.cancel()
+                timer.join()
                 plan.resume()
         binding.duration_s = perf_counter() - started_s
         return [view.copy() if view.shape else view[()] for view in plan.fetch_arrays(0)]
@@ -95,6 +96,10 @@ class SingleDeviceStep:
     def stop(self) -> None:
         """Ends loops that run: the step fails with CancelledError; thread-safe."""
         self.binding.plan.stop()
+
+    def resume(self) -> None:
+        """Lets loops of later runs go on; thread-safe."""
+        self.binding.plan.resume()
 
     def _settle(self) -> None:
         """Waits for the end of a failed step, whose loops are stopped; makes the stream usable again."""

@@ -62,8 +62,7 @@ def test_calls_of_a_group_and_how_a_worker_ends_the_job():
     assert "as the test asked" in job.stderr
 
 
-@pytest.mark.parametrize("waits", [False, True])
-def test_the_end_of_a_sum_may_be_awaited_again(waits):
+def test_the_end_of_a_sum_may_be_awaited_again():
     """As by a worker that learns, between waiting and using the sum, that another one has failed."""
     counted = [0]
 
@@ -73,7 +72,7 @@ def test_the_end_of_a_sum_may_be_awaited_again(waits):
     def fail():
         raise AbortedError("as the test asks")
 
-    sums = OverlappedSums(waits)
+    sums = OverlappedSums()
     try:
         for function, status in ((add, 0), (fail, 1)):
             begin, wait = (NATIVE_SIGNATURE(call[0]) for call in sums.calls([function]))

@@ -1,6 +1,8 @@
 """Random nests of cond and while_loop, as programs that Python and a graph compute.
 
 A program is a list of statements on three numbers; each is an assignment, a branch or a loop of more of them.
+Some assignments are ops of the host, so what is around these runs in the dynamic mode; some of them are slow
+ones, beside which others run.
 """
 
 from __future__ import annotations
@@ -11,8 +13,26 @@ from hypothesis import strategies as st
 import tensorbow as tb
 
 NAMES = range(3)
+
+
+def _on_host(name, slow):
+    return tb.define_op(
+        name,
+        spec=lambda inputs, attrs: inputs[0],
+        gradient=lambda op, gradient: [gradient * 0.25, -gradient],
+        inputs=("a", "b"),
+        host=lambda call: np.asarray(call.inputs[0] * 0.25 - call.inputs[1]),
+        slow=slow,
+        replace=True,
+    )
+
+
+OnHost = {"host": _on_host("DifferenceOnHost", False), "slow": _on_host("SlowDifferenceOnHost", True)}
 assignments = st.tuples(
-    st.just("set"), st.sampled_from(NAMES), st.sampled_from(["add", "mul", "sin"]), st.sampled_from(NAMES)
+    st.just("set"),
+    st.sampled_from(NAMES),
+    st.sampled_from(["add", "mul", "sin", "host", "slow"]),
+    st.sampled_from(NAMES),
 )
 
 
@@ -33,7 +53,13 @@ def in_python(program, values):
         if kind == "set":
             target, how, source = rest
             a, b = values[target], values[source]
-            values[target] = {"add": a * 0.5 + b, "mul": a * b * 0.3, "sin": np.sin(a + b)}[how]
+            values[target] = {
+                "add": a * 0.5 + b,
+                "mul": a * b * 0.3,
+                "sin": np.sin(a + b),
+                "host": a * 0.25 - b,
+                "slow": a * 0.25 - b,
+            }[how]
         elif kind == "if":
             place, true, false = rest
             values = in_python(true if values[place] > 0.25 else false, values)
@@ -53,6 +79,8 @@ def in_graph(program, values, parallel):
             a, b = values[target], values[source]
             if how == "add":
                 values[target] = a * 0.5 + b
+            elif how in OnHost:
+                values[target] = OnHost[how](a, b)
             else:
                 values[target] = a * b * 0.3 if how == "mul" else tb.sin(a + b)
         elif kind == "if":

@@ -29,20 +29,20 @@ def test_many_random_programs(program, values):
 
 
 def _check(program, values):
-    """Both modes give Python's numbers; iterations at once change no bit."""
+    """Both modes give Python's numbers; iterations and ops at once change no bit."""
     expected = in_python(program, values)
     found = []
-    for compiles, parallel in ((True, 10), (False, 1), (False, 10)):
+    for compiles, parallel, threads in ((True, 10, 0), (False, 1, 1), (False, 10, 0), (False, 10, 3)):
         with tb.Graph().as_default():
             x = [tb.placeholder(tb.float64, []) for _ in NAMES]
             results = [tb.identity(each) for each in in_graph(program, x, parallel)]
-            config = tb.ConfigProto(compiles_loops=compiles)
+            config = tb.ConfigProto(compiles_loops=compiles, inter_op_parallelism_threads=threads)
             with tb.Session(config=config) as session:
                 found.append(session.run(results, dict(zip(x, values, strict=True))))
                 assert found[-1] == session.run(results, dict(zip(x, values, strict=True)))
     np.testing.assert_allclose(found[0], expected, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(found[1], expected, rtol=1e-9, atol=1e-12)
-    assert found[1] == found[2]
+    assert found[1] == found[2] == found[3]
 
 
 def test_iterations_at_once_give_the_same_bits_every_time():

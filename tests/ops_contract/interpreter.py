@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tensorbow.graph import HostCall, Operation, Resources, Tensor
+from tensorbow.graph import HostCall, Operation, Resources, StepResources, Tensor
 from tensorbow.graph.definition import read_only
 from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.specs import Array
@@ -35,11 +35,8 @@ def run_graph(
 
 
 def _from_host(op: Operation, inputs: Sequence[Array], shared: Resources, step: Resources) -> Sequence[Array]:
-    def late(_: object) -> None:
-        raise AssertionError(f"{op.type} is asynchronous")
-
     given = tuple(read_only(np.asarray(array)) for array in inputs)
-    call = HostCall(op.name, op.attrs, given, shared, step, late, late)
+    call = HostCall(op, given, StepResources(shared, step))
     assert op.definition.host is not None
     results = op.definition.host(call)
     return [np.asarray(each) for each in (results if isinstance(results, (list, tuple)) else [results])]

@@ -41,7 +41,6 @@ def test_nodes_and_regions_have_spans_with_frame_and_iteration(session, parallel
     adds = spans(metadata, "Add outer/inner/Add")
     assert adds == [("outer/inner", (i, j)) for i, count in ((0, 3), (1, 3)) for j in range(count)]
     assert len(spans(metadata, "Region outer/inner/Less")) == 8
-    assert spans(metadata, "LoopCond outer/LoopCond") == [("outer", (i,)) for i in range(3)]
     costs = {node.name: node for node in metadata.cost_graph.node}
     assert costs["outer/inner/Add"].count == 6
     assert costs["outer/Where"].count == 2

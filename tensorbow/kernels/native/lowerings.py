@@ -3,6 +3,7 @@
 from tensorbow.kernels.native.ops import (
     argmax,
     batch_norm,
+    checks,
     conds,
     conv,
     copies,
@@ -26,6 +27,7 @@ from tensorbow.kernels.native.ops import (
 __all__ = [
     "argmax",
     "batch_norm",
+    "checks",
     "conds",
     "conv",
     "copies",

@@ -1,0 +1,27 @@
+"""What ops read and write besides their inputs and outputs, and which of them may take long."""
+
+from __future__ import annotations
+
+from tensorbow.graph import Operation
+from tensorbow.ops.control_flow import StackPop, StackPush
+
+
+def touched(op: Operation) -> tuple[set[str], set[str]]:
+    """The variables, by name, and stacks that an op reads and writes."""
+    reads, writes = set(), set()
+    for index, tensor in enumerate(op.inputs):
+        if tensor.op.definition.name == "Variable":
+            if index in op.definition.writes:
+                writes.add(tensor.op.name)
+            else:
+                reads.add(tensor.op.name)
+    if op.definition is StackPush:
+        writes.add(f"stack {op.name}")
+    elif op.definition is StackPop:
+        reads.add(f"stack {op.attrs['push']}")
+    return reads, writes
+
+
+def is_slow(op: Operation) -> bool:
+    """True if an op waits, or may take so long that other ops run meanwhile."""
+    return op.definition.asynchronous or op.definition.slow

@@ -1,0 +1,524 @@
+"""Makes a sequence of quick ops: regions as large as may be, and between them what only the executor runs."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tensorbow.compiler import NeedsDynamicModeError
+from tensorbow.compiler.wholes import Whole, around, wholes_in
+from tensorbow.control_flow.contexts import Conditional
+from tensorbow.errors import InternalError, InvalidArgumentError
+from tensorbow.executor.effects import touched
+from tensorbow.executor.region import StaticRegion
+from tensorbow.executor.sequence import CondPart, HostPart, LoopPart, OpSequence, RegionPart, SequencePart
+from tensorbow.executor.shape_arguments import determining, shape_arguments
+from tensorbow.executor.simple_loop import LoopRegion, SimpleLoop
+from tensorbow.executor.units import Excluded, Item, Units, WholeUnit, name_of, plan_has
+from tensorbow.graph import Operation, Tensor, is_free
+from tensorbow.graph.function import SHAPE_ONLY
+from tensorbow.ops.control_flow import StackPop
+from tensorbow.ops.tensor_arrays import TensorArraySize
+
+
+@dataclass(frozen=True)
+class StepGraph:
+    """What the sequences of a plan have in common.
+
+    ops: all that the step needs. fed: its feeds. wanted: tensors that are fetched. wholes: its loops and
+    conds with all ops of each. compiles_loops: regions may have loops and conds. partners: by op of a
+    TensorArray or stack, all ops of the same one.
+    """
+
+    ops: frozenset[Operation]
+    fed: frozenset[Tensor]
+    wanted: frozenset[Tensor]
+    wholes: Mapping[Whole, Sequence[Operation]]
+    compiles_loops: bool
+    partners: Mapping[Operation, Sequence[Operation]]
+
+
+@dataclass(eq=False)
+class InnerWhole:
+    """A loop or cond that the sequence runs itself."""
+
+    whole: Whole
+    items: list[Item] = field(default_factory=list)
+
+    @property
+    def ops(self) -> list[Operation]:
+        """All that is in it."""
+        return [op for item in self.items for op in ops_of(item)]
+
+
+Entry: TypeAlias = "Operation | WholeUnit | InnerWhole"
+
+
+def ops_of(entry: Entry) -> list[Operation]:
+    """The ops of an entry of a block."""
+    return [entry] if isinstance(entry, Operation) else entry.ops
+
+
+def make_sequence(
+    ops: Sequence[Operation],
+    graph: StepGraph,
+    excluded: Collection[Excluded] = (),
+    inputs: Sequence[Tensor] | None = None,
+    outputs: Sequence[Tensor] | None = None,
+) -> tuple[Sequence[Tensor], Sequence[Tensor], OpSequence]:
+    """The inputs, outputs and sequence of ops that no other op runs between.
+
+    excluded: loops and conds that no region is to have. inputs, outputs: their order, where they are known.
+    Raises InvalidArgumentError for a variable's reference as an input.
+    """
+    left_out = set(excluded)
+    while True:
+        maker = _Maker(ops, graph, left_out, inputs, outputs)
+        split = maker.make()
+        if split is None:
+            return maker.inputs, maker.outputs, maker.sequence
+        left_out |= split
+
+
+class _SplitError(Exception):
+    """Raised where loops and conds that belong together cannot be in one region."""
+
+    def __init__(self, items: Iterable[Item]):
+        super().__init__()
+        self.excluded = Units.left_out(items)
+
+
+class _Maker:
+    """A sequence under construction."""
+
+    def __init__(
+        self,
+        ops: Sequence[Operation],
+        graph: StepGraph,
+        excluded: set[Excluded],
+        inputs: Sequence[Tensor] | None,
+        outputs: Sequence[Tensor] | None,
+    ):
+        self._graph = graph
+        self._excluded = excluded
+        self._inside = set(ops)
+        whole = {
+            w: found for w, found in wholes_in(ops).items() if len(found) == len(graph.wholes.get(w, ()))
+        }
+        self._chains = {op: around(op, whole) for op in ops}
+        self._units = Units(
+            ops,
+            self._chains,
+            graph.ops,
+            graph.fed,
+            graph.wanted,
+            excluded,
+            plan_has if graph.compiles_loops else None,
+            apart=[op for op in ops if not all(each in self._inside for each in graph.partners.get(op, ()))],
+        )
+        self._cluster_of = {item: n for n, each in enumerate(self._units.clusters) for item in each}
+        self._floors = [0] * len(self._units.clusters)
+        items = self._units.items
+        if inputs is None:
+            found = (
+                tensor
+                for op in ops
+                for tensor in op.inputs
+                if tensor in graph.fed or not (tensor.op in self._inside or is_free(tensor.op))
+            )
+            inputs = list(dict.fromkeys(found))
+        if outputs is None:
+            outputs = [t for op in ops for t in op.outputs if t not in graph.fed and self._leaves(t)]
+        self.inputs, self.outputs = inputs, outputs
+        self._items = items
+        self._slots: dict[Tensor, int] = {tensor: slot for slot, tensor in enumerate(inputs)}
+        self._template: list[Any] = [None] * len(inputs)
+        self._regions: list[StaticRegion] = []
+        self._last_read: dict[int, int] = {}  # by slot, the part of the outermost block that reads it last
+        self._number = 0  # of the part of the outermost block that is made
+        self._aliases: set[Operation] = set()
+        self._folding: dict[Tensor, bool] = {}
+        self._cut_of: dict[Entry, list[Tensor]] = {}
+
+    def make(self) -> set[Excluded] | None:
+        """Makes `sequence`; or returns what is to be excluded before another try."""
+        try:
+            parts = self._block(self._items, 0)
+        except _SplitError as split:
+            return split.excluded
+        results = [self._slot(tensor) for tensor in self.outputs]
+        self._free_slots(parts, {*results})
+        self.sequence = OpSequence(parts, self._template, len(self.inputs), results, self._regions)
+        return None
+
+    def _leaves(self, tensor: Tensor) -> bool:
+        return tensor in self._graph.wanted or any(
+            reader in self._graph.ops and reader not in self._inside for reader in tensor.consumers()
+        )
+
+    def _free_slots(self, parts: Sequence[SequencePart], kept: set[int]) -> None:
+        for number, part in enumerate(parts):
+            if isinstance(part, RegionPart):
+                part.free = tuple(
+                    slot
+                    for slot in dict.fromkeys(part.inputs)
+                    if self._last_read.get(slot) == number and slot not in kept
+                )
+
+    # Slots ------------------------------------------------------------------------------------
+
+    def _new_slots(self, tensors: Sequence[Tensor]) -> int:
+        first = len(self._template)
+        for tensor in tensors:
+            self._slots[tensor] = len(self._template)
+            self._template.append(None)
+        return first
+
+    def _slot(self, tensor: Tensor) -> int:
+        """The slot of a value, which has been computed."""
+        found = self._slots.get(tensor)
+        if found is None:
+            op = tensor.op
+            if is_free(op):
+                if op.definition.name != "Const":
+                    readers = [r.name for r in tensor.consumers() if r in self._inside]
+                    raise InvalidArgumentError(
+                        f"{readers[0] if readers else op.name}: input {tensor.name} is a variable's "
+                        "reference; read it by tb.identity"
+                    )
+                found = self._slots[tensor] = len(self._template)
+                self._template.append(op.attrs["value"])
+            elif op in self._aliases or op.definition.flow not in ("", "merge"):
+                return self._slot(op.inputs[0])
+            else:
+                raise InternalError(f"{tensor.name} is read before it is made")
+        self._last_read[found] = self._number
+        return found
+
+    # Blocks -----------------------------------------------------------------------------------
+
+    def _inner(self, item: Item) -> list[Whole]:
+        """The loops and conds around an item that the sequence runs itself, the outermost first."""
+        if isinstance(item, WholeUnit):
+            chain = self._chains[item.ops[0]]
+            return chain[: chain.index(item.whole)]
+        return self._chains[item]
+
+    def _block(self, items: Sequence[Item], depth: int) -> list[SequencePart]:
+        """The parts of items that `depth` loops and conds are around."""
+        entries: dict[Entry, None] = {}
+        inner: dict[Whole, InnerWhole] = {}
+        for item in items:
+            chain = self._inner(item)
+            if len(chain) <= depth:
+                entries[item] = None
+                continue
+            whole = inner.get(chain[depth])
+            if whole is None:
+                whole = inner[chain[depth]] = InnerWhole(chain[depth])
+                entries[whole] = None
+            whole.items.append(item)
+        ordered, needs = self._ordered(list(entries))
+        levels = self._levels(ordered, needs)
+        emitted: list[tuple[int, int, int, list[Entry]]] = []
+        static: dict[int, list[Entry]] = {}
+        for number, entry in enumerate(ordered):
+            if self._is_static(entry):
+                static.setdefault(levels[entry], []).append(entry)
+            elif not (isinstance(entry, Operation) and self._is_alias(entry)):
+                emitted.append((levels[entry], 1, number, [entry]))
+        emitted += [(level, 0, 0, found) for level, found in static.items()]
+        parts: list[SequencePart] = []
+        for _, kind, _, found in sorted(emitted, key=lambda each: each[:3]):
+            if depth == 0:
+                self._number = len(parts)
+            parts.append(self._part(found[0], depth) if kind else self._region(found))
+        if depth == 0:
+            self._number = len(parts)
+        return parts
+
+    def _part(self, entry: Entry, depth: int) -> SequencePart:
+        if isinstance(entry, InnerWhole):
+            if isinstance(entry.whole, Conditional):
+                return self._cond(entry, entry.whole, depth)
+            return self._loop(entry, depth)
+        if isinstance(entry, WholeUnit):
+            raise InternalError(f"{entry.name} is static")
+        inputs = [self._slot(tensor) for tensor in entry.inputs]
+        return HostPart(entry, inputs, self._new_slots(entry.outputs))
+
+    def _is_static(self, entry: Entry) -> bool:
+        if isinstance(entry, InnerWhole) or entry in self._aliases:
+            return False
+        return not self._units.is_dynamic(entry)
+
+    def _is_alias(self, op: Operation) -> bool:
+        return op in self._aliases or bool(op.definition.flow)
+
+    def _ordered(self, entries: list[Entry]) -> tuple[list[Entry], dict[Entry, set[Entry]]]:
+        """Entries in program order, as far as each comes after what it needs; and what each needs."""
+        of = {op: entry for entry in entries for op in ops_of(entry)}
+        needs: dict[Entry, set[Entry]] = {entry: set() for entry in entries}
+        readers: dict[Entry, list[Entry]] = {entry: [] for entry in entries}
+        for op, entry in of.items():
+            needed = [t.op for t in op.inputs if t not in self._graph.fed]
+            needed += op.control_inputs
+            if op.definition is StackPop:
+                needed.append(op.graph.get_operation_by_name(op.attrs["push"]))
+            for other in needed:
+                source = of.get(other)
+                back = other.definition.flow == "next_iteration"
+                if source is not None and source is not entry and not back and source not in needs[entry]:
+                    needs[entry].add(source)
+                    readers[source].append(entry)
+
+        def place(entry: Entry) -> int:
+            return min(op.id for op in ops_of(entry))
+
+        left = {entry: len(each) for entry, each in needs.items()}
+        ready = [(place(entry), number, entry) for number, entry in enumerate(entries) if not left[entry]]
+        heapq.heapify(ready)
+        ordered: list[Entry] = []
+        while ready:
+            _, number, entry = heapq.heappop(ready)
+            ordered.append(entry)
+            if isinstance(entry, Operation) and self._hands_on(entry, of):
+                self._aliases.add(entry)
+            for reader in readers[entry]:
+                left[reader] -= 1
+                if not left[reader]:
+                    heapq.heappush(ready, (place(reader), number + len(entries), reader))
+        if len(ordered) < len(entries):
+            units = [e for e in entries if isinstance(e, WholeUnit) and left[e]]
+            if not units:
+                raise InternalError("ops of a sequence wait for each other")
+            raise _SplitError(units)
+        self._add_order(ordered, needs)
+        return ordered, needs
+
+    def _hands_on(self, op: Operation, of: Mapping[Operation, Entry]) -> bool:
+        """True for an Identity of what no region makes: it is no op to run."""
+        if op.type != "Identity" or self._units.is_dynamic(op) or op.inputs[0] in self._graph.fed:
+            return False
+        source = op.inputs[0].op
+        if is_free(source):
+            return False
+        entry = of.get(source)
+        return entry is None or not self._is_static(entry)
+
+    def _add_order(self, ordered: Sequence[Entry], needs: dict[Entry, set[Entry]]) -> None:
+        """Adds the order in which variables and stacks are read and written."""
+        writers: dict[str, Entry] = {}
+        readers: dict[str, list[Entry]] = {}
+        for entry in ordered:
+            reads, writes = set(), set()
+            for op in ops_of(entry):
+                more = touched(op)
+                reads |= more[0]
+                writes |= more[1]
+            for name in reads | writes:
+                if name in writers:
+                    needs[entry].add(writers[name])
+            for name in writes:
+                needs[entry].update(readers.pop(name, ()))
+                writers[name] = entry
+            for name in reads - writes:
+                readers.setdefault(name, []).append(entry)
+            needs[entry].discard(entry)
+
+    def _levels(self, ordered: Sequence[Entry], needs: Mapping[Entry, set[Entry]]) -> dict[Entry, int]:
+        """The level of each entry: static ones of one level are a region, and run before others of it."""
+        here = {item for item in ordered if item in self._cluster_of}
+        for item in here:
+            cluster = self._units.clusters[self._cluster_of[item]]
+            if not here.issuperset(cluster):
+                raise _SplitError(cluster)
+        for _ in range(2 * len(self._floors) + 2):
+            floors = list(self._floors)
+            levels = self._raised(ordered, needs)
+            if floors == self._floors:
+                return levels
+        rising = [n for n, floor in enumerate(floors) if floor != self._floors[n]]
+        raise _SplitError(self._units.clusters[rising[0]])
+
+    def _raised(self, ordered: Sequence[Entry], needs: Mapping[Entry, set[Entry]]) -> dict[Entry, int]:
+        levels: dict[Entry, int] = {}
+        after: dict[Entry, tuple[int, int]] = {}  # the least level of a static, and of another op behind it
+        of = {op: entry for entry in ordered for op in ops_of(entry)}
+        for entry in ordered:
+            static = self._is_static(entry)
+            alias = isinstance(entry, Operation) and self._is_alias(entry)
+            cluster = None if isinstance(entry, InnerWhole) else self._cluster_of.get(entry)
+            least = 0 if cluster is None else self._floors[cluster]
+            either = [after[each] for each in needs[entry]]
+            level = max((pair[0 if static else 1] for pair in either), default=0)
+            level = max(level, least)
+            for tensor in self._cuts(entry) if static else ():
+                source = of.get(tensor.op)
+                if source is not None and source is not entry and self._is_static(source):
+                    level = max(level, levels[source] + 1)
+            levels[entry] = level
+            if cluster is not None:
+                self._floors[cluster] = level
+            if alias:
+                after[entry] = (max((pair[0] for pair in either), default=0), level)
+            else:
+                after[entry] = (level if static else level + 1, level)
+        return levels
+
+    def _cuts(self, entry: Entry) -> list[Tensor]:
+        """Inputs on whose values shapes depend, and which are not known once other shapes are."""
+        known = self._cut_of.get(entry)
+        if known is None:
+            known = self._cut_of[entry] = self._found_cuts(entry)
+        return known
+
+    def _found_cuts(self, entry: Entry) -> list[Tensor]:
+        if isinstance(entry, WholeUnit):
+            inside = set(entry.ops)
+            found = list(determining(entry.ops, lambda tensor: tensor.op not in inside))
+        else:
+            found = shape_arguments(entry) if isinstance(entry, Operation) else []
+        return [tensor for tensor in found if not self._folds(tensor)]
+
+    def _folds(self, tensor: Tensor) -> bool:
+        """True if a value is known in its region once the shapes of the region's inputs are."""
+        known = self._folding.get(tensor)
+        if known is None:
+            known = self._folding[tensor] = self._is_folded(tensor)
+        return known
+
+    def _is_folded(self, tensor: Tensor) -> bool:
+        definition = tensor.op.definition
+        if is_free(tensor.op):
+            return definition.name == "Const"
+        if tensor in self._graph.fed:
+            return False
+        if definition.name in SHAPE_ONLY or definition is TensorArraySize:
+            return not self._units.is_dynamic(tensor.op)
+        if tensor.op.is_dynamic or definition.stateful or definition.random:
+            return False
+        return bool(tensor.op.inputs) and all(map(self._folds, tensor.op.inputs))
+
+    # Parts ------------------------------------------------------------------------------------
+
+    def _region(self, items: Sequence[Entry]) -> RegionPart:
+        units = [item for item in items if isinstance(item, WholeUnit)]
+        ops = sorted((op for item in items for op in ops_of(item)), key=lambda op: op.id)
+        inside = set(ops)
+        hidden = {op for unit in units for op in unit.ops if op not in unit.borders}
+        fed = self._graph.fed
+        inputs = list(
+            dict.fromkeys(
+                tensor
+                for op in ops
+                for tensor in op.inputs
+                if tensor in fed or not (tensor.op in inside or is_free(tensor.op))
+            )
+        )
+        wanted = {*self.outputs, *self._graph.wanted}
+        outputs = [
+            tensor
+            for op in ops
+            if op not in hidden
+            for tensor in op.outputs
+            if tensor not in fed
+            and (
+                tensor in wanted or any(r in self._graph.ops and r not in inside for r in tensor.consumers())
+            )
+        ]
+        read = {tensor.op for op in ops for tensor in op.inputs}
+        made = {tensor.op for tensor in outputs}
+        targets = [
+            op
+            for op in ops
+            if op not in made
+            and op not in hidden
+            and (op not in read or op.definition.stateful or op.definition.writes)
+        ]
+        among = set(inputs)
+        baked = {t for t in determining(ops, among.__contains__) if t in among}
+
+        def divided(error: NeedsDynamicModeError) -> OpSequence | None:
+            return self._divided(region, error)
+
+        region = StaticRegion(ops, tuple(inputs), tuple(outputs), tuple(targets), baked, units, divided)
+        self._regions.append(region)
+        slots = [self._slot(tensor) for tensor in inputs]
+        return RegionPart(region, slots, self._new_slots(outputs), ())
+
+    def _divided(self, region: StaticRegion, error: NeedsDynamicModeError) -> OpSequence | None:
+        """A sequence of a region that is no plan; None if it has no loop or cond that could be left out."""
+        items: Sequence[Item] = [unit for unit in region.units if error.op in unit.ops] or region.units
+        items = items or [op for op in region.ops if op.definition.host is not None]
+        if not items:
+            return None
+        excluded = self._excluded | Units.left_out(items)
+        return make_sequence(region.ops, self._graph, excluded, region.inputs, region.outputs)[2]
+
+    def _cond(self, entry: InnerWhole, whole: Conditional, depth: int) -> CondPart:
+        merges = {tensor.op for tensor in whole.merged}
+        branches: tuple[list[Item], list[Item]] = ([], [])
+        for item in entry.items:
+            if item in merges:
+                continue
+            op = ops_of(item)[0]
+            context = op.inputs[0].op.context if op.definition.flow == "exit" else op.context
+            chain = context.chain() if context is not None else ()
+            branches[0 if whole.branches[0] in chain else 1].append(item)
+        pred = self._slot(whole.branches[0].pred)
+        parts = (self._block(branches[0], depth + 1), self._block(branches[1], depth + 1))
+        merged = []
+        for op in (op for op in entry.items if op in merges and isinstance(op, Operation)):
+            sources = [self._slot(tensor) for tensor in op.inputs]
+            merged.append((self._new_slots(op.outputs), sources[0], sources[1]))
+        return CondPart(name_of(whole), pred, parts, merged)
+
+    def _loop(self, entry: InnerWhole, depth: int) -> LoopPart:
+        own = [op for op in entry.items if isinstance(op, Operation) and len(self._inner(op)) == depth + 1]
+        merges = [
+            op
+            for op in own
+            if op.definition.flow == "merge"
+            and any(tensor.op.definition.flow == "next_iteration" for tensor in op.inputs)
+        ]
+        condition = next(op for op in own if op.definition.flow == "loop_condition")
+        start = [self._slot(op.inputs[0]) for op in merges]
+        first = self._new_slots([op.outputs[0] for op in merges])
+        flow = {op for op in own if op.definition.flow}
+        rest = [item for item in entry.items if item not in flow]
+        late = self._after_condition(entry.items, condition)
+        parts = self._block([item for item in rest if item not in late], depth + 1)
+        holds = self._slot(condition.inputs[0])
+        body = self._block([item for item in rest if item in late], depth + 1)
+        results = [self._slot(op.inputs[1]) for op in merges]
+        simple = None
+        regions = [
+            [LoopRegion(p.region, p.inputs, p.first, p.last) for p in each if isinstance(p, RegionPart)]
+            for each in (parts, body)
+        ]
+        if len(regions[0]) == len(parts) and len(regions[1]) == len(body):
+            simple = SimpleLoop(regions[0], regions[1], first, first + len(merges), holds, tuple(results))
+        name = entry.whole.name  # type: ignore[union-attr]
+        return LoopPart(name, start, first, parts, holds, body, results, simple)
+
+    def _after_condition(self, items: Sequence[Item], condition: Operation) -> set[Item]:
+        """What runs only while the condition is true."""
+        of = {op: item for item in items for op in ops_of(item)}
+        readers: dict[Item, set[Item]] = {}
+        pending: list[Item] = []
+        for op, item in of.items():
+            if op.definition.flow == "switch" and op.inputs[1].op is condition and item is op:
+                pending.append(item)
+            for other in (*(t.op for t in op.inputs), *op.control_inputs):
+                if other in of and other.definition.flow != "next_iteration":
+                    readers.setdefault(of[other], set()).add(item)
+        late: set[Item] = set()
+        while pending:
+            item = pending.pop()
+            if item not in late:
+                late.add(item)
+                pending.extend(readers.get(item, ()))
+        return late
