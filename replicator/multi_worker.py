@@ -76,7 +76,7 @@ def _require(name: str, refused: bool, got: Any) -> None:
     if refused:
         raise InvalidArgumentError(
             f"MultiWorkerReplicator: {name}: expected the default with several workers, whose replicas "
-            f"step together, got {got!r:.60}; leave it out"
+            f"step together, got {got!r:.60}; leave it out, or train by tb.fit or the command line"
         )
 
 

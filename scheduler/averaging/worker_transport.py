@@ -16,7 +16,9 @@ from tensorbow.errors import AbortedError
 
 
 class WorkerTransport(Transport):
-    """The transport of a worker's devices, and then, through the host's memory, `MPI_Allreduce` of the sums.
+    """The transport of a worker's devices, and then a sum over the workers.
+
+    That is made by MPI through the host's memory, or by NCCL between the GPUs of all.
 
     `post` waits for what is to be exchanged, and for the other workers. Where NCCL joins the GPUs of all, it
     only meets the other workers' hosts, to know that none has failed, and enqueues the exchange.

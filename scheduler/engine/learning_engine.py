@@ -219,8 +219,8 @@ class LearningEngine:
         for name, is_refused, expected, got in refused:
             if is_refused:
                 raise InvalidArgumentError(
-                    f"{name}: expected {expected} with {workers.size} workers, all of which take part in "
-                    f"every round; got {got}; leave it out, or train in one process"
+                    f"{name}: expected {expected} with {workers.size} workers, got {got}; leave it out, or "
+                    "train in one process"
                 )
         return Lockstep(workers)
 

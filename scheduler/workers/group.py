@@ -20,6 +20,8 @@ class WorkerGroup(ABC):
     rank: the number of this worker, from 0. size: how many there are. A collective call returns when all
     workers have made it; it raises AbortedError when the job falls apart. Several groups of the same workers
     (`duplicate`) do not disturb each other; one group belongs to one thread at a time.
+    `post`, `posted`, `give` and `take` are no collective calls; one thread may call `posted` while another
+    sends or takes.
     """
 
     rank: int

@@ -30,7 +30,8 @@ WINDOW, MOST_SENT = 4, 64  # messages that are on their way to a worker at first
 class MpiWorkers(WorkerGroup):
     """The processes of an MPI communicator, by default all of the job.
 
-    Sums are `MPI_Allreduce`'s: equal bits on all workers, and run after run for the same number of them.
+    Sums have equal bits on all workers, and run after run for the same number of them. They are
+    `MPI_Allreduce`'s; beside other work those of two workers that send each other all, or `MPI_Iallreduce`'s.
     """
 
     def __init__(self, communicator: Any = None):

@@ -50,7 +50,8 @@ def while_loop(
     back_prop: False stops gradients. maximum_iterations: an int32 scalar.
     swap_memory: what the gradient of an unrolled loop needs lies in the host's memory meanwhile, if a GPU
         runs it, as far as nothing waits for the copies (`tb.ConfigProto(swap="hidden")` does so for the whole
-        step). No effect otherwise: on a CPU, and in the dynamic mode, it lies there anyway.
+        step). No effect otherwise: on a CPU, and in loops that the dynamic executor runs, it lies
+        there anyway; steps over several devices do not swap.
     return_same_structure: return a list of one variable as a list, not as the variable.
 
     A loop whose number of iterations is known once the feeds' shapes are is unrolled in the plan; another one

@@ -602,7 +602,7 @@ def _controls(item: Item) -> Sequence[Operation]:
 
 
 def _has_effects(op: Operation) -> bool:
-    """True if the iterations of loops that an op is in run one by one."""
+    """True if an op runs in the order of the iterations of the loops around it."""
     definition = op.definition
     return bool(definition.stateful or definition.random or definition.writes) and definition.name not in (
         "StackPush",

@@ -98,8 +98,8 @@ class Units:
         """chains: the loops and conds around each op, the outermost first. included: all ops of the step.
         elements: fetches. excluded: what is not to be in a unit. has: True for ops that a unit may have;
         None for no units. in_sequences: units are of sequences, where ops of the host hand elements of
-        arrays and what gradients take back on, if need be. apart: ops of such, of `ops`, that have partners
-        which are not in `ops`.
+        arrays and what gradients take back on, if need be. apart: ops of TensorArrays and stacks with
+        partners outside of `ops`.
         """
         self._ops = ops
         self._included = included

@@ -80,8 +80,8 @@ def raw_rnn(
     or a nest, of the shape and dtype of an example's output, or None for the cell's; then after each step.
     finished: bool [batch]; a finished example emits zeros and keeps its state, and the loop ends when all are
     finished. A loop state may be None. Returns the outputs of the steps, a TensorArray or a nest of them, the
-    last cell state and the last loop state. `swap_memory`: see
-    `while_loop`.
+    last cell state and the last loop state. `swap_memory` has no
+    effect, as the loop is in the dynamic mode.
     """
     if not isinstance(cell, RNNCell):
         raise refuse("raw_rnn", "cell", "a cell such as tb.nn.rnn_cell.GRUCell(128)", cell)

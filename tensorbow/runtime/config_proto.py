@@ -102,8 +102,8 @@ class RunOptions:
     output_partition_graphs: so are the graphs of the run's devices, with `_Send` and `_Recv` nodes.
     timeout_in_ms: milliseconds, without compilation, after which the run is given up; 0 for no limit.
 
-    With either the ops of a run on CPU devices run one by one. A report of allocations is part of every
-    error for want of memory.
+    With either the ops of a planned step, and of each region of a dynamic one, run one by one on CPU
+    devices. A report of allocations is part of every error for want of memory.
     """
 
     NO_TRACE: ClassVar[int] = 0

@@ -1,4 +1,4 @@
-"""Ends what the regions of one dynamic run are at, and nothing of the session's other runs."""
+"""Stops the loops and waits of one failed dynamic run; the session's other runs go on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from tensorbow.runtime.run_watch import RunWatch
+from tensorbow.runtime.run_watch import RunWatch, current_watch
 
 
 class StoppableLoop(Protocol):
@@ -44,6 +44,16 @@ class RunStop:
             raise self._error
         return None if self._watch is None else self._watch.left_s()
 
+    def _timer(self, step: StoppableLoop) -> threading.Timer | None:
+        """A timer that stops a step at the deadline; None where the thread's watch gives it one."""
+        left_s = None if self._watch is None or current_watch() is not None else self._watch.left_s()
+        if left_s is None:
+            return None
+        timer = threading.Timer(left_s, step.stop)
+        timer.daemon = True
+        timer.start()
+        return timer
+
     @contextmanager
     def running(self, step: StoppableLoop) -> Iterator[None]:
         """Context in which a step runs, and is stopped with the run."""
@@ -51,9 +61,18 @@ class RunStop:
             if self._error is not None:
                 raise self._error
             self._running.add(step)
+        timer = self._timer(step)
         try:
             yield
+        except BaseException:
+            if timer is not None:
+                self.left_s()
+            raise
         finally:
+            if timer is not None:
+                timer.cancel()
+                timer.join()
+                step.resume()
             with self._lock:
                 self._running.discard(step)
                 if self._error is not None:  # the step may be another run's next

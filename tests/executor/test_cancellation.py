@@ -173,3 +173,17 @@ def test_a_step_that_was_stopped_is_ready_for_another_run():
         stop.left_s()
     with pytest.raises(ValueError, match="first"), stop.running(other):
         pass
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_the_time_limit_of_a_session_stops_a_compiled_loop_that_was_short_before(threads):
+    x = tb.placeholder(tb.float32, [])
+    given = tb.py_func(lambda value: value, [x], tb.float32)
+    given.set_shape([])
+    ended = tb.while_loop(lambda a: a < 8.0, lambda a: a * 2.0, [given])
+    config = tb.ConfigProto(operation_timeout_in_ms=200, inter_op_parallelism_threads=threads)
+    with tb.Session(config=config) as session:
+        for _ in range(2):
+            assert session.run(ended, {x: 1.0}) == 8.0
+            with pytest.raises(DeadlineExceededError, match="operation_timeout_in_ms=200"):
+                session.run(ended, {x: 0.0})
