@@ -76,8 +76,9 @@ def test_a_dequeue_waits_for_an_enqueue_of_another_session(servers):
         got = []
         thread = threading.Thread(target=lambda: got.append(one.run(take).tolist()))
         thread.start()
+        await_wait(one)
         two.run(put)
-        thread.join()
+        thread.join(60)
         assert got == [[1.0, 2.0]]
 
 
