@@ -175,7 +175,7 @@ def table(details: dict[str, Any]) -> Table:
 
 
 def serve(backup: int, rounds: int, seed: int) -> None:
-    """What a worker does: worker 0 prints the times of its steps."""
+    """Runs the steps of a worker; worker 0 prints their times."""
     times = times_of(backup, rounds, seed)
     if tb.worker_group().rank == 0:
         print(json.dumps(times))

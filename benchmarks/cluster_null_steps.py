@@ -150,7 +150,7 @@ def milliseconds(run: Callable[[], object]) -> list[float]:
 
 
 def cases_of(cases: Mapping[str, int | None], workers: int) -> dict[str, int | None]:
-    """Those that are measured with so many workers, as memory allows."""
+    """Cases that are measured with so many workers, as memory allows."""
     lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     free = 1024 * int(lines["MemAvailable"].split()[0])
     return {

@@ -230,7 +230,7 @@ def test_decays(step):
 
 @pytest.mark.parametrize("t_mul", [1.0, 2.0, 1.5])
 def test_cosine_decays_begin_again(t_mul):
-    """From the beginning of a decay, and its middle."""
+    """Fractions from the beginning of a decay, and its middle."""
     step = tb.placeholder(tb.int64, [])
     rate = tb.train.cosine_decay_restarts(0.5, step, 8, t_mul, m_mul=0.5, alpha=0.1)
     with tb.Session() as session:

@@ -87,7 +87,7 @@ class GpuTransport(Transport):
         self._half = HalfExchange(runtime, self._streams[0].handle, nccl, ranks or joined.ranks)
 
     def _parts_of(self, crossing: DeviceExchange) -> list[NcclPart]:
-        """What this worker's GPUs own, and NCCL's ranks that have it."""
+        """Parts that this worker's GPUs own, and NCCL's ranks that have them."""
         first = 0 if self._joined is None else self._joined.ranks.first
         homes = {device: n for n, devices in enumerate(self._members.values(), first) for device in devices}
         return [(homes[owner], elements.start, len(elements)) for owner, elements in crossing.parts()]

@@ -33,24 +33,22 @@ class HalfExchange:
         self._own = self._every = self._sums = 0
 
     def prepared(self, vector: FlatVector) -> Callable[[], None]:
-        """What enqueues the sum of a float32 vector of the GPU, in place."""
+        """Call that enqueues the sum of a float32 vector of the GPU, in place."""
         if not self._blocks:
             padded = -(-CHUNK // self._workers) * self._workers
-            gathered = 1 if self._parts else self._workers
-            for name, nbytes in (
-                ("_own", padded * HALF),
-                ("_every", padded * gathered * HALF),
-                ("_sums", padded * WHOLE if self._parts else 0),
-            ):
-                if nbytes:
-                    self._runtime.make_current()
-                    self._blocks.append(self._runtime.allocate(nbytes))
-                    setattr(self, name, self._blocks[-1])
+            self._own = self._allocated(padded * HALF)
+            self._every = self._allocated(padded * (1 if self._parts else self._workers) * HALF)
+            self._sums = self._allocated(padded * WHOLE) if self._parts else 0
         calls: list[Callable[[], object]] = []
         for start in range(0, vector.size, CHUNK):
             count = min(CHUNK, vector.size - start)
             calls += self._calls(vector.address + start * WHOLE, count)
         return partial(_call_all, calls)
+
+    def _allocated(self, nbytes: int) -> int:
+        self._runtime.make_current()
+        self._blocks.append(self._runtime.allocate(nbytes))
+        return self._blocks[-1]
 
     @property
     def _parts(self) -> bool:

@@ -1,4 +1,4 @@
-"""Whether NCCL can join the GPUs of all workers: MPI carries its id."""
+"""Ranks by which NCCL joins the GPUs of all workers; MPI carries its id."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from tensorbow.devices.nccl import NcclRanks, nccl_id, nccl_is_there
 
 @dataclass(frozen=True)
 class JoinedGpus:
-    """How NCCL joins the GPUs of all workers. gathered: what each worker gives, by rank; collective.
+    """Ranks by which NCCL joins the GPUs of all workers.
 
-    firsts: how it joins the first GPU of each worker, None where no worker has another; collective.
+    gathered: what each worker gives, by rank; collective. firsts: ranks of the first GPU of each worker, None
+    where no worker has another; collective.
     """
 
     ranks: NcclRanks
@@ -28,7 +29,7 @@ class JoinedGpus:
 
 
 def joined_gpus(lockstep: Lockstep, devices: Sequence[Device]) -> JoinedGpus | None:
-    """How the GPUs of all workers are joined; collective.
+    """Finds how NCCL joins the GPUs of all workers; collective.
 
     None where some worker has other devices, NCCL is missing, a GPU is of two workers, which NCCL refuses, or
     TENSORBOW_EXCHANGE is mpi: then workers exchange through the memory of their hosts.

@@ -59,7 +59,7 @@ class MemberTransport(Transport):
 
     @property
     def streams(self) -> Sequence[Stream]:
-        """Those between this worker's devices."""
+        """Streams between this worker's devices."""
         return () if self._local is None else self._local.streams
 
     def close(self) -> None:

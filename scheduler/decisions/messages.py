@@ -112,7 +112,7 @@ class CatchUp:
 
 @dataclass(frozen=True, slots=True)
 class RoundDone:
-    """With backup workers: the update of a round has ended; its results may be handed out."""
+    """End of a round's update, with backup workers: its results may be handed out."""
 
     round: int
 

@@ -28,10 +28,10 @@ from scheduler.workers.lockstep import Lockstep
 
 
 class Desk(Protocol):
-    """Who decides for the replicas of this process."""
+    """Decisions for the replicas of this process."""
 
     def decided(self, events: Sequence[SchedulerEvent]) -> list[Instruction]:
-        """What these replicas are to do, after some events of theirs."""
+        """Instructions for these replicas, after some events of theirs."""
 
 
 class OwnDesk:

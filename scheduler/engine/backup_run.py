@@ -49,7 +49,7 @@ from tensorbow.errors import AbortedError, InternalError, InvalidArgumentError, 
 
 
 class WorkerLetter(NamedTuple):
-    """What another worker has sent to this run."""
+    """Message of another worker to this run."""
 
     sender: int
     content: Any

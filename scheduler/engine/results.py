@@ -34,9 +34,7 @@ class RoundResults:
     replicas: Sequence[int]  # by batch number
     losses: Sequence[float]  # [rounds * batches], as the metrics
     metrics: Sequence[Sequence[Any]]
-    times_s: Sequence[
-        float
-    ]  # by batch number: when the last of its tasks ended; of none: the end of the round
+    times_s: Sequence[float]  # by batch number: end of its last task, or of the round if it has none
 
     def __iter__(self) -> Iterator[TaskResult]:
         count, columns = len(self.replicas), self.metrics

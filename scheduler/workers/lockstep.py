@@ -67,7 +67,8 @@ class Lockstep:
         self.overlap_nbytes = {"always": 1, "never": None}.get(choices[0], by_default)
         self._summing, self._sums = workers.duplicate(), OverlappedSums()
         self._has_parted = self._is_apart = False  # workers have failed; they have gone different ways
-        self._workers, self._letters = workers, list[Letters]()
+        self._workers = workers
+        self._letters: Letters | None = None  # made when they are first asked for
 
     @property
     def is_apart(self) -> bool:
@@ -90,9 +91,9 @@ class Lockstep:
 
     def letters(self) -> Letters:
         """Messages of one worker to another; the first call is collective."""
-        if not self._letters:
-            self._letters.append(Letters(self._workers.duplicate()))
-        return self._letters[0]
+        if self._letters is None:
+            self._letters = Letters(self._workers.duplicate())
+        return self._letters
 
     def meet(self, what: str, number: int = 0, going: Going = Going.ON) -> Going:
         """Meets the other workers before something that all do; the worst state of any of them.
@@ -247,8 +248,8 @@ class Lockstep:
         error: of the program, which others are told.
         """
         self._sums.close()
-        for letters in self._letters:
-            letters.end()
+        if self._letters is not None:
+            self._letters.end()
         if self._has_parted or self._is_apart:
             return
         if error is None:

@@ -30,7 +30,7 @@ Send = Callable[[str, str, Array], None]  # task, key, value
 
 
 class StepsOfTask(Protocol):
-    """What a part needs of its task."""
+    """Functions of a task that its parts need."""
 
     def compile(
         self,

@@ -135,7 +135,7 @@ class Pending:
         self._cancelled: TensorBowError | None = None
 
     def cancel(self, error: TensorBowError) -> None:
-        """Has the next look raise an error; thread-safe."""
+        """Lets the next look raise an error; thread-safe."""
         self._cancelled = error
 
     def add(self, link: TaskLink, connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""What a block reads from outside, and which nodes it may have."""
+"""Inputs of a block from outside, and the nodes that it may have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHECKS = (AssertOp, CheckNumerics)  # may fail, but do nothing else
 
 
 class Capture:
-    """What a block reads from outside. Values that nodes outside make have stand-ins inside."""
+    """Inputs of a block from outside. Values that nodes outside make have stand-ins inside."""
 
     def __init__(self, own: Sequence[Value]):
         """own: values of the block that no node makes."""

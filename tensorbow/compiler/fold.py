@@ -118,7 +118,7 @@ MOST_ITERATIONS = 20_000  # of all loops of a step, also of those that fold to c
 
 @dataclass(frozen=True)
 class _State:
-    """How far a folding was: counts of what was made, what is kept for gradients, and the TensorArrays."""
+    """State of a folding: counts of what was made, what is kept for gradients, and the TensorArrays."""
 
     made: int
     notes: int

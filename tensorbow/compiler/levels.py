@@ -65,7 +65,7 @@ class BlockLevel:
 
 
 class Folding(Protocol):
-    """What a step's folding gives to the making of blocks."""
+    """Functions of a step's folding for the making of blocks."""
 
     values: dict[Tensor, Value]
     made: Made
@@ -238,7 +238,7 @@ def value_in(kept: Kept) -> Value:
 
 
 def with_value(kept: Kept, value: Kept) -> Kept:
-    """What is kept, with another value in the place of `_value_in`."""
+    """The kept values, with another one in the place of `_value_in`."""
     if isinstance(kept, Stacked):
         begin = with_value(kept.begin, value)
         return Stacked(kept.handle, begin, kept.depth, kept.nbytes, kept.offset, kept.spec)

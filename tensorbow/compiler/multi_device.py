@@ -67,7 +67,7 @@ class MultiDeviceExecutable:
 
     @cached_property
     def reads_maybe(self) -> frozenset[str]:
-        """Those of `reads_first` that only branches and loops touch."""
+        """Variables of `reads_first` that only branches and loops touch."""
         return self.reads_first.difference(*(p.reads_first - p.reads_maybe for p in self.parts.values()))
 
     @cached_property

@@ -18,7 +18,7 @@ class SlicesNest:
     parts: tuple[Any, ...]
 
     def _packed(self, values: Sequence[Any]) -> Any:
-        """What stands in its place in a nest of these values: IndexedSlices of tensors."""
+        """The element in its place in a nest of these values: IndexedSlices of tensors."""
         (parts,) = values
         return IndexedSlices(*parts) if all(isinstance(part, Tensor) for part in parts) else SlicesNest(parts)
 

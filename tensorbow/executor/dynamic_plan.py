@@ -209,7 +209,7 @@ class DynamicPlan:
         return not items
 
     def _key(self, item: Item) -> tuple[object, ...]:
-        """What the quick ops of one sequence have in common."""
+        """Values that the quick ops of one sequence share."""
         place = self._places[item]
         return (id(place.frame), place.conditions, place.waits, place.level)
 

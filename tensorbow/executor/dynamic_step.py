@@ -294,7 +294,7 @@ class DynamicStep:
         return checked_outputs(op, outputs)
 
     def _new_calls(self, iteration: Iteration | None) -> SequenceCalls:
-        """What the parts of a sequence call. iteration: in which it runs, for spans."""
+        """Calls of the parts of a sequence. iteration: in which it runs, for spans."""
         teller = None
         if self._spans is not None and iteration is not None:
             teller = partial(self._teller, iteration)
@@ -366,7 +366,7 @@ class DynamicStep:
             tell(f"{op.type} {op.name}", category, began_s, perf_counter())
 
     def _teller(self, iteration: Iteration, loops: Sequence[tuple[str, int]] = ()) -> Tell:
-        """What takes the spans of an iteration. loops: in it, that a sequence runs, and their iterations."""
+        """Receiver of the spans of an iteration. loops: in it, that a sequence runs, and their iterations."""
         if self._spans is None:
             raise InternalError("a step that is not traced")
         numbers, around = [number for _, number in reversed(loops)], iteration

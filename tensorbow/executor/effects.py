@@ -1,4 +1,4 @@
-"""What ops read and write besides their inputs and outputs, and which of them may take long."""
+"""Effects of ops besides their inputs and outputs, and the ops that may take long."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from tensorbow.ops.tensor_arrays import TensorArraySize
 
 @dataclass(frozen=True)
 class StepGraph:
-    """What the sequences of a plan have in common.
+    """Parts common to the sequences of a plan.
 
     ops: all that the step needs. fed: its feeds. wanted: tensors that are fetched. wholes: its loops and
     conds with all ops of each. compiles_loops: regions may have loops and conds. partners: by op of a
@@ -49,7 +49,7 @@ class InnerWhole:
 
     @property
     def ops(self) -> list[Operation]:
-        """All that is in it."""
+        """Its whole content."""
         return [op for item in self.items for op in ops_of(item)]
 
 
@@ -505,7 +505,7 @@ class _Maker:
         return LoopPart(name, start, first, parts, holds, body, results, simple)
 
     def _after_condition(self, items: Sequence[Item], condition: Operation) -> set[Item]:
-        """What runs only while the condition is true."""
+        """Ops that run only while the condition is true."""
         of = {op: item for item in items for op in ops_of(item)}
         readers: dict[Item, set[Item]] = {}
         pending: list[Item] = []

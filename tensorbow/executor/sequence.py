@@ -34,7 +34,7 @@ from tensorbow.timeline import OP
 
 
 class SequencePart(Protocol):
-    """What a sequence runs at one place."""
+    """Part of a sequence that runs at one place."""
 
     def run(self, values: list[Any], calls: SequenceCalls) -> None:
         """Reads and writes slots."""
@@ -48,7 +48,7 @@ class StepState(Protocol):
 
 @dataclass(eq=False)
 class SequenceCalls:
-    """What the parts of a sequence call in one run of a step.
+    """Calls of the parts of a sequence in one run of a step.
 
     check: raises the error that ends the step, if there is one. limited: the step has a deadline.
     teller: gives what takes spans, in the iterations of the loops around (frame, number); None where nothing
@@ -77,7 +77,7 @@ class SequenceCalls:
             part.run(values, self)
 
     def tell(self) -> Tell | None:
-        """What takes spans of the part that runs; None if nothing is traced."""
+        """Receiver of spans of the part that runs; None if nothing is traced."""
         return None if self.teller is None else self.teller(self.loops)
 
 

@@ -147,7 +147,7 @@ class Units:
 
     @staticmethod
     def left_out(items: Iterable[Item]) -> set[Excluded]:
-        """What to exclude so that these items are in no unit."""
+        """Loops, conds and ops to exclude so that these items are in no unit."""
         return {each.whole if isinstance(each, WholeUnit) else each for each in items}
 
     def _refused(

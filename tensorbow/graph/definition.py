@@ -145,7 +145,7 @@ class Resources:
 
 @dataclass(frozen=True, eq=False)
 class StepResources:
-    """What the host functions of one run of a session share."""
+    """Objects that the host functions of one run of a session share."""
 
     resources: Resources  # of the session
     step: Resources  # of this run, for all calls in it
@@ -175,22 +175,22 @@ class HostCall:
 
     @property
     def name(self) -> str:
-        """Of the operation."""
+        """Name of the operation."""
         return self.op.name
 
     @property
     def attrs(self) -> Attrs:
-        """Of the operation."""
+        """Attributes of the operation."""
         return self.op.attrs
 
     @property
     def resources(self) -> Resources:
-        """Of the session."""
+        """Objects of the session."""
         return self._shared.resources
 
     @property
     def step(self) -> Resources:
-        """Of this run of the session, for all calls in it."""
+        """Objects of this run of the session, for all calls in it."""
         return self._shared.step
 
 

@@ -68,7 +68,7 @@ class FormSource:
         return self._nodes.get(self.input[index].rpartition(":")[0])
 
     def spec(self, index: int) -> TensorSpec | None:
-        """What the graph says of an input; None for a part of a graph."""
+        """The graph's word on an input; None for a part of a graph."""
         producer = self.producer(index) if index < len(self.input) else None
         output = int(self.input[index].rpartition(":")[2]) if producer is not None else 0
         return producer.output[output] if producer is not None and output < len(producer.output) else None
@@ -497,7 +497,7 @@ def constants_inside(node: Any, nodes: Mapping[str, Any], contexts: Mapping[str,
 
 
 def writes_after(nodes: Sequence[Any]) -> dict[str, list[str]]:
-    """What each optimiser's update has to wait for, by its name: readers of the variable's value before.
+    """Ops that each optimiser's update has to wait for, by its name: readers of the variable's value before.
 
     Here a read gives the value at its place in the program. In TensorFlow it is the variable's memory, so
     an update that runs before the last reader would change what that one reads.

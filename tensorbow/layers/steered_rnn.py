@@ -37,7 +37,7 @@ def _following(loop_fn: Any, *arguments: Any) -> tuple[Tensor, Tensor, Any, Any,
 
 
 def _chosen(finished: Tensor, new: Any, old: Any) -> list[Tensor]:
-    """Of each leaf the examples [batch, ...] of `old` that are finished, else those of `new`."""
+    """Examples [batch, ...] of each leaf: of `old` where they are finished, else of `new`."""
     found = []
     for after, before in zip(map(convert_to_tensor, flatten(new)), flatten(old), strict=True):
         mask = finished

@@ -41,7 +41,7 @@ def _completed(
     is_last: bool,
     activation: Any,
 ) -> Tensor:
-    """With a new variable `bias` added, and the activation applied."""
+    """Result with a new variable `bias` added, and the activation applied."""
     if use_bias:
         bias = get_variable("bias", [filters], result.dtype, initializer, regularizer, trainable=trainable)
         result = add(result, bias if is_last else reshape(bias, [filters, 1, 1, 1]))

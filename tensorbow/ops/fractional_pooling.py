@@ -126,7 +126,7 @@ class _Windows:
         return images, sequences[0], sequences[1]
 
     def _begins(self, extent: int, count: int, seeds: tuple[int, int]) -> Tensor:
-        """Where windows begin, and the extent: [count + 1]."""
+        """Begins of windows, and the extent: [count + 1]."""
         small, larger = divmod(extent, count)
         if not larger:
             return constant(np.arange(count + 1) * small, int64)
@@ -172,7 +172,7 @@ def _steps(extent: int, count: int) -> Array:
 
 
 def _latest(extent: int, count: int) -> Array:
-    """Where windows begin at the latest, which rounding could exceed."""
+    """Latest begins of windows, which rounding could exceed."""
     return extent - extent // count * (count - np.arange(1, count))
 
 

@@ -14,11 +14,9 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
-    NOT_DIFFERENTIABLE,
     REQUIRED,
     Attrs,
     HostCall,
-    OpDef,
     Operation,
     Tensor,
     as_tensor,
@@ -26,12 +24,11 @@ from tensorbow.graph import (
 )
 from tensorbow.kinds import AsDType, Name, Text, checked, one_of, refuse
 from tensorbow.ops.argument_kinds import StaticShape
-from tensorbow.ops.definition import define_op
 from tensorbow.ops.indexed_slices import IndexedSlices
 from tensorbow.ops.selection import cast
 from tensorbow.queues.queue_ops import KEY, found, handle_of, shared_or_own
 from tensorbow.queues.queues import SharedName, shared_attrs
-from tensorbow.queues.waiting_calls import WaitingCalls
+from tensorbow.queues.waiting_calls import WaitingCalls, define_object_op
 from tensorbow.specs import NUMBERS, Array, Dims, TensorSpec, compatible, int32, int64, render_dims
 
 ReductionType = Annotated[str, one_of("MEAN", "SUM")]
@@ -204,14 +201,6 @@ def _count(call: HostCall) -> Callable[[], None] | None:
     return _now(call, lambda accumulator: [np.asarray(accumulator.count, np.int32)])
 
 
-def _define(
-    name: str, host: Any, doc: str, *inputs: str, spec: Any = lambda inputs, attrs: (), **more: Any
-) -> OpDef:
-    return define_op(
-        name, spec=spec, gradient=NOT_DIFFERENTIABLE, host=host, inputs=inputs, stateful=True, doc=doc, **more
-    )
-
-
 def _handle_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     if attrs["dtype"] not in NUMBERS:
         raise InvalidArgumentError(
@@ -227,21 +216,21 @@ def _slices_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]
     return [TensorSpec((None,), int64), TensorSpec(rows, attrs["dtype"]), TensorSpec((rank,), int64)]
 
 
-ConditionalAccumulatorHandle = _define(
+ConditionalAccumulatorHandle = define_object_op(
     "ConditionalAccumulator",
     lambda call: _made("ConditionalAccumulator", GradientSum, call),
     "An accumulator of gradients, as a handle.",
     spec=_handle_spec,
     attrs={**SETTINGS, **KEY},
 )
-SparseConditionalAccumulatorHandle = _define(
+SparseConditionalAccumulatorHandle = define_object_op(
     "SparseConditionalAccumulator",
     lambda call: _made("SparseConditionalAccumulator", SlicesSum, call),
     "An accumulator of rows of gradients, as a handle.",
     spec=_handle_spec,
     attrs={**SETTINGS, **KEY},
 )
-AccumulatorApply = _define(
+AccumulatorApply = define_object_op(
     "AccumulatorApplyGradient",
     _apply,
     "Adds a gradient.",
@@ -250,14 +239,14 @@ AccumulatorApply = _define(
     "local_step",
     asynchronous=True,
 )
-SparseAccumulatorApply = _define(
+SparseAccumulatorApply = define_object_op(
     "SparseAccumulatorApplyGradient",
     _apply,
     "Adds rows of a gradient.",
     *("handle", "indices", "values", "shape", "local_step"),
     asynchronous=True,
 )
-AccumulatorTake = _define(
+AccumulatorTake = define_object_op(
     "AccumulatorTakeGradient",
     _take,
     "Waits for gradients and takes their mean or sum.",
@@ -266,7 +255,7 @@ AccumulatorTake = _define(
     attrs={"dtype": REQUIRED, "shape": None},
     asynchronous=True,
 )
-SparseAccumulatorTake = _define(
+SparseAccumulatorTake = define_object_op(
     "SparseAccumulatorTakeGradient",
     _take,
     "Waits for gradients and takes the mean or sum of each row.",
@@ -275,10 +264,10 @@ SparseAccumulatorTake = _define(
     attrs={"dtype": REQUIRED, "shape": None},
     asynchronous=True,
 )
-AccumulatorSetStep = _define(
+AccumulatorSetStep = define_object_op(
     "AccumulatorSetGlobalStep", _set_step, "Sets the step.", "handle", "step", asynchronous=True
 )
-AccumulatorCount = _define(
+AccumulatorCount = define_object_op(
     "AccumulatorNumAccumulated",
     _count,
     "The number of gradients.",

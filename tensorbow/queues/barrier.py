@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tensorbow.errors import CancelledError, InvalidArgumentError, OutOfRangeError
 from tensorbow.graph import (
-    NOT_DIFFERENTIABLE,
     REQUIRED,
     Attrs,
     HostCall,
-    OpDef,
     Operation,
     Tensor,
     as_tensor,
     name_scope,
 )
 from tensorbow.kinds import AsDType, Count, Flag, Name, Text, checked
-from tensorbow.ops.definition import define_op
 from tensorbow.queues.queue_ops import COMPONENTS, KEY, found, handle_of, shared_or_own
 from tensorbow.queues.queues import DTypes, Shapes, SharedName, shared_attrs
-from tensorbow.queues.waiting_calls import WaitingCalls
+from tensorbow.queues.waiting_calls import WaitingCalls, define_object_op
 from tensorbow.specs import Array, Dims, DType, TensorSpec, compatible, int32, int64, render_dims
 
 FIRST_INDEX = -(1 << 63)  # position of the first key, as in TensorFlow
@@ -184,22 +182,7 @@ def _taken_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
     return [TensorSpec((None,), int64), TensorSpec((None,), attrs["key_type"]), *values]
 
 
-def _define(
-    name: str, host: Any, doc: str, *inputs: str, spec: Any = lambda inputs, attrs: (), **more: Any
-) -> OpDef:
-    return define_op(
-        name,
-        spec=spec,
-        gradient=NOT_DIFFERENTIABLE,
-        host=host,
-        inputs=inputs,
-        stateful=True,
-        strings=True,
-        doc=doc,
-        **more,
-    )
-
-
+_define = partial(define_object_op, strings=True)
 _SETTINGS = {**COMPONENTS, "key_type": int64}
 BarrierHandle = _define(
     "Barrier",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError, ResourceExhaustedError
 from tensorbow.graph import (
-    NOT_DIFFERENTIABLE,
     REQUIRED,
     Attrs,
     HostCall,
@@ -21,10 +21,9 @@ from tensorbow.graph import (
     name_scope,
 )
 from tensorbow.kinds import TEXT, Count, Flag, Name, checked, optional, sequence, whole
-from tensorbow.ops.definition import define_op
 from tensorbow.queues.queue_ops import COMPONENTS, KEY, found, handle_of, shared_or_own
 from tensorbow.queues.queues import ComponentNames, DTypes, Shapes, SharedName, shared_attrs
-from tensorbow.queues.waiting_calls import WaitingCalls
+from tensorbow.queues.waiting_calls import WaitingCalls, define_object_op
 from tensorbow.specs import Array, DType, TensorShape, TensorSpec, compatible, int32, int64
 
 Indices = Annotated[Any, optional(sequence(whole(0) | TEXT, "a list of positions or names", lone=True))]
@@ -162,22 +161,7 @@ def _spec_of(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
     return [TensorSpec(s, t) for s, t in zip(attrs["shapes"] or [None] * len(types), types, strict=True)]
 
 
-def _define(
-    name: str, host: Any, doc: str, *inputs: str, spec: Any = lambda inputs, attrs: (), **more: Any
-) -> OpDef:
-    return define_op(
-        name,
-        spec=spec,
-        gradient=NOT_DIFFERENTIABLE,
-        host=host,
-        inputs=inputs,
-        stateful=True,
-        strings=True,
-        doc=doc,
-        **more,
-    )
-
-
+_define = partial(define_object_op, strings=True)
 _PARTS = {**COMPONENTS, "indices": REQUIRED}  # of the components that are read
 MapStagingAreaHandle = _define(
     "MapStagingArea",

@@ -6,9 +6,11 @@ import itertools
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tensorbow.errors import CancelledError
+from tensorbow.graph import NOT_DIFFERENTIABLE, OpDef
+from tensorbow.ops.definition import define_op
 
 Later: TypeAlias = "Callable[[], None]"
 Attempt: TypeAlias = "Callable[[], Later | None]"  # what to do without the lock, or None: it has to wait
@@ -80,3 +82,15 @@ class WaitingCalls:
                     found.append(later)
                     moved = True
         return found
+
+
+def define_object_op(
+    name: str, host: Any, doc: str, *inputs: str, spec: Any = lambda inputs, attrs: (), **more: Any
+) -> OpDef:
+    """Defines an op that reads or changes an object of the process: stateful, without a gradient.
+
+    host, doc, spec, more: see define_op; by default it has no outputs.
+    """
+    return define_op(
+        name, spec=spec, gradient=NOT_DIFFERENTIABLE, host=host, inputs=inputs, stateful=True, doc=doc, **more
+    )

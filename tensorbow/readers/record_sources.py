@@ -1,4 +1,4 @@
-"""What readers read a work item as: lines, records of fixed length, whole files, TFRecords, or as it is."""
+"""Forms of a reader's work items: lines, records of fixed length, whole files, TFRecords, or itself."""
 
 from __future__ import annotations
 

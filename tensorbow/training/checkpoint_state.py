@@ -32,7 +32,7 @@ class CheckpointState:
 
 @checked
 def get_checkpoint_state(checkpoint_dir: AsPath, latest_filename: Text = STATE) -> CheckpointState | None:
-    """What a folder's file says of its checkpoints, whether they are there or not; None without a file.
+    """Reads what a folder's file says of its checkpoints, whether they are there or not; None without a file.
 
     Raises DataLossError if the file is damaged.
     """

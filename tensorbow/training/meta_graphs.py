@@ -66,7 +66,7 @@ class MetaGraphDef:
 
     @classmethod
     def from_file_content(cls, content: bytes) -> MetaGraphDef:
-        """Of JSON text, which begins with `{`, or a protocol buffer. Raises InvalidArgumentError."""
+        """Reads JSON text, which begins with `{`, or a protocol buffer. Raises InvalidArgumentError."""
         if content[:1] == b"{":
             try:
                 fields = parse_json(content.decode("utf-8"), MOST_VALUES)

@@ -59,7 +59,9 @@ def under_way(engine: LearningEngine) -> int:
     return back[0] or len(kinds)
 
 
-def trained(options: dict[str, Any], expected: int, stops: tuple[int, ...] = (ROUNDS,)) -> dict[str, bytes]:
+def trained(
+    options: dict[str, Any], expected: int, stops: tuple[int, ...] = (ROUNDS,)
+) -> dict[str, np.ndarray]:
     engine, batches = engine_of(options)
     with engine:
         assert under_way(engine) == expected, (options, under_way(engine))
@@ -68,7 +70,19 @@ def trained(options: dict[str, Any], expected: int, stops: tuple[int, ...] = (RO
             at = engine.run(batches.open, at, stop)
             z = engine.central_values()
         values = {**z, **engine.learners.values.state_arrays()}
-        return {name: np.asarray(value).tobytes() for name, value in values.items()}
+        return {name: np.array(value) for name, value in values.items()}
+
+
+def require_equal(
+    got: dict[str, np.ndarray], expected: dict[str, np.ndarray], same_sums: bool = True
+) -> None:
+    """Equal bits; of three workers and more, MPI may add in another order where it is not waited for."""
+    assert got.keys() == expected.keys()
+    for name, value in got.items():
+        if same_sums or workers.size == 2:
+            assert value.tobytes() == expected[name].tobytes(), name
+        else:
+            np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def bits_are_equal() -> None:
@@ -76,8 +90,9 @@ def bits_are_equal() -> None:
         os.environ[OVERLAP] = "never"
         waited_for = trained(options, 0)
         os.environ[OVERLAP] = "always"
-        assert trained(options, expected) == waited_for, options
-        assert trained(options, expected, (3, 4, 8, ROUNDS)) == waited_for, options
+        overlapped = trained(options, expected)
+        require_equal(overlapped, waited_for, same_sums=not expected)
+        require_equal(trained(options, expected, (3, 4, 8, ROUNDS)), overlapped)
     del os.environ[OVERLAP]
     trained({}, 0)  # no link joins the workers
     with pytest.MonkeyPatch.context() as patch:

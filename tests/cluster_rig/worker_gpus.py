@@ -80,7 +80,8 @@ for count in (1, 2) if workers.size == 2 else (1,):
     os.environ[EXCHANGE] = "mpi"
     nccl, devices = apart(count)
     by_mpi = trained(first, replicas, devices, synchronisation=halves, workers=workers)
-    assert not nccl.posted or count > 1
+    assert {kind for kind, *_ in nccl.posted} <= {"all-reduce", "broadcast"}  # between this worker's GPUs
+    assert bool(nccl.posted) == (count > 1)
     del os.environ[EXCHANGE]
     assert joined.keys() == by_mpi.keys()
     for name, value in joined.items():

@@ -30,7 +30,7 @@ def queue_of(session, items):
 
 
 def rest(session, fetches):
-    """All that a step gives until the input ends."""
+    """Results of a step until the input ends."""
     found = []
     with contextlib.suppress(OutOfRangeError):
         while True:
