@@ -74,9 +74,7 @@ def pack(structure: Any, leaves: Iterator[Any]) -> Any:
     """A structure like `structure` with its leaves replaced, in order."""
     if _is_leaf(type(structure)):
         return next(leaves)
-    values = [
-        next(leaves) if _is_leaf(type(value)) else pack(value, leaves) for value in _values(structure)
-    ]
+    values = [next(leaves) if _is_leaf(type(value)) else pack(value, leaves) for value in _values(structure)]
     if isinstance(structure, Mapping):
         packed = dict(zip(structure, values, strict=True))
         if type(structure) is dict or not isinstance(structure, MutableMapping):
