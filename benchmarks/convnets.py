@@ -5,8 +5,9 @@
 AlexNet, Overfeat, OxfordNet (VGG-A) and GoogLeNet, as in the table, and Inception-v3: forward, softmax
 cross-entropy over 1000 classes, backward, momentum SGD, on pictures of the published size. TensorBow trains
 one independent replica per core (`none`); PyTorch, eager, channels-last and compiled, trains as one process
-with all cores, and as one pinned process per core. Every replica and process has the same batch size. All
-windows alternate; figures are medians.
+with all cores, and as one pinned process per core. Every replica and process has the same batch size. Each
+way of PyTorch is tried by itself first, since all together need tens of gigabytes; the windows of the two
+quickest alternate with TensorBow's, and figures are their medians.
 
 The paper's times are those of a Titan X with larger batches, and show which network costs how much more.
 """
@@ -14,13 +15,14 @@ The paper's times are those of a Titan X with larger batches, and show which net
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from drawing import draw_contestants, finish_figure, grid_of
 from harness import Window, cores, in_turn, interleave, parser, positive_int, save
-from peers import open_peers, peer_settings
+from peers import PeerSetting, open_peers, peer_settings
 from results_page import Table
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ TITLES = {
 PAPER_MS = {"alexnet": 81, "overfeat": 279, "vgg_a": 540, "googlenet": 445}  # a step of TensorFlow there
 CLASSES = 1000
 EXAMPLES = 8  # pictures of a batch are drawn from
+KEPT = 2  # ways of PyTorch that are compared, the quickest of those tried
 SMALL = ("alexnet", "googlenet")
 
 
@@ -50,6 +53,21 @@ def made_up_pictures(side: int, examples: int) -> ImageDataset:
     draw = np.random.default_rng(1)
     images = draw.integers(0, 256, (examples, side, side, 3), dtype=np.uint8)
     return ImageDataset("made up", images, draw.integers(0, CLASSES, examples), CLASSES, 0.5, 0.25)
+
+
+def tried_alone(
+    model: str, settings: Sequence[PeerSetting], examples: tuple[Any, Any], options: argparse.Namespace
+) -> tuple[dict[PeerSetting, float], dict[str, str]]:
+    """Images a second of each peer by itself, the quickest first; and why others are left out."""
+    rates: dict[PeerSetting, float] = {}
+    left_out: dict[str, str] = {}
+    for setting in settings:
+        with ExitStack() as opened:
+            peers, missing = open_peers(opened, model, {setting: options.batch_size}, examples)
+            left_out |= missing
+            for peer in peers.values():
+                rates[setting] = max(peer(options.seconds), peer(options.seconds))
+    return dict(sorted(rates.items(), key=lambda each: -each[1])), left_out
 
 
 def measure(model: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -63,12 +81,14 @@ def measure(model: str, options: argparse.Namespace) -> dict[str, Any]:
     ]
     if options.small:
         tried = [s for s in tried if "compile" not in s.variant and s.processes == 1]
+    alone, left_out = tried_alone(model, tried, data.batch(), options)
+    kept = dict.fromkeys(list(alone)[:KEPT], options.batch_size)
     with ExitStack() as opened:
         name = f"TensorBow {options.replicas} replica{'s' * (options.replicas > 1)}"
         training = training_window(model, options.batch_size, options.replicas, sync="none", data=data)
         opened.callback(training.close)
         windows[name] = training
-        peers, missing = open_peers(opened, model, dict.fromkeys(tried, options.batch_size), data.batch())
+        peers, missing = open_peers(opened, model, kept, data.batch())
         measured = interleave({**windows, **peers}, options.seconds, options.windows)
     rates = {name: rate.as_json() for name, rate in measured.items()}
     print(model, {name: rate["median"] for name, rate in rates.items()}, flush=True)
@@ -78,7 +98,8 @@ def measure(model: str, options: argparse.Namespace) -> dict[str, Any]:
         "ours": name,
         "images_per_second": rates,
         "chosen": {peer: processes.chosen for peer, processes in peers.items()},
-        "left_out": missing,
+        "alone": {setting.name: float(f"{rate:.5g}") for setting, rate in alone.items()},
+        "left_out": left_out | missing,
     }
 
 
