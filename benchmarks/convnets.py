@@ -1,13 +1,13 @@
 """A training step of the convolutional networks of table 1 in TensorFlow's paper (OSDI 2016), beside PyTorch.
 
-    python benchmarks/convnets.py [--small] [--only alexnet ...] [--batch-size 4] [--output FOLDER]
+    python benchmarks/convnets.py [--small] [--only alexnet ...] [--batch-size 4] [--fresh] [--output FOLDER]
 
 AlexNet, Overfeat, OxfordNet (VGG-A) and GoogLeNet, as in the table, and Inception-v3: forward, softmax
 cross-entropy over 1000 classes, backward, momentum SGD, on pictures of the published size. TensorBow trains
 one independent replica per core (`none`); PyTorch, eager, channels-last and compiled, trains as one process
 with all cores, and as one pinned process per core. Every replica and process has the same batch size. Each
 way of PyTorch is tried by itself first, since all together need tens of gigabytes; the windows of the two
-quickest alternate with TensorBow's, and figures are their medians.
+quickest alternate with TensorBow's, and figures are their medians. A run that was interrupted goes on.
 
 The paper's times are those of a Titan X with larger batches, and show which network costs how much more.
 """
@@ -17,9 +17,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from cells import Cells
 from drawing import draw_contestants, finish_figure, grid_of
 from harness import Window, cores, in_turn, interleave, parser, positive_int, save
 from peers import PeerSetting, open_peers, peer_settings
@@ -151,12 +153,14 @@ def main() -> None:
     made.add_argument("--only", nargs="+", choices=SIDES, metavar="NETWORK", help=f"of {', '.join(SIDES)}")
     made.add_argument("--batch-size", type=positive_int, help="of every replica; default 4, small 1")
     made.add_argument("--replicas", type=positive_int, default=cores(), help="default: one per core")
+    made.add_argument("--fresh", action="store_true", help="do not use stored results of networks")
     options = made.parse_args()
     options.batch_size = options.batch_size or (1 if options.small else 4)
     options.seconds, options.windows = (0.5, 1) if options.small else (4.0, 5)
     models = options.only or (SMALL if options.small else tuple(SIDES))
-    rows = [measure(model, options) for model in models]
     facts = {"windows": options.windows, "seconds_per_window": options.seconds, "replicas": options.replicas}
+    cells = Cells(options, {**facts, "batch_size": options.batch_size})
+    rows = [cells.get({"model": model}, 1, partial(measure, model, options)) for model in models]
     save(options, NAME, {**facts, "rows": rows}, table({**facts, "rows": rows}), draw)
 
 
