@@ -110,7 +110,9 @@ class OpPlaces:
             for op in ops if around else ():
                 reads, writes = touched(op)
                 for frame in around:
-                    frame.sequential = frame.sequential or bool(op.definition.writes)
+                    # One op that changes an object runs in the order of iterations anyway.
+                    several = op.definition.changes and (frame is not place.frame or writes & frame.writes)
+                    frame.sequential = frame.sequential or bool(op.definition.writes or several)
                     frame.reads |= reads
                     frame.writes |= writes
 

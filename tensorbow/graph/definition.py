@@ -232,6 +232,8 @@ class OpDef:
     asynchronous
               `host` returns at once and calls `done` or `fail` of its HostCall later, and before it begins
               to wait `on_cancel`.
+    changes   attribute that is an object which `host` changes, or None: ops of one step that change the same
+              object run in the order of creation.
     why_cpu   why it has a kernel for CPUs only: without a device request it is placed on a CPU device.
     strings   it takes and gives string tensors, too: then its reference kernel, on arrays of `bytes`, runs in
               the dynamic mode.
@@ -263,6 +265,7 @@ class OpDef:
     host: HostFunction | None = None
     slow: bool = False
     asynchronous: bool = False
+    changes: str = ""
     flow: str = ""
     scoped: tuple[str, ...] = ()
     fetched: Callable[[Operation, Sequence[Any]], Any] | None = None

@@ -185,7 +185,7 @@ def _nodes_of(plan: DynamicPlan) -> list[str]:
     lines = []
     for frame in plan.frames:
         if frame is not plan.root:
-            why = "it writes variables"
+            why = "it writes variables, or changes an object at several places"
             one = f", one iteration at a time: {why}" if frame.sequential else ""
             lines.append(f"loop {frame.name}: {len(frame.nodes)} nodes{one}")
         for node in frame.nodes:
