@@ -31,8 +31,8 @@ class DatasetIterator:
         """Reads the first element, which determines dtypes and shapes and is the first one returned.
 
         is_initialized: elements can be taken without running the initializer. dims_of: gives the extents of
-        the leaves of all elements from one of them, None where they may differ. Raises InvalidArgumentError for
-        a dataset without elements.
+        the leaves of all elements from one of them, None where they may differ.
+        Raises InvalidArgumentError for a dataset without elements.
         """
         self._dataset, self._lock = dataset, threading.Lock()
         elements = iter(dataset)

@@ -345,4 +345,4 @@ def test_members_begin_with_given_weights(tmp_path: Path) -> None:
     save_arrays(Path(files[0]), {**state, "x": state["biases"]}, {})
     with pytest.raises(InvalidArgumentError, match=r"^weights: .*the model has no such variable"):
         tb.sweep("logreg", "synthetic", grid={"weights": files}, output=tmp_path / "other", progress=False)
-    assert not (tmp_path / "other" / "sweep.yaml").exists()
+    assert not (tmp_path / "other" / "sweep.json").exists()
