@@ -144,8 +144,9 @@ class _Match:
                 f"entry {entry} {list(self.arrays[entry].shape)}: no variable takes it" for entry in left
             ]
         if self.problems:
-            more = " ..." if len(self.problems) > SHOWN else ""
-            raise InvalidArgumentError(f"{'; '.join(self.problems[:SHOWN])}{more}. {wording.remedies}")
+            shown, rest = self.problems[:SHOWN], self.problems[SHOWN:]
+            shown += [f"and {len(rest)} more, the last: {rest[-1]}"] if rest else []
+            raise InvalidArgumentError(f"{'; '.join(shown)}. {wording.remedies}")
         for variable, entry in found.items():
             here = layouts.of[variable].to_here(self.arrays[entry])
             values[variable.op.name] = np.ascontiguousarray(here, variable.dtype.as_numpy_dtype)

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from tensorbow.array_likes import as_array
-from tensorbow.errors import DataLossError
+from tensorbow.errors import DataLossError, InvalidArgumentError
 from tensorbow.files import read_file
 from tensorbow.specs import Array
 
@@ -77,7 +77,16 @@ def _remedy(file: Path) -> str:
 
 
 def arrays_of(state: Mapping[str, Any]) -> dict[str, Array]:
-    """The arrays of a state dict, without counters that only PyTorch has. Raises InvalidArgumentError."""
+    """The arrays of a state dict, without counters that only PyTorch has.
+
+    Raises InvalidArgumentError, also for a dict of a whole checkpoint, that has state dicts as its values.
+    """
+    for name, value in state.items():
+        if isinstance(value, Mapping) and any(hasattr(each, "shape") for each in value.values()):
+            raise InvalidArgumentError(
+                f"expected a state dict, whose entries are tensors, got a dict in its entry {name!r}; give this "
+                f"one, as checkpoint[{name!r}]"
+            )
     return {
         name: as_array(_plain(value))
         for name, value in state.items()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.errors import DataLossError
+from tensorbow.errors import DataLossError, InvalidArgumentError
 from tensorbow.torch_weights import arrays_of, read_state
 
 
@@ -66,3 +66,13 @@ def test_tensors_of_dtypes_that_numpy_lacks_are_converted():
     arrays = arrays_of(state)
     assert list(arrays) == ["fc.weight"]
     assert arrays["fc.weight"].tolist() == [1.5]
+
+
+def test_a_checkpoint_around_a_state_dict_is_named():
+    state = {"fc.weight": np.ones(3, np.float32)}
+    checkpoint = {"optimizer": {"state": {}, "param_groups": []}, "epoch": 3, "net": state}
+    with pytest.raises(
+        InvalidArgumentError, match=r"got a dict in its entry 'net'; give .*checkpoint\['net'\]"
+    ):
+        arrays_of(checkpoint)
+    assert list(arrays_of(checkpoint["net"])) == ["fc.weight"]
