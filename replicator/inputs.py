@@ -353,7 +353,9 @@ class ReplicaInputs(StepInputs):
             array = leaf if isinstance(leaf, np.ndarray) and leaf.dtype == dtype else _read(leaf)
             same_dtype = array.dtype == dtype
             if not (array.shape == spec.extents or self._is_smaller(array, spec)) or not same_dtype:
-                remedy = f"give all batches one {'shape' if same_dtype else 'dtype'}"
+                remedy = "give all batches one " + (
+                    "shape, as by padded_batch with fixed extents" if same_dtype else "dtype"
+                )
                 if same_dtype and array.shape[1:] == spec.extents[1:] and array.shape < spec.extents:
                     remedy = "for a smaller last batch give smaller_batch='drop', 'pad' or 'compile'"
                 raise InvalidArgumentError(

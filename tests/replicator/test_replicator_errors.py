@@ -51,6 +51,11 @@ def second_batch(repl, first, second):
         ((ONES, {"a": ONES}), (ONES, ONES), r"inputs\[1\]: expected a dictionary"),
         (ONES, (ONES,), r"inputs: expected an array .*got a tuple of 1"),
         (ONES, ONES.astype(np.float64), r"expected float32\[2\].*got float64\[2\]; give all batches one"),
+        (
+            ONES,
+            np.ones(3, np.float32),
+            r"expected float32\[2\].*got float32\[3\]; give all .* shape, as by padded_batch",
+        ),
     ],
 )
 def test_batches_that_differ_name_the_leaf(repl, first, second, message):
