@@ -84,8 +84,8 @@ def arrays_of(state: Mapping[str, Any]) -> dict[str, Array]:
     for name, value in state.items():
         if isinstance(value, Mapping) and any(hasattr(each, "shape") for each in value.values()):
             raise InvalidArgumentError(
-                f"expected a state dict, whose entries are tensors, got a dict in its entry {name!r}; give this "
-                f"one, as checkpoint[{name!r}]"
+                f"expected a state dict, whose entries are tensors, got a dict in its entry {name!r}; give "
+                f"this one, as checkpoint[{name!r}]"
             )
     return {
         name: as_array(_plain(value))
