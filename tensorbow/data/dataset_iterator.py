@@ -11,18 +11,19 @@ import numpy as np
 
 from tensorbow.array_likes import string_array
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
-from tensorbow.graph import Operation, Tensor
+from tensorbow.graph import Operation
 from tensorbow.kinds import Name, checked
 from tensorbow.nest import flatten, pack
-from tensorbow.queues import py_func
+from tensorbow.queues.python_functions import PyFunc
 from tensorbow.specs import DType, as_dtype, string
 
 
 class DatasetIterator:
     """Iteration over a dataset whose elements are tensors of a graph.
 
-    Each step of a session takes the next element; all sessions share the iteration. Steps that read it run in
-    the dynamic mode. Made by `Dataset.make_one_shot_iterator` and `make_initializable_iterator`.
+    In each step of a session each `get_next()` takes an element of its own; all sessions share the iteration.
+    Steps that read it run in the dynamic mode. Made by `Dataset.make_one_shot_iterator` and
+    `make_initializable_iterator`.
     """
 
     def __init__(
@@ -58,19 +59,20 @@ class DatasetIterator:
                 "initializer: a one-shot iterator starts by itself; use make_initializable_iterator"
             )
         if self._initializer is None:
-            self._initializer = py_func(self._start, [], [], name="MakeIterator")
+            self._initializer = PyFunc(func=self._start, Tout=[], object=self, name="MakeIterator")
         return self._initializer
 
     @checked
     def get_next(self, name: Name = None) -> Any:
         """Tensors with the structure of an element, whose values in each step are those of the next one.
 
-        The first extent of each shape is unknown, and so are others that `padded_batch` pads. A step raises
-        OutOfRangeError at the end, FailedPreconditionError before the initializer has run, and
-        InvalidArgumentError for elements of other structures or shapes than the first one.
+        The operations of several calls take an element each; in one step the one that was made first takes
+        the first of them. The first extent of each shape is unknown, and so are others that `padded_batch`
+        pads. A step raises OutOfRangeError at the end, FailedPreconditionError before the initializer has
+        run, and InvalidArgumentError for elements of other structures or shapes than the first one.
         """
-        tensors = py_func(self._next, [], self._dtypes, name=name or "IteratorGetNext")
-        tensors = [tensors] if isinstance(tensors, Tensor) else tensors
+        made = PyFunc(func=self._next, Tout=self._dtypes, object=self, name=name or "IteratorGetNext")
+        tensors = list(made) if isinstance(made, tuple) else [made][: len(self._dtypes)]
         for tensor, dims in zip(tensors, self._dims, strict=True):
             tensor.set_shape(dims)
         packed: Any = pack(self._first, iter(tensors)) if tensors else ()

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ from scheduler import LearningEngine, StepProgram, Synchronisation, Trainer, Tra
 from scheduler.engine import learning_engine
 from scheduler.replicas.device_plans import DevicePlans
 from scheduler.workers.find import worker_group
+from scheduler.workers.shared_memory import are_together
 from tensorbow.errors import AbortedError, InvalidArgumentError, NumericsError, ResourceExhaustedError
 from tensorbow.ops import collectives
+from tests.cluster_rig.two_machines import network_of_its_own
 from tests.scheduler_rig.programs import Model, logistic, well
 from tests.scheduler_rig.round_engines import labelled, spoilt
 from tests.scheduler_rig.running import Prepared, cpu_devices
@@ -271,6 +274,15 @@ def begins_with_weights_of_worker_0() -> None:
         Trainer(config, data=data, weights=wrong, workers=workers)
 
 
+def links_are_seen() -> None:
+    assert are_together(workers)
+    with network_of_its_own() if RANK == 1 else nullcontext(True) as may_be_apart:
+        assert are_together(workers) is not all(workers.all_gather(may_be_apart))
+    workers.barrier()
+    assert are_together(workers)
+
+
+links_are_seen()
 equals_one_process()
 begins_with_weights_of_worker_0()
 changes_the_number_of_replicas()
