@@ -36,8 +36,9 @@ def test_two_workers_train_as_one_process_and_end_together(kernels, cases, overl
 @pytest.mark.slow
 def test_workers_that_share_memory_have_the_bits_of_one_process():
     pytest.importorskip("llvmlite", reason="native code needs llvmlite")
+    environment = {"TENSORBOW_CPU": "native"}
     assert is_done(
-        run_job(3, "tests/cluster_rig/shared_exchanges.py", "sums", environment={"TENSORBOW_CPU": "native"})
+        run_job(3, "tests/cluster_rig/shared_exchanges.py", "sums", seconds=120, environment=environment)
     )
 
 
@@ -73,6 +74,11 @@ def test_exchanges_that_end_later_change_no_bits_and_rounds_go_on_meanwhile(coun
 def test_backup_workers_of_three_processes_do_not_wait_for_the_one_that_is_held_up(kernels):
     environment = {"TENSORBOW_CPU": kernels}
     assert is_done(run_job(3, "tests/cluster_rig/worker_backups.py", seconds=120, environment=environment))
+
+
+def test_backup_workers_of_two_processes_wait_neither_for_a_replica_nor_for_a_program():
+    environment = {"TENSORBOW_CPU": "reference"}
+    assert is_done(run_job(2, "tests/cluster_rig/worker_backups.py", environment=environment))
 
 
 @pytest.mark.slow
