@@ -34,6 +34,7 @@ class NodeKind(IntEnum):
     EXIT = 6
     NEXT = 7
     DONE = 8  # runs when a frame has ended
+    SEND = 9  # its function runs also for a dead input
 
 
 @dataclass(eq=False)
@@ -280,6 +281,9 @@ class DynamicPlan:
             waits |= place.waits
             if where is place.frame:
                 conditions |= place.conditions
+            if control.definition.flow == "receive":
+                conditions |= frozenset(control.attrs["conditions"])
+                waits |= {control.name}
         if not isinstance(item, WholeUnit) and item.definition.flow == "merge" and common is not None:
             conditions = common
         number = self._cluster_of.get(item)
@@ -323,27 +327,13 @@ class DynamicPlan:
         if flow == "exit":
             return self._target(op), place.frame.conditions, place.waits | place.frame.waits
         if flow == "switch":
-            condition = (op.inputs[1], tensor.index)
+            condition = condition_name(_name_of(op.inputs[1]), tensor.index)
             return place.frame, place.conditions | {condition}, place.waits
+        conditions = place.conditions
+        if flow == "receive":  # those of the value at its task
+            conditions = conditions.union(op.attrs["conditions"])
         behind = place.waits | {op.name} if self._units.is_dynamic(self._units.of(op)) else place.waits
-        return place.frame, place.conditions, behind
-
-    def is_certain(self, element: Tensor | Operation) -> bool:
-        """True if each run makes it once: it is in no loop, and under no condition."""
-        op = element if isinstance(element, Operation) else element.op
-        unit = self._units.unit_of.get(op)
-        if (op if unit is None else unit) not in self._places or (
-            isinstance(element, Tensor) and element in self._fed
-        ):
-            return True  # fed, constant, or a variable
-        if unit is not None and op not in unit.borders:
-            return False
-        if isinstance(element, Tensor):
-            frame, conditions, _ = self._place_of_output(element)
-        else:
-            place, frame = self._places[self._units.of(op)], self._target(op)
-            conditions = place.frame.conditions if op.definition.flow == "exit" else place.conditions
-        return frame is self.root and not conditions
+        return place.frame, conditions, behind
 
     # Order of reads and writes ----------------------------------------------------------------
 
@@ -496,6 +486,8 @@ class DynamicPlan:
             "exit": NodeKind.EXIT,
             "next_iteration": NodeKind.NEXT,
             "loop_condition": NodeKind.PASS,
+            "send": NodeKind.SEND,
+            "receive": NodeKind.HOST,
         }
         return kinds[flow]
 
@@ -597,6 +589,17 @@ class DynamicPlan:
         return self._nodes[op], self._output_of(element)
 
 
+def condition_name(predicate: str, branch: int) -> str:
+    """The condition that a predicate, by its tensor's name, is true (1) or false (0)."""
+    return f"{predicate}={branch}"
+
+
+def _name_of(predicate: Tensor) -> str:
+    """Name of a predicate, at the task that makes it."""
+    received = predicate.op.definition.flow == "receive"
+    return str(predicate.op.attrs["key"]) if received else predicate.name
+
+
 def _controls(item: Item) -> Sequence[Operation]:
     return item.controls if isinstance(item, WholeUnit) else item.control_inputs
 
@@ -604,6 +607,8 @@ def _controls(item: Item) -> Sequence[Operation]:
 def _has_effects(op: Operation) -> bool:
     """True if an op runs in the order of the iterations of the loops around it."""
     definition = op.definition
+    if definition.flow:
+        return False
     return bool(definition.stateful or definition.random or definition.writes) and definition.name not in (
         "StackPush",
         "StackPop",

@@ -18,12 +18,21 @@ from tensorbow.executor.region import RunRegion
 from tensorbow.executor.sequence import SequenceCalls, blamed_host, checked_outputs
 from tensorbow.executor.step_spans import StepSpans, Tell
 from tensorbow.executor.string_kernels import string_kernel
-from tensorbow.graph import HostCall, Operation, Resources, StepResources, Tensor, add_iteration, loop_name
+from tensorbow.graph import (
+    DEAD,
+    HostCall,
+    Operation,
+    Resources,
+    StepResources,
+    Tensor,
+    add_iteration,
+    label_of,
+    loop_name,
+)
 from tensorbow.specs import Array
 from tensorbow.timeline import OP, WAIT, WORK
 
 VARIABLE: Any = object()  # stands for the value of a fetched variable, which is read when the step has ended
-DEAD: Any = object()  # the value of a tensor whose branch is not taken
 LONG_S = 2e-4  # seconds of a sequence that is worth another thread
 FIRED = 1 << 30  # count of a Merge that has run
 
@@ -75,6 +84,15 @@ class RunningFrame:
         return 1 if self.frame.sequential else self.frame.parallel_iterations
 
 
+class _Wait:
+    """An op that is under way on the pool, or waits."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: DynamicNode):
+        self.node = node
+
+
 class DynamicStep:
     """Runs a dynamic plan once, in the calling thread; slow ops and long sequences run on a pool meanwhile.
 
@@ -113,7 +131,8 @@ class DynamicStep:
         self._lock = threading.Lock()
         self._came = threading.Condition(self._lock)
         self._finished: deque[tuple[DynamicNode, Iteration, Any]] = deque()  # by asynchronous ops
-        self._waiting: dict[object, Callable[[], object] | None] = {}  # how each of them is cancelled
+        self._waiting: dict[_Wait, Callable[[], object] | None] = {}  # how each of them is cancelled
+        self.waited_for: list[str] = []  # ops that it waited for when its time limit ended it
         self.error: BaseException | None = None  # ends it
         self._fetched: dict[tuple[DynamicNode, int], Any] = {}
         by_kind = {
@@ -126,6 +145,7 @@ class DynamicStep:
             NodeKind.EXIT: self._go_out,
             NodeKind.NEXT: self._go_on,
             NodeKind.DONE: self._finish,
+            NodeKind.SEND: self._send,
         }
         self._calls = self._new_calls(None)
         self._runners: list[Callable[[DynamicNode, Iteration], bool]] = [by_kind[k] for k in NodeKind]
@@ -160,6 +180,9 @@ class DynamicStep:
             with np.errstate(all="ignore"):
                 self._loop()
         except BaseException as error:
+            if isinstance(error, DeadlineExceededError):
+                with self._lock:
+                    self.waited_for = [_described(wait.node) for wait in self._waiting]
             self.cancel(error)
             if isinstance(error, CancelledError) and self.error is not None:
                 raise self.error from None  # because of which it was cancelled
@@ -229,7 +252,7 @@ class DynamicStep:
             return False
         while slow:
             node, iteration = slow[0]
-            token = object()
+            token = _Wait(node)
             with self._lock:
                 self._waiting[token] = None
                 self._computing += node.kind is NodeKind.SEQUENCE
@@ -245,7 +268,7 @@ class DynamicStep:
             del slow[0]
         return True
 
-    def _on_pool(self, token: object, node: DynamicNode, iteration: Iteration) -> None:
+    def _on_pool(self, token: _Wait, node: DynamicNode, iteration: Iteration) -> None:
         """Runs a slow node on a thread of the pool."""
         outputs: Sequence[Any] = ()
         failed: BaseException | None = None
@@ -311,6 +334,10 @@ class DynamicStep:
                 began_s, category = self._called_s.pop((node, iteration)), OP if node.slow else WAIT
                 self._teller(iteration)(f"{node.op.type} {node.op.name}", category, began_s, perf_counter())
             if node.op is not None and node.op.definition.asynchronous:
+                if node.op.definition.flow and outputs[0] is DEAD:
+                    self._pass_dead(node, iteration)
+                    self._end(iteration)
+                    continue
                 try:
                     outputs = checked_outputs(node.op, outputs)
                 except InvalidArgumentError as error:
@@ -473,6 +500,8 @@ class DynamicStep:
     def _pass_dead(self, node: DynamicNode, iteration: Iteration) -> None:
         if node.kind == NodeKind.NEXT:
             return
+        if node.kind == NodeKind.SEND:
+            self._call_send(node, iteration, (DEAD,))
         if node.kind == NodeKind.EXIT:  # of an iteration that is not the last
             return
         if node.kind == NodeKind.ENTER:
@@ -602,12 +631,14 @@ class DynamicStep:
             return False
         host = op.definition.host or string_kernel(op)
         inputs = tuple(iteration.values[node.first : node.first + node.count])
-        token = object()
+        token = _Wait(node)
         with self._lock:
             self._waiting[token] = None
         done, fail = partial(self._done, token, node, iteration), partial(self._fail, token, op, iteration)
         call = HostCall(op, inputs, self._shared)
         call.done, call.fail = done, fail
+        if op.definition.flow:
+            call.iterations = _iterations(iteration)
         try:
             cancel = host(call)
         except Exception as error:
@@ -617,14 +648,31 @@ class DynamicStep:
                 self._waiting[token] = cancel
         return True
 
-    def _done(self, token: object, node: DynamicNode, iteration: Iteration, outputs: Sequence[Array]) -> None:
+    def _send(self, node: DynamicNode, iteration: Iteration) -> bool:
+        self._call_send(node, iteration, tuple(iteration.values[node.first : node.first + node.count]))
+        self._emit(node, iteration, ())
+        return False
+
+    def _call_send(self, node: DynamicNode, iteration: Iteration, inputs: tuple[Any, ...]) -> None:
+        """Calls the host function of a Send; its input may be dead."""
+        op = node.op
+        if op is None or op.definition.host is None:
+            raise InternalError(f"node {node.name} sends nothing")
+        call = HostCall(op, inputs, self._shared)
+        call.iterations = _iterations(iteration)
+        try:
+            op.definition.host(call)
+        except Exception as error:
+            raise blamed_host(op, error) from error
+
+    def _done(self, token: _Wait, node: DynamicNode, iteration: Iteration, outputs: Sequence[Array]) -> None:
         with self._lock:
             if token in self._waiting:
                 del self._waiting[token]
                 self._finished.append((node, iteration, outputs))
                 self._came.notify_all()
 
-    def _fail(self, token: object, op: Operation, iteration: Iteration, error: BaseException) -> None:
+    def _fail(self, token: _Wait, op: Operation, iteration: Iteration, error: BaseException) -> None:
         with self._lock:
             if token not in self._waiting:
                 return
@@ -642,3 +690,19 @@ class DynamicStep:
         for cancel in waiting.values():
             if cancel is not None:
                 cancel()
+
+
+def _iterations(iteration: Iteration) -> tuple[int, ...]:
+    """The numbers of an iteration and of those around it, the outermost first."""
+    numbers: list[int] = []
+    while iteration.running.around is not None:
+        numbers.append(iteration.number)
+        iteration = iteration.running.around
+    return tuple(reversed(numbers))
+
+
+def _described(node: DynamicNode) -> str:
+    """An op that waits, for a message; of a Receive what it waits for."""
+    if node.op is not None and node.op.definition.flow == "receive":
+        return f"{node.op.attrs['key'].removeprefix('^')} of {node.op.attrs['sender']}"
+    return node.name if node.op is None else label_of(node.op.type, node.name)

@@ -151,15 +151,28 @@ class StepResources:
     step: Resources  # of this run, for all calls in it
 
 
+DEAD: Any = object()
+"""The value, in a step in the dynamic mode, of a tensor whose branch is not taken."""
+
+
 class HostCall:
     """One call of an op's host function: its inputs are arrays of any shape, not to be written.
 
     done, fail: of an asynchronous call: one of them is called once, by any thread, with the outputs or with
-    the error. Others return their outputs, and have neither.
+    the error. Others return their outputs, and have neither. iterations: of the loops around a Send or
+    Receive, the outermost first; such an op takes and gives DEAD, too.
     """
 
-    __slots__ = ("_shared", "done", "fail", "inputs", "op")  # few are set: a step may make millions
+    __slots__ = (
+        "_shared",
+        "done",
+        "fail",
+        "inputs",
+        "iterations",
+        "op",
+    )  # few are set: there may be millions
 
+    iterations: tuple[int, ...]
     done: Callable[[Sequence[Array]], None]
     fail: Callable[[BaseException], None]
 
@@ -228,7 +241,8 @@ class OpDef:
     why_cpu   why it has a kernel for CPUs only: without a device request it is placed on a CPU device.
     strings   it takes and gives string tensors, too: then its reference kernel, on arrays of `bytes`, runs in
               the dynamic mode.
-    flow      its part in control flow, which the executor itself plays: switch, merge, enter, ...
+    flow      its part in control flow, which the executor itself plays: switch, merge, enter, ...; send and
+              receive: its host function takes or gives dead tensors, too.
     scoped    attributes that are names in the graph: where a GraphDef is imported under a scope, it is put
               before them.
     form_of   the op of which it is a form that differs in `writes` and `alias`.
