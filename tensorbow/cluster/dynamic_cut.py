@@ -17,7 +17,7 @@ from tensorbow.cluster.task_step import task_of
 from tensorbow.cluster.transfer_ops import NOTHING, Receive, Send
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import GraphDef, NodeDef, Operation
-from tensorbow.graph.context_def import used_contexts
+from tensorbow.graph.context_def import ContextDef, used_contexts
 from tensorbow.graph.function_def import used_functions
 from tensorbow.graph.graph_def import PUSH, operation_name
 from tensorbow.ops.control_flow import StackPop
@@ -87,12 +87,20 @@ class StepCut:
         for task, part in self._parts.items():
             graph = GraphDef(
                 part.nodes,
-                context=used_contexts(self._graph.context, part.nodes),
+                context=used_contexts(self._contexts(task), part.nodes),
                 library=used_functions(self._graph.library, part.nodes),
             )
             found[task] = PartOfTask(
                 graph, [name for name in self._fed if name in part.copied], places.get(task, [])
             )
+        return found
+
+    def _contexts(self, task: str) -> list[ContextDef]:
+        """The loops and conds, with a cond's predicate as a task has it."""
+        found = []
+        for context in self._graph.context:
+            names = [self._received.get((item, task), item) for item in context.tensor.get("pred", ())]
+            found.append(replace(context, tensor={**context.tensor, "pred": names}) if names else context)
         return found
 
     def _of(self, task: str) -> _Nodes:

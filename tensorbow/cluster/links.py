@@ -182,10 +182,12 @@ class Pending:
                 continue
             link = self._waiting.pop(connection)
             link.give(connection)
-        for error in errors:
-            if self._limit is None or not isinstance(error, DeadlineExceededError):
-                raise error
-            self._late.append(str(error))
+        if errors and self._cancelled is not None:  # of which they may be a consequence
+            raise self._cancelled
+        for each in errors:
+            if self._limit is None or not isinstance(each, DeadlineExceededError):
+                raise each
+            self._late.append(str(each))
         if time.monotonic() - self._checked_s > self._check_s:
             for link in self._asked:
                 link.ping(self._check_s)

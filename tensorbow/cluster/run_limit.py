@@ -37,8 +37,12 @@ class TimeLimit:
         """The reverse of `to_entry`; None for none. Raises InvalidArgumentError."""
         if entry is None:
             return None
-        kinds = (str, int, (int, float), bool)
-        if not (isinstance(entry, list) and len(entry) == len(kinds) and all(map(isinstance, entry, kinds))):
+        kinds: tuple[Any, ...] = (str, int, (int, float), bool)
+        if (
+            not isinstance(entry, list)
+            or len(entry) != len(kinds)
+            or not all(isinstance(value, kind) for value, kind in zip(entry, kinds, strict=True))
+        ):
             raise InvalidArgumentError(f"run: expected a time limit, got {entry!r:.80}")
         return cls(*entry)
 

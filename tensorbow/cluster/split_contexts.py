@@ -47,7 +47,7 @@ def _split(graph: GraphDef, task_of: Callable[[NodeDef], str]) -> set[str]:
     for node in graph.node:
         add(node.context, task_of(node))
     for context in graph.context:
-        for role in ("merged", "exits"):
+        for role in ("merged", "exits", "count"):
             for item in context.tensor.get(role, ()):
                 add(context.name, task_of(nodes[operation_name(item)]))
     split = {name for name, found in tasks.items() if len(found) > 1}

@@ -86,6 +86,9 @@ class ClusterTask:
         self._variables: dict[str, TaskVariables] = {}  # by full name of the device
         self._runs: dict[str, Arrivals] = {}  # of runs that have begun, and of those that values came for
         self._came_s: OrderedDict[str, float] = OrderedDict()  # runs not begun, and when the first value came
+        self._given_up: OrderedDict[str, None] = (
+            OrderedDict()
+        )  # runs that failed: values that come are dropped
         self._groups: list[StreamGroup] = []
         self._busy: set[StreamGroup] = set()
         self._peers: dict[tuple[str, str], list[Connection]] = {}  # idle ones, by task and incarnation
@@ -303,7 +306,7 @@ class ClusterTask:
             result = use([views[device][number] for device, number in registered.fetches.values()])
         except BaseException:
             with self._lock:
-                self._runs.pop(name, None)
+                self._give_up(name)
                 if bound is not None:
                     self._busy.difference_update(bound.groups)
                     self._failed.append((run, bound))
@@ -338,10 +341,21 @@ class ClusterTask:
                 self._post(incarnations, name, task, [], [key], [value])
 
         try:
-            return part.run(name, run, inputs, state, limit, send, resources)
-        finally:
+            values = part.run(name, run, inputs, state, limit, send, resources)
+        except BaseException:
             with self._lock:
-                self._runs.pop(name, None)
+                self._give_up(name)
+            raise
+        with self._lock:
+            del self._runs[name]
+        return values
+
+    def _give_up(self, name: str) -> None:
+        """Forgets a run that has failed; what other tasks still send for it is dropped."""
+        self._runs.pop(name, None)
+        self._given_up[name] = None
+        while len(self._given_up) > MOST_LATE:
+            self._given_up.popitem(last=False)
 
     def _close_failed(self) -> None:
         """Closes steps that failed, once no value is being received into their memory."""
@@ -446,6 +460,8 @@ class ClusterTask:
     def run_of(self, name: str) -> Arrivals:
         """The run of that name; kept for a while if it has not begun here."""
         with self._lock:
+            if name in self._given_up:
+                return Arrivals(name)
             run = self._runs.get(name)
             if run is None:
                 now = time.monotonic()

@@ -67,12 +67,15 @@ def _receive(call: HostCall) -> None:
 
 def narrowed(value: Array) -> Array:
     """The upper 16 bits of each float32 (white paper, section 5.5)."""
-    return (np.ascontiguousarray(value).view(np.uint32) >> 16).astype(np.uint16).reshape(value.shape)
+    bits = np.ascontiguousarray(value).view(np.uint32) >> 16
+    halves: Array = bits.astype(np.uint16).reshape(value.shape)
+    return halves
 
 
 def widened(halves: Array) -> Array:
     """float32 of upper 16 bits, with zeros below."""
-    return np.left_shift(halves, 16, dtype=np.uint32).view(np.float32)
+    value: Array = np.left_shift(halves, 16, dtype=np.uint32).view(np.float32)
+    return value
 
 
 def _received_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:

@@ -705,4 +705,6 @@ def _described(node: DynamicNode) -> str:
     """An op that waits, for a message; of a Receive what it waits for."""
     if node.op is not None and node.op.definition.flow == "receive":
         return f"{node.op.attrs['key'].removeprefix('^')} of {node.op.attrs['sender']}"
-    return node.name if node.op is None else label_of(node.op.type, node.name)
+    if node.op is None:
+        return f"{node.name} and ops with it"
+    return label_of(node.op.type, node.name)

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 import tensorbow as tb
 from tensorbow.errors import DeadlineExceededError, InvalidArgumentError, UnavailableError
-from tests.cluster.servers import servers_here
+from tests.cluster.servers import cluster_of, end, servers_here, start_process
 from tests.executor.random_programs import NAMES, in_graph, in_python, programs
 
+LIMITED = tb.ConfigProto(operation_timeout_in_ms=60_000)  # an error says what waits for ever
 HOME, FAR, PS = "/job:worker/task:0", "/job:worker/task:1", "/job:ps/task:0"
 
 
@@ -32,7 +33,10 @@ def graph():
 
 def compare(servers, fetches, *feeds, initialise=(), at="worker0"):
     """Runs a step on the tasks and in one process, with the same results."""
-    with tb.Session(servers[at].target) as session, tb.Session(allow_soft_placement=True) as plain:
+    with (
+        tb.Session(servers[at].target, config=LIMITED) as session,
+        tb.Session(allow_soft_placement=True) as plain,
+    ):
         for each in (session, plain):
             each.run(list(initialise))
         for feed in feeds:
@@ -114,6 +118,16 @@ def test_branches_on_different_tasks(servers):
         {x: [1.0, 9.0]},
         initialise=[w.initializer],
     )
+
+
+def test_a_branch_on_one_task_with_its_predicate_on_another(servers):
+    x = tb.placeholder(tb.float32, [2], "x")
+    with tb.device(PS):
+        pred = tb.reduce_sum(x) > 0.0
+    with tb.device(FAR):
+        chosen = tb.cond(pred, lambda: x * 2.0, lambda: x - 1.0)
+        kept = tb.boolean_mask(chosen, chosen > 0.0)
+    compare(servers, [chosen, kept, *tb.gradients(chosen, [x])], {x: [1.0, 2.0]}, {x: [-1.0, -2.0]})
 
 
 def test_gradients_through_loops_over_tasks(servers):
@@ -201,7 +215,7 @@ def test_nests_of_loops_and_branches_anywhere(servers, seed):
 
 @pytest.mark.slow
 @settings(
-    max_examples=60,
+    max_examples=15,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -215,7 +229,7 @@ def test_random_programs_scattered_over_tasks(servers, program, values, draw):
         slopes = [tb.convert_to_tensor(g) for g in tb.gradients(results, x) if g is not None]
         feed = dict(zip(x, values, strict=True))
         with (
-            tb.Session(servers["worker0"].target, graph) as session,
+            tb.Session(servers["worker0"].target, graph, LIMITED) as session,
             tb.Session(graph=graph, allow_soft_placement=True) as plain,
         ):
             got, expected = session.run([results, slopes], feed), plain.run([results, slopes], feed)
@@ -312,8 +326,11 @@ def test_a_limit_ends_a_loop_over_tasks_for_all_of_them(servers):
                 session.run(found, {x: 1.0}, options=tb.RunOptions(timeout_in_ms=150))
             assert "/job:worker/task:0: it " in str(caught.value)
             assert session.run(found, {x: -2.0}) == -2.0
-        for server in (servers["worker0"], servers["worker1"]):
-            assert not server._task._runs
+        for name in ("worker0", "worker1"):
+            task = servers[name]._task
+            late = task.run_of(next(iter(task._given_up)))
+            late.arrive((), {"a value": np.zeros(1)})
+            assert not task._runs  # what comes late is not kept
 
 
 def test_a_loop_ends_when_one_of_its_tasks_stops(servers):
@@ -333,6 +350,33 @@ def test_a_loop_ends_when_one_of_its_tasks_stops(servers):
         with pytest.raises(UnavailableError, match="/job:worker/task:1"):
             session.run(found, {x: 1.0})
         timer.join()
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_named_and_the_loop_runs_once_it_is_back():
+    cluster = cluster_of(worker=2)
+    process = start_process(cluster, "worker", 1)
+    try:
+        x = tb.placeholder(tb.float32, [], "x")
+
+        def body(a):
+            with tb.device(FAR):
+                return a * 1.0
+
+        found = tb.while_loop(lambda a: a > 0.0, body, [x])
+        with tb.train.Server(cluster, "worker", 0) as server:
+            with tb.Session(server.target) as session:
+                timer = threading.Timer(1.0, process.kill)
+                timer.start()
+                with pytest.raises(UnavailableError, match=r"^/job:worker/task:1 is unavailable"):
+                    session.run(found, {x: 1.0})
+                timer.join()
+            end(process)
+            process = start_process(cluster, "worker", 1)
+            with tb.Session(server.target) as session:
+                assert session.run(found, {x: -1.0}) == -1.0
+    finally:
+        end(process)
 
 
 def test_values_cross_tasks_as_16_bits_also_in_loops(servers):

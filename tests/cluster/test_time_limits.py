@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 
@@ -34,6 +36,10 @@ def servers():
 def graph():
     with tb.Graph().as_default() as graph:
         yield graph
+
+
+def slow(kind):
+    return pytest.param(kind, marks=pytest.mark.slow)
 
 
 def endless(kind):
@@ -126,7 +132,7 @@ def test_a_limit_ends_a_loop_without_an_end(servers, kind):
             session.run(turned, {"x:0": [1.0, 1.0]}, options=SOON)
 
 
-@pytest.mark.parametrize("kind", ["planned", "compiled", "dynamic"])
+@pytest.mark.parametrize("kind", [slow("planned"), "compiled", "dynamic"])
 def test_closing_a_session_ends_its_loops_at_tasks(servers, kind):
     w, update, turned = endless(kind)
     with tb.Session(servers["worker0"].target) as other:
@@ -141,7 +147,23 @@ def test_closing_a_session_ends_its_loops_at_tasks(servers, kind):
         assert other.run(w).tolist() == [2.0, 2.0]
 
 
-@pytest.mark.parametrize("kind", ["compiled", "dynamic"])
+@pytest.mark.parametrize("target", [slow("ps0"), "worker0"])
+def test_an_interrupt_ends_loops_at_tasks(servers, target):
+    w, update, turned = endless("compiled")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with tb.Session(servers[target].target) as session:
+            session.run(w.initializer)
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+            with pytest.raises(KeyboardInterrupt):
+                session.run(turned, {"x:0": [1.0, 1.0]})
+            session.run(update)
+            assert session.run(w).tolist() == [2.0, 2.0]
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("kind", ["compiled", slow("dynamic")])
 def test_loops_end_when_another_task_of_their_step_stops(servers, kind):
     w, update, turned = endless(kind)
     with tb.Session(servers["ps0"].target) as session:
@@ -156,7 +178,7 @@ def test_loops_end_when_another_task_of_their_step_stops(servers, kind):
         assert session.run(w).tolist() == [2.0, 2.0]
 
 
-@pytest.mark.parametrize("kind", ["compiled", "dynamic"])
+@pytest.mark.parametrize("kind", ["compiled", slow("dynamic")])
 def test_a_server_stops_with_its_loops(servers, kind):
     w, _, turned = endless(kind)
     with tb.Session(servers["worker0"].target) as session:
@@ -188,14 +210,14 @@ def test_a_wait_for_variables_of_another_step_ends(servers):
 
 def test_a_step_ends_after_the_op_that_it_is_in(servers):
     with tb.device(PS):
-        a = tb.placeholder(tb.float32, [600, 600], "a")
+        a = tb.placeholder(tb.float32, [300, 300], "a")
         b = a
-        for _ in range(60):
+        for _ in range(40):
             b = tb.matmul(b, a)
     with tb.Session(servers["worker0"].target) as session:
-        session.run(b, {a: np.zeros((600, 600))})
+        session.run(b, {a: np.zeros((300, 300))})
         with pytest.raises(DeadlineExceededError, match=r"/job:ps/task:0: it computed MatMul"):
-            session.run(b, {a: np.zeros((600, 600))}, options=tb.RunOptions(timeout_in_ms=20))
+            session.run(b, {a: np.zeros((300, 300))}, options=tb.RunOptions(timeout_in_ms=20))
 
 
 def test_options_of_a_run_that_tasks_do_not_have_are_named(servers):
