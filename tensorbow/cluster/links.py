@@ -146,6 +146,11 @@ class Pending:
         """Lets the next look raise an error; thread-safe."""
         self._cancelled = error
 
+    def raise_if_cancelled(self) -> None:
+        """Raises the error of `cancel`, if it was called."""
+        if self._cancelled is not None:
+            raise self._cancelled
+
     def add(self, link: TaskLink, connection: Connection) -> None:
         """Adds a request that was sent."""
         self._waiting[connection] = link
@@ -153,8 +158,7 @@ class Pending:
 
     def look(self, timeout_s: float = 0.0) -> None:
         """Takes the answers that have come; waits for at most so long. Raises the first error."""
-        if self._cancelled is not None:
-            raise self._cancelled
+        self.raise_if_cancelled()
         if self._given_up_s is not None and time.monotonic() > self._given_up_s:
             silent = [link.name for link in self._waiting.values()]
             raise self._too_late([f"{name} has not stopped yet" for name in silent])
@@ -182,8 +186,8 @@ class Pending:
                 continue
             link = self._waiting.pop(connection)
             link.give(connection)
-        if errors and self._cancelled is not None:  # of which they may be a consequence
-            raise self._cancelled
+        if errors:  # they may be a consequence
+            self.raise_if_cancelled()
         for each in errors:
             if self._limit is None or not isinstance(each, DeadlineExceededError):
                 raise each

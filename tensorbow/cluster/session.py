@@ -249,6 +249,7 @@ class ClusterSession(Session):
                 except LimitReachedError as error:
                     pending.add_late(f"{link.name}: {error}")
                 except TensorBowError as error:
+                    pending.raise_if_cancelled()
                     if str(error).startswith(("/job:", "run: ")):
                         raise
                     raise type(error)(f"{link.name}: {error}") from error

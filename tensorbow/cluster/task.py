@@ -249,8 +249,11 @@ class ClusterTask:
                         registered.idle.pop().close()
 
     def release_session(self, session: str) -> None:
-        """Forgets all steps of a session."""
+        """Forgets all steps of a session, and ends those that run."""
         with self._lock:
+            for part, _ in self._parts.values():
+                if part.session == session:
+                    part.cancel(AbortedError("the session that runs the step has gone"))
             self.release([h for h, (part, _) in self._parts.items() if part.session == session])
             self.release([h for h, registered in self._steps.items() if registered.session == session])
             resources = self._resources.pop(session, None)
