@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tensorbow.executor.dynamic_plan import condition_name
+from tensorbow.executor.op_places import condition_name
 from tensorbow.graph import NodeDef
 from tensorbow.graph.graph_def import operation_name
 
