@@ -65,9 +65,7 @@ class StepCut:
         self._names = set(self._by_name)
         self._parts: dict[str, _Nodes] = {}
         self._received: dict[tuple[str, str], str] = {}  # by input and task: the input there
-        self._controls: dict[
-            tuple[FramePath, str], str
-        ] = {}  # by loop and task: the Merge of its control loop
+        self._controls: dict[tuple[FramePath, str], str] = {}  # Merges of control loops, by loop and task
         for node in self._graph.node:
             if node.op == "Enter":
                 self._begin(node)

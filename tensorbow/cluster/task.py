@@ -86,9 +86,7 @@ class ClusterTask:
         self._variables: dict[str, TaskVariables] = {}  # by full name of the device
         self._runs: dict[str, Arrivals] = {}  # of runs that have begun, and of those that values came for
         self._came_s: OrderedDict[str, float] = OrderedDict()  # runs not begun, and when the first value came
-        self._given_up: OrderedDict[str, None] = (
-            OrderedDict()
-        )  # runs that failed: values that come are dropped
+        self._given_up: OrderedDict[str, None] = OrderedDict()  # failed runs, whose late values are dropped
         self._groups: list[StreamGroup] = []
         self._busy: set[StreamGroup] = set()
         self._peers: dict[tuple[str, str], list[Connection]] = {}  # idle ones, by task and incarnation
