@@ -13,6 +13,7 @@ from tensorbow.cluster.string_messages import pack_strings, unpack_strings
 from tensorbow.errors import (
     CancelledError,
     DataLossError,
+    FailedPreconditionError,
     InvalidArgumentError,
     OutOfRangeError,
     UnavailableError,
@@ -193,6 +194,25 @@ def test_an_op_with_objects_of_two_tasks_is_refused(servers):
         pytest.raises(InvalidArgumentError, match=words),
     ):
         session.run(value)
+
+
+def test_a_compiled_branch_of_a_task_says_that_its_variable_has_no_value(servers):
+    with tb.device(PS):
+        w = tb.Variable(np.float32([3.0, 4.0]), name="w")
+        x = tb.placeholder(tb.float32, [2])
+        grown = tb.cond(
+            x[0] > 9.0,
+            lambda: x * w,
+            lambda: tb.while_loop(lambda a: tb.reduce_sum(a) < 50.0, lambda a: a * 2.0, [x]),
+        )
+    with tb.device(WORKER):
+        result = grown + 1.0
+    with tb.Session(servers["worker0"].target) as session:
+        with pytest.raises(FailedPreconditionError, match=r"^/job:ps/task:0: variables without a value: w"):
+            session.run(result, {x: [10.0, 1.0]})
+        session.run(w.initializer)
+        assert session.run(result, {x: [1.0, 30.0]}).tolist() == [3.0, 61.0]
+        assert session.run(result, {x: [10.0, 1.0]}).tolist() == [31.0, 5.0]
 
 
 def test_strings_cross_tasks(servers):
