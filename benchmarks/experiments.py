@@ -300,6 +300,14 @@ EXPERIMENTS = (
         cpu_only="it measures the host",
     ),
     Experiment(
+        "loops_over_tasks",
+        "Loops over tasks",
+        "microseconds of an iteration of a loop whose ops are on one, two or three tasks, over processes of "
+        "one machine.",
+        "TensorFlow (white paper, 2015), section 4.4",
+        cpu_only="it measures the host",
+    ),
+    Experiment(
         "language_model",
         "Language model with a large vocabulary",
         "words a second of an LSTM-512-512 with the softmax over 40,000 words and over a sample of them, "
