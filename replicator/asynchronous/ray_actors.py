@@ -18,6 +18,7 @@ from replicator.asynchronous.coordinator import GO, WAIT, StepCoordinator
 from replicator.asynchronous.parameter_shard import ParameterShard, shared_out
 from replicator.asynchronous.pushes import SharedStep
 from replicator.asynchronous.sent_functions import pickled
+from replicator.asynchronous.shard_files import shard_folders
 from replicator.input_functions import InputOptions
 from tensorbow.errors import AbortedError, OutOfRangeError, TensorBowError, UnimplementedError
 from tensorbow.specs import Array
@@ -36,12 +37,13 @@ _logger = logging.getLogger("tensorbow.replicator")
 def ray_library(address: str | None) -> Any:
     """The module ray, connected to a cluster, by default to one of this process's own.
 
-    That one listens on the loopback address alone, and asks for a token that only its processes have. Raises
+    That one listens on the loopback address alone, and asks for a token that only its processes have. A
+    cluster at an address must ask for one too, unless RAY_AUTH_MODE says "disabled". Raises
     UnimplementedError without Ray, AbortedError for a cluster that cannot be reached.
     """
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
     if address is None:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # else it listens on all addresses
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
         os.environ.setdefault("RAY_worker_niceness", "0")  # else 15: they yield to all else
         if os.environ["RAY_AUTH_MODE"] == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
@@ -63,7 +65,8 @@ def ray_library(address: str | None) -> Any:
     except Exception as error:
         raise AbortedError(
             f"MultiWorkerAsyncReplicator: Ray at {address or 'this machine'}: {type(error).__name__}: "
-            f"{error}; start it by `ray start --head`, and give its address"
+            f"{error}; start it by `ray start --head` with RAY_AUTH_MODE=token, and give its address and, in "
+            "RAY_AUTH_TOKEN, its token"
         ) from error
     return ray
 
@@ -284,8 +287,8 @@ class AsyncProcesses:
             given = {"step": self.step, "state": state}
             ray.get([self.coordinator.keep.remote(*each) for each in given.items()])
             self.shards = [
-                self._kept(shard_class.remote(name, names, folder / f"shard-{number}", save_every))
-                for number, names in enumerate(owned)
+                self._kept(shard_class.remote(name, names, path, save_every))
+                for names, path in zip(owned, shard_folders(folder, shards), strict=True)
             ]
             self._got([shard.last_of.remote(0) for shard in self.shards])
             self._owned = owned
