@@ -2,7 +2,7 @@
 
     python benchmarks/asynchronous.py [--small]
 
-A network of 784-128-10 units on the digits (64 inputs here), b=16. Four asynchronous workers around one
+A network of 784-128-10 units on the digits, b=16. Four asynchronous workers around one
 parameter shard, with a bound on staleness of 4, without one, and with one worker killed (SIGKILL) every few
 seconds; beside them four replicas of one process that average gradients every step. Rates and accuracies are
 of equally many steps in all; a push of one worker has a quarter of the rate. The way with kills goes on until
@@ -11,8 +11,8 @@ all kills are done.
 Each step tells its worker and the time at which it began, which is when the worker's last push was answered.
 The gap of a worker is the longest time between two of its steps; a gap in which the worker was killed itself
 does not count. The gap of all is the longest time between two steps of any workers, after a kill of any but
-the killed one. Gaps count from a few seconds after the first step on; those of the ways without kills are the
-machine's own. Needs the extra `async`.
+the killed one. Gaps of asynchronous workers count from a few seconds after the first step on. Those without
+kills tell how much is the machine's own. Needs the extra `async`.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
 NAME = "asynchronous"
 WORKERS, BATCH_SIZE = 4, 16
 RATE = 0.02  # of the mean of all workers' gradients; a push of one has a quarter
-STEPS, KILLS, KILLED_EVERY_S = 8000, 30, 10.0
-SMALL_STEPS, SMALL_KILLS, SMALL_EVERY_S = 1500, 3, 5.0
+STEPS, KILLS, KILLED_EVERY_S = 20_000, 30, 10.0
+SMALL_STEPS, SMALL_KILLS, SMALL_EVERY_S = 2000, 2, 6.0
 BEGINS_S = 3.0  # after the first step: from then on gaps count
 GAP_S = 0.5  # asked: the longest of a worker, while others are killed
 WAYS = ("synchronous", "asynchronous", "staleness 4", "one killed every {every:g} s")
 
 
-def batches(worker: int) -> Iterator[Any]:
+def batches(replica_id: int) -> Iterator[Any]:
     """Batches, each with its worker, the worker's process and the time in nanoseconds."""
-    (images, _), order = tb.data.load("digits"), np.random.default_rng(worker)
+    (images, _), order = tb.data.load("digits"), np.random.default_rng(replica_id)
     while True:
         drawn = images.batch(order.integers(0, len(images), BATCH_SIZE))
-        yield *drawn, np.array([worker, os.getpid(), time.monotonic_ns()])
+        yield *drawn, np.array([replica_id, os.getpid(), time.monotonic_ns()])
 
 
 def step_of(replicator: Any, rate: float) -> Any:
@@ -115,12 +115,15 @@ class Killer(threading.Thread):
         time.sleep(self._every_s)
 
 
-def longest_gaps(times_s: Sequence[list[float]], kills: Sequence[tuple[int, float]]) -> tuple[float, float]:
+def longest_gaps(
+    times_s: Sequence[list[float]], kills: Sequence[tuple[int, float]], begins_s: float
+) -> tuple[float, float]:
     """The longest times between two steps of one worker, and of any, without the workers killed in between.
 
-    times_s: of the steps of each worker, in order. kills: worker and time.
+    times_s: of the steps of each worker, in order. kills: worker and time. begins_s: time after the first
+    step from which on gaps count.
     """
-    first_s = min(times[0] for times in times_s) + BEGINS_S
+    first_s = min(times[0] for times in times_s) + begins_s
     of_one = [
         after - before
         for worker, times in enumerate(times_s)
@@ -138,10 +141,11 @@ def longest_gaps(times_s: Sequence[list[float]], kills: Sequence[tuple[int, floa
 def measured(way: str, steps: int, kills: int, every_s: float) -> dict[str, Any]:
     """Rate and accuracy of one way after so many steps, and its longest gaps."""
     replicator: Any
-    killer, begun = None, Begun()
+    killer, begun, begins_s = None, Begun(), BEGINS_S
     if way == "synchronous":
         replicator = tb.MultiGpuReplicator(["/cpu:0"], WORKERS, sync="ssgd")
         loop = replicator.train(step_of(replicator, RATE), batches, steps // WORKERS, prefetch=0)
+        begins_s = 0.0
     else:
         replicator = tb.MultiWorkerAsyncReplicator(WORKERS, staleness=4 if way == "staleness 4" else None)
         killer = Killer(begun, kills, every_s) if "killed" in way else None
@@ -164,7 +168,7 @@ def measured(way: str, steps: int, kills: int, every_s: float) -> dict[str, Any]
         if killer and values and not killer.is_alive():
             break
     loop.close()
-    gap_s, gap_of_all_s = longest_gaps(begun.times_s, killer.kills if killer else [])
+    gap_s, gap_of_all_s = longest_gaps(begun.times_s, killer.kills if killer else [], begins_s)
     return {
         "way": way,
         "steps": done,

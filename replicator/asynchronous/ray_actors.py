@@ -29,6 +29,7 @@ GATHER_S = 0.005  # then more results may come with the first
 RAYS_NEWS = (
     r"A worker died or was killed while|infinite retries remaining|actor died unexpectedly"  # told here
 )
+MESSAGE_NBYTES = 1 << 20  # pushes and values up to this size are sent directly, greater ones by shared memory
 FOR_EVER = -1  # Ray's number of restarts and retries
 
 _logger = logging.getLogger("tensorbow.replicator")
@@ -45,6 +46,8 @@ def ray_library(address: str | None) -> Any:
     if address is None:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # else it listens on all addresses
         os.environ.setdefault("RAY_worker_niceness", "0")  # else 15: they yield to all else
+        # Else 100 KB. Shared memory costs several messages to its server for each object.
+        os.environ.setdefault("RAY_max_direct_call_object_size", str(MESSAGE_NBYTES))
         if os.environ["RAY_AUTH_MODE"] == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", RAYS_NEWS)
@@ -234,9 +237,9 @@ class WorkerActor:
                 for shard, names in zip(shards, owned, strict=True)
             ]
             answer = coordinator.next.remote(number, life, (result,))
-            values = _joined(ray.get(pushed))
+            *parts, may_begin = ray.get([*pushed, answer])
+            values = _joined(parts)
             sequence += 1
-            may_begin = ray.get(answer)
         is_current: bool = ray.get(coordinator.is_current.remote(number, life))
         return is_current
 
