@@ -1,12 +1,13 @@
 """A training step of the convolutional networks of table 1 in TensorFlow's paper (OSDI 2016), beside PyTorch.
 
-    python benchmarks/convnets.py [--small] [--only alexnet ...] [--batch-size 4] [--output FOLDER]
+    python benchmarks/convnets.py [--small] [--only alexnet ...] [--batch-size 4] [--fresh] [--output FOLDER]
 
 AlexNet, Overfeat, OxfordNet (VGG-A) and GoogLeNet, as in the table, and Inception-v3: forward, softmax
 cross-entropy over 1000 classes, backward, momentum SGD, on pictures of the published size. TensorBow trains
 one independent replica per core (`none`); PyTorch, eager, channels-last and compiled, trains as one process
-with all cores, and as one pinned process per core. Every replica and process has the same batch size. All
-windows alternate; figures are medians.
+with all cores, and as one pinned process per core. Every replica and process has the same batch size. Each
+way of PyTorch is tried by itself first, since all together need tens of gigabytes; the windows of the two
+quickest alternate with TensorBow's, and figures are their medians. A run that was interrupted goes on.
 
 The paper's times are those of a Titan X with larger batches, and show which network costs how much more.
 """
@@ -14,13 +15,16 @@ The paper's times are those of a Titan X with larger batches, and show which net
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from cells import Cells
 from drawing import draw_contestants, finish_figure, grid_of
 from harness import Window, cores, in_turn, interleave, parser, positive_int, save
-from peers import open_peers, peer_settings
+from peers import PeerSetting, open_peers, peer_settings
 from results_page import Table
 
 if TYPE_CHECKING:
@@ -40,6 +44,7 @@ TITLES = {
 PAPER_MS = {"alexnet": 81, "overfeat": 279, "vgg_a": 540, "googlenet": 445}  # a step of TensorFlow there
 CLASSES = 1000
 EXAMPLES = 8  # pictures of a batch are drawn from
+KEPT = 2  # ways of PyTorch that are compared, the quickest of those tried
 SMALL = ("alexnet", "googlenet")
 
 
@@ -50,6 +55,21 @@ def made_up_pictures(side: int, examples: int) -> ImageDataset:
     draw = np.random.default_rng(1)
     images = draw.integers(0, 256, (examples, side, side, 3), dtype=np.uint8)
     return ImageDataset("made up", images, draw.integers(0, CLASSES, examples), CLASSES, 0.5, 0.25)
+
+
+def tried_alone(
+    model: str, settings: Sequence[PeerSetting], examples: tuple[Any, Any], options: argparse.Namespace
+) -> tuple[dict[PeerSetting, float], dict[str, str]]:
+    """Images a second of each peer by itself, the quickest first; and why others are left out."""
+    rates: dict[PeerSetting, float] = {}
+    left_out: dict[str, str] = {}
+    for setting in settings:
+        with ExitStack() as opened:
+            peers, missing = open_peers(opened, model, {setting: options.batch_size}, examples)
+            left_out |= missing
+            for peer in peers.values():
+                rates[setting] = max(peer(options.seconds), peer(options.seconds))
+    return dict(sorted(rates.items(), key=lambda each: -each[1])), left_out
 
 
 def measure(model: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -63,12 +83,14 @@ def measure(model: str, options: argparse.Namespace) -> dict[str, Any]:
     ]
     if options.small:
         tried = [s for s in tried if "compile" not in s.variant and s.processes == 1]
+    alone, left_out = tried_alone(model, tried, data.batch(), options)
+    kept = dict.fromkeys(list(alone)[:KEPT], options.batch_size)
     with ExitStack() as opened:
         name = f"TensorBow {options.replicas} replica{'s' * (options.replicas > 1)}"
         training = training_window(model, options.batch_size, options.replicas, sync="none", data=data)
         opened.callback(training.close)
         windows[name] = training
-        peers, missing = open_peers(opened, model, dict.fromkeys(tried, options.batch_size), data.batch())
+        peers, missing = open_peers(opened, model, kept, data.batch())
         measured = interleave({**windows, **peers}, options.seconds, options.windows)
     rates = {name: rate.as_json() for name, rate in measured.items()}
     print(model, {name: rate["median"] for name, rate in rates.items()}, flush=True)
@@ -78,7 +100,8 @@ def measure(model: str, options: argparse.Namespace) -> dict[str, Any]:
         "ours": name,
         "images_per_second": rates,
         "chosen": {peer: processes.chosen for peer, processes in peers.items()},
-        "left_out": missing,
+        "alone": {setting.name: float(f"{rate:.5g}") for setting, rate in alone.items()},
+        "left_out": left_out | missing,
     }
 
 
@@ -130,12 +153,14 @@ def main() -> None:
     made.add_argument("--only", nargs="+", choices=SIDES, metavar="NETWORK", help=f"of {', '.join(SIDES)}")
     made.add_argument("--batch-size", type=positive_int, help="of every replica; default 4, small 1")
     made.add_argument("--replicas", type=positive_int, default=cores(), help="default: one per core")
+    made.add_argument("--fresh", action="store_true", help="do not use stored results of networks")
     options = made.parse_args()
     options.batch_size = options.batch_size or (1 if options.small else 4)
     options.seconds, options.windows = (0.5, 1) if options.small else (4.0, 5)
     models = options.only or (SMALL if options.small else tuple(SIDES))
-    rows = [measure(model, options) for model in models]
     facts = {"windows": options.windows, "seconds_per_window": options.seconds, "replicas": options.replicas}
+    cells = Cells(options, {**facts, "batch_size": options.batch_size})
+    rows = [cells.get({"model": model}, 1, partial(measure, model, options)) for model in models]
     save(options, NAME, {**facts, "rows": rows}, table({**facts, "rows": rows}), draw)
 
 

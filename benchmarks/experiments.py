@@ -56,6 +56,14 @@ EXPERIMENTS = (
         cpu_only="gpu_replicas.py has the contestants on a GPU",
     ),
     Experiment(
+        "against_commit",
+        "Training rates beside an earlier commit",
+        "images per second of two replicas, and of a session's steps, of this code and of an earlier commit, "
+        "in turn; the figure is the median ratio of windows beside each other.",
+        alone=True,
+        cpu_only="gpu_first_hour.py measures GPUs",
+    ),
+    Experiment(
         "member_sweep",
         "Sweep of 64 small networks beside PyTorch and JAX",
         "steps of members per second of independent networks of 784-128-10 units (b=16) on all cores, beside "

@@ -44,6 +44,11 @@ def tuned_setting(setting: RunSetting, score: Any) -> RunSetting:
     return replace(setting, learning_rate=min(GRID, key=lambda rate: (scores[rate], rate)))
 
 
+def ticks(row: dict[str, Any]) -> str:
+    """Side and setting of a row, in two lines."""
+    return f"{row['side']}\n{row['label'].removeprefix(row['side']).strip()}"
+
+
 def draw(figure: Figure, result: dict[str, Any]) -> None:
     """Draws a bar at the median and a dot for each seed, in seconds and in epochs."""
     details = result["details"]
@@ -56,11 +61,11 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
                 top = max(filter(None, (*row[f"{key}_of"], median)))
                 axes.annotate(shown(median), (x, top), (0, 4), **place)
             draw_seeds(axes, x, row[f"{key}_of"], colour)
-        axes.set_xticks(range(len(details["summary"])), [row["label"] for row in details["summary"]])
+        axes.set_xticks(range(len(details["summary"])), [ticks(row) for row in details["summary"]])
         finish_axes(axes, "", "", "training time [s]" if key == "seconds" else "epochs")
-        axes.set_ylim(top=1.1 * axes.get_ylim()[1])
+        axes.set_ylim(top=1.15 * axes.get_ylim()[1])
     goal = details["goal"]
-    title = f"LeNet on {goal['dataset']}, one cycle, to {goal['target']:.4g} test accuracy"
+    title = f"LeNet on {goal['dataset'].upper()}, one cycle, to {goal['target']:.4g} test accuracy"
     finish_figure(figure, title, 4.0, "bars and numbers: medians; dots: seeds")
 
 

@@ -3,8 +3,9 @@
     python benchmarks/worker_faults.py [--kills 100] [--other-kills 20] [--small] [--output FOLDER]
 
 Two workers of one replica each train an MLP on the digits by `tensorbow launch`, or by `mpirun` alone, with a
-watchdog of a few seconds. Faults come in the middle of training; the time is from the fault to the end of the
-last process. A link is cut between two network namespaces, where root may make some.
+watchdog of a few seconds, some with a backup worker. Faults come in the middle of training; the time is from
+the fault to the end of the last process. A link is cut between two network namespaces, where root may make
+some.
 Runs whose workers are killed at random moments after a new checkpoint, and now and then while they start, and
 restarted each time by `--restarts`, are compared bit by bit with one that nothing disturbs: as many runs as
 all kills need, with SMA and fewer with other synchronisers. Needs the extra `mpi`, and Linux.
@@ -68,7 +69,8 @@ if fault == "loop":
         if number == 200 and worker == 1:
             print("now", time.time(), flush=True)
             raise ValueError("of the program")
-tb.fit("mlp", "digits", replicas=1, epochs=100000, callbacks=[Fault()], progress=False)
+more = {"sync": "ssgd", "backup": 1} if "backup" in sys.argv else {}
+tb.fit("mlp", "digits", replicas=1, epochs=100000, callbacks=[Fault()], progress=False, **more)
 """
 
 
@@ -82,6 +84,7 @@ class Fault(NamedTuple):
     cause: Callable[[Sequence[int]], None] | str
     waits: bool = False  # the watchdog finds it
     launcher: str = "launch"  # or mpirun
+    backup: bool = False  # S-SGD that does without one of the workers' gradients
 
 
 def signalled(worker: int, number: int) -> Callable[[Sequence[int]], None]:
@@ -106,7 +109,13 @@ FAULTS = (
     Fault("mpirun: exception in worker 1's loop", "loop", launcher="mpirun"),
     Fault("mpirun: worker 1 stops (SIGSTOP)", signalled(1, signal.SIGSTOP), True, "mpirun"),
     Fault("mpirun: worker 0 stops (SIGSTOP)", signalled(0, signal.SIGSTOP), True, "mpirun"),
+    Fault("backup worker: kill -9 of worker 1", signalled(1, signal.SIGKILL), backup=True),
+    Fault("backup worker: exception in worker 0's program", "raise", backup=True),
+    Fault("backup worker: worker 1 stops (SIGSTOP)", signalled(1, signal.SIGSTOP), True, backup=True),
+    Fault("backup worker: worker 0's program sleeps between steps", "sleep", True, backup=True),
 )
+FEW = FAULTS[0], FAULTS[10], FAULTS[11], FAULTS[-4]  # of a quick run
+BACKUP = ("--sync", "ssgd", "--backup", 1)
 WAYS: dict[str, tuple[Any, ...]] = {
     "sma": (),
     "sma, staleness 1": ("--staleness", 1),
@@ -185,11 +194,12 @@ def measure_fault(fault: Fault, folder: Path) -> dict[str, Any]:
     if isinstance(fault.cause, str):
         program = folder / "program.py"
         program.write_text(PROGRAM)
-        job = start([program, fault.cause], launcher=fault.launcher)
+        words = [program, fault.cause, *(["backup"] if fault.backup else [])]
+        job = start(words, launcher=fault.launcher)
         wait_for(lambda: len(workers_of(job)) == WORKERS, job)
     else:
         output = folder / "run"
-        words = [*TRAIN, "--epochs", 100 * EPOCHS, "--output", output]
+        words = [*TRAIN, "--epochs", 100 * EPOCHS, "--output", output, *(BACKUP if fault.backup else ())]
         job = start(words, launcher=fault.launcher)
         wait_for(lambda: list(output.glob("checkpoint-*")), job)
     processes = descendants(job.pid)
@@ -198,9 +208,9 @@ def measure_fault(fault: Fault, folder: Path) -> dict[str, Any]:
         fault.cause(workers_of(job))
     out, err = output_of(job, 300)
     ended = end_of(processes, began)
-    for line in out.splitlines():
-        if line.startswith("now "):
-            began = float(line.split()[1])
+    for line in out.splitlines():  # those of other workers than the first begin with their names
+        if line.removeprefix("worker 1: ").startswith("now "):
+            began = float(line.split()[-1])
     lines = [line for line in err.splitlines() if line.startswith("tensorbow: ")]
     return {"fault": fault.name, "seconds": ended - began, "status": job.returncode, "line": lines[-1:]}
 
@@ -287,7 +297,7 @@ def killed_run(words: Sequence[Any], kills: int, rng: random.Random) -> dict[str
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Measures all faults and then the kills."""
     faults = []
-    for fault in [FAULTS[0], *FAULTS[-7:-5]] if options.small else FAULTS:
+    for fault in FEW if options.small else FAULTS:
         with tempfile.TemporaryDirectory() as made:
             faults.append(measure_fault(fault, Path(made)))
             print(faults[-1], flush=True)

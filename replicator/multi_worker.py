@@ -12,6 +12,25 @@ from tensorbow.devices import AsDevices, available_devices
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import checked
 
+# Options that several workers have not: by name the default, the reason, and what there is instead.
+REFUSED = {
+    "dispatch": (
+        "round_robin",
+        "whose replicas step together",
+        "let a tb.MultiGpuReplicator train in one process",
+    ),
+    "backup": (
+        0,
+        "whose programs meet for the inputs of each step, so that all would wait for a late one",
+        "train by tb.fit or the command line, which have backup workers over processes",
+    ),
+    "num_gpus_per_replica": (
+        1,
+        "each of whose replicas has one device",
+        "let a tb.MultiGpuReplicator train in one process",
+    ),
+}
+
 
 class MultiWorkerReplicator(MultiGpuReplicator):
     """Replicas on the devices of several processes, synchronised every `tau` steps over MPI.
@@ -47,16 +66,20 @@ class MultiWorkerReplicator(MultiGpuReplicator):
         """devices: of this worker; default: the GPUs of its machine, shared out to the workers there; the CPU
             if there is none.
         workers: default: the job that has started this process (`tb.worker_group()`), which may be alone.
-        replicas_per_gpu, sync, options: as of `MultiGpuReplicator`, but neither dispatch `fcfs` nor backup,
+        replicas_per_gpu, sync, options: as of `MultiGpuReplicator`, but neither dispatch `fcfs` nor backup
+            (the workers' programs meet for the inputs of each step, so that all would wait for a late one),
             and no replica of several GPUs.
 
         Collective. Raises as `MultiGpuReplicator`, and NotFoundError where mpi4py is missing.
         """
         self.workers = worker_group() if workers is None else workers
         if self.workers.size > 1:
-            for name, default in (("dispatch", "round_robin"), ("backup", 0), ("num_gpus_per_replica", 1)):
-                given = options.get(name, default)
-                _require(name, given != default, given)
+            for name, (default, why, instead) in REFUSED.items():
+                if (given := options.get(name, default)) != default:
+                    raise InvalidArgumentError(
+                        f"MultiWorkerReplicator: {name}: expected {default!r} with several workers, {why}, "
+                        f"got {given!r:.60}; leave it out, or {instead}"
+                    )
             if devices is None and options.get("num_gpus") is None:
                 devices = _own_gpus(self.workers.all_gather(socket.gethostname()), self.workers.rank)
         super().__init__(devices, replicas_per_gpu, sync, **options)
@@ -70,14 +93,6 @@ class MultiWorkerReplicator(MultiGpuReplicator):
     def num_workers(self) -> int:
         """Number of workers."""
         return self.share.workers
-
-
-def _require(name: str, refused: bool, got: Any) -> None:
-    if refused:
-        raise InvalidArgumentError(
-            f"MultiWorkerReplicator: {name}: expected the default with several workers, whose replicas "
-            f"step together, got {got!r:.60}; leave it out, or train by tb.fit or the command line"
-        )
 
 
 def _own_gpus(hosts: list[str], rank: int) -> list[str] | None:

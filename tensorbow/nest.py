@@ -27,7 +27,13 @@ def flatten(structure: Any) -> list[Any]:
     """The leaves, in order."""
     if _is_leaf(type(structure)):
         return [structure]
-    return [leaf for value in _values(structure) for leaf in flatten(value)]
+    leaves = []
+    for value in _values(structure):
+        if _is_leaf(type(value)):
+            leaves.append(value)
+        else:
+            leaves += flatten(value)
+    return leaves
 
 
 def named_leaves(structure: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -68,7 +74,7 @@ def pack(structure: Any, leaves: Iterator[Any]) -> Any:
     """A structure like `structure` with its leaves replaced, in order."""
     if _is_leaf(type(structure)):
         return next(leaves)
-    values = [pack(value, leaves) for value in _values(structure)]
+    values = [next(leaves) if _is_leaf(type(value)) else pack(value, leaves) for value in _values(structure)]
     if isinstance(structure, Mapping):
         packed = dict(zip(structure, values, strict=True))
         if type(structure) is dict or not isinstance(structure, MutableMapping):

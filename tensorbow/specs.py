@@ -403,7 +403,7 @@ def _dim(value: Any) -> int | None:
 
 def compatible(known: Dims | None, other: Dims | None) -> bool:
     """True if two static shapes can belong to one tensor."""
-    if known is None or other is None:
+    if known is None or other is None or known == other:
         return True
     return len(known) == len(other) and all(
         a is None or b is None or a == b for a, b in zip(known, other, strict=True)

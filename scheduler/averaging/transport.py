@@ -50,6 +50,16 @@ class DeviceExchange:
             if elements:
                 yield device_index, elements
 
+    def read(self) -> Array:
+        """The first device's vector, as an array of the host's."""
+        first = self.vectors[0]
+        return first.device.read(first.address, (first.size,), first.dtype.as_numpy_dtype)
+
+    def write(self, array: Array) -> None:
+        """Sets the vectors of all devices."""
+        for vector in self.vectors:
+            vector.device.write(vector.address, array)
+
 
 class Transport(ABC):
     """Carries exchanges between the devices of a process.
@@ -78,6 +88,36 @@ class Transport(ABC):
     @abstractmethod
     def close(self) -> None:
         """Ends it; what is posted completes first. Idempotent."""
+
+
+class OuterTransport(Transport):
+    """Base of transports to other processes, behind the one between this process's devices."""
+
+    def __init__(self, local: Transport | None):
+        """local: between this process's devices, if there are several; closed with this one."""
+        self.local = local
+        self.exchanges: list[list[DeviceExchange]] = []  # by number
+
+    def connect(self, exchanges: Sequence[Sequence[DeviceExchange]]) -> None:
+        """See Transport."""
+        if self.local is not None:
+            self.local.connect(exchanges)
+        self.exchanges = [[*crossings] for crossings in exchanges]
+
+    def post_local(self, exchange: int, ready: Sequence[Event]) -> Event:
+        """Posts an exchange between this process's devices."""
+        return ready[-1] if self.local is None else self.local.post(exchange, ready)
+
+    @property
+    def streams(self) -> Sequence[Stream]:
+        """Streams between this process's devices."""
+        return () if self.local is None else self.local.streams
+
+    def close(self) -> None:
+        """Closes the transport of this process's devices."""
+        if self.local is not None:
+            self.local.close()
+        self.exchanges = []
 
 
 class InProcessTransport(Transport):

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from scheduler.averaging.transport import DeviceExchange, Transport
+from scheduler.averaging.transport import DeviceExchange, OuterTransport, Transport
 from scheduler.workers.lockstep import Lockstep
-from tensorbow.devices import Event, Stream
+from tensorbow.devices import Event
 from tensorbow.devices.gpu_events import GpuEvent
 from tensorbow.errors import AbortedError
 
 
-class WorkerTransport(Transport):
+class WorkerTransport(OuterTransport):
     """The transport of a worker's devices, and then a sum over the workers.
 
     That is made by MPI through the host's memory, or by NCCL between the GPUs of all.
@@ -25,20 +25,16 @@ class WorkerTransport(Transport):
     """
 
     def __init__(self, lockstep: Lockstep, local: Transport | None, joined: bool = False):
-        """local: between this worker's devices, if there are several; closed with this one. joined: it is
-        between the GPUs of all workers.
-        """
-        self._lockstep, self._local = lockstep, local
-        self._is_joined = joined
-        self._exchanges: list[list[DeviceExchange]] = []
+        """local: see OuterTransport. joined: it is between the GPUs of all workers."""
+        super().__init__(local)
+        self._lockstep, self._is_joined = lockstep, joined
         self._parts: list[list[list[range]]] = []  # by exchange and vector, each worker's elements
 
     def connect(self, exchanges: Sequence[Sequence[DeviceExchange]]) -> None:
         """See Transport; collective over the workers."""
-        if self._local is not None:
-            self._local.halves = self.halves and self._is_joined
-            self._local.connect(exchanges)
-        self._exchanges = [[*crossings] for crossings in exchanges]
+        if self.local is not None:
+            self.local.halves = self.halves and self._is_joined
+        super().connect(exchanges)
         if self._is_joined:
             return
         own = [[_owned(crossing) for crossing in crossings] for crossings in exchanges]
@@ -50,21 +46,19 @@ class WorkerTransport(Transport):
 
     def post(self, exchange: int, ready: Sequence[Event]) -> Event:
         """See Transport. Raises AbortedError where another worker has failed."""
-        if self._is_joined and self._local is not None:
+        if self._is_joined:
             self._meet(ready, enqueued=True)
-            return self._local.post(exchange, ready)
-        done = ready[-1] if self._local is None else self._local.post(exchange, ready)
+            return self.post_local(exchange, ready)
+        done = self.post_local(exchange, ready)
         self._meet((*ready, done))
         workers = self._lockstep.exchanges
-        for crossing, parts in zip(self._exchanges[exchange], self._parts[exchange], strict=True):
-            first = crossing.vectors[0]
-            array = first.device.read(first.address, (first.size,), first.dtype.as_numpy_dtype)
+        for crossing, parts in zip(self.exchanges[exchange], self._parts[exchange], strict=True):
+            array = crossing.read()
             if crossing.owned is None:
                 workers.all_sum(array, self.halves)
             else:
                 workers.share(array, parts)
-            for vector in crossing.vectors:
-                vector.device.write(vector.address, array)
+            crossing.write(array)
         return done
 
     def _meet(self, events: Sequence[Event], enqueued: bool = False) -> None:
@@ -84,17 +78,6 @@ class WorkerTransport(Transport):
                 self._lockstep.begin_exchange(failed=True)
             raise
         self._lockstep.begin_exchange()
-
-    @property
-    def streams(self) -> Sequence[Stream]:
-        """Streams between this worker's devices."""
-        return () if self._local is None else self._local.streams
-
-    def close(self) -> None:
-        """Closes the transport of this worker's devices."""
-        if self._local is not None:
-            self._local.close()
-        self._exchanges = []
 
 
 def _owned(crossing: DeviceExchange) -> range:

@@ -1,15 +1,17 @@
 """Runs with backup workers: the thin shell around the state machine that says whose gradients count.
 
 With other workers the machine is in worker 0, and instructions and events name replicas by their numbers
-among those of all (`backup_desk`).
+among those of all (`backup_desk`). While a worker's program has the results of a round, the thread that hears
+the others takes the messages, so that none of them waits for the program.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from threading import Lock
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -45,7 +47,13 @@ from scheduler.workers.lockstep import Lockstep
 from scheduler.workers.pulse import PULSE
 from tensorbow.data import BatchInputs, BatchRun
 from tensorbow.devices import Event
-from tensorbow.errors import AbortedError, InternalError, InvalidArgumentError, TensorBowError
+from tensorbow.errors import (
+    AbortedError,
+    InternalError,
+    InvalidArgumentError,
+    TensorBowError,
+    raise_if_any,
+)
 
 
 class WorkerLetter(NamedTuple):
@@ -60,6 +68,8 @@ class BackupRun(EngineRun):
 
     Of several workers each gets the results of its own replicas, of a round in which none of them has counted
     none. What goes wrong on one is told to worker 0, and all obey until nothing is in flight anywhere.
+    Results are handed out when all that is known is obeyed; a program that takes its time gets those of
+    several rounds one after the other.
     """
 
     def __init__(
@@ -93,6 +103,10 @@ class BackupRun(EngineRun):
         self._members: Sequence[int] = ()  # replicas here of the update under way
         self._results: list[TaskResult] = []  # of the round under way
         self._todo: deque[Instruction] = deque()
+        self._taking = Lock()  # held by the thread that takes messages
+        self._untold: deque[RoundResults] = deque()  # to be handed out
+        self._is_telling = False  # the program has results, so that another thread takes messages
+        self._error_meanwhile: BaseException | None = None  # of that thread
         self._is_broken = False  # this worker launches nothing any more, while others may await it
         self._gave_up = False
 
@@ -105,6 +119,42 @@ class BackupRun(EngineRun):
     def begun(self) -> int:
         """The first round that is not done: what has begun of it is stale when the run ends."""
         return self.awaited
+
+    def take(self, message: Any) -> None:
+        """See EngineRun.take."""
+        with self._taking:
+            super().take(message)
+        self._tell()
+
+    def take_all(self, message: Any, stops: Callable[[], bool]) -> None:
+        """See EngineRun.take_all."""
+        with self._taking:
+            super().take_all(message, stops)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Hands results out, by the thread of the program."""
+        try:
+            while self._untold and self._on_results is not None:
+                self._is_telling = True  # from here on this thread takes no messages
+                self._on_results(self._untold.popleft())
+        finally:
+            with self._taking:
+                self._is_telling = False
+        error, self._error_meanwhile = self._error_meanwhile, None
+        raise_if_any(error)
+
+    def _take_meanwhile(self) -> None:
+        """Takes what there is while the program has results; called again and again by another thread."""
+        if not self._is_telling or self.inbox.empty() or not self._taking.acquire(blocking=False):
+            return
+        try:
+            if self._is_telling and self._error_meanwhile is None and self.finished_at is None:
+                super().take_all(self.inbox.get(), lambda: False)
+        except BaseException as error:
+            self._error_meanwhile = error
+        finally:
+            self._taking.release()
 
     def advance(self) -> None:
         """See EngineRun.advance."""
@@ -124,7 +174,9 @@ class BackupRun(EngineRun):
         lockstep.require_equal("a run with backup workers", [f"rounds {self.start} to {self.stop - 1}"])
         counts, backup = self._worker_counts, learners.options.backup
         desk = JointDesk(lockstep, letters, counts, backup, self.start, self.stop)
-        letters.begin(lambda sender, message: self.inbox.put(WorkerLetter(sender, message)))
+        letters.begin(
+            lambda sender, message: self.inbox.put(WorkerLetter(sender, message)), self._take_meanwhile
+        )
         PULSE.begun += 1
         return desk
 
@@ -135,6 +187,7 @@ class BackupRun(EngineRun):
             return
         if self.finished_at is None:
             self._is_broken = True
+            self._untold.clear()
             self._events.append(SourceFailed(f"{lockstep.name}: {self.broken_off}"))
             self.advance()
             while self.finished_at is None:
@@ -201,7 +254,7 @@ class BackupRun(EngineRun):
         return SyncFinished(round)
 
     def _hand_out(self, round: int) -> None:
-        """Hands the results of a round out, when its update has ended on all workers."""
+        """Has the results of a round handed out, when its update has ended on all workers."""
         results, self._results = self._results, []
         self.awaited = round + 1
         if self._lockstep is not None:
@@ -212,7 +265,7 @@ class BackupRun(EngineRun):
             else:
                 metrics = len(self._learners.executable.fetches) - self._outcomes.has_loss - 1
                 of_round = RoundResults(range(round, round + 1), [], [], [()] * metrics, [perf_counter()])
-            self._on_results(of_round)
+            self._untold.append(of_round)
 
     def _obey(self, instruction: Instruction) -> None:
         tasks, first = self._tasks, self._first

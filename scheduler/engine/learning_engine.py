@@ -263,15 +263,18 @@ class LearningEngine:
         return self.outcomes.skipped_updates
 
     @checked
-    def initialize(self, values: Mapped | None = None) -> None:
+    def initialize(self, values: Mapped | None = None, known: Mapped | None = None) -> None:
         """Gives every replica and z the same values, by default those of the variables' initialisers, which
         draw with each replica's seed, if it has one. Of several workers, those that worker 0 gives.
 
-        Raises FailedPreconditionError while a run is going on.
+        known: values of some variables, instead. Raises NotFoundError or InvalidArgumentError for values that
+        do not fit, FailedPreconditionError while a run is going on.
         """
         with self._idle("initialize", or_settled=True):
             self.outcomes.frozen.clear()
             starts = initial_values_of(self._steps[0][0], self.seeds) if values is None else [values]
+            if known is not None:
+                starts = [{**start, **known} for start in starts]
             self.learners.values.initialize(*self.of_worker_0(starts))
 
     def of_worker_0(self, starts: Sequence[Mapped]) -> Sequence[Mapped]:

@@ -90,7 +90,8 @@ class Stepper:
             )
         if self.engine.lockstep is not None:
             raise InvalidArgumentError(
-                "give: expected one process, got several workers, with backup; call the engine's run"
+                "give: expected one process with backup, got several workers, which end together where one "
+                "fails, and steppers do not; call the engine's run"
             )
         self.engine.learners.require_inputs(inputs)
         run = self._begun(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -61,7 +62,9 @@ class CentralModel:
         try:
             self._memory = RegionMemory(self.group, self._owner)
             nbytes = self._central_nbytes(layout, synchroniser)
-            device.clear(self._memory.allocate(Region.CENTRAL, nbytes), nbytes)
+            address = self._memory.allocate(Region.CENTRAL, nbytes)  # the first one: it begins a page
+            self.pages = address, nbytes  # that hold all copies of z, u and the moving average
+            device.clear(address, nbytes)
             self.add(number, executable)
         except BaseException:
             self.group.close()
@@ -70,8 +73,12 @@ class CentralModel:
 
     @staticmethod
     def _central_nbytes(layout: VariableLayout, synchroniser: Synchroniser) -> int:
-        """Bytes of the copies of z, of u, if z has momentum, and of its moving average, if there is one."""
-        return layout.region_nbytes[Region.WEIGHTS] * synchroniser.copies
+        """Bytes of the copies of z, of u, if z has momentum, and of its moving average, if there is one.
+
+        Whole pages: several workers may share them.
+        """
+        nbytes = layout.region_nbytes[Region.WEIGHTS] * synchroniser.copies
+        return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
     @classmethod
     def blocks(

@@ -72,6 +72,7 @@ class Launcher(ABC):
     most_rounds: int  # of a launch
     least_rounds = 1  # of a launch whose rounds take long: more are faster
     caller_waits = False  # for the result, so that it may run the task in its own thread
+    shares_central = False  # see RoundProgram
 
     def connect(self) -> None:  # noqa: B027 - most need nothing
         """Takes what it shares with other workers; collective, once all have made such a launcher."""

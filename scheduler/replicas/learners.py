@@ -28,6 +28,7 @@ from scheduler.replicas.round_launcher import round_launcher, why_not_fused
 from scheduler.replicas.task_launcher import TaskLauncher
 from scheduler.replicas.values import ReplicaValues, check_combination
 from scheduler.workers.lockstep import Lockstep
+from scheduler.workers.shared_memory import SharedPages
 from tensorbow.compiler import VariableLayout
 from tensorbow.data import BatchInputs, KeptData
 from tensorbow.devices import Device, Stream
@@ -111,6 +112,7 @@ class Learners:
         self.replicas: list[Replica] = []
         self.central: list[CentralModel] = []
         self._transport = transport
+        self._pages: SharedPages | None = None  # while all workers have one z
         # A transport of the caller's sums between devices; that between workers is none that a GPU launches.
         of_workers = lockstep is not None and devices[0].kind == "gpu"
         self._by_segment = by_segment or transport is not None or of_workers
@@ -288,8 +290,29 @@ class Learners:
                     made.connect()
             self._launchers[number] = made or self.tasks
         self.launcher = self._launchers[number]
+        self._place_central()
         self.set_caller_waits(self._caller_waits)
         self.launcher.reset()
+
+    def _place_central(self) -> None:
+        """Has all workers share one z if the selected step moves it so; a step that has no z changes nothing.
+
+        Collective. Raises ResourceExhaustedError.
+        """
+        step = self.replicas[0].step
+        written = (ref for segment in step.segments for group in segment.groups for ref in group.writes)
+        if self.lockstep is None or not any(ref.region is Region.CENTRAL for ref in written):
+            return
+        if not self.launcher.shares_central:
+            self._end_sharing()
+        elif self._pages is None:
+            addresses, nbytes = zip(*(model.pages for model in self.central), strict=True)
+            self._pages = self.lockstep.share_pages(addresses, nbytes[0])
+
+    def _end_sharing(self) -> None:
+        if self._pages is not None:
+            self._pages.end()
+            self._pages = None
 
     def _exchanges_of(self, step: Executable) -> list[str]:
         """The synchronisation, and each exchange of a step: equal on all workers."""
@@ -330,6 +353,7 @@ class Learners:
             halves,
             partial(lockstep.overlapped, halves=halves) if overlaps else None,
             lockstep.overlap_nbytes or 0,
+            lockstep.shares_memory and self.averages,
         )
 
     def _sends_halves(self, number: int) -> bool:
@@ -575,6 +599,7 @@ class Learners:
                 for stream in self._streams():
                     with suppress(Exception):
                         stream.synchronize()
+        self._end_sharing()
         for owner in self._owners():
             owner.close()
         self._drop_launchers()

@@ -93,6 +93,7 @@ class RoundLauncher(Launcher):
     ):
         """has_workers: other processes have replicas, too."""
         self._replicas, self._program, self._has_workers = replicas, program, has_workers
+        self.shares_central = program.shares_central
         self._variants = variants
         self._numbers = {name: number for number, name in enumerate(self._variants.names)}
         self._choice = ThreadChoice(alone=len(replicas) == 1) if program.chooses_threads else None

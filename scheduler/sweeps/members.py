@@ -28,6 +28,9 @@ OUTSIDE = (
     "final_rate",
     "warmup_epochs",
     "best_metric",
+    "weights",
+    "weights_skip",
+    "weights_names",
 )
 
 

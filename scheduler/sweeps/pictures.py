@@ -20,6 +20,7 @@ MOST_LINES = 6  # configurations with a colour of their own
 MOST_VALUES = 24  # of an option that is shown with a median and a band
 LEAST_GAP = 0.18  # between labelled values, as a fraction of the axis
 MOST_TICKS = 7  # of an axis that has a tick for each value
+LONGEST = 24  # characters of a value in a picture
 WIDE = 10.0  # ratio of two values from which on an axis is logarithmic
 
 
@@ -87,11 +88,17 @@ def _draw_option(axes: Any, members: Sequence[Member], name: str, measure: str) 
     if numeric and values and values[0] > 0 and values[-1] / values[0] >= WIDE:
         axes.set_xscale("log")
     if not numeric or (len(values) <= MOST_TICKS and _are_apart(values, axes.get_xscale() == "log")):
-        axes.set_xticks([*places.values()], [value_text(value) for value in places])
+        axes.set_xticks([*places.values()], [_shown(value) for value in places])
         axes.minorticks_off()
     axes.set_xlabel(name.replace("_", " "))
     if axes.get_subplotspec().is_first_col():
         axes.set_ylabel(f"{measure} on validation data")
+
+
+def _shown(value: Any) -> str:
+    """A swept value in a picture: of a long text, as a path, the end."""
+    text = value_text(value)
+    return text if len(text) <= LONGEST else f"...{text[-LONGEST:]}"
 
 
 def _are_apart(values: Sequence[float], in_log: bool) -> bool:
@@ -117,7 +124,7 @@ def _draw_curves(
             axes.plot(x, [median(line) for line in lines], "-", color=GREY, alpha=0.3, linewidth=0.8)
         for summary, color in zip(ordered[:MOST_LINES], COLORS, strict=False):
             x, lines = _joined(summary, by_member)
-            choices = [f"{name.replace('_', ' ')} {value_text(v)}" for name, v in summary.choices.items()]
+            choices = [f"{name.replace('_', ' ')} {_shown(v)}" for name, v in summary.choices.items()]
             label = ", ".join(choices) or "all members"
             axes.plot(x, [median(line) for line in lines], ".-", color=color, label=label)
             if len(summary.members) > 1:

@@ -21,6 +21,7 @@ from scheduler.sweeps.members import Member, bound_options
 from scheduler.training.configuration.config import TrainingConfig
 from scheduler.training.configuration.schedule_choice import build_schedule
 from scheduler.training.models.classifier_step import build_step
+from scheduler.training.models.given_weights import given_weights, weights_key
 from tensorbow.data import TrainingData
 from tensorbow.devices import get_device
 from tensorbow.errors import ResourceExhaustedError
@@ -99,7 +100,7 @@ class MemberPool:
         self._timed = not self._chooses
         self._slot_names = {op.name for op in learners.layout.variables if op.attrs["role"] == "slots"}
         self._counters = [f"counter:{name}" for name in learners.executable.counters]
-        self._initial: dict[int, Values] = {}  # by seed
+        self._initial: dict[Any, Values] = {}  # by seed and given weights
         self._engine.initialize(self._initial_values(config))  # also places that stay empty need values
 
     def _made(self, places: int, say: Callable[[str], None]) -> LearningEngine:
@@ -171,12 +172,17 @@ class MemberPool:
         return next(i for i, place in enumerate(self.places) if place is not None and place.member is member)
 
     def _initial_values(self, config: TrainingConfig) -> Values:
-        values = self._initial.get(config.seed)
+        key = config.seed, weights_key(config)
+        values = self._initial.get(key)
         if values is None:
             while len(self._initial) >= KEPT_SEEDS:
                 del self._initial[next(iter(self._initial))]
             program, _ = build_step(config, self._dataset, 1.0)
-            values = self._initial[config.seed] = program.initial_values()
+            given = given_weights(config, program.graph)
+            values = self._initial[key] = {
+                **program.initial_values(),
+                **({} if given is None else given.values),
+            }
         return values
 
     def values(self, member: Member) -> Values:

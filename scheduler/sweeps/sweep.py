@@ -47,6 +47,7 @@ from scheduler.training.folders.output_folders import first_output, numbered_fol
 from scheduler.training.folders.run_data import GIVEN
 from scheduler.training.models.classifier_step import build_step
 from scheduler.training.models.evaluation import Evaluation
+from scheduler.training.models.given_weights import given_weights, weights_key
 from scheduler.training.running.callbacks import require_figure
 from scheduler.workers.group import LoneWorker, WorkerGroup
 from scheduler.workers.joint_calls import JointCalls
@@ -189,6 +190,8 @@ class Sweep:
         found: list[list[Member]] = []
         for group in grouped(self.members):
             program, _ = build_step(group[0].config, self.data.train, 1.0)
+            for config in {weights_key(member.config): member.config for member in group}.values():
+                given_weights(config, program.graph)  # raises for what does not fit
             if draws_in_steps(program):
                 seeds = dict.fromkeys(member.seed for member in group)
                 found += [[member for member in group if member.seed == seed] for seed in seeds]

@@ -32,12 +32,15 @@ class Letters:
         self._thread: threading.Thread | None = None
         self._listens = False
 
-    def begin(self, on_letter: OnLetter) -> None:
-        """Begins a conversation, in which messages go to a function; all workers begin equally many."""
+    def begin(self, on_letter: OnLetter, meanwhile: Callable[[], object]) -> None:
+        """Begins a conversation, in which messages go to a function; all workers begin equally many.
+
+        meanwhile: called before each look for a message, by the same thread.
+        """
         self._conversation += 1
         self._listens = True
         self._thread = threading.Thread(
-            target=self._listen, args=(on_letter,), name="tensorbow-letters", daemon=True
+            target=self._listen, args=(on_letter, meanwhile), name="tensorbow-letters", daemon=True
         )
         self._thread.start()
 
@@ -62,9 +65,10 @@ class Letters:
         with waiting():
             self._workers.take(worker, array)
 
-    def _listen(self, on_letter: OnLetter) -> None:
+    def _listen(self, on_letter: OnLetter, meanwhile: Callable[[], object]) -> None:
         rest_s = SHORTEST_REST_S
         while self._listens:
+            meanwhile()
             try:
                 found = self._workers.posted()
             except TensorBowError as error:

@@ -25,7 +25,12 @@ from scheduler.workers.group import WorkerGroup
 from scheduler.workers.letters import Letters
 from scheduler.workers.overlapped_sums import OVERLAP, OVERLAP_NBYTES, OverlappedSums, overlap_choice
 from scheduler.workers.pulse import waiting
-from scheduler.workers.shared_memory import are_together, may_share_memory, shared_memory
+from scheduler.workers.shared_memory import (
+    SharedPages,
+    are_together,
+    may_share_memory,
+    shared_memory,
+)
 from tensorbow.errors import AbortedError, InvalidArgumentError, TensorBowError
 from tensorbow.program import FAILED_WORKER, OTHERS_FAILED, NativeCall
 from tensorbow.specs import Array, DType
@@ -193,6 +198,11 @@ class Lockstep:
         """Memory of so many bytes of each worker, see `shared_memory`. Raises as `require_equal`."""
         self._meet_well("shared memory")
         return shared_memory(self._host, nbytes)
+
+    def share_pages(self, addresses: Sequence[int], nbytes: int) -> SharedPages:
+        """Makes blocks of all workers one, see `SharedPages`. Raises as `require_equal`."""
+        self._meet_well("shared pages")
+        return SharedPages(self._host, addresses, nbytes)
 
     def begin_exchange(self, failed: bool = False, bad: bool = False) -> bool:
         """Sums `control` over the workers; True if some worker's replica is bad. May be called by any thread.

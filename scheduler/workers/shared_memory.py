@@ -1,11 +1,12 @@
 """Memory that the workers of one machine share, for exchanges without a call of MPI.
 
-A worker's part is a file without a name, which the others open by its number. So nothing is left behind when
-a worker is killed, a part goes when nobody maps it any more, and no limit of `/dev/shm` applies.
+It is a file without a name, which the others open by its number. So nothing is left behind when a worker is
+killed, memory goes when nobody maps it any more, and no limit of `/dev/shm` applies.
 """
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import platform
@@ -20,6 +21,7 @@ from tensorbow.specs import Array
 
 EXCHANGE = "TENSORBOW_EXCHANGE"  # "mpi": never share memory; "shared": fail where that cannot be
 SMALL = 4096  # bytes
+MAP_FIXED = 0x10  # of mmap, on Linux: at that address
 
 
 def may_share_memory(workers: WorkerGroup) -> bool:
@@ -63,12 +65,85 @@ def shared_memory(workers: WorkerGroup, nbytes: int) -> Sequence[Array]:
     return memory
 
 
+class SharedPages:
+    """Blocks of memory of all workers, of equal bytes, that become one: whoever writes, all have it.
+
+    Their addresses stay. `end` gives each block memory of its own again, with what it has then.
+    """
+
+    def __init__(self, workers: WorkerGroup, addresses: Sequence[int], nbytes: int):
+        """addresses: of this worker's blocks, each of which begins a page and has its last one for itself.
+        nbytes: of each block. Collective; the bytes are those of worker 0's first block.
+
+        Raises ResourceExhaustedError, on all, where one worker cannot have it; nothing has changed then.
+        """
+        self._addresses, self._nbytes = [*addresses], nbytes
+        self._shared: list[int] = []
+        file, place, problem = -1, ("", 0, 0), ""
+        try:
+            if workers.rank == 0:
+                file = _file(nbytes)
+                with mmap.mmap(file, nbytes) as memory:
+                    ctypes.memmove(ctypes.addressof(ctypes.c_char.from_buffer(memory)), addresses[0], nbytes)
+                place = _machine(), os.getpid(), file
+        except (AttributeError, OSError, ValueError, BufferError) as error:
+            problem = f"{workers.name}: {error}"
+        _, process, number = workers.broadcast(place)
+        try:
+            if process:
+                with Path(f"/proc/{process}/fd/{number}").open("r+b") as opened:
+                    for address in addresses:
+                        _lay_over(address, nbytes, mmap.MAP_SHARED, opened.fileno())
+                        self._shared.append(address)
+        except OSError as error:
+            problem = f"{workers.name}: {error}"
+        problems = [each for each in workers.all_gather(problem) if each]
+        if file >= 0:
+            os.close(file)
+        if problems:
+            self.end()
+            raise ResourceExhaustedError(
+                f"one z of all workers: expected {nbytes} bytes of memory to share; {problems[0]}; free "
+                f"some, or set {EXCHANGE}=mpi"
+            )
+
+    def end(self) -> None:
+        """Ends the sharing in this worker; idempotent. Nobody writes meanwhile."""
+        while self._shared:
+            address = self._shared.pop()
+            kept = ctypes.string_at(address, self._nbytes)
+            _lay_over(address, self._nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            ctypes.memmove(address, kept, self._nbytes)
+
+
+def _lay_over(address: int, nbytes: int, flags: int, file: int = -1) -> None:
+    """Replaces mapped pages of this process by others. Raises OSError."""
+    library = ctypes.CDLL(None, use_errno=True)
+    call = library.mmap
+    call.restype = ctypes.c_void_p
+    call.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    found = call(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags | MAP_FIXED, file, 0)
+    if found != address:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _file(nbytes: int) -> int:
+    """A file without a name, of zeros, that has its memory. Raises AttributeError where that is no Linux."""
+    file = os.memfd_create("tensorbow")
+    try:
+        os.posix_fallocate(file, 0, nbytes)
+    except OSError:
+        os.close(file)
+        raise
+    return file
+
+
 def _share(workers: WorkerGroup, nbytes: int) -> tuple[list[Array], str]:
     """What all workers have, and the first problem that one of them met."""
     file, place, problem, memory = -1, ("", 0, 0), "", list[Array]()
     try:
-        file = os.memfd_create("tensorbow")
-        os.posix_fallocate(file, 0, nbytes)
+        file = _file(nbytes)
         place = _machine(), os.getpid(), file
     except (AttributeError, OSError) as error:  # no Linux, or no memory
         problem = f"{workers.name}: {error}"

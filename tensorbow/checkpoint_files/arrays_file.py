@@ -108,6 +108,17 @@ def load_metadata(path: Path) -> dict[str, Any]:
     return metadata
 
 
+def is_arrays_file(path: Path) -> bool:
+    """True for a safetensors file that this library wrote, as far as its header says. Raises what
+    `load_arrays` raises for a file that is not there or cannot be read.
+    """
+    try:
+        load_metadata(path)
+    except DataLossError:
+        return False
+    return True
+
+
 def describe_arrays(path: Path) -> tuple[int, dict[str, tuple[int, ...]], dict[str, Any]]:
     """The checksum of a file, the extents of its arrays by name, and its metadata; verifies no content.
 

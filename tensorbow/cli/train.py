@@ -43,6 +43,7 @@ EXAMPLES = (
     ("train lenet --replicas-per-gpu 4 --batch-size 8", "More replicas, with smaller batches."),
     ("train my_model.py:MyModel --data my_data.npz --model.width 64", "A model and data of your own."),
     ("train logreg --optimizer adam --schedule cosine", "Another optimiser and schedule."),
+    ("train lenet --weights lenet.safetensors", "Begin with the weights of a PyTorch model."),
     ("train lenet --early-stopping test_loss:3", "Stop when the test loss falls no more."),
     ("train --resume auto --output runs/lenet-digits", "Go on where a run was interrupted."),
 )

@@ -154,8 +154,10 @@ class Placer:
         return [(group, self._allowed(group)) for group in colocation_groups(ops)]
 
     def _allowed(self, group: Sequence[Operation]) -> list[Device]:
-        wish, missing = self._joint_wish(group)
-        fixed = next((self._fixed[op] for op in group if op in self._fixed), None)
+        wish, missing, fixed = None, list[Operation](), None
+        if any(op.device or op in self._fixed for op in group):
+            wish, missing = self._joint_wish(group)
+            fixed = next((self._fixed[op] for op in group if op in self._fixed), None)
         if fixed is not None:
             candidates = [fixed]
         elif wish is None:
@@ -178,16 +180,16 @@ class Placer:
         definitions = [
             definition for op in leaders for definition in _definitions(op, self._soft or self._spreads)
         ]
-        foreign = uncompiled(tensor.dtype for op in leaders for tensor in (*op.inputs, *op.outputs))
-        fitting = [device for device in candidates if _has_kernels(device, definitions, foreign)]
+        fitting = [device for device in candidates if _has_kernels(device, definitions, leaders)]
         if fitting:
             return fitting
+        foreign = _uncompiled_of(leaders)
         why = next((op.definition.why_cpu for op in leaders if op.definition.why_cpu), "")
         why = why or (f"only CPUs compute in {foreign.name}" if foreign else "")
         why = "" if any(op.device for op in leaders) else why
         others = self._devices.known() if self._soft else []
         for device in self._devices.matching(DeviceName(kind="cpu")) if why else others:
-            if _has_kernels(device, definitions, foreign):
+            if _has_kernels(device, definitions, leaders):
                 reason = why or f"{candidates[0].name.short} has no kernel"
                 self.notes.update(dict.fromkeys(leaders, f"on {device.name.short}, as {reason}"))
                 return [device]
@@ -254,14 +256,16 @@ def colocation_groups(ops: Iterable[Operation]) -> list[list[Operation]]:
             parents[op] = op = parents[parents[op]]
         return op
 
-    pending = list(ops)
+    pending, led = list(ops), []
     while pending:
         op = pending.pop()
         if op not in parents:
             parents[op] = op
-            pending += leaders_of(op)
-    for op in parents:
-        for leader in leaders_of(op):
+            if leaders := leaders_of(op):
+                pending += leaders
+                led.append((op, leaders))
+    for op, leaders in led:
+        for leader in leaders:
             parents[root_of(op)] = root_of(leader)
     groups: dict[Operation, list[Operation]] = {}
     for op in sorted(parents, key=lambda each: each.id):
@@ -301,14 +305,14 @@ def _listed(group: Sequence[Operation]) -> str:
 
 def leaders_of(op: Operation) -> list[Operation]:
     """Operations that determine an operation's device."""
-    leaders = dict.fromkeys(op.colocation)
     if op.definition is VariableReference:
-        if op.attrs["slot_of"] and not leaders:
-            leaders[op.graph.get_operation_by_name(op.attrs["slot_of"])] = None
-        return list(leaders)
+        if op.attrs["slot_of"] and not op.colocation:
+            return [op.graph.get_operation_by_name(op.attrs["slot_of"])]
+        return list(dict.fromkeys(op.colocation))
     # The variable overrides other requests: its storage cannot be on two devices.
-    touched = dict.fromkeys(t.op for t in op.inputs if t.op.definition is VariableReference)
-    return list(touched or leaders)
+    touched = [t.op for t in op.inputs if t.op.definition is VariableReference]
+    leaders = touched or op.colocation
+    return list(dict.fromkeys(leaders)) if len(leaders) > 1 else list(leaders)
 
 
 def lines_of(notes: Mapping[Operation, str]) -> list[str]:
@@ -331,7 +335,14 @@ def _definitions(op: Operation, soft: bool) -> list[OpDef]:
     return [op.definition]
 
 
-def _has_kernels(device: Device, definitions: Sequence[OpDef], foreign: DType | None) -> bool:
-    """True if the device's backend has the ops' kernels. foreign: a dtype that GPUs lack."""
+def _has_kernels(device: Device, definitions: Sequence[OpDef], ops: Sequence[Operation]) -> bool:
+    """True if the backend of a device has kernels for definitions. ops: of which GPUs may lack a dtype."""
     kind = backend_for(device).kernel_kind
-    return (kind != "gpu" or foreign is None) and all(not d.kernels or kind in d.kernels for d in definitions)
+    for definition in definitions:
+        if definition.kernels and kind not in definition.kernels:
+            return False
+    return kind != "gpu" or _uncompiled_of(ops) is None
+
+
+def _uncompiled_of(ops: Sequence[Operation]) -> DType | None:
+    return uncompiled(tensor.dtype for op in ops for tensor in (*op.inputs, *op.outputs))

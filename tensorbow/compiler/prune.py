@@ -30,8 +30,10 @@ def prune(
                 f"but a merge of summaries read it or wait for it (made at {op.source})"
             )
         needed.add(op)
-        pending.extend(t.op for t in op.inputs if t not in fed)
-        pending.extend(op.control_inputs)
+        for tensor in op.inputs:
+            if tensor not in fed:
+                pending.append(tensor.op)
+        pending += op.control_inputs
         if "push" in op.attrs:  # a StackPop, whose value another loop keeps
             pending.append(op.graph.get_operation_by_name(op.attrs["push"]))
     return sorted(needed, key=lambda op: op.id)

@@ -13,7 +13,7 @@ from tensorbow.compiler.elements import array_source, writes_of
 from tensorbow.compiler.levels import BlockLevel, Folding, Key, Levels, Stacked, value_in, with_value
 from tensorbow.compiler.loop_limits import UNKNOWN, limit_of
 from tensorbow.compiler.wholes import Item, WholeLoop
-from tensorbow.graph import Operation, Tensor
+from tensorbow.graph import ControlFlowContext, Operation, Tensor
 from tensorbow.ops.control import Copy
 from tensorbow.ops.tensor_arrays import TensorArrayNew
 from tensorbow.program.blocks import ALIGNMENT, StackFrame
@@ -30,6 +30,7 @@ class LoopMaker:
     def __init__(self, folding: Folding, levels: Levels):
         self._folding = folding
         self._levels = levels
+        self._bounds: dict[ControlFlowContext | None, int] = {}  # most iterations of loops that have a bound
 
     def add(self, loop: WholeLoop, why: NeedsDynamicModeError) -> None:
         """Adds a loop as one node While. Raises `why` where shapes change, NeedsDynamicModeError for ops that
@@ -56,9 +57,12 @@ class LoopMaker:
         folding.forget(loop.ops)
         entered = {op.outputs[0]: values[op.inputs[0]] for op in loop.enters}
         around, counted = self._levels.now, limit_of(loop, values)
-        most = None
-        if counted is not None and counted != UNKNOWN and around.most is not None:
-            most = counted * around.most
+        bound, most = counted, None
+        if counted == UNKNOWN:  # the loop of a gradient: as many iterations as its forward loop
+            bound = self._bounds.get(loop.context.forward, UNKNOWN)
+        if bound is not None and bound != UNKNOWN:
+            self._bounds[loop.context] = max(bound, self._bounds.get(loop.context, 0))
+            most = None if around.most is None else bound * around.most
         draft = _LoopDraft(loop, BlockLevel(around, around.loops + 1, is_loop=True, most=most))
         draft.ends = counted is not None
         for join in loop.merges:

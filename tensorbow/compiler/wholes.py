@@ -104,6 +104,11 @@ def around(op: Operation, wholes: OpsOfWholes) -> list[Whole]:
     return chain
 
 
+def chains_of(ops: Sequence[Operation], wholes: OpsOfWholes) -> dict[Operation, list[Whole]]:
+    """The loops and conds around each op; see `around`."""
+    return {op: around(op, wholes) if wholes else [] for op in ops}
+
+
 def _wholes_of(context: ControlFlowContext | None, wholes: OpsOfWholes) -> list[Whole]:
     chain: list[Whole] = []
     for each in context.chain() if context is not None else ():

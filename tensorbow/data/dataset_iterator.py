@@ -4,39 +4,43 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from tensorbow.array_likes import string_array
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
-from tensorbow.graph import Operation, Tensor
+from tensorbow.graph import Operation
 from tensorbow.kinds import Name, checked
 from tensorbow.nest import flatten, pack
-from tensorbow.queues import py_func
+from tensorbow.queues.python_functions import PyFunc
 from tensorbow.specs import DType, as_dtype, string
 
 
 class DatasetIterator:
     """Iteration over a dataset whose elements are tensors of a graph.
 
-    Each step of a session takes the next element; all sessions share the iteration. Steps that read it run in
-    the dynamic mode. Made by `Dataset.make_one_shot_iterator` and `make_initializable_iterator`.
+    In each step of a session each `get_next()` takes an element of its own; all sessions share the iteration.
+    Steps that read it run in the dynamic mode. Made by `Dataset.make_one_shot_iterator` and
+    `make_initializable_iterator`.
     """
 
-    def __init__(self, dataset: Iterable[Any], is_initialized: bool):
+    def __init__(
+        self, dataset: Iterable[Any], is_initialized: bool, dims_of: Callable[[Any], list[list[int | None]]]
+    ):
         """Reads the first element, which determines dtypes and shapes and is the first one returned.
 
-        is_initialized: elements can be taken without running the initializer. Raises InvalidArgumentError for
-        a dataset without elements.
+        is_initialized: elements can be taken without running the initializer. dims_of: gives the extents of
+        the leaves of all elements from one of them, None where they may differ.
+        Raises InvalidArgumentError for a dataset without elements.
         """
         self._dataset, self._lock = dataset, threading.Lock()
         elements = iter(dataset)
         first = next(elements, None)
         if first is None:
             raise InvalidArgumentError("iterator: expected a dataset with an element, got an empty one")
-        self._first = first
+        self._first, self._dims = first, dims_of(first)
         self._dtypes = [_dtype_of(leaf) for leaf in flatten(first)]
         begun = itertools.chain([first], elements)
         self._elements: Iterator[Any] | None = begun if is_initialized else None
@@ -55,21 +59,22 @@ class DatasetIterator:
                 "initializer: a one-shot iterator starts by itself; use make_initializable_iterator"
             )
         if self._initializer is None:
-            self._initializer = py_func(self._start, [], [], name="MakeIterator")
+            self._initializer = PyFunc(func=self._start, Tout=[], object=self, name="MakeIterator")
         return self._initializer
 
     @checked
     def get_next(self, name: Name = None) -> Any:
         """Tensors with the structure of an element, whose values in each step are those of the next one.
 
-        The first extent of each shape is unknown. A step raises OutOfRangeError at the end,
-        FailedPreconditionError before the initializer has run, and InvalidArgumentError for elements of other
-        structures or shapes than the first one.
+        The operations of several calls take an element each; in one step the one that was made first takes
+        the first of them. The first extent of each shape is unknown, and so are others that `padded_batch`
+        pads. A step raises OutOfRangeError at the end, FailedPreconditionError before the initializer has
+        run, and InvalidArgumentError for elements of other structures or shapes than the first one.
         """
-        tensors = py_func(self._next, [], self._dtypes, name=name or "IteratorGetNext")
-        tensors = [tensors] if isinstance(tensors, Tensor) else tensors
-        for tensor, leaf in zip(tensors, flatten(self._first), strict=True):
-            tensor.set_shape([None, *np.shape(leaf)[1:]][: np.ndim(leaf)])
+        made = PyFunc(func=self._next, Tout=self._dtypes, object=self, name=name or "IteratorGetNext")
+        tensors = list(made) if isinstance(made, tuple) else [made][: len(self._dtypes)]
+        for tensor, dims in zip(tensors, self._dims, strict=True):
+            tensor.set_shape(dims)
         packed: Any = pack(self._first, iter(tensors)) if tensors else ()
         return packed
 
@@ -86,15 +91,17 @@ class DatasetIterator:
         if element is None:
             raise OutOfRangeError("the dataset has no further element; use repeat, or run the initializer")
         leaves = flatten(element)
-        given, expected = ([list(np.shape(leaf)) for leaf in nest] for nest in (leaves, flatten(self._first)))
-        if [(len(dims), dims[1:]) for dims in given] != [(len(dims), dims[1:]) for dims in expected]:
-            raise InvalidArgumentError(
-                f"expected elements of the first one's shapes after the first extent, {expected}, got {given}"
-            )
+        given = [list(np.shape(leaf)) for leaf in leaves]
+        if len(given) != len(self._dims) or not all(map(_fits, given, self._dims)):
+            raise InvalidArgumentError(f"expected elements of the shapes {self._dims}, got {given}")
         return leaves
 
     def __repr__(self) -> str:
         return f"<tb.data iterator of {self._dataset!r}>"
+
+
+def _fits(given: list[int], dims: list[int | None]) -> bool:
+    return len(given) == len(dims) and all(dim in (None, own) for own, dim in zip(given, dims, strict=True))
 
 
 def _dtype_of(leaf: Any) -> DType:

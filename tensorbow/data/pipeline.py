@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from tensorbow.array_likes import as_array
 from tensorbow.data.dataset_iterator import DatasetIterator
 from tensorbow.data.drawing_ahead import DrawingAhead
+from tensorbow.data.padded_batches import are_fixed, batch_dims, padded, paddings_of
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import Count, Flag, Function, Positive, checked, refuse
 from tensorbow.nest import flatten, map_leaves, named_leaves, pack
 
 Key: TypeAlias = tuple[int, ...]  # the number of each repetition around an iteration: it seeds shuffling
 Items: TypeAlias = Callable[[Key], Iterator[Any]]
+DimsOf: TypeAlias = Callable[[Any], "list[list[int | None]]"]
 
 _shuffles = itertools.count()  # without a seed
 ROWS_AT_ONCE = 256  # numbers of rows that are drawn ahead of their use, for speed
@@ -37,14 +39,24 @@ class Dataset:
         batches = examples.shuffle(len(images), seed=1).batch(16).repeat()
     """
 
-    def __init__(self, items: Items, length: float | None, source: Any = None, batched: bool = False):
+    def __init__(
+        self,
+        items: Items,
+        length: float | None,
+        source: Any = None,
+        batched: bool = False,
+        dims_of: DimsOf | None = None,
+    ):
         """Not for users.
 
         items: makes an iteration. length: of one; None if unknown, infinite if it never ends. source: nest of
         arrays `[rows, ...]`, of which the items are the numbers of rows; None if the items are the elements.
         batched: an item has the numbers of a batch of rows, int64 [batch].
+        dims_of: gives the extents of each leaf of all elements from one of them, None where they differ; by
+        default elements have the same extents, but for the first one.
         """
         self._items, self._length, self._source, self._batched = items, length, source, batched
+        self._dims_of = dims_of or _dims_but_the_first
 
     def __iter__(self) -> Iterator[Any]:
         return self._elements(())
@@ -66,7 +78,7 @@ class Dataset:
 
     def _with(self, items: Items, length: float | None) -> Dataset:
         """Other items of the same kind."""
-        return Dataset(items, length, self._source, self._batched)
+        return Dataset(items, length, self._source, self._batched, self._dims_of)
 
     def row_batches(self) -> tuple[Any, Iterator[NDArray[np.int64]]] | None:
         """Gives arrays `[rows, ...]` in a nest, and the batches of their rows in an iteration; not for users.
@@ -122,7 +134,16 @@ class Dataset:
             raise refuse("zip", "datasets", "one or several tb.data.Dataset", datasets)
         lengths = [each._length for each in datasets]
         known = None if None in lengths else min(length for length in lengths if length is not None)
-        return Dataset(lambda key: zip(*(each._elements(key) for each in datasets), strict=False), known)
+
+        def dims_of(element: Any) -> list[list[int | None]]:
+            pairs = zip(datasets, element, strict=True)
+            return [dims for dataset, part in pairs for dims in dataset._dims_of(part)]
+
+        def items(key: Key) -> Iterator[Any]:
+            return zip(*(each._elements(key) for each in datasets), strict=False)
+
+        plain = all(each._dims_of is _dims_but_the_first for each in datasets)
+        return Dataset(items, known, dims_of=None if plain else dims_of)
 
     # Transformations ----------------------------------------------------------------------------
 
@@ -165,10 +186,53 @@ class Dataset:
                 if len(group) == batch_size or not drop_remainder:
                     yield np.array(group, np.int64) if of_rows else _stacked(group)
 
+        length = self._batches(batch_size, drop_remainder)
+        return Dataset(batches, length, self._source, True) if of_rows else Dataset(batches, length)
+
+    @checked
+    def padded_batch(
+        self,
+        batch_size: Positive,
+        padded_shapes: Any = None,
+        padding_values: Any = None,
+        drop_remainder: Flag = False,
+    ) -> Dataset:
+        """Elements of different shapes stacked, `batch_size` at a time, after padding at their ends.
+
+            sentences.padded_batch(16, ([None], []), (-1, None))  # words [16, longest], labels [16]
+
+        padded_shapes: a shape for each leaf of an element, in the same nest; None, or -1, is the largest
+            extent of the batch. By default it is that of each axis. A step is compiled once for each shape
+            of its inputs: with numbers here it is compiled once.
+        padding_values: a scalar for each leaf, in the same nest, or one for all; None is 0, False, or "".
+        drop_remainder: whether a smaller last batch is dropped.
+
+        The iteration raises InvalidArgumentError for shapes and values that do not fit the elements, for
+        elements of different rank, dtype or structure, and for elements larger than `padded_shapes`.
+        """
+
+        def batches(key: Key) -> Iterator[Any]:
+            elements = self._elements(key)
+            paddings = None
+            while group := list(itertools.islice(elements, batch_size)):
+                if paddings is None:
+                    paddings = paddings_of(group[0], padded_shapes, padding_values)
+                if len(group) == batch_size or not drop_remainder:
+                    yield padded(group, paddings)
+
+        def dims_of(batch: Any) -> list[list[int | None]]:
+            first = map_leaves(lambda _, leaf: leaf[0], batch, "element")
+            return batch_dims(paddings_of(first, padded_shapes, padding_values), first)
+
+        length = self._batches(batch_size, drop_remainder)
+        return Dataset(batches, length, dims_of=None if are_fixed(padded_shapes) else dims_of)
+
+    def _batches(self, batch_size: int, drop_remainder: bool) -> float | None:
+        """Number of batches."""
         length = self._length
         if length is not None and length != np.inf:
             length = length // batch_size if drop_remainder else -(-length // batch_size)
-        return Dataset(batches, length, self._source, True) if of_rows else Dataset(batches, length)
+        return length
 
     @checked
     def repeat(self, count: Count | None = None) -> Dataset:
@@ -225,7 +289,8 @@ class Dataset:
                 return map(apply, self._elements(key))
             return _in_parallel(apply, self._elements(key), num_parallel_calls)
 
-        return Dataset(items, self._length)
+        own = self._dims_of is _dims_but_the_first
+        return Dataset(items, self._length, dims_of=None if own else _unknown_dims)
 
     @checked
     def filter(self, predicate: Function) -> Dataset:
@@ -236,7 +301,7 @@ class Dataset:
                 if predicate(*(element if type(element) is tuple else (element,))):
                     yield element
 
-        return Dataset(items, None)
+        return Dataset(items, None, dims_of=self._dims_of)
 
     @checked
     def interleave(
@@ -265,17 +330,27 @@ class Dataset:
     @checked
     def prefetch(self, buffer_size: Positive) -> Dataset:
         """The same elements, made by a thread up to `buffer_size` ahead of the one who iterates."""
-        return Dataset(lambda key: _made_ahead(self._elements(key), buffer_size), self._length)
+        return Dataset(
+            lambda key: _made_ahead(self._elements(key), buffer_size), self._length, dims_of=self._dims_of
+        )
 
     # In graphs ----------------------------------------------------------------------------------
 
     def make_one_shot_iterator(self) -> DatasetIterator:
         """An iterator whose `get_next()` gives the tensors of the next element in each step of a session."""
-        return DatasetIterator(self, is_initialized=True)
+        return DatasetIterator(self, True, self._dims_of)
 
     def make_initializable_iterator(self) -> DatasetIterator:
         """The same; it starts, and starts again, when its operation `initializer` runs."""
-        return DatasetIterator(self, is_initialized=False)
+        return DatasetIterator(self, False, self._dims_of)
+
+
+def _dims_but_the_first(element: Any) -> list[list[int | None]]:
+    return [[None, *np.shape(leaf)[1:]][: np.ndim(leaf)] for leaf in flatten(element)]
+
+
+def _unknown_dims(element: Any) -> list[list[int | None]]:
+    return [[None] * np.ndim(leaf) for leaf in flatten(element)]
 
 
 def _element(value: Any) -> Any:
@@ -292,7 +367,7 @@ def _stacked(group: list[Any]) -> Any:
     except ValueError as error:
         shapes = sorted({str([list(np.shape(leaf)) for leaf in column]) for column in columns})
         raise InvalidArgumentError(
-            f"batch: expected elements of one shape, got {' and '.join(shapes[:3])}; pad them by map"
+            f"batch: expected elements of one shape, got {' and '.join(shapes[:3])}; padded_batch pads them"
         ) from error
 
 

@@ -7,7 +7,7 @@ from tensorbow.ops.control_flow import StackPop, StackPush
 
 
 def touched(op: Operation) -> tuple[set[str], set[str]]:
-    """The variables, by name, and stacks that an op reads and writes."""
+    """The variables, by name, stacks and objects that an op reads and writes."""
     reads, writes = set(), set()
     for index, tensor in enumerate(op.inputs):
         if tensor.op.definition.name == "Variable":
@@ -19,6 +19,8 @@ def touched(op: Operation) -> tuple[set[str], set[str]]:
         writes.add(f"stack {op.name}")
     elif op.definition is StackPop:
         reads.add(f"stack {op.attrs['push']}")
+    elif op.definition.changes and op.attrs[op.definition.changes] is not None:
+        writes.add(f"object {id(op.attrs[op.definition.changes])}")
     return reads, writes
 
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from tensorbow.compiler import NeedsDynamicModeError
-from tensorbow.compiler.wholes import Whole, around, wholes_in
+from tensorbow.compiler.wholes import Whole, chains_of, wholes_in
 from tensorbow.control_flow.contexts import Conditional
 from tensorbow.errors import InternalError, InvalidArgumentError
-from tensorbow.executor.effects import touched
+from tensorbow.executor.entry_order import Entry, EntryOrder, InnerWhole, SplitError, ops_of
 from tensorbow.executor.region import StaticRegion
 from tensorbow.executor.sequence import CondPart, HostPart, LoopPart, OpSequence, RegionPart, SequencePart
-from tensorbow.executor.shape_arguments import determining, shape_arguments
+from tensorbow.executor.shape_arguments import determining
 from tensorbow.executor.simple_loop import LoopRegion, SimpleLoop
 from tensorbow.executor.units import Excluded, Item, Units, WholeUnit, name_of, plan_has
 from tensorbow.graph import Operation, Tensor, is_free
-from tensorbow.graph.function import SHAPE_ONLY
-from tensorbow.ops.control_flow import StackPop
-from tensorbow.ops.tensor_arrays import TensorArraySize
 
 
 @dataclass(frozen=True)
@@ -38,27 +34,6 @@ class StepGraph:
     wholes: Mapping[Whole, Sequence[Operation]]
     compiles_loops: bool
     partners: Mapping[Operation, Sequence[Operation]]
-
-
-@dataclass(eq=False)
-class InnerWhole:
-    """A loop or cond that the sequence runs itself."""
-
-    whole: Whole
-    items: list[Item] = field(default_factory=list)
-
-    @property
-    def ops(self) -> list[Operation]:
-        """Its whole content."""
-        return [op for item in self.items for op in ops_of(item)]
-
-
-Entry: TypeAlias = "Operation | WholeUnit | InnerWhole"
-
-
-def ops_of(entry: Entry) -> list[Operation]:
-    """The ops of an entry of a block."""
-    return [entry] if isinstance(entry, Operation) else entry.ops
 
 
 def make_sequence(
@@ -82,14 +57,6 @@ def make_sequence(
         left_out |= split
 
 
-class _SplitError(Exception):
-    """Raised where loops and conds that belong together cannot be in one region."""
-
-    def __init__(self, items: Iterable[Item]):
-        super().__init__()
-        self.excluded = Units.left_out(items)
-
-
 class _Maker:
     """A sequence under construction."""
 
@@ -107,7 +74,7 @@ class _Maker:
         whole = {
             w: found for w, found in wholes_in(ops).items() if len(found) == len(graph.wholes.get(w, ()))
         }
-        self._chains = {op: around(op, whole) for op in ops}
+        self._chains = chains_of(ops, whole)
         self._units = Units(
             ops,
             self._chains,
@@ -118,8 +85,7 @@ class _Maker:
             plan_has if graph.compiles_loops else None,
             apart=[op for op in ops if not all(each in self._inside for each in graph.partners.get(op, ()))],
         )
-        self._cluster_of = {item: n for n, each in enumerate(self._units.clusters) for item in each}
-        self._floors = [0] * len(self._units.clusters)
+        self._order = EntryOrder(self._units, graph.fed)
         items = self._units.items
         if inputs is None:
             found = (
@@ -138,15 +104,12 @@ class _Maker:
         self._regions: list[StaticRegion] = []
         self._last_read: dict[int, int] = {}  # by slot, the part of the outermost block that reads it last
         self._number = 0  # of the part of the outermost block that is made
-        self._aliases: set[Operation] = set()
-        self._folding: dict[Tensor, bool] = {}
-        self._cut_of: dict[Entry, list[Tensor]] = {}
 
     def make(self) -> set[Excluded] | None:
         """Makes `sequence`; or returns what is to be excluded before another try."""
         try:
             parts = self._block(self._items, 0)
-        except _SplitError as split:
+        except SplitError as split:
             return split.excluded
         results = [self._slot(tensor) for tensor in self.outputs]
         self._free_slots(parts, {*results})
@@ -190,7 +153,7 @@ class _Maker:
                     )
                 found = self._slots[tensor] = len(self._template)
                 self._template.append(op.attrs["value"])
-            elif op in self._aliases or op.definition.flow not in ("", "merge"):
+            elif op in self._order.aliases or op.definition.flow not in ("", "merge"):
                 return self._slot(op.inputs[0])
             else:
                 raise InternalError(f"{tensor.name} is read before it is made")
@@ -220,24 +183,29 @@ class _Maker:
                 whole = inner[chain[depth]] = InnerWhole(chain[depth])
                 entries[whole] = None
             whole.items.append(item)
-        ordered, needs = self._ordered(list(entries))
-        levels = self._levels(ordered, needs)
-        emitted: list[tuple[int, int, int, list[Entry]]] = []
+        ordered, levels = self._order.arranged(list(entries))
         static: dict[int, list[Entry]] = {}
-        for number, entry in enumerate(ordered):
-            if self._is_static(entry):
+        others: dict[int, list[Entry]] = {}
+        for entry in ordered:
+            if self._order.is_static(entry):
                 static.setdefault(levels[entry], []).append(entry)
-            elif not (isinstance(entry, Operation) and self._is_alias(entry)):
-                emitted.append((levels[entry], 1, number, [entry]))
-        emitted += [(level, 0, 0, found) for level, found in static.items()]
+            elif not (isinstance(entry, Operation) and self._order.is_alias(entry)):
+                others.setdefault(levels[entry], []).append(entry)
         parts: list[SequencePart] = []
-        for _, kind, _, found in sorted(emitted, key=lambda each: each[:3]):
-            if depth == 0:
-                self._number = len(parts)
-            parts.append(self._part(found[0], depth) if kind else self._region(found))
+        for level in sorted({*static, *others}):
+            if level in static:
+                self._mark(parts, depth)
+                parts.append(self._region(static[level]))
+            for entry in others.get(level, ()):
+                self._mark(parts, depth)
+                parts.append(self._part(entry, depth))
+        self._mark(parts, depth)
+        return parts
+
+    def _mark(self, parts: Sequence[SequencePart], depth: int) -> None:
+        """Notes which part of the outermost block is made next."""
         if depth == 0:
             self._number = len(parts)
-        return parts
 
     def _part(self, entry: Entry, depth: int) -> SequencePart:
         if isinstance(entry, InnerWhole):
@@ -248,159 +216,6 @@ class _Maker:
             raise InternalError(f"{entry.name} is static")
         inputs = [self._slot(tensor) for tensor in entry.inputs]
         return HostPart(entry, inputs, self._new_slots(entry.outputs))
-
-    def _is_static(self, entry: Entry) -> bool:
-        if isinstance(entry, InnerWhole) or entry in self._aliases:
-            return False
-        return not self._units.is_dynamic(entry)
-
-    def _is_alias(self, op: Operation) -> bool:
-        return op in self._aliases or bool(op.definition.flow)
-
-    def _ordered(self, entries: list[Entry]) -> tuple[list[Entry], dict[Entry, set[Entry]]]:
-        """Entries in program order, as far as each comes after what it needs; and what each needs."""
-        of = {op: entry for entry in entries for op in ops_of(entry)}
-        needs: dict[Entry, set[Entry]] = {entry: set() for entry in entries}
-        readers: dict[Entry, list[Entry]] = {entry: [] for entry in entries}
-        for op, entry in of.items():
-            needed = [t.op for t in op.inputs if t not in self._graph.fed]
-            needed += op.control_inputs
-            if op.definition is StackPop:
-                needed.append(op.graph.get_operation_by_name(op.attrs["push"]))
-            for other in needed:
-                source = of.get(other)
-                back = other.definition.flow == "next_iteration"
-                if source is not None and source is not entry and not back and source not in needs[entry]:
-                    needs[entry].add(source)
-                    readers[source].append(entry)
-
-        def place(entry: Entry) -> int:
-            return min(op.id for op in ops_of(entry))
-
-        left = {entry: len(each) for entry, each in needs.items()}
-        ready = [(place(entry), number, entry) for number, entry in enumerate(entries) if not left[entry]]
-        heapq.heapify(ready)
-        ordered: list[Entry] = []
-        while ready:
-            _, number, entry = heapq.heappop(ready)
-            ordered.append(entry)
-            if isinstance(entry, Operation) and self._hands_on(entry, of):
-                self._aliases.add(entry)
-            for reader in readers[entry]:
-                left[reader] -= 1
-                if not left[reader]:
-                    heapq.heappush(ready, (place(reader), number + len(entries), reader))
-        if len(ordered) < len(entries):
-            units = [e for e in entries if isinstance(e, WholeUnit) and left[e]]
-            if not units:
-                raise InternalError("ops of a sequence wait for each other")
-            raise _SplitError(units)
-        self._add_order(ordered, needs)
-        return ordered, needs
-
-    def _hands_on(self, op: Operation, of: Mapping[Operation, Entry]) -> bool:
-        """True for an Identity of what no region makes: it is no op to run."""
-        if op.type != "Identity" or self._units.is_dynamic(op) or op.inputs[0] in self._graph.fed:
-            return False
-        source = op.inputs[0].op
-        if is_free(source):
-            return False
-        entry = of.get(source)
-        return entry is None or not self._is_static(entry)
-
-    def _add_order(self, ordered: Sequence[Entry], needs: dict[Entry, set[Entry]]) -> None:
-        """Adds the order in which variables and stacks are read and written."""
-        writers: dict[str, Entry] = {}
-        readers: dict[str, list[Entry]] = {}
-        for entry in ordered:
-            reads, writes = set(), set()
-            for op in ops_of(entry):
-                more = touched(op)
-                reads |= more[0]
-                writes |= more[1]
-            for name in reads | writes:
-                if name in writers:
-                    needs[entry].add(writers[name])
-            for name in writes:
-                needs[entry].update(readers.pop(name, ()))
-                writers[name] = entry
-            for name in reads - writes:
-                readers.setdefault(name, []).append(entry)
-            needs[entry].discard(entry)
-
-    def _levels(self, ordered: Sequence[Entry], needs: Mapping[Entry, set[Entry]]) -> dict[Entry, int]:
-        """The level of each entry: static ones of one level are a region, and run before others of it."""
-        here = {item for item in ordered if item in self._cluster_of}
-        for item in here:
-            cluster = self._units.clusters[self._cluster_of[item]]
-            if not here.issuperset(cluster):
-                raise _SplitError(cluster)
-        for _ in range(2 * len(self._floors) + 2):
-            floors = list(self._floors)
-            levels = self._raised(ordered, needs)
-            if floors == self._floors:
-                return levels
-        rising = [n for n, floor in enumerate(floors) if floor != self._floors[n]]
-        raise _SplitError(self._units.clusters[rising[0]])
-
-    def _raised(self, ordered: Sequence[Entry], needs: Mapping[Entry, set[Entry]]) -> dict[Entry, int]:
-        levels: dict[Entry, int] = {}
-        after: dict[Entry, tuple[int, int]] = {}  # the least level of a static, and of another op behind it
-        of = {op: entry for entry in ordered for op in ops_of(entry)}
-        for entry in ordered:
-            static = self._is_static(entry)
-            alias = isinstance(entry, Operation) and self._is_alias(entry)
-            cluster = None if isinstance(entry, InnerWhole) else self._cluster_of.get(entry)
-            least = 0 if cluster is None else self._floors[cluster]
-            either = [after[each] for each in needs[entry]]
-            level = max((pair[0 if static else 1] for pair in either), default=0)
-            level = max(level, least)
-            for tensor in self._cuts(entry) if static else ():
-                source = of.get(tensor.op)
-                if source is not None and source is not entry and self._is_static(source):
-                    level = max(level, levels[source] + 1)
-            levels[entry] = level
-            if cluster is not None:
-                self._floors[cluster] = level
-            if alias:
-                after[entry] = (max((pair[0] for pair in either), default=0), level)
-            else:
-                after[entry] = (level if static else level + 1, level)
-        return levels
-
-    def _cuts(self, entry: Entry) -> list[Tensor]:
-        """Inputs on whose values shapes depend, and which are not known once other shapes are."""
-        known = self._cut_of.get(entry)
-        if known is None:
-            known = self._cut_of[entry] = self._found_cuts(entry)
-        return known
-
-    def _found_cuts(self, entry: Entry) -> list[Tensor]:
-        if isinstance(entry, WholeUnit):
-            inside = set(entry.ops)
-            found = list(determining(entry.ops, lambda tensor: tensor.op not in inside))
-        else:
-            found = shape_arguments(entry) if isinstance(entry, Operation) else []
-        return [tensor for tensor in found if not self._folds(tensor)]
-
-    def _folds(self, tensor: Tensor) -> bool:
-        """True if a value is known in its region once the shapes of the region's inputs are."""
-        known = self._folding.get(tensor)
-        if known is None:
-            known = self._folding[tensor] = self._is_folded(tensor)
-        return known
-
-    def _is_folded(self, tensor: Tensor) -> bool:
-        definition = tensor.op.definition
-        if is_free(tensor.op):
-            return definition.name == "Const"
-        if tensor in self._graph.fed:
-            return False
-        if definition.name in SHAPE_ONLY or definition is TensorArraySize:
-            return not self._units.is_dynamic(tensor.op)
-        if tensor.op.is_dynamic or definition.stateful or definition.random:
-            return False
-        return bool(tensor.op.inputs) and all(map(self._folds, tensor.op.inputs))
 
     # Parts ------------------------------------------------------------------------------------
 

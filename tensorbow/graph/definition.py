@@ -151,23 +151,30 @@ class StepResources:
     step: Resources  # of this run, for all calls in it
 
 
+OnCancel: TypeAlias = "Callable[[Callable[[], object]], None]"
+
+
 class HostCall:
     """One call of an op's host function: its inputs are arrays of any shape, not to be written.
 
     done, fail: of an asynchronous call: one of them is called once, by any thread, with the outputs or with
-    the error. Others return their outputs, and have neither.
+    the error. on_cancel: takes a function that ends the wait of such a call; to be told before anything can
+    answer the call, so that an interrupted step leaves nothing that waits. Others return their outputs, and
+    have none of these.
     """
 
-    __slots__ = ("_shared", "done", "fail", "inputs", "op")  # few are set: a step may make millions
+    # Few are set: a step may make millions.
+    __slots__ = ("_shared", "done", "fail", "inputs", "on_cancel", "op")
 
     done: Callable[[Sequence[Array]], None]
     fail: Callable[[BaseException], None]
+    on_cancel: OnCancel
 
     def __init__(self, op: Operation, inputs: tuple[Array, ...], shared: StepResources):
         self.op, self.inputs, self._shared = op, inputs, shared
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("done", "fail"):
+        if name in ("done", "fail", "on_cancel"):
             raise InternalError(
                 f"{self.op.type} {self.op.name}: {name} is for asynchronous ops; return the outputs"
             )
@@ -223,8 +230,10 @@ class OpDef:
               dynamic mode only.
     slow      `host` may take long, for example as it reads files: other ops of a step run meanwhile.
     asynchronous
-              `host` returns at once and calls `done` or `fail` of its HostCall later; it may return a
-              function that cancels the call.
+              `host` returns at once and calls `done` or `fail` of its HostCall later, and before it begins
+              to wait `on_cancel`.
+    changes   attribute that is an object which `host` changes, or None: ops of one step that change the same
+              object run in the order of creation.
     why_cpu   why it has a kernel for CPUs only: without a device request it is placed on a CPU device.
     strings   it takes and gives string tensors, too: then its reference kernel, on arrays of `bytes`, runs in
               the dynamic mode.
@@ -256,6 +265,7 @@ class OpDef:
     host: HostFunction | None = None
     slow: bool = False
     asynchronous: bool = False
+    changes: str = ""
     flow: str = ""
     scoped: tuple[str, ...] = ()
     fetched: Callable[[Operation, Sequence[Any]], Any] | None = None

@@ -48,6 +48,13 @@ def _read_zeros(value: Any) -> tuple[int, int]:
     return numbers[0], numbers[-1]
 
 
+def _read_three_zeros(value: Any) -> tuple[int, int, int]:
+    numbers = _ZEROS.read(value)
+    if len(numbers) != 3 and not isinstance(value, (int, np.integer)):
+        raise RefusedError
+    return numbers[0], numbers[len(numbers) // 2], numbers[-1]
+
+
 def _read_activation(value: Any) -> Any:
     if isinstance(value, type):
         raise RefusedError
@@ -72,11 +79,21 @@ LAYER = Kind("a function such as tb.nn.relu", _read_activation)
 
 Activation: TypeAlias = Annotated[Callable[[Tensor], Tensor] | None, optional(LAYER)]
 Pair: TypeAlias = Annotated[Any, Kind("a whole number of at least 1, or two of them", read_pair)]
-Padding: TypeAlias = Annotated[str, one_of("valid", "same", any_case=True)]
 PaddingOrWidth: TypeAlias = Annotated[  # reads a string or a pair of ints
     Any,
     one_of("valid", "same", any_case=True)
     | Kind("a number of rows and columns to add on each side, or (rows, columns)", _read_zeros),
+]
+PaddingOrWidths: TypeAlias = Annotated[  # reads a string or three ints
+    Any,
+    one_of("valid", "same", any_case=True)
+    | Kind("a number of elements to add on each side, or (slices, rows, columns)", _read_three_zeros),
+]
+RowsAndColumns: TypeAlias = Annotated[  # reads a pair of ints
+    Any, optional(Kind("a number of rows and columns, or (rows, columns)", _read_zeros))
+]
+SlicesRowsAndColumns: TypeAlias = Annotated[  # reads three ints
+    Any, optional(Kind("a number of elements, or (slices, rows, columns)", _read_three_zeros))
 ]
 PaddingOfSteps: TypeAlias = Annotated[  # reads a string or an int
     Any, one_of("valid", "same", any_case=True) | WIDTH

@@ -11,17 +11,17 @@ from tensorbow.layers.building import (
     FORMATS,
     Activation,
     Format,
-    Padding,
     PaddingOfSteps,
     PaddingOrCausal,
     PaddingOrWidth,
     Pair,
+    RowsAndColumns,
     biased,
     known_extent,
     layer_scope,
     read_pair,
 )
-from tensorbow.layers.window_padding import for_convolution, for_maximum, for_mean
+from tensorbow.layers.window_padding import cut_off, for_convolution, for_maximum, for_mean, for_transposed
 from tensorbow.ops.arrays import expand_dims, squeeze
 from tensorbow.ops.average_pooling import avg_pool2d
 from tensorbow.ops.broadcasting import shape
@@ -107,7 +107,7 @@ def conv2d_transpose(
     filters: Positive,
     kernel_size: Pair,
     strides: Pair = 1,
-    padding: Padding = "valid",
+    padding: PaddingOrWidth = "valid",
     data_format: Format = "channels_last",
     activation: Activation = None,
     use_bias: Flag = True,
@@ -116,6 +116,7 @@ def conv2d_transpose(
     *,
     kernel_regularizer: Function | None = None,
     bias_regularizer: Function | None = None,
+    output_padding: RowsAndColumns = None,
     trainable: Flag = True,
     name: Name = None,
     reuse: Reuse | None = None,
@@ -124,6 +125,9 @@ def conv2d_transpose(
 
     Height and width are multiplied by the strides; with padding `valid` the kernel's size minus the stride is
     added, if positive. The kernel is `[height, width, filters, channels]`.
+    padding: a number, or (rows, columns), is cut off on each side of what windows cover, as in PyTorch:
+    `(height - 1) * stride + size - 2 * padding + output_padding` rows are left. output_padding: rows and
+    columns added behind, below the strides; only with such a padding.
     Raises InvalidArgumentError if the height, the width or the number of channels is unknown.
     """
     images = convert_to_tensor(inputs)
@@ -131,14 +135,18 @@ def conv2d_transpose(
     last = layout == "NHWC"
     channels = known_extent("conv2d_transpose", images, -1 if last else 1)
     size, steps = read_pair(kernel_size), read_pair(strides)
-    sides = [
-        known_extent("conv2d_transpose", images, axis) * step + (padding == "valid") * max(extent - step, 0)
-        for axis, extent, step in zip((1, 2) if last else (2, 3), size, steps, strict=True)
-    ]
+    extents = [known_extent("conv2d_transpose", images, axis) for axis in ((1, 2) if last else (2, 3))]
+    windows = [*zip(size, steps, strict=True)]
+    sides, how, cut = for_transposed("conv2d_transpose", extents, padding, windows, output_padding)
     with images.graph.as_default(), layer_scope(name, "conv2d_transpose", reuse):
-        extents = [*size, filters, channels]
+        kernel_shape = [*size, filters, channels]
         kernel = get_variable(
-            "kernel", extents, images.dtype, kernel_initializer, kernel_regularizer, trainable=trainable
+            "kernel",
+            kernel_shape,
+            images.dtype,
+            kernel_initializer,
+            kernel_regularizer,
+            trainable=trainable,
         )
         batch = images.shape[0]
         rest = [*sides, filters] if last else [filters, *sides]
@@ -147,10 +155,11 @@ def conv2d_transpose(
             kernel,
             [strided_slice(shape(images), 0) if batch is None else batch, *rest],
             [*steps] if last else [1, 1, *steps],
-            padding.upper(),
+            how,
             layout,
         )
         result.set_shape([batch, *rest])
+        result = cut_off(result, cut, layout)
         if use_bias:
             result = biased(
                 result, filters, bias_initializer, trainable, layout, regularizer=bias_regularizer

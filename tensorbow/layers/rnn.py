@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from tensorbow.control_flow import TensorArray, while_loop
 from tensorbow.errors import InvalidArgumentError
@@ -24,6 +24,8 @@ from tensorbow.specs import DType, compatible, int32
 from tensorbow.variable_scope import variable_scope
 
 __all__ = ["bidirectional_dynamic_rnn", "dynamic_rnn", "static_bidirectional_rnn", "static_rnn"]
+
+Iterations: TypeAlias = Annotated["int | None", optional(whole(1))]
 
 
 @checked
@@ -83,21 +85,37 @@ def bidirectional_dynamic_rnn(
     initial_state_fw: Any = None,
     initial_state_bw: Any = None,
     dtype: AsDType | None = None,
-    *,
+    parallel_iterations: Iterations = None,
+    swap_memory: Flag = False,
     time_major: Flag = False,
     scope: Name = None,
 ) -> tuple[tuple[Tensor, Tensor], tuple[Any, Any]]:
     """`static_bidirectional_rnn` of one tensor `[batch, steps, features]`: a pair of outputs
     `[batch, steps, units]`, forwards and backwards, and a pair of last states.
 
-    Raises as `dynamic_rnn` and `static_bidirectional_rnn`.
+    Steps are unrolled, or there are two loops, as `dynamic_rnn` says. Raises as `dynamic_rnn` and
+    `static_bidirectional_rnn`.
     """
     label, axis = "bidirectional_dynamic_rnn", 0 if time_major else 1
-    steps = _unstacked(label, inputs, axis)
+    cells, initial_states = (cell_fw, cell_bw), (initial_state_fw, initial_state_bw)
+    sequences, sequence_length, loops = _sequences(inputs, sequence_length, axis, swap_memory)
+    if loops:
+        _check_directions(label, cells)
+        made, last = [], []
+        with sequences.graph.as_default(), variable_scope(scope or "bidirectional_rnn"):
+            for direction, cell, initial in zip(("fw", "bw"), cells, initial_states, strict=True):
+                with variable_scope(direction):
+                    outputs, state = _looped(
+                        *(label, cell, sequences, axis, initial, dtype, sequence_length),
+                        *(parallel_iterations, swap_memory, direction == "bw"),
+                    )
+                made.append(outputs)
+                last.append(state)
+        return (made[0], made[1]), (last[0], last[1])
+    steps = _unstacked(label, sequences, axis)
     with steps[0].graph.as_default():
         (forwards, backwards), states = _both_ways(
-            *(label, (cell_fw, cell_bw), steps, (initial_state_fw, initial_state_bw)),
-            *(dtype, sequence_length, scope),
+            label, cells, steps, initial_states, dtype, sequence_length, scope
         )
         return (stack(forwards, axis), stack(backwards, axis)), states
 
@@ -113,10 +131,7 @@ def _both_ways(
 ) -> tuple[list[list[Tensor]], tuple[Any, Any]]:
     """Outputs of a forward and a backward cell, by step, and their last states."""
     steps = _steps_of(label, inputs, *cells)
-    if cells[0] is cells[1]:
-        raise InvalidArgumentError(
-            f"{label}: one cell is given twice, and would share its variables; make one per direction"
-        )
+    _check_directions(label, cells)
     outputs, states = [], []
     with steps[0].graph.as_default(), variable_scope(scope or "bidirectional_rnn"):
         for direction, cell, initial in zip(("fw", "bw"), cells, initial_states, strict=True):
@@ -127,6 +142,13 @@ def _both_ways(
             outputs.append(found[0])
             states.append(found[1])
     return outputs, (states[0], states[1])
+
+
+def _check_directions(label: str, cells: tuple[Any, Any]) -> None:
+    if cells[0] is cells[1]:
+        raise InvalidArgumentError(
+            f"{label}: one cell is given twice, and would share its variables; make one per direction"
+        )
 
 
 def _steps_of(label: str, inputs: Any, *cells: Any) -> list[Tensor]:
@@ -161,11 +183,7 @@ def _unrolled(
         extent = strided_slice(shape(steps[0]), 0) if batch is None else batch
         state = cell.zero_state(extent, dtype or steps[0].dtype)
     lengths = None if sequence_length is None else convert_to_tensor(sequence_length)
-    if lengths is not None and not (lengths.dtype in INDEX and compatible(lengths.spec.shape, (batch,))):
-        raise InvalidArgumentError(
-            f"{label}: expected a sequence_length of whole numbers [batch], got {lengths.spec} for "
-            f"steps {steps[0].spec}"
-        )
+    _check_lengths(label, lengths, batch, "steps", steps[0])
     outputs, way = [], -1 if backwards else 1
     for number, step in [*enumerate(steps)][::way]:
         output, after = cell(step, state)
@@ -182,14 +200,17 @@ def _unrolled(
 def _looped(
     label: str,
     cell: Any,
-    by_step: Tensor,
+    sequences: Tensor,
+    axis: int,
     initial_state: Any,
     dtype: DType | None,
-    sequence_length: Any,
-    parallel_iterations: int,
+    lengths: Tensor | None,
+    parallel_iterations: int | None,
     swap_memory: bool,
+    backwards: bool = False,
 ) -> tuple[Tensor, Any]:
-    """Outputs `[steps, batch, units]` and last state of a loop over inputs `[steps, batch, features]`."""
+    """Outputs, with steps at `axis` as in the inputs, and last state of a loop over the steps."""
+    by_step = sequences if axis == 0 else transpose(sequences, [1, 0, 2])
     known = by_step.spec.dims[0]
     count = strided_slice(shape(by_step), 0) if known is None else constant(known, int32)
     rows = TensorArray(by_step.dtype, count).unstack(by_step)
@@ -204,12 +225,7 @@ def _looped(
     if state is None:
         extent = strided_slice(shape(by_step), 1) if batch is None else batch
         state = cell.zero_state(extent, dtype or by_step.dtype)
-    lengths = None if sequence_length is None else convert_to_tensor(sequence_length)
-    if lengths is not None and not (lengths.dtype in INDEX and compatible(lengths.spec.shape, (batch,))):
-        raise InvalidArgumentError(
-            f"{label}: expected a sequence_length of whole numbers [batch], got {lengths.spec} for inputs "
-            f"{by_step.spec}"
-        )
+    _check_lengths(label, lengths, batch, "inputs", sequences)
     limit = count
     if lengths is not None:  # where all examples have ended, nothing changes any more
         longest = cast(reduce_max(lengths), count.dtype)
@@ -218,23 +234,47 @@ def _looped(
     written: list[TensorArray] = []
 
     def body(number: Tensor, outputs: TensorArray, before: Any) -> Any:
-        output, after = cell(rows.read(number), before)
+        step = limit - 1 - number if backwards else number
+        output, after = cell(rows.read(step), before)
         if lengths is not None:
-            runs = expand_dims(greater(lengths, cast(number, lengths.dtype)), 1)
+            runs = expand_dims(greater(lengths, cast(step, lengths.dtype)), 1)
             output = where(runs, output, 0.0)
             pairs = zip(flatten(after), flatten(before), strict=True)
             after = pack(after, iter([where(runs, new, old) for new, old in pairs]))
-        written.append(outputs.write(number, output))
+        written.append(outputs.write(step, output))
         return number + 1, written[-1], after
 
     _, outputs, state = while_loop(
         lambda number, outputs, state: less(number, limit),
         body,
         (constant(0), TensorArray(like.dtype, count, element_shape=like.spec.shape), state),
-        parallel_iterations=parallel_iterations,
+        parallel_iterations=parallel_iterations or 32,
         swap_memory=swap_memory,
     )
-    return outputs.stack() if lengths is None else outputs.stack_or_zeros(), state
+    made = outputs.stack() if lengths is None else outputs.stack_or_zeros()
+    return (made if axis == 0 else transpose(made, [1, 0, 2])), state
+
+
+def _check_lengths(label: str, lengths: Tensor | None, batch: int | None, what: str, given: Tensor) -> None:
+    if lengths is not None and not (lengths.dtype in INDEX and compatible(lengths.spec.shape, (batch,))):
+        raise InvalidArgumentError(
+            f"{label}: expected a sequence_length of whole numbers [batch], got {lengths.spec} for {what} "
+            f"{given.spec}"
+        )
+
+
+def _sequences(
+    inputs: Any, sequence_length: Any, axis: int, swap_memory: bool
+) -> tuple[Tensor, Tensor | None, bool]:
+    """Inputs and lengths as tensors, and True if a loop goes over the steps, which are not unrolled."""
+    sequences, lengths = convert_to_tensor(inputs), None
+    if sequence_length is not None:
+        with sequences.graph.as_default():
+            lengths = convert_to_tensor(sequence_length)
+    if sequences.shape.ndims != 3:
+        return sequences, lengths, False
+    ends_early = lengths is not None and lengths.op.type != "Const"
+    return sequences, lengths, sequences.spec.dims[axis] is None or ends_early or swap_memory
 
 
 def _unstacked(label: str, inputs: Any, axis: int) -> list[Tensor]:
@@ -254,7 +294,7 @@ def dynamic_rnn(
     sequence_length: Any = None,
     initial_state: Any = None,
     dtype: AsDType | None = None,
-    parallel_iterations: Annotated[int | None, optional(whole(1))] = None,
+    parallel_iterations: Iterations = None,
     swap_memory: Flag = False,
     time_major: Flag = False,
     scope: Name = None,
@@ -268,19 +308,13 @@ def dynamic_rnn(
     with swap_memory there is one for a known number of steps, too. Raises what `static_rnn` refuses.
     """
     axis = 0 if time_major else 1
-    sequences = convert_to_tensor(inputs)
-    if sequence_length is not None:
-        with sequences.graph.as_default():
-            sequence_length = convert_to_tensor(sequence_length)
-    ends_early = sequence_length is not None and sequence_length.op.type != "Const"
-    if sequences.shape.ndims == 3 and (sequences.spec.dims[axis] is None or ends_early or swap_memory):
+    sequences, sequence_length, loops = _sequences(inputs, sequence_length, axis, swap_memory)
+    if loops:
         with sequences.graph.as_default(), variable_scope(scope or "rnn"):
-            by_step = sequences if time_major else transpose(sequences, [1, 0, 2])
-            made, last = _looped(
-                *("dynamic_rnn", cell, by_step, initial_state, dtype, sequence_length),
-                *(parallel_iterations or 32, swap_memory),
+            return _looped(
+                *("dynamic_rnn", cell, sequences, axis, initial_state, dtype, sequence_length),
+                *(parallel_iterations, swap_memory),
             )
-            return (made if time_major else transpose(made, [1, 0, 2])), last
     steps = _unstacked("dynamic_rnn", sequences, axis)
     with steps[0].graph.as_default():
         outputs, state = static_rnn(cell, steps, initial_state, dtype, sequence_length, scope)

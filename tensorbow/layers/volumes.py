@@ -7,7 +7,15 @@ from typing import Annotated, Any, TypeAlias
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor
 from tensorbow.kinds import Flag, Function, Name, Positive, checked, sequence, whole
-from tensorbow.layers.building import Activation, Format, Padding, known_extent, layer_scope
+from tensorbow.layers.building import (
+    Activation,
+    Format,
+    PaddingOrWidths,
+    SlicesRowsAndColumns,
+    known_extent,
+    layer_scope,
+)
+from tensorbow.layers.window_padding import cut_off, for_convolution, for_maximum, for_mean, for_transposed
 from tensorbow.ops.arrays import reshape
 from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.elementwise import add
@@ -54,7 +62,7 @@ def conv3d(
     filters: Positive,
     kernel_size: Triple,
     strides: Triple = (1, 1, 1),
-    padding: Padding = "valid",
+    padding: PaddingOrWidths = "valid",
     data_format: Format = "channels_last",
     dilation_rate: Triple = (1, 1, 1),
     activation: Activation = None,
@@ -70,8 +78,9 @@ def conv3d(
 ) -> Tensor:
     """Convolution of volumes `[batch, depth, height, width, channels]`, or channels_first, plus a bias.
 
-    The kernel is `[depth, height, width, channels, filters]`. Raises InvalidArgumentError if an extent other
-    than the batch is unknown.
+    The kernel is `[depth, height, width, channels, filters]`. padding: `same` as in TensorFlow, or the zeros
+    on each side of depth, height and width, one number or three, as in PyTorch.
+    Raises InvalidArgumentError if an extent other than the batch is unknown.
     """
     volumes, layout = convert_to_tensor(inputs), LAYOUTS[data_format]
     is_last = layout == "NDHWC"
@@ -93,7 +102,9 @@ def conv3d(
             kernel_regularizer,
             trainable=trainable,
         )
-        result = convolve(volumes, kernel, steps, padding.upper(), layout, gaps)
+        windows = [*zip(sizes, steps, gaps, strict=True)]
+        volumes, how = for_convolution(volumes, padding, windows, layout)
+        result = convolve(volumes, kernel, steps, how, layout, gaps)
         return _completed(
             result, filters, use_bias, bias_initializer, bias_regularizer, trainable, is_last, activation
         )
@@ -105,7 +116,7 @@ def conv3d_transpose(
     filters: Positive,
     kernel_size: Triple,
     strides: Triple = (1, 1, 1),
-    padding: Padding = "valid",
+    padding: PaddingOrWidths = "valid",
     data_format: Format = "channels_last",
     activation: Activation = None,
     use_bias: Flag = True,
@@ -114,6 +125,7 @@ def conv3d_transpose(
     *,
     kernel_regularizer: Function | None = None,
     bias_regularizer: Function | None = None,
+    output_padding: SlicesRowsAndColumns = None,
     trainable: Flag = True,
     name: Name = None,
     reuse: Reuse | None = None,
@@ -121,17 +133,18 @@ def conv3d_transpose(
     """Transposed convolution of volumes `[batch, depth, height, width, channels]`, plus a bias.
 
     The extents are multiplied by the strides; with padding `valid` the kernel's size minus the stride is
-    added, if positive. The kernel is `[depth, height, width, filters, channels]`.
+    added, if positive. The kernel is `[depth, height, width, filters, channels]`. padding, output_padding:
+    numbers, one or three, as in `conv2d_transpose`.
     """
     volumes, layout = convert_to_tensor(inputs), LAYOUTS[data_format]
     is_last = layout == "NDHWC"
     channels = known_extent("conv3d_transpose", volumes, -1 if is_last else 1)
     sizes = _triple("conv3d_transpose", "kernel_size", kernel_size)
     steps = _triple("conv3d_transpose", "strides", strides)
-    sides = [
-        known_extent("conv3d_transpose", volumes, axis) * step + (padding == "valid") * max(extent - step, 0)
-        for axis, extent, step in zip((1, 2, 3) if is_last else (2, 3, 4), sizes, steps, strict=True)
-    ]
+    axes = (1, 2, 3) if is_last else (2, 3, 4)
+    extents = [known_extent("conv3d_transpose", volumes, axis) for axis in axes]
+    windows = [*zip(sizes, steps, strict=True)]
+    sides, how, cut = for_transposed("conv3d_transpose", extents, padding, windows, output_padding)
     with volumes.graph.as_default(), layer_scope(name, "conv3d_transpose", reuse):
         kernel = get_variable(
             "kernel",
@@ -148,10 +161,11 @@ def conv3d_transpose(
             kernel,
             [strided_slice(shape(volumes), 0) if batch is None else batch, *rest],
             steps,
-            padding.upper(),
+            how,
             layout,
         )
         result.set_shape([batch, *rest])
+        result = cut_off(result, cut, layout)
         return _completed(
             result, filters, use_bias, bias_initializer, bias_regularizer, trainable, is_last, activation
         )
@@ -162,16 +176,22 @@ def max_pooling3d(
     inputs: Any,
     pool_size: Triple,
     strides: Triple,
-    padding: Padding = "valid",
+    padding: PaddingOrWidths = "valid",
     data_format: Format = "channels_last",
     name: Name = None,
 ) -> Tensor:
-    """The maximum of each window of volumes `[batch, depth, height, width, channels]`, or channels_first."""
+    """The maximum of each window of volumes `[batch, depth, height, width, channels]`, or channels_first.
+
+    padding: a number, or three, is that of elements on each side, which are never the maximum, as in PyTorch.
+    """
     sizes, steps = (
         _triple("max_pooling3d", "pool_size", pool_size),
         _triple("max_pooling3d", "strides", strides),
     )
-    return max_pool3d(inputs, sizes, steps, padding.upper(), LAYOUTS[data_format], name)
+    volumes, layout = convert_to_tensor(inputs), LAYOUTS[data_format]
+    windows = [*zip(sizes, steps, (1, 1, 1), strict=True)]
+    volumes, how = for_maximum("max_pooling3d", volumes, padding, windows, layout)
+    return max_pool3d(volumes, sizes, steps, how, layout, name)
 
 
 @checked
@@ -179,11 +199,17 @@ def average_pooling3d(
     inputs: Any,
     pool_size: Triple,
     strides: Triple,
-    padding: Padding = "valid",
+    padding: PaddingOrWidths = "valid",
     data_format: Format = "channels_last",
     name: Name = None,
 ) -> Tensor:
-    """The mean of each window of volumes `[batch, depth, height, width, channels]`, or channels_first."""
+    """The mean of each window of volumes `[batch, depth, height, width, channels]`, or channels_first.
+
+    padding: with `same` the mean is of elements of the volume; a number, or three, is that of zeros on each
+    side, which count, as in PyTorch.
+    """
     sizes = _triple("average_pooling3d", "pool_size", pool_size)
     steps = _triple("average_pooling3d", "strides", strides)
-    return avg_pool3d(inputs, sizes, steps, padding.upper(), LAYOUTS[data_format], name)
+    volumes, layout = convert_to_tensor(inputs), LAYOUTS[data_format]
+    volumes, how = for_mean(volumes, padding, layout)
+    return avg_pool3d(volumes, sizes, steps, how, layout, name)

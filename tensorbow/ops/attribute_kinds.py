@@ -155,6 +155,7 @@ KINDS: Mapping[str, _Kind] = {
     "hash_key": _wholes(" of 64 bits", 0, 2 * INT64 - 1),
     "select_cols": _optional(_wholes(" of at least 0", 0)),
     "func": _Kind("a function", callable),
+    "object": _Kind("what the function changes, or None", lambda value: True),
     "f": _Kind("a function of the library", lambda value: isinstance(value, GraphFunction)),
     **dict.fromkeys(("momenta", "texts"), _tuple_of("str", lambda item: isinstance(item, str))),
     **dict.fromkeys(("num_epochs", "replicas"), _optional(_COUNT)),

@@ -65,6 +65,7 @@ def define_op(
     host: Function | None = None,
     slow: Flag = False,
     asynchronous: Flag = False,
+    changes: Text = "",
     flow: Annotated[str, one_of("", *FLOWS)] = "",
     scoped: Texts = (),
     fetched: Function | None = None,
@@ -93,6 +94,10 @@ def define_op(
         raise InvalidArgumentError(f"op {name}: asynchronous=True is about host=, a function; give it")
     if slow and (host is None or asynchronous):
         raise InvalidArgumentError(f"op {name}: slow=True is about host=, a function that ends; give it")
+    if changes and (host is None or changes not in (attrs or {})):
+        raise InvalidArgumentError(
+            f"op {name}: changes= is an attribute that host= changes; got {changes!r}, which is none"
+        )
     if host is not None and kernel is not None:
         raise InvalidArgumentError(f"op {name}: give a kernel or a host function, not both")
     kernels: dict[str, Kernel] = {}
@@ -121,6 +126,7 @@ def define_op(
         host=host,
         slow=slow,
         asynchronous=asynchronous,
+        changes=changes,
         flow=flow,
         scoped=tuple(scoped),
         fetched=fetched,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from allocators import Lifetime, plan_slab
 from tensorbow.errors import InvalidArgumentError, TensorBowError
@@ -205,21 +205,6 @@ def reference_kernel(node: Node) -> Kernel:
     return node.definition.kernels["cpu"]
 
 
-class Reference:
-    """Reference kernels of an op's nodes, as memory is planned for them."""
-
-    def __init__(self, kernel_of: KernelOf):
-        self.kernel_of = kernel_of
-
-    def scratch(self, node: Node) -> Sequence[TensorSpec]:
-        """Scratch of a node."""
-        return self.kernel_of(node).scratch_specs(node_spec(node))
-
-    def inplace(self, node: Node) -> Sequence[tuple[int, int]]:
-        """In-place pairs of a node."""
-        return self.kernel_of(node).inplace
-
-
 class BlockCalls:
     """Reference kernels of a block's nodes, bound to the arrays of the op's call."""
 
@@ -270,3 +255,34 @@ def blamed(node: Node, error: Exception) -> TensorBowError:
     """The error of a node in a block, with its name and the user's line."""
     kind = type(error) if isinstance(error, TensorBowError) else InvalidArgumentError
     return kind(blame(node.definition.name, node.name, error, node.source))
+
+
+class BlockProgram(Protocol):
+    """Blocks that run as one op."""
+
+    def memory(self, scratch_of: ScratchOf, inplace_of: InplaceOf, *, moving: bool) -> BlockMemory:
+        """Where each value lies."""
+
+
+BindBlocks: TypeAlias = "Callable[[KernelCall, BlockMemory, BlockCalls], Callable[[], None]]"
+
+
+def block_kernel(attr: str, bind: BindBlocks, kernel_of: KernelOf) -> Kernel:
+    """The reference kernel of an op of blocks.
+
+    attr: the op's attribute that is its `BlockProgram`. bind: makes the function that runs a call. kernel_of:
+    kernels of the nodes inside.
+    """
+
+    def scratch(node: Node) -> Sequence[TensorSpec]:
+        return kernel_of(node).scratch_specs(node_spec(node))
+
+    def memory(program: BlockProgram) -> BlockMemory:
+        return program.memory(scratch, lambda node: kernel_of(node).inplace, moving=False)
+
+    def prepare(call: KernelCall) -> Callable[[], None]:
+        planned = memory(call.attrs[attr])
+        operands = (*call.inputs, *call.outputs, *call.scratch)
+        return bind(call, planned, BlockCalls(planned, operands, kernel_of))
+
+    return Kernel(prepare=prepare, scratch=lambda node: [memory(node.attrs[attr]).spec])

@@ -7,20 +7,18 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from tensorbow.graph import Kernel, KernelCall, NodeSpec, OpDef
+from tensorbow.graph import KernelCall, OpDef
 from tensorbow.program.blocks import (
     Block,
     BlockCalls,
     BlockMemory,
     InplaceOf,
-    KernelOf,
-    Reference,
     ScratchOf,
+    block_kernel,
     reference_kernel,
 )
 from tensorbow.program.control_forms import Cond, form_of, has_checks
 from tensorbow.program.nodes import Node, Value, storage_of
-from tensorbow.specs import TensorSpec
 
 
 class BranchProgram:
@@ -87,12 +85,9 @@ def cond_form(program: BranchProgram) -> OpDef:
     return form_of(Cond, writes, alias, has_checks(program.nodes))
 
 
-def _prepare(kernel_of: KernelOf, call: KernelCall) -> Callable[[], None]:
+def _bind(call: KernelCall, memory: BlockMemory, calls: BlockCalls) -> Callable[[], None]:
     """The reference: kernels of the branch that is taken, called in turn."""
     program: BranchProgram = call.attrs["branches"]
-    reference = Reference(kernel_of)
-    memory = program.memory(reference.scratch, reference.inplace, moving=False)
-    calls = BlockCalls(memory, (*call.inputs, *call.outputs, *call.scratch), kernel_of)
     prepared = [calls.prepare(block) for block in program.branches]
     copied = [
         [
@@ -116,15 +111,5 @@ def _prepare(kernel_of: KernelOf, call: KernelCall) -> Callable[[], None]:
     return run
 
 
-def cond_kernel(kernel_of: KernelOf) -> Kernel:
-    """The reference kernel. kernel_of: kernels of the nodes inside."""
-    reference = Reference(kernel_of)
-
-    def scratch(node: NodeSpec) -> Sequence[TensorSpec]:
-        program: BranchProgram = node.attrs["branches"]
-        return [program.memory(reference.scratch, reference.inplace, moving=False).spec]
-
-    return Kernel(prepare=partial(_prepare, kernel_of), scratch=scratch)
-
-
+cond_kernel = partial(block_kernel, "branches", _bind)
 Cond.kernels["cpu"] = cond_kernel(reference_kernel)

@@ -42,6 +42,7 @@ class WorkerExchange:
     halves: sums of float32 go to other workers as their upper 16 bits, and are added in float32.
     overlapped: the calls that begin to sum some vectors, given by address, size and dtype, and that wait for
     the end; None where that is not done beside other work. overlap_nbytes: of the smallest sum that is.
+    may_share_central: whether all devices of all workers may have their z in the same memory.
     """
 
     control: NDArray[np.int64]
@@ -54,12 +55,13 @@ class WorkerExchange:
     halves: bool = False
     overlapped: Callable[[Sequence[tuple[int, int, DType]]], tuple[NativeCall, NativeCall]] | None = None
     overlap_nbytes: int = 0
+    may_share_central: bool = False
 
     @property
-    def kind(self) -> tuple[bool, bool, int | None]:
+    def kind(self) -> tuple[bool, bool, int | None, int]:
         """What native code depends on."""
         later = None if self.overlapped is None else self.overlap_nbytes
-        return self.shares_memory, self.halves, later
+        return self.shares_memory, self.halves, later, max(self.counts) if self.may_share_central else 0
 
     @property
     def shares_memory(self) -> bool:
@@ -155,6 +157,7 @@ class RoundProgram(ABC):
     """The bound steps of all replicas of a process, exchanges included. One thread at a time launches."""
 
     chooses_threads = True  # whether a launch may be run by several threads
+    shares_central = False  # whether all workers have to have one z, of which each moves a part
 
     def connect(self) -> None:  # noqa: B027 - most need no more than they are given
         """Takes what it shares with other workers; collective, once all have one and before they launch."""

@@ -8,16 +8,15 @@ from functools import cached_property, partial
 import numpy as np
 
 from tensorbow.errors import CancelledError, ResourceExhaustedError, TensorBowError
-from tensorbow.graph import Kernel, KernelCall, NodeSpec, OpDef, add_iteration
+from tensorbow.graph import KernelCall, OpDef, add_iteration
 from tensorbow.program.blocks import (
     Block,
     BlockCalls,
     BlockMemory,
     InplaceOf,
-    KernelOf,
-    Reference,
     ScratchOf,
     StackFrame,
+    block_kernel,
     reference_kernel,
 )
 from tensorbow.program.control_forms import While, form_of, has_checks
@@ -159,12 +158,9 @@ class _Frames:
                 words_at(handle.ctypes.data, HandleWord.WORDS)[HandleWord.USED] = position + 1
 
 
-def _prepare(kernel_of: KernelOf, call: KernelCall) -> Callable[[], None]:
+def _bind(call: KernelCall, memory: BlockMemory, calls: BlockCalls) -> Callable[[], None]:
     """The reference: kernels of condition and body, called in turn."""
     loop: LoopProgram = call.attrs["loop"]
-    reference = Reference(kernel_of)
-    memory = loop.memory(reference.scratch, reference.inplace, moving=False)
-    calls = BlockCalls(memory, (*call.inputs, *call.outputs, *call.scratch), kernel_of)
     condition, body = calls.prepare(loop.condition), calls.prepare(loop.body)
     holds, stop = calls.value(loop.holds), calls.value(loop.stop)
     results = [calls.value(v) for v in loop.results]
@@ -221,15 +217,5 @@ def _prepare(kernel_of: KernelOf, call: KernelCall) -> Callable[[], None]:
 STOPPED = "the loop was stopped before its condition became false"
 
 
-def loop_kernel(kernel_of: KernelOf) -> Kernel:
-    """The reference kernel. kernel_of: kernels of the nodes inside."""
-    reference = Reference(kernel_of)
-
-    def scratch(node: NodeSpec) -> Sequence[TensorSpec]:
-        program: LoopProgram = node.attrs["loop"]
-        return [program.memory(reference.scratch, reference.inplace, moving=False).spec]
-
-    return Kernel(prepare=partial(_prepare, kernel_of), scratch=scratch)
-
-
+loop_kernel = partial(block_kernel, "loop", _bind)
 While.kernels["cpu"] = loop_kernel(reference_kernel)

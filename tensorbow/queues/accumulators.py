@@ -150,7 +150,7 @@ def _accumulator(call: HostCall) -> Any:
     return found(call, (GradientSum, SlicesSum), "accumulator")  # type: ignore[arg-type]
 
 
-def _now(call: HostCall, function: Callable[[Any], Sequence[Array]]) -> Callable[[], None] | None:
+def _now(call: HostCall, function: Callable[[Any], Sequence[Array]]) -> None:
     """Runs a function of the accumulator with its lock."""
     accumulator = _accumulator(call)
 
@@ -158,20 +158,19 @@ def _now(call: HostCall, function: Callable[[Any], Sequence[Array]]) -> Callable
         results = function(accumulator)
         return lambda: call.done(results)
 
-    cancel: Callable[[], None] | None = accumulator.calls.call(attempt, call.fail)
-    return cancel
+    accumulator.calls.call(attempt, call)
 
 
-def _apply(call: HostCall) -> Callable[[], None] | None:
+def _apply(call: HostCall) -> None:
     def add(accumulator: Any) -> list[Array]:
         *parts, step = call.inputs[1:]
         accumulator.apply(*parts, int(step))
         return []
 
-    return _now(call, add)
+    _now(call, add)
 
 
-def _take(call: HostCall) -> Callable[[], None] | None:
+def _take(call: HostCall) -> None:
     accumulator, required = _accumulator(call), int(call.inputs[1])
     if required < 1:
         raise InvalidArgumentError(f"take_grad: num_required is {required}, expected at least 1")
@@ -185,20 +184,19 @@ def _take(call: HostCall) -> Callable[[], None] | None:
         ]
         return lambda: call.done(results)
 
-    cancel: Callable[[], None] | None = accumulator.calls.call(attempt, call.fail)
-    return cancel
+    accumulator.calls.call(attempt, call)
 
 
-def _set_step(call: HostCall) -> Callable[[], None] | None:
+def _set_step(call: HostCall) -> None:
     def move(accumulator: Any) -> list[Array]:
         accumulator.step = int(call.inputs[1])
         return []
 
-    return _now(call, move)
+    _now(call, move)
 
 
-def _count(call: HostCall) -> Callable[[], None] | None:
-    return _now(call, lambda accumulator: [np.asarray(accumulator.count, np.int32)])
+def _count(call: HostCall) -> None:
+    _now(call, lambda accumulator: [np.asarray(accumulator.count, np.int32)])
 
 
 def _handle_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:

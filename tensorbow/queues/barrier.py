@@ -119,7 +119,7 @@ def _make(call: HostCall) -> list[Array]:
     return handle_of(call, shared_or_own(call, make, settings))
 
 
-def _now(call: HostCall, function: Callable[[KeyedElements], Sequence[Array]]) -> Callable[[], None] | None:
+def _now(call: HostCall, function: Callable[[KeyedElements], Sequence[Array]]) -> None:
     """Runs a function of the barrier with its lock."""
     barrier: KeyedElements = found(call, KeyedElements, "barrier")
 
@@ -127,18 +127,18 @@ def _now(call: HostCall, function: Callable[[KeyedElements], Sequence[Array]]) -
         results = function(barrier)
         return lambda: call.done(results)
 
-    return barrier.calls.call(attempt, call.fail)
+    barrier.calls.call(attempt, call)
 
 
-def _insert(call: HostCall) -> Callable[[], None] | None:
+def _insert(call: HostCall) -> None:
     def insert(barrier: KeyedElements) -> list[Array]:
         barrier.insert(call.attrs["component_index"], call.inputs[1], call.inputs[2])
         return []
 
-    return _now(call, insert)
+    _now(call, insert)
 
 
-def _take(call: HostCall) -> Callable[[], None] | None:
+def _take(call: HostCall) -> None:
     barrier: KeyedElements = found(call, KeyedElements, "barrier")
     count, attrs = int(call.inputs[1]), call.attrs
     if count < 1:
@@ -162,15 +162,15 @@ def _take(call: HostCall) -> Callable[[], None] | None:
             outputs.append(np.stack(column).astype(dtype.as_numpy_dtype, copy=False))
         return lambda: call.done(outputs)
 
-    return barrier.calls.call(attempt, call.fail)
+    barrier.calls.call(attempt, call)
 
 
-def _end(call: HostCall) -> Callable[[], None] | None:
+def _end(call: HostCall) -> None:
     def end(barrier: KeyedElements) -> list[Array]:
         barrier.end(call.attrs["cancel_pending_enqueues"])
         return []
 
-    return _now(call, end)
+    _now(call, end)
 
 
 def _taken_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from tensorbow.control_flow import cond
 from tensorbow.errors import InvalidArgumentError
@@ -13,8 +13,30 @@ from tensorbow.ops.constant import constant
 from tensorbow.ops.control import identity
 from tensorbow.ops.data_dependent import boolean_mask
 from tensorbow.queues.queue_runner import QueueRunner, add_queue_runner
-from tensorbow.queues.queues import QueueBase
+from tensorbow.queues.queues import FIFOQueue, PaddingFIFOQueue, QueueBase, RandomShuffleQueue
 from tensorbow.specs import bool_
+
+MakeQueue: TypeAlias = "Callable[[Any, Any, Any], QueueBase]"  # of dtypes, shapes and names of components
+
+
+def in_order(capacity: int, pads: bool, shared_name: str | None) -> MakeQueue:
+    """Maker of queues that keep the order. pads: examples of a batch may have different shapes."""
+    kind = PaddingFIFOQueue if pads else FIFOQueue
+    return lambda dtypes, shapes, names: kind(capacity, dtypes, shapes, names=names, shared_name=shared_name)
+
+
+def shuffled(capacity: int, least: int, seed: int | None, shared_name: str | None) -> MakeQueue:
+    """Maker of queues that draw at random from at least `least` others."""
+    return lambda dtypes, shapes, names: RandomShuffleQueue(
+        capacity, least, dtypes, shapes, names, seed, shared_name
+    )
+
+
+def sources(call: str, tensors_list: Any) -> Sequence[Any]:
+    """A list of lists of tensors, as given. Raises InvalidArgumentError for anything else."""
+    if not isinstance(tensors_list, (list, tuple)) or not tensors_list:
+        raise InvalidArgumentError(f"{call}: expected tensors_list to be a list of lists of tensors")
+    return tensors_list
 
 
 def named_tensors(tensors: Any, call: str) -> tuple[list[Tensor], list[str] | None]:
@@ -32,7 +54,7 @@ def make_batches(
     call: str,
     tensors_list: Sequence[Any],
     batch_size: Any,
-    make: Any,
+    make: MakeQueue,
     enqueue_many: bool,
     shapes: Any,
     smaller: bool,

@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tensorbow.errors import CancelledError, InvalidArgumentError
 from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
     HostCall,
+    OnCancel,
     Operation,
     Tensor,
     control_dependencies,
@@ -43,13 +45,14 @@ class Mutex:
         self._is_closed = False
 
     def acquire(
-        self, done: Callable[[], None], fail: Callable[[BaseException], None]
-    ) -> Callable[[], None] | None:
+        self, done: Callable[[], None], fail: Callable[[BaseException], None], on_cancel: OnCancel
+    ) -> None:
         """Calls `done` as soon as the lock is free, and holds it then; `fail` if it is closed before.
 
-        Returns a function that takes back the call, if it waits.
+        on_cancel: is told first how the call is taken back.
         """
         call = (done, fail)
+        on_cancel(partial(self._take_back, call))
         with self._guard:
             closed, waits = self._is_closed, self._is_held
             if not closed and waits:
@@ -60,7 +63,6 @@ class Mutex:
             fail(CancelledError(f"{self.label} is closed"))
         elif not waits:
             done()
-        return (lambda: self._take_back(call)) if waits else None
 
     def release(self) -> None:
         """Gives the lock to the call that has waited longest, or frees it."""
@@ -115,7 +117,7 @@ def _make(call: HostCall) -> list[Array]:
     return handle_of(call, shared_or_own(call, lambda: Mutex(label), ("Mutex",)))
 
 
-def _lock(call: HostCall) -> Callable[[], None] | None:
+def _lock(call: HostCall) -> None:
     mutex: Mutex = found(call, Mutex, "critical section")
     token = next(_handles)
     holding = call.step.get(("holding", token), lambda: _Holding(mutex))
@@ -124,7 +126,7 @@ def _lock(call: HostCall) -> Callable[[], None] | None:
         if holding.begin():
             call.done([np.asarray(token, np.int64)])
 
-    return mutex.acquire(held, call.fail)
+    mutex.acquire(held, call.fail, call.on_cancel)
 
 
 def _unlock(call: HostCall) -> list[Array]:

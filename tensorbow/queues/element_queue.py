@@ -11,9 +11,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from tensorbow.errors import CancelledError, OutOfRangeError, ResourceExhaustedError
+from tensorbow.graph import OnCancel
 from tensorbow.queues.element_stores import ElementStore, QueueElement
 
 Done: TypeAlias = Callable[[list[QueueElement]], None]
@@ -81,13 +83,19 @@ class ElementQueue:
             return self._ended
 
     def put(
-        self, elements: Sequence[QueueElement], done: Callable[[], None], fail: Fail
-    ) -> Callable[[], None] | None:
+        self,
+        elements: Sequence[QueueElement],
+        done: Callable[[], None],
+        fail: Fail,
+        on_cancel: OnCancel | None = None,
+    ) -> None:
         """Adds elements as soon as there is room, calls `done` after the last one.
 
-        Returns a function that takes back the call, if it waits. CancelledError for a closed queue.
+        on_cancel: is told first how the call is taken back. CancelledError for a closed queue.
         """
         call = _Put(elements, done, fail)
+        if on_cancel is not None:
+            on_cancel(partial(self._take_back, call))
         largest = max(map(_nbytes, elements), default=0) if self._memory_limit else 0
         with self._lock:
             if largest > self._memory_limit:
@@ -97,37 +105,36 @@ class ElementQueue:
             else:
                 self._puts.append(call)
                 later = self._serve()
-            waits = call in self._puts
         _run(later)
-        return (lambda: self._take_back(call)) if waits else None
 
-    def take(self, count: int, up_to: bool, done: Done, fail: Fail) -> Callable[[], None] | None:
+    def take(
+        self, count: int, up_to: bool, done: Done, fail: Fail, on_cancel: OnCancel | None = None
+    ) -> None:
         """Removes `count` elements as soon as they are there and passes them to `done`.
 
         OutOfRangeError if the queue is closed and has fewer; with `up_to` only if it has none, and what is
-        left is passed. Returns a function that takes back the call, if it waits.
+        left is passed. on_cancel: see `put`.
         """
         call = _Take(count, up_to, done, fail)
+        if on_cancel is not None:
+            on_cancel(partial(self._take_back, call))
         with self._lock:
             self._takes.append(call)
             later = self._serve()
-            waits = call in self._takes
         _run(later)
-        return (lambda: self._take_back(call)) if waits else None
 
-    def peek(self, index: int, done: Done, fail: Fail) -> Callable[[], None] | None:
+    def peek(self, index: int, done: Done, fail: Fail, on_cancel: OnCancel | None = None) -> None:
         """Passes the element at a position to `done` as soon as it is there; it stays in the queue.
 
-        OutOfRangeError if the queue is closed and has fewer. Returns a function that takes back the call, if
-        it waits.
+        OutOfRangeError if the queue is closed and has fewer. on_cancel: see `put`.
         """
         call = _Peek(index, done, fail)
+        if on_cancel is not None:
+            on_cancel(partial(self._take_back, call))
         with self._lock:
             self._peeks.append(call)
             later = self._serve()
-            waits = call in self._peeks
         _run(later)
-        return (lambda: self._take_back(call)) if waits else None
 
     def clear(self) -> None:
         """Removes all elements."""
@@ -137,7 +144,7 @@ class ElementQueue:
             later = self._serve()
         _run(later)
 
-    def end(self, cancels: bool, done: Callable[[], None]) -> Callable[[], None] | None:
+    def end(self, cancels: bool, done: Callable[[], None]) -> None:
         """Closes the queue: nothing more may be put, and takes fail when the elements are used up.
 
         cancels: ends the puts that wait with CancelledError; else `done` comes after them.
@@ -152,7 +159,6 @@ class ElementQueue:
             self._ends.append(done)
             later += self._serve()
         _run(later)
-        return None
 
     def close(self) -> None:
         """Closes the queue and ends the puts that wait; called when its session is closed."""

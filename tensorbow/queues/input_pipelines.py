@@ -24,9 +24,9 @@ from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.random import random_shuffle
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.queues.batch_queues import make_batches
+from tensorbow.queues.batch_queues import in_order, make_batches, shuffled, sources
 from tensorbow.queues.queue_runner import QueueRunner, add_queue_runner
-from tensorbow.queues.queues import FIFOQueue, PaddingFIFOQueue, QueueBase, RandomShuffleQueue, Shapes
+from tensorbow.queues.queues import FIFOQueue, QueueBase, Shapes
 from tensorbow.specs import Array, TensorSpec, string
 
 __all__ = [
@@ -205,11 +205,7 @@ def batch(
     A queue runner is added to the graph's collection: `tb.train.start_queue_runners` starts it. Raises
     InvalidArgumentError for tensors whose shapes are not known.
     """
-    kind = PaddingFIFOQueue if dynamic_pad else FIFOQueue
-
-    def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
-        return kind(capacity, dtypes, dims, names=names, shared_name=shared_name)
-
+    make = in_order(capacity, dynamic_pad, shared_name)
     return make_batches(
         "batch", [tensors], batch_size, make, enqueue_many, shapes, allow_smaller_final_batch, name,
         num_threads, dynamic_pad,
@@ -229,15 +225,10 @@ def batch_join(
     name: Name = None,
 ) -> Any:
     """Batches of examples of several sources: a thread for each member of `tensors_list`; see `batch`."""
-    if not isinstance(tensors_list, (list, tuple)) or not tensors_list:
-        raise InvalidArgumentError("batch_join: expected tensors_list to be a list of lists of tensors")
-    kind = PaddingFIFOQueue if dynamic_pad else FIFOQueue
-
-    def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
-        return kind(capacity, dtypes, dims, names=names, shared_name=shared_name)
-
+    lists = sources("batch_join", tensors_list)
+    make = in_order(capacity, dynamic_pad, shared_name)
     return make_batches(
-        "batch_join", tensors_list, batch_size, make, enqueue_many, shapes, allow_smaller_final_batch, name,
+        "batch_join", lists, batch_size, make, enqueue_many, shapes, allow_smaller_final_batch, name,
         1, dynamic_pad,
     )  # fmt: skip
 
@@ -257,10 +248,7 @@ def shuffle_batch(
     name: Name = None,
 ) -> Any:
     """Batches of examples in random order, mixed among at least `min_after_dequeue` others; see `batch`."""
-
-    def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
-        return RandomShuffleQueue(capacity, min_after_dequeue, dtypes, dims, names, seed, shared_name)
-
+    make = shuffled(capacity, min_after_dequeue, seed, shared_name)
     return make_batches(
         "shuffle_batch", [tensors], batch_size, make, enqueue_many, shapes, allow_smaller_final_batch, name,
         num_threads,
@@ -281,15 +269,9 @@ def shuffle_batch_join(
     name: Name = None,
 ) -> Any:
     """`shuffle_batch` of several sources: a thread for each member of `tensors_list`."""
-    if not isinstance(tensors_list, (list, tuple)) or not tensors_list:
-        raise InvalidArgumentError(
-            "shuffle_batch_join: expected tensors_list to be a list of lists of tensors"
-        )
-
-    def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
-        return RandomShuffleQueue(capacity, min_after_dequeue, dtypes, dims, names, seed, shared_name)
-
+    lists = sources("shuffle_batch_join", tensors_list)
+    make = shuffled(capacity, min_after_dequeue, seed, shared_name)
     return make_batches(
-        "shuffle_batch_join", tensors_list, batch_size, make, enqueue_many, shapes, allow_smaller_final_batch,
+        "shuffle_batch_join", lists, batch_size, make, enqueue_many, shapes, allow_smaller_final_batch,
         name, 1,
     )  # fmt: skip

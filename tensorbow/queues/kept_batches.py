@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import Count, Flag, Name, Positive, Seed, checked
-from tensorbow.queues.batch_queues import make_batches
-from tensorbow.queues.queues import FIFOQueue, PaddingFIFOQueue, QueueBase, RandomShuffleQueue, Shapes
+from tensorbow.queues.batch_queues import in_order, make_batches, shuffled, sources
+from tensorbow.queues.queues import Shapes
 
 __all__ = ["maybe_batch", "maybe_batch_join", "maybe_shuffle_batch", "maybe_shuffle_batch_join"]
-
-
-def _lists(call: str, tensors_list: Any) -> Any:
-    if not isinstance(tensors_list, (list, tuple)) or not tensors_list:
-        raise InvalidArgumentError(f"{call}: expected tensors_list to be a list of lists of tensors")
-    return tensors_list
 
 
 @checked
@@ -36,11 +29,7 @@ def maybe_batch(
 
     keep_input: a bool; with `enqueue_many` also a vector with one for each example.
     """
-    kind = PaddingFIFOQueue if dynamic_pad else FIFOQueue
-
-    def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
-        return kind(capacity, dtypes, dims, names=names, shared_name=shared_name)
-
+    make = in_order(capacity, dynamic_pad, shared_name)
     return make_batches(
         "maybe_batch", [tensors], batch_size, make, enqueue_many, shapes, allow_smaller_final_batch, name,
         num_threads, dynamic_pad, [keep_input],
@@ -61,12 +50,8 @@ def maybe_batch_join(
     name: Name = None,
 ) -> Any:
     """`tb.train.batch_join` of the examples for which `keep_input` is true; it belongs to all sources."""
-    lists = _lists("maybe_batch_join", tensors_list)
-    kind = PaddingFIFOQueue if dynamic_pad else FIFOQueue
-
-    def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
-        return kind(capacity, dtypes, dims, names=names, shared_name=shared_name)
-
+    lists = sources("maybe_batch_join", tensors_list)
+    make = in_order(capacity, dynamic_pad, shared_name)
     return make_batches(
         "maybe_batch_join", lists, batch_size, make, enqueue_many, shapes, allow_smaller_final_batch, name,
         1, dynamic_pad, [keep_input] * len(lists),
@@ -89,10 +74,7 @@ def maybe_shuffle_batch(
     name: Name = None,
 ) -> Any:
     """`tb.train.shuffle_batch` of the examples for which `keep_input` is true, as `maybe_batch` has it."""
-
-    def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
-        return RandomShuffleQueue(capacity, min_after_dequeue, dtypes, dims, names, seed, shared_name)
-
+    make = shuffled(capacity, min_after_dequeue, seed, shared_name)
     return make_batches(
         "maybe_shuffle_batch", [tensors], batch_size, make, enqueue_many, shapes, allow_smaller_final_batch,
         name, num_threads, keep=[keep_input],
@@ -114,11 +96,8 @@ def maybe_shuffle_batch_join(
     name: Name = None,
 ) -> Any:
     """`maybe_shuffle_batch` of several sources: a thread for each member of `tensors_list`."""
-    lists = _lists("maybe_shuffle_batch_join", tensors_list)
-
-    def make(dtypes: Any, dims: Any, names: Any) -> QueueBase:
-        return RandomShuffleQueue(capacity, min_after_dequeue, dtypes, dims, names, seed, shared_name)
-
+    lists = sources("maybe_shuffle_batch_join", tensors_list)
+    make = shuffled(capacity, min_after_dequeue, seed, shared_name)
     return make_batches(
         "maybe_shuffle_batch_join", lists, batch_size, make, enqueue_many, shapes, allow_smaller_final_batch,
         name, 1, keep=[keep_input] * len(lists),

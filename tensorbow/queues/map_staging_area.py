@@ -114,9 +114,7 @@ def _make(call: HostCall) -> list[Array]:
     return handle_of(call, shared_or_own(call, make, settings))
 
 
-def _attempted(
-    call: HostCall, function: Callable[[KeyedArea], Sequence[Array] | None]
-) -> Callable[[], None] | None:
+def _attempted(call: HostCall, function: Callable[[KeyedArea], Sequence[Array] | None]) -> None:
     """Runs a function of the area with its lock, until it has results."""
     area: KeyedArea = found(call, KeyedArea, "staging area")
 
@@ -124,20 +122,20 @@ def _attempted(
         results = function(area)
         return None if results is None else lambda: call.done(results)
 
-    return area.calls.call(attempt, call.fail)
+    area.calls.call(attempt, call)
 
 
-def _put(call: HostCall) -> Callable[[], None] | None:
+def _put(call: HostCall) -> None:
     key, parts = int(call.inputs[1]), dict(zip(call.attrs["indices"], call.inputs[2:], strict=True))
-    return _attempted(call, lambda area: [] if area.put(key, parts) else None)
+    _attempted(call, lambda area: [] if area.put(key, parts) else None)
 
 
-def _get(removes: bool, call: HostCall) -> Callable[[], None] | None:
+def _get(removes: bool, call: HostCall) -> None:
     key = int(call.inputs[1])
-    return _attempted(call, lambda area: area.get(key, call.attrs["indices"], removes))
+    _attempted(call, lambda area: area.get(key, call.attrs["indices"], removes))
 
 
-def _get_any(call: HostCall) -> Callable[[], None] | None:
+def _get_any(call: HostCall) -> None:
     def take(area: KeyedArea) -> list[Array] | None:
         key = area.next_key()
         if key is None:
@@ -145,15 +143,15 @@ def _get_any(call: HostCall) -> Callable[[], None] | None:
         parts = area.get(key, call.attrs["indices"], True)
         return None if parts is None else [np.asarray(key, np.int64), *parts]
 
-    return _attempted(call, take)
+    _attempted(call, take)
 
 
-def _clear(call: HostCall) -> Callable[[], None] | None:
+def _clear(call: HostCall) -> None:
     def clear(area: KeyedArea) -> list[Array]:
         area.clear()
         return []
 
-    return _attempted(call, clear)
+    _attempted(call, clear)
 
 
 def _spec_of(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:

@@ -59,7 +59,13 @@ _define = partial(
     host=_call,
     slow=True,
 )
-PyFunc = _define("PyFunc", stateful=True, doc="A Python function, called in each step that needs it.")
+PyFunc = _define(
+    "PyFunc",
+    attrs={"func": REQUIRED, "Tout": REQUIRED, "object": None},
+    changes="object",
+    stateful=True,
+    doc="A Python function, called in each step that needs it.",
+)
 PyFuncStateless = _define("PyFuncStateless", doc="A Python function whose results only its inputs determine.")
 
 

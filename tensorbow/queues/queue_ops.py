@@ -159,14 +159,14 @@ def _check(call: HostCall, arrays: Sequence[Array], skipped: int) -> None:
             )
 
 
-def _enqueue(call: HostCall) -> Callable[[], None] | None:
+def _enqueue(call: HostCall) -> None:
     arrays = call.inputs[1:]
     _check(call, arrays, 0)
     element = tuple(np.array(array) if array.ndim else array[()] for array in arrays)
-    return _queue(call).put([element], lambda: call.done([]), call.fail)
+    _queue(call).put([element], lambda: call.done([]), call.fail, call.on_cancel)
 
 
-def _enqueue_many(call: HostCall) -> Callable[[], None] | None:
+def _enqueue_many(call: HostCall) -> None:
     arrays = call.inputs[1:]
     counts = {array.shape[0] if array.ndim else None for array in arrays}
     if None in counts or len(counts) != 1:
@@ -175,7 +175,7 @@ def _enqueue_many(call: HostCall) -> Callable[[], None] | None:
     _check(call, arrays, 1)
     columns = [array.tolist() if _plain(array) else list(np.array(array)) for array in arrays]
     elements: list[QueueElement] = list(zip(*columns, strict=True))
-    return _queue(call).put(elements, lambda: call.done([]), call.fail)
+    _queue(call).put(elements, lambda: call.done([]), call.fail, call.on_cancel)
 
 
 def _plain(array: Array) -> bool:
@@ -183,15 +183,15 @@ def _plain(array: Array) -> bool:
     return array.ndim == 1 and array.dtype.kind in "iubfO"
 
 
-def _dequeue(call: HostCall) -> Callable[[], None] | None:
-    return _queue(call).take(1, False, _first_to(call), call.fail)
+def _dequeue(call: HostCall) -> None:
+    _queue(call).take(1, False, _first_to(call), call.fail, call.on_cancel)
 
 
-def _peek(call: HostCall) -> Callable[[], None] | None:
+def _peek(call: HostCall) -> None:
     index = int(call.inputs[1])
     if index < 0:
         raise InvalidArgumentError(f"index is {index}, expected at least 0")
-    return _queue(call).peek(index, _first_to(call), call.fail)
+    _queue(call).peek(index, _first_to(call), call.fail, call.on_cancel)
 
 
 def _first_to(call: HostCall) -> Callable[[list[QueueElement]], None]:
@@ -209,7 +209,7 @@ def _clear(call: HostCall) -> list[Array]:
     return []
 
 
-def _dequeue_many(up_to: bool, call: HostCall) -> Callable[[], None] | None:
+def _dequeue_many(up_to: bool, call: HostCall) -> None:
     count = int(call.inputs[1])
     if count < 0:
         raise InvalidArgumentError(f"n is {count}, expected at least 0")
@@ -222,7 +222,7 @@ def _dequeue_many(up_to: bool, call: HostCall) -> Callable[[], None] | None:
         else:
             call.done(outputs)
 
-    return _queue(call).take(count, up_to, done, call.fail)
+    _queue(call).take(count, up_to, done, call.fail, call.on_cancel)
 
 
 def _stacked(elements: list[QueueElement], attrs: Attrs) -> list[Array]:
@@ -258,8 +258,8 @@ def _spec_of_many(up_to: bool, inputs: Sequence[TensorSpec], attrs: Attrs) -> li
     ]
 
 
-def _close(call: HostCall) -> Callable[[], None] | None:
-    return _queue(call).end(call.attrs["cancel_pending_enqueues"], lambda: call.done([]))
+def _close(call: HostCall) -> None:
+    _queue(call).end(call.attrs["cancel_pending_enqueues"], lambda: call.done([]))
 
 
 def _define_use(

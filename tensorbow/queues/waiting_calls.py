@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from tensorbow.errors import CancelledError
-from tensorbow.graph import NOT_DIFFERENTIABLE, OpDef
+from tensorbow.graph import NOT_DIFFERENTIABLE, HostCall, OpDef
 from tensorbow.ops.definition import define_op
 
 Later: TypeAlias = "Callable[[], None]"
@@ -32,22 +32,21 @@ class WaitingCalls:
         self._waiting: list[tuple[Attempt, Fail]] = []
         self._is_closed = False
 
-    def call(self, attempt: Attempt, fail: Fail) -> Callable[[], None] | None:
-        """Makes an attempt now and after each change, until it succeeds; errors that it raises go to `fail`.
+    def call(self, attempt: Attempt, call: HostCall) -> None:
+        """Makes an attempt now and after each change, until it succeeds.
 
-        Returns a function that takes back the call, if it waits.
+        Errors that it raises go to `fail` of the op's call.
         """
-        entry = (attempt, fail)
+        entry = (attempt, call.fail)
+        call.on_cancel(partial(self._take_back, entry))
         with self._lock:
             if self._is_closed:
-                later: list[Later] = [partial(fail, self._closed())]
+                later: list[Later] = [partial(call.fail, self._closed())]
             else:
                 self._waiting.append(entry)
                 later = self._serve()
-            waits = entry in self._waiting
         for function in later:
             function()
-        return (lambda: self._take_back(entry)) if waits else None
 
     def close(self) -> None:
         """Ends the calls that wait, with CancelledError; called when its session is closed."""

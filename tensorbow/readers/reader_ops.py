@@ -116,15 +116,15 @@ def _strings(values: Sequence[bytes], shape: tuple[int, ...]) -> Array:
     return array.reshape(shape)
 
 
-def _read(call: HostCall) -> Callable[[], None] | None:
+def _read(call: HostCall) -> None:
     def done(records: list[Record]) -> None:
         ((key, value),) = records
         call.done([_strings([key], ()), _strings([value], ())])
 
-    return _reader(call).read(_queue(call), 1, done, call.fail)
+    _reader(call).read(_queue(call), 1, done, call.fail, call.on_cancel)
 
 
-def _read_up_to(call: HostCall) -> Callable[[], None] | None:
+def _read_up_to(call: HostCall) -> None:
     count = int(call.inputs[2])
     if count < 1:
         raise InvalidArgumentError(f"num_records is {count}, expected at least 1")
@@ -132,7 +132,7 @@ def _read_up_to(call: HostCall) -> Callable[[], None] | None:
     def done(records: list[Record]) -> None:
         call.done([_strings([r[part] for r in records], (len(records),)) for part in (0, 1)])
 
-    return _reader(call).read(_queue(call), count, done, call.fail)
+    _reader(call).read(_queue(call), count, done, call.fail, call.on_cancel)
 
 
 def _reset(call: HostCall) -> list[Array]:

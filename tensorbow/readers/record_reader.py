@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from tensorbow.errors import OutOfRangeError
+from tensorbow.graph import OnCancel
 from tensorbow.queues.element_queue import ElementQueue, Fail
 from tensorbow.readers.record_sources import Record, RecordSource
 
@@ -64,17 +65,17 @@ class RecordReader:
         with self._lock:
             return self._completed
 
-    def read(self, queue: ElementQueue, count: int, done: Read, fail: Fail) -> Callable[[], None] | None:
+    def read(self, queue: ElementQueue, count: int, done: Read, fail: Fail, on_cancel: OnCancel) -> None:
         """Passes up to `count` records of one work item to `done`, at least one.
 
-        Items come from `queue`; OutOfRangeError if it is closed and empty. Returns a function that takes back
-        the call, if it waits.
+        Items come from `queue`; OutOfRangeError if it is closed and empty. on_cancel: is told first how the
+        call is taken back.
         """
         call = _Call(queue, count, done, fail)
+        on_cancel(partial(self._take_back, call))
         with self._lock:
             self._calls.append(call)
         self._serve()
-        return None if call.ended else lambda: self._take_back(call)
 
     def reset(self) -> None:
         """Forgets the work item and all counts, as if it were new."""
@@ -135,9 +136,9 @@ class RecordReader:
                 later()
                 return True
             arrival = _Arrival(self, call)
-            taking = call.queue.take(1, False, arrival.came, arrival.failed)
+            call.queue.take(1, False, arrival.came, arrival.failed, partial(setattr, call, "taking"))
             with self._lock:
-                if arrival.waits(taking):
+                if arrival.waits():
                     return False
             if arrival.error is not None:
                 with self._lock:
@@ -182,11 +183,9 @@ class _Arrival:
         self._reader, self._call = reader, call
         self._is_over = self._is_late = False
 
-    def waits(self, taking: Callable[[], None] | None) -> bool:
+    def waits(self) -> bool:
         """True if the item has not come yet: the call goes on when it does. The caller has the lock."""
         self._is_late = not self._is_over
-        if self._is_late:
-            self._call.taking = taking
         return self._is_late
 
     def came(self, elements: Sequence[Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from tensorbow.compiler import DeviceSet, Placer, VariableLayout
@@ -113,8 +113,10 @@ class DeviceVariables:
         for container, arrays in fitting:
             container.load(arrays)
 
-    def require_initialized(self, names: Iterable[str]) -> None:
+    def require_initialized(self, names: Collection[str]) -> None:
         """Raises FailedPreconditionError if any of these variables has no value yet."""
+        if self._home.initialized.issuperset(names):
+            return
         missing = [n for n in set(names) - self._home.initialized if n not in self.of(n).initialized]
         if missing:
             self._home.require_initialized(missing)
@@ -125,6 +127,9 @@ class DeviceVariables:
 
     def mark_initialized(self, names: Iterable[str]) -> None:
         """Marks these variables as having a value."""
+        if not self._elsewhere:
+            self._home.initialized.update(names)
+            return
         for name in names:
             self.of(name).initialized.add(name)
 

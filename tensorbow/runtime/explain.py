@@ -183,9 +183,10 @@ class DynamicExplanation:
 
 def _nodes_of(plan: DynamicPlan) -> list[str]:
     lines = []
-    for frame in [plan.root, *plan.frames.values()]:
+    for frame in plan.frames:
         if frame is not plan.root:
-            one = ", one iteration at a time: it writes variables" if frame.sequential else ""
+            why = "it writes variables, or changes an object at several places"
+            one = f", one iteration at a time: {why}" if frame.sequential else ""
             lines.append(f"loop {frame.name}: {len(frame.nodes)} nodes{one}")
         for node in frame.nodes:
             if node.sequence is None:

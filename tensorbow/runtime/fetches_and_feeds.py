@@ -59,6 +59,8 @@ class Arguments:
         """The fed values, unconverted, by tensor. Raises what `fed` raises."""
         if not isinstance(feed_dict, Mapping):
             raise refuse(call, "feed_dict", "a dictionary of values by tensor or name", feed_dict)
+        if SparseTensor not in map(type, feed_dict):
+            return dict(zip(self.feed_list(feed_dict, call), feed_dict.values(), strict=True))
         pairs = [
             pair
             for key, value in feed_dict.items()

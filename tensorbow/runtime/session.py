@@ -385,9 +385,11 @@ class Session:
 
     def _values(self, elements: Sequence[Tensor | Operation], feeds: Mapping[Tensor, Array]) -> list[Any]:
         """Values of the fetches: computed by a step, or made of what it computes."""
-        if not any(is_made_after(element, feeds) for element in elements):
-            return self._execute(elements, feeds)
-        return made_of(elements, feeds, iter(self._execute(computed_for(elements, feeds), feeds)))
+        for element in elements:
+            if is_made_after(element, feeds):
+                computed = self._execute(computed_for(elements, feeds), feeds)
+                return made_of(elements, feeds, iter(computed))
+        return self._execute(elements, feeds)
 
     def _execute(self, elements: Sequence[Tensor | Operation], feeds: Mapping[Tensor, Array]) -> list[Any]:
         """Values of the elements, None for operations."""

@@ -85,7 +85,7 @@ class SharedLock:
 
     def _acquire(self, holder: object, use: _Use, watch: WaitLimit | None = None) -> None:
         with self._lock:
-            if not self._waiting and not self._is_excluded(use, 0):
+            if not self._waiting and not (self._held and self._is_excluded(use, 0)):
                 self._held[holder] = use
                 return
             ticket = _Use(*use)  # an object of its own, to be found again

@@ -2,6 +2,7 @@
 
 from tensorbow.checkpoint_files import (
     best_checkpoint,
+    is_arrays_file,
     latest_checkpoint,
     list_variables,
     load_arrays,
@@ -63,6 +64,7 @@ __all__ = [
     "finite_values",
     "get_checkpoint_state",
     "import_meta_graph",
+    "is_arrays_file",
     "latest_checkpoint",
     "list_variables",
     "load_arrays",

@@ -109,6 +109,12 @@ CALLS: Mapping[str, Call] = {
     "Dataset.from_generator": Call(lambda: {"generator": lambda: iter(())}, {"generator": "function"}),
     "Dataset.range": Call(lambda: {"count": 3}, {"count": "count"}),
     "Dataset.batch": of_pipeline("batch", "batch_size", 2, "count", drop_remainder="flag"),
+    "Dataset.padded_batch": of_pipeline(
+        *("padded_batch", "batch_size", 2, "count"),
+        padded_shapes="anything",  # looked at with the elements
+        padding_values="anything",
+        drop_remainder="flag",
+    ),
     "Dataset.shuffle": of_pipeline(
         "shuffle", "buffer_size", 2, "count", seed="count", reshuffle_each_iteration="flag"
     ),

@@ -81,7 +81,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "interop.torch.load_weights": Call(
         lambda: {"source": state(), "session": session()},
-        {"source": "text", "strict": "flag", **WEIGHTS},
+        {"source": "text", "strict": "flag", "skip": "list of texts", **WEIGHTS},
         {"source": PATH | {"empty dict"}, **dict.fromkeys(("variables", "names", "flattened"), NONE)},
         names=OF_FILES,
     ),

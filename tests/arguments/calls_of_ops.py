@@ -645,6 +645,8 @@ CALLS: Mapping[str, Call] = {
                 "sequence_length": "tensor or none",
                 "time_major": "flag",
                 "scope": "name",
+                "parallel_iterations": "count or none",
+                "swap_memory": "flag",
             },
             names=("GRUCell", "GRU", "greater", "concat", "mul", "matmul"),
         )
@@ -953,7 +955,7 @@ CALLS: Mapping[str, Call] = {
             "update": "object or none",
             "row_update": "object or none",
             "fetched": "function or none",
-            **dict.fromkeys(("doc", "why_cpu"), "text"),
+            **dict.fromkeys(("doc", "why_cpu", "changes"), "text"),
             "flow": "choice",
         },
         target=lambda: _defined,

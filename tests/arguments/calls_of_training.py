@@ -178,7 +178,11 @@ CALLS: Mapping[str, Call] = {
         names=("devices", "shapes", "replicas per device"),
     ),
     "LearningEngine.initialize": Call(
-        dict, {"values": "nothing"}, {"values": EMPTY}, target=of_engine("initialize"), names=("value",)
+        dict,
+        {"values": "nothing", "known": "nothing"},
+        {"values": EMPTY, "known": EMPTY},
+        target=of_engine("initialize"),
+        names=("value",),
     ),
     "LearningEngine.select": Call(
         lambda: {"number": 0}, {"number": "count"}, target=of_engine("select"), names=("program",)
@@ -361,6 +365,7 @@ CALLS: Mapping[str, Call] = {
             "model": "anything",
             "data": "anything",
             "replicas": "anything",
+            "weights": "anything",
             "callbacks": "object",
             "progress": "flag",
         },
@@ -389,6 +394,7 @@ CALLS: Mapping[str, Call] = {
             "config": "object",
             "model": "object",
             "data": "object",
+            "weights": "nothing",
             "progress": "nothing",
             "numbered": "flag",
             "callbacks": "object",

@@ -207,7 +207,11 @@ CALLS: Mapping[str, Call] = {
     ),
     "layers.conv2d_transpose": Call(
         lambda: {"inputs": tb.zeros([2, 8, 8, 3]), "filters": 4, "kernel_size": 3},
-        {"filters": "count", "kernel_size": "count", "strides": "count", **LAYER},
+        {
+            **dict.fromkeys(("filters", "kernel_size", "strides"), "count"),
+            "output_padding": "nothing",
+            **LAYER,
+        },
         TAKES,
         names=(*OF_INITIALIZER, "constant"),
     ),

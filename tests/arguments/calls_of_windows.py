@@ -32,7 +32,7 @@ CALLS: Mapping[str, Call] = {
     **_calls(
         "layers.conv3d layers.conv3d_transpose",
         lambda: {"inputs": volumes(), "filters": 2, "kernel_size": 2},
-        sorts={**_SIZES, **LAYER},
+        sorts={**_SIZES, **LAYER, "output_padding": "nothing"},
         takes=TAKES,
         names=(*OF_INITIALIZER, *_MADE, "constant", "conv3d"),
     ),

@@ -13,6 +13,7 @@ import pytest
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 QUICK = (  # those without peers and data of their own
     "ablation",
+    "against_commit",
     "auto_tuner",
     "bf16_accuracy",
     "cifar10_course",

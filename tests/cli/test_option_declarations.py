@@ -43,6 +43,8 @@ OTHERS: dict[str, Any] = {  # values that are not their type's
     "image_size": [8, 9],
     "class_weights": [1.0, 0.5],
     "augmentation": "flip",
+    "weights_skip": ["fc.*", "head/*"],
+    "weights_names": {"conv1": "features.0"},
     "devices": ["cpu:0", "cpu:1"],
     **{name: [*declared.choices][-1] for name, declared in OPTIONS.items() if declared.choices},
 }

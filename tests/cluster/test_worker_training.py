@@ -75,6 +75,11 @@ def test_backup_workers_of_three_processes_do_not_wait_for_the_one_that_is_held_
     assert is_done(run_job(3, "tests/cluster_rig/worker_backups.py", seconds=120, environment=environment))
 
 
+def test_backup_workers_of_two_processes_wait_neither_for_a_replica_nor_for_a_program():
+    environment = {"TENSORBOW_CPU": "reference"}
+    assert is_done(run_job(2, "tests/cluster_rig/worker_backups.py", environment=environment))
+
+
 @pytest.mark.slow
 def test_a_replicator_of_two_workers_is_as_one_of_one_process(tmp_path):
     assert is_done(run_job(2, "tests/cluster_rig/worker_replicators.py", tmp_path, seconds=120))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ import pytest
 
 from scheduler import LearningEngine, Synchronisation
 from scheduler.replicas.round_launcher import ProgramLaunch
-from scheduler.workers import lockstep, overlapped_sums
+from scheduler.workers import overlapped_sums
 from scheduler.workers.find import worker_group
 from scheduler.workers.mpi import MpiWorkers
 from scheduler.workers.overlapped_sums import OVERLAP, OVERLAP_NBYTES
 from scheduler.workers.shared_memory import EXCHANGE
+from tests.cluster_rig.two_machines import network_of_its_own
 from tests.scheduler_rig.programs import well
 from tests.scheduler_rig.running import Prepared, cpu_devices
 
@@ -95,9 +97,9 @@ def bits_are_equal() -> None:
         require_equal(trained(options, expected, (3, 4, 8, ROUNDS)), overlapped)
     del os.environ[OVERLAP]
     trained({}, 0)  # no link joins the workers
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lockstep, "are_together", lambda group: False)
-        for size, expected in ((SIZE, 1), (5, 0)):  # too few bytes
+    with network_of_its_own() if RANK == 1 else nullcontext(True) as is_apart:
+        joined = all(workers.all_gather(is_apart))  # by a link, as far as they can see
+        for size, expected in ((SIZE, int(joined)), (5, 0)):  # too few bytes
             engine, _ = engine_of({}, size)
             with engine:
                 assert under_way(engine) == expected

@@ -6,6 +6,7 @@ The argument says what is compared: whole sums, or halves. Without native code a
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import sys
 from collections.abc import Sequence
@@ -14,13 +15,16 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from scheduler import LearningEngine, Synchronisation
+import tensorbow as tb
+from scheduler import LearningEngine, StepProgram, Synchronisation
 from scheduler.workers import lockstep
+from scheduler.workers import shared_memory as sharing
 from scheduler.workers.find import worker_group
 from scheduler.workers.group import WorkerGroup
 from scheduler.workers.mpi import MOST_GATHERED, MpiWorkers
-from scheduler.workers.shared_memory import EXCHANGE, may_share_memory, shared_memory
+from scheduler.workers.shared_memory import EXCHANGE, SharedPages, may_share_memory, shared_memory
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
+from tests.scheduler.engine.test_backup_workers import GATES, Held
 from tests.scheduler_rig.programs import well
 from tests.scheduler_rig.running import Prepared, cpu_devices
 
@@ -89,6 +93,118 @@ def trained(alone: bool = False, rounds: int = ROUNDS, **options: Any) -> dict[s
         return {**z, **engine.learners.values.state_arrays()}
 
 
+def has_one_z(engine: LearningEngine) -> bool:
+    """True if what one worker writes into z all have; z is 0 before and behind that."""
+    if not engine.learners.central:
+        return False
+    model = engine.learners.central[0]
+    z = model.device.view(model.pages[0], (1,), np.float32)
+    workers.barrier()
+    if RANK == 1:
+        z[0] = 5
+    workers.barrier()
+    found = workers.all_gather(float(z[0]))
+    workers.barrier()
+    z[0] = 0
+    workers.barrier()
+    assert found[1] == 5
+    return len({*found}) == 1
+
+
+def all_have_one_z() -> None:
+    """With every way of averaging that has a z; its bits are those of one process."""
+    every: list[tuple[dict[str, Any], bool]] = [
+        ({}, True),
+        ({"mu": 0.5, "tau": 2, "ema": 0.9}, True),
+        ({"staleness": 2, "mu": 0.5}, True),
+        ({"sync": "easgd"}, True),
+        ({"sync": "diloco", "tau": 2}, True),
+        ({"sync": "diloco", "tau": 2, "staleness": 1}, True),
+        ({"ssgd_from": 3, "mu": 0.5}, False),
+        ({"sync": "ssgd", "ema": 0.9}, False),
+    ]
+    for options, shares in every:
+        model = well(SIZE)
+        engine = LearningEngine(
+            model.program,
+            model.shapes,
+            cpu_devices(COUNTS[RANK]),
+            1,
+            Synchronisation(**options),
+            workers=workers,
+        )
+        with engine:
+            assert has_one_z(engine) is (shares and NATIVE), options
+        together, alone = trained(**options), trained(alone=True, **options)
+        assert all(together[name].tobytes() == alone[name].tobytes() for name in together), options
+
+
+def z_is_apart_for_a_step_without_native_code() -> None:
+    """Between steps of an engine of which only some have native code: bits of one process."""
+    with tb.Graph().as_default():
+        initial = {"w": well(SIZE).initial["w"]}
+        x = tb.placeholder(tb.float32, [SIZE], name="x")
+        w = tb.Variable(initial["w"], name="w")
+        optimizer = tb.train.MomentumOptimizer(0.1, 0.9)
+        programs = []
+        for value in (x, Held(x, tb.constant(0))):
+            loss = tb.reduce_sum(tb.square(w - value)) * 0.5
+            programs.append(StepProgram((x,), loss, optimizer.minimize(loss), {}))
+    GATES[0].set()
+    shapes, found = [tb.TensorSpec((SIZE,), tb.float32)], []
+    for alone in (False, True):
+        devices = cpu_devices(sum(COUNTS) if alone else COUNTS[RANK])
+        first = 0 if alone else FIRST
+        batches = Prepared(lambda t, i, first=first: well(SIZE).batch(t, first + i), len(devices))
+        more = {} if alone else {"workers": workers}
+        with LearningEngine(programs[0], shapes, devices, 1, Synchronisation(mu=0.5), **more) as engine:
+            assert engine.add_program(programs[1], shapes) == 1
+            engine.initialize(initial)
+            for number, select in enumerate((0, 1, 0, 1)):
+                engine.select(select)
+                assert engine.learners.launches_rounds is (NATIVE and not select)
+                assert engine.run(batches.open, 3 * number, 3 * number + 3) == 3 * number + 3
+            found.append({**engine.central_values(), **engine.learners.values.state_arrays()})
+    together, alone_values = found
+    for name, value in together.items():  # by segments, workers sum by MPI
+        np.testing.assert_allclose(value, alone_values[name], rtol=2e-6, atol=2e-6, err_msg=name)
+
+
+def pages_are_shared_or_not_at_all() -> None:
+    """Where one worker cannot, all keep what they had."""
+    memory = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    own = np.frombuffer(memory, np.uint8)
+    own[:] = RANK + 1
+
+    def refused(address: int, nbytes: int, flags: int, file: int = -1) -> None:
+        if flags & mmap.MAP_SHARED:
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        lay_over(address, nbytes, flags, file)
+
+    lay_over = sharing._lay_over
+    with pytest.MonkeyPatch.context() as patch:
+        if RANK == 2:
+            patch.setattr(sharing, "_lay_over", refused)
+        with pytest.raises(ResourceExhaustedError, match=r"worker 2 of 3.*Cannot allocate memory"):
+            SharedPages(workers, [own.ctypes.data], own.size)
+    workers.barrier()
+    own[0] = 10 + RANK
+    workers.barrier()
+    assert own[0] == 10 + RANK
+    pages = SharedPages(workers, [own.ctypes.data], own.size)
+    assert (own[0], own[-1]) == (10, 1)
+    workers.barrier()
+    if RANK == 1:
+        own[-1] = 77
+    workers.barrier()
+    assert own[-1] == 77
+    pages.end()
+    workers.barrier()
+    own[:] = RANK
+    workers.barrier()
+    assert (own == RANK).all()
+
+
 def sent_nbytes(patch: pytest.MonkeyPatch) -> list[int]:
     """The bytes of each vector that this worker sends by MPI, or has others read, from now on."""
     sent, called = list[int](), MpiWorkers._called
@@ -142,6 +258,9 @@ if sys.argv[1] == "halves":
 else:
     parts_are_shared()
     choices_are_kept()
+    pages_are_shared_or_not_at_all()
+    all_have_one_z()
+    z_is_apart_for_a_step_without_native_code()
     together, alone = trained(), trained(alone=True)
     assert all(together[name].tobytes() == alone[name].tobytes() for name in together)
     os.environ[EXCHANGE] = "mpi"

@@ -6,6 +6,7 @@ The second machine is reached by ssh, where sshd is there, or by a program that 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import subprocess
@@ -42,6 +43,28 @@ StrictModes no
 UsePAM no
 SetEnv TMPDIR={folder}/far
 """
+
+
+CLONE_NEWNET = 0x40000000  # of Linux
+
+
+@contextlib.contextmanager
+def network_of_its_own() -> Iterator[bool]:
+    """Context in which the calling thread is in another network namespace; False where it may not.
+
+    Connections that it has stay.
+    """
+    library = ctypes.CDLL(None)
+    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        is_apart = library.unshare(CLONE_NEWNET) == 0
+        try:
+            yield is_apart
+        finally:
+            if is_apart:
+                assert library.setns(before, CLONE_NEWNET) == 0
+    finally:
+        os.close(before)
 
 
 class FarMachine:

@@ -1,8 +1,12 @@
-"""Backup workers among the replicas of three workers, one of which is held up; the program of a test."""
+"""Backup workers among the replicas of three workers, one of which is held up; the program of a test.
+
+Two workers do a short part of it.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -16,10 +20,11 @@ from scheduler.workers.find import worker_group
 from tensorbow.errors import AbortedError, InvalidArgumentError, NumericsError
 from tests.scheduler.engine.test_backup_workers import GATES, SIZE, held
 from tests.scheduler_rig.programs import Model
-from tests.scheduler_rig.running import Hesitant, Prepared, cpu_devices
+from tests.scheduler_rig.running import PATIENCE_S, Hesitant, Prepared, cpu_devices
 
 workers = worker_group()
-RANK, COUNTS = workers.rank, [2, 1, 1]  # devices, and replicas, of each worker
+RANK = workers.rank
+COUNTS = [2, 1, 1] if workers.size == 3 else [1, 1]  # devices, and replicas, of each worker
 FIRST, OWN, ALL = sum(COUNTS[:RANK]), COUNTS[RANK], sum(COUNTS)
 
 
@@ -154,6 +159,45 @@ def differences_are_told() -> None:
         engine.run(source_of(model.batch).open, 0, 5 + RANK)
 
 
+def too_many_are_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match=f"expected fewer than the {ALL} replicas, got {ALL + 1};"):
+        engine_of(held(lambda t, i: 0), backup=ALL + 1)
+
+
+def a_late_replica_and_late_programs_hold_nobody_up() -> None:
+    """The last replica is held up until round 3 is done; then each worker's program has the results of a
+    round until the others are many rounds on."""
+    model = held(lambda t, i: int(i == ALL - 1 and t < 4))
+    late = {10 + 20 * worker: worker for worker in range(workers.size)}  # by round
+    told = list[RoundResults]()
+
+    def tell(results: RoundResults) -> None:
+        told.append(results)
+        round = results.rounds.start
+        if round == 3:
+            GATES[1].set()
+        if late.get(round) == RANK:
+            ends = time.monotonic() + PATIENCE_S
+            for _ in range(workers.size - 1):
+                while (found := workers.posted()) is None:
+                    assert time.monotonic() < ends, f"worker {RANK} is waited for in round {round}"
+                    time.sleep(1e-3)
+                assert found[1] == round
+        if (before := late.get(round - 12, RANK)) != RANK:
+            workers.post(before, round - 12)
+
+    rounds = 20 * workers.size + 5
+    with engine_of(model) as engine:
+        assert engine.run(source_of(model.batch).open, 0, rounds, tell) == rounds
+        members = members_of(told)
+        assert all(ALL - 1 not in each for each in members[:4]), members
+        assert all(len({*each}) == ALL - 1 for each in members), members
+        w, v = expected(model, members)
+        for values in values_of(engine):
+            np.testing.assert_allclose(values["w"], w, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(values["w/Momentum"], v, rtol=1e-5, atol=1e-6)
+
+
 def ends_while_others_compute() -> None:
     """At the end all wait for the late one, which goes on with what the others have."""
     model = held(lambda t, i: int((t, i) == (11, 2)))
@@ -169,9 +213,12 @@ def ends_while_others_compute() -> None:
         timer.join()
 
 
-steps_take_the_first_gradients()
-a_stop_of_one_ends_all()
-a_failure_of_one_ends_all()
-ends_while_others_compute()
-differences_are_told()
+too_many_are_refused()
+a_late_replica_and_late_programs_hold_nobody_up()
+if workers.size == 3:
+    steps_take_the_first_gradients()
+    a_stop_of_one_ends_all()
+    a_failure_of_one_ends_all()
+    ends_while_others_compute()
+    differences_are_told()
 print(f"worker {RANK} is done")

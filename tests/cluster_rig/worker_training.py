@@ -9,18 +9,21 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tensorbow as tb
-from scheduler import LearningEngine, StepProgram, Synchronisation
+from scheduler import LearningEngine, StepProgram, Synchronisation, Trainer, TrainingConfig
 from scheduler.engine import learning_engine
 from scheduler.replicas.device_plans import DevicePlans
 from scheduler.workers.find import worker_group
+from scheduler.workers.shared_memory import are_together
 from tensorbow.errors import AbortedError, InvalidArgumentError, NumericsError, ResourceExhaustedError
 from tensorbow.ops import collectives
+from tests.cluster_rig.two_machines import network_of_its_own
 from tests.scheduler_rig.programs import Model, logistic, well
 from tests.scheduler_rig.round_engines import labelled, spoilt
 from tests.scheduler_rig.running import Prepared, cpu_devices
@@ -256,7 +259,32 @@ def changes_the_number_of_replicas() -> None:
     engine.close()
 
 
+def begins_with_weights_of_worker_0() -> None:
+    """All replicas have the values that worker 0 is given; what does not fit there ends all workers."""
+    x, y = np.linspace(-1, 1, 72).reshape(24, 3).astype(np.float32), np.arange(24) % 2
+    config, data = TrainingConfig("logreg", epochs=1, batch_size=2), ((x, y), (x, y))
+    given = {"weight": np.full((2, 3), 1 + RANK, np.float32), "bias": np.full(2, 1 + RANK, np.float32)}
+    with Trainer(config, data=data, weights=given, workers=workers) as trainer:
+        for replica in range(2):
+            own = trainer.engine.learners.values.replica_values(replica)
+            assert all((own[name] == 1).all() for name in ("weights", "biases")), own
+        assert all((value == 1).all() for value in trainer.engine.central_values().values())
+    wrong = {**given, "bias": np.ones(3 - RANK, np.float32)}
+    with pytest.raises(InvalidArgumentError, match=r"got bias \[3\]"):
+        Trainer(config, data=data, weights=wrong, workers=workers)
+
+
+def links_are_seen() -> None:
+    assert are_together(workers)
+    with network_of_its_own() if RANK == 1 else nullcontext(True) as may_be_apart:
+        assert are_together(workers) is not all(workers.all_gather(may_be_apart))
+    workers.barrier()
+    assert are_together(workers)
+
+
+links_are_seen()
 equals_one_process()
+begins_with_weights_of_worker_0()
 changes_the_number_of_replicas()
 first, again = (trained(logistic(), False) for _ in range(2))
 assert all(first[name].tobytes() == again[name].tobytes() for name in first)

@@ -196,7 +196,7 @@ def test_what_is_refused():
         Dataset.range(3).shard(2, 2)
     uneven = Dataset.from_generator(lambda: iter([np.zeros(2), np.zeros(3)]))
     with pytest.raises(
-        InvalidArgumentError, match=r"one shape, got \[\[2\]\] and \[\[3\]\]; pad them by map"
+        InvalidArgumentError, match=r"one shape, got \[\[2\]\] and \[\[3\]\]; padded_batch pads them"
     ):
         list(uneven.batch(2))
     with pytest.raises(InvalidArgumentError, match="one structure"):
@@ -220,3 +220,104 @@ def test_as_the_input_of_a_replicator(replication):
     order = np.arange(16).reshape(4, 2, 2)
     expected = order if replication == tb.PER_WORKER else order.swapaxes(1, 2)
     np.testing.assert_array_equal(found, expected)
+
+
+def sentences(*lengths):
+    """(words 1, 2, 3, ..., the length of the sentence)."""
+    return Dataset.from_generator(
+        lambda: iter([(np.arange(1, n + 1, dtype=np.int32), np.int64(n)) for n in lengths])
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 6), max_size=9),
+    size=st.integers(1, 4),
+    drop=st.booleans(),
+    fixed=st.sampled_from([None, 6, 8]),
+)
+def test_padded_batches_hold_the_elements_and_the_value(lengths, size, drop, fixed):
+    dataset = sentences(*lengths).padded_batch(size, ([fixed], []), (-1, None), drop_remainder=drop)
+    batches = list(dataset)
+    kept = lengths[: len(lengths) - len(lengths) % size] if drop else lengths
+    assert [length for _, numbers in batches for length in numbers.tolist()] == kept
+    for words, numbers in batches:
+        assert words.dtype == np.int32
+        assert words.shape == (len(numbers), fixed or (numbers.max() if fixed is None else fixed))
+        for row, length in zip(words.tolist(), numbers.tolist(), strict=True):
+            assert row == [*range(1, length + 1)] + [-1] * (len(row) - length)
+    shuffled = sentences(*lengths).shuffle(9, seed=1).padded_batch(size).repeat(2)
+    assert sorted(n for _, numbers in shuffled for n in numbers.tolist()) == sorted([*lengths, *lengths])
+
+
+def test_padded_batches_of_nests_axes_and_texts():
+    """Each axis is padded by itself; the number of batches is known where that of elements is."""
+    made = [
+        {"grid": np.ones((rows, cols), np.float32), "name": np.array(name)}
+        for rows, cols, name in [(2, 1, "ab"), (1, 3, "abc")]
+    ]
+    (batch,) = Dataset.from_generator(lambda: iter(made)).padded_batch(2)
+    assert batch["grid"].tolist() == [[[1, 0, 0], [1, 0, 0]], [[1, 1, 1], [0, 0, 0]]]
+    assert batch["name"].tolist() == ["ab", "abc"]
+    shapes = {"grid": (-1, 4), "name": ()}
+    values = {"grid": 0.5, "name": None}
+    (batch,) = Dataset.from_generator(lambda: iter(made)).padded_batch(2, shapes, values)
+    assert batch["grid"].shape == (2, 2, 4)
+    assert batch["grid"][0].tolist() == [[1, 0.5, 0.5, 0.5]] * 2
+    texts = Dataset.from_generator(lambda: iter([np.array([b"a"]), np.array([b"bc", b"d"])]))
+    assert next(iter(texts.padded_batch(2, padding_values="-"))).tolist() == [[b"a", b"-"], [b"bc", b"d"]]
+    flags = Dataset.from_generator(lambda: iter([np.ones(1, bool), np.ones(2, bool)]))
+    assert next(iter(flags.padded_batch(2))).tolist() == [[True, False], [True, True]]
+    assert len(Dataset.range(7).padded_batch(3)) == 3
+    assert len(Dataset.range(7).padded_batch(3, [], drop_remainder=True)) == 2
+
+
+@pytest.mark.parametrize(
+    ("shapes", "values", "message"),
+    [
+        (
+            ([2], []),
+            None,
+            r"padded_shapes: expected element\[0\] to have at most \[2\], got \[3\]; give larger",
+        ),
+        (([None, 2], []), None, r"padded_shapes: expected 1 extents for element\[0\] \[1\], got \[None, 2\]"),
+        ([None], None, r"expected padded_shapes to be 2 parts, as the elements have"),
+        ((["x"], []), None, r"expected padded_shapes to be a shape for element\[0\], as \[None, 3\]"),
+        (None, (0.5, None), r"expected padding_values to be a scalar int32 for element\[0\]"),
+        (None, (1 << 40, None), r"expected padding_values to be a scalar int32 for element\[0\]"),
+        (None, {"x": 1}, r"expected padding_values to be 2 parts"),
+    ],
+)
+def test_paddings_that_do_not_fit_are_refused(shapes, values, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        list(sentences(1, 3).padded_batch(2, shapes, values))
+
+
+@pytest.mark.parametrize(
+    ("elements", "message"),
+    [
+        ([np.ones(2), np.ones((1, 2))], "one rank, got element of 1 and 2 axes"),
+        ([np.ones(2, np.float32), np.ones(2)], "one dtype, got element float32 and float64"),
+        ([(1, 2), 3], "elements of one structure"),
+    ],
+)
+def test_elements_that_no_padding_joins_are_refused(elements, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        list(Dataset.from_generator(lambda: iter(elements)).padded_batch(2))
+
+
+def test_iterators_in_graphs_know_which_extents_padding_changes():
+    ready = sentences(1, 2, 3).padded_batch(2)
+    for data, dims in [
+        (ready.prefetch(1), [[None, None], [None]]),
+        (ready.map(lambda words, number: words + 1), [[None, None]]),
+        (Dataset.zip(ready, Dataset.range(2)), [[None, None], [None], []]),
+        (sentences(1, 2).padded_batch(1, ([3], [])), [[None, 3], [None]]),
+        (sentences(1, 2).padded_batch(1, ([3], [])).map(lambda words, n: words * 2), [[None, 3]]),
+        (Dataset.zip(Dataset.range(4).batch(2), Dataset.range(2)).map(lambda a, b: a + b), [[None]]),
+    ]:
+        with tb.Graph().as_default(), tb.Session() as session:
+            element = data.make_one_shot_iterator().get_next()
+            assert [leaf.shape.as_list() for leaf in pipeline.flatten(element)] == dims
+            first, second = (session.run(element) for _ in range(2))
+            assert len(pipeline.flatten(first)) == len(pipeline.flatten(second)) == len(dims)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,6 +49,44 @@ def test_an_initializable_iterator_starts_again() -> None:
     assert len(begun) == 3
 
 
+@pytest.mark.parametrize("threads", [0, 1])
+def test_each_get_next_of_a_step_takes_its_own_element_in_the_order_of_creation(threads: int) -> None:
+    data = tb.data.Dataset.range(1000).map(lambda number: (time.sleep(1e-4 * (number % 3)), number)[1])
+    iterator = data.make_initializable_iterator()
+
+    def slow() -> None:
+        time.sleep(2e-3)
+
+    with tb.Graph().as_default():
+        with tb.control_dependencies([tb.py_func(slow, [], [])]):  # ready after the others
+            first = iterator.get_next()
+        second, third = iterator.get_next(), tb.cond(tb.constant(True), iterator.get_next, lambda: first)
+        restart = iterator.initializer
+        config = tb.ConfigProto(inter_op_parallelism_threads=threads)
+        with tb.Session(config=config) as session:
+            session.run(restart)
+            for step in range(20):
+                assert session.run([third, second, first]) == [3 * step + 2, 3 * step + 1, 3 * step]
+            assert session.run([first, restart]) == [60, None]
+            assert session.run([second, first]) == [1, 0]
+
+
+def test_iterations_of_a_loop_take_elements_in_their_order() -> None:
+    iterator = tb.data.Dataset.range(1000).make_one_shot_iterator()
+
+    def body(count: Any, pairs: Any) -> Any:
+        one, other = iterator.get_next(), iterator.get_next()
+        seen = tb.py_func(lambda *each: np.int64(each[0] * 100 + each[1]), [one, other], tb.int64)
+        seen.set_shape([])
+        return count + 1, pairs.write(count, seen)
+
+    with tb.Graph().as_default(), tb.Session() as session:
+        pairs = tb.TensorArray(tb.int64, 5, element_shape=[])
+        found = tb.while_loop(lambda count, _: count < 5, body, [0, pairs], parallel_iterations=5)[1].stack()
+        for step in range(0, 30, 10):
+            assert session.run(found).tolist() == [101 * n + 1 for n in range(step, step + 10, 2)]
+
+
 def test_a_model_is_trained_from_an_iterator() -> None:
     x = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
     rows = tb.data.Dataset.from_tensor_slices((x, x @ [1.0, -2.0, 0.5]))
@@ -74,6 +113,6 @@ def test_what_an_iterator_refuses() -> None:
     with tb.Graph().as_default(), tb.Session() as session:
         row = iterator.get_next()
         session.run(row)
-        with pytest.raises(InvalidArgumentError, match=r"shapes .*\[\[1, 2\]\], got \[\[1, 3\]\]"):
+        with pytest.raises(InvalidArgumentError, match=r"shapes .*\[\[None, 2\]\], got \[\[1, 3\]\]"):
             session.run(row)
         assert session.run(texts.get_next()) == b"a"

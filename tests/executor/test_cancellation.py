@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -12,6 +14,7 @@ import pytest
 
 import tensorbow as tb
 from tensorbow.errors import CancelledError, DeadlineExceededError, InvalidArgumentError
+from tensorbow.executor import DynamicStep
 from tensorbow.runtime.run_stop import RunStop
 
 
@@ -62,14 +65,80 @@ def test_an_interrupted_run_leaves_the_queue_to_the_others():
         with tb.Session() as session:
             session.run(queue.size())
             thread, found = _in_thread(lambda: session.run(taken))
-            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+            interrupts = threading.Thread(target=_interrupt_when_waiting, args=(threading.get_ident(),))
+            interrupts.start()
             with pytest.raises(KeyboardInterrupt):
                 session.run(taken)
+            interrupts.join()
             session.run(enqueue)
             thread.join(30)
             assert found == [2.5]
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _interrupt_when_waiting(thread):
+    """Sends SIGINT once the step that a thread runs waits."""
+
+    def waits():
+        frame = sys._current_frames()[thread]
+        return _is_wait(frame) and frame.f_back.f_code is DynamicStep._loop.__code__
+
+    _until(waits)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def _is_wait(frame):
+    return frame.f_code is threading.Condition.wait.__code__
+
+
+def _interrupted_at(number, run):
+    """Calls `run`, and raises KeyboardInterrupt once at a line of it; True if it was waiting by then."""
+    left, waits = number, False
+
+    def traced(frame, event, argument):
+        nonlocal left, waits
+        if left >= 0 and _is_wait(frame):
+            left, waits = -1, True
+            raise KeyboardInterrupt
+        if left < 0 or not frame.f_globals["__name__"].startswith(("tensorbow.executor", "tensorbow.queues")):
+            return None
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
+        if event == "line" and not line.startswith("with"):  # where such a block ends no signal is handled
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+        return traced
+
+    before = sys.gettrace()
+    sys.settrace(traced)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run()
+    finally:
+        sys.settrace(before)
+    return waits
+
+
+@pytest.mark.parametrize("make", [tb.FIFOQueue, tb.MapStagingArea])
+def test_a_run_that_is_interrupted_anywhere_leaves_what_it_waits_for(make):
+    if make is tb.FIFOQueue:
+        made = make(4, [tb.float32], [[]])
+        taken, put = made.dequeue(), made.enqueue([2.5])
+    else:
+        made = make([tb.float32], [[]])
+        taken, put = made.get(3), made.put(3, 2.5)
+    size = made.size()
+    with tb.Session() as session:
+        session.run(size)
+        waits, number = False, 0
+        while not waits:
+            waits = _interrupted_at(number, lambda: session.run(taken))
+            session.run(put)
+            assert session.run(size) == 1, number  # the interrupted run has not taken it
+            assert session.run(taken) == 2.5
+            number += 1
+    assert number > 50
 
 
 def test_a_run_is_given_up_while_a_function_waits():

@@ -431,8 +431,8 @@ def test_closing_a_session_cancels_what_waits():
     begun, cancelled = threading.Event(), []
 
     def forever(call):
+        call.on_cancel(lambda: cancelled.append(call.name))
         begun.set()
-        return lambda: cancelled.append(call.name)
 
     session = tb.Session()
     op = host_op("TestForever", forever, asynchronous=True, stateful=True)(tb.constant([1]), name="forever")

@@ -102,6 +102,30 @@ def test_sequences_of_several_lengths_are_bounded_by_their_steps(backend, grown)
     assert np.count_nonzero(found[1].any(-1)) == 2 + 9 + 1 + 4
 
 
+@pytest.mark.parametrize("backend", [ReferenceBackend, pytest.param(NativeBackend, marks=pytest.mark.slow)])
+def test_frames_of_a_gradient_have_the_bound_of_its_forward_loop(backend, grown):
+    """A second derivative takes back what the loop of the first one keeps."""
+    rows = np.random.default_rng(2).normal(size=(2, 3)).astype(np.float32)
+    found = []
+    for most in (6, None):
+        with tb.Graph().as_default(), used(backend()), tb.Session() as session:
+            x, n = tb.placeholder(tb.float32, [2, 3]), tb.placeholder(tb.int32, [])
+            y = tb.while_loop(
+                lambda i, h, n=n: i < n,
+                lambda i, h, x=x: (i + 1, tb.sin(h) * x),
+                [0, x],
+                maximum_iterations=most,
+            )[1]
+            slope = tb.gradients(y, x)[0]
+            fetches = [y, slope, tb.gradients(tb.square(slope), x)[0]]
+            found.append([v.tobytes() for n_ in (4, 6, 0) for v in session.run(fetches, {x: rows, n: n_})])
+            text = str(session.explain(fetches, {x: rows, n: 3}))
+            assert ("in memory of its own, which grows" in text) is (most is None)
+            assert text.count("bytes of the slab") == (0 if most is None else 3)
+            assert (grown() > 0) is (most is None)
+    assert found[0] == found[1]
+
+
 def test_long_loops_grow_as_before(monkeypatch, grown):
     monkeypatch.setattr("tensorbow.compiler.whole_loops.MOST_PLANNED_NBYTES", 1000)
     with tb.Graph().as_default(), tb.Session() as session:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
+from scheduler.workers.group import LoneWorker
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Kernel, KernelCall
 from tensorbow.ops.definition import define_op
@@ -89,3 +90,13 @@ def test_what_does_not_go_with_backups_is_refused():
 
     with pytest.raises(InvalidArgumentError, match="backup: expected 0 for a step with exchanges"):
         next(iter(meeting.train(meets, input_fn, 3)))
+
+
+class OneOfTwo(LoneWorker):
+    size = 2
+
+
+def test_several_workers_refuse_backups_and_say_what_has_them():
+    said = "backup: expected 0 with several workers, whose programs meet for the inputs of each step.*tb.fit"
+    with pytest.raises(InvalidArgumentError, match=said):
+        tb.MultiWorkerReplicator(["/cpu:0"], 3, workers=OneOfTwo(), backup=1)

@@ -48,7 +48,9 @@ from scheduler.training.configuration.option_kinds import (
     METRIC,
     MIXUP,
     MODEL,
+    NAME_PAIRS,
     OPTIONS_BY_NAME,
+    PATTERNS,
     REPLICAS,
     SCHEDULES,
     TRACED_ROUNDS,
@@ -97,6 +99,10 @@ def _without_restart(run: TrainingConfig) -> str:
     drops = run.learning_rate_drops and run.schedule == "piecewise"
     restarts = drops or run.ssgd_epoch is not None
     return "" if restarts else "averaging never restarts without --learning-rate-drops"
+
+
+def _without_weights(run: TrainingConfig) -> str:
+    return "" if run.weights is not None else "it is for --weights"
 
 
 def _has(run: TrainingConfig, name: str) -> str:
@@ -205,6 +211,33 @@ class TrainingConfig:
         shown="all 1",
         metavar="balanced|W,W,...",
         fixed=True,
+    )
+    weights: str | None = option(
+        None,
+        "Weights to begin with, in all replicas: a safetensors file of a PyTorch model, whose names and "
+        "layouts are converted, a model file or folder of an earlier run, or a folder of tensorbow export. A "
+        "run that is resumed goes on with those of its checkpoint.",
+        PATH,
+        shown="random",
+        metavar="PATH",
+    )
+    weights_skip: tuple[str, ...] = option(
+        (),
+        "Weights to leave out, as fc.*,head/*: names, or patterns with * and ?, of PyTorch's entries or of "
+        "variables; these begin at random, as a layer for another number of classes.",
+        PATTERNS,
+        shown="none",
+        metavar="NAME[,...]",
+        ignored=_without_weights,
+    )
+    weights_names: tuple[tuple[str, str], ...] = option(
+        (),
+        "Names in the file of --weights where they do not tell, as conv1=features.0,fc=classifier.6: of a "
+        "scope or variable here, and of its module or entry there.",
+        NAME_PAIRS,
+        shown="found by names and shapes",
+        metavar="NAME=NAME[,...]",
+        ignored=_without_weights,
     )
     data_dir: str | None = option(
         None,
@@ -650,6 +683,8 @@ class TrainingConfig:
         values["metrics"] = list(self.metrics)
         values["early_stopping"] = None if self.early_stopping is None else list(self.early_stopping)
         values["optimizer_options"] = dict(self.optimizer_options)
+        values["weights_skip"] = list(self.weights_skip)
+        values["weights_names"] = dict(self.weights_names)
         values["learning_rate_drops"] = [list(pair) for pair in self.learning_rate_drops]
         return values
 

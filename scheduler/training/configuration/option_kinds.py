@@ -189,6 +189,26 @@ def _read_epochs(value: Any) -> float:
     return int(epochs) if epochs.is_integer() else epochs
 
 
+def _read_patterns(value: Any) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else value
+    patterns = tuple(TEXT.read(item).strip() for item in items)
+    if not all(patterns):
+        raise RefusedError
+    return patterns
+
+
+def _read_name_pairs(value: Any) -> tuple[tuple[str, str], ...]:
+    if isinstance(value, str):
+        value = [item.split("=") for item in value.split(",")]
+    items = value.items() if isinstance(value, Mapping) else value
+    pairs = tuple((TEXT.read(own).strip(), TEXT.read(theirs).strip()) for own, theirs in items)
+    if not all(name for pair in pairs for name in pair) or len(dict(pairs)) < len(pairs):
+        raise RefusedError
+    return pairs
+
+
+PATTERNS = Kind("names or patterns, as fc.*,head/*", _read_patterns)
+NAME_PAIRS = Kind("pairs of names, as conv1=features.0,fc=classifier", _read_name_pairs)
 COLUMN = Kind("the name of a column", _read_column)
 AUGMENTATION = Kind("names of augmentations, as flip,crop", _read_augmentation)
 BALANCED = "balanced"  # value of class_weights

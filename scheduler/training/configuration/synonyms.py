@@ -39,6 +39,7 @@ _SYNONYMS = {
     "trace": ("profile", "profiler", "timeline"),
     "warmup_epochs": ("warmup", "warm_up", "warmup_steps", "warmup_ratio"),
     "weight_decay": ("wd", "l2", "decay", "l2_regularization"),
+    "weights": ("pretrained", "init_weights", "initial_weights", "pretrained_weights", "init_from"),
 }
 _NAMES = {synonym: name for name, synonyms in _SYNONYMS.items() for synonym in synonyms}
 

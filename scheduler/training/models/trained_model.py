@@ -43,6 +43,7 @@ from tensorbow.models import ModelSource
 from tensorbow.nest import flatten, leaves_like
 from tensorbow.runtime import Session
 from tensorbow.specs import Array, TensorSpec, float32, int64, uint8
+from tensorbow.torch_weights import names_described, remember_names
 from tensorbow.training import SavedModel, save_model
 from tensorbow.training.graph_files import GRAPH, require_fitting
 from tensorbow.training.quantization import quantize_model
@@ -95,6 +96,7 @@ class TrainedModel:
             saved = SavedModel(path, device=device)
             self._session = saved.session
             self.about = saved.about
+            remember_names(saved.graph, names_described(saved.about))
             try:
                 require_description(path, self.about)
                 signature = saved.about.get("signature") or OLD_SIGNATURE
@@ -157,6 +159,7 @@ class TrainedModel:
         except TensorBowError as error:
             self._session.close()
             raise type(error)(f"{file}: {error}") from None
+        remember_names(graph, names_described(self.about))
 
     @property
     def session(self) -> Session:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any
@@ -105,6 +106,7 @@ def fit(
     data: Any = None,
     *,
     replicas: Any = DEFAULT_REPLICAS,
+    weights: Any = None,
     callbacks: Callbacks = (),
     progress: Flag = True,
     **options: Any,
@@ -119,6 +121,8 @@ def fit(
     data: name of a data set, a file or folder as for `tensorbow train --data`, or arrays: (train, test) or
         (train, validation, test), each (inputs, labels) or a data set. By default the model's.
     replicas: on each device; a number, one for each device, or "auto".
+    weights: to begin with, in all replicas: a state dict of PyTorch, `values` of another FittedModel, or a
+        path as for `tensorbow train --weights`.
     progress: whether to show a bar, or lines, on standard output.
     options: all others of `TrainingConfig`, such as `epochs`, `learning_rate`, `devices`, `output` (no folder
         is written without) or `resume`.
@@ -129,9 +133,12 @@ def fit(
     """
     given = {"model": model, "replicas_per_device": replicas, **options}
     named, arrays = named_data(data)
+    state = weights if isinstance(weights, Mapping) else None
+    if state is None and weights is not None:
+        given["weights"] = os.fspath(weights) if isinstance(weights, os.PathLike) else weights
     config = TrainingConfig.from_dict({**given, **named})
     shown = TrainingProgress.on_standard_output() if progress else TrainingProgress()
-    with Trainer(config, shown, data=arrays, callbacks=callbacks) as trainer:
+    with Trainer(config, shown, data=arrays, weights=state, callbacks=callbacks) as trainer:
         with stopped_by_interrupt(trainer.request_stop):
             result = trainer.train()
         return FittedModel(trainer, result)

@@ -28,6 +28,7 @@ from scheduler.training.measures.tally import Tally, TrainingResult
 from scheduler.training.measures.tuning_result import TuningResult
 from scheduler.training.models.classifier_step import build_engine
 from scheduler.training.models.evaluation import ACCURACY, Evaluation, Evaluator
+from scheduler.training.models.given_weights import given_weights
 from scheduler.training.models.inference_graph import description_of, stored_inference
 from scheduler.training.models.model_inputs import summary_of
 from scheduler.training.running.callbacks import (
@@ -76,10 +77,11 @@ from tensorbow.errors import (
     ResourceExhaustedError,
     UnimplementedError,
 )
-from tensorbow.kinds import Flag, checked, instance
+from tensorbow.kinds import Flag, Mapped, checked, instance
 from tensorbow.models import ModelSummary
 from tensorbow.optimizers import SLOT_FORM, Schedule
 from tensorbow.specs import Array
+from tensorbow.torch_weights import TORCH_NAMES, names_described
 from tensorbow.training import Checkpoint, TrainingProgress
 
 RATE_OPTIONS = ("learning_rate", "learning_rate_drops", "schedule", "final_rate", "warmup_epochs")
@@ -102,6 +104,7 @@ class Trainer:
         *,
         model: AsModel | None = None,
         data: Any = None,
+        weights: Mapped | None = None,
         callbacks: Callbacks = (),
         numbered: Flag = False,
         workers: AsWorkers | None = None,
@@ -111,6 +114,8 @@ class Trainer:
         model: a callable `model(inputs, labels, training)` that returns (loss, outputs, metrics), or a class
             of such; instead of `config.model`. data: (train, test) or (train, validation, test), each
             (inputs, labels) of arrays or a data set, see `tb.data.splits_of`; instead of the config's.
+        weights: a mapping of arrays by name, as a state dict of PyTorch or the values of a trained model;
+            instead of `config.weights`.
         callbacks: called in this order, after those of the options.
         numbered: `config.output` is a default, which may get another number; see RunFolder.
         workers: processes that train together, each with the config's devices and replicas; by default those
@@ -121,7 +126,7 @@ class Trainer:
         """
         if model is not None:
             config = replace(config, model=model)
-        self.config, self._given_data = config, data
+        self.config, self._given_data, self._given_weights = config, data, weights
         self._joint = JointCalls(worker_group() if workers is None else workers)
         self._joint_run = JointRun(self._joint)
         if not self._joint.leads:
@@ -146,6 +151,8 @@ class Trainer:
         watching = [*early, *own, *events] if self._joint.leads else []
         self._callbacks = CallbackCaller([*watching, *callbacks], self.run)
         self._models: list[dict[str, Array]] = []  # that were evaluated last
+        self._weights_line = ""  # about given weights
+        self._torch_names: dict[str, str] = {}  # by variables' names, of weights that came from PyTorch
         folder: RunFolder | None = None
 
         def open_folder() -> None:
@@ -240,9 +247,25 @@ class Trainer:
                 why = why or NOT_FUSED_OVER_WORKERS
             if why:
                 tuning.leave_out_fused(why)
-        self.engine.initialize()
+        self.engine.initialize(known=self._known_values(checkpoint))
         self._begin(checkpoint)
         self.folder.checkpoint = None  # its arrays are copied
+
+    def _known_values(self, checkpoint: Checkpoint | None) -> dict[str, Array] | None:
+        """Values of the given weights, of worker 0; None for a run that has none, or is resumed."""
+        config, graph, state = self.config, self.engine.program.graph, self._given_weights
+        self._given_weights, found = None, None
+        if checkpoint is None:
+            found = self._joint.by_first(lambda: given_weights(config, graph, state))
+            self._torch_names = {} if found is None else found.entries
+            self._weights_line = "" if found is None else found.line
+        else:
+            self._torch_names = names_described(checkpoint.metadata)
+            if state is not None or config.weights is not None:
+                self._weights_line = "weights are not read: the checkpoint has the run's own"
+        if self._torch_names:
+            self.described = {**self.described, TORCH_NAMES: self._torch_names}
+        return None if found is None else found.values
 
     def _counts(self, checkpoint: Checkpoint | None, total: int) -> list[tuple[int, int]]:
         """(first round, replicas from it on) of the run so far, and of the checkpoint's rounds before."""
@@ -273,6 +296,8 @@ class Trainer:
         """Restores the checkpoint, opens the folder, and prints the first lines of the run."""
         code = code_facts(self.config.source)
         self._facts = {"data": self._train_set.facts(), "made_with": self._made_with, "code": code}
+        if self._torch_names:
+            self._facts[TORCH_NAMES] = self._torch_names
         batches = self._batches  # a lambda that captured self would make a reference cycle
         self._watch = LossWatch(self._train_set.classes, lambda round: batches.positions.at(round).epoch)
         self._tally = tally = self._restore(checkpoint)
@@ -288,6 +313,8 @@ class Trainer:
         self._trace.begin(tally.round)
         if self._tuning is not None and done is None:
             self._tuning.save()
+        if self._weights_line:
+            self._progress.line(self._weights_line)
         if checkpoint is not None:
             self._progress.line(f"resumed from {checkpoint.path} at round {tally.round}")
             if self._only_z:

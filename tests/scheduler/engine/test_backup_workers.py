@@ -148,11 +148,13 @@ def test_options_that_do_not_go_with_it(options: dict[str, Any], message: str) -
 
 def test_where_it_cannot_be() -> None:
     model, options = well(), {"sync": "ssgd", "backup": 1}
-    with (
-        pytest.raises(InvalidArgumentError, match="backup: expected fewer than the 1 replicas, got 1"),
-        engine_of(model, cpu_devices(1), 1, **options),
-    ):
-        pass
+    for devices, per_device, backup in ((1, 1, 1), (1, 2, 3), (2, 2, 4)):
+        said = f"backup: expected fewer than the {devices * per_device} replicas, got {backup}; "
+        with (
+            pytest.raises(InvalidArgumentError, match=said),
+            engine_of(model, cpu_devices(devices), per_device, sync="ssgd", backup=backup),
+        ):
+            pass
     with (
         engine_of(model, cpu_devices(1), 2, **options) as engine,
         Stepper(engine) as stepper,

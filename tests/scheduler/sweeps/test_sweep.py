@@ -21,7 +21,7 @@ from tensorbow.errors import (
     NotFoundError,
     UnimplementedError,
 )
-from tensorbow.training import load_arrays
+from tensorbow.training import load_arrays, save_arrays
 from tests.picture_faults import faults
 from tests.scheduler.sweeps.conftest import content
 from tests.scheduler_rig.running import same_bits
@@ -320,3 +320,29 @@ def test_members_are_ranked_by_best_metric_in_its_direction(sweep, tmp_path):
         words = f"best_metric: expected one of validation_loss, validation_accuracy, got '{refused}'"
         with pytest.raises(InvalidArgumentError, match=words):
             sweep("refused", base={"best_metric": refused})
+
+
+def test_members_begin_with_given_weights(tmp_path: Path) -> None:
+    """One compiled step serves members of different weights; each begins with its own, whatever its seed."""
+    files = [str(tmp_path / f"{number}.safetensors") for number in (1, 2)]
+    for number, file in enumerate(files, 1):
+        state = {"weights": np.full((784, 10), number, np.float32), "biases": np.zeros(10, np.float32)}
+        save_arrays(Path(file), state, {})
+    result = tb.sweep(
+        "logreg",
+        "synthetic",
+        grid={"weights": files},
+        seeds=2,
+        epochs=1,
+        learning_rate=1e-30,
+        keep=4,
+        output=tmp_path / "sweep",
+        progress=False,
+    )
+    for member in result.members:
+        expected = 1 + files.index(member.choices["weights"])
+        assert (result.values(member.number)["weights"] == expected).all()
+    save_arrays(Path(files[0]), {**state, "x": state["biases"]}, {})
+    with pytest.raises(InvalidArgumentError, match=r"^weights: .*the model has no such variable"):
+        tb.sweep("logreg", "synthetic", grid={"weights": files}, output=tmp_path / "other", progress=False)
+    assert not (tmp_path / "other" / "sweep.json").exists()

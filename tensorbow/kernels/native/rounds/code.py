@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import accumulate, chain
 from pathlib import Path
+from typing import NamedTuple
 
+from tensorbow.kernels.merging import touch
 from tensorbow.kernels.native.codegen.compiler import NativeCode
 from tensorbow.kernels.native.codegen.functions import ALIGNMENT, compile_groups, compile_unless_kept
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
@@ -18,8 +20,8 @@ from tensorbow.kernels.native.plan import NativeSegments, native_call
 from tensorbow.kernels.native.rounds.deferral import LateExchange, ended_before, most_under_way
 from tensorbow.kernels.native.rounds.driver import ROUNDS, add_yield, driver_module
 from tensorbow.kernels.native.rounds.exchange_pass import PASS, PassStage, blocks_of, pass_module
-from tensorbow.kernels.native.rounds.exchange_plan import ExchangePlan, plan_exchange
-from tensorbow.program.plan import Group, SegmentKind
+from tensorbow.kernels.native.rounds.exchange_plan import ExchangePlan, ExchangeReduction, plan_exchange
+from tensorbow.program.plan import Group, Region, SegmentKind
 from tensorbow.program.rounds import RoundProgramSpec, WorkerExchange
 from tensorbow.specs import DType, float32
 
@@ -49,18 +51,28 @@ class Phase:
     ends: int | None = None
 
 
+class _Planned(NamedTuple):
+    """A variant: the replicas' calls, a list for each part between two exchanges, and the exchanges."""
+
+    works: list[list[Sequence[Group]]]
+    plans: list[ExchangePlan]
+    names: list[str]
+
+
 class RoundCode:
     """The functions of a step's rounds, shared by all bindings of it.
 
     functions: addresses. calls: those of each function. phases: of each variant. meetings: how often threads
     meet in a round of each variant. sums_nbytes: of what this worker exchanges with others at a time. flags:
-    how many it has for that, where workers share memory.
+    how many it has for that, where workers share memory. shares_central: all workers have to have one z, of
+    which each moves a part.
     """
 
     def __init__(self, segments: NativeSegments, rounds: RoundProgramSpec):
         """segments: the replicas' part of the step."""
         self._segments, self._step, self._workers = segments, rounds.step, rounds.workers
         self.sums_nbytes = self.flags = 0
+        self.shares_central = False
         self._alive = [segments.code()]
         self._everything = [group for segment in segments.executable.segments for group in segment.groups]
         self.functions: list[int] = []
@@ -72,8 +84,11 @@ class RoundCode:
             self._late: dict[int, LateExchange] = {}  # by variant that may have exchanges which end later
             self._others: list[Group] = []  # calls of variants without an exchange
             self._may_end_later = rounds.workers is not None and rounds.workers.overlapped is not None
-            for name in rounds.variants:
-                self.phases.append(self._phases_of(rounds.step.variants[name]))
+            planned = [self._planned(rounds.step.variants[name]) for name in rounds.variants]
+            plans = [plan for of_variant in planned for plan in of_variant.plans]
+            if rounds.workers is not None and rounds.workers.may_share_central:
+                self.shares_central = _may_share_central(plans)
+            self.phases += map(self._phases_of, planned)
             if self._may_end_later:
                 self._end_later()
         of_pass = 2 if rounds.workers is None else 3
@@ -101,11 +116,8 @@ class RoundCode:
         self._alive.append(code)
         return code
 
-    def _phases_of(self, numbers: Sequence[int]) -> list[Phase]:
-        """The phases of a variant, given the numbers of its segments.
-
-        Sets `is_possible` to False where there is no native code.
-        """
+    def _planned(self, numbers: Sequence[int]) -> _Planned:
+        """The exchanges of a variant, and what is around them, given the numbers of its segments."""
         works: list[list[Sequence[Group]]] = [[]]  # of replicas, by phase
         exchanges: list[tuple[Sequence[Group], Sequence[Group]]] = []
         names: list[str] = []  # of these
@@ -143,6 +155,11 @@ class RoundCode:
                     [group for group in groups if group not in plan.checks_in_pass] for groups in following
                 ]
             works[number + 1] = [plan.after_pass, *following]
+        return _Planned(works, plans, names)
+
+    def _phases_of(self, planned: _Planned) -> list[Phase]:
+        """The phases of a variant. Sets `is_possible` to False where there is no native code."""
+        works, plans, names = planned
         phases = []
         if not plans:
             self._others += [group for groups in works[0] for group in groups]
@@ -168,7 +185,8 @@ class RoundCode:
                 self._late[len(self.phases)] = late
             copies, flags = plan.gathers_and_broadcasts, list[int]()
             if self._workers.shares_memory:
-                flags = [0, *accumulate(map(blocks_of, plan.reductions))]
+                of_threads = max(self._workers.counts) if self.shares_central else 0
+                flags = [*accumulate(map(blocks_of, plan.reductions), initial=of_threads)]
                 self.flags = max(self.flags, flags.pop())
                 first_pass, sums = (
                     self._pass(plan, PassStage.SHARED, offsets, flags, self._workers.halves),
@@ -257,10 +275,15 @@ class RoundCode:
         groups = [
             [each.total, *([] if each.made_by is None else [each.made_by]), *each.uses] for each in reductions
         ]
+        shares_central = self.shares_central and stage is PassStage.SHARED and bool(reductions)
         how = [(each.made_by is not None, each.keeps, each.checks) for each in reductions]
         copies = [(g.definition.name, g.attrs, g.inputs, g.outputs) for g in plan.gathers_and_broadcasts]
         key = plan_key(groups, status)
-        key = None if key is None else f"{PASS} {stage.value} {offsets} {halves} {how} {copies} {key}"
+        key = (
+            None
+            if key is None
+            else f"{PASS} {stage.value} {offsets} {flags} {halves} {shares_central} {how} {copies} {key}"
+        )
         make = partial(
             pass_module,
             reductions,
@@ -271,8 +294,36 @@ class RoundCode:
             offsets,
             flags,
             halves,
+            shares_central,
         )
         return self._add(compile_unless_kept(key, make, segments.target, segments.folder)).address(PASS)
+
+
+def _may_share_central(plans: Sequence[ExchangePlan]) -> bool:
+    """True if z is moved in passes alone, each element by what happens to that element: with one z for all
+    workers each of them can move a part.
+
+    Calls of devices without a sum, as of a restart, give z the same values however often they are made.
+    """
+
+    def writes_central(groups: Sequence[Group]) -> bool:
+        return any(ref.region is Region.CENTRAL for group in groups for ref in group.writes)
+
+    def is_central(each: ExchangeReduction) -> bool:
+        own = {Region.CENTRAL, Region.STATE, Region.CONSTANT}
+        totals = [*each.total.outputs]
+        read = [ref for use in each.uses for ref in use.reads if not touch([ref], totals)]
+        written = [ref for use in each.uses for ref in use.writes]
+        only = all(ref.region is Region.CENTRAL for ref in written)
+        return only and not each.keeps and not each.checks and all(ref.region in own for ref in read)
+
+    summing = [plan for plan in plans if plan.reductions]
+    reductions = [each for plan in summing for each in plan.reductions]
+    return (
+        any(writes_central(each.uses) for each in reductions)
+        and all(map(is_central, reductions))
+        and not any(writes_central(plan.device_calls) for plan in plans)
+    )
 
 
 @cache

@@ -56,7 +56,9 @@ class PassStage(Enum):
 
     In between this worker's sums, which become those of all, stand in memory of their own (SUMS), and what
     replicas hand to gathers and broadcasts is in the results of the first device. Workers that share memory
-    read each other's sums in the pass, block by block, and need no call for them.
+    read each other's sums in the pass, block by block, and need no call for them. Where z, too, lies in
+    memory that they share, there is one for all devices of all workers, and each worker moves its share of
+    the blocks.
     """
 
     WHOLE = "whole"
@@ -74,12 +76,13 @@ def pass_module(
     offsets: Sequence[int] = (),
     flags: Sequence[int] = (),
     halves: bool = False,
+    shares_central: bool = False,
 ) -> ir.Module:
     """The function PASS of a thread's words: its part of an exchange of all replicas.
 
     copies: gathers and broadcasts. offsets: of each reduction's sums among a worker's, in bytes. flags: the
     number of each reduction's first flag, where workers share memory. halves: they share sums of float32 as
-    their upper halves.
+    their upper halves. shares_central: all workers have one z; a thread's first flag tells of its end.
     """
     functions = Functions(status, target)
     function = ir.Function(functions.module, SIGNATURE, PASS)
@@ -92,9 +95,11 @@ def pass_module(
         if stage is PassStage.WHOLE:
             whole.emit(function.args[0])
         elif stage is PassStage.SHARED:
-            whole.emit_shared(function.args[0], offsets[number], flags[number], halves)
+            whole.emit_shared(function.args[0], offsets[number], flags[number], halves, shares_central)
         else:
             whole.emit_stage(function.args[0], stage, offsets[number])
+    if shares_central:
+        _wait_for_ends(emitter, function.args[0])
     for group in copies:
         _emit_copies(emitter, group, function.args[0], stage)
     functions.restore(builder, rounding)
@@ -189,7 +194,9 @@ class _Pass:
             else:
                 self._emit_uses(thread, shared, bounds, sums)
 
-    def emit_shared(self, thread: ir.Value, offset: int, first_flag: int, halves: bool) -> None:
+    def emit_shared(
+        self, thread: ir.Value, offset: int, first_flag: int, halves: bool, shares_central: bool
+    ) -> None:
         """Emits the loop over this thread's blocks, where workers share memory.
 
         It sums a block in the worker's own memory and says so; some blocks behind it adds what the others
@@ -197,6 +204,8 @@ class _Pass:
         that some thread always goes on. Where all workers have as many threads, so that each reads from one
         thread of each other, SLOTS blocks of memory are used over and over: who has told of a block has read
         all that are more than LAG before it. halves: of float32, the upper 16 bits of the sums are shared.
+        shares_central: one worker adds up the sums of a block, and moves z there; block by block another one.
+        All have read z when they tell of their sums.
         """
         halves = halves and self._dtype == float32
         e, b = self._emitter, self._emitter.builder
@@ -225,6 +234,11 @@ class _Pass:
             with e.loop(workers) as number:
                 b.call(wait, [flag_of(number, block), exchange])
 
+        def is_here(block: ir.Value) -> ir.Value:
+            if not shares_central:
+                return ir.Constant(ir.IntType(1), 1)
+            return b.icmp_signed("==", b.urem(block, workers), worker)
+
         with e.loop(b.add(last, index(LAG)), first) as block:
             with b.if_then(b.icmp_signed("<", block, last)):
                 is_used = b.icmp_signed(">=", b.sub(block, index(SLOTS)), first)
@@ -239,7 +253,7 @@ class _Pass:
                         self._emit_sums(shared, bounds, {**sums, self._total: sums_of(worker, block)})
                 b.atomic_rmw("xchg", flag_of(worker, block), exchange, "release")
             behind = b.sub(block, index(LAG))
-            with b.if_then(b.icmp_signed(">=", behind, first)):
+            with b.if_then(b.icmp_signed(">=", behind, first)), b.if_then(is_here(behind)):
                 wait_for(behind)
                 with self._chunks_of(behind) as bounds:
                     sums = self._scratch_of(bounds[0])
@@ -259,7 +273,7 @@ class _Pass:
                     self._add_two.emit(b, bases, bounds, {**sums, **two})
                     with e.loop(workers, index(2)) as number:
                         self._add_device.emit(b, bases, bounds, read(number, self._device))
-                    self._emit_uses(thread, shared, bounds, sums)
+                    self._emit_uses(thread, shared, bounds, sums, once=shares_central)
 
     def _reuses_slots(self, thread: ir.Value, shared: ir.Value) -> ir.Value:
         """True if all workers have as many threads, and the memory has room for SLOTS blocks of each."""
@@ -329,14 +343,20 @@ class _Pass:
             self._add_device.emit(builder, load_pointer(builder, shared, SharedWord.BASES), bounds, sums)
 
     def _emit_uses(
-        self, thread: ir.Value, shared: ir.Value, bounds: Bounds, sums: Mapping[Ref, ir.Value]
+        self,
+        thread: ir.Value,
+        shared: ir.Value,
+        bounds: Bounds,
+        sums: Mapping[Ref, ir.Value],
+        once: bool = False,
     ) -> None:
-        """The check of a chunk's sum, and what each device does with it."""
+        """The check of a chunk's sum, and what each device does with it; once: the first one, for all."""
         e, builder = self._emitter, self._emitter.builder
         if self._checks:
             self._check(thread, shared, sums[self._total], bounds)
         central = load_pointer(builder, shared, SharedWord.CENTRAL)
-        with e.loop(load_word(builder, shared, SharedWord.DEVICES)) as device_number:
+        devices = index(1) if once else load_word(builder, shared, SharedWord.DEVICES)
+        with e.loop(devices) as device_number:
             bases = load_pointer(builder, central, device_number)
             for use in self._uses:
                 use.emit(builder, bases, bounds, sums)
@@ -370,6 +390,25 @@ class _Pass:
             bases = load_pointer(builder, replicas, replica)
             self._write.emit(builder, bases, bounds, {self._made: sums[self._one]})
             self._add.emit(builder, bases, bounds, sums)
+
+
+def _wait_for_ends(e: Emitter, thread: ir.Value) -> None:
+    """Waits until all threads of all workers have come here: then z is whole."""
+    b = e.builder
+    shared = load_pointer(b, thread, ThreadWord.SHARED)
+    workers, worker = (load_word(b, shared, word) for word in (SharedWord.WORKERS, SharedWord.WORKER))
+    exchange = load_word(b, load_pointer(b, shared, SharedWord.CONTROL), 1)
+    wait = b.module.globals.get("wait") or wait_function(b.module, e.target)
+
+    def flag_of(number: ir.Value, of_thread: ir.Value) -> ir.Value:
+        flags = load_pointer(b, load_pointer(b, shared, SharedWord.WORKER_FLAGS), number)
+        return word_at(b, flags, b.mul(of_thread, index(LINE)))
+
+    b.atomic_rmw("xchg", flag_of(worker, load_word(b, thread, ThreadWord.NUMBER)), exchange, "release")
+    with e.loop(workers) as number:
+        threads = load_word(b, load_pointer(b, load_pointer(b, shared, SharedWord.WORKER_THREADS), number), 0)
+        with e.loop(threads) as other:
+            b.call(wait, [flag_of(number, other), exchange])
 
 
 def _to_halves(e: Emitter, source: ir.Value, target: ir.Value, bounds: Bounds) -> None:

@@ -58,6 +58,7 @@ class NativeRounds(RoundProgram):
 
     def __init__(self, plans: Sequence[NativePlan], code: RoundCode, rounds: RoundProgramSpec):
         self._plans, self._code, self._workers = plans, code, rounds.workers
+        self.shares_central = code.shares_central
         executable = plans[0].executable
         self._kept: list[Any] = []  # arrays that words point to
         self._shared = shared = _aligned(SharedWord.WORDS)

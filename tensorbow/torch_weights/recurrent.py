@@ -25,13 +25,14 @@ from tensorbow.ops.nn import BiasAdd
 from tensorbow.ops.shaping import Split
 from tensorbow.ops.state import ReadVariable
 from tensorbow.specs import Array
-from tensorbow.variables import Variable
+from tensorbow.torch_weights.weight import GraphWeight
 
 PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 _ENTRY = re.compile(
     r"(?P<prefix>(?:.*\.)?)(?P<part>weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)_l(?P<layer>\d+(?:_reverse)?)"
 )
 _OF_GRU = ("gates", "candidate/input_projection", "candidate/hidden_projection")
+_OF_CLASSES = re.compile(r"(basic_lstm_cell|lstm_cell|gru_cell|multi_rnn_cell)(_\d+)?")  # default scopes
 _ORDER = (0, 2, 1, 3)  # of the gates: its own inverse
 
 
@@ -44,7 +45,7 @@ class TorchCell(ABC):
 
     gates: int
     entries: tuple[str, ...]
-    variables: tuple[Variable, ...]
+    variables: tuple[GraphWeight, ...]
     features: int
     units: int
 
@@ -63,7 +64,16 @@ class TorchCell(ABC):
 
     @property
     def path(self) -> Layer:
-        """PyTorch's name of the cell and its layer, by its scope."""
+        """PyTorch's name of the network and its layer, by the cell's scope without names of classes."""
+        prefix, layer = self.full_path
+        scope = prefix.split(".")[:-1]
+        while len(scope) > 1 and _OF_CLASSES.fullmatch(scope[-1]):
+            scope.pop()
+        return "".join(f"{name}." for name in scope), layer
+
+    @property
+    def full_path(self) -> Layer:
+        """PyTorch's name of the cell and its layer, by its whole scope."""
         scope, layer, end = self.scope.split("/"), "0", ""
         if len(scope) > 1 and (number := re.fullmatch(r"cell_(\d+)", scope[-2])):
             scope, layer = scope[:-2], number[1]
@@ -102,7 +112,7 @@ class TorchCell(ABC):
 class LstmCell(TorchCell):
     """Kernel and bias of an LSTM cell. forget_bias: None for cells with peepholes or a projection."""
 
-    variables: tuple[Variable, ...]
+    variables: tuple[GraphWeight, ...]
     features: int
     units: int
     forget_bias: float | None
@@ -140,7 +150,7 @@ class LstmCell(TorchCell):
 class GruCell(TorchCell):
     """Variables of a GRU cell that resets after the product: of its gates, its inputs, and its state."""
 
-    variables: tuple[Variable, ...]
+    variables: tuple[GraphWeight, ...]
     gates = 3
     entries = ("weight_ih", "bias_ih", "weight_ih", "bias_ih", "weight_hh", "bias_hh")
 
@@ -175,14 +185,14 @@ class GruCell(TorchCell):
         return weights_ih, weights_hh, np.concatenate([bias, b]), np.concatenate([np.zeros_like(bias), c])
 
 
-def torch_cells(variables: Sequence[Variable]) -> list[TorchCell]:
+def torch_cells(variables: Sequence[GraphWeight]) -> list[TorchCell]:
     """Cells that PyTorch has too, of which all variables are given, in their order."""
     cells: list[TorchCell] = [*_lstm_cells(variables), *_gru_cells(variables)]
     places = {variable: place for place, variable in enumerate(variables)}
     return sorted(cells, key=lambda cell: places[cell.variables[0]])
 
 
-def _gru_cells(variables: Sequence[Variable]) -> list[GruCell]:
+def _gru_cells(variables: Sequence[GraphWeight]) -> list[GruCell]:
     by_name = {variable.op.name: variable for variable in variables}
     parts = [f"{part}/{own}" for part in _OF_GRU for own in ("kernel", "bias")]
     scopes = [name.removesuffix(parts[0]) for name in by_name if name.endswith(f"/{parts[0]}")]
@@ -196,7 +206,7 @@ def _turned(array: Array) -> Array:
     return turned
 
 
-def _lstm_cells(variables: Sequence[Variable]) -> list[LstmCell]:
+def _lstm_cells(variables: Sequence[GraphWeight]) -> list[LstmCell]:
     """LSTM cells of which kernel and bias are among the variables."""
     if not variables:
         return []
@@ -205,7 +215,7 @@ def _lstm_cells(variables: Sequence[Variable]) -> list[LstmCell]:
     for op in variables[0].graph.get_operations():
         for tensor in op.inputs:
             readers.setdefault(tensor, []).append(op)
-    cells: dict[Variable, LstmCell] = {}
+    cells: dict[GraphWeight, LstmCell] = {}
     for op in variables[0].graph.get_operations():
         if (
             op.definition is not Split
@@ -243,8 +253,11 @@ def layer_named(entry: str) -> Layer | None:
     return None if match is None else (match["prefix"], match["layer"])
 
 
-def require_convertible(state: Mapping[str, Array], cells: Sequence[TorchCell]) -> None:
-    """Raises InvalidArgumentError for layers that none of the cells computes as PyTorch does."""
+def require_convertible(state: Mapping[str, Array], cells: Sequence[TorchCell], leave_out: str) -> None:
+    """Raises InvalidArgumentError for layers that none of the cells computes as PyTorch does.
+
+    leave_out: what leaves an entry out, for the error.
+    """
     backwards = any(cell.path[1].endswith("_reverse") for cell in cells)
     resets_after = any(isinstance(cell, GruCell) for cell in cells)
     for entry, array in state.items():
@@ -265,8 +278,8 @@ def require_convertible(state: Mapping[str, Array], cells: Sequence[TorchCell]) 
             )
         if problem is not None:
             raise InvalidArgumentError(
-                f"load_weights: {entry} {list(array.shape)} is {problem}. An ONNX file takes it "
-                "(tb.interop.onnx.load); strict=False leaves it out"
+                f"{entry} {list(array.shape)} is {problem}. An ONNX file takes it "
+                f"(tb.interop.onnx.load); {leave_out} leaves it out"
             )
 
 
@@ -311,9 +324,7 @@ def layers_of_cells(
             continue
         if len(near) > 1 and not ordered:
             entries = ", ".join(f"{prefix}weight_ih_l{layer}" for prefix, layer in near[:4])
-            raise InvalidArgumentError(
-                f"load_weights: variable {kernel}: {entries} fit; give names={{variable: entry}}"
-            )
+            raise InvalidArgumentError(f"variable {kernel}: {entries} fit; give names of variables' entries")
         found[number] = near[0]
         free.remove(near[0])
     return found

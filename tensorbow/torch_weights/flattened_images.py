@@ -64,7 +64,9 @@ def _images_behind(tensor: Tensor, features: int) -> tuple[int, int, int] | None
             return None
         if len(dims) == 2:
             raise UnclearOrderError(f"{op.name} joins flattened images with other features")
-    if len(dims) != 4:
+    if len(dims) == 5:  # volumes: depth and height are one axis as to the order
+        extents = [extents[0] * extents[1], *extents[2:]]
+    if len(extents) != 3:
         return None
     height, width, channels = extents
     if channels == 1 or height * width == 1:

@@ -1,0 +1,93 @@
+"""Nodes of a dynamic plan, and the frames that they are in (white paper, section 4.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from tensorbow.executor.sequence import OpSequence, usual_output
+from tensorbow.graph import Operation, Tensor
+from tensorbow.specs import Array
+
+
+class NodeKind(IntEnum):
+    """How the executor runs a node."""
+
+    SEQUENCE = 0
+    HOST = 1  # a slow op
+    SWITCH = 2
+    MERGE = 3  # of branches: takes the input that is not dead
+    PASS = 4  # hands its input on
+    ENTER = 5
+    EXIT = 6
+    NEXT = 7
+    DONE = 8  # runs when a frame has ended
+
+
+@dataclass(eq=False)
+class Frame:
+    """A loop of the plan, or with parent None all that is in none."""
+
+    name: str
+    parent: Frame | None
+    parallel_iterations: int = 1
+    nodes: list[DynamicNode] = field(default_factory=list)
+    slots: int = 0  # input values of its nodes
+    enters: int = 0
+    done: DynamicNode | None = None  # of the frame around
+    exits: list[DynamicNode] = field(default_factory=list)
+    reads: set[str] = field(default_factory=set)
+    writes: set[str] = field(default_factory=set)
+    sequential: bool = False  # its iterations write variables, so they run one by one
+    ordered: list[DynamicNode] = field(default_factory=list)
+    constants: list[tuple[int, Array]] = field(default_factory=list)  # slots filled in every iteration
+    conditions: frozenset[object] = frozenset()  # of the ops around it
+    waits: int = 0
+
+    def chain(self) -> list[Frame]:
+        """The frames around it and itself, outermost first."""
+        return [*(self.parent.chain() if self.parent is not None else []), self]
+
+
+@dataclass(eq=False)
+class DynamicNode:
+    """One thing to run in each iteration of a frame.
+
+    frame: that its inputs are in. waits: number of inputs and control inputs that it waits for.
+    readers: by output, the nodes that read it and the slots of the value; in the frame `target`.
+    """
+
+    kind: NodeKind
+    name: str
+    frame: Frame
+    target: Frame
+    outputs: int
+    index: int = 0
+    first: int = 0  # slot of its first input
+    count: int = 0  # of inputs
+    blank: list[None] = field(default_factory=list)  # None for each of them
+    waits: int = 0
+    readers: list[list[tuple[DynamicNode, int]]] = field(default_factory=list)
+    controls: list[DynamicNode] = field(default_factory=list)  # dead if this one is
+    followers: list[DynamicNode] = field(default_factory=list)  # run after this one, dead or not
+    sequence: OpSequence | None = None
+    inputs: Sequence[Tensor] = ()
+    made: Sequence[Tensor] = ()  # its outputs
+    op: Operation | None = None
+    merges: bool = False  # it is of kind MERGE
+    fetched: bool = False
+    slow: bool = False  # it may run on the pool
+    ordered: bool = False  # it has effects: it runs once the iteration before is through with it
+    dtype: object = None  # of the only output of a host op, as NumPy has it,
+    shape: object = None  # and its shape, if it is known
+
+    def __post_init__(self) -> None:
+        self.merges = self.kind is NodeKind.MERGE
+        if self.op is not None:
+            self.inputs, self.made = self.op.inputs, self.op.outputs
+            if self.kind is NodeKind.HOST:
+                self.dtype, self.shape = usual_output(self.op)
+        self.readers = [[] for _ in range(self.outputs)]
+        self.index = len(self.frame.nodes)
+        self.frame.nodes.append(self)
