@@ -20,6 +20,8 @@ from tensorbow.specs import Array, as_dtype, int64
 from tensorbow.training import RollingCheckpoints
 from tensorbow.variables import Variable
 
+LIFE_BITS = 32  # of a sequence number: those above them count the processes of a worker
+
 
 class ParameterShard:
     """Some of a step's variables, which it updates by the gradients that workers push (OSDI 2016, 4.4).
@@ -189,6 +191,15 @@ class ParameterShard:
                 self._writer.close()
         finally:
             self._session.close()
+
+
+def first_sequence(last: int) -> int:
+    """The sequence number of the first push of a worker that begins, or begins again.
+
+    last: its last that was applied, -1 if there was none. Pushes of its earlier process that are still on
+    their way have lower numbers, and do not pass for one of the new process.
+    """
+    return ((last >> LIFE_BITS) + 1) << LIFE_BITS
 
 
 def shared_out(step: SharedStep, shards: int) -> list[list[str]]:

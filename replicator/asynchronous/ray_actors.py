@@ -15,7 +15,7 @@ from typing import Any
 
 from replicator.asynchronous.async_worker import AsyncWorker
 from replicator.asynchronous.coordinator import GO, WAIT, StepCoordinator
-from replicator.asynchronous.parameter_shard import ParameterShard, shared_out
+from replicator.asynchronous.parameter_shard import ParameterShard, first_sequence, shared_out
 from replicator.asynchronous.pushes import SharedStep
 from replicator.asynchronous.sent_functions import pickled
 from replicator.asynchronous.shard_files import shard_folders
@@ -223,7 +223,7 @@ class WorkerActor:
 
         number = self._worker.number
         life = ray.get(coordinator.join.remote(number))
-        sequence = max(ray.get([shard.last_of.remote(number) for shard in shards])) + 1
+        sequence = first_sequence(max(ray.get([shard.last_of.remote(number) for shard in shards])))
         values = _joined(ray.get([shard.pull.remote() for shard in shards]))
         may_begin = ray.get(coordinator.next.remote(number, life, None))
         while may_begin:

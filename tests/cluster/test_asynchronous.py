@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import ipaddress
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -109,6 +110,15 @@ def test_a_fast_worker_waits_for_a_slow_one(tmp_path):
 
 
 @pytest.mark.slow
+def test_nobody_waits_for_a_worker_that_hangs(tmp_path):
+    said, _ = said_by(tmp_path, "hanging")
+    assert said["steps"] == sum(said["by worker"]) == 100  # its step was done by the other
+    assert said["by worker"][1] < 50
+    with pytest.raises(ProcessLookupError):
+        os.kill(said["process"], 0)
+
+
+@pytest.mark.slow
 def test_workers_and_shards_that_die_are_begun_again(tmp_path):
     said, done = said_by(tmp_path, seconds=300)
     first, last, count = said["losses"]
@@ -122,6 +132,12 @@ def test_workers_and_shards_that_die_are_begun_again(tmp_path):
     assert said["saved"] == said["restored"] == 600
     assert said["ended"] == 6
     assert said["counter after"] == said["counter"] + 6
+    assert 600 - 80 <= said["pushes"] <= 603
+    assert said["went on"] == 6
+    assert (
+        abs(said["counter then"] - said["pushes"] - 6) <= 80
+    )  # the shards' checkpoints are of other moments
+    assert said["folders"] == ["shard-0-of-1"]
     assert "worker 1: the input of replica 1, batch 1, failed: ValueError: no more of these" in said["error"]
     assert "MultiWorkerAsyncReplicator: worker 1 has died, and is started again\n" in done.stderr
     assert (

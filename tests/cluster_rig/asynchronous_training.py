@@ -1,7 +1,7 @@
 """A program that trains asynchronously: workers and a shard are killed on the way. Writes what came of it.
 
 A second argument chooses another part: `short` has a few steps in which nobody dies, `bounded` a slow worker
-that the other may not leave behind, `guarded` others that try to get in.
+that the other may not leave behind, `hanging` one that stops, `guarded` others that try to get in.
 """
 
 from __future__ import annotations
@@ -74,6 +74,11 @@ def main(folder: Path) -> None:
     said["restored"] = other.restore(path)
     said["ended"] = len([*other.train(step, few)])  # each worker has three batches
     said["counter after"] = int(other.central_values()["counter"])
+    again = tb.MultiWorkerAsyncReplicator(2, folder=folder)  # as a program that was begun again
+    said["pushes"] = again.restore(folder)
+    said["went on"] = len([*again.train(step, few)])
+    said["counter then"] = int(again.central_values()["counter"])
+    said["folders"] = sorted(path.name for path in folder.glob("shard-*"))
     try:
         list(other.train(step, failing, 100))
     except tb.errors.AbortedError as error:
@@ -115,6 +120,19 @@ def bounded(folder: Path) -> None:
     replicator = tb.MultiWorkerAsyncReplicator(2, staleness=2)
     steps = replicator.train(trained(replicator), uneven, 120)
     said = {"order": [int(worker[0, 0]) for _, _, (worker,) in steps]}
+    (folder / "said.json").write_text(json.dumps(said))
+
+
+def hanging(folder: Path) -> None:
+    """Worker 1 stops. Tells the number of steps, and its process."""
+    replicator = tb.MultiWorkerAsyncReplicator(2, staleness=4, worker_timeout_s=2.0)
+    steps = 0
+    for _ in replicator.train(trained(replicator), batches, 100):
+        if not steps:
+            process = replicator._processes.process_numbers[1]
+            os.kill(process, signal.SIGSTOP)
+        steps += 1
+    said = {"steps": steps, "by worker": replicator.steps_by_worker, "process": process}
     (folder / "said.json").write_text(json.dumps(said))
 
 
@@ -186,7 +204,7 @@ def addresses_listened_on(processes: set[int]) -> set[str]:
     return found
 
 
-PARTS = {"short": short, "bounded": bounded, "guarded": guarded}
+PARTS = {"short": short, "bounded": bounded, "hanging": hanging, "guarded": guarded}
 
 if __name__ == "__main__":
     (PARTS[sys.argv[2]] if len(sys.argv) > 2 else main)(Path(sys.argv[1]))

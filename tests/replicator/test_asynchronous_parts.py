@@ -17,7 +17,7 @@ import tensorbow as tb
 from replicator.asynchronous import PushingOptimizer
 from replicator.asynchronous.async_worker import AsyncWorker
 from replicator.asynchronous.coordinator import END, GO, WAIT, StepCoordinator
-from replicator.asynchronous.parameter_shard import ParameterShard, shared_out
+from replicator.asynchronous.parameter_shard import ParameterShard, first_sequence, shared_out
 from replicator.asynchronous.ray_actors import CoordinatorActor
 from replicator.asynchronous.shard_files import other_folders, shard_folders, state_in
 from replicator.input_functions import InputOptions
@@ -153,6 +153,24 @@ def test_a_push_that_comes_again_changes_nothing():
     other = pushed(shards, 0, contribution, worker=1)
     assert any((other[name] != first[name]).any() for name in first)
     assert [shard.pushes for _, shard in shards] == [2, 2]
+
+
+def test_a_late_push_of_a_process_that_died_passes_for_none_of_its_successor():
+    worker = worker_of(step_with(OPTIMIZERS["momentum"]))
+    ((_, shard),) = shards_of(worker, 1)
+    _, contribution = worker.step(shard.pull())
+    begun = first_sequence(shard.last_of(0))
+    assert begun == 0
+    shard.push(0, begun, contribution)
+    again = first_sequence(shard.last_of(0))  # the successor asks
+    shard.push(0, begun + 1, contribution)  # was on its way
+    shard.push(0, again, contribution)
+    assert shard.pushes == 3
+    values = shard.pull()
+    late = shard.push(0, begun + 2, contribution)  # comes after the successor's
+    assert shard.pushes == 3
+    assert all((value == values[name]).all() for name, value in late.items())
+    assert first_sequence(again) > again
 
 
 def test_a_shard_begins_again_with_its_newest_checkpoint(tmp_path):
