@@ -4,10 +4,10 @@
 
 Both train by turns, averaged every round: LeNet (b=16), and a model of 4 MiB whose step is next to nothing.
 There the round of two workers takes longer by the exchange, and by the passes over memory that one process
-shares between its replicas: z, and the sums, are there twice. The workers exchange through memory that they
-share, as they do on one machine, or by MPI alone (`TENSORBOW_EXCHANGE=mpi`), as between machines. Beside it
-what workers call for an exchange of 4 MiB by MPI, status and sum, and `MPI_Allreduce` of as much alone. Needs
-the extra `mpi`.
+shares between its replicas: the sums are there twice, and by MPI z is, too. The workers exchange through
+memory that they share, as they do on one machine, or by MPI alone (`TENSORBOW_EXCHANGE=mpi`), as between
+machines. Beside it what workers call for an exchange of 4 MiB by MPI, status and sum, and `MPI_Allreduce` of
+as much alone. Needs the extra `mpi`.
 """
 
 from __future__ import annotations

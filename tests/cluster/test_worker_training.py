@@ -36,8 +36,9 @@ def test_two_workers_train_as_one_process_and_end_together(kernels, cases, overl
 @pytest.mark.slow
 def test_workers_that_share_memory_have_the_bits_of_one_process():
     pytest.importorskip("llvmlite", reason="native code needs llvmlite")
+    environment = {"TENSORBOW_CPU": "native"}
     assert is_done(
-        run_job(3, "tests/cluster_rig/shared_exchanges.py", "sums", environment={"TENSORBOW_CPU": "native"})
+        run_job(3, "tests/cluster_rig/shared_exchanges.py", "sums", seconds=120, environment=environment)
     )
 
 

@@ -44,7 +44,7 @@ from tensorbow.program.plan import Group, Ref, Region
 from tensorbow.specs import float32
 
 CHUNK = 2048  # elements, at least
-BLOCK = 8  # chunks of which workers that share memory tell each other at a time
+BLOCK = 4  # chunks of which workers that share memory tell each other at a time
 LAG = 2  # blocks that a worker sums before it waits for those of others; they stay in its caches
 SLOTS = 6  # blocks of a thread in shared memory at a time, LAG + 2 at least; they stay in caches, too
 PASS = "pass"
