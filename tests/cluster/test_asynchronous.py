@@ -97,6 +97,20 @@ def test_who_has_not_the_token_does_not_get_in(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_cluster_at_an_address_is_not_joined_without_a_token(tmp_path):
+    pytest.importorskip("ray", reason="asynchronous workers need the extra async")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    environment |= {"HOME": str(tmp_path)}  # where a token may lie
+    lines = "import tensorbow as tb; r = tb.MultiWorkerAsyncReplicator(address='127.0.0.1:1')"
+    program = [sys.executable, "-c", f"{lines}; next(r.train(lambda: None))"]
+    done = subprocess.run(
+        program, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 1
+    assert "AbortedError: MultiWorkerAsyncReplicator: Ray at 127.0.0.1:1: AuthenticationError" in done.stderr
+
+
+@pytest.mark.slow
 def test_a_fast_worker_waits_for_a_slow_one(tmp_path):
     said, _ = said_by(tmp_path, "bounded")
     order = said["order"]
