@@ -274,8 +274,8 @@ EXPERIMENTS = (
         "asynchronous",
         "Asynchronous workers beside synchronous replicas",
         "steps per second and accuracy of four workers around a parameter shard, in processes of their own, "
-        "beside four replicas that average gradients in one; and the longest time without a result while "
-        "workers are killed.",
+        "beside four replicas that average gradients in one; and the longest times between two steps while "
+        "workers are killed, of all others together and of one of them.",
         "TensorFlow (OSDI 2016), section 4.4",
         "asynchronous workers keep up a high throughput in the presence of stragglers",
         alone=True,
