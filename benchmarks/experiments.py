@@ -274,8 +274,8 @@ EXPERIMENTS = (
         "asynchronous",
         "Asynchronous workers beside synchronous replicas",
         "steps per second and accuracy of four workers around a parameter shard, in processes of their own, "
-        "beside four replicas that average gradients in one; and the longest time without a result while "
-        "workers are killed.",
+        "beside four replicas that average gradients in one; and the longest times between two steps while "
+        "workers are killed, of all others together and of one of them.",
         "TensorFlow (OSDI 2016), section 4.4",
         "asynchronous workers keep up a high throughput in the presence of stragglers",
         alone=True,
@@ -297,6 +297,14 @@ EXPERIMENTS = (
         "TensorFlow (OSDI 2016), figure 7",
         "a step of scalars grows slowly with the workers, dense ones with their bytes and the workers, "
         "sparse ones do not depend on the size of the model",
+        cpu_only="it measures the host",
+    ),
+    Experiment(
+        "loops_over_tasks",
+        "Loops over tasks",
+        "microseconds of an iteration of a loop whose ops are on one, two or three tasks, over processes of "
+        "one machine.",
+        "TensorFlow (white paper, 2015), section 4.4",
         cpu_only="it measures the host",
     ),
     Experiment(

@@ -1,6 +1,6 @@
 """Measures everything that matters on a GPU that the project has never seen, in stages of 8 minutes.
 
-    python benchmarks/gpu_first_hour.py --stage 1 --out DIR      # then 2 to 7, in any order
+    python benchmarks/gpu_first_hour.py --stage 1 --out DIR      # then 2 to 8, in any order
     python benchmarks/gpu_first_hour.py --stage 5 --case lenet:16 --out DIR
     python benchmarks/gpu_first_hour.py --stage report --out DIR
     TENSORBOW_TEST_GPU=emulated python benchmarks/gpu_first_hour.py --stage 1 --size tiny --out DIR  # dry run

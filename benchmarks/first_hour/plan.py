@@ -133,6 +133,18 @@ def seventh_stage(size: Size) -> Sequence[Part]:
     ]
 
 
+def eighth_stage(size: Size) -> Sequence[Part]:
+    parts = [facts()]
+    for model, batch_size, extent in size.swapped:
+        arguments: dict[str, Any] = {"model": model, "batch_size": batch_size, "extent": extent}
+        arguments |= {"ways": size.ways_to_swap, "most_s": size.swap_s}
+        parts.append(Part(f"{model}:{batch_size}", "first_hour.host_memory:model_steps", arguments, 240.0))
+    steps, batch_size, units = size.loop
+    arguments = {"steps": steps, "batch_size": batch_size, "units": units, "most_s": size.swap_s}
+    parts.append(Part("LSTM", "first_hour.host_memory:loop_steps", arguments, 120.0))
+    return parts
+
+
 STAGES: dict[int, tuple[str, Callable[[Size], Sequence[Part]]]] = {
     1: ("probe, tests of the runtime, op kernels", first_stage),
     2: ("steps kernel by kernel, cuDNN's choices", second_stage),
@@ -141,6 +153,7 @@ STAGES: dict[int, tuple[str, Callable[[Size], Sequence[Part]]]] = {
     5: ("one case beside PyTorch and JAX", partial(fifth_stage, case="")),
     6: ("the same bits, memory and races", sixth_stage),
     7: ("several GPUs", seventh_stage),
+    8: ("values in host memory, and computed again", eighth_stage),
 }
 
 

@@ -290,6 +290,11 @@ def several_tables(checks: list[Check]) -> list[str]:
     return parts + of_checks(checks, ("apart",))
 
 
+def host_memory_tables(checks: list[Check]) -> list[str]:
+    keys = ("slab_nbytes", "swapped_values", "swapped_nbytes_each_way", "host_nbytes")
+    return of_checks(checks, (*keys, "ms_per_step", "examples_per_second"))
+
+
 TABLES: dict[int, Callable[[list[Check]], list[str]]] = {
     1: probe_tables,
     2: kernel_tables,
@@ -298,4 +303,5 @@ TABLES: dict[int, Callable[[list[Check]], list[str]]] = {
     5: contest_tables,
     6: bits_tables,
     7: several_tables,
+    8: host_memory_tables,
 }

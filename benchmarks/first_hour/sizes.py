@@ -12,6 +12,8 @@ class Size:
 
     window_s, windows: of each contestant of stage 5. engines: built one after the other to compare bits.
     connections: hardware queues. rounds_per_launch: tried in stages 4 and 5.
+    swapped: of stage 8: models, batch sizes and extents of pictures. ways_to_swap: options swap and
+    recompute. loop: steps, batch size and units of an LSTM.
     """
 
     cases: tuple[str, ...] = ("lenet:16", "resnet32:32")
@@ -32,6 +34,17 @@ class Size:
     window_s: float = 0.5
     windows: int = 3
     vectors: tuple[int, ...] = (1, 1000, 1 << 16, 1 << 20, 1 << 24)  # elements that NCCL sums
+    swapped: tuple[tuple[str, int, int], ...] = (("resnet50", 32, 224), ("resnet32", 256, 32))
+    ways_to_swap: tuple[tuple[str, str], ...] = (
+        ("never", "never"),
+        ("hidden", "never"),
+        ("smallest", "never"),
+        ("never", "cheap"),
+        ("never", "segments"),
+        ("smallest", "segments"),
+    )
+    loop: tuple[int, int, int] = (100, 128, 512)
+    swap_s: float = 3.0
     open_s: float = 300.0  # of all contestants together
     test_s: float = 60.0
     workers: int = 4
@@ -58,6 +71,10 @@ SIZES = {
         window_s=0.02,
         windows=1,
         vectors=(1, 1000),
+        swapped=(("resnet8", 2, 8),),
+        ways_to_swap=(("never", "never"), ("smallest", "never"), ("never", "cheap")),
+        loop=(3, 2, 8),
+        swap_s=0.02,
         test_s=120.0,
         workers=1,
     ),

@@ -20,6 +20,7 @@ class _Progress:
     in_step: bool = False
     seen_s: float = 0.0
     overlooked: bool = False
+    given_up: bool = False  # its step was silent for too long: others may take it
     steps: int = 0  # that it has done
 
 
@@ -29,7 +30,8 @@ class StepCoordinator:
 
     steps: of all workers together; None: until their inputs end. staleness: a worker waits while it is more
     than so many steps ahead of the slowest; None: it never waits. timeout_s: a worker that is not heard of
-    for so long is not waited for. most_results: so many results may wait for whoever takes them.
+    for so long is not waited for, and others take its step if they have no other left. most_results: so many
+    results may wait for whoever takes them.
     """
 
     workers: int
@@ -56,7 +58,8 @@ class StepCoordinator:
         if own.in_step:
             self.begun -= 1
         clocks = [each.clock for each in self._progress if each is not own and each.active]
-        own.clock, own.active, own.in_step = min(clocks, default=own.clock), True, False
+        own.clock, own.active = min(clocks, default=own.clock), True
+        own.in_step = own.given_up = False
         self._heard_of(own, now_s)
 
     def leave(self, worker: int) -> None:
@@ -64,11 +67,21 @@ class StepCoordinator:
         own = self._progress[worker]
         if own.in_step:
             self.begun -= 1
-        own.active = own.in_step = False
+        own.active = own.in_step = own.given_up = False
 
     def finish(self, worker: int, result: Any, now_s: float) -> None:
-        """A worker has done a step. Raises InternalError if it has not begun one."""
+        """A worker has done a step, which is not counted if others have taken it meanwhile.
+
+        Raises InternalError if it has not begun one.
+        """
         own = self._progress[worker]
+        if own.given_up:
+            own.given_up = False
+            if self.begun == self.steps:
+                self._heard_of(own, now_s)
+                return
+            own.in_step = True  # nobody has taken it
+            self.begun += 1
         if not own.in_step:
             raise InternalError(f"worker {worker} ends a step that it has not begun")
         own.in_step = False
@@ -85,7 +98,9 @@ class StepCoordinator:
         if self.ended or (self.steps is not None and self.done >= self.steps):
             return END
         if self.steps is not None and self.begun >= self.steps:
-            return WAIT  # another's step may come to nothing
+            self._give_up_silent(now_s)
+            if self.begun >= self.steps:
+                return WAIT  # another's step may come to nothing
         if len(self.results) >= self.most_results:
             return WAIT
         if self.staleness is not None and own.clock - self._slowest(now_s) > self.staleness:
@@ -94,10 +109,17 @@ class StepCoordinator:
         self.begun += 1
         return GO
 
+    def _give_up_silent(self, now_s: float) -> None:
+        """Has others take the steps of workers that were silent for too long."""
+        for each in self._progress:
+            if each.in_step and now_s - each.seen_s > self.timeout_s:
+                each.in_step, each.given_up = False, True
+                self.begun -= 1
+
     def _slowest(self, now_s: float) -> int:
         """Clock of the slowest worker that is waited for."""
         for each in self._progress:
-            if each.in_step and now_s - each.seen_s > self.timeout_s:
+            if (each.in_step or each.given_up) and now_s - each.seen_s > self.timeout_s:
                 each.overlooked = True
         return min(each.clock for each in self._progress if each.active and not each.overlooked)
 

@@ -12,8 +12,10 @@ import numpy as np
 
 from replicator.asynchronous.pushes import PushingOptimizer
 from replicator.asynchronous.ray_actors import AsyncProcesses, ray_library
+from replicator.asynchronous.shard_files import any_folders, other_folders, state_in
 from replicator.input_functions import InputFunction, InputOptions, SmallerBatch
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError
+from tensorbow.files import shown
 from tensorbow.graph import get_default_graph
 from tensorbow.kinds import (
     AsPath,
@@ -66,7 +68,8 @@ class MultiWorkerAsyncReplicator:
         staleness: a worker waits while it is more than so many steps ahead of the slowest; None: it never
             waits. Workers that are not heard of for `worker_timeout_s` are not waited for.
         folder: of the shards' checkpoints, written every `save_every` pushes; by default a temporary one on
-            this machine. Shards on several machines need one that all of them can read.
+            this machine. Shards on several machines need one that all of them can read. A training does not
+            begin in one that has another's checkpoints, unless `restore(folder)` goes on from them.
         address: of a running Ray cluster, such as "10.0.0.1:6379" (`ray start --head`, and on the other
             machines `ray start --address=...`). By default processes of this machine, which listen on the
             loopback address and ask for a token that only they have.
@@ -80,6 +83,8 @@ class MultiWorkerAsyncReplicator:
         self._device, self._gpus = device, gpus_per_worker
         self._processes: AsyncProcesses | None = None
         self._state: Mapping[str, Array] | None = None  # at the beginning of the next training
+        self._owns_folder = False  # its checkpoints are of this object's last training
+        self._goes_on = False  # `_state` is that of the checkpoints in the folder
         self._last: Mapping[str, Array] | None = None  # when the last one ended
         self._names: list[str] = []  # of the model's variables
         self.steps_by_worker: list[int] = []
@@ -120,8 +125,9 @@ class MultiWorkerAsyncReplicator:
         moving averages, is added at the shards.
         Yields results of one worker's step: arrays `[1, ...]` in the nest that step_fn returns, None for
         operations. Raises an error of a worker's step or inputs, naming the worker, InvalidArgumentError or
-        UnimplementedError for a step that cannot be asynchronous, UnimplementedError without Ray. Begins with
-        the values of the initialisers, or those of `restore`.
+        UnimplementedError for a step that cannot be asynchronous, UnimplementedError without Ray,
+        AlreadyExistsError for a folder with another training's checkpoints. Begins with the values of the
+        initialisers, or those of `restore`.
         """
         if self._processes is not None:
             raise FailedPreconditionError("train: this Replicator trains already; end that loop first")
@@ -133,6 +139,7 @@ class MultiWorkerAsyncReplicator:
         folder = Path(tempfile.mkdtemp(prefix="tensorbow-shards-")) if self._folder is None else self._folder
         staleness, timeout_s = self._limits
         try:
+            self._take_over(folder)
             processes = self._processes = AsyncProcesses(
                 ray,
                 step_fn,
@@ -148,6 +155,8 @@ class MultiWorkerAsyncReplicator:
                 self._gpus,
             )
             self._names, self._state = [variable.name for variable in processes.step.variables], None
+            for path in other_folders(folder, self.num_shards):
+                shutil.rmtree(path, ignore_errors=True)  # of the training that this one goes on from
             is_over = False
             while not is_over:
                 results, is_over, self.steps_by_worker = processes.take()
@@ -159,6 +168,19 @@ class MultiWorkerAsyncReplicator:
             self.shutdown()
             if self._folder is None:
                 shutil.rmtree(folder, ignore_errors=True)
+
+    def _take_over(self, folder: Path) -> None:
+        """Makes the folder this training's. Raises AlreadyExistsError for another training's checkpoints."""
+        found = any_folders(folder)
+        if found and not (self._owns_folder or self._goes_on):
+            raise AlreadyExistsError(
+                f"folder: {shown(folder)} has checkpoints of an earlier training; call restore(folder) to go "
+                "on from them, or give another folder"
+            )
+        if not self._goes_on:
+            for path in found:  # of this object's last training
+                shutil.rmtree(path, ignore_errors=True)
+        self._owns_folder, self._goes_on = True, False
 
     def shutdown(self, session: Any = None) -> None:
         """Ends the processes, and keeps `central_values`. Idempotent."""
@@ -201,18 +223,23 @@ class MultiWorkerAsyncReplicator:
     def restore(self, path: AsPath) -> int:
         """Has the next `train` begin with what `save` wrote; returns the number that `save` returned.
 
-        The number of workers and shards may be another. Raises InvalidArgumentError for a file of something
-        else, NotFoundError or DataLossError for one that is missing or damaged, FailedPreconditionError while
-        training.
+        path: of a file of `save`, or a `folder` with the shards' checkpoints, as a program that died has left
+        them; then returns the number of pushes that the newest have. The number of workers and shards may be
+        another. Raises InvalidArgumentError for a file of something else, NotFoundError or DataLossError for
+        what is missing or damaged, FailedPreconditionError while training.
         """
         if self._processes is not None:
             raise FailedPreconditionError("restore: this Replicator trains; end that loop first")
+        if Path(path).is_dir():
+            self._state, pushes = state_in(Path(path))
+            self._goes_on = self._folder is not None and self._folder.resolve() == Path(path).resolve()
+            return pushes
         arrays, metadata = load_arrays(Path(path))
         if metadata.get("kind") != "asynchronous":
             raise InvalidArgumentError(
                 f"restore: expected a file of MultiWorkerAsyncReplicator.save, got {path}, which is not one"
             )
-        self._state = {name: np.asarray(value) for name, value in arrays.items()}
+        self._state, self._goes_on = {name: np.asarray(value) for name, value in arrays.items()}, False
         return int(metadata["steps"])
 
     def __enter__(self) -> MultiWorkerAsyncReplicator:

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from replicator.asynchronous.checkpoint_writer import CheckpointWriter
 from replicator.asynchronous.pushes import Contribution, SharedStep
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.files import shown
 from tensorbow.graph import GLOBAL_VARIABLES, Graph, Operation, Tensor, convert_to_tensor
 from tensorbow.ops.control import placeholder
 from tensorbow.ops.indexed_slices import IndexedSlices
@@ -18,13 +20,15 @@ from tensorbow.specs import Array, as_dtype, int64
 from tensorbow.training import RollingCheckpoints
 from tensorbow.variables import Variable
 
+LIFE_BITS = 32  # of a sequence number: those above them count the processes of a worker
+
 
 class ParameterShard:
     """Some of a step's variables, which it updates by the gradients that workers push (OSDI 2016, 4.4).
 
     Each push has its worker's number and a sequence number that grows; one that comes again, because its
-    answer was lost, changes nothing. With a folder the shard saves itself every `save_every` pushes, and a
-    new one goes on from the newest checkpoint there.
+    answer was lost, changes nothing. With a folder the shard saves itself every `save_every` pushes, in the
+    background, and a new one goes on from the newest checkpoint there.
     """
 
     def __init__(
@@ -35,12 +39,15 @@ class ParameterShard:
         folder: Path | None = None,
         save_every: int = 100,
     ):
-        """owned: names of its variables. state: values by name, slots too, of those that are given."""
+        """owned: names of its variables. state: values by name, slots too, of those that are given.
+
+        Raises InvalidArgumentError for a state or a checkpoint of other variables, and as `push`.
+        """
         self._graph = Graph()
         self._applied: dict[int, int] = {}  # the last sequence number of each worker
         self.pushes = 0  # that were applied
         self._save_every = save_every
-        self._checkpoints = None if folder is None else RollingCheckpoints(folder)
+        self._writer: CheckpointWriter | None = None
         self._feeds: list[dict[str, Tensor | tuple[Tensor, Tensor]]] = []  # by push and variable
         self._deltas: dict[str, Tensor] = {}
         updates: list[Operation] = []
@@ -77,9 +84,11 @@ class ParameterShard:
             self._read = self._session.make_callable([*self._variables.values()])
         if state is not None:
             self.load(state)
-        if self._checkpoints is not None:
-            self._checkpoints.folder.mkdir(parents=True, exist_ok=True)
-            self._go_on(self._checkpoints)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            checkpoints = RollingCheckpoints(folder)
+            self._go_on(checkpoints)
+            self._writer = CheckpointWriter(checkpoints)
 
     def _fed_gradient(self, name: str, rows: int | None) -> tuple[Any, Any]:
         """Placeholders of a gradient, and the gradient that they make."""
@@ -102,15 +111,22 @@ class ParameterShard:
     def _go_on(self, checkpoints: RollingCheckpoints) -> None:
         newest, _ = checkpoints.newest()
         if newest is None:
-            self._save(checkpoints)
+            checkpoints.save(self.pushes, *self._checkpoint())
         else:
+            missing = sorted(set(self._all) - set(newest.arrays))
+            if missing:
+                raise InvalidArgumentError(
+                    f"{shown(newest.path)} has no {missing[0]}, which the shard has now: it is of another "
+                    "model or optimizer; give another folder"
+                )
             self.load(newest.arrays)
             self.pushes = int(newest.metadata["round"])
             self._applied = {int(worker): int(last) for worker, last in newest.metadata["applied"].items()}
 
-    def _save(self, checkpoints: RollingCheckpoints) -> None:
+    def _checkpoint(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Arrays and metadata of a checkpoint of this moment."""
         applied = {str(worker): last for worker, last in self._applied.items()}
-        checkpoints.save(self.pushes, self.state(), {"round": self.pushes, "applied": applied})
+        return self.state(), {"round": self.pushes, "applied": applied}
 
     def last_of(self, worker: int) -> int:
         """The sequence number of a worker's last push that was applied; -1 if there was none."""
@@ -124,7 +140,7 @@ class ParameterShard:
         """Applies what a worker's step changes, once; returns the values of its variables.
 
         sequence: of the worker's steps. Raises InvalidArgumentError for gradients that are not those of the
-        step.
+        step, ResourceExhaustedError if an earlier checkpoint could not be written.
         """
         if sequence <= self.last_of(worker):
             return self.pull()
@@ -146,8 +162,8 @@ class ParameterShard:
         values, _ = self._update(*fed)
         self._applied[worker] = sequence
         self.pushes += 1
-        if self._checkpoints is not None and self.pushes % self._save_every == 0:
-            self._save(self._checkpoints)
+        if self._writer is not None and self.pushes % self._save_every == 0:
+            self._writer.write(self.pushes, *self._checkpoint())
         return dict(zip(self._variables, values, strict=True))
 
     def state(self) -> dict[str, Array]:
@@ -169,8 +185,21 @@ class ParameterShard:
         self._session.load_variables(own)
 
     def close(self) -> None:
-        """Frees its memory and threads. Idempotent."""
-        self._session.close()
+        """Writes the checkpoint that waits, and frees memory and threads. Idempotent. Raises as `push`."""
+        try:
+            if self._writer is not None:
+                self._writer.close()
+        finally:
+            self._session.close()
+
+
+def first_sequence(last: int) -> int:
+    """The sequence number of the first push of a worker that begins, or begins again.
+
+    last: its last that was applied, -1 if there was none. Pushes of its earlier process that are still on
+    their way have lower numbers, and do not pass for one of the new process.
+    """
+    return ((last >> LIFE_BITS) + 1) << LIFE_BITS
 
 
 def shared_out(step: SharedStep, shards: int) -> list[list[str]]:

@@ -15,9 +15,10 @@ from typing import Any
 
 from replicator.asynchronous.async_worker import AsyncWorker
 from replicator.asynchronous.coordinator import GO, WAIT, StepCoordinator
-from replicator.asynchronous.parameter_shard import ParameterShard, shared_out
+from replicator.asynchronous.parameter_shard import ParameterShard, first_sequence, shared_out
 from replicator.asynchronous.pushes import SharedStep
 from replicator.asynchronous.sent_functions import pickled
+from replicator.asynchronous.shard_files import shard_folders
 from replicator.input_functions import InputOptions
 from tensorbow.errors import AbortedError, OutOfRangeError, TensorBowError, UnimplementedError
 from tensorbow.specs import Array
@@ -28,6 +29,7 @@ GATHER_S = 0.005  # then more results may come with the first
 RAYS_NEWS = (
     r"A worker died or was killed while|infinite retries remaining|actor died unexpectedly"  # told here
 )
+MESSAGE_NBYTES = 1 << 20  # pushes and values up to this size are sent directly, greater ones by shared memory
 FOR_EVER = -1  # Ray's number of restarts and retries
 
 _logger = logging.getLogger("tensorbow.replicator")
@@ -36,13 +38,16 @@ _logger = logging.getLogger("tensorbow.replicator")
 def ray_library(address: str | None) -> Any:
     """The module ray, connected to a cluster, by default to one of this process's own.
 
-    That one listens on the loopback address alone, and asks for a token that only its processes have. Raises
+    That one listens on the loopback address alone, and asks for a token that only its processes have. A
+    cluster at an address must ask for one too, unless RAY_AUTH_MODE says "disabled". Raises
     UnimplementedError without Ray, AbortedError for a cluster that cannot be reached.
     """
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
     if address is None:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # else it listens on all addresses
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
         os.environ.setdefault("RAY_worker_niceness", "0")  # else 15: they yield to all else
+        # Else 100 KB. Shared memory costs several messages to its server for each object.
+        os.environ.setdefault("RAY_max_direct_call_object_size", str(MESSAGE_NBYTES))
         if os.environ["RAY_AUTH_MODE"] == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", RAYS_NEWS)
@@ -63,7 +68,8 @@ def ray_library(address: str | None) -> Any:
     except Exception as error:
         raise AbortedError(
             f"MultiWorkerAsyncReplicator: Ray at {address or 'this machine'}: {type(error).__name__}: "
-            f"{error}; start it by `ray start --head`, and give its address"
+            f"{error}; start it by `ray start --head` with RAY_AUTH_MODE=token, and give its address and, in "
+            "RAY_AUTH_TOKEN, its token"
         ) from error
     return ray
 
@@ -217,7 +223,7 @@ class WorkerActor:
 
         number = self._worker.number
         life = ray.get(coordinator.join.remote(number))
-        sequence = max(ray.get([shard.last_of.remote(number) for shard in shards])) + 1
+        sequence = first_sequence(max(ray.get([shard.last_of.remote(number) for shard in shards])))
         values = _joined(ray.get([shard.pull.remote() for shard in shards]))
         may_begin = ray.get(coordinator.next.remote(number, life, None))
         while may_begin:
@@ -231,9 +237,9 @@ class WorkerActor:
                 for shard, names in zip(shards, owned, strict=True)
             ]
             answer = coordinator.next.remote(number, life, (result,))
-            values = _joined(ray.get(pushed))
+            *parts, may_begin = ray.get([*pushed, answer])
+            values = _joined(parts)
             sequence += 1
-            may_begin = ray.get(answer)
         is_current: bool = ray.get(coordinator.is_current.remote(number, life))
         return is_current
 
@@ -284,8 +290,8 @@ class AsyncProcesses:
             given = {"step": self.step, "state": state}
             ray.get([self.coordinator.keep.remote(*each) for each in given.items()])
             self.shards = [
-                self._kept(shard_class.remote(name, names, folder / f"shard-{number}", save_every))
-                for number, names in enumerate(owned)
+                self._kept(shard_class.remote(name, names, path, save_every))
+                for names, path in zip(owned, shard_folders(folder, shards), strict=True)
             ]
             self._got([shard.last_of.remote(0) for shard in self.shards])
             self._owned = owned

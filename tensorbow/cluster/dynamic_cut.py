@@ -1,26 +1,28 @@
 """Parts of a dynamic step: its graph cut between tasks, with a Send and a Receive for what crosses.
 
-All of a loop or branch is on one task: what leaves it is sent, what is inside is not. Constants and fed
-placeholders are copied to the tasks that read them.
+Loops and branches may be on several tasks (white paper, section 4.4): each task of a loop has a control loop,
+and what crosses within the loop is sent in each iteration. Of a branch that is not taken it is sent that
+there are no values. Constants, fed placeholders and what enters a loop as it is are copied to the tasks that
+read them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
+from tensorbow.cluster.frames import FramePath, Frames, data_inputs, is_constant_enter
+from tensorbow.cluster.split_contexts import without_split_contexts
 from tensorbow.cluster.task_step import task_of
-from tensorbow.cluster.transfer_ops import Receive, Send
+from tensorbow.cluster.transfer_ops import NOTHING, Receive, Send
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import GraphDef, NodeDef, Operation
-from tensorbow.graph.context_def import used_contexts
+from tensorbow.graph.context_def import ContextDef, used_contexts
 from tensorbow.graph.function_def import used_functions
 from tensorbow.graph.graph_def import PUSH, operation_name
+from tensorbow.ops.control_flow import StackPop
 from tensorbow.specs import TensorSpec, float32
 
-NOTHING = np.zeros((), np.float32)  # is sent where only the end of an op counts
 ARRAYS = (
     "TensorArrayV3",
     "TensorArrayGradV3",
@@ -48,19 +50,26 @@ class _Nodes:
 class StepCut:
     """Cuts a graph whose nodes have full device names."""
 
-    def __init__(self, graph: GraphDef, fed: Collection[str], is_certain: Callable[[str], bool]):
-        """fed: names of placeholders that are fed. is_certain: True for an input that each run
-        makes once, as it is in no loop or branch.
+    def __init__(self, graph: GraphDef, fed: Collection[str], lossy: bool = False):
+        """fed: names of placeholders that are fed. lossy: float32 is sent as its upper 16 bits.
 
-        Raises InvalidArgumentError for a loop or branch that is not on one task.
+        Raises InvalidArgumentError for a gradient that takes back what is kept on another task.
         """
-        self._graph, self._fed, self._is_certain = graph, fed, is_certain
-        self._by_name = {node.name: node for node in graph.node}
+        self._fed, self._lossy = fed, lossy
+        self._by_name = _with_loop_variables(graph.node)
+        self._frames = Frames(list(self._by_name.values()))
+        self._tasks = self._tasks_of_frames()
+        nodes = GraphDef(list(self._by_name.values()), context=graph.context, library=graph.library)
+        self._graph = without_split_contexts(nodes, self._task_of)
+        self._by_name = {node.name: node for node in self._graph.node}
         self._names = set(self._by_name)
         self._parts: dict[str, _Nodes] = {}
         self._received: dict[tuple[str, str], str] = {}  # by input and task: the input there
-        for node in graph.node:
-            if not self._is_copied(node):
+        self._controls: dict[tuple[FramePath, str], str] = {}  # Merges of control loops, by loop and task
+        for node in self._graph.node:
+            if node.op == "Enter":
+                self._begin(node)
+            if not self._is_copied(node) and not is_constant_enter(node):
                 self._add(node)
 
     def parts(self, fetched: Sequence[str], home: str) -> dict[str, PartOfTask]:
@@ -76,12 +85,20 @@ class StepCut:
         for task, part in self._parts.items():
             graph = GraphDef(
                 part.nodes,
-                context=used_contexts(self._graph.context, part.nodes),
+                context=used_contexts(self._contexts(task), part.nodes),
                 library=used_functions(self._graph.library, part.nodes),
             )
             found[task] = PartOfTask(
                 graph, [name for name in self._fed if name in part.copied], places.get(task, [])
             )
+        return found
+
+    def _contexts(self, task: str) -> list[ContextDef]:
+        """The loops and conds, with a cond's predicate as a task has it."""
+        found = []
+        for context in self._graph.context:
+            names = [self._received.get((item, task), item) for item in context.tensor.get("pred", ())]
+            found.append(replace(context, tensor={**context.tensor, "pred": names}) if names else context)
         return found
 
     def _of(self, task: str) -> _Nodes:
@@ -90,67 +107,153 @@ class StepCut:
     def _is_copied(self, node: NodeDef) -> bool:
         return (node.op == "Const" and not node.input) or node.name in self._fed
 
+    def _task_of(self, node: NodeDef) -> str:
+        """The task of a node; "" for one that each task has that reads it."""
+        return "" if self._is_copied(node) or is_constant_enter(node) else task_of(node.device)
+
+    def _tasks_of_frames(self) -> dict[FramePath, set[str]]:
+        """The tasks that nodes of each loop are on, those of the loops in it counted."""
+        found: dict[FramePath, set[str]] = {}
+        for node in self._by_name.values():
+            frame, task = self._frames.frame_of(node), self._task_of(node)
+            for depth in range(1, len(frame) + 1) if task else ():
+                found.setdefault(frame[:depth], set()).add(task)
+        return found
+
     def _copy(self, node: NodeDef, part: _Nodes) -> None:
         if self._is_copied(node) and node.name not in part.copied:
             part.copied.add(node.name)
             part.nodes.append(replace(node, device=f"{part.task}/device:CPU:0"))
+
+    def _copy_enter(self, node: NodeDef, part: _Nodes) -> None:
+        """Adds what enters a loop as it is to a task that reads it there."""
+        if node.name not in part.copied:
+            part.copied.add(node.name)
+            inputs = [self._input(item, part) for item in node.input]
+            own = task_of(node.device) == part.task
+            device = node.device if own else f"{part.task}/device:CPU:0"
+            part.nodes.append(replace(node, input=inputs, device=device))
 
     def _add(self, node: NodeDef) -> None:
         task = task_of(node.device)
         part = self._of(task)
         push = self._by_name.get(str(node.attr.get(PUSH)))
         if push is not None and task_of(push.device) != task:
-            raise self._split(node, task, f"takes back what {push.name} keeps", task_of(push.device))
-        part.nodes.append(replace(node, input=[self._input(item, node, task, part) for item in node.input]))
+            raise InvalidArgumentError(
+                f"{node.op} {node.name} on {task} takes back what {push.name} keeps on "
+                f"{task_of(push.device)}; put both under one tb.device (made at {node.source})"
+            )
+        part.nodes.append(replace(node, input=[self._input(item, part) for item in node.input]))
 
-    def _input(self, item: str, node: NodeDef, task: str, part: _Nodes) -> str:
+    def _begin(self, enter: NodeDef) -> None:
+        """Adds the control loops of a loop over tasks, where its first Enter is in program order."""
+        frame = (*self._frames.frame_of(enter), enter.attr["frame_name"])
+        tasks = self._tasks.get(frame, ())
+        for task in sorted(tasks) if len(tasks) > 1 else ():
+            self._control(frame, self._of(task))
+
+    def _input(self, item: str, part: _Nodes) -> str:
+        """The input that stands for a value, or a node's end, on the task of a part."""
         source = self._by_name[operation_name(item)]
         if self._is_copied(source):
             self._copy(source, part)
             return item
-        other = task_of(source.device)
-        if other == task:
+        if is_constant_enter(source):
+            self._copy_enter(source, part)
             return item
-        known = self._received.get((item, task))
+        if task_of(source.device) == part.task:
+            return item
+        known = self._received.get((item, part.task))
         if known is None:
-            if not self._is_certain(item):
-                what = "waits for" if item.startswith("^") else "reads"
-                raise self._split(node, task, f"{what} {item.removeprefix('^')}", other)
-            known = self._received[item, task] = self._send(item, source, task, part)
+            known = self._received[item, part.task] = self._transfer(item, source, part)
         return known
 
-    def _split(self, node: NodeDef, task: str, what: str, other: str) -> InvalidArgumentError:
-        return InvalidArgumentError(
-            f"{node.op} {node.name} on {task} {what} on {other}, in a loop or branch: all of a loop or "
-            "branch, with its gradient, runs on one task; put it under one tb.device, or bring the value out "
-            f"before (made at {node.source})"
-        )
+    def _transfer(self, item: str, source: NodeDef, part: _Nodes, signal: bool = False) -> str:
+        """Adds a Send and a Receive; returns the input that stands for the value on the reading task.
 
-    def _send(self, item: str, source: NodeDef, task: str, part: _Nodes) -> str:
-        """Adds a Send and a Receive; returns the input that stands for the value on the reading task."""
-        senders = self._parts[task_of(source.device)].nodes
-        waits = [item] if item.startswith("^") else []
-        if waits:  # for an end, not a value
-            spec = TensorSpec((), float32)
-            value = NodeDef(
-                self._unique(f"{source.name}/ended"), "Const", [], {"value": np.zeros((), np.float32)}
-            )
-            value.output, value.device = [spec], source.device
-            senders.append(value)
-            sent = f"{value.name}:0"
-        else:
-            spec, sent = source.output[int(item.rpartition(":")[2])], item
+        signal: instead of the value it is sent that there is one, or that there is none.
+        """
+        end = item.startswith("^")
+        signal = signal or end
+        spec = TensorSpec((), float32) if signal else source.output[int(item.rpartition(":")[2])]
+        frame, conditions = self._frames.of(item)
+        lossy = self._lossy and not signal and spec.dtype is float32
+        key = f"whether {item}" if signal and not end else item
         send = NodeDef(
-            self._unique(f"{source.name}/send"), Send.name, [sent, *waits], {"to": task, "key": item}
+            self._unique(f"{source.name}/send"),
+            Send.name,
+            [item],
+            {"to": part.task, "key": key, "signal": signal, "lossy": lossy},
+            device=source.device,
+            source=source.source,
         )
-        receive = NodeDef(self._unique(f"{source.name}/receive"), Receive.name)
-        receive.attr = {"key": item, "dtype": spec.dtype, "shape": spec.shape}
-        receive.output = [TensorSpec(spec.shape, spec.dtype)]
-        send.device, send.source = source.device, source.source
-        receive.device, receive.source = f"{task}/device:CPU:0", source.source
-        senders.append(send)
+        receive = NodeDef(
+            self._unique(f"{source.name}/receive"),
+            Receive.name,
+            [f"^{self._control(frame, part)}"] if frame else [],
+            {
+                "key": key,
+                "sender": task_of(source.device),
+                "dtype": spec.dtype,
+                "shape": spec.shape,
+                "lossy": lossy,
+                "conditions": tuple(sorted(conditions)),
+            },
+            [TensorSpec(spec.shape, spec.dtype)],
+            f"{part.task}/device:CPU:0",
+            source=source.source,
+        )
+        self._of(task_of(source.device)).nodes.append(send)
         part.nodes.append(receive)
-        return f"^{receive.name}" if waits else f"{receive.name}:0"
+        return f"^{receive.name}" if end else f"{receive.name}:0"
+
+    def _control(self, frame: FramePath, part: _Nodes) -> str:
+        """The name of the Merge of a task's control loop, which runs once in each iteration of the frame.
+
+        White paper, section 4.4: each task of a loop has a small loop of its own; the task of the condition
+        sends its value to all of them in each iteration.
+        """
+        known = self._controls.get((frame, part.task))
+        if known is not None:
+            return known
+        loop, name = self._frames.loops[frame], frame[-1]
+        enter, merge, switch, following = (
+            self._unique(f"{name}/control/{each}") for each in ("Enter", "Merge", "Switch", "NextIteration")
+        )
+        self._controls[frame, part.task] = merge
+        attrs = {
+            "frame_name": name,
+            "is_constant": False,
+            "parallel_iterations": loop.parallel_iterations,
+            "shape": None,
+        }
+        device = f"{part.task}/device:CPU:0"
+        part.nodes.append(NodeDef(enter, "Enter", [self._token(frame, part)], attrs, device=device))
+        part.nodes.append(NodeDef(merge, "Merge", [f"{enter}:0", f"{following}:0"], device=device))
+        condition = self._input(loop.condition, part)
+        part.nodes.append(NodeDef(switch, "Switch", [f"{merge}:0", condition], device=device))
+        part.nodes.append(NodeDef(following, "NextIteration", [f"{switch}:1"], device=device))
+        return merge
+
+    def _token(self, frame: FramePath, part: _Nodes) -> str:
+        """A tensor around a loop that is there when the loop runs, and dead when it does not."""
+        entered = (data_inputs(enter)[0] for enter in self._frames.loops[frame].enters)
+        for item in entered if frame[:-1] or self._frames.loops[frame].conditions else ():
+            source = self._by_name[operation_name(item)]
+            if self._is_copied(source) or is_constant_enter(source):
+                continue
+            if task_of(source.device) == part.task:
+                return item
+            key = f"whether {item}", part.task
+            if key not in self._received:
+                self._received[key] = self._transfer(item, source, part, signal=True)
+            return self._received[key]
+        if frame[:-1]:
+            return f"{self._control(frame[:-1], part)}:0"
+        start = NodeDef(self._unique(f"{frame[-1]}/control/start"), "Const", [], {"value": NOTHING})
+        start.output, start.device = [TensorSpec((), float32)], f"{part.task}/device:CPU:0"
+        part.nodes.append(start)
+        return f"{start.name}:0"
 
     def _unique(self, name: str) -> str:
         while name in self._names:
@@ -159,24 +262,36 @@ class StepCut:
         return name
 
 
+def _with_loop_variables(nodes: Sequence[NodeDef]) -> dict[str, NodeDef]:
+    """The nodes by name, with what comes into the Merge of a loop's variable on the task of this Merge."""
+    found = {node.name: node for node in nodes}
+    for node in nodes:
+        sources = [found[operation_name(item)] for item in data_inputs(node)] if node.op == "Merge" else []
+        if any(source.op == "NextIteration" for source in sources):
+            for source in sources:
+                if task_of(source.device) != task_of(node.device):
+                    found[source.name] = replace(source, device=node.device)
+    return found
+
+
 def follow_handles(needed: Sequence[Operation], places: dict[Operation, str]) -> None:
     """Moves ops that use a queue, or another object that a handle stands for, to the device of this object.
 
-    Raises InvalidArgumentError for a handle that enters a loop or branch of another task.
+    What takes back a kept value goes to where it is kept. Raises InvalidArgumentError for an op that uses
+    objects of two tasks.
     """
     owners: dict[Operation, Operation] = {}  # of ops whose first output is a handle
     for op in needed:
+        if op.definition is StackPop:
+            places[op] = places[op.graph.get_operation_by_name(op.attrs["push"])]
         used = [owners[tensor.op] for tensor in op.inputs if tensor.index == 0 and tensor.op in owners]
         if "shared_name" in op.definition.attrs or (op.type in ARRAYS and not used):
             owners[op] = op
             continue
         for owner in used[:1]:
-            if op.definition.flow:
+            places[op] = places[owner]
+            if op.definition.flow or op.type in ARRAYS:
                 owners[op] = owner
-            else:
-                places[op] = places[owner]
-                if op.type in ARRAYS:
-                    owners[op] = owner
         for owner in used:
             task, other = task_of(places[op]), task_of(places[owner])
             if task != other:

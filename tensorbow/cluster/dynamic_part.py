@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from tensorbow.cluster.task_step import WATCH_S, Arrivals, Watch
+from tensorbow.cluster.run_limit import LimitReachedError, RunLimit
+from tensorbow.cluster.task_step import Arrivals
 from tensorbow.cluster.transfer_ops import RUN
 from tensorbow.compiler.prune import prune
-from tensorbow.executor import VARIABLE, DynamicPlan, DynamicStep, StaticRegion
+from tensorbow.executor import VARIABLE, DynamicPlan, DynamicStep, InterOpPool, StaticRegion
 from tensorbow.graph import Graph, Operation, Resources, Tensor
 from tensorbow.specs import Array, TensorSpec
 
@@ -26,7 +26,7 @@ MOST_REGIONS = 256  # compiled forms of a part's regions; with more of them all 
 LATER_DRAW = 1 << 40  # what the counter of a random op is raised by for each further draw of a run
 OWN_DRAWS = 1 << 60  # where the counters begin of random ops that the session does not know by name
 
-Send = Callable[[str, str, Array], None]  # task, key, value
+Send = Callable[[str, str, Any], None]  # task, key, value or DEAD
 
 
 class StepsOfTask(Protocol):
@@ -49,7 +49,7 @@ class StepsOfTask(Protocol):
         name: str,
         inputs: Mapping[str, Array],
         state: Mapping[str, Any],
-        watch: Watch,
+        limit: RunLimit,
         use: Callable[[list[Array]], Any],
     ) -> Any:
         """Runs it."""
@@ -70,11 +70,13 @@ class DynamicPart:
         fetches: Sequence[str],
         feeds: Sequence[str],
         home: str,
+        pool: InterOpPool,
     ):
         """graph: with the full name of each operation's device. fetches: names of tensors. feeds: names of
-        placeholders. home: the device of constants.
+        placeholders. home: the device of constants. pool: of ops that wait or take long.
         """
         self.session = session
+        self._pool = pool
         self._task, self._handle, self._home = task, handle, home
         ops = graph.get_operations()
         self._feeds = {name: graph.get_tensor_by_name(f"{name}:0") for name in feeds}
@@ -93,15 +95,26 @@ class DynamicPart:
         run: Arrivals,
         inputs: Mapping[str, Array],
         state: Mapping[str, Any],
-        watch: Watch,
+        limit: RunLimit,
         send: Send,
         resources: Resources,
     ) -> list[Array]:
-        """The values that are fetched here. state: the counters of random ops. Raises the error of an op."""
-        this = _Run(self, name, run, state, watch, send)
+        """The values that are fetched here. state: the counters of random ops.
+
+        Raises the error of an op, and what `limit` raises.
+        """
+        this = _Run(self, name, run, state, limit, send)
         shared = Resources()
         shared.get(RUN, lambda: this)
-        step = DynamicStep(self._plan, this.run_region, resources, this.left_s, shared=shared)
+        step = DynamicStep(
+            self._plan,
+            this.run_region,
+            resources,
+            limit.left_s,
+            pool=self._pool,
+            stop=limit.stop,
+            shared=shared,
+        )
         with self._lock:
             self._running.add(step)
         try:
@@ -109,6 +122,9 @@ class DynamicPart:
             late = [e for e, v in zip(self._plan.elements, values, strict=True) if v is VARIABLE]
             read = iter(this.read(late) if late else ())
             return [next(read) if value is VARIABLE else value for value in values]
+        except LimitReachedError as error:
+            waited = f"waited for {', '.join(step.waited_for)}" if step.waited_for else ""
+            raise LimitReachedError(error.what or this.was_at or waited) from None
         finally:
             with self._lock:
                 self._running.discard(step)
@@ -144,7 +160,7 @@ class DynamicPart:
         name: str,
         inputs: Mapping[str, Array],
         draw: Callable[[str], int],
-        watch: Watch,
+        limit: RunLimit,
     ) -> list[Array]:
         """Compiles a step, unless it is known by `key`, and runs it. draw: the counter of a random op."""
         with self._lock:
@@ -154,7 +170,7 @@ class DynamicPart:
         handle, random = known
         state = {f"counter:{each}": draw(each) for each in random}
         values: list[Array] = self._task.run(
-            handle, name, inputs, state, watch, lambda v: [np.array(a) for a in v]
+            handle, name, inputs, state, limit, lambda v: [np.array(a) for a in v]
         )
         return values
 
@@ -183,7 +199,7 @@ class DynamicPart:
 
 
 class _Run:
-    """One run of a part."""
+    """One run of a part. Regions of several threads run at once."""
 
     def __init__(
         self,
@@ -191,23 +207,16 @@ class _Run:
         name: str,
         run: Arrivals,
         state: Mapping[str, Any],
-        watch: Watch,
+        limit: RunLimit,
         send: Send,
     ):
         self._part, self._name, self._arrivals, self._state = part, name, run, state
-        self._watch = watch
+        self._limit = limit
         self.send, self.receive = send, run.when
-        self._looked_s = time.monotonic()
         self._numbers = itertools.count()
+        self.was_at = ""  # what a region was at when the run came to its time limit
+        self._lock = threading.Lock()  # guards the draws
         self._draws: Counter[str] = Counter()
-
-    def left_s(self) -> float:
-        """Looks now and then whether the session still waits; returns the seconds until the next look."""
-        now = time.monotonic()
-        if now - self._looked_s >= WATCH_S:
-            self._watch()
-            self._looked_s = time.monotonic()
-        return WATCH_S
 
     def run_region(self, region: StaticRegion, arrays: Sequence[Array]) -> Sequence[Array]:
         """Runs a region as a step of the task."""
@@ -234,12 +243,17 @@ class _Run:
         inputs: Mapping[str, Array],
     ) -> list[Array]:
         name = f"{self._name}/{next(self._numbers)}"
-        return self._part.run_step(key, elements, specs, within, name, inputs, self._draw, self._watch)
+        try:
+            return self._part.run_step(key, elements, specs, within, name, inputs, self._draw, self._limit)
+        except LimitReachedError as error:
+            self.was_at = error.what
+            raise
 
     def _draw(self, name: str) -> int:
         base = self._state.get(f"counter:{name}")
         if base is None:
             return self._part.own_draw(name)
-        count = self._draws[name]
-        self._draws[name] += 1
+        with self._lock:
+            count = self._draws[name]
+            self._draws[name] += 1
         return int(base) + count * LATER_DRAW

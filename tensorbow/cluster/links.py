@@ -11,13 +11,15 @@ from typing import Any
 
 from tensorbow.cluster.cluster_spec import ClusterSpec
 from tensorbow.cluster.connection import Connection, connect
+from tensorbow.cluster.run_limit import TimeLimit
 from tensorbow.cluster.server import task_here, token_for
 from tensorbow.cluster.task import ClusterTask
-from tensorbow.errors import InvalidArgumentError, TensorBowError, UnavailableError
+from tensorbow.errors import DeadlineExceededError, InvalidArgumentError, TensorBowError, UnavailableError
 from tensorbow.specs import Array
 
 LOOK_S = 0.2  # between two looks whether a wait was cancelled
 RECONNECT_S = 5.0  # for a further connection to a task that was there before
+GRACE_S = 1.0  # after a run's time limit, for tasks to say what they waited for
 
 
 class TaskLink:
@@ -125,9 +127,15 @@ Answer = tuple[dict[str, Any], "list[Array]"]
 class Pending:
     """Requests that wait for answers; each task that takes long is asked whether it lives."""
 
-    def __init__(self, check_s: float):
-        """check_s: seconds of silence before a task is asked, and for its answer then."""
+    def __init__(self, check_s: float, limit: TimeLimit | None = None):
+        """check_s: seconds of silence before a task is asked, and for its answer then.
+
+        limit: of a run, which its tasks keep.
+        """
         self._check_s = check_s
+        self._limit = limit
+        self._late: list[str] = []  # what tasks said that came to the limit
+        self._given_up_s = None if limit is None else time.monotonic() + limit.left_s + GRACE_S
         self._waiting: dict[Connection, TaskLink] = {}
         self._asked: list[TaskLink] = []  # all of them: what one has sent may be lost on the way to another
         self._answers: dict[str, Answer] = {}
@@ -138,6 +146,11 @@ class Pending:
         """Lets the next look raise an error; thread-safe."""
         self._cancelled = error
 
+    def raise_if_cancelled(self) -> None:
+        """Raises the error of `cancel`, if it was called."""
+        if self._cancelled is not None:
+            raise self._cancelled
+
     def add(self, link: TaskLink, connection: Connection) -> None:
         """Adds a request that was sent."""
         self._waiting[connection] = link
@@ -145,8 +158,10 @@ class Pending:
 
     def look(self, timeout_s: float = 0.0) -> None:
         """Takes the answers that have come; waits for at most so long. Raises the first error."""
-        if self._cancelled is not None:
-            raise self._cancelled
+        self.raise_if_cancelled()
+        if self._given_up_s is not None and time.monotonic() > self._given_up_s:
+            silent = [link.name for link in self._waiting.values()]
+            raise self._too_late([f"{name} has not stopped yet" for name in silent])
         if not self._waiting:
             return
         poll = select.poll()
@@ -171,18 +186,41 @@ class Pending:
                 continue
             link = self._waiting.pop(connection)
             link.give(connection)
-        if errors:
-            raise errors[0]
+        if errors:  # they may be a consequence
+            self.raise_if_cancelled()
+        for each in errors:
+            if self._limit is None or not isinstance(each, DeadlineExceededError):
+                raise each
+            self._late.append(str(each))
         if time.monotonic() - self._checked_s > self._check_s:
             for link in self._asked:
                 link.ping(self._check_s)
             self._checked_s = time.monotonic()
 
     def collect(self) -> dict[str, Answer]:
-        """Waits for all answers, by task. Raises the first error; UnavailableError for a lost task."""
+        """Waits for all answers, by task.
+
+        Raises the first error; UnavailableError for a lost task; DeadlineExceededError at the run's limit.
+        """
         while self._waiting:
             self.look(min(LOOK_S, self._check_s))
+        if self._late:
+            raise self._too_late(())
         return self._answers
+
+    def add_late(self, said: str) -> None:
+        """Adds what a task of this process says at the run's limit."""
+        self._late.append(said)
+
+    def _too_late(self, others: Sequence[str]) -> DeadlineExceededError:
+        """The error of a run that has come to its limit. others: what is to be said of further tasks."""
+        limit = self._limit
+        said = "; ".join([*self._late, *others])
+        what = "" if limit is None else f"{limit.option}={limit.milliseconds} "
+        return DeadlineExceededError(
+            f"run: it has taken longer than {what}and is given up: {said}; variables that it had written "
+            "keep their new values"
+        )
 
     def close(self) -> None:
         """Closes the connections that still wait: their tasks give the requests up."""

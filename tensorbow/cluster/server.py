@@ -14,8 +14,9 @@ from typing import Annotated, Any, TypeAlias
 
 from tensorbow.cluster.cluster_spec import AsJobs, ClusterSpec, split_address
 from tensorbow.cluster.connection import TOKEN_VARIABLE, Connection, accept, token_of
+from tensorbow.cluster.run_limit import RunLimit, TimeLimit, Watch
 from tensorbow.cluster.task import ClusterTask
-from tensorbow.cluster.task_step import Arrivals, Watch
+from tensorbow.cluster.task_step import Arrivals
 from tensorbow.compiler import NeedsDynamicModeError
 from tensorbow.errors import (
     AbortedError,
@@ -24,6 +25,7 @@ from tensorbow.errors import (
     TensorBowError,
     UnavailableError,
 )
+from tensorbow.graph import DEAD
 from tensorbow.kinds import Count, Flag, Name, checked, one_of, optional
 from tensorbow.runtime import AsConfig
 from tensorbow.runtime.config_proto import warn_of_ignored
@@ -72,7 +74,8 @@ class Server:
         token: Name = None,
     ):
         """server_or_cluster_def: a ClusterSpec, or its dictionary. job_name, task_index: this process's task,
-        which may be left out in a cluster of one. protocol: has no effect, there is one.
+        which may be left out in a cluster of one. protocol: has no effect, there is one. config: the task
+        takes `inter_op_parallelism_threads`, for ops of one dynamic step that run here at the same time.
 
         token: secret that all processes of the cluster share, by default that of the environment variable
         TENSORBOW_CLUSTER_TOKEN. Without one only addresses of this machine (localhost) are served.
@@ -92,6 +95,7 @@ class Server:
                 f"all processes of the cluster the same token=, or set {TOKEN_VARIABLE}"
             )
         self._job, self._index, self._cluster = job_name, task_index, cluster
+        self._threads = 0 if config is None else config.inter_op_parallelism_threads
         self._task: ClusterTask | None = None
         self._listener: socket.socket | None = None
         self._lock = threading.Lock()  # guards the connections and sessions
@@ -135,7 +139,7 @@ class Server:
                 f"Server: {where} cannot be listened on: {error}; end the process that uses it, or give "
                 f"/job:{self._job}/task:{self._index} another address"
             ) from None
-        self._task = ClusterTask(self._cluster, self._job, self._index, self._token)
+        self._task = ClusterTask(self._cluster, self._job, self._index, self._token, self._threads)
         _here[self._task.incarnation] = self._task
         _tokens[where] = self._token
         threading.Thread(target=self._accept, name=f"tensorbow server {where}", daemon=True).start()
@@ -242,7 +246,8 @@ def _take_values(connection: Connection, task: ClusterTask) -> None:
 
         try:
             header, arrays = connection.receive(where)
-            values = dict(zip(header["keys"], arrays, strict=True))
+            values: dict[str, Any] = dict(zip(header["keys"], arrays, strict=True))
+            values.update(dict.fromkeys(header.get("dead", ()), DEAD))
             task.run_of(header["run"]).arrive(header["stages"], values)
         finally:
             if run is not None:
@@ -284,7 +289,7 @@ def _answer_one(
             header["run"],
             inputs,
             header["state"],
-            watch,
+            RunLimit(watch, TimeLimit.of_entry(header.get("limit"))),
             lambda views: connection.reply({}, views),
         )
     elif op == "register":

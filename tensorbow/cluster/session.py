@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from tensorbow.cluster.dynamic_cut import StepCut, follow_handles
 from tensorbow.cluster.links import Links, Pending
+from tensorbow.cluster.run_limit import LimitReachedError, RunLimit, TimeLimit
 from tensorbow.cluster.sent_graph import SentGraph, name_on_tasks, text_of
 from tensorbow.cluster.task_step import task_of
 from tensorbow.compiler import DeviceSet, Placer
@@ -30,21 +31,23 @@ from tensorbow.errors import (
     UnimplementedError,
 )
 from tensorbow.executor import DynamicPlan
-from tensorbow.graph import AsGraph, Operation, Tensor, get_default_graph
+from tensorbow.graph import AsGraph, Operation, Tensor, get_default_graph, warn_at_user_line
 from tensorbow.graph.graph_def import operation_name
 from tensorbow.kinds import Flag, Mapped, Name, Names, PositiveNumber, Text, checked
 from tensorbow.ops.constant import to_array
 from tensorbow.ops.state import VariableReference
 from tensorbow.queues.python_functions import PyFunc, PyFuncStateless
 from tensorbow.runtime import AsConfig, Session
-from tensorbow.runtime.config_proto import warn_of_ignored
+from tensorbow.runtime.config_proto import RunMetadata, RunOptions, warn_of_ignored
 from tensorbow.runtime.fetches_and_feeds import Arguments
+from tensorbow.runtime.run_watch import current_watch
 from tensorbow.runtime.shape_counts import ShapeCounts
 from tensorbow.specs import Array
 
 SCHEMES = ("tcp://", "grpc://")  # the second as TensorFlow's programs write it; the protocol is the same
 # After these errors tasks may have forgotten the session's steps: the next runs register them again.
 FORGOTTEN_BY = (UnavailableError, AbortedError, FailedPreconditionError, NotFoundError)
+TAKEN = ("allow_soft_placement", "lossy_transfers", "operation_timeout_in_ms")  # options of the config
 CACHED_STEPS = 64  # registered steps kept; the least recently used one is dropped first
 
 _numbers = itertools.count()
@@ -103,7 +106,8 @@ class _RegisteredStep:
     feeds: dict[str, list[tuple[str, Tensor]]]  # by task: names there, and the tensors fed
     counters: dict[str, list[str]]  # by task: random ops
     fetches: dict[str, list[int]]  # by task: indices among the fetched tensors
-    may_wait: bool = False  # it is in the dynamic mode, and its parts may wait, for example on a queue
+    is_dynamic: bool = False
+    may_not_end: bool = False  # its parts may wait, for example on a queue, or have loops without an end
 
 
 class ClusterSession(Session):
@@ -140,10 +144,11 @@ class ClusterSession(Session):
             raise InvalidArgumentError(f"Session: expected a target as 'tcp://host:port', got {target!r:.80}")
         self.graph = graph if graph is not None else get_default_graph()
         if config is not None:
-            warn_of_ignored(config, ("allow_soft_placement", "lossy_transfers"))
+            warn_of_ignored(config, TAKEN)
             allow_soft_placement = allow_soft_placement or config.allow_soft_placement
         self._soft = allow_soft_placement
         self._lossy = config is not None and config.lossy_transfers
+        self._timeout_ms = 0 if config is None else config.operation_timeout_in_ms
         self._target = target
         self._name = f"cluster-session-{next(_numbers)}"
         self._id = uuid.uuid4().hex
@@ -158,7 +163,7 @@ class ClusterSession(Session):
         self._steps: OrderedDict[Hashable, _RegisteredStep] = OrderedDict()
         self._registering = threading.RLock()  # guards the two above
         self._serial = itertools.count()
-        self._waiting: set[Pending] = set()  # of running steps in the dynamic mode, which may wait for long
+        self._waiting: set[Pending] = set()  # of running steps that may not end by themselves
         self._stack = ExitStack()
         self._closed = False
 
@@ -167,7 +172,7 @@ class ClusterSession(Session):
     def _execute(self, elements: Sequence[Tensor | Operation], feeds: Mapping[Tensor, Array]) -> list[Any]:
         step = self._registered(elements, {tensor: value.shape for tensor, value in feeds.items()})
         try:
-            values = self._run_on_tasks(step, feeds)
+            values = self._run_on_tasks(step, feeds, self._limit())
         except TensorBowError as error:
             if isinstance(error, FORGOTTEN_BY):
                 with self._registering:
@@ -176,12 +181,43 @@ class ClusterSession(Session):
         results = iter(range(len(values)))
         return [values[next(results)] if isinstance(e, Tensor) else None for e in elements]
 
-    def _run_on_tasks(self, step: _RegisteredStep, feeds: Mapping[Tensor, Array]) -> dict[int, Any]:
+    def _limit(self) -> TimeLimit | None:
+        """The time limit of a run that begins now: that of its options, or of the session."""
+        watch = current_watch()
+        if watch is not None:
+            watch.begin()
+            left_s = watch.left_s()
+            if left_s is not None:
+                return TimeLimit(watch.option, watch.timeout_ms, left_s, each_op=True)
+        if self._timeout_ms:
+            return TimeLimit(
+                "operation_timeout_in_ms", self._timeout_ms, self._timeout_ms / 1e3, each_op=False
+            )
+        return None
+
+    def _describe_run(
+        self,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None,
+        options: RunOptions,
+        run_metadata: RunMetadata,
+    ) -> None:
+        """Warns of options that have no effect."""
+        for option in ("trace_level", "output_partition_graphs"):
+            if getattr(options, option):
+                warn_at_user_line(
+                    f"run: {option} has no effect on a step over tasks; run it in a plain tb.Session with "
+                    "allow_soft_placement=True"
+                )
+
+    def _run_on_tasks(
+        self, step: _RegisteredStep, feeds: Mapping[Tensor, Array], limit: TimeLimit | None
+    ) -> dict[int, Any]:
         """Runs a registered step; the fetched values by index. Raises the first error of a task."""
         run = f"{self._id}-{next(self._serial)}"
         values: dict[int, Any] = {}
-        pending = Pending(self._links.check_s)
-        if step.may_wait:
+        pending = Pending(self._links.check_s, limit)
+        if step.may_not_end:
             self._waiting.add(pending)
         local: tuple[Any, list[Any]] | None = None
 
@@ -190,6 +226,7 @@ class ClusterSession(Session):
                 values[index] = array if array.shape else array[()]
 
         try:
+            self._require_open()
             for task, fed in step.feeds.items():
                 link = self._links.link(task)
                 state = self._draw(step.counters[task])
@@ -201,16 +238,21 @@ class ClusterSession(Session):
                 connection = link.take()
                 pending.add(link, connection)
                 header = {"op": "run", "step": step.handle, "run": run, "feeds": names, "state": state}
+                if limit is not None:
+                    header["limit"] = limit.to_entry()
                 connection.send(header, arrays)
             if local is not None:
                 link, arguments = local
                 try:
-                    copies = link.here.run(step.handle, run, *arguments, pending.look, _copied)
+                    own = RunLimit(pending.look, limit)
+                    keep(link.name, link.here.run(step.handle, run, *arguments, own, _copied))
+                except LimitReachedError as error:
+                    pending.add_late(f"{link.name}: {error}")
                 except TensorBowError as error:
-                    if str(error).startswith("/job:"):
+                    pending.raise_if_cancelled()
+                    if str(error).startswith(("/job:", "run: ")):
                         raise
                     raise type(error)(f"{link.name}: {error}") from error
-                keep(link.name, copies)
             for task, (_, found) in pending.collect().items():
                 keep(task, found)
         finally:
@@ -233,7 +275,7 @@ class ClusterSession(Session):
                 self._shape_counts.add(tuple(elements), shapes)
                 self._warn_of_forgotten_updates(elements, shapes)
                 step = self._register(elements, shapes)
-                self._steps[of_any_shape if step.may_wait else key] = step
+                self._steps[of_any_shape if step.is_dynamic else key] = step
                 while len(self._steps) > CACHED_STEPS:
                     old = self._steps.popitem(last=False)[1]
                     self._links.release({task: [old.handle] for task in old.feeds})
@@ -280,6 +322,7 @@ class ClusterSession(Session):
             {task: [(name, by_name[name]) for name in answers[task]["feeds"]] for task in running},
             {task: answers[task]["counters"] for task in running},
             {task: answers[task]["fetches"] for task in running},
+            may_not_end=any(answers[task]["endless"] for task in running),
         )
 
     def _register_dynamic(
@@ -294,12 +337,10 @@ class ClusterSession(Session):
         """Cuts a step that no plan runs between tasks, and sends each its part."""
         home = str(self._places.home.name)
         follow_handles(needed, places)
-        plan = DynamicPlan(elements, fed, needed, reason)
+        DynamicPlan(elements, fed, needed, reason)  # raises for fetches and feeds in loops
         sent = SentGraph(needed, places, {tensor: tensor.spec.shape for tensor in fed}, home)
-        certain = {sent.name(tensor): plan.is_certain(tensor) for op in needed for tensor in op.outputs}
-        certain |= {f"^{sent.name(op)}": plan.is_certain(op) for op in needed}
         placeholders = {operation_name(name): tensor for tensor, name in sent.fed.items()}
-        cut = StepCut(sent.graph, list(placeholders), lambda item: certain.get(item, True))
+        cut = StepCut(sent.graph, list(placeholders), self._lossy)
         fetched = [sent.name(element) for element in elements if isinstance(element, Tensor)]
         parts = cut.parts(fetched, task_of(home))
         random = [op for op in needed if op.definition.random]
@@ -317,7 +358,8 @@ class ClusterSession(Session):
             {t: [(name, placeholders[name]) for name in part.placeholders] for t, part in parts.items()},
             {t: [op.name for op in random if task_of(places[op]) == t] for t in parts},
             {t: [index for index, _ in part.fetches] for t, part in parts.items()},
-            may_wait=True,
+            is_dynamic=True,
+            may_not_end=True,
         )
 
     def _placed(self, needed: Sequence[Operation]) -> dict[Operation, str]:

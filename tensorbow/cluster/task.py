@@ -14,10 +14,17 @@ from typing import Any
 from tensorbow.cluster.cluster_spec import ClusterSpec, task_name
 from tensorbow.cluster.connection import Connection, connect
 from tensorbow.cluster.dynamic_part import DynamicPart
+from tensorbow.cluster.run_limit import RunLimit
 from tensorbow.cluster.sent_graph import container_of
-from tensorbow.cluster.task_step import Arrivals, StepOfTask, TaskStep, Watch, task_of
+from tensorbow.cluster.task_step import Arrivals, StepOfTask, TaskStep, task_of
 from tensorbow.cluster.task_variables import TaskVariables
-from tensorbow.compiler import Binding, compile_multi_device
+from tensorbow.compiler import (
+    Binding,
+    NeedsDynamicModeError,
+    compile_multi_device,
+    compile_step,
+    of_one_device,
+)
 from tensorbow.devices import Device, DeviceName, StreamGroup, available_devices, get_device
 from tensorbow.errors import (
     AbortedError,
@@ -28,7 +35,9 @@ from tensorbow.errors import (
     TensorBowError,
     UnavailableError,
 )
-from tensorbow.graph import Graph, GraphDef, Operation, Resources, Tensor
+from tensorbow.executor import InterOpPool, default_threads
+from tensorbow.graph import DEAD, Graph, GraphDef, Operation, Resources, Tensor
+from tensorbow.kernels.backends import backend_for
 from tensorbow.ops.importing import import_graph_def
 from tensorbow.ops.state import VariableReference
 from tensorbow.program import Region
@@ -63,18 +72,21 @@ class _Registered:
 class ClusterTask:
     """One task of a cluster, in this process. All methods are thread-safe."""
 
-    def __init__(self, cluster: ClusterSpec, job: str, index: int, token: str):
+    def __init__(self, cluster: ClusterSpec, job: str, index: int, token: str, threads: int = 0):
+        """threads: on which ops of one dynamic step run at the same time, at most; 0 for the default."""
         self.cluster = cluster
         self.name = task_name(job, index)
         self.incarnation = uuid.uuid4().hex
         self.token = token
         self._addresses = cluster.tasks()
         self._label = f"task {self.name} {next(_numbers)}"
+        self._pool = InterOpPool(threads - 1 if threads else default_threads(), self._label)
         self._lock = threading.RLock()  # guards the fields below
         self._steps: dict[str, _Registered] = {}
         self._variables: dict[str, TaskVariables] = {}  # by full name of the device
         self._runs: dict[str, Arrivals] = {}  # of runs that have begun, and of those that values came for
         self._came_s: OrderedDict[str, float] = OrderedDict()  # runs not begun, and when the first value came
+        self._given_up: OrderedDict[str, None] = OrderedDict()  # failed runs, whose late values are dropped
         self._groups: list[StreamGroup] = []
         self._busy: set[StreamGroup] = set()
         self._peers: dict[tuple[str, str], list[Connection]] = {}  # idle ones, by task and incarnation
@@ -138,7 +150,8 @@ class ClusterTask:
     ) -> list[str]:
         """Compiles a step of this task alone, which `run` runs; returns the names of its random ops.
 
-        ops: with the full names of their devices, all of this task.
+        ops: with the full names of their devices, all of this task. On one device loops and conds that depend
+        on data may be compiled.
         """
         counters: list[str] = self._compile(handle, session, ops, elements, specs, home)["counters"]
         return counters
@@ -163,18 +176,17 @@ class ClusterTask:
         for name, variables in places.items():
             variables.grow(op for op in ops if op.definition is VariableReference and names[op] == name)
         snapshots = {name: variables.layout() for name, variables in places.items()}
-        executable = compile_multi_device(
-            ops,
-            elements,
-            specs,
-            names,
-            home,
-            {name: variables.device for name, variables in places.items()},
-            {name: layout for name, (layout, _) in snapshots.items()},
-            keeps_received=True,
-            lossy=lossy,
-        )
         layouts = {name: layout for name, (layout, _) in snapshots.items()}
+        devices = {name: variables.device for name, variables in places.items()}
+        if incarnations is None and len(set(names.values())) == 1:
+            (name,) = set(names.values())
+            backend = backend_for(devices[name])
+            one = compile_step(elements, specs, layouts[name], backend, within=frozenset(ops))
+            executable = of_one_device(one, name, devices[name])
+        else:
+            executable = compile_multi_device(
+                ops, elements, specs, names, home, devices, layouts, keeps_received=True, lossy=lossy
+            )
         bases = {name: base for name, (_, base) in snapshots.items()}
         step = StepOfTask(executable, layouts, bases, places, incarnations or {})
         registered = _Registered(step, session)
@@ -188,6 +200,7 @@ class ClusterTask:
             "feeds": sorted({name for part in parts for name in part.inputs if name in feeds}),
             "counters": [name for part in parts for name in part.counters],
             "parts": len(executable.parts),
+            "endless": any(part.may_not_end for part in parts),
         }
 
     def register_dynamic(
@@ -205,7 +218,8 @@ class ClusterTask:
         placeholders.
         """
         made = _imported(graph)
-        part = DynamicPart(self, handle, session, made, fetches, feeds, f"{self.name}/device:CPU:0")
+        home = f"{self.name}/device:CPU:0"
+        part = DynamicPart(self, handle, session, made, fetches, feeds, home, self._pool)
         with self._lock:
             self._require_open()
             self._parts[handle] = part, dict(incarnations)
@@ -233,8 +247,11 @@ class ClusterTask:
                         registered.idle.pop().close()
 
     def release_session(self, session: str) -> None:
-        """Forgets all steps of a session."""
+        """Forgets all steps of a session, and ends those that run."""
         with self._lock:
+            for part, _ in self._parts.values():
+                if part.session == session:
+                    part.cancel(AbortedError("the session that runs the step has gone"))
             self.release([h for h, (part, _) in self._parts.items() if part.session == session])
             self.release([h for h, registered in self._steps.items() if registered.session == session])
             resources = self._resources.pop(session, None)
@@ -249,15 +266,15 @@ class ClusterTask:
         name: str,
         inputs: Mapping[str, Array],
         state: Mapping[str, Any],
-        watch: Watch,
+        limit: RunLimit,
         use: Callable[[list[Array]], Any],
     ) -> Any:
         """Runs a registered step and gives what `use` makes of views of the values that are fetched here.
 
-        name: of the run, the same on all tasks. watch: called while the step waits; its error ends the run.
+        name: of the run, the same on all tasks. limit: ends the run.
         """
         if handle in self._parts:
-            return use(self._run_part(handle, name, inputs, state, watch))
+            return use(self._run_part(handle, name, inputs, state, limit))
         with self._lock:
             self._require_open()
             registered = self._steps.get(handle)
@@ -277,13 +294,12 @@ class ClusterTask:
             return use([])
         bound: TaskStep | None = None
         try:
-            for device, names in registered.reads.items():
-                step.variables[device].require(names)
+            _require_values(step, registered.reads)
             with self._lock:
                 bound = self._take(registered)
             run.begin(bound.boxes)
             bound.run(
-                run, inputs, state, lambda *message: self._post(step.incarnations, name, *message), watch
+                run, inputs, state, lambda *message: self._post(step.incarnations, name, *message), limit
             )
             for device, names in registered.writes.items():
                 step.variables[device].mark(names)
@@ -291,7 +307,7 @@ class ClusterTask:
             result = use([views[device][number] for device, number in registered.fetches.values()])
         except BaseException:
             with self._lock:
-                self._runs.pop(name, None)
+                self._give_up(name)
                 if bound is not None:
                     self._busy.difference_update(bound.groups)
                     self._failed.append((run, bound))
@@ -308,7 +324,7 @@ class ClusterTask:
         name: str,
         inputs: Mapping[str, Array],
         state: Mapping[str, Any],
-        watch: Watch,
+        limit: RunLimit,
     ) -> list[Array]:
         with self._lock:
             self._require_open()
@@ -319,14 +335,28 @@ class ClusterTask:
             run = self._runs.setdefault(name, Arrivals(name))
             self._came_s.pop(name, None)
 
-        def send(task: str, key: str, value: Array) -> None:
-            self._post(incarnations, name, task, [], [key], [value])
+        def send(task: str, key: str, value: Any) -> None:
+            if value is DEAD:
+                self._post(incarnations, name, task, [], [], [], [key])
+            else:
+                self._post(incarnations, name, task, [], [key], [value])
 
         try:
-            return part.run(name, run, inputs, state, watch, send, resources)
-        finally:
+            values = part.run(name, run, inputs, state, limit, send, resources)
+        except BaseException:
             with self._lock:
-                self._runs.pop(name, None)
+                self._give_up(name)
+            raise
+        with self._lock:
+            del self._runs[name]
+        return values
+
+    def _give_up(self, name: str) -> None:
+        """Forgets a run that has failed; what other tasks still send for it is dropped."""
+        self._runs.pop(name, None)
+        self._given_up[name] = None
+        while len(self._given_up) > MOST_LATE:
+            self._given_up.popitem(last=False)
 
     def _close_failed(self) -> None:
         """Closes steps that failed, once no value is being received into their memory."""
@@ -382,12 +412,14 @@ class ClusterTask:
         stages: list[int],
         keys: list[str],
         arrays: list[Array],
+        dead: Sequence[str] = (),
     ) -> None:
-        """Sends a message to another task."""
+        """Sends a message to another task. dead: keys of tensors that have no value in this run."""
         incarnation = incarnations.get(task, "")
         connection = self._peer(task, incarnation)
         try:
-            connection.send({"op": "data", "run": run, "stages": stages, "keys": keys}, arrays)
+            header = {"op": "data", "run": run, "stages": stages, "keys": keys}
+            connection.send({**header, "dead": list(dead)} if dead else header, arrays)
         except BaseException:
             connection.close()
             raise
@@ -429,6 +461,8 @@ class ClusterTask:
     def run_of(self, name: str) -> Arrivals:
         """The run of that name; kept for a while if it has not begun here."""
         with self._lock:
+            if name in self._given_up:
+                return Arrivals(name)
             run = self._runs.get(name)
             if run is None:
                 now = time.monotonic()
@@ -508,6 +542,7 @@ class ClusterTask:
         deadline = time.monotonic() + CONNECT_S
         while self._busy and time.monotonic() < deadline:
             time.sleep(0.01)
+        self._pool.close()
         with self._lock:
             for _, bound in self._failed:
                 bound.close()
@@ -520,6 +555,21 @@ class ClusterTask:
     def _require_open(self) -> None:
         if self._closed:
             raise FailedPreconditionError(f"{self.name}: the server is stopped; make a new tb.train.Server")
+
+
+def _require_values(step: StepOfTask, reads: Mapping[str, Collection[str]]) -> None:
+    """Raises FailedPreconditionError for variables without a value. reads: those of each device.
+
+    Those that only branches and loops of a region touch may need none: NeedsDynamicModeError then.
+    """
+    for device, names in reads.items():
+        variables = step.variables[device]
+        maybe = frozenset() if step.incarnations else step.executable.parts[device].reads_maybe
+        missing = variables.without_value(maybe) if maybe else ()
+        if missing:
+            why = f"{', '.join(missing[:3])} has no value, and may not be needed"
+            raise NeedsDynamicModeError(f"a compiled branch or loop: {why}", why, passing=True)
+        variables.require(names)
 
 
 def _imported(text: str) -> Graph:

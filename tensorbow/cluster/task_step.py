@@ -12,19 +12,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from tensorbow.cluster.run_limit import LimitReachedError, RunLimit
 from tensorbow.cluster.task_variables import TaskVariables, names_touched
 from tensorbow.compiler import Binding, MultiDeviceExecutable, VariableLayout, sends_of
-from tensorbow.devices import Access
+from tensorbow.devices import Access, Event
 from tensorbow.errors import AbortedError, FailedPreconditionError, raise_if_any
+from tensorbow.graph import loop_name
 from tensorbow.program import Ref, Region
 from tensorbow.specs import Array
 
-WATCH_S = 0.1  # between two looks whether the client still waits for a run
 HELD_BACK_NBYTES = (
     1 << 16
 )  # smaller values wait for the next message to their task, if no stage waits before it
 
-Watch = Callable[[], None]
 Post = Callable[[str, "list[int]", "list[str]", "list[Array]"], None]  # task, stages, keys, arrays
 
 
@@ -35,8 +35,8 @@ class Arrivals:
         self.name = name
         self._changed = threading.Condition(threading.Lock())
         self._ended: set[int] = set()
-        self._values: dict[str, Array] = {}
-        self._wanted: dict[str, Callable[[Array], None]] = {}  # by key, what takes a value that comes
+        self._values: dict[str, Any] = {}  # arrays, and of parts in the dynamic mode DEAD
+        self._wanted: dict[str, Callable[[Any], None]] = {}  # by key, what takes a value that comes
         self._error: BaseException | None = None
         self._boxes: Mapping[str, Array] = {}
         self._receiving = 0  # messages that are being received into boxes
@@ -63,17 +63,17 @@ class Arrivals:
             self._boxes = {}
             return not self._receiving
 
-    def arrive(self, stages: Collection[int], values: Mapping[str, Array]) -> None:
+    def arrive(self, stages: Collection[int], values: Mapping[str, Any]) -> None:
         """Says that stages of other devices have ended, with the values that they send."""
         with self._changed:
-            taken = [(self._wanted.pop(key), values[key]) for key in values if key in self._wanted]
-            self._values.update(values)
+            takers = {key: self._wanted.pop(key) for key in values if key in self._wanted}
+            self._values.update((key, value) for key, value in values.items() if key not in takers)
             self._ended.update(stages)
             self._changed.notify_all()
-        for take, value in taken:
-            take(value)
+        for key, take in takers.items():
+            take(values[key])
 
-    def when(self, key: str, take: Callable[[Array], None]) -> None:
+    def when(self, key: str, take: Callable[[Any], None]) -> None:
         """Calls `take` with a value that has arrived or will; in the thread that it arrives in."""
         with self._changed:
             value = self._values.pop(key, None)
@@ -89,22 +89,31 @@ class Arrivals:
                 self._error = error
             self._changed.notify_all()
 
-    def wait(self, stages: frozenset[int], watch: Watch | None) -> None:
-        """Waits until these stages have ended. watch: called now and then; may raise."""
+    def wait(self, stages: frozenset[int], limit: RunLimit) -> None:
+        """Waits until these stages have ended. Raises the error of the abort, and what `limit` raises."""
         while True:
             with self._changed:
-                if self._error is not None:
-                    raise_if_any(self._error)
-                if stages <= self._ended or (
-                    self._changed.wait(WATCH_S) and stages <= self._ended and self._error is None
-                ):
+                raise_if_any(self._error)
+                if stages <= self._ended:
                     return
-            if watch is not None:
-                watch()
+            left_s = limit.left_s()
+            with self._changed:
+                if self._error is None and not stages <= self._ended:
+                    self._changed.wait(left_s)
+
+    def check(self) -> None:
+        """Raises the error of the abort, if there was one."""
+        raise_if_any(self._error)
+
+    def missing(self, stages: frozenset[int]) -> list[int]:
+        """Those of the stages that have not ended."""
+        with self._changed:
+            return sorted(stages - self._ended)
 
     def value(self, key: str) -> Array:
         """A value that has arrived, once."""
-        return self._values.pop(key)
+        value: Array = self._values.pop(key)
+        return value
 
 
 @dataclass(frozen=True)
@@ -123,6 +132,7 @@ class _TaskStage:
     reads: frozenset[str]
     writes: frozenset[str]
     accesses: tuple[Sequence[Access], Sequence[Access]]
+    endless: Sequence[str]  # calls with loops that may never end
 
 
 @dataclass
@@ -139,6 +149,24 @@ class StepOfTask:
 def task_of(device: str) -> str:
     """The task's part of a full device name."""
     return device[: device.index("/device:")]
+
+
+class _PartLimit:
+    """What ends the waits of the parts of one run."""
+
+    def __init__(self, run: Arrivals, limit: RunLimit):
+        self._run, self._limit = run, limit
+        self.computed = ""  # the last op, where ops run one by one
+
+    def left_s(self) -> float:
+        """See RunLimit.left_s; raises the error of another part, too."""
+        self._run.check()
+        return self._limit.left_s()
+
+    def after_op(self, op: str, began_s: float, ended_s: float) -> None:
+        """Called after an op. Raises the error that ends the run."""
+        self.computed = op
+        self.left_s()
 
 
 class TaskStep:
@@ -217,6 +245,7 @@ class TaskStep:
             names_touched(layout, [*reads, *fetched]) - written,
             written,
             binding.plan.accesses(stage.segment),
+            executable.endless_calls(stage.segment),
         )
 
     def run(
@@ -225,36 +254,44 @@ class TaskStep:
         inputs: Mapping[str, Array],
         state: Mapping[str, Any],
         post: Post,
-        watch: Watch,
+        limit: RunLimit,
     ) -> None:
-        """Runs all parts. post: sends values to another task. watch: see `Arrivals.wait`.
+        """Runs all parts. post: sends values to another task. limit: ends waits, and loops without an end.
 
-        Raises the error of the op that failed, of the abort, or of `watch`; the step is then closed.
+        Raises the error of the op that failed, of the abort, or of `limit`; the step is then closed.
         """
         first, *others = self.parts
         threads = [
             threading.Thread(
-                target=self._run_guarded, args=(name, run, inputs, state, post), name=f"{self._label} {name}"
+                target=self._run_guarded,
+                args=(name, run, inputs, state, post, limit),
+                name=f"{self._label} {name}",
             )
             for name in others
         ]
         for thread in threads:
             thread.start()
         try:
-            self._run_part(first, run, inputs, state, post, watch)
+            self._run_part(first, run, inputs, state, post, limit)
         except BaseException as error:
             run.abort(AbortedError(f"another part failed: {error}"))
             raise
         finally:
             for thread in threads:
                 thread.join()
-        run.wait(frozenset(), None)  # raises the error of another part
+        run.check()  # raises the error of another part
 
     def _run_guarded(
-        self, name: str, run: Arrivals, inputs: Mapping[str, Array], state: Mapping[str, Any], post: Post
+        self,
+        name: str,
+        run: Arrivals,
+        inputs: Mapping[str, Array],
+        state: Mapping[str, Any],
+        post: Post,
+        limit: RunLimit,
     ) -> None:
         try:
-            self._run_part(name, run, inputs, state, post, None)
+            self._run_part(name, run, inputs, state, post, limit)
         except BaseException as error:
             run.abort(error)
 
@@ -265,10 +302,10 @@ class TaskStep:
         inputs: Mapping[str, Array],
         state: Mapping[str, Any],
         post: Post,
-        watch: Watch | None,
+        limit: RunLimit,
     ) -> None:
         binding, lock = self.parts[name], self.step.variables[name].lock
-        plan, known = binding.plan, binding.executable
+        plan, known, waits = binding.plan, binding.executable, _PartLimit(run, limit)
         own_inputs = {key: value for key, value in inputs.items() if key in known.inputs}
         own_state = {key: value for key, value in state.items() if key in known.state}
         stages = self._stages[name]
@@ -281,7 +318,10 @@ class TaskStep:
             if stage.needs:
                 for task in list(held_back):
                     send(task)
-                run.wait(stage.needs, watch)
+                try:
+                    run.wait(stage.needs, limit)
+                except LimitReachedError as error:
+                    raise error if error.what else self._waited_for(run.missing(stage.needs)) from None
             values = [(key, run.value(key)) for key in stage.receives]
 
             def work() -> None:
@@ -290,14 +330,25 @@ class TaskStep:
                 for key, value in values:  # noqa: B023
                     if key not in self._in_place or value is not self.boxes[key]:
                         plan.copy_in(key, value)
-                plan.launch(stage.segment)  # noqa: B023
+                if limit.each_op:
+                    plan.launch_traced(stage.segment, 0, waits.after_op)  # noqa: B023
+                else:
+                    plan.launch(stage.segment)  # noqa: B023
                 for ref, box in stage.copied:  # noqa: B023
                     plan.copy_out(ref, box)
 
             if stage.reads or stage.writes:
-                lock.acquire(work, stage.reads, stage.writes)
+                try:
+                    lock.acquire(work, stage.reads, stage.writes, waits)
+                except LimitReachedError as error:
+                    names = ", ".join(sorted(stage.reads | stage.writes)[:3])
+                    raise (
+                        error
+                        if error.what
+                        else LimitReachedError(f"waited for {names}, as another step uses such a variable")
+                    ) from None
             try:
-                self._execute(binding, work, stage)
+                self._execute(binding, work, stage, waits)
             finally:
                 lock.release(work)
             run.arrive((stage.number,), stage.here)
@@ -311,14 +362,41 @@ class TaskStep:
         for task in list(held_back):
             send(task)
 
-    def _execute(self, binding: Binding, work: Callable[[], None], stage: _TaskStage) -> None:
+    def _waited_for(self, stages: Sequence[int]) -> LimitReachedError:
+        """The error of a part that has waited for stages of other devices."""
+        devices = dict.fromkeys(self.step.executable.stages[number].device for number in stages)
+        return LimitReachedError(f"waited for {', '.join(devices)}")
+
+    def _execute(
+        self, binding: Binding, work: Callable[[], None], stage: _TaskStage, limit: _PartLimit
+    ) -> None:
         stream = binding.group.compute
         label = f"{self._label} stage {stage.number}"
-        done = stream.run_here(work, label=label)
+        done = None if stage.endless else stream.run_here(work, label=label)
         if done is None:
             reads, writes = stage.accesses
             done = stream.submit(work, label=label, reads=reads, writes=writes)
-        done.synchronize()
+        if stage.endless:
+            self._watch(binding, done, stage.endless, limit)
+        try:
+            done.synchronize()
+        except LimitReachedError:  # after an op
+            raise LimitReachedError(f"computed {limit.computed}") from None
+
+    def _watch(self, binding: Binding, done: Event, loops: Sequence[str], limit: _PartLimit) -> None:
+        """Waits for work with loops that may never end. They stop, and their error comes, with the run's."""
+        try:
+            while not done.done():
+                left_s = limit.left_s()
+                with suppress(TimeoutError):
+                    done.synchronize(left_s)
+        except BaseException as error:
+            binding.plan.stop()
+            with suppress(Exception):
+                done.synchronize()
+            if isinstance(error, LimitReachedError) and not error.what:
+                raise LimitReachedError(f"was in {', '.join(map(loop_name, loops))}") from None
+            raise
 
     def fetched(self) -> dict[str, tuple[Array, ...]]:
         """Views of the fetched values, by device."""

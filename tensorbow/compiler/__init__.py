@@ -14,6 +14,7 @@ from tensorbow.compiler.multi_device import (
     compile_multi_device,
     compile_placed,
     fold_for_devices,
+    of_one_device,
 )
 from tensorbow.compiler.parts import PartedExecutable, PartSpec, compile_parts, sends_of
 from tensorbow.compiler.place import DeviceSet, Placer
@@ -41,5 +42,6 @@ __all__ = [
     "compile_placed",
     "compile_step",
     "fold_for_devices",
+    "of_one_device",
     "sends_of",
 ]

@@ -164,6 +164,17 @@ def compile_placed(
     )
 
 
+def of_one_device(executable: Executable, name: str, device: Device) -> MultiDeviceExecutable:
+    """A step on one device in the form of one over several. name: the device's full name."""
+    return MultiDeviceExecutable(
+        parts={name: executable},
+        devices={name: device},
+        stages=tuple(Stage(name, number, (), ()) for number in range(len(executable.segments))),
+        fetches=tuple((name, number) for number in range(len(executable.fetches))),
+        notes=executable.notes,
+    )
+
+
 def senders_of(cut: Cut) -> dict[tuple[str, str], int]:
     """By receiving device and key, the number of the stage that sends a value."""
     return {

@@ -13,10 +13,9 @@ from tensorbow.errors import InternalError
 from tensorbow.executor.dynamic_plan import DynamicPlan
 from tensorbow.executor.iterations import Iteration, RunningFrame
 from tensorbow.executor.plan_nodes import DynamicNode, NodeKind
-from tensorbow.graph import Tensor
+from tensorbow.graph import DEAD, Tensor
 from tensorbow.specs import Array
 
-DEAD: Any = object()  # the value of a tensor whose branch is not taken
 FIRED = 1 << 30  # count of a Merge that has run
 LONG_S = 2e-4  # seconds of a sequence that is worth another thread
 

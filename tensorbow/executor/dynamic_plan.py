@@ -26,6 +26,8 @@ _KINDS = {
     "exit": NodeKind.EXIT,
     "next_iteration": NodeKind.NEXT,
     "loop_condition": NodeKind.PASS,
+    "send": NodeKind.SEND,
+    "receive": NodeKind.HOST,
 }
 
 
@@ -135,21 +137,6 @@ class DynamicPlan:
     def frames(self) -> list[Frame]:
         """All frames, the outermost first."""
         return [self.root, *self._places.frames.values()]
-
-    def is_certain(self, element: Tensor | Operation) -> bool:
-        """True if each run makes it once: it is in no loop, and under no condition."""
-        op = element if isinstance(element, Operation) else element.op
-        if op not in self._included or (isinstance(element, Tensor) and element in self._fed):
-            return True  # fed, constant, or a variable
-        unit = self._units.unit_of.get(op)
-        if unit is not None and op not in unit.borders:
-            return False
-        if isinstance(element, Tensor):
-            frame, conditions, _ = self._places.of_output(element)
-        else:
-            place, frame = self._places.of(self._units.of(op)), self._places.target(op)
-            conditions = place.frame.conditions if op.definition.flow == "exit" else place.conditions
-        return frame is self.root and not conditions
 
     # Nodes ------------------------------------------------------------------------------------
 
@@ -301,6 +288,8 @@ def _kind(op: Operation) -> NodeKind:
 def _has_effects(op: Operation) -> bool:
     """True if an op runs in the order of the iterations of the loops around it."""
     definition = op.definition
+    if definition.flow:
+        return False
     return bool(definition.stateful or definition.random or definition.writes) and definition.name not in (
         "StackPush",
         "StackPop",

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorbow.errors import CancelledError, InternalError, InvalidArgumentError
-from tensorbow.executor.dataflow import DEAD, Dataflow
+from tensorbow.errors import CancelledError, DeadlineExceededError, InternalError, InvalidArgumentError
+from tensorbow.executor.dataflow import Dataflow
 from tensorbow.executor.dynamic_plan import DynamicPlan
 from tensorbow.executor.inter_op_pool import InterOpPool
 from tensorbow.executor.iterations import Iteration
@@ -21,11 +21,29 @@ from tensorbow.executor.region import RunRegion
 from tensorbow.executor.sequence import SequenceCalls, blamed_host, checked_outputs
 from tensorbow.executor.step_spans import StepSpans, Tell
 from tensorbow.executor.string_kernels import string_kernel
-from tensorbow.graph import HostCall, Operation, Resources, StepResources, Tensor, loop_name
+from tensorbow.graph import (
+    DEAD,
+    HostCall,
+    Operation,
+    Resources,
+    StepResources,
+    Tensor,
+    label_of,
+    loop_name,
+)
 from tensorbow.specs import Array
 from tensorbow.timeline import OP, WAIT, WORK
 
 VARIABLE: Any = object()  # stands for the value of a fetched variable, which is read when the step has ended
+
+
+class _Wait:
+    """An op that is under way on the pool, or waits."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: DynamicNode):
+        self.node = node
 
 
 class DynamicStep:
@@ -64,13 +82,15 @@ class DynamicStep:
         self._lock = threading.Lock()
         self._came = threading.Condition(self._lock)
         self._finished: deque[tuple[DynamicNode, Iteration, Any]] = deque()  # by asynchronous ops
-        self._waiting: dict[object, Callable[[], object] | None] = {}  # how each of them is cancelled
+        self._waiting: dict[_Wait, Callable[[], object] | None] = {}  # how each of them is cancelled
+        self.waited_for: list[str] = []  # ops that it waited for when its time limit ended it
         self.error: BaseException | None = None  # ends it
         self._flow = Dataflow(plan)
         by_kind = {
             **self._flow.moves,
             NodeKind.SEQUENCE: self._run_sequence,
             NodeKind.HOST: self._call_host,
+            NodeKind.SEND: self._send,
         }
         self._calls = self._new_calls(None)
         self._runners: list[Callable[[DynamicNode, Iteration], bool | None]] = [by_kind[k] for k in NodeKind]
@@ -94,6 +114,9 @@ class DynamicStep:
             with np.errstate(all="ignore"):
                 self._loop()
         except BaseException as error:
+            if isinstance(error, DeadlineExceededError):
+                with self._lock:
+                    self.waited_for = [_described(wait.node) for wait in self._waiting]
             self.cancel(error)
             if isinstance(error, CancelledError) and self.error is not None:
                 raise self.error from None  # because of which it was cancelled
@@ -164,7 +187,7 @@ class DynamicStep:
             return False
         while slow:
             node, iteration = slow[0]
-            token = object()
+            token = _Wait(node)
             with self._lock:
                 self._waiting[token] = None
                 self._computing += node.kind is NodeKind.SEQUENCE
@@ -180,7 +203,7 @@ class DynamicStep:
             del slow[0]
         return True
 
-    def _on_pool(self, token: object, node: DynamicNode, iteration: Iteration) -> None:
+    def _on_pool(self, token: _Wait, node: DynamicNode, iteration: Iteration) -> None:
         """Runs a slow node on a thread of the pool."""
         outputs: Sequence[Any] = ()
         failed: BaseException | None = None
@@ -246,6 +269,10 @@ class DynamicStep:
                 began_s, category = self._called_s.pop((node, iteration)), OP if node.slow else WAIT
                 self._teller(iteration)(f"{node.op.type} {node.op.name}", category, began_s, perf_counter())
             if node.op is not None and node.op.definition.asynchronous:
+                if node.op.definition.flow and outputs[0] is DEAD:
+                    self._flow.pass_dead(node, iteration)
+                    self._flow.end(iteration)
+                    continue
                 try:
                     outputs = checked_outputs(node.op, outputs)
                 except InvalidArgumentError as error:
@@ -261,6 +288,8 @@ class DynamicStep:
 
     def _run(self, node: DynamicNode, iteration: Iteration) -> None:
         if iteration.dead[node.index]:
+            if node.kind is NodeKind.SEND:
+                self._call_send(node, iteration, (DEAD,))
             self._flow.pass_dead(node, iteration)
         elif self._runners[node.kind](node, iteration):  # its outputs come later
             return
@@ -316,32 +345,50 @@ class DynamicStep:
             return False
         host = op.definition.host or string_kernel(op)
         inputs = tuple(iteration.values[node.first : node.first + node.count])
-        token = object()
+        token = _Wait(node)
         with self._lock:
             self._waiting[token] = None
         call = HostCall(op, inputs, self._shared)
         call.done = partial(self._done, token, node, iteration)
         call.fail = partial(self._fail, token, op, iteration)
         call.on_cancel = partial(self._cancel_by, token)
+        if op.definition.flow:
+            call.iterations = _numbers(iteration)
         try:
             host(call)
         except Exception as error:
             raise blamed_host(op, error) from error
         return True
 
-    def _cancel_by(self, token: object, cancel: Callable[[], object]) -> None:
+    def _send(self, node: DynamicNode, iteration: Iteration) -> None:
+        self._call_send(node, iteration, tuple(iteration.values[node.first : node.first + node.count]))
+        self._flow.emit(node, iteration, ())
+
+    def _call_send(self, node: DynamicNode, iteration: Iteration, inputs: tuple[Any, ...]) -> None:
+        """Calls the host function of a Send; its input may be dead."""
+        op = node.op
+        if op is None or op.definition.host is None:
+            raise InternalError(f"node {node.name} sends nothing")
+        call = HostCall(op, inputs, self._shared)
+        call.iterations = _numbers(iteration)
+        try:
+            op.definition.host(call)
+        except Exception as error:
+            raise blamed_host(op, error) from error
+
+    def _cancel_by(self, token: _Wait, cancel: Callable[[], object]) -> None:
         with self._lock:
             if token in self._waiting:
                 self._waiting[token] = cancel
 
-    def _done(self, token: object, node: DynamicNode, iteration: Iteration, outputs: Sequence[Array]) -> None:
+    def _done(self, token: _Wait, node: DynamicNode, iteration: Iteration, outputs: Sequence[Array]) -> None:
         with self._lock:
             if token in self._waiting:
                 del self._waiting[token]
                 self._finished.append((node, iteration, outputs))
                 self._came.notify_all()
 
-    def _fail(self, token: object, op: Operation, iteration: Iteration, error: BaseException) -> None:
+    def _fail(self, token: _Wait, op: Operation, iteration: Iteration, error: BaseException) -> None:
         with self._lock:
             if token not in self._waiting:
                 return
@@ -359,3 +406,17 @@ class DynamicStep:
         for cancel in waiting.values():
             if cancel is not None:
                 cancel()
+
+
+def _numbers(iteration: Iteration) -> tuple[int, ...]:
+    """The numbers of an iteration and of those around it, the outermost first."""
+    return tuple(reversed([number for _, number in iteration.loops()]))
+
+
+def _described(node: DynamicNode) -> str:
+    """An op that waits, for a message; of a Receive what it waits for."""
+    if node.op is None:
+        return f"{node.name} and ops with it"
+    if node.op.definition.flow == "receive":
+        return f"{node.op.attrs['key'].removeprefix('^')} of {node.op.attrs['sender']}"
+    return label_of(node.op.type, node.name)

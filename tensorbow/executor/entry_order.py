@@ -227,19 +227,31 @@ class EntryOrder:
 
     def _folds(self, tensor: Tensor) -> bool:
         """True if a value is known in its region once the shapes of the region's inputs are."""
-        known = self._folding.get(tensor)
-        if known is None:
-            known = self._folding[tensor] = self._is_folded(tensor)
-        return known
+        pending = [tensor]
+        while pending:
+            each = pending[-1]
+            known = self._is_folded(each)
+            if known is None:
+                waits = [source for source in each.op.inputs if source not in self._folding]
+                if waits:
+                    pending += waits
+                    continue
+                known = all(self._folding[source] for source in each.op.inputs)
+            self._folding[each] = known
+            pending.pop()
+        return self._folding[tensor]
 
-    def _is_folded(self, tensor: Tensor) -> bool:
+    def _is_folded(self, tensor: Tensor) -> bool | None:
+        """See `_folds`; None if a value is known where those are of which it is computed."""
         definition = tensor.op.definition
+        if tensor in self._folding:
+            return self._folding[tensor]
         if is_free(tensor.op):
             return definition.name == "Const"
         if tensor in self._fed:
             return False
         if definition.name in SHAPE_ONLY or definition is TensorArraySize:
             return not self._units.is_dynamic(tensor.op)
-        if tensor.op.is_dynamic or definition.stateful or definition.random:
+        if tensor.op.is_dynamic or definition.stateful or definition.random or not tensor.op.inputs:
             return False
-        return bool(tensor.op.inputs) and all(map(self._folds, tensor.op.inputs))
+        return None

@@ -40,6 +40,17 @@ def controls_of(item: Item) -> Sequence[Operation]:
     return item.controls if isinstance(item, WholeUnit) else item.control_inputs
 
 
+def condition_name(predicate: str, branch: int) -> str:
+    """The condition that a predicate, by its tensor's name, is true (1) or false (0)."""
+    return f"{predicate}={branch}"
+
+
+def _name_of(predicate: Tensor) -> str:
+    """Name of a predicate, at the task that makes it."""
+    received = predicate.op.definition.flow == "receive"
+    return str(predicate.op.attrs["key"]) if received else predicate.name
+
+
 class OpPlaces:
     """The places of all items of a plan, and its frames.
 
@@ -145,6 +156,9 @@ class OpPlaces:
             waits |= place.waits
             if where is place.frame:
                 conditions |= place.conditions
+            if control.definition.flow == "receive":
+                conditions |= frozenset(control.attrs["conditions"])
+                waits |= self._bits.get(control, 0)
         if not isinstance(item, WholeUnit) and item.definition.flow == "merge" and common is not None:
             conditions = common
         number = self._cluster_of.get(item)
@@ -182,6 +196,9 @@ class OpPlaces:
         if flow == "exit":
             return self.target(op), place.frame.conditions, place.waits | place.frame.waits
         if flow == "switch":
-            condition = (op.inputs[1], tensor.index)
+            condition = condition_name(_name_of(op.inputs[1]), tensor.index)
             return place.frame, place.conditions | {condition}, place.waits
-        return place.frame, place.conditions, place.waits | self._bits.get(op, 0)
+        conditions = place.conditions
+        if flow == "receive":  # those of the value at its task
+            conditions = conditions.union(op.attrs["conditions"])
+        return place.frame, conditions, place.waits | self._bits.get(op, 0)

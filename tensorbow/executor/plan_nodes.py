@@ -23,6 +23,7 @@ class NodeKind(IntEnum):
     EXIT = 6
     NEXT = 7
     DONE = 8  # runs when a frame has ended
+    SEND = 9  # its function runs also for a dead input
 
 
 @dataclass(eq=False)

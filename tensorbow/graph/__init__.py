@@ -12,6 +12,7 @@ from tensorbow.graph.collection_items import register_collection_item
 from tensorbow.graph.control_flow import ControlFlowContext, entered_from, is_free
 from tensorbow.graph.defaults import default_session, get_default_session, require_session
 from tensorbow.graph.definition import (
+    DEAD,
     NOT_DIFFERENTIABLE,
     REGISTERED_GRADIENTS,
     Attrs,
@@ -47,6 +48,7 @@ from tensorbow.graph.user_lines import (
     UserLine,
     add_iteration,
     blame,
+    label_of,
     loop_name,
     raising_line,
     user_line,
@@ -54,6 +56,7 @@ from tensorbow.graph.user_lines import (
 )
 
 __all__ = [
+    "DEAD",
     "GLOBAL_VARIABLES",
     "LOSSES",
     "MAXIMUM_NODES",
@@ -99,6 +102,7 @@ __all__ = [
     "gradient_of",
     "graph_of",
     "is_free",
+    "label_of",
     "loop_name",
     "name_scope",
     "raising_line",

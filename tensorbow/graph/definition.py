@@ -151,6 +151,9 @@ class StepResources:
     step: Resources  # of this run, for all calls in it
 
 
+DEAD: Any = object()
+"""The value, in a step in the dynamic mode, of a tensor whose branch is not taken."""
+
 OnCancel: TypeAlias = "Callable[[Callable[[], object]], None]"
 
 
@@ -160,12 +163,14 @@ class HostCall:
     done, fail: of an asynchronous call: one of them is called once, by any thread, with the outputs or with
     the error. on_cancel: takes a function that ends the wait of such a call; to be told before anything can
     answer the call, so that an interrupted step leaves nothing that waits. Others return their outputs, and
-    have none of these.
+    have none of these. iterations: of the loops around a Send or Receive, the outermost first; such an op
+    takes and gives DEAD, too.
     """
 
     # Few are set: a step may make millions.
-    __slots__ = ("_shared", "done", "fail", "inputs", "on_cancel", "op")
+    __slots__ = ("_shared", "done", "fail", "inputs", "iterations", "on_cancel", "op")
 
+    iterations: tuple[int, ...]
     done: Callable[[Sequence[Array]], None]
     fail: Callable[[BaseException], None]
     on_cancel: OnCancel
@@ -237,7 +242,8 @@ class OpDef:
     why_cpu   why it has a kernel for CPUs only: without a device request it is placed on a CPU device.
     strings   it takes and gives string tensors, too: then its reference kernel, on arrays of `bytes`, runs in
               the dynamic mode.
-    flow      its part in control flow, which the executor itself plays: switch, merge, enter, ...
+    flow      its part in control flow, which the executor itself plays: switch, merge, enter, ...; send and
+              receive: its host function takes or gives dead tensors, too.
     scoped    attributes that are names in the graph: where a GraphDef is imported under a scope, it is put
               before them.
     form_of   the op of which it is a form that differs in `writes` and `alias`.

@@ -36,7 +36,7 @@ Pairs: TypeAlias = Annotated[Any, sequence(PAIR, "a list of pairs (output, input
 Definition: TypeAlias = Annotated[OpDef, instance(OpDef, expected="an op, as define_op gives it")]
 KernelObject: TypeAlias = Annotated[Kernel, instance(Kernel, expected="a tb.Kernel")]
 
-FLOWS = ("switch", "merge", "enter", "exit", "next_iteration", "loop_condition")
+FLOWS = ("switch", "merge", "enter", "exit", "next_iteration", "loop_condition", "send", "receive")
 OPS: dict[str, OpDef] = {}  # all definitions by name, for contract tests and GraphDefs
 
 

@@ -175,6 +175,10 @@ class Executable:
         """True if it has a loop whose condition may stay true for ever."""
         return any(_may_not_end(g.attrs) for segment in self.segments for g in segment.groups)
 
+    def endless_calls(self, segment: int) -> tuple[str, ...]:
+        """Names of a segment's calls with such a loop."""
+        return tuple(group.name for group in self.segments[segment].groups if _may_not_end(group.attrs))
+
     @cached_property
     def for_replica(self) -> Executable:
         """A copy for binding a replica: segments that run once per device are empty; numbers stay."""

@@ -74,8 +74,10 @@ class ConfigProto:
         `hidden`, or `smallest` (see `tb.StepProgram`); `auto` does so for steps that else have no room,
         before it recomputes. On a CPU, which computes in host memory, it has no effect.
 
-    A session on the tasks of a cluster takes only `allow_soft_placement` and `lossy_transfers`, and warns of
-    others. Replicas of a session take `recompute` and `swap`, but for `auto`.
+    A session on the tasks of a cluster takes only `allow_soft_placement`, `lossy_transfers` and
+    `operation_timeout_in_ms`, which there limits all steps, as all may wait for another task; it warns of
+    others. Its tasks take `inter_op_parallelism_threads` of their `tb.train.Server`, for dynamic steps.
+    Replicas of a session take `recompute` and `swap`, but for `auto`.
     """
 
     allow_soft_placement: Flag = False

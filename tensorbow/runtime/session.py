@@ -19,6 +19,7 @@ from tensorbow.devices import AsDevice, AsDevices, opened
 from tensorbow.devices.names import DeviceName
 from tensorbow.errors import (
     CancelledError,
+    DeadlineExceededError,
     FailedPreconditionError,
     InvalidArgumentError,
     ResourceExhaustedError,
@@ -456,6 +457,10 @@ class Session:
         try:
             self._require_open()
             values = step.run(feeds)
+        except DeadlineExceededError as error:
+            if not step.waited_for:
+                raise
+            raise DeadlineExceededError(f"{error}; it waited for {', '.join(step.waited_for)}") from None
         finally:
             self._dynamic_steps.discard(step)
         late = [e for e, value in zip(plan.elements, values, strict=True) if value is VARIABLE]

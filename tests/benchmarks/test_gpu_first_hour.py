@@ -353,6 +353,20 @@ def test_stage_7_with_two_gpus_sums_waits_and_trains(run_here: Any) -> None:
     )
 
 
+@pytest.mark.slow
+def test_stage_8_swaps_and_computes_again(run_here: Any) -> None:
+    found = {name: check["findings"] for (part, name), check in run_here(8).items() if part != "facts"}
+    plain, swapped, again = (
+        found[f"resnet8:2, swap {swap}, recompute {recompute}"]
+        for swap, recompute in (("never", "never"), ("smallest", "never"), ("never", "cheap"))
+    )
+    assert plain["swapped_values"] == 0 < swapped["swapped_values"]
+    assert swapped["host_nbytes"] <= swapped["swapped_nbytes_each_way"]
+    assert max(swapped["slab_nbytes"], again["slab_nbytes"]) < plain["slab_nbytes"]
+    assert all(row["examples_per_second"] > 0 for row in found.values())
+    assert len(found) == 5
+
+
 def test_the_report_has_the_ratios_and_names_a_damaged_file(tmp_path: Path) -> None:
     from first_hour.report import write_report
 
@@ -450,7 +464,7 @@ def test_wrong_options(wrong: list[str], says: str, capsys: pytest.CaptureFixtur
 
 @pytest.mark.slow
 def test_all_stages_by_command_line(tmp_path: Path) -> None:
-    for stage in (*"1234567", "report"):
+    for stage in (*"12345678", "report"):
         command = [sys.executable, str(FOLDER / "gpu_first_hour.py"), "--stage", stage, "--size", "tiny"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
@@ -462,6 +476,7 @@ def test_all_stages_by_command_line(tmp_path: Path) -> None:
         "stage_5_logreg_4.json",
         "stage_6.json",
         "stage_7.json",
+        "stage_8.json",
     ]
     text = (tmp_path / "report.md").read_text()
     for part in (

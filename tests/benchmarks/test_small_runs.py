@@ -25,6 +25,7 @@ QUICK = (  # those without peers and data of their own
     "fig_5_13",
     "fig_5_6_to_5_9",
     "language_model",
+    "loops_over_tasks",
     "members_at_once",
     "null_steps",
     "quantised_inference",

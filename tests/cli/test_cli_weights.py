@@ -26,6 +26,7 @@ def state(tmp_path: Path) -> dict[str, Any]:
     return state
 
 
+@pytest.mark.slow
 def test_training_begins_with_the_weights_of_a_file(
     call: Call, tmp_path: Path, state: dict[str, Any]
 ) -> None:
@@ -39,6 +40,7 @@ def test_training_begins_with_the_weights_of_a_file(
     assert "weights: other" in (tmp_path / "run" / "config.yaml").read_text()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import ipaddress
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -62,34 +64,97 @@ def test_what_cannot_be_sent_to_workers_is_named():
             pickled(dumps, named)
 
 
-def test_workers_of_ray_train_together(tmp_path):
+def said_by(folder, *part, seconds=120):
+    """What the program of the rig has written, and its output."""
     pytest.importorskip("ray", reason="asynchronous workers need the extra async")
-    program = [sys.executable, "-m", "tests.cluster_rig.asynchronous_training", str(tmp_path), "short"]
-    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    program = [sys.executable, "-m", "tests.cluster_rig.asynchronous_training", str(folder), *part]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    said = json.loads((tmp_path / "said.json").read_text())
+    return json.loads((folder / "said.json").read_text()), done
+
+
+def test_workers_of_ray_train_together_and_listen_on_the_loopback_address_alone(tmp_path):
+    said, _ = said_by(tmp_path, "short")
     assert len(said["losses"]) == sum(said["by worker"]) == 40
     assert sum(said["losses"][-10:]) < sum(said["losses"][:10])
+    if sys.platform == "linux":
+        assert said["listens"]
+        assert all(ipaddress.ip_address(address).is_loopback for address in said["listens"])
+    other = tb.MultiWorkerAsyncReplicator(2, folder=tmp_path / "shards")
+    with pytest.raises(tb.errors.AlreadyExistsError, match=r"call restore\(folder\)"):
+        other._take_over(tmp_path / "shards")
+    assert other.restore(tmp_path / "shards") == 0  # of the beginning: one is written every 100 pushes
+    other._take_over(tmp_path / "shards")
+
+
+@pytest.mark.slow
+def test_who_has_not_the_token_does_not_get_in(tmp_path):
+    said, _ = said_by(tmp_path, "guarded", seconds=300)
+    assert "got in, 1 nodes" in said["the token"]
+    for other in ("another token", "no token"):
+        assert "got in" not in said[other]
+        assert "Error" in said[other]
+
+
+@pytest.mark.slow
+def test_a_cluster_at_an_address_is_not_joined_without_a_token(tmp_path):
+    pytest.importorskip("ray", reason="asynchronous workers need the extra async")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    environment |= {"HOME": str(tmp_path)}  # where a token may lie
+    lines = "import tensorbow as tb; r = tb.MultiWorkerAsyncReplicator(address='127.0.0.1:1')"
+    program = [sys.executable, "-c", f"{lines}; next(r.train(lambda: None))"]
+    done = subprocess.run(
+        program, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 1
+    assert "AbortedError: MultiWorkerAsyncReplicator: Ray at 127.0.0.1:1: AuthenticationError" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_fast_worker_waits_for_a_slow_one(tmp_path):
+    said, _ = said_by(tmp_path, "bounded")
+    order = said["order"]
+    first, last = order.index(0), len(order) - 1 - order[::-1].index(0)
+    ahead, most = 0, 0
+    for worker in order[first + 1 : last + 1]:  # while both train
+        ahead += 1 if worker else -1
+        most = max(most, ahead)
+    assert order.count(0) > 40  # of 120
+    assert most <= 2 * (2 + 1)  # it was at most 3 steps behind at the beginning, and is as many before
+
+
+@pytest.mark.slow
+def test_nobody_waits_for_a_worker_that_hangs(tmp_path):
+    said, _ = said_by(tmp_path, "hanging")
+    assert said["steps"] == sum(said["by worker"]) == 100  # its step was done by the other
+    assert said["by worker"][1] < 50
+    with pytest.raises(ProcessLookupError):
+        os.kill(said["process"], 0)
 
 
 @pytest.mark.slow
 def test_workers_and_shards_that_die_are_begun_again(tmp_path):
-    pytest.importorskip("ray", reason="asynchronous workers need the extra async")
-    program = [sys.executable, "-m", "tests.cluster_rig.asynchronous_training", str(tmp_path)]
-    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    said = json.loads((tmp_path / "said.json").read_text())
+    said, done = said_by(tmp_path, seconds=300)
     first, last, count = said["losses"]
     assert count == 600
     assert last < first / 2
     assert sum(said["by worker"]) == 600
     assert min(said["by worker"]) > 100  # the one that was killed too
-    # a shard that died has lost the pushes since its last checkpoint, at most 20 and those on their way
-    assert 600 - 30 <= said["counter"] <= 603
+    # a shard that died has lost the pushes since its last checkpoint: at most 20, those on their way, and
+    # those that came while a checkpoint was written
+    assert 600 - 60 <= said["counter"] <= 603
     assert said["saved"] == said["restored"] == 600
     assert said["ended"] == 6
     assert said["counter after"] == said["counter"] + 6
+    assert 600 - 80 <= said["pushes"] <= 603
+    assert said["went on"] == 6
+    assert (
+        abs(said["counter then"] - said["pushes"] - 6) <= 80
+    )  # the shards' checkpoints are of other moments
+    assert said["folders"] == ["shard-0-of-1"]
     assert "worker 1: the input of replica 1, batch 1, failed: ValueError: no more of these" in said["error"]
     assert "MultiWorkerAsyncReplicator: worker 1 has died, and is started again\n" in done.stderr
-    assert "MultiWorkerAsyncReplicator: shard 0 has died, and begins again with its newest" in done.stderr
+    assert (
+        "MultiWorkerAsyncReplicator: shard 0 of 2 has died, and begins again with its newest" in done.stderr
+    )
     assert "raylet" not in done.stdout + done.stderr

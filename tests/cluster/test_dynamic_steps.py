@@ -13,6 +13,7 @@ from tensorbow.cluster.string_messages import pack_strings, unpack_strings
 from tensorbow.errors import (
     CancelledError,
     DataLossError,
+    FailedPreconditionError,
     InvalidArgumentError,
     OutOfRangeError,
     UnavailableError,
@@ -182,27 +183,36 @@ def test_loops_and_conds_run_whole_on_the_task_that_has_them(servers):
         np.testing.assert_array_equal(session.run(w), plain.run(w))
 
 
-def test_parts_of_a_loop_on_two_tasks_are_refused(servers):
+def test_an_op_with_objects_of_two_tasks_is_refused(servers):
     with tb.device(PS):
-        count = tb.Variable(np.float32(0), name="count")
-        queue = tb.FIFOQueue(4, [tb.float32], [[]], name="q")
+        queue = tb.FIFOQueue(4, [tb.string], [[]], name="q")
+    with tb.device(WORKER):
+        _, value = tb.WholeFileReader(name="reader").read(queue)
+    words = r"on /job:worker/task:0 uses FIFOQueue q on /job:ps/task:0: it is used on its own task only"
+    with (
+        tb.Session(servers["worker0"].target) as session,
+        pytest.raises(InvalidArgumentError, match=words),
+    ):
+        session.run(value)
 
-    def looped(body):
-        with tb.device(WORKER):
-            return tb.while_loop(lambda a: a < 3.0, body, [tb.placeholder(tb.float32, [], "x")])
 
-    bad = looped(lambda a: a + tb.assign_add(count, a))
-    crossing = looped(lambda a: a + queue.dequeue())
-    with tb.Session(servers["worker0"].target) as session:
-        session.run(count.initializer)
-        words = (
-            r"on /job:\w+/task:0, in a loop or branch: all of a loop or branch, with its gradient, runs on"
+def test_a_compiled_branch_of_a_task_says_that_its_variable_has_no_value(servers):
+    with tb.device(PS):
+        w = tb.Variable(np.float32([3.0, 4.0]), name="w")
+        x = tb.placeholder(tb.float32, [2])
+        grown = tb.cond(
+            x[0] > 9.0,
+            lambda: x * w,
+            lambda: tb.while_loop(lambda a: tb.reduce_sum(a) < 50.0, lambda a: a * 2.0, [x]),
         )
-        with pytest.raises(InvalidArgumentError, match=words):
-            session.run(bad, {"x:0": 1.0})
-        words = r"on /job:worker/task:0 uses FIFOQueue q on /job:ps/task:0: it is used on its own task only"
-        with pytest.raises(InvalidArgumentError, match=words):
-            session.run(crossing, {"x_1:0": 1.0})
+    with tb.device(WORKER):
+        result = grown + 1.0
+    with tb.Session(servers["worker0"].target) as session:
+        with pytest.raises(FailedPreconditionError, match=r"^/job:ps/task:0: variables without a value: w"):
+            session.run(result, {x: [10.0, 1.0]})
+        session.run(w.initializer)
+        assert session.run(result, {x: [1.0, 30.0]}).tolist() == [3.0, 61.0]
+        assert session.run(result, {x: [10.0, 1.0]}).tolist() == [31.0, 5.0]
 
 
 def test_strings_cross_tasks(servers):

@@ -7,6 +7,8 @@ ones, beside which others run.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -71,34 +73,39 @@ def in_python(program, values):
     return values
 
 
-def in_graph(program, values, parallel):
+def in_graph(program, values, parallel, place=nullcontext):
+    """place: gives the context in which a statement's ops are made."""
     values = list(values)
     for kind, *rest in program:
         if kind == "set":
             target, how, source = rest
             a, b = values[target], values[source]
-            if how == "add":
-                values[target] = a * 0.5 + b
-            elif how in OnHost:
-                values[target] = OnHost[how](a, b)
-            else:
-                values[target] = a * b * 0.3 if how == "mul" else tb.sin(a + b)
+            with place():
+                if how == "add":
+                    values[target] = a * 0.5 + b
+                elif how in OnHost:
+                    values[target] = OnHost[how](a, b)
+                else:
+                    values[target] = a * b * 0.3 if how == "mul" else tb.sin(a + b)
         elif kind == "if":
-            place, true, false = rest
+            chooser, true, false = rest
             before = tuple(values)
+            with place():
+                pred = values[chooser] > 0.25
             values = list(
                 tb.cond(
-                    values[place] > 0.25,
-                    lambda true=true, before=before: in_graph(true, before, parallel),
-                    lambda false=false, before=before: in_graph(false, before, parallel),
+                    pred,
+                    lambda true=true, before=before: in_graph(true, before, parallel, place),
+                    lambda false=false, before=before: in_graph(false, before, parallel, place),
                 )
             )
         else:
             count, by_value, block = rest
-            limit = count + tb.cast(values[0] > 0.5, tb.int32) if by_value else count
+            with place():
+                limit = count + tb.cast(values[0] > 0.5, tb.int32) if by_value else count
             values = tb.while_loop(
                 lambda i, *now, limit=limit: i < limit,
-                lambda i, *now, block=block: [i + 1, *in_graph(block, now, parallel)],
+                lambda i, *now, block=block: [i + 1, *in_graph(block, now, parallel, place)],
                 [0, *values],
                 parallel_iterations=parallel,
             )[1:]

@@ -48,7 +48,7 @@ def test_a_late_run_leaves_the_queue_to_the_run_that_waits_beside_it():
         session.run(queue.size())
         thread, found = _in_thread(lambda: session.run(taken))
         _until(lambda: session._dynamic_steps)
-        with pytest.raises(DeadlineExceededError, match="timeout_in_ms=60"):
+        with pytest.raises(DeadlineExceededError, match=r"timeout_in_ms=60 .*; it waited for QueueDequeue"):
             session.run(taken, options=tb.RunOptions(timeout_in_ms=60))
         session.run(enqueue, {element: 3.0})
         thread.join(30)

@@ -210,3 +210,13 @@ def test_conds_with_gradients_are_compiled_unless_a_branch_has_a_host_op():
         lines = str(session.explain(fetches, {x: value})).splitlines()
         wholes = [line.partition("; with ")[2].partition(", compiled")[0] for line in lines]
         assert [each for each in wholes if each] == ["cond cond, cond gradients/cond_grad"]
+
+
+def test_a_shape_that_many_ops_compute():
+    x = tb.placeholder(tb.float32, [None])
+    count = tb.shape(x)[0]
+    for _ in range(700):
+        count = count + 0
+    y = tb.fill([count], 2.0) * _on_host(x)
+    with tb.Session() as session:
+        np.testing.assert_array_equal(session.run(y, {x: [1, 2, 3]}), [2, 4, 6])

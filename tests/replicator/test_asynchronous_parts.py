@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
+import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -13,9 +17,11 @@ import tensorbow as tb
 from replicator.asynchronous import PushingOptimizer
 from replicator.asynchronous.async_worker import AsyncWorker
 from replicator.asynchronous.coordinator import END, GO, WAIT, StepCoordinator
-from replicator.asynchronous.parameter_shard import ParameterShard, shared_out
+from replicator.asynchronous.parameter_shard import ParameterShard, first_sequence, shared_out
 from replicator.asynchronous.ray_actors import CoordinatorActor
+from replicator.asynchronous.shard_files import other_folders, shard_folders, state_in
 from replicator.input_functions import InputOptions
+from tensorbow.training import RollingCheckpoints
 
 OPTIMIZERS = {
     "momentum": lambda: tb.train.MomentumOptimizer(0.1, 0.9, weight_decay=1e-2),
@@ -149,6 +155,24 @@ def test_a_push_that_comes_again_changes_nothing():
     assert [shard.pushes for _, shard in shards] == [2, 2]
 
 
+def test_a_late_push_of_a_process_that_died_passes_for_none_of_its_successor():
+    worker = worker_of(step_with(OPTIMIZERS["momentum"]))
+    ((_, shard),) = shards_of(worker, 1)
+    _, contribution = worker.step(shard.pull())
+    begun = first_sequence(shard.last_of(0))
+    assert begun == 0
+    shard.push(0, begun, contribution)
+    again = first_sequence(shard.last_of(0))  # the successor asks
+    shard.push(0, begun + 1, contribution)  # was on its way
+    shard.push(0, again, contribution)
+    assert shard.pushes == 3
+    values = shard.pull()
+    late = shard.push(0, begun + 2, contribution)  # comes after the successor's
+    assert shard.pushes == 3
+    assert all((value == values[name]).all() for name, value in late.items())
+    assert first_sequence(again) > again
+
+
 def test_a_shard_begins_again_with_its_newest_checkpoint(tmp_path):
     worker = worker_of(step_with(OPTIMIZERS["adam"]))
     step = worker.shared_step
@@ -160,15 +184,103 @@ def test_a_shard_begins_again_with_its_newest_checkpoint(tmp_path):
     first = shard()
     for sequence in range(3):
         _, contribution = worker.step(first.pull())
-        first.push(0, sequence, contribution)
+        values = first.push(0, sequence, contribution)
         if sequence == 1:
             saved = first.state()
+    first.close()  # the checkpoint is written now
     second = shard()
     assert second.pushes == 2
     assert second.last_of(0) == 1
     assert all((value == saved[name]).all() for name, value in second.state().items())
-    values = second.push(0, 2, contribution)  # the one that was lost
-    assert all((value == values[name]).all() for name, value in first.pull().items())
+    again = second.push(0, 2, contribution)  # the one that was lost
+    assert all((value == values[name]).all() for name, value in again.items())
+
+
+def test_pushes_do_not_wait_for_a_checkpoint_that_is_written(tmp_path, monkeypatch):
+    worker = worker_of(step_with(OPTIMIZERS["momentum"]))
+    step = worker.shared_step
+    names = [variable.name for variable in step.variables]
+    shard = kept(ParameterShard(step, names, folder=tmp_path / "shard", save_every=1))
+    _, contribution = worker.step(shard.pull())
+    may_write, written, save = threading.Event(), [], RollingCheckpoints.save
+
+    def slow_save(checkpoints, round, *content):
+        may_write.wait(60)
+        written.append(round)
+        return save(checkpoints, round, *content)
+
+    monkeypatch.setattr(RollingCheckpoints, "save", slow_save)
+    for sequence in range(4):
+        shard.push(0, sequence, contribution)
+    assert written == []
+    may_write.set()
+    shard.close()
+    assert written[-1] == 4
+    newest, _ = RollingCheckpoints(tmp_path / "shard").newest()
+    assert newest.metadata == {"round": 4, "applied": {"0": 3}}
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_by_a_later_push(tmp_path, monkeypatch):
+    worker = worker_of(step_with(OPTIMIZERS["momentum"]))
+    step = worker.shared_step
+    names = [variable.name for variable in step.variables]
+    shard = ParameterShard(step, names, folder=tmp_path / "shard", save_every=1)
+    _, contribution = worker.step(shard.pull())
+
+    def full(*arguments):
+        raise tb.errors.ResourceExhaustedError("the disk is full")
+
+    monkeypatch.setattr(RollingCheckpoints, "save", full)
+
+    def push_until_it_is_told():
+        for sequence in itertools.count():
+            shard.push(0, sequence, contribution)
+
+    with pytest.raises(tb.errors.ResourceExhaustedError, match="the disk is full"):
+        push_until_it_is_told()
+    with contextlib.suppress(tb.errors.ResourceExhaustedError):  # of a push after that
+        shard.close()
+
+
+def test_what_shards_have_saved_is_read_for_another_number_of_shards(tmp_path):
+    worker = worker_of(step_with(OPTIMIZERS["adam"]))
+    step = worker.shared_step
+    folders = shard_folders(tmp_path, 2)
+    shards = [
+        (names, kept(ParameterShard(step, names, folder=folder, save_every=2)))
+        for names, folder in zip(shared_out(step, 2), folders, strict=True)
+    ]
+    for sequence in range(3):
+        _, contribution = worker.step(pulled(shards))
+        pushed(shards, sequence, contribution)
+        if sequence == 1:
+            saved = {name: value for _, shard in shards[::-1] for name, value in shard.state().items()}
+    for _, shard in shards:
+        shard.close()
+    state, pushes = state_in(tmp_path)
+    assert pushes == 2
+    assert set(state) == set(saved)
+    assert all((value == saved[name]).all() for name, value in state.items())
+    assert len(state) > 2 * len(step.variables)  # slots too
+    one = kept(ParameterShard(step, [variable.name for variable in step.variables], state))
+    assert all((value == saved[name]).all() for name, value in one.state().items())
+
+    assert other_folders(tmp_path, 1) == folders
+    assert other_folders(tmp_path, 2) == []
+    shutil.rmtree(folders[1])
+    with pytest.raises(tb.errors.DataLossError, match="2 shards, of which shard-1-of-2 is missing"):
+        state_in(tmp_path)
+    with pytest.raises(tb.errors.NotFoundError, match="no checkpoints of shards"):
+        state_in(folders[0])
+
+
+def test_a_folder_with_checkpoints_of_other_variables_is_refused(tmp_path):
+    worker = worker_of(step_with(OPTIMIZERS["momentum"]))
+    step = worker.shared_step
+    names = [variable.name for variable in step.variables]
+    kept(ParameterShard(step, names[1:], folder=tmp_path / "shard"))
+    with pytest.raises(tb.errors.InvalidArgumentError, match=f"has no {names[0]}"):
+        ParameterShard(step, names, folder=tmp_path / "shard")
 
 
 def test_shards_get_equal_shares():
@@ -238,27 +350,40 @@ def test_steps_that_cannot_be_asynchronous_are_refused():
 )
 def test_steps_are_begun_so_often_and_not_far_apart(calls, steps, staleness):
     counted = StepCoordinator(3, steps, staleness, timeout_s=10.0)
-    now_s, in_step, active = 0.0, set(), set()
+    now_s, heard_s, active = 0.0, dict[int, float](), set()
+    in_step, given_up = set(), set()
     for call, worker in calls:
         if call == "join":
             counted.join(worker, now_s)
             active.add(worker)
             in_step.discard(worker)
+            given_up.discard(worker)
         elif call == "late":
             now_s += 11.0
         elif call == "leave" and worker in active:
             counted.leave(worker)
             active.discard(worker)
             in_step.discard(worker)
-        elif call == "finish" and worker in in_step:
+            given_up.discard(worker)
+        elif call == "finish" and worker in in_step | given_up:
+            counts = worker in in_step or counted.begun < steps
+            before = counted.done
             counted.finish(worker, worker, now_s)
+            assert counted.done == before + counts
             in_step.discard(worker)
-        elif call == "ask" and worker in active - in_step:
+            given_up.discard(worker)
+        elif call == "ask" and worker in active - in_step - given_up:
+            silent = {each for each in in_step if now_s - heard_s[each] > 10.0}
+            if counted.begun == steps > counted.done:
+                in_step -= silent
+                given_up |= silent
             answer = counted.ask(worker, now_s)
             if answer == GO:
                 in_step.add(worker)
             assert answer != END or counted.done == steps
             assert answer != WAIT or counted.begun == steps or staleness is not None
+        if call != "late":
+            heard_s[worker] = now_s
         assert counted.begun == counted.done + len(in_step) <= steps
         assert len(counted.results) == counted.done == sum(counted.steps_by_worker)
     assert counted.is_over == (counted.done >= steps)
@@ -278,6 +403,21 @@ def test_a_worker_far_ahead_waits_for_the_slowest_unless_that_is_silent():
     counted.finish(1, None, 12.0)
     assert counted.ask(1, 12.0) == GO  # and goes on with the others
     assert counted.ask(0, 12.0) == GO
+
+
+def test_the_last_step_of_a_silent_worker_is_taken_by_another_and_counts_once():
+    counted = StepCoordinator(2, 2, timeout_s=10.0)
+    for worker in (0, 1):
+        counted.join(worker, 0.0)
+        assert counted.ask(worker, 0.0) == GO
+    counted.finish(0, "first", 1.0)
+    assert counted.ask(0, 9.0) == WAIT
+    assert counted.ask(0, 11.0) == GO  # worker 1 has been silent for 11 s in the last step
+    counted.finish(1, "late", 12.0)  # which another does now
+    assert not counted.is_over
+    counted.finish(0, "second", 13.0)
+    assert counted.is_over
+    assert [value for _, value in counted.results] == ["first", "second"]
 
 
 def test_nobody_waits_for_a_worker_that_is_lost_and_its_step_is_taken_by_another():

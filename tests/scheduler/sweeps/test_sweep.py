@@ -322,6 +322,7 @@ def test_members_are_ranked_by_best_metric_in_its_direction(sweep, tmp_path):
             sweep("refused", base={"best_metric": refused})
 
 
+@pytest.mark.slow
 def test_members_begin_with_given_weights(tmp_path: Path) -> None:
     """One compiled step serves members of different weights; each begins with its own, whatever its seed."""
     files = [str(tmp_path / f"{number}.safetensors") for number in (1, 2)]

@@ -18,6 +18,7 @@ from tensorbow.training import load_arrays, save_arrays
 from tests.scheduler_rig.auto_runs import Lines
 from tests.scheduler_rig.running import same_bits
 
+pytestmark = pytest.mark.usefixtures("reference_kernels")  # what they compute does not matter here
 Options = Callable[..., TrainingConfig]
 MODEL = "model.safetensors"
 
@@ -65,6 +66,7 @@ def test_weights_of_step_0_train_to_the_bits_of_the_plain_run(tmp_path: Path, op
         assert not same_bits(trainer.engine.central_values(), expected)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sync", ["sma", "none", "ssgd"])
 def test_all_replicas_begin_with_the_weights_of_an_earlier_run(
     tmp_path: Path, options: Options, sync: str

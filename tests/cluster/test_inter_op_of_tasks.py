@@ -1,0 +1,84 @@
+"""Ops of a task's part that take long run at the same time, as in one process."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import tensorbow as tb
+from tests.cluster.servers import cluster_of
+
+
+class Meeting:
+    """A function of an op that waits for others, and counts how many calls of it run at the same time."""
+
+    def __init__(self, together: int):
+        self.barrier = threading.Barrier(together)
+        self.lock = threading.Lock()
+        self.now = self.most = 0
+
+    def __call__(self, call):
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        self.barrier.wait(30)
+        with self.lock:
+            self.now -= 1
+        return np.asarray(call.inputs[0] * 10)
+
+
+def meeting_op(together):
+    meeting = Meeting(together)
+    op = tb.define_op(
+        "TestMeetingOfTasks",
+        spec=lambda inputs, attrs: inputs[0],
+        gradient=tb.NOT_DIFFERENTIABLE,
+        inputs=("x",),
+        host=meeting,
+        slow=True,
+        replace=True,
+    )
+    return op, meeting
+
+
+@pytest.mark.parametrize(("threads", "together"), [(0, 3), (3, 3), (1, 1)])
+def test_independent_ops_of_a_task_run_at_the_same_time(threads, together):
+    op, meeting = meeting_op(together)
+    config = tb.ConfigProto(inter_op_parallelism_threads=threads)
+    cluster = cluster_of(ps=1, worker=1)
+    with (
+        tb.Graph().as_default(),
+        tb.train.Server(cluster, "ps", 0, config=config),
+        tb.train.Server(cluster, "worker", 0) as worker,
+        tb.Session(worker.target) as session,
+    ):
+        with tb.device("/job:ps/task:0"):
+            x = tb.placeholder(tb.int32, [])
+            fetches = [op(x + k) for k in range(3)]
+        assert session.run(fetches, {x: 1}) == [10, 20, 30]
+    assert meeting.most == together
+
+
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_iterations_of_a_loop_on_a_task_overlap(parallel):
+    op, meeting = meeting_op(parallel)
+    array = None
+    cluster = cluster_of(ps=1, worker=1)
+    with (
+        tb.Graph().as_default(),
+        tb.train.Server(cluster, "ps", 0),
+        tb.train.Server(cluster, "worker", 0) as worker,
+        tb.Session(worker.target) as session,
+    ):
+        with tb.device("/job:ps/task:0"):
+            array = tb.TensorArray(tb.int32, 6, element_shape=[])
+            loop = tb.while_loop(
+                lambda i, _: i < 6,
+                lambda i, array: (i + 1, array.write(i, op(i))),
+                [0, array],
+                parallel_iterations=parallel,
+            )[1].stack()
+        np.testing.assert_array_equal(session.run(loop), np.arange(6) * 10)
+    assert meeting.most == parallel
