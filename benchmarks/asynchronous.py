@@ -189,8 +189,9 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
     titles = ("steps per second", "test accuracy", "longest gap of a worker [s]")
     for axes, key, title in zip(figure.subplots(1, 3, sharey=True), panels, titles, strict=True):
         axes.barh(names, [row[key] for row in rows], color=colours)
-        finish_axes(axes, title, title, "")
-    figure.axes[0].invert_yaxis()
+        finish_axes(axes, title, "", "")
+    figure.axes[0].set_yticks(range(len(names)), names)
+    figure.axes[0].set_ylim(len(names) - 0.5, -0.5)
 
 
 def table(details: dict[str, Any]) -> Table:
