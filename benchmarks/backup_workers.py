@@ -11,7 +11,7 @@ median of the 8th smallest of 8 + b such times, without any work. The paper's no
 
 In the paper each backup up to the fourth shortens the median step of 50 workers, and the fifth lengthens
 it, as its gradient, too, goes to the parameter tasks. In one process nothing is sent, so that each further
-one gains less and none costs time; the normalised speedup has its greatest value at few backups, as there.
+one gains less and none costs time.
 
 The same is measured with the replicas shared out to 3 processes that MPI starts, where the extra mpi is
 there: what a round costs besides is some messages, and a sum over the processes whose gradients count.
