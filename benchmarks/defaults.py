@@ -16,6 +16,7 @@ import itertools
 import statistics
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import harness
@@ -46,13 +47,18 @@ SIDES = ("defaults", "tuned")
 COLOURS = {"defaults": CONTESTANTS["TensorBow"], "tuned": GREY}
 
 
-def run(goal: Mapping[str, Any], options: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Trains to the target, and returns seconds and epochs to it, None where it is missed."""
+def run(
+    goal: Mapping[str, Any], folder: Path | None, options: Mapping[str, Any], seed: int
+) -> dict[str, Any]:
+    """Trains to the target, and returns seconds and epochs to it, None where it is missed.
+
+    folder: with the data set; None for one that a dependency has.
+    """
     values = {"epochs": goal["most_epochs"], **options}
     config = TrainingConfig(
         "lenet",
         dataset=goal["dataset"],
-        data_dir=goal["data_dir"],
+        data_dir=None if folder is None else str(folder),
         target_accuracy=goal["target"],
         evaluate_every=1 / goal["checks_per_epoch"],
         seed=seed,
@@ -68,7 +74,9 @@ def run(goal: Mapping[str, Any], options: Mapping[str, Any], seed: int) -> dict[
     }
 
 
-def tuned(cells: Cells, goal: Mapping[str, Any], replicas: int, small: bool) -> dict[str, Any]:
+def tuned(
+    cells: Cells, goal: Mapping[str, Any], folder: Path | None, replicas: int, small: bool
+) -> dict[str, Any]:
     """The options of the grid with the fewest epochs."""
     rates, courses = (RATES[1:3], COURSES[:1]) if small else (RATES, COURSES)
     grid = [{"learning_rate": rate, **course} for rate, course in itertools.product(rates, courses)]
@@ -76,7 +84,7 @@ def tuned(cells: Cells, goal: Mapping[str, Any], replicas: int, small: bool) -> 
     scores = []
     for options in grid:
         setting = {"replicas_per_device": replicas, **options}
-        runs = [cells.get(setting, seed, partial(run, goal, setting, seed)) for seed in seeds]
+        runs = [cells.get(setting, seed, partial(run, goal, folder, setting, seed)) for seed in seeds]
         epochs = statistics.fmean(cell["epochs_to_target"] or goal["most_epochs"] for cell in runs)
         print(f"{replicas} replicas, {described(options)}: {epochs:.2f} epochs", flush=True)
         scores.append(epochs)
@@ -143,7 +151,6 @@ def main() -> None:
     of_mnist = options.data is not None
     goal = {
         "dataset": "mnist" if of_mnist else "digits",
-        "data_dir": str(options.data) if of_mnist else None,
         "target": options.target or (0.99 if of_mnist else 0.9 if options.small else 0.97),
         "most_epochs": options.epochs or (MOST_EPOCHS if of_mnist else 12),
         "checks_per_epoch": 8 if of_mnist else 1,
@@ -152,13 +159,13 @@ def main() -> None:
     seeds = options.seeds or (2 if options.small else 5)
     rows = []
     for replicas in REPLICAS[1:2] if options.small else REPLICAS:
-        best = tuned(cells, goal, replicas, options.small)
+        best = tuned(cells, goal, options.data, replicas, options.small)
         found: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
         of_side = dict(zip(SIDES, ({}, best), strict=True))
         for seed in range(seeds):
             for side, own in of_side.items():  # in turn
                 setting = {"replicas_per_device": replicas, **own}
-                cell = cells.get(setting, seed, partial(run, goal, setting, seed))
+                cell = cells.get(setting, seed, partial(run, goal, options.data, setting, seed))
                 found[side].append(cell)
                 print(
                     f"seed {seed}  {replicas} replicas, {side}: {cell['epochs_to_target']} epochs", flush=True

@@ -327,7 +327,7 @@ class Learners:
 
     @property
     def transport(self) -> Transport | None:
-        """That of exchanges between devices and with other workers, if there is one."""
+        """Transport of exchanges between devices and with other workers; None if there are none."""
         return self._transport
 
     @property

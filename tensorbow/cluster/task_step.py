@@ -106,7 +106,7 @@ class Arrivals:
         raise_if_any(self._error)
 
     def missing(self, stages: frozenset[int]) -> list[int]:
-        """Those of the stages that have not ended."""
+        """Returns the stages, of the given ones, that have not ended."""
         with self._changed:
             return sorted(stages - self._ended)
 
@@ -152,7 +152,7 @@ def task_of(device: str) -> str:
 
 
 class _PartLimit:
-    """What ends the waits of the parts of one run."""
+    """Time limit of the parts of one run, asked while they wait."""
 
     def __init__(self, run: Arrivals, limit: RunLimit):
         self._run, self._limit = run, limit

@@ -18,9 +18,10 @@ _ACCEPTED = {"b": "b", "i": "biu", "u": "biu", "c": "biufc"}  # kinds of values,
 
 
 class LeafPadding(NamedTuple):
-    """How one leaf of the elements is padded.
+    """Padding of one leaf of the elements.
 
-    dims: extents to pad to; None for the largest in the batch. None: of all axes. value: what is put there.
+    dims: extents to pad to, each None for the largest in the batch; None for all of them pads every axis so.
+    value: of the added elements.
     """
 
     dims: Dims | None

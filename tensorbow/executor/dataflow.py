@@ -148,7 +148,7 @@ class Dataflow:
             self._push(reader, iteration)
 
     def pass_dead(self, node: DynamicNode, iteration: Iteration) -> None:
-        """What a node does that is dead in an iteration: so are its readers."""
+        """Marks the readers of a node as dead in an iteration in which the node is."""
         if node.kind in (NodeKind.NEXT, NodeKind.EXIT):  # of an iteration that is not the last
             return
         if node.kind == NodeKind.ENTER:

@@ -12,7 +12,7 @@ from tensorbow.specs import Array
 
 
 class NodeKind(IntEnum):
-    """How the executor runs a node."""
+    """Kinds of nodes, each of which the executor runs in another way."""
 
     SEQUENCE = 0
     HOST = 1  # a slow op

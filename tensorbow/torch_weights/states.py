@@ -67,7 +67,7 @@ def render_state(state: Mapping[str, Array]) -> bytes:
 
 
 def _remedy(file: Path) -> str:
-    """What to do about a file of `torch.save`, which is a ZIP archive."""
+    """Remedy for a file of `torch.save`, which is a ZIP archive, as the end of a message; else empty."""
     if file.suffix in (".pt", ".pth", ".ckpt", ".bin") or zipfile.is_zipfile(file):
         return (
             "; a file of torch.save is written anew in PyTorch by "

@@ -220,7 +220,7 @@ class _Pass:
         block_nbytes = BLOCK * self._chunk * (self._itemsize // 2 if halves else self._itemsize)
 
         def sums_of(number: ir.Value, block: ir.Value) -> ir.Value:
-            """What to add a block's offset among all to."""
+            """Base address of a worker's sums, to which the offset of a block among all is added."""
             slot = b.add(own_slots, b.urem(b.sub(block, first), index(SLOTS)))
             back = b.mul(b.sub(b.select(reuses, slot, block), block), index(block_nbytes), flags=["nsw"])
             sums = load_pointer(b, load_pointer(b, shared, SharedWord.WORKER_SUMS), number)
