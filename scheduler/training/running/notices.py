@@ -10,7 +10,8 @@ from pathlib import Path
 
 from scheduler.engine.results import RoundResults, TaskResult
 from scheduler.options import options_of
-from scheduler.training.configuration.config import ALONE, TrainingConfig
+from scheduler.training.configuration.config import TrainingConfig
+from scheduler.training.configuration.option_dependencies import ALONE
 from scheduler.training.folders.output_folders import numbered_folders
 from scheduler.training.folders.run_folder import CONFIG, RunFolder
 from scheduler.training.measures.tally import Tally, is_sound
