@@ -83,18 +83,6 @@ def epoch_line(config: TrainingConfig, tally: Tally, epoch: float, split: str) -
     )
 
 
-def nothing_left(config: TrainingConfig, tally: Tally, epoch: float) -> str | None:
-    """Reason why training is complete after `epoch` epochs; None if it is not."""
-    done = f"already at epoch {epoch_text(epoch)}"
-    if epoch >= config.epochs:
-        return f"{done}; --epochs {config.epochs} asks for no more"
-    if tally.seconds_to_target is not None:
-        return f"{done}; --target-accuracy {config.target_accuracy:g} is reached"
-    if config.max_seconds is not None and tally.seconds >= config.max_seconds:
-        return f"{done}, after {tally.seconds:.1f} s; --max-seconds {config.max_seconds:g} asks for no more"
-    return None
-
-
 class LossWatch:
     """Warns of losses that are finite but hopeless, once per epoch."""
 
