@@ -9,12 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-from scheduler.averaging.synchronisation import FUSED
 from scheduler.batches.sources import DatasetBatches
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
-from scheduler.replicas.resizing import most_that_fit
-from scheduler.replicas.round_launcher import why_not_fused
 from scheduler.training.configuration.config import TrainingConfig
 from scheduler.training.configuration.option_kinds import MODEL, metric_and_mode
 from scheduler.training.configuration.precision import PrecisionSetting
@@ -54,6 +51,7 @@ from scheduler.training.running.outcome import (
     result_of,
     save_models,
 )
+from scheduler.training.running.replica_changes import ReplicaChanges
 from scheduler.training.running.resuming import (
     changed_code,
     changed_since,
@@ -65,9 +63,8 @@ from scheduler.training.running.resuming import (
 )
 from scheduler.training.running.run_trace import RunTrace
 from scheduler.training.running.tensorboard import TensorBoard
-from scheduler.training.tuning.auto import OnlineTuning, tuning_of
+from scheduler.training.tuning.auto import tuning_of
 from scheduler.training.tuning.launch_pace import LaunchPace
-from scheduler.training.tuning.throughput_tuning import NOT_FUSED_OVER_WORKERS
 from scheduler.workers.find import worker_group
 from scheduler.workers.group import WorkerGroup
 from scheduler.workers.joint_calls import JointCalls
@@ -78,12 +75,10 @@ from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import (
     InvalidArgumentError,
     NumericsError,
-    ResourceExhaustedError,
-    UnimplementedError,
 )
 from tensorbow.kinds import Flag, Mapped, checked, instance
 from tensorbow.models import ModelSummary
-from tensorbow.optimizers import SLOT_FORM
+from tensorbow.optimizers import SLOT_FORM, Schedule
 from tensorbow.specs import Array
 from tensorbow.torch_weights import TORCH_NAMES, names_described
 from tensorbow.training import Checkpoint, TrainingProgress
@@ -232,17 +227,12 @@ class Trainer:
         notice = self._batches.keep_on_devices(self.engine.learners, config.data_on_device)
         if notice:
             self._progress.line(notice)
+        self._changes = None
         if tuning is not None:
-            options, learners = self.engine.options, self.engine.learners
-            most = tuning.tuner.current.most
-            fit = self._joint.gathered([most_that_fit(learners, options, most)])
-            tuning.limit(*min(fit, key=lambda each: each[0]))
-            step = self._engine.executables_of(0)[0]
-            why = why_not_fused(step, devices[0], options, learners.count)
-            if self._joint.size > 1:
-                why = why or NOT_FUSED_OVER_WORKERS
-            if why:
-                tuning.leave_out_fused(why)
+            self._changes = ReplicaChanges(
+                config, tuning, self._engine, self._batches, self._pace, self._joint
+            )
+            self._changes.limit()
         self.engine.initialize(known=self._known_values(checkpoint))
         self._marks = CheckpointMarks(
             self.folder, self._joint, self._best, self.described, self._train_set.classes, self.run.split
@@ -464,49 +454,11 @@ class Trainer:
         running_s = 0.0 if self._began is None else time.perf_counter() - self._began
         return self._milestones.share_done(earlier, seconds_before, round, running_s)
 
-    def _follow_tuning(self) -> None:
-        """Changes to the replicas that the tuning wants; alpha and learning rate change with their number."""
-        config, round, tuning = self.config, self._tally.round, self._tuning
-        if tuning is None:
-            return
-        if self._joint.leads:
-            tuning.end_in_time(round)
-        while True:
-            tuning.follow(*self._joint.agreed((tuning.wanted, tuning.wanted_mode)))
-            if not tuning.wants_change:
-                return
-            if tuning.wanted == tuning.current:
-                self._follow_mode(tuning)
-                continue
-            replicas = tuning.wanted * len(config.devices) * self._joint.size
-            positions = self._batches.positions.resized(round, replicas)
-            schedule = build_schedule(config, replicas, positions, self._of_numbers)
-            ssgd_from = config.synchronisation_for(positions.first_round).ssgd_from
-            try:
-                with self._pace.changing():
-                    self.engine.resize(tuning.wanted, round, schedule, ssgd_from)
-            except ResourceExhaustedError as error:
-                if self._joint.leads:
-                    tuning.refused(str(error))
-                continue
-            self.schedule = schedule
-            self._batches.resize(round, self.engine.learners)
-            self._tally.test_accuracies = None  # they were of the old replicas
-            self._progress.expect(positions.first_round(config.epochs))
-            tuning.changed(round)
-
-    def _follow_mode(self, tuning: OnlineTuning) -> None:
-        """Changes to the mode of replicas that the tuning wants."""
-        fused = tuning.wanted_mode == FUSED
-        try:
-            with self._pace.changing():
-                self.engine.fuse(fused)
-        except (UnimplementedError, ResourceExhaustedError) as error:
-            if not fused:
-                raise
-            tuning.not_fused(str(error))
-        else:
-            tuning.changed_mode(self._tally.round)
+    def _resized(self, schedule: Schedule) -> None:
+        """Takes over the learning rates of another number of replicas."""
+        self.schedule = schedule
+        self._tally.test_accuracies = None  # they were of the old replicas
+        self._progress.expect(self._batches.positions.first_round(self.config.epochs))
 
     def _train_rounds(self) -> None:
         """Trains until a checkpoint or an evaluation is due."""
@@ -543,7 +495,8 @@ class Trainer:
         assert self._monitor is not None
         with self._monitor.sampling():
             while True:
-                self._follow_tuning()
+                if self._changes is not None:
+                    self._changes.follow(tally.round, self._of_numbers, self._resized)
                 if self._milestones.evaluation_is_due:  # a change of the replicas has ended the epoch
                     break
                 for end, recording in self._trace.pieces(
