@@ -53,7 +53,7 @@ from scheduler.training.running.callbacks import require_figure
 from scheduler.workers.group import LoneWorker, WorkerGroup
 from scheduler.workers.joint_calls import JointCalls
 from scheduler.workers.pulse import doing
-from tensorbow.data.picture_layout import warn_of_channels_first
+from tensorbow.data.doubtful_data import warn_of_doubts
 from tensorbow.devices import get_device
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array
@@ -169,7 +169,7 @@ class Sweep:
         try:
             self._data = SweepData(config, data, self.data_name, self._say)
             if self.joint.leads:
-                warn_of_channels_first(self._data.train)
+                warn_of_doubts(self._data.train, any_labels=not config.source.is_ours)
             self._groups = self._grouped()
             self._require_compared(config)
             if options.ensemble:

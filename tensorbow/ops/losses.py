@@ -97,6 +97,7 @@ def sparse_softmax_cross_entropy_with_logits(
     """
     _require_named("sparse_softmax_cross_entropy_with_logits", _sentinel, labels, logits)
     logits, labels = as_numbers(logits), as_numbers(labels)
+    _require_class_numbers(logits, labels)
     dims = logits.spec.shape
     if dims is not None and len(dims) == 2:
         loss: Tensor = SparseSoftmaxCrossEntropyWithLogits(logits, labels, name=name)[0]
@@ -212,6 +213,24 @@ def _per_example(losses: Tensor, examples: Tensor, logits: Tensor) -> Tensor:
     the maximum of both has more elements than there are losses, and the reshape raises.
     """
     return reshape(losses, maximum(examples, _lead(logits)), name="labels_fit_logits")
+
+
+def _require_class_numbers(logits: Tensor, labels: Tensor) -> None:
+    """Raises InvalidArgumentError for labels in the place of logits, and for one row of numbers per label."""
+    if not labels.dtype.is_floating:
+        return
+    what = "sparse_softmax_cross_entropy_with_logits: expected labels int32 or int64 [...]"
+    if logits.dtype.is_integer:
+        raise InvalidArgumentError(
+            f"{what} and floating logits [..., classes], got labels {labels.spec} and logits {logits.spec}; "
+            "give each in the place of the other"
+        )
+    ranks = logits.shape.ndims, labels.shape.ndims
+    if None not in ranks and ranks[0] == ranks[1] and compatible(logits.spec.shape, labels.spec.shape):
+        raise InvalidArgumentError(
+            f"{what}, got {labels.spec}, like the logits; one-hot labels are for "
+            "softmax_cross_entropy_with_logits, or give tb.argmax(labels, -1)"
+        )
 
 
 def _require_named(op: str, sentinel: Any, labels: Any, logits: Any) -> None:

@@ -242,7 +242,10 @@ class TrainedModel:
             is_number = array.dtype.kind in "biuf" and dtype.kind == "f"
             is_whole = array.dtype.kind in "iu" and dtype == np.int64
             if array.shape[1:] != spec.dims[1:] or not (array.dtype == dtype or is_number or is_whole):
-                raise InvalidArgumentError(f"{expected}, got {array.dtype} {list(array.shape)}")
+                got = f"{expected}, got {array.dtype} {list(array.shape)}"
+                is_turned = array.ndim == 4 and array.shape[2:] + array.shape[1:2] == spec.dims[1:]
+                hint = "; channels are last, as by numpy.transpose(x, (0, 2, 3, 1))" if is_turned else ""
+                raise InvalidArgumentError(f"{got}{hint}")
             found[name] = array.astype(dtype, copy=False)
         if len({len(array) for array in found.values()}) != 1:
             raise InvalidArgumentError(f"{expected} with the same number of examples")

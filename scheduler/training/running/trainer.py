@@ -70,7 +70,7 @@ from scheduler.workers.joint_calls import JointCalls
 from scheduler.workers.pulse import doing
 from scheduler.workers.watch_client import tell_folder
 from tensorbow.data import TrainingData
-from tensorbow.data.picture_layout import warn_of_channels_first
+from tensorbow.data.doubtful_data import warn_of_doubts
 from tensorbow.devices import GpuMonitor, get_device
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import (
@@ -180,7 +180,7 @@ class Trainer:
         say = self._progress.line
         self.data = load_data(config, self._given_data, say)
         if self._joint.leads:
-            warn_of_channels_first(self.data.train)
+            warn_of_doubts(self.data.train, any_labels=not config.source.is_ours)
         self._train_set, self._evaluated_set = self.data.train, self.data.evaluated
         self._of_numbers = self._train_set.numbers is not None
         self._data_name = config.data_name if self._given_data is None else GIVEN

@@ -29,7 +29,7 @@ from scheduler.training.tuning.launch_pace import LaunchPace
 from scheduler.training.tuning.throughput_windows import ThroughputWindows
 from scheduler.workers.group import LoneWorker, WorkerGroup
 from scheduler.workers.joint_calls import JointCalls
-from tensorbow.data.picture_layout import warn_of_channels_first
+from tensorbow.data.doubtful_data import warn_of_doubts
 from tensorbow.devices import get_device
 from tensorbow.errors import (
     AbortedError,
@@ -134,7 +134,8 @@ class ThroughputTuning:
         self.options = options or TuningOptions()
         self._on_window, self._joint = on_window, JointCalls(workers or LoneWorker())
         self._dataset = load_data(config, data).train
-        warn_of_channels_first(self._dataset)
+        if self._joint.leads:
+            warn_of_doubts(self._dataset, any_labels=not config.source.is_ours)
         self._batches(1)
         self._why_not_fused = ""
         self.most, self.why_no_more = self._limit()

@@ -1,4 +1,4 @@
-"""Warnings of pictures with their channels first."""
+"""Warnings of pictures with their channels first, and of one-hot labels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 import tensorbow as tb
 from scheduler import Trainer, TrainingConfig
-from tensorbow.data.picture_layout import warn_of_channels_first
+from tensorbow.data.doubtful_data import warn_of_doubts
 
 
 @pytest.mark.parametrize(
@@ -32,17 +32,17 @@ def test_shapes_of_which_channels_seem_to_be_first(
     dims: tuple[int, ...], warns: bool, dtype: type, caplog: pytest.LogCaptureFixture
 ) -> None:
     inputs, labels = np.zeros((5, *dims), dtype), np.arange(5) % 2
-    warn_of_channels_first(tb.data.splits_of((inputs, labels), "own").train)
+    warn_of_doubts(tb.data.splits_of((inputs, labels), "own").train, any_labels=False)
     assert len(caplog.records) == warns
 
 
 def test_the_input_is_named_with_a_remedy(caplog: pytest.LogCaptureFixture) -> None:
     inputs = {"size": np.zeros((5, 2)), "photo": np.zeros((5, 3, 16, 24))}
-    warn_of_channels_first(tb.data.ArrayDataset(inputs, np.zeros(5), name="own/train"))
+    warn_of_doubts(tb.data.ArrayDataset(inputs, np.zeros(5), name="own/train"), any_labels=False)
     (record,) = caplog.records
     assert record.getMessage() == (
         "own/train: inputs['photo'] [examples, 3, 16, 24] look like pictures with channels first, and are "
-        "taken as 3 rows of 16 columns with 24 channels: give them as [examples, 16, 24, 3], by "
+        "taken as pictures of 3 x 16 with 24 channels: give them as [examples, 16, 24, 3], by "
         "numpy.transpose(x, (0, 2, 3, 1)), unless the model itself expects channels first"
     )
 
@@ -54,3 +54,19 @@ def test_a_run_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     with Trainer(config, data=(split, split)):
         pass
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_])
+def test_one_hot_labels_for_a_model_of_the_zoo(dtype: type, caplog: pytest.LogCaptureFixture) -> None:
+    one_hot = np.eye(3)[np.arange(6) % 3]
+    for labels in (one_hot, one_hot[:, :2], one_hot + one_hot[::-1], one_hot[:, :1], np.arange(6)):
+        warn_of_doubts(
+            tb.data.ArrayDataset(np.zeros((6, 2)), labels.astype(dtype), name="own/train"), any_labels=False
+        )
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "own/train: labels [examples, 3] look like classes in one-hot form, and are taken as 3 numbers to "
+        "regress: give numpy.argmax(labels, 1)"
+    )
+    warn_of_doubts(tb.data.ArrayDataset(np.zeros((6, 2)), one_hot), any_labels=True)
+    assert len(caplog.records) == 1
