@@ -258,8 +258,9 @@ def _sparse_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]
     require_dtype(op, labels, (int32, int64), "labels")
     require_rank(op, logits, 2, "logits")
     if not compatible(logits.dims[:1], labels.shape):
+        remedy = "; give labels[:, 0]" if len(labels.dims) == 2 and labels.dims[1] == 1 else ""
         raise InvalidArgumentError(
-            f"{op}: labels {labels} for logits {logits}; expected [batch] and [batch, classes]"
+            f"{op}: labels {labels} for logits {logits}; expected [batch] and [batch, classes]{remedy}"
         )
     batch = logits.dims[0] if labels.shape is None or logits.dims[0] is not None else labels.shape[0]
     return _specs(logits, (batch, logits.dims[1]))

@@ -7,6 +7,7 @@ import pytest
 
 import tensorbow as tb
 from scheduler import Trainer, TrainingConfig
+from scheduler.training.folders.run_data import warn_of_data
 from tensorbow.data.doubtful_data import warn_of_doubts
 
 
@@ -56,6 +57,15 @@ def test_a_run_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
+def test_labels_that_the_options_mean_as_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    train = tb.data.ArrayDataset(np.zeros((20, 2)), np.arange(20) % 2 + 0.0)
+    for options in ({"model": "linear"}, {"task": "regression"}, {"model": tb.models.LeNet}):
+        warn_of_data(TrainingConfig(**{"model": "mlp", **options}), train)
+        assert not caplog.records
+    warn_of_data(TrainingConfig(model="mlp"), train)
+    assert len(caplog.records) == 1
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_])
 def test_one_hot_labels_for_a_model_of_the_zoo(dtype: type, caplog: pytest.LogCaptureFixture) -> None:
     one_hot = np.eye(3)[np.arange(6) % 3]
@@ -70,3 +80,18 @@ def test_one_hot_labels_for_a_model_of_the_zoo(dtype: type, caplog: pytest.LogCa
     )
     warn_of_doubts(tb.data.ArrayDataset(np.zeros((6, 2)), one_hot), any_labels=True)
     assert len(caplog.records) == 1
+
+
+def test_classes_as_floats_for_a_model_of_the_zoo(caplog: pytest.LogCaptureFixture) -> None:
+    classes = np.arange(20) % 3
+    others = classes + 0.5, classes + 1.0, classes * 2.0, np.arange(20.0), np.full(20, np.nan)
+    for labels in (classes, *others):
+        warn_of_doubts(tb.data.ArrayDataset(np.zeros((20, 2)), labels, name="own/train"), any_labels=False)
+    assert not caplog.records
+    own = tb.data.ArrayDataset(np.zeros((20, 2)), classes.astype(np.float64), name="own/train")
+    warn_of_doubts(own, any_labels=False)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "own/train: labels float32 [examples] are whole numbers from 0 to 2, and are taken as numbers to "
+        "regress: for classes give integers, or task='classification' (--task classification)"
+    )

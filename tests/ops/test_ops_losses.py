@@ -88,6 +88,10 @@ def test_only_version_two_differentiates_labels():
         (lambda x: sparse_softmax_cross_entropy_with_logits(logits=x), "by name"),
         (lambda x: sparse_softmax_cross_entropy_with_logits(labels=[1, 2], logits=x), r"\[batch, classes\]"),
         (
+            lambda x: sparse_softmax_cross_entropy_with_logits(labels=[[1], [2], [0]], logits=x),
+            r"expected \[batch\] and \[batch, classes\]; give labels\[:, 0\]",
+        ),
+        (
             lambda x: sparse_softmax_cross_entropy_with_logits(labels=[1.0, 0.0, 1.0], logits=x),
             "labels has dtype float32",
         ),

@@ -22,7 +22,7 @@ from scheduler.training.configuration.config import DEFAULT_REPLICAS, TrainingCo
 from scheduler.training.configuration.option_kinds import MODEL, metric_and_mode
 from scheduler.training.configuration.precision import PrecisionSetting
 from scheduler.training.configuration.schedule_choice import build_schedule
-from scheduler.training.folders.run_data import GIVEN, load_data
+from scheduler.training.folders.run_data import GIVEN, load_data, warn_of_data
 from scheduler.training.folders.run_folder import RunFolder
 from scheduler.training.measures.classification_metrics import CONFUSION, ClassificationReport
 from scheduler.training.measures.tally import Tally, TrainingResult
@@ -70,7 +70,6 @@ from scheduler.workers.joint_calls import JointCalls
 from scheduler.workers.pulse import doing
 from scheduler.workers.watch_client import tell_folder
 from tensorbow.data import TrainingData
-from tensorbow.data.doubtful_data import warn_of_doubts
 from tensorbow.devices import GpuMonitor, get_device
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import (
@@ -180,7 +179,7 @@ class Trainer:
         say = self._progress.line
         self.data = load_data(config, self._given_data, say)
         if self._joint.leads:
-            warn_of_doubts(self.data.train, any_labels=not config.source.is_ours)
+            warn_of_data(config, self.data.train)
         self._train_set, self._evaluated_set = self.data.train, self.data.evaluated
         self._of_numbers = self._train_set.numbers is not None
         self._data_name = config.data_name if self._given_data is None else GIVEN
