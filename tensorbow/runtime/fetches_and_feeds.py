@@ -138,6 +138,8 @@ def _remedy_of_shape(tensor: Tensor, extents: tuple[int, ...]) -> str:
     if len(dims) == len(extents) > 0 and compatible(dims[1:], extents[1:]):
         open_dims = ", ".join(map(str, (None, *dims[1:])))
         return f"for batches of any size give the placeholder the shape [{open_dims}]"
+    if len(dims) == len(extents) == 4 and compatible(dims[1:], (*extents[2:], extents[1])):
+        return "pictures have their channels last: give numpy.transpose(value, (0, 2, 3, 1))"
     return "reshape the value, or give the placeholder another shape"
 
 

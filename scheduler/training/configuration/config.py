@@ -57,6 +57,7 @@ from scheduler.training.configuration.option_kinds import (
     EPOCHS,
     EVALUATE_EVERY,
     FINAL_RATE,
+    FLATTENED_SIZES,
     FRACTION,
     IMAGE_SIZE,
     LABEL_SMOOTHING,
@@ -81,7 +82,7 @@ from tensorbow.data.splits import TASKS
 from tensorbow.devices import DeviceName
 from tensorbow.devices.gpu import COMPUTE
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.kinds import FLAG, TEXT, Kind, number, whole
+from tensorbow.kinds import FLAG, Kind, number, whole
 from tensorbow.models import ModelSource, find_model
 
 NEWER: dict[str, Any] = {
@@ -217,10 +218,20 @@ class TrainingConfig:
         metavar="NAME=NAME[,...]",
         ignored=without_weights,
     )
+    weights_flattened: tuple[tuple[str, tuple[int, int, int]], ...] = option(
+        (),
+        "Height, width and channels of the images that a dense layer behind a flatten gets, by its kernel's "
+        "name, as fc/kernel=7x7x64, where the graph does not tell: PyTorch flattens with channels first. "
+        "1x1xN keeps the order of PyTorch's N features.",
+        FLATTENED_SIZES,
+        shown="found in the graph",
+        metavar="NAME=HxWxC[,...]",
+        ignored=without_weights,
+    )
     data_dir: str | None = option(
         None,
         "Folder of the data set's files.",
-        TEXT,
+        PATH,
         shown="environment variable TENSORBOW_DATA",
         metavar="DIR",
         ignored=without_files,
@@ -610,6 +621,7 @@ class TrainingConfig:
         values["model_options"] = {name: _plain(value) for name, value in self.model_options.items()}
         for name in ("optimizer_options", "weights_names"):
             values[name] = dict(getattr(self, name))
+        values["weights_flattened"] = {name: list(size) for name, size in self.weights_flattened}
         return values
 
     @classmethod

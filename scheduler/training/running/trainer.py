@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 import time
@@ -16,7 +17,7 @@ from scheduler.training.configuration.config import TrainingConfig
 from scheduler.training.configuration.option_kinds import MODEL, metric_and_mode
 from scheduler.training.configuration.precision import PrecisionSetting
 from scheduler.training.configuration.schedule_choice import build_schedule
-from scheduler.training.folders.run_data import GIVEN, load_data
+from scheduler.training.folders.run_data import GIVEN, load_data, warn_of_data
 from scheduler.training.folders.run_folder import RunFolder
 from scheduler.training.measures.classification_metrics import CONFUSION
 from scheduler.training.measures.tally import Tally, TrainingResult
@@ -82,6 +83,8 @@ from tensorbow.optimizers import SLOT_FORM, Schedule
 from tensorbow.specs import Array
 from tensorbow.torch_weights import TORCH_NAMES, names_described
 from tensorbow.training import Checkpoint, TrainingProgress
+
+_logger = logging.getLogger("tensorbow.training")
 
 AsConfig: TypeAlias = Annotated[TrainingConfig, instance(TrainingConfig, expected="a tb.TrainingConfig")]
 AsWorkers: TypeAlias = Annotated[WorkerGroup, instance(WorkerGroup, expected="what tb.worker_group() gives")]
@@ -168,6 +171,8 @@ class Trainer:
         self._made_with = made_with(devices)
         say = self._progress.line
         self.data = load_data(config, self._given_data, say)
+        if self._joint.leads:
+            warn_of_data(config, self.data.train)
         self._train_set, self._evaluated_set = self.data.train, self.data.evaluated
         self._of_numbers = self._train_set.numbers is not None
         self._data_name = config.data_name if self._given_data is None else GIVEN
@@ -248,6 +253,8 @@ class Trainer:
             found = self._joint.by_first(lambda: given_weights(config, graph, state))
             self._torch_names = {} if found is None else found.entries
             self._weights_line = "" if found is None else found.line
+            if found is not None and found.warning and self._joint.leads:
+                _logger.warning("%s", found.warning)
         else:
             self._torch_names = names_described(checkpoint.metadata)
             if state is not None or config.weights is not None:
