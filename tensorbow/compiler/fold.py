@@ -249,11 +249,12 @@ class _Folder:
                 self._kill(op)
             return
         count = limit_of(loop, {})
+        most = math.inf if loop.context.unrolls_fully and not self.runs_blocks else MOST_UNROLLED
         state = self._state()
         try:
-            if count is not None and count > MOST_UNROLLED:
+            if count is not None and count > most:
                 raise _too_long(loop)
-            self._unroll(loop)
+            self._unroll(loop, count or 0, most)
         except NeedsDynamicModeError as error:
             if not self.runs_blocks:
                 raise
@@ -306,8 +307,11 @@ class _Folder:
             values[op.outputs[0]] = self.new_node(op, "chosen", Select, {}, [pred, true, false])[0]
         self.notes.append(f"cond {cond.name}: both branches are computed, and one result is chosen")
 
-    def _unroll(self, loop: WholeLoop) -> None:
-        """Adds the nodes of a loop's iterations. Raises NeedsDynamicModeError if the number is not known."""
+    def _unroll(self, loop: WholeLoop, expected: int, most: float) -> None:
+        """Adds the nodes of a loop's iterations. Raises NeedsDynamicModeError if the number is not known.
+
+        expected: iterations, where known beforehand. most: nodes; above it the loop is too long.
+        """
         values = self.values
         before, noted, quiet = len(self.made), len(self.notes), bool(self._tags)
         for op in loop.enters:
@@ -319,11 +323,15 @@ class _Folder:
         self._tags.append(0)
         while True:
             self._iterations += 1
+            begun = len(self.made)
             self.forget(loop.ops)
             values.update(entered)
             values.update({m.outputs[0]: v for m, v in zip(loop.merges, following, strict=True)})
             self._add_iteration(loop)
-            if len(self.made) - before > MOST_UNROLLED or self._iterations > MOST_ITERATIONS:
+            made = len(self.made) - before
+            if self._tags[-1] == 1 and expected:  # the second iteration is like all others
+                made = max(made, (len(self.made) - begun) * (expected - 1))
+            if made > most or self._iterations > MOST_ITERATIONS:
                 raise _too_long(loop)
             holds = values[loop.condition.outputs[0]].constant
             if holds is None or not holds:

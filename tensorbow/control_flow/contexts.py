@@ -300,6 +300,8 @@ class LoopContext(BuiltContext):
         described.attr = {"parallel_iterations": self.parallel_iterations}
         if self.swap_memory:
             described.attr["swap_memory"] = 1
+        if self.unrolls_fully:
+            described.attr["unrolls_fully"] = 1
         rows = [
             row
             for row in zip(self.merges, self.variables, self.exits, strict=True)
@@ -503,7 +505,9 @@ def _begin_loop(
     count = definition.attr.get("parallel_iterations")
     if type(count) is not int or count < 1:
         raise InvalidArgumentError(f"parallel_iterations is {count!r:.40}, expected at least 1")
-    return LoopContext(graph, outer, (), name, count, forward, bool(definition.attr.get("swap_memory")))
+    loop = LoopContext(graph, outer, (), name, count, forward, bool(definition.attr.get("swap_memory")))
+    loop.unrolls_fully = bool(definition.attr.get("unrolls_fully"))
+    return loop
 
 
 CONTEXT_KINDS[BRANCH] = ContextKind(_begin_branch)

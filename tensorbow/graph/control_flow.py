@@ -32,6 +32,8 @@ class ControlFlowContext(ABC):
         self.forward = forward
         self.pivot: Operation | None = None  # runs whenever the context's ops run
         self.swap_memory: bool = outer is not None and outer.swap_memory  # of values kept for the gradient
+        # A loop of a known number of iterations: without a limit of ops, where no device compiles loops.
+        self.unrolls_fully: bool = forward is not None and forward.unrolls_fully
         self.entered: dict[Tensor, Tensor] = {}  # by tensor from outside
 
     @property

@@ -26,6 +26,7 @@ from tensorbow.variable_scope import variable_scope
 __all__ = ["bidirectional_dynamic_rnn", "dynamic_rnn", "static_bidirectional_rnn", "static_rnn"]
 
 Iterations: TypeAlias = Annotated["int | None", optional(whole(1))]
+MOST_STEPS = 64  # unrolled in the graph; longer sequences are gone over by a loop
 
 
 @checked
@@ -231,7 +232,7 @@ def _looped(
         longest = cast(reduce_max(lengths), count.dtype)
         limit = AtMost(maximum(longest, constant(1, count.dtype)), count)
     like = cell(first, state)[0]
-    written: list[TensorArray] = []
+    bodies: list[Tensor] = []
 
     def body(number: Tensor, outputs: TensorArray, before: Any) -> Any:
         step = limit - 1 - number if backwards else number
@@ -241,8 +242,9 @@ def _looped(
             output = where(runs, output, 0.0)
             pairs = zip(flatten(after), flatten(before), strict=True)
             after = pack(after, iter([where(runs, new, old) for new, old in pairs]))
-        written.append(outputs.write(step, output))
-        return number + 1, written[-1], after
+        following = number + 1
+        bodies.append(following)
+        return following, outputs.write(step, output), after
 
     _, outputs, state = while_loop(
         lambda number, outputs, state: less(number, limit),
@@ -251,7 +253,11 @@ def _looped(
         parallel_iterations=parallel_iterations or 32,
         swap_memory=swap_memory,
     )
+    context = bodies[-1].op.context
+    if context is not None:
+        context.unrolls_fully = known is not None
     made = outputs.stack() if lengths is None else outputs.stack_or_zeros()
+    made.set_shape([known, batch, *like.spec.dims[1:]])
     return (made if axis == 0 else transpose(made, [1, 0, 2])), state
 
 
@@ -274,7 +280,8 @@ def _sequences(
     if sequences.shape.ndims != 3:
         return sequences, lengths, False
     ends_early = lengths is not None and lengths.op.type != "Const"
-    return sequences, lengths, sequences.spec.dims[axis] is None or ends_early or swap_memory
+    count = sequences.spec.dims[axis]
+    return sequences, lengths, count is None or count > MOST_STEPS or ends_early or swap_memory
 
 
 def _unstacked(label: str, inputs: Any, axis: int) -> list[Tensor]:
@@ -301,11 +308,12 @@ def dynamic_rnn(
 ) -> tuple[Tensor, Any]:
     """`static_rnn` of one tensor `[batch, steps, features]`: outputs `[batch, steps, units]`, last state.
 
-    A known number of steps is unrolled in the graph; another one is a `tb.while_loop`, which a plan unrolls
-    once the feeds' shapes are known. With a `sequence_length` that is no constant the loop ends with the
+    A known number of at most 64 steps is unrolled in the graph; otherwise there is a `tb.while_loop`, which a
+    plan unrolls or, where that is too long, has as one call on CPU devices. Other devices unroll a known
+    number of steps however long. With a `sequence_length` that is no constant the loop ends with the
     longest example: CPU devices compile it once for all lengths, others do all steps. time_major: steps come
     first, in inputs and outputs. parallel_iterations (by default 32) and swap_memory are those of the loop;
-    with swap_memory there is one for a known number of steps, too. Raises what `static_rnn` refuses.
+    with swap_memory there is one for few steps, too. Raises what `static_rnn` refuses.
     """
     axis = 0 if time_major else 1
     sequences, sequence_length, loops = _sequences(inputs, sequence_length, axis, swap_memory)
