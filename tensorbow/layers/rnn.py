@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeAlias
 from tensorbow.control_flow import TensorArray, while_loop
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor
-from tensorbow.kinds import AsDType, Flag, Items, Name, checked, optional, refuse, whole
+from tensorbow.kinds import AsDType, Flag, Items, checked, optional, refuse, whole
 from tensorbow.layers.building import known_extent
 from tensorbow.layers.rnn_cells import RNNCell
 from tensorbow.nest import flatten, pack
@@ -21,7 +21,7 @@ from tensorbow.ops.selection import cast, where
 from tensorbow.ops.shaping import unstack
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import DType, compatible, int32
-from tensorbow.variable_scope import variable_scope
+from tensorbow.variable_scope import ScopeOrName, variable_scope
 
 __all__ = ["bidirectional_dynamic_rnn", "dynamic_rnn", "static_bidirectional_rnn", "static_rnn"]
 
@@ -36,12 +36,13 @@ def static_rnn(
     initial_state: Any = None,
     dtype: AsDType | None = None,
     sequence_length: Any = None,
-    scope: Name = None,
+    scope: ScopeOrName = None,
 ) -> tuple[list[Tensor], Any]:
     """Unrolls a cell over a list of steps `[batch, features]`; returns a list of outputs and the last state.
 
     initial_state: by default zeros of `dtype`, or of the inputs' dtype. sequence_length: whole numbers
-    `[batch]`; from there on an example's outputs are 0 and its state stays. scope: name, by default `rnn`.
+    `[batch]`; from there on an example's outputs are 0 and its state stays. scope: a name, by default `rnn`,
+    or a `tb.VariableScope`.
 
     Raises InvalidArgumentError for what is no cell, for no steps, and for an initial state that the cell does
     not take.
@@ -60,12 +61,12 @@ def static_bidirectional_rnn(
     initial_state_bw: Any = None,
     dtype: AsDType | None = None,
     sequence_length: Any = None,
-    scope: Name = None,
+    scope: ScopeOrName = None,
 ) -> tuple[list[Tensor], Any, Any]:
     """Unrolls one cell forwards and one backwards (Schuster and Paliwal, 1997) over a list of steps.
 
     inputs, initial states, dtype, sequence_length: as of `static_rnn`; the backward cell begins at each
-    example's last step. scope: name, by default `bidirectional_rnn`.
+    example's last step. scope: a name, by default `bidirectional_rnn`, or a `tb.VariableScope`.
     Returns a list of both cells' outputs side by side, `[batch, units of fw + units of bw]`, and the last
     state of each: of the backward cell after the first step. Raises as `static_rnn`, and InvalidArgumentError
     for one cell in both directions.
@@ -89,7 +90,7 @@ def bidirectional_dynamic_rnn(
     parallel_iterations: Iterations = None,
     swap_memory: Flag = False,
     time_major: Flag = False,
-    scope: Name = None,
+    scope: ScopeOrName = None,
 ) -> tuple[tuple[Tensor, Tensor], tuple[Any, Any]]:
     """`static_bidirectional_rnn` of one tensor `[batch, steps, features]`: a pair of outputs
     `[batch, steps, units]`, forwards and backwards, and a pair of last states.
@@ -128,7 +129,7 @@ def _both_ways(
     initial_states: tuple[Any, Any],
     dtype: DType | None,
     sequence_length: Any,
-    scope: str | None,
+    scope: Any,
 ) -> tuple[list[list[Tensor]], tuple[Any, Any]]:
     """Outputs of a forward and a backward cell, by step, and their last states."""
     steps = _steps_of(label, inputs, *cells)
@@ -304,7 +305,7 @@ def dynamic_rnn(
     parallel_iterations: Iterations = None,
     swap_memory: Flag = False,
     time_major: Flag = False,
-    scope: Name = None,
+    scope: ScopeOrName = None,
 ) -> tuple[Tensor, Any]:
     """`static_rnn` of one tensor `[batch, steps, features]`: outputs `[batch, steps, units]`, last state.
 

@@ -6,13 +6,14 @@ unroll it. It makes its variables in the scope of its first call in a graph, and
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Annotated, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.errors import InvalidArgumentError, UnimplementedError
 from tensorbow.graph import Graph, Tensor, convert_to_tensor, name_scope
 from tensorbow.kinds import (
     AsDType,
@@ -60,7 +61,18 @@ class LSTMStateTuple(NamedTuple):
 
 
 class RNNCell(ABC):
-    """Base of cells. state_size: a number, or a nest of numbers, the width of each state."""
+    """Base of cells. state_size: a number, or a nest of numbers, the width of each state.
+
+    A cell of one's own has `state_size`, `output_size` and `call(inputs, state)`. What `call` makes by
+    `get_variable` and layers lies in a scope named after the cell, and is shared by its calls in a graph.
+    """
+
+    @checked
+    def __init__(self, trainable: Flag = True, name: Name = None, dtype: AsDType | None = None):
+        """name: of the scope of its variables, by default the class's name, as `my_cell` for `MyCell`.
+        trainable, dtype: kept for `call` to read.
+        """
+        self.trainable, self.name, self.dtype = trainable, name, dtype
 
     @property
     @abstractmethod
@@ -72,11 +84,34 @@ class RNNCell(ABC):
     def output_size(self) -> int:
         """Width of the output."""
 
-    @abstractmethod
     def __call__(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
         """One step: inputs `[batch, features]` and a state give an output `[batch, output_size]` and the next
         state.
         """
+        tensor = convert_to_tensor(inputs)
+        scopes: WeakKeyDictionary[Graph, VariableScope] = vars(self).setdefault(
+            "_scopes", WeakKeyDictionary()
+        )
+        with tensor.graph.as_default():
+            known = scopes.get(tensor.graph)
+            if known is not None:
+                with variable_scope(known, reuse=True):
+                    return self.call(tensor, state)
+            label = re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__).lower().strip("_")
+            with variable_scope(vars(self).get("name"), label) as made:
+                found = self.call(tensor, state)
+            scopes[tensor.graph] = made
+            return found
+
+    def call(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """One step of a cell of one's own, in the scope of its variables: an output and the next state.
+
+        Raises UnimplementedError for a cell that has none.
+        """
+        raise UnimplementedError(
+            f"{type(self).__name__}: expected a method call(self, inputs, state) that returns an output and "
+            "the next state; define it"
+        )
 
     @checked
     def zero_state(self, batch_size: Annotated[Any, or_tensor(whole(0))], dtype: AsDType = float32) -> Any:
@@ -175,6 +210,7 @@ class LSTMCell(_CellOfVariables):
         cell_clip: PositiveNumber | None = None,
         initializer: Start | None = None,
         num_proj: Positive | None = None,
+        proj_clip: PositiveNumber | None = None,
         *,
         forget_bias: Number = 1.0,
         state_is_tuple: Flag = True,
@@ -183,15 +219,12 @@ class LSTMCell(_CellOfVariables):
         name: Name = None,
     ):
         """use_peepholes: the gates see c (Gers and Schmidhuber, 2000). cell_clip: bound of |c|.
-        num_proj: width of h, projected from num_units (Sak et al., 2014). activation: by default tanh.
-
-        Raises InvalidArgumentError for state_is_tuple=False: states are `LSTMStateTuple`s.
+        num_proj: width of h, projected from num_units (Sak et al., 2014). proj_clip: bound of |h|, where
+        projected. state_is_tuple: states are `LSTMStateTuple`s; with False tensors
+        `[batch, num_units + width of h]`, c beside h. activation: by default tanh.
         """
         super().__init__(num_units, name, self._default, reuse)
-        if not state_is_tuple:
-            raise refuse(
-                type(self).__name__, "state_is_tuple", "True", state_is_tuple, "states are LSTMStateTuples"
-            )
+        self._is_tuple, self._projection_clip = state_is_tuple, proj_clip
         self._peepholes, self._clip, self._initializer = use_peepholes, cell_clip, initializer
         self._projected, self._forget_bias = num_proj, forget_bias
         self._activation = activation or tanh
@@ -205,8 +238,9 @@ class LSTMCell(_CellOfVariables):
 
     @property
     def state_size(self) -> Any:
-        """Widths of c and h."""
-        return LSTMStateTuple(self._units, self.output_size)
+        """Widths of c and h, or their sum for states that are no tuples."""
+        widths = LSTMStateTuple(self._units, self.output_size)
+        return widths if self._is_tuple else sum(widths)
 
     def _build(self, features: int, dtype: DType) -> Any:
         def weights(label: str, shape: list[int]) -> Any:
@@ -225,7 +259,7 @@ class LSTMCell(_CellOfVariables):
         return made
 
     def _step(self, inputs: Tensor, state: Any, variables: Any) -> tuple[Tensor, Any]:
-        c, h = state
+        c, h = state if self._is_tuple else split(state, [self._units, self.output_size], 1)
         i, j, f, o = split(_dense([inputs, h], variables["kernel"], variables["bias"]), 4, 1)
 
         def seen(gate: Tensor, label: str, memory: Any) -> Tensor:
@@ -238,7 +272,10 @@ class LSTMCell(_CellOfVariables):
         output = multiply(sigmoid(seen(o, "o", memory)), self._activation(memory))
         if self._projected:
             output = matmul(output, variables["projection"])
-        return output, LSTMStateTuple(memory, output)
+            if self._projection_clip is not None:
+                output = clip_by_value(output, -self._projection_clip, self._projection_clip)
+        after = LSTMStateTuple(memory, output)
+        return output, after if self._is_tuple else concat(after, 1)
 
 
 class BasicLSTMCell(LSTMCell):
@@ -256,7 +293,7 @@ class BasicLSTMCell(LSTMCell):
         reuse: Reuse | None = None,
         name: Name = None,
     ):
-        """activation: by default tanh."""
+        """state_is_tuple: as of `LSTMCell`. activation: by default tanh."""
         super().__init__(
             num_units,
             forget_bias=forget_bias,
@@ -324,20 +361,34 @@ class GRUCell(_CellOfVariables):
 class MultiRNNCell(RNNCell):
     """Cells one above another: the output of each is the input of the next. The state is a tuple."""
 
-    def __init__(self, cells: Sequence[RNNCell]):
-        """Raises InvalidArgumentError unless cells is a list of different cells, at least one."""
+    @checked
+    def __init__(self, cells: Any, state_is_tuple: Flag = True):
+        """state_is_tuple: False has the states of the cells side by side in one tensor.
+
+        Raises InvalidArgumentError unless cells is a list of different cells, at least one, and for one
+        whose state is a tuple with state_is_tuple=False.
+        """
         if not isinstance(cells, Sequence) or not cells or not all(isinstance(c, RNNCell) for c in cells):
             raise refuse("MultiRNNCell", "cells", "a list of cells, at least one", cells)
         if len({id(cell) for cell in cells}) < len(cells):
             raise InvalidArgumentError(
                 "MultiRNNCell: one cell is given twice, and would share its variables; make one per layer"
             )
-        self._cells = list(cells)
+        super().__init__()
+        self._cells, self._is_tuple = list(cells), state_is_tuple
+        if not state_is_tuple and not all(isinstance(cell.state_size, int) for cell in cells):
+            raise InvalidArgumentError(
+                "MultiRNNCell: state_is_tuple=False needs cells with one state tensor each, got states "
+                f"{self._sizes()}; give LSTM cells state_is_tuple=False, too"
+            )
+
+    def _sizes(self) -> tuple[Any, ...]:
+        return tuple(cell.state_size for cell in self._cells)
 
     @property
     def state_size(self) -> Any:
-        """State sizes of the cells."""
-        return tuple(cell.state_size for cell in self._cells)
+        """State sizes of the cells, or their sum for a state that is no tuple."""
+        return self._sizes() if self._is_tuple else sum(self._sizes())
 
     @property
     def output_size(self) -> int:
@@ -346,6 +397,8 @@ class MultiRNNCell(RNNCell):
 
     def __call__(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
         """One step of each cell. Raises InvalidArgumentError for a state that is no tuple of the cells'."""
+        if not self._is_tuple:
+            state = split(state, list(self._sizes()), 1)
         if not isinstance(state, (tuple, list)) or len(state) != len(self._cells):
             raise refuse("MultiRNNCell", "state", f"a tuple of {len(self._cells)} states", state)
         current = convert_to_tensor(inputs)
@@ -355,7 +408,7 @@ class MultiRNNCell(RNNCell):
                 with variable_scope(f"cell_{number}"):
                     current, after = cell(current, own)
                 states.append(after)
-        return current, tuple(states)
+        return current, tuple(states) if self._is_tuple else concat(states, 1)
 
 
 class _CellAroundOne(RNNCell):

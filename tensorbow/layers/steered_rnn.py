@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorbow.control_flow import TensorArray, while_loop
 from tensorbow.graph import Tensor, convert_to_tensor
-from tensorbow.kinds import Flag, Function, Name, called, checked, optional, refuse, whole
+from tensorbow.kinds import Flag, Function, called, checked, optional, refuse, whole
 from tensorbow.layers.rnn_cells import RNNCell
 from tensorbow.nest import flatten, pack
 from tensorbow.ops.arrays import concat, expand_dims
@@ -20,7 +20,7 @@ from tensorbow.ops.filling import fill
 from tensorbow.ops.reductions import reduce_all
 from tensorbow.ops.selection import where
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.variable_scope import variable_scope
+from tensorbow.variable_scope import ScopeOrName, variable_scope
 
 __all__ = ["raw_rnn"]
 
@@ -71,7 +71,7 @@ def raw_rnn(
     loop_fn: Function,
     parallel_iterations: Annotated[int | None, optional(whole(1))] = None,
     swap_memory: Flag = False,
-    scope: Name = None,
+    scope: ScopeOrName = None,
 ) -> tuple[Any, Any, Any]:
     """A loop over a cell that a function steers; in the dynamic mode.
 

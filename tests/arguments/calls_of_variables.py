@@ -294,7 +294,7 @@ CALLS: Mapping[str, Call] = {
                 "num_units": "count",
                 "num_proj": "count or none",
                 **dict.fromkeys(("use_peepholes", "state_is_tuple", "reset_after"), "flag"),
-                "cell_clip": "positive or none",
+                **dict.fromkeys(("cell_clip", "proj_clip"), "positive or none"),
                 "forget_bias": "number",
                 "initializer": "nothing",
                 **LAYER,

@@ -99,6 +99,8 @@ WITHOUT_ROW = frozenset(
         "DropoutWrapper.__call__",
         "MultiRNNCell.__call__",
         "RNNCell.__call__",
+        "RNNCell.call",
+        "nn.rnn_cell.RNNCell",
         "ResidualWrapper.__call__",
         "_CellOfVariables.__call__",
         "nn.rnn_cell.DropoutWrapper",

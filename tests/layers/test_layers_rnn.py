@@ -184,7 +184,10 @@ def test_gradients_flow_through_time(session):
         (lambda: tb.nn.static_rnn("lstm", [X[:, 0]]), "expected cell to be a cell such as"),
         (lambda: tb.nn.static_rnn(rnn_cell.GRUCell(3), []), "expected at least one step"),
         (lambda: tb.nn.dynamic_rnn(rnn_cell.GRUCell(3), X[0]), r"expected \[batch, steps, features\]"),
-        (lambda: rnn_cell.LSTMCell(3, state_is_tuple=False), "states are LSTMStateTuples"),
+        (
+            lambda: rnn_cell.MultiRNNCell([rnn_cell.LSTMCell(3)], state_is_tuple=False),
+            "needs cells with one state tensor each",
+        ),
         (lambda: rnn_cell.MultiRNNCell([]), "at least one"),
         (lambda: rnn_cell.MultiRNNCell([rnn_cell.GRUCell(3)] * 2), "given twice"),
         (lambda: rnn_cell.DropoutWrapper(3), "expected cell to be a cell"),
