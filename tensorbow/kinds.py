@@ -545,6 +545,7 @@ AsDType: TypeAlias = Annotated[Any, DTYPE]  # reads a DType
 AsPath: TypeAlias = Annotated[str | os.PathLike[str], PATH]
 AsShape: TypeAlias = Annotated[Any, SHAPE]  # reads a TensorShape
 Names: TypeAlias = Annotated[Sequence[str], sequence(TEXT, "a list of names")]
+NameOrNames: TypeAlias = Annotated[Any, TEXT | sequence(TEXT, "a list of names")]
 Items: TypeAlias = Annotated[Any, ITEMS]  # reads a list
 Function: TypeAlias = Annotated[Callable[..., Any], FUNCTION]
 Mapped: TypeAlias = Annotated[Mapping[Any, Any], instance(Mapping, expected="a dictionary")]

@@ -16,6 +16,7 @@ from tensorbow.kinds import PATH, AsPath, Text, checked, read_as
 from tensorbow.strict_json import parse_json
 
 SUFFIX = SHARD
+META = ".meta"  # of the file with the graph
 STATE = "checkpoint"  # the file that names a folder's checkpoints
 STATE_LIMIT = 1 << 20  # bytes of this file
 SHOWN = 10  # missing names in a message
@@ -64,9 +65,17 @@ def checkpoint_name(save_path: str | os.PathLike[str]) -> str:
     return str(file.with_suffix("")) if file.suffix == INDEX else str(file)
 
 
+def meta_file(save_path: str | os.PathLike[str]) -> Path:
+    """Path of the graph beside a checkpoint: `save_path.meta`, without the checkpoint's own suffix."""
+    text = _text(save_path)
+    return Path(f"{text.removesuffix(SUFFIX).removesuffix(INDEX)}{META}")
+
+
 def remove_files(save_path: str | os.PathLike[str]) -> None:
-    """Deletes a checkpoint: its file, or its index and shards."""
+    """Deletes a checkpoint: its file, or its index and shards, and its graph."""
     file = existing_file(save_path)
+    with suppress(OSError):
+        meta_file(file).unlink()
     if file.suffix == INDEX:
         remove_shards(file.with_suffix(""))
     with suppress(OSError):

@@ -42,7 +42,7 @@ from tensorbow.graph.graph import (
     set_random_seed,
 )
 from tensorbow.graph.graph_def import MAXIMUM_NODES, GraphDef, NodeDef
-from tensorbow.graph.graph_keys import GraphKeys, add_to_collection, get_collection
+from tensorbow.graph.graph_keys import GraphKeys, add_to_collection, add_to_collections, get_collection
 from tensorbow.graph.operation import GradientBlock, Operation, Tensor, TensorOperators
 from tensorbow.graph.user_lines import (
     UserLine,
@@ -86,6 +86,7 @@ __all__ = [
     "UserLine",
     "add_iteration",
     "add_to_collection",
+    "add_to_collections",
     "as_numbers",
     "as_tensor",
     "blame",

@@ -17,7 +17,18 @@ from tensorbow.graph.graph_def import GraphDef, graph_def_of
 from tensorbow.graph.operation import Operation, Tensor
 from tensorbow.graph.scopes import Scopes
 from tensorbow.graph.user_lines import blame, user_line
-from tensorbow.kinds import ITEMS, TEXT, Seed, Text, checked, instance, optional, read_as, refuse
+from tensorbow.kinds import (
+    ITEMS,
+    TEXT,
+    NameOrNames,
+    Seed,
+    Text,
+    checked,
+    instance,
+    optional,
+    read_as,
+    refuse,
+)
 from tensorbow.missing_names import did_you_mean
 
 if TYPE_CHECKING:
@@ -232,6 +243,16 @@ class Graph(Scopes):
             name = read_as(TEXT, name, "add_to_collection", "name")
         self._check_growable(f"add to collection {name}")
         self._collections.setdefault(name, []).append(value)
+
+    @checked
+    def add_to_collections(self, names: NameOrNames, value: Any) -> None:
+        """Appends to several named lists, or to one; a list that is named twice gets the value once."""
+        for name in dict.fromkeys([names] if isinstance(names, str) else names):
+            self.add_to_collection(name, value)
+
+    def get_all_collection_keys(self) -> list[str]:
+        """Names of the collections that have items."""
+        return [name for name, items in self._collections.items() if items]
 
     def get_collection(self, name: str, scope: str | None = None) -> list[Any]:
         """A copy of a named list; empty when there is none.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensorbow.graph.graph import GLOBAL_VARIABLES, LOSSES, TRAINABLE_VARIABLES, get_default_graph
-from tensorbow.kinds import Name, Text, checked
+from tensorbow.kinds import Name, NameOrNames, Text, checked
 
 
 class GraphKeys:
@@ -38,3 +38,9 @@ def get_collection(key: Text, scope: Name = None) -> list[Any]:
 def add_to_collection(key: Text, value: Any) -> None:
     """`Graph.add_to_collection` of the default graph."""
     get_default_graph().add_to_collection(key, value)
+
+
+@checked
+def add_to_collections(names: NameOrNames, value: Any) -> None:
+    """`Graph.add_to_collections` of the default graph."""
+    get_default_graph().add_to_collections(names, value)

@@ -24,7 +24,8 @@ from tensorbow.training.checkpoints import (
 )
 from tensorbow.training.event_files import FileWriter, FileWriterCache, SummarySaverHook
 from tensorbow.training.graph_files import SavedModel, read_graph, save_model, write_graph
-from tensorbow.training.meta_graphs import MetaGraphDef, export_meta_graph, import_meta_graph
+from tensorbow.training.meta_graph_def import MetaGraphDef
+from tensorbow.training.meta_graphs import export_meta_graph, import_meta_graph
 from tensorbow.training.metrics_log import (
     MetricsLog,
     finite_or_none,

@@ -21,6 +21,7 @@ from tensorbow.checkpoint_files.checkpoint_paths import (
     checkpoint_name,
     existing_file,
     file_to_save,
+    meta_file,
     not_found,
     remove_files,
 )
@@ -50,6 +51,7 @@ from tensorbow.runtime.forgotten_updates import warn_of_unsaved_averages
 from tensorbow.specs import Array, SaveSliceInfo
 from tensorbow.training.checkpoint_state import write_state
 from tensorbow.training.checkpoints import make_folder
+from tensorbow.training.meta_graph_def import MetaGraphFiles
 from tensorbow.training.save_graph import HOURS, METADATA, SaverDef, add_save_graph, is_momentum
 from tensorbow.variables import Variable, global_variables
 
@@ -80,6 +82,7 @@ class Saver:
         keep_checkpoint_every_n_hours: PositiveNumber = HOURS,
         sharded: Flag = False,
         saver_def: Annotated[SaverDef, instance(SaverDef, expected="a Saver's saver_def")] | None = None,
+        allow_empty: Flag = False,
     ):
         """var_list: the variables, or a dictionary of them by their names in the file; None: all variables.
 
@@ -93,13 +96,14 @@ class Saver:
             variables; the tasks need one file system.
         saver_def: of another saver, whose operations are in the default graph, as after
             `tb.train.import_meta_graph`: this one has the same variables and names, and adds none.
+        allow_empty: without variables the saver does nothing, instead of raising an error.
 
         Raises InvalidArgumentError if there is nothing to save, or two variables have one name, NotFoundError
         for a saver_def whose variables are not in the default graph, FailedPreconditionError for sharded in a
         finalized graph.
         """
         if saver_def is None:
-            self._variables, self._slices = _by_name(var_list)
+            self._variables, self._slices = _by_name(var_list, allow_empty)
         else:
             self._variables, self._slices = _of_definition(saver_def)
             max_to_keep, sharded = saver_def.max_to_keep, saver_def.sharded
@@ -114,8 +118,10 @@ class Saver:
         self._paths: list[str] = []
         self.best_checkpoint: str | None = None  # path
         self.best_value: float | None = None
+        self._def, self._meta_graphs = saver_def, MetaGraphFiles()
+        if not self._variables:
+            return
         graph = next(iter(self._variables.values())).graph
-        self._def = saver_def
         if saver_def is None and not graph.finalized:
             self._def = add_save_graph(
                 graph, self._variables, self._slices, self._keep, sharded, keep_checkpoint_every_n_hours
@@ -155,6 +161,8 @@ class Saver:
         *,
         metrics: Mapping[str, float] | None = None,
         latest_filename: str = STATE,
+        write_meta_graph: bool = True,
+        write_state: bool = True,
     ) -> str:
         """Writes a consistent snapshot of the variables to `save_path[-global_step].safetensors`.
 
@@ -162,13 +170,18 @@ class Saver:
         only, the snapshot is consistent on each device.
         global_step: a number, or a scalar tensor or variable of the session. Returns the path for `restore`.
         latest_filename: file in the same folder that names the newest checkpoint; savers that share a folder
-        need different ones. Raises FailedPreconditionError for an uninitialised variable,
+        need different ones. write_state: False leaves that file as it is. write_meta_graph: writes the graph
+        to `save_path[-global_step].meta`, for `tb.train.import_meta_graph`, if this saver has operations in
+        it and the graph can be written. A saver without variables writes nothing and returns "".
+        Raises FailedPreconditionError for an uninitialised variable,
         ResourceExhaustedError if the file cannot be written (nothing has changed then), InvalidArgumentError.
         """
         numbers = _numbers(metrics)
         value = self._metric_of(numbers)
         if not _is_filename(latest_filename):
             raise refuse("save", "latest_filename", f"the name of a file without {SUFFIX}", latest_filename)
+        if not self._variables:
+            return ""
         elements = self._elements(session)
         path = file_to_save(save_path, _step(session, global_step))
         described = {**METADATA, "metrics": {k: _plain(v) for k, v in numbers.items()}}
@@ -181,6 +194,8 @@ class Saver:
             save_arrays(path, arrays, described)
             remove_shards(path.with_suffix(""))
             name = str(path)
+        if write_meta_graph and self._def is not None:
+            self._meta_graphs.write(meta_file(path), session.graph, self._def)
         before = self._paths, self.best_checkpoint, self.best_value
         self._paths = [*(p for p in self._paths if p != name), name]
         self._written_s[name] = time.time()
@@ -190,7 +205,8 @@ class Saver:
         dropped = [] if self._keep is None else self._paths[: -self._keep]
         self._paths = self._paths[len(dropped) :]
         try:
-            self._write_state(path.parent / latest_filename)
+            if write_state:
+                self._write_state(path.parent / latest_filename)
         except BaseException:
             self._paths, self.best_checkpoint, self.best_value = before
             raise
@@ -274,6 +290,8 @@ class Saver:
         if save_path is None:
             remedy = "latest_checkpoint gives None for a folder without a checkpoint: save one there first"
             raise refuse("Saver.restore", "save_path", "a path", save_path, remedy)
+        if not self._variables:
+            return
         variables = self._elements(session)
         if self._sharded:
             path = CheckpointReader(save_path).path
@@ -331,7 +349,7 @@ class Saver:
 
 
 def _by_name(
-    var_list: Sequence[AnyVariable] | Mapping[str, AnyVariable] | None,
+    var_list: Sequence[AnyVariable] | Mapping[str, AnyVariable] | None, allow_empty: bool
 ) -> tuple[dict[str, Variable], dict[str, SaveSliceInfo]]:
     """Variables by name, and of parts of variables, by the part's name, the slice of which array they are."""
     if (
@@ -367,6 +385,8 @@ def _by_name(
             raise InvalidArgumentError(
                 f"Saver: two variables are named {name}; give a dictionary with other names"
             )
+    if not found and allow_empty:
+        return {}, {}
     if not found:
         raise InvalidArgumentError("Saver: no variables to save; make them first, or give var_list")
     if var_list is not None:

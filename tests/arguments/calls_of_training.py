@@ -412,6 +412,7 @@ CALLS: Mapping[str, Call] = {
             "keep_checkpoint_every_n_hours": "positive",
             "sharded": "flag",
             "saver_def": "object or none",
+            "allow_empty": "flag",
         },
     ),
     "train.export_meta_graph": Call(
@@ -436,6 +437,8 @@ CALLS: Mapping[str, Call] = {
             "global_step": "count or none",
             "metrics": "nothing",
             "latest_filename": "object",
+            "write_meta_graph": "anything",
+            "write_state": "anything",
         },
         {
             "save_path": NAMES,

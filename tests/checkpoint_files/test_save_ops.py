@@ -151,7 +151,7 @@ def test_a_file_that_cannot_be_written_is_left_as_it_was(tmp_path):
 def test_a_meta_graph_brings_a_saver_back(tmp_path, as_text, scope):
     train = model()
     saver = tb.train.Saver(max_to_keep=2)
-    file = tmp_path / "model.meta"
+    file = tmp_path / "graph.meta"
     meta = tb.train.export_meta_graph(file, saver_def=saver.saver_def, as_text=as_text)
     assert meta.saver_def == saver.saver_def
     with tb.Session() as session:

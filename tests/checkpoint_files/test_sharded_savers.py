@@ -37,7 +37,7 @@ def values(session):
 
 
 def names(folder):
-    return sorted(path.name for path in folder.iterdir())
+    return sorted(path.name for path in folder.iterdir() if path.suffix != ".meta")
 
 
 def shards(prefix, count=2):

@@ -1,0 +1,162 @@
+"""MetaGraphDef: a graph as data with the operations that save and restore, and its files."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.files import write_file
+from tensorbow.graph import Graph, GraphDef
+from tensorbow.graph.protobuf.message_classes import message_classes
+from tensorbow.strict_json import parse_json
+from tensorbow.training.save_graph import HOURS, SaverDef
+
+MOST_VALUES = 1 << 24  # of JSON in a file
+OWN_FIELD = 50001  # number of the field with the variables' names, which other readers skip
+_MESSAGES = {
+    "MetaGraphDef": "bytes graph_def 2, SaverDef saver_def 3",
+    "SaverDef": "string filename_tensor_name 1, string save_tensor_name 2, string restore_op_name 3, "
+    f"int32 max_to_keep 4, bool sharded 5, float keep_checkpoint_every_n_hours 6, int32 version 7, "
+    f"bytes tensorbow_variables {OWN_FIELD}",
+}
+TEXTS = ("filename_tensor_name", "save_tensor_name", "restore_op_name")  # fields of a SaverDef
+VERSION = 2  # TensorFlow's number of savers whose operations are SaveV2 and RestoreV2
+_LOG = logging.getLogger("tensorbow")
+
+
+@cache
+def _messages() -> Any:
+    return message_classes("meta_graph", _MESSAGES, {}, {})
+
+
+@dataclass(frozen=True)
+class MetaGraphDef:
+    """A graph as data, and which of its operations save and restore; TensorFlow's message of this name."""
+
+    graph_def: GraphDef
+    saver_def: SaverDef | None = None
+
+    def to_json(self) -> str:
+        """JSON text. Raises InvalidArgumentError for a graph that cannot be written."""
+        saver = None if self.saver_def is None else asdict(self.saver_def)
+        return json.dumps({"graph_def": json.loads(self.graph_def.to_json()), "saver_def": saver}, indent=1)
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
+        """A protocol buffer of TensorFlow's MetaGraphDef. Raises FailedPreconditionError without protobuf."""
+        message = _messages()("MetaGraphDef")()
+        message.graph_def = self.graph_def.SerializeToString()
+        if self.saver_def is not None:
+            known = asdict(self.saver_def)
+            variables = json.dumps(known.pop("variables")).encode()
+            message.saver_def.CopyFrom(
+                _messages()("SaverDef")(**known, version=VERSION, tensorbow_variables=variables)
+            )
+        blob: bytes = message.SerializeToString(deterministic=True)
+        return blob
+
+    @classmethod
+    def from_file_content(cls, content: bytes) -> MetaGraphDef:
+        """Reads JSON text, which begins with `{`, or a protocol buffer. Raises InvalidArgumentError."""
+        if content[:1] == b"{":
+            try:
+                fields = parse_json(content.decode("utf-8"), MOST_VALUES)
+                graph_def = GraphDef.from_json(json.dumps(fields["graph_def"]))
+                saver = fields["saver_def"]
+                return cls(graph_def, None if saver is None else _saver_def(saver))
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise InvalidArgumentError(f"MetaGraphDef: {str(error)[:200]}") from None
+        message = _messages()("MetaGraphDef")()
+        try:
+            message.ParseFromString(content)
+            saver = message.saver_def if message.HasField("saver_def") else None
+            names = None if saver is None else _variables_of(saver.tensorbow_variables)
+        except Exception as error:  # DecodeError of protobuf, ValueError
+            raise InvalidArgumentError(f"MetaGraphDef: the bytes are no meta graph: {error}") from None
+        if saver is None:
+            return cls(GraphDef.FromString(message.graph_def))
+        fields = {
+            **{key: getattr(saver, key) for key in (*TEXTS, "max_to_keep", "sharded")},
+            "variables": names,
+        }
+        if saver.keep_checkpoint_every_n_hours > 0:  # 0 in files that do not say it
+            fields["keep_checkpoint_every_n_hours"] = saver.keep_checkpoint_every_n_hours
+        return cls(GraphDef.FromString(message.graph_def), _saver_def(fields))
+
+
+def _variables_of(text: bytes) -> Any:
+    return parse_json(text.decode("utf-8"), MOST_VALUES) if text else {}
+
+
+def _saver_def(fields: Any) -> SaverDef:
+    """A SaverDef of what a file says. Raises InvalidArgumentError."""
+    needed, optional = {*TEXTS, "max_to_keep", "variables"}, {"sharded", "keep_checkpoint_every_n_hours"}
+    if (
+        not isinstance(fields, dict)
+        or not needed <= set(fields) <= needed | optional
+        or not all(isinstance(fields[key], str) for key in TEXTS)
+        or type(fields["max_to_keep"]) is not int
+        or fields["max_to_keep"] < 0
+        or type(fields.get("sharded", False)) is not bool
+        or type(hours := fields.get("keep_checkpoint_every_n_hours", HOURS)) not in (int, float)
+        or not 0 < hours < math.inf
+        or not isinstance(fields["variables"], dict)
+        or not all(isinstance(each, str) for each in fields["variables"].values())
+    ):
+        raise InvalidArgumentError("MetaGraphDef: its saver_def has other fields than a SaverDef")
+    return SaverDef(**fields)
+
+
+class MetaGraphFiles:
+    """Meta graphs beside the checkpoints of one saver. A graph is written once, until it changes."""
+
+    def __init__(self) -> None:
+        self._written: Path | None = None  # the newest file
+        self._of: tuple[Graph, int, dict[str, int]] | None = None  # graph, ops and items that it has
+
+    def write(self, path: Path, graph: Graph, saver_def: SaverDef) -> None:
+        """Writes a protocol buffer, or JSON without protobuf; a link to the last file of an equal graph.
+
+        A graph that cannot be written has no file, and a message says why.
+        """
+        sizes = {key: len(graph.get_collection(key)) for key in graph.get_all_collection_keys()}
+        state = graph, graph.version, sizes
+        if self._written is not None and self._of == state and _linked(self._written, path):
+            self._written = path
+            return
+        try:
+            blob = _content(MetaGraphDef(graph.as_graph_def(), saver_def))
+        except InvalidArgumentError as error:
+            _LOG.info("%s is not written: %s", path, error)
+            return
+        write_file(path, blob)
+        self._written, self._of = path, state
+
+
+def _content(meta: MetaGraphDef) -> bytes:
+    try:
+        return meta.SerializeToString()
+    except FailedPreconditionError:  # protobuf is not installed
+        return meta.to_json().encode()
+
+
+def _linked(old: Path, new: Path) -> bool:
+    """Makes `new` another name of the file `old`. False if that fails."""
+    temporary = new.with_name(f".{new.name}.{os.getpid()}.link")
+    try:
+        if new.exists() and old.samefile(new):
+            return True
+        os.link(old, temporary)
+        os.replace(temporary, new)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        return False
+    return True
