@@ -131,7 +131,7 @@ def test_a_follower_has_the_device_of_its_leader(graph):  # testBasic, testColoc
         a = tb.constant(2.0)
     with tb.device("/cpu:0"), tb.colocate_with(a.op):
         b = tb.constant(3.0)
-    assert b.op.colocation == (a.op,) or a.op in b.op.colocation
+    assert b.op.colocation == (a.op,)
     assert b.op.device == "/device:CPU:1"
     assert tb.constant(1).op.colocation == ()
 
@@ -152,7 +152,7 @@ def test_an_inner_device_does_not_move_a_follower(graph):  # testInconsistentDev
         b = tb.constant(2.0)
     with tb.Session() as session:
         assert session.run(a + b) == 3.0
-    assert b.op.device in ("/device:CPU:1", "/device:CPU:2")
+    assert b.op.device == "/device:CPU:1"
 
 
 def test_followers_of_followers(graph):  # testNestedColocateWith, testMultiColocationGroups
@@ -266,7 +266,8 @@ def test_a_write_is_where_its_variable_is(graph):  # TestColocationGroupWithRefe
     with tb.Session(devices=["/cpu:1"]) as session:
         session.run(v.initializer)
         assert placed(session, add)[add.op.name] == "/device:CPU:1"
-        assert session.run(v) == 3.0 or session.run(v) == 2.0
+        assert session.run(v) == 2.0  # `placed` has run it once
+        assert session.run(add) == 3.0
 
 
 def test_a_chain_of_followers_is_placed_together(graph):  # TestColocatedChain, TestMultipleColocationGroups
