@@ -24,6 +24,7 @@ from tensorbow.graph import (
 from tensorbow.kinds import FUNCTION, Function, Text, checked, refuse
 from tensorbow.nest import flatten, pack
 from tensorbow.ops.control import CustomGradient, identity
+from tensorbow.ops.definition import OPS
 from tensorbow.ops.state import ReadVariable
 
 
@@ -36,7 +37,14 @@ class RegisterGradient:
 
     @checked
     def __init__(self, op_type: Text):
-        """op_type: the name. Raises AlreadyExistsError if it is taken, when the function is registered."""
+        """op_type: the name. Raises AlreadyExistsError if it is taken, when the function is registered, and
+        InvalidArgumentError for the name of an op: its gradient belongs to its definition.
+        """
+        if op_type in OPS:
+            raise InvalidArgumentError(
+                f"RegisterGradient: expected a name of its own, got the op {op_type}, whose gradient is in "
+                "its definition; choose another name, and put it in place by Graph.gradient_override_map"
+            )
         self._name = op_type
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from tensorbow.control_flow.conditional import build_cond
 from tensorbow.control_flow.contexts import BuiltContext, Conditional, LoopContext
@@ -22,7 +22,7 @@ from tensorbow.graph import (
     name_scope,
 )
 from tensorbow.graph.build import as_tensor
-from tensorbow.kinds import Flag, Name, checked, is_tensor, refuse
+from tensorbow.kinds import Flag, Name, checked, is_tensor, one_of, refuse
 from tensorbow.ops.arrays import reshape, stack
 from tensorbow.ops.broadcasting import ones_like, zeros_like
 from tensorbow.ops.control import identity
@@ -35,6 +35,7 @@ from tensorbow.ops.state import ReadVariable, VariableReference
 from tensorbow.specs import compatible
 
 Gradient: TypeAlias = Tensor | IndexedSlices
+Unconnected: TypeAlias = Annotated[str, one_of("none", "zero")]
 Flows: TypeAlias = "dict[Tensor, list[Gradient]]"
 
 
@@ -48,6 +49,7 @@ def gradients(
     gate_gradients: Any = None,
     aggregation_method: Any = None,
     stop_gradients: Any = None,
+    unconnected_gradients: Unconnected = "none",
 ) -> list[Gradient | None]:
     """Adds the derivatives of the sum of `ys` with respect to each of `xs` to the graph.
 
@@ -57,7 +59,8 @@ def gradients(
     ops that make them, though they may be xs themselves. Results can be differentiated again if the
     gradients consist of differentiable ops. With respect to a complex x they are those of TensorFlow, the
     derivative by the real part + i times the derivative by the imaginary part; a complex y needs its grad_y.
-    The gradient of an op is computed on the op's device.
+    The gradient of an op is computed on the op's device. unconnected_gradients: "zero" gives zeros in place
+    of None.
 
     colocate_gradients_with_ops, gate_gradients, aggregation_method: TensorFlow's; have no effect.
 
@@ -90,7 +93,10 @@ def gradients(
         sweep.run(graph.context, flows)
         if graph.context is not None:
             _leave_context(flows)
-        return [_sum(flows, x) for x in x_tensors]
+        found = [_sum(flows, x) for x in x_tensors]
+        if unconnected_gradients == "none":
+            return found
+        return [zeros_like(x) if g is None else g for x, g in zip(x_tensors, found, strict=True)]
 
 
 @checked

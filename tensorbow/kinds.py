@@ -40,6 +40,8 @@ _ORDERED = (list, tuple, range, Iterator, KeysView, ValuesView)  # no sets: thei
 OLDER_NAMES = {
     **dict.fromkeys(("concat_dim", "dim", "dimension", "reduction_indices", "squeeze_dims"), "axis"),
     "keep_dims": "keepdims",
+    "seq_dim": "seq_axis",
+    "batch_dim": "batch_axis",
 }
 _LONGEST = 1 << 20  # items of a list of numbers: more than a tensor has axes, extents or sections
 

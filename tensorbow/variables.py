@@ -283,18 +283,27 @@ class Variable(TensorOperators):
         return self.value()
 
     @checked
-    def assign(self, value: Any, *, name: Name = None) -> Tensor:
-        """Assigns a value; the result is the variable's value right after."""
+    def assign(self, value: Any, use_locking: Flag | None = None, *, name: Name = None) -> Tensor:
+        """Assigns a value; the result is the variable's value right after.
+
+        use_locking: TensorFlow's; writes are always whole.
+        """
         return self._write(Assign, value, name)
 
     @checked
-    def assign_add(self, delta: Any, *, name: Name = None) -> Tensor:
-        """Adds to the value; the result is the variable's value right after."""
+    def assign_add(self, delta: Any, use_locking: Flag | None = None, *, name: Name = None) -> Tensor:
+        """Adds to the value; the result is the variable's value right after.
+
+        use_locking: TensorFlow's; writes are always whole.
+        """
         return self._write(AssignAdd, delta, name)
 
     @checked
-    def assign_sub(self, delta: Any, *, name: Name = None) -> Tensor:
-        """Subtracts from the value; the result is the variable's value right after."""
+    def assign_sub(self, delta: Any, use_locking: Flag | None = None, *, name: Name = None) -> Tensor:
+        """Subtracts from the value; the result is the variable's value right after.
+
+        use_locking: TensorFlow's; writes are always whole.
+        """
         return self._write(AssignSub, delta, name)
 
     def _write(self, op: Any, value: Any, name: str | None) -> Tensor:
@@ -463,18 +472,25 @@ def local_variables_initializer() -> Operation:
 
 
 @checked
-def assign(ref: AsVariable, value: Any, *, name: Name = None) -> Tensor:
-    """`ref.assign(value)`."""
+def assign(
+    ref: AsVariable,
+    value: Any,
+    validate_shape: Flag | None = None,
+    use_locking: Flag | None = None,
+    *,
+    name: Name = None,
+) -> Tensor:
+    """`ref.assign(value)`. validate_shape, use_locking: TensorFlow's; have no effect."""
     return ref.assign(value, name=name)
 
 
 @checked
-def assign_add(ref: AsVariable, value: Any, *, name: Name = None) -> Tensor:
-    """`ref.assign_add(value)`."""
+def assign_add(ref: AsVariable, value: Any, use_locking: Flag | None = None, *, name: Name = None) -> Tensor:
+    """`ref.assign_add(value)`. use_locking: TensorFlow's; writes are always whole."""
     return ref.assign_add(value, name=name)
 
 
 @checked
-def assign_sub(ref: AsVariable, value: Any, *, name: Name = None) -> Tensor:
-    """`ref.assign_sub(value)`."""
+def assign_sub(ref: AsVariable, value: Any, use_locking: Flag | None = None, *, name: Name = None) -> Tensor:
+    """`ref.assign_sub(value)`. use_locking: TensorFlow's; writes are always whole."""
     return ref.assign_sub(value, name=name)

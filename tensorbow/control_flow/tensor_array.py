@@ -42,35 +42,47 @@ class TensorArray:
         size: Any = None,
         dynamic_size: Flag = False,
         clear_after_read: Any = None,
-        element_shape: Any = None,
+        tensor_array_name: Name = None,
+        handle: Any = None,
+        flow: Any = None,
         infer_shape: Flag = True,
+        element_shape: Any = None,
         name: Name = None,
     ):
         """size: int32 scalar, the number of elements; by default 0 for one with `dynamic_size`, which grows.
 
         element_shape: what is known of the elements' shape. infer_shape: all elements have one shape, that
         of the first write if no other is given. clear_after_read: accepted; elements are freed with the step.
+        tensor_array_name: used where there is no `name`. handle, flow: of another array of the step, which
+        this one stands for, in place of a size.
 
-        Raises InvalidArgumentError for a size that is missing or no scalar. A step raises it for an index out
+        Raises InvalidArgumentError for a size that is missing, no scalar, or given beside a handle, and for a
+        handle without a flow. A step raises it for an index out
         of range, for an element written twice, and for one read before it is written.
         """
-        if size is None and not dynamic_size:
-            raise InvalidArgumentError("TensorArray: give size, or dynamic_size=True")
         self.dtype = dtype
         self._infers = infer_shape
         self._element_shape: Dims | None = None if element_shape is None else as_dims(element_shape)
+        if handle is not None or flow is not None:
+            if handle is None or flow is None or size is not None:
+                raise InvalidArgumentError(
+                    "TensorArray: handle and flow stand for an array that is there: give both, and no size"
+                )
+            self.handle: Tensor = as_tensor(handle)
+            self.flow: Tensor = as_tensor(flow)
+            return
+        if size is None and not dynamic_size:
+            raise InvalidArgumentError("TensorArray: give size, or dynamic_size=True")
         count = as_tensor(0 if size is None else size, int32)
         if count.spec.shape not in (None, ()):
             raise InvalidArgumentError(f"TensorArray: size is {count.spec}, expected an int32 scalar")
-        with graph_of([count]).as_default(), name_scope(name or "TensorArray"):
-            handle, flow = TensorArrayNew(
+        with graph_of([count]).as_default(), name_scope(name or tensor_array_name or "TensorArray"):
+            self.handle, self.flow = TensorArrayNew(
                 count,
                 dtype=dtype,
                 shape=self._element_shape,
                 dynamic_size=dynamic_size,
             )
-        self.handle: Tensor = handle
-        self.flow: Tensor = flow
 
     @property
     def element_shape(self) -> Dims | None:

@@ -219,6 +219,10 @@ class Operation:
         self.outputs = tuple(Tensor(self, index, spec) for index, spec in enumerate(specs))
         self.has_strings = any(t._spec.dtype.is_string for t in (*inputs, *self.outputs))
 
+    def colocation_groups(self) -> list[bytes]:
+        """Names of the ops whose device this one shares, as `loc:@name`; its own where it follows none."""
+        return [f"loc:@{op.name}".encode() for op in self.colocation or (self,)]
+
     @property
     def is_dynamic(self) -> bool:
         """True if only the dynamic mode runs it: host functions, control flow, and any op of strings."""

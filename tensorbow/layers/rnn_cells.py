@@ -375,7 +375,8 @@ class MultiRNNCell(RNNCell):
                 "MultiRNNCell: one cell is given twice, and would share its variables; make one per layer"
             )
         super().__init__()
-        self._cells, self._is_tuple = list(cells), state_is_tuple
+        self._cells: list[RNNCell] = list(cells)
+        self._is_tuple = state_is_tuple
         if not state_is_tuple and not all(isinstance(cell.state_size, int) for cell in cells):
             raise InvalidArgumentError(
                 "MultiRNNCell: state_is_tuple=False needs cells with one state tensor each, got states "

@@ -6,7 +6,7 @@ The host computes the positions, in the dynamic mode; values and gradients are t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -210,26 +210,47 @@ def boolean_mask(
         return result
 
 
+class DifferentElements(NamedTuple):
+    """Result of `unique`."""
+
+    y: Tensor
+    idx: Tensor
+
+
+class CountedElements(NamedTuple):
+    """Result of `unique_with_counts`."""
+
+    y: Tensor
+    idx: Tensor
+    count: Tensor  # type: ignore[assignment]  # TensorFlow's name hides the method of tuples
+
+
+class RemainingElements(NamedTuple):
+    """Result of `setdiff1d`."""
+
+    out: Tensor
+    idx: Tensor
+
+
 @checked
-def unique(x: Any, out_idx: AsDType = int32, name: Name = None) -> tuple[Tensor, Tensor]:
+def unique(x: Any, out_idx: AsDType = int32, name: Name = None) -> DifferentElements:
     """The different elements y of a vector `x` in order of appearance, and idx, as long as x: y[idx] = x.
 
     out_idx: dtype of idx, int32 or int64.
     """
     values, numbers, _ = _unique_of("unique", x, out_idx, name)
-    return values, numbers
+    return DifferentElements(values, numbers)
 
 
 @checked
-def unique_with_counts(x: Any, out_idx: AsDType = int32, name: Name = None) -> tuple[Tensor, Tensor, Tensor]:
+def unique_with_counts(x: Any, out_idx: AsDType = int32, name: Name = None) -> CountedElements:
     """The results of `unique`, and how often each element of y occurs in x."""
     return _unique_of("unique_with_counts", x, out_idx, name)
 
 
-def _unique_of(op: str, x: Any, out_idx: Any, name: str | None) -> tuple[Tensor, Tensor, Tensor]:
+def _unique_of(op: str, x: Any, out_idx: Any, name: str | None) -> CountedElements:
     _check_numbers(op, out_idx)
-    values, numbers, counts = Unique(x, out_idx=out_idx, name=name)
-    return values, numbers, counts
+    return CountedElements(*Unique(x, out_idx=out_idx, name=name))
 
 
 def _check_numbers(op: str, out_idx: Any) -> None:
@@ -238,12 +259,11 @@ def _check_numbers(op: str, out_idx: Any) -> None:
 
 
 @checked
-def setdiff1d(x: Any, y: Any, index_dtype: AsDType = int32, name: Name = None) -> tuple[Tensor, Tensor]:
+def setdiff1d(x: Any, y: Any, index_dtype: AsDType = int32, name: Name = None) -> RemainingElements:
     """The elements of a vector `x` that are not in the vector `y`, in order, and their positions in x."""
     _check_numbers("setdiff1d", index_dtype)
     with graph_of([x, y]).as_default():
-        out, positions = ListDiff(x, y, out_idx=index_dtype, name=name)
-    return out, positions
+        return RemainingElements(*ListDiff(x, y, out_idx=index_dtype, name=name))
 
 
 @checked

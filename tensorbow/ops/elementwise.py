@@ -19,7 +19,7 @@ from tensorbow.ops.complex_numbers import ComplexAbs
 from tensorbow.ops.control import identity
 from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.integer_power import IntegerPow
-from tensorbow.ops.selection import cast
+from tensorbow.ops.selection import cast, where
 from tensorbow.specs import FLOATING, DType, compatible, float32, float64, render_dims
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "cosh",
     "digamma",
     "div",
+    "div_no_nan",
     "divide",
     "equal",
     "erf",
@@ -243,6 +244,16 @@ def div(x: Any, y: Any, name: Name = None) -> Tensor:
     """x / y for floating inputs, floordiv for integers (TensorFlow's older division)."""
     a, b = pair(x, y)
     return floordiv(a, b, name) if a.dtype.is_integer else divide(a, b, name)
+
+
+@checked
+def div_no_nan(x: Any, y: Any, name: Name = None) -> Tensor:
+    """x / y of floating inputs, and 0 where y is 0, also in the gradients."""
+    with graph_of([x, y]).as_default(), name_scope(name or "div_no_nan"):
+        a, b = pair(x, y)
+        is_zero = equal(b, 0)
+        quotient = divide(a, where(is_zero, 1, b))
+        return where(is_zero, 0, quotient)
 
 
 def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:

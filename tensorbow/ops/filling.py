@@ -35,7 +35,7 @@ from tensorbow.ops.reductions import reduce_sum
 from tensorbow.ops.selection import cast
 from tensorbow.specs import DType, TensorSpec, float32, float64, int32, int64
 
-__all__ = ["fill", "linspace", "ones", "range", "rank", "zeros"]
+__all__ = ["fill", "lin_space", "linspace", "ones", "range", "rank", "zeros"]
 
 CHUNK = 1 << 15  # elements per pass, so that no table of all positions is needed
 RANGED = (int32, int64, float32, float64)  # in ascending order of promotion
@@ -119,6 +119,9 @@ def linspace(start: Any, stop: Any, num: Annotated[Any, or_tensor(whole(1))], na
         else:
             share = constant(np.linspace(0.0, 1.0, num), first.dtype)
         return add(multiply(first, subtract(1, share)), multiply(last, share))
+
+
+lin_space = linspace  # TensorFlow's other name
 
 
 def _bound(value: Any, wanted: DType | None) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,8 +34,15 @@ from tensorbow.specs import NUMERIC, TensorSpec, int32, int64
 __all__ = ["in_top_k", "top_k"]
 
 
+class GreatestElements(NamedTuple):
+    """Result of `top_k`."""
+
+    values: Tensor
+    indices: Tensor
+
+
 @checked
-def top_k(input: Any, k: Count = 1, sorted: Flag = True, name: Name = None) -> tuple[Tensor, Tensor]:
+def top_k(input: Any, k: Count = 1, sorted: Flag = True, name: Name = None) -> GreatestElements:
     """The `k` greatest elements of each row of `input` `[..., n]`, and their positions (int32): `[..., k]`.
 
     In descending order; ties are ordered by position, NaN counts as the greatest. `sorted` is
@@ -43,8 +50,7 @@ def top_k(input: Any, k: Count = 1, sorted: Flag = True, name: Name = None) -> t
 
     Raises InvalidArgumentError for a scalar, and for rows of less than `k` elements.
     """
-    values, indices = TopKV2(input, k=k, sorted=sorted, name=name)
-    return values, indices
+    return GreatestElements(*TopKV2(input, k=k, sorted=sorted, name=name))
 
 
 @checked

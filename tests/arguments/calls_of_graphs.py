@@ -193,6 +193,7 @@ CALLS: Mapping[str, Call] = {
             "grad_ys": "tensor or none",
             "colocate_gradients_with_ops": "flag",
             **dict.fromkeys(("gate_gradients", "aggregation_method"), "anything"),
+            "unconnected_gradients": "choice",
             "stop_gradients": "nothing",
         },
         {

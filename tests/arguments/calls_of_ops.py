@@ -104,8 +104,8 @@ _OF_ONE = (
     "is_nan lgamma log log1p log_sigmoid neg reciprocal rint rsqrt sign sin sinh sqrt square tan"
 )
 _OF_TWO = (
-    "add atan2 div divide equal floor_div floormod greater greater_equal less less_equal maximum minimum "
-    "multiply not_equal pow squared_difference subtract truncatediv truncatemod"
+    "add atan2 div div_no_nan divide equal floor_div floormod greater greater_equal less less_equal maximum "
+    "minimum multiply not_equal pow squared_difference subtract truncatediv truncatemod"
 )
 _ROWS = dict.fromkeys(("inputs", "values"), frozenset({"ragged list"}))  # several tensors
 _CONVOLVED = {"use_cudnn_on_gpu": "flag", "dilations": "windows or none", "data_format": "choice or none"}
@@ -473,10 +473,11 @@ CALLS: Mapping[str, Call] = {
         sorts={"predictions": "tensor", "targets": "tensor", "k": "count"},
         names=("slice", "shape", "cast", "equal", "where", "select", "greater", "expand_dims"),
     ),
-    "linspace": Call(
+    **_ops(
+        "linspace lin_space",
         lambda: {"start": 0.0, "stop": 1.0, "num": 3},
         sorts={"start": "real", "stop": "real", "num": "count"},
-        names=("mul", "add"),
+        names=("mul", "add", "linspace"),
     ),
     "nn.bias_add": Call(
         lambda: {"value": x23(), "bias": [1.0, 2.0, 3.0]}, sorts={"data_format": "choice or none"}
@@ -985,6 +986,8 @@ CALLS: Mapping[str, Call] = {
             "size": "object",
             "clear_after_read": "object",
             "element_shape": "object or none",
+            **dict.fromkeys(("handle", "flow"), "nothing"),
+            "tensor_array_name": "name",
             **dict.fromkeys(("dynamic_size", "infer_shape"), "flag"),
         },
     ),

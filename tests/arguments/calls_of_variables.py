@@ -77,16 +77,27 @@ CALLS: Mapping[str, Call] = {
         COLLECTIONS,
         names=("Const", "fill"),
     ),
-    "Variable.assign": Call(lambda: {"value": [1.0, 2.0]}, target=lambda: weights().assign),
-    "Variable.assign_add": Call(
-        lambda: {"delta": [1.0, 2.0]}, {"delta": "tensor"}, target=lambda: weights().assign_add
+    "Variable.assign": Call(
+        lambda: {"value": [1.0, 2.0]}, {"use_locking": "flag or none"}, target=lambda: weights().assign
     ),
-    "Variable.assign_sub": Call(
-        lambda: {"delta": [1.0, 2.0]}, {"delta": "tensor"}, target=lambda: weights().assign_sub
+    **{
+        f"Variable.{method}": Call(
+            lambda: {"delta": [1.0, 2.0]},
+            {"delta": "tensor", "use_locking": "flag or none"},
+            target=lambda method=method: getattr(weights(), method),
+        )
+        for method in ("assign_add", "assign_sub")
+    },
+    "assign": Call(
+        lambda: {"ref": weights(), "value": [1.0, 2.0]},
+        {"ref": "variable", "use_locking": "flag or none", "validate_shape": "flag or none"},
     ),
-    "assign": Call(lambda: {"ref": weights(), "value": [1.0, 2.0]}, {"ref": "variable"}),
-    "assign_add": Call(lambda: {"ref": weights(), "value": [1.0, 2.0]}, {"ref": "variable"}),
-    "assign_sub": Call(lambda: {"ref": weights(), "value": [1.0, 2.0]}, {"ref": "variable"}),
+    "assign_add": Call(
+        lambda: {"ref": weights(), "value": [1.0, 2.0]}, {"ref": "variable", "use_locking": "flag or none"}
+    ),
+    "assign_sub": Call(
+        lambda: {"ref": weights(), "value": [1.0, 2.0]}, {"ref": "variable", "use_locking": "flag or none"}
+    ),
     "Variable.eval": Call(
         lambda: {"session": initialized()},
         {"session": "nothing"},

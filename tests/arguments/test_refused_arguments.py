@@ -168,7 +168,7 @@ def test_tensorflows_order_of_arguments() -> None:
         tb.variable_scope: ["name_or_scope", "default_name", "values", "initializer", "regularizer"],
         tb.gradients: [
             *("ys", "xs", "grad_ys", "name", "colocate_gradients_with_ops", "gate_gradients"),
-            *("aggregation_method", "stop_gradients"),
+            *("aggregation_method", "stop_gradients", "unconnected_gradients"),
         ],
         tb.Session.__init__: ["self", "target", "graph", "config"],
         tb.train.MonitoredSession: [],
