@@ -22,7 +22,7 @@ from tensorbow.ops.losses import sigmoid_cross_entropy_with_logits, softmax_cros
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import PartitionStrategy, embedding_lookup
 from tensorbow.ops.reductions import reduce_any, reduce_sum
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import int64
 
@@ -136,7 +136,7 @@ def _sampled_logits(
         others = add(others, strided_slice(row_biases, np.s_[-num_sampled:]))
         if remove_accidental_hits:
             hits = reduce_any(equal(expand_dims(classes, 2), reshape(sampled, [1, 1, -1])), 1)
-            others = where(hits, _HIT, others)
+            others = select(hits, _HIT, others)
         true_logits = subtract(true_logits, cast(log(true_expected), dtype))
         others = subtract(others, cast(log(sampled_expected), dtype))
         targets = [divide(ones_like(true_logits), float(num_true)), zeros_like(others)]

@@ -11,7 +11,7 @@ from tensorbow.ops.arrays import expand_dims
 from tensorbow.ops.broadcasting import zeros_like
 from tensorbow.ops.elementwise import add, equal, floordiv, maximum, minimum, mod, multiply, subtract
 from tensorbow.ops.indexing import gather
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.specs import int32, int64
 
 
@@ -37,13 +37,13 @@ def lookup_in_shards(shards: Sequence[Any], ids: Any, strategy: str) -> Tensor:
     for number, (shard, table) in enumerate(zip(shards, tables, strict=True)):
         with get_default_graph().colocate_with(shard if hasattr(shard, "op") else table):
             mine = equal(owners, number)
-            own = gather(table, where(mine, places, zeros_like(places)))
+            own = gather(table, select(mine, places, zeros_like(places)))
         if found is None:
             found = own
             continue
         for _ in range(len(table.shape) - 1):
             mine = expand_dims(mine, -1)
-        found = where(mine, own, found)
+        found = select(mine, own, found)
     return as_tensor(found)
 
 

@@ -19,7 +19,7 @@ from tensorbow.ops.elementwise import add, floor, less, multiply, subtract
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.random import random_uniform
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.shaping import reverse
 from tensorbow.ops.slicing import pad, strided_slice
 from tensorbow.specs import compatible, float64, int32
@@ -107,7 +107,7 @@ def _randomly(op: str, flip: Callable[[Tensor], Tensor], image: Any, seed: int |
         extents = shape(x)
         lead = strided_slice(extents, slice(None, -3))
         one_each = concat([lead, ones_like(strided_slice(extents, slice(-3, None)))], 0)
-        return where(less(random_uniform(one_each, seed=seed), 0.5), flip(x), x)
+        return select(less(random_uniform(one_each, seed=seed), 0.5), flip(x), x)
 
 
 @checked

@@ -44,7 +44,7 @@ from tensorbow.ops.elementwise import (
 )
 from tensorbow.ops.indexing import GatherGrad, check_positions, gather
 from tensorbow.ops.reductions import reduce_max
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import NUMERIC, TensorSpec, as_dtype, compatible, float64, int32, int64
 
@@ -125,10 +125,10 @@ def _prod_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
         return [None, None, None]
     is_zero = equal(data, 0)
     count = cast(is_zero, g.dtype)
-    factors = where(is_zero, 1, data)
+    factors = select(is_zero, 1, data)
     others = divide(gather(SegmentProd(factors, ids, target), ids), factors)
     alone = equal(gather(GatherGrad(count, ids, target), ids), count)
-    return [where(alone, multiply(gather(g, ids), others), 0), None, None]
+    return [select(alone, multiply(gather(g, ids), others), 0), None, None]
 
 
 SegmentMax = _reduction("SegmentMax", np.maximum, _extreme_gradient)
@@ -154,7 +154,7 @@ def _reduce(
         tail = strided_slice(shape(x), slice(axes, None))
         rows = reshape(x, concat([reshape(size(ids), [1]), tail], 0))
         target = concat([reshape(add(count, 1), [1]), tail], 0)
-        result = definition(rows, where(less(flat, 0), cast(count, int64), flat), target)
+        result = definition(rows, select(less(flat, 0), cast(count, int64), flat), target)
         return strided_slice(result, slice(None, -1))
 
 
@@ -236,7 +236,7 @@ def _sorted(op: str, reduce: Any, data: Any, segment_ids: Any, name: str | None)
         if present.all():
             return result
         rank = x.shape.ndims or 1
-        return where(constant(present.reshape(-1, *[1] * (rank - 1))), result, 0)
+        return select(constant(present.reshape(-1, *[1] * (rank - 1))), result, 0)
 
 
 @checked
@@ -337,7 +337,7 @@ def bincount(
                 length = maximum(length, cast(as_tensor(minlength), x.dtype))
             if maxlength is not None:
                 length = minimum(length, cast(as_tensor(maxlength), x.dtype))
-        inside = where(less(values, length), values, -1)
+        inside = select(less(values, length), values, -1)
         return unsorted_segment_sum(added, inside, length)
 
 
@@ -359,7 +359,7 @@ def confusion_matrix(
     n = num_classes
     with rows.graph.as_default(), name_scope(name or "confusion_matrix"):
         inside = less(maximum(rows, columns), n)
-        flat = where(inside, add(multiply(rows, n), columns), -1)
+        flat = select(inside, add(multiply(rows, n), columns), -1)
         terms = ones_like(flat) if weights is None else as_tensor(weights)
         total = GatherGrad(cast(terms, dtype), flat, constant([n * n]))
         return reshape(total, [n, n])
