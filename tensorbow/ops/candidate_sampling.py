@@ -17,7 +17,6 @@ from tensorbow.ops.candidate_samplers import (
 )
 from tensorbow.ops.control import stop_gradient
 from tensorbow.ops.elementwise import add, divide, equal, log, multiply, subtract
-from tensorbow.ops.indexing import gather
 from tensorbow.ops.losses import sigmoid_cross_entropy_with_logits, softmax_cross_entropy_with_logits_v2
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import PartitionStrategy, embedding_lookup
@@ -58,8 +57,8 @@ def nce_loss(
 ) -> Tensor:
     """Noise-contrastive estimation of each example (Gutmann and Hyvärinen, 2010), `[batch]`.
 
-    weights: `[classes, features]`; biases: `[classes]`; labels: `[batch, num_true]`; inputs:
-    `[batch, features]`. By default different classes are drawn by `log_uniform_candidate_sampler` (on a CPU;
+    weights: `[classes, features]`; biases: `[classes]`; both may be in parts, see `embedding_lookup`;
+    labels: `[batch, num_true]`; inputs: `[batch, features]`. By default different classes are drawn by `log_uniform_candidate_sampler` (on a CPU;
     with `sampled_values` of its `unique=False` on the device of the step).
     Raises InvalidArgumentError for labels of another shape, or that are not whole numbers.
     """
@@ -123,7 +122,7 @@ def _sampled_logits(
         sampled_expected = as_tensor(sampled_values.sampled_expected_count)
         all_classes = concat([reshape(classes, [-1]), sampled], 0)
         rows = embedding_lookup(weights, all_classes, partition_strategy)
-        row_biases = gather(biases, all_classes)
+        row_biases = embedding_lookup(biases, all_classes, partition_strategy)
         dtype = features.dtype
         first = strided_slice(rows, np.s_[:-num_sampled])
         width = strided_slice(shape(rows), 1)
