@@ -218,7 +218,8 @@ class JobWatch:
                 return None  # what the others wait for is neither a step nor a hang
             return Fault(late.number, f"{late.name} {HANGS} {late.where}: it has done so for {longest:g} s")
         blamed = min(others or waiting, key=lambda w: (w.status is None, w.round, w.number))
-        state = "its program has ended" if blamed.status == 0 else "it is between two steps"
+        between = "it is between two steps" if blamed.round else "it has not come to its first step"
+        state = "its program has ended" if blamed.status == 0 else between
         if not others:
             state = "all wait for each other: a link is cut, or an exchange hangs"
         text = (

@@ -132,12 +132,16 @@ class JobLaunch:
 
     def _watched(self, server: WatchServer, process: subprocess.Popen[bytes]) -> Fault | None:
         """Follows the job until it ends, has a fault, or is interrupted twice."""
+        is_over = False
         while process.poll() is None:
             fault = server.step(TICK_S)
             if fault is not None:
                 return fault
             if server.watch.status:
                 return None  # all have ended of themselves, and wait for leave
+            if server.watch.status == 0 and not is_over:
+                is_over = True
+                server.tell({"bye": 1})  # all programs have ended well, and wait for each other
             while self._told < len(self._signals):
                 if self._told or not server.watch.all_have_started:
                     return None

@@ -18,13 +18,11 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from scheduler.workers.group import WorkerGroup
+from scheduler.workers.joining import own_limit_s
 from scheduler.workers.mpirun import Hosts
 from scheduler.workers.watch_client import WATCH, WatchClient, close_clients, reason_of, traceback_of
 from scheduler.workers.watch_server import WatchServer
-from tensorbow.errors import InvalidArgumentError
 
-LIMIT = "TENSORBOW_WATCHDOG"  # environment variable: seconds, as `tensorbow launch --watchdog`
-USUAL_S = 300.0
 TICK_S = 0.2
 
 
@@ -35,7 +33,7 @@ def watch(workers: WorkerGroup) -> None:
     """
     if WATCH in os.environ:  # `tensorbow launch` watches
         return
-    limit_s = _limit_s()
+    limit_s = own_limit_s()
     hosts = workers.all_gather(socket.gethostname())
     contact = None
     if workers.rank == 0:
@@ -77,17 +75,6 @@ class _Ending:
         else:
             client.tell_end(1, " ".join(f"{code}".split()))  # which Python has printed
         client.await_others()
-
-
-def _limit_s() -> float:
-    text = os.environ.get(LIMIT, str(USUAL_S))
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < 1e9:
-        raise InvalidArgumentError(f"{LIMIT}: expected seconds, 0 for no limit, got {text!r:.40}")
-    return seconds
 
 
 def _serve(server: WatchServer) -> None:

@@ -107,6 +107,7 @@ def test_a_program_that_has_ended_is_no_fault_while_another_worker_does_without_
     ("other", "number", "words"),
     [
         ({"round": 5, "still_s": LIMIT_S}, 1, "it is between two steps"),
+        ({"still_s": LIMIT_S}, 1, "it has not come to its first step"),
         ({"round": 5, "still_s": LIMIT_S - 1}, None, ""),  # its rounds move
         ({"round": 5, "status": 0}, 1, "left the job at step 5 with status 0"),
         ({"round": 4, "waits": True, "still_s": LIMIT_S}, 1, "all wait for each other"),
