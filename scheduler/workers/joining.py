@@ -29,6 +29,8 @@ JOB = "PMIX_NAMESPACE"  # environment variable: the name of a job of Open MPI
 RANKS = "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"
 SIZES = "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"
 LOCAL_SIZES = "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"
+IMPORTS_S = 3.0  # by which processes that start together may come later, beside the limit
+MPI_S = 60.0  # for MPI itself, when all have come
 TURN_S, MOST_TURNS = 1.0, 4  # from one process's line to the next one's
 
 
@@ -99,11 +101,13 @@ def _limited(limit_s: float) -> Iterator[None]:
 
 def _end_late(limit_s: float, rank: int | None, over: threading.Event) -> None:
     """Ends this process if MPI_Init is not over in time; processes take turns, so that one says it."""
-    if over.wait(limit_s + min(rank or 0, MOST_TURNS) * TURN_S):
+    if over.wait(limit_s + IMPORTS_S + min(rank or 0, MOST_TURNS) * TURN_S):
+        return
+    absent = _absent()
+    if absent == [] and over.wait(MPI_S):  # all have come, and MPI itself takes its time
         return
     here = f"worker {'?' if rank is None else rank} ({socket.gethostname()}, process {os.getpid()})"
-    late = _without_mark()
-    who = "a worker" if late is None else f"worker {late} ({socket.gethostname()})"
+    who = f"worker {absent[0]} ({socket.gethostname()})" if absent else "a worker"
     sys.stderr.write(
         f"tensorbow: {who} hangs or has ended at step 0: it has not joined the job (tb.worker_group()), and "
         f"{here} has waited {limit_s:g} s for it in MPI_Init\n"
@@ -133,13 +137,14 @@ def _mark(rank: int) -> socket.socket | None:
     return None
 
 
-def _without_mark() -> int | None:
-    """The first process without a mark of a job on this machine alone; None for one that is not known."""
+def _absent() -> list[int] | None:
+    """The processes without a mark of a job on this machine alone; None where that is not known."""
     size = _number(SIZES)
     if size is None or _number(LOCAL_SIZES) != size or not sys.platform.startswith("linux"):
         return None
+    absent = []
     for rank in range(size):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as seeker:
             if seeker.connect_ex(_place(rank)):
-                return rank
-    return None
+                absent.append(rank)
+    return absent

@@ -21,7 +21,7 @@ from scheduler.workers.group import WorkerGroup
 from scheduler.workers.joining import own_limit_s
 from scheduler.workers.mpirun import Hosts
 from scheduler.workers.watch_client import WATCH, WatchClient, close_clients, reason_of, traceback_of
-from scheduler.workers.watch_server import WatchServer
+from scheduler.workers.watch_server import WatchServer, own_port
 
 TICK_S = 0.2
 
@@ -29,16 +29,18 @@ TICK_S = 0.2
 def watch(workers: WorkerGroup) -> None:
     """Watches the workers of a job that nobody watches yet; their exceptions and exits end it. Collective.
 
-    Raises InvalidArgumentError for an unusable TENSORBOW_WATCHDOG.
+    Raises InvalidArgumentError for an unusable TENSORBOW_WATCHDOG or TENSORBOW_WATCH_PORT,
+    FailedPreconditionError for a port that is in use.
     """
     if WATCH in os.environ:  # `tensorbow launch` watches
         return
-    limit_s = own_limit_s()
+    limit_s, port = own_limit_s(), own_port()
     hosts = workers.all_gather(socket.gethostname())
     contact = None
     if workers.rank == 0:
         others = tuple((host, 1) for host in dict.fromkeys(hosts) if host != hosts[0])
-        server = WatchServer(workers.size, limit_s, Hosts(others).address() if others else "127.0.0.1")
+        address = Hosts(others).address() if others else "127.0.0.1"
+        server = WatchServer(workers.size, limit_s, address, port=port)
         threading.Thread(target=_serve, args=(server,), name="tensorbow-job", daemon=True).start()
         contact = server.contact
     contact, watcher = workers.broadcast((contact, f"worker 0 ({hosts[0]}, process {os.getpid()})"))

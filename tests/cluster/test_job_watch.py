@@ -93,6 +93,15 @@ def test_a_program_that_has_ended_while_all_others_need_it_is_the_fault(own, oth
     assert fault.text == f"worker 0 (a, process 7) left the job at step 7 {text}"
 
 
+def test_a_watchdog_shorter_than_that_blames_who_has_left_all_the_same():
+    watch = JobWatch(2, LEFT_S - 1)
+    watch.heard(0, {"status": 0}, 0.0)
+    watch.heard(1, {"waits": True, "still_s": LEFT_S - 1}, 0.0)
+    assert (
+        watch.fault(0.0).text == "worker 0 left the job at step 0 with status 0, while the other one needs it"
+    )
+
+
 @pytest.mark.parametrize(
     "other",
     [{**WAITING, "still_s": LEFT_S - 1}, {"still_s": 9.0}, {"status": 1, "reason": "E: own"}],
