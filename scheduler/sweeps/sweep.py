@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
@@ -52,12 +53,14 @@ from scheduler.training.running.callbacks import require_figure
 from scheduler.workers.group import LoneWorker, WorkerGroup
 from scheduler.workers.joint_calls import JointCalls
 from scheduler.workers.pulse import doing
+from tensorbow.data.picture_layout import warn_of_channels_first
 from tensorbow.devices import get_device
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array
 
 # Options of which no result depends, so that a sweep may go on with others.
 NOT_COMPARED = ("devices", "data_dir", "launch_ahead", "steps_per_launch", "data_on_device")
+_logger = logging.getLogger("tensorbow.sweeps")
 TOLD_S = 10.0  # seconds between two lines of progress
 
 
@@ -165,6 +168,8 @@ class Sweep:
         )
         try:
             self._data = SweepData(config, data, self.data_name, self._say)
+            if self.joint.leads:
+                warn_of_channels_first(self._data.train)
             self._groups = self._grouped()
             self._require_compared(config)
             if options.ensemble:
@@ -188,15 +193,22 @@ class Sweep:
     def _grouped(self) -> list[list[Member]]:
         """Members by compiled step, apart by seed where the step itself draws random numbers."""
         found: list[list[Member]] = []
+        warnings: dict[str, None] = {}
         for group in grouped(self.members):
             program, _ = build_step(group[0].config, self.data.train, 1.0)
-            for config in {weights_key(member.config): member.config for member in group}.values():
-                given_weights(config, program.graph)  # raises for what does not fit
+            for key, config in {weights_key(member.config): member.config for member in group}.items():
+                given = given_weights(config, program.graph)  # raises for what does not fit
+                if given is not None:
+                    warnings[given.warning] = None
+                    of_these = [member.number for member in group if weights_key(member.config) == key]
+                    self.data.torch_names |= dict.fromkeys(of_these, given.entries)
             if draws_in_steps(program):
                 seeds = dict.fromkeys(member.seed for member in group)
                 found += [[member for member in group if member.seed == seed] for seed in seeds]
             else:
                 found.append(group)
+        for warning in filter(None, warnings if self.joint.leads else ()):
+            _logger.warning("%s", warning)
         return found
 
     def _require_compared(self, config: TrainingConfig) -> None:

@@ -42,6 +42,7 @@ from scheduler.training.configuration.option_kinds import (
     EPOCHS,
     EVALUATE_EVERY,
     FINAL_RATE,
+    FLATTENED_SIZES,
     FRACTION,
     IMAGE_SIZE,
     LABEL_SMOOTHING,
@@ -66,7 +67,7 @@ from tensorbow.data.splits import TASKS
 from tensorbow.devices import DeviceName
 from tensorbow.devices.gpu import COMPUTE
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.kinds import FLAG, TEXT, Kind, number, whole
+from tensorbow.kinds import FLAG, Kind, number, whole
 from tensorbow.models import ModelSource, find_model
 
 NEWER: dict[str, Any] = {
@@ -239,10 +240,20 @@ class TrainingConfig:
         metavar="NAME=NAME[,...]",
         ignored=_without_weights,
     )
+    weights_flattened: tuple[tuple[str, tuple[int, int, int]], ...] = option(
+        (),
+        "Height, width and channels of the images that a dense layer behind a flatten gets, by its kernel's "
+        "name, as fc/kernel=7x7x64, where the graph does not tell: PyTorch flattens with channels first. "
+        "1x1xN keeps the order of PyTorch's N features.",
+        FLATTENED_SIZES,
+        shown="found in the graph",
+        metavar="NAME=HxWxC[,...]",
+        ignored=_without_weights,
+    )
     data_dir: str | None = option(
         None,
         "Folder of the data set's files.",
-        TEXT,
+        PATH,
         shown="environment variable TENSORBOW_DATA",
         metavar="DIR",
         ignored=lambda run: (
@@ -685,6 +696,7 @@ class TrainingConfig:
         values["optimizer_options"] = dict(self.optimizer_options)
         values["weights_skip"] = list(self.weights_skip)
         values["weights_names"] = dict(self.weights_names)
+        values["weights_flattened"] = {name: list(size) for name, size in self.weights_flattened}
         values["learning_rate_drops"] = [list(pair) for pair in self.learning_rate_drops]
         return values
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 import time
@@ -69,6 +70,7 @@ from scheduler.workers.joint_calls import JointCalls
 from scheduler.workers.pulse import doing
 from scheduler.workers.watch_client import tell_folder
 from tensorbow.data import TrainingData
+from tensorbow.data.picture_layout import warn_of_channels_first
 from tensorbow.devices import GpuMonitor, get_device
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import (
@@ -85,6 +87,7 @@ from tensorbow.torch_weights import TORCH_NAMES, names_described
 from tensorbow.training import Checkpoint, TrainingProgress
 
 RATE_OPTIONS = ("learning_rate", "learning_rate_drops", "schedule", "final_rate", "warmup_epochs")
+_logger = logging.getLogger("tensorbow.training")
 LEAST = 1e-9  # lower bound of the remaining epochs or seconds: avoids division by zero
 
 AsConfig: TypeAlias = Annotated[TrainingConfig, instance(TrainingConfig, expected="a tb.TrainingConfig")]
@@ -176,6 +179,8 @@ class Trainer:
         self._made_with = made_with(devices)
         say = self._progress.line
         self.data = load_data(config, self._given_data, say)
+        if self._joint.leads:
+            warn_of_channels_first(self.data.train)
         self._train_set, self._evaluated_set = self.data.train, self.data.evaluated
         self._of_numbers = self._train_set.numbers is not None
         self._data_name = config.data_name if self._given_data is None else GIVEN
@@ -259,6 +264,8 @@ class Trainer:
             found = self._joint.by_first(lambda: given_weights(config, graph, state))
             self._torch_names = {} if found is None else found.entries
             self._weights_line = "" if found is None else found.line
+            if found is not None and found.warning and self._joint.leads:
+                _logger.warning("%s", found.warning)
         else:
             self._torch_names = names_described(checkpoint.metadata)
             if state is not None or config.weights is not None:

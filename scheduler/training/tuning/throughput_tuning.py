@@ -29,6 +29,7 @@ from scheduler.training.tuning.launch_pace import LaunchPace
 from scheduler.training.tuning.throughput_windows import ThroughputWindows
 from scheduler.workers.group import LoneWorker, WorkerGroup
 from scheduler.workers.joint_calls import JointCalls
+from tensorbow.data.picture_layout import warn_of_channels_first
 from tensorbow.devices import get_device
 from tensorbow.errors import (
     AbortedError,
@@ -133,6 +134,7 @@ class ThroughputTuning:
         self.options = options or TuningOptions()
         self._on_window, self._joint = on_window, JointCalls(workers or LoneWorker())
         self._dataset = load_data(config, data).train
+        warn_of_channels_first(self._dataset)
         self._batches(1)
         self._why_not_fused = ""
         self.most, self.why_no_more = self._limit()
