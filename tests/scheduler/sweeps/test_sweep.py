@@ -203,6 +203,47 @@ def test_halving_gives_the_places_of_the_worst_to_new_members(sweep, tmp_path):
         require_bits_of_runs_alone(running, tmp_path)
 
 
+def dimmed(inputs, labels, training, dropout: float = 0.0):
+    """A classifier whose argument is part of the compiled step."""
+    seen = tb.layers.flatten(inputs)
+    logits = tb.layers.dense(tb.nn.dropout(seen, rate=dropout) if training and dropout else seen, 10)
+    return tb.reduce_mean(
+        tb.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    ), logits
+
+
+@pytest.mark.usefixtures("reference_kernels")
+def test_halving_compares_members_of_several_compiled_steps(sweep, tmp_path):
+    """Also the first one, which is the worst, and comes to each rung alone."""
+    grid, base = {"model.dropout": [0.99, 0.9, 0.0, 0.5]}, {"model": dimmed, "epochs": 4}
+    with sweep(grid=grid, base={**base, "learning_rate": 0.003}, halving=True) as running:
+        said = []
+        running._say = said.append
+        assert running.run()
+        statuses = {member.choices["model.dropout"]: member.status for member in running.members}
+        epochs = [member.epochs for member in running.members]
+        assert all("test_loss" in member.figures for member in running.members)
+    assert said[0] == (
+        "4 members in 4 compiled steps, one after the other; at epoch 1, 3 all wait to be compared"
+    )
+    assert statuses.pop(0.99) == "stopped"
+    assert sorted(statuses.values()) == ["finished", "stopped", "stopped"]
+    assert sorted(epochs) == [1, 1, 1, 4]
+    assert not (tmp_path / "sweep" / "paused").exists()
+
+
+@pytest.mark.slow
+def test_members_that_waited_for_others_have_the_bits_of_their_runs_alone(sweep, tmp_path):
+    grid = {"batch_size": [8, 16], "learning_rate": [0.01, 0.02], "optimizer": ["momentum", "adam"]}
+    base = {"epochs": 4}
+    with sweep(grid=grid, base=base, halving=True, halving_factor=2, at_once=2) as running:
+        assert running.run()
+        finished = [member for member in running.members if member.status == "finished"]
+        assert len(finished) == 2  # of 8 and 4 at epochs 1 and 2, one goes on of each two
+        running.members[:] = finished
+        require_bits_of_runs_alone(running, tmp_path)
+
+
 @pytest.mark.slow
 def test_only_the_best_members_are_kept(sweep, tmp_path):
     with sweep(grid={"learning_rate": [0.0001, 0.001, 0.01, 0.1]}, at_once=1, keep=2) as running:
