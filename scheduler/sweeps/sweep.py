@@ -15,7 +15,7 @@ from scheduler.averaging.synchronisation import FREEZE
 from scheduler.decisions.halving import Score, SuccessiveHalving
 from scheduler.options import options_of
 from scheduler.sweeps.ensemble import export_ensemble, require_ensemble
-from scheduler.sweeps.folder import ENSEMBLE, SweepFolder, read_options_file
+from scheduler.sweeps.folder import BEST, ENSEMBLE, SweepFolder, read_options_file
 from scheduler.sweeps.member_data import MemberEvaluators, SweepData
 from scheduler.sweeps.members import (
     DIVERGED,
@@ -33,6 +33,7 @@ from scheduler.sweeps.members import (
 from scheduler.sweeps.options import DEFAULT_PLACES, ENSEMBLE_MEMBERS, HELD_OUT, SweepOptions
 from scheduler.sweeps.pictures import draw_sweep
 from scheduler.sweeps.pool import LOSS, MemberPool, draws_in_steps
+from scheduler.sweeps.report import best_lines, ensemble_lines, text_of
 from scheduler.sweeps.search_space import (
     OF_RUNS,
     Range,
@@ -41,7 +42,12 @@ from scheduler.sweeps.search_space import (
     read_range,
     with_required,
 )
-from scheduler.sweeps.summary import VALIDATION, ConfigurationSummary, headline, summaries, value_text
+from scheduler.sweeps.summary import (
+    VALIDATION,
+    ConfigurationSummary,
+    headline,
+    summaries,
+)
 from scheduler.training.configuration.config import TrainingConfig
 from scheduler.training.configuration.option_kinds import metric_and_mode
 from scheduler.training.configuration.precision import PrecisionSetting
@@ -50,6 +56,7 @@ from scheduler.training.folders.run_data import GIVEN
 from scheduler.training.models.classifier_step import build_step
 from scheduler.training.models.evaluation import Evaluation
 from scheduler.training.models.given_weights import given_weights, weights_key
+from scheduler.training.models.trained_model import TrainedModel
 from scheduler.training.running.callbacks import require_figure
 from scheduler.workers.group import LoneWorker, WorkerGroup
 from scheduler.workers.joint_calls import JointCalls
@@ -58,6 +65,7 @@ from tensorbow.data.picture_layout import warn_of_channels_first
 from tensorbow.devices import get_device
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array
+from tensorbow.training import finite_values
 
 # Options of which no result depends, so that a sweep may go on with others.
 NOT_COMPARED = ("devices", "data_dir", "launch_ahead", "steps_per_launch", "data_on_device")
@@ -147,6 +155,7 @@ class Sweep:
                     f"{epochs}"
                 )
         self.swept = [*dict.fromkeys(name for each in choices for name in each)]
+        self.ensemble_figures: dict[str, float] = {}  # of worker 0, as those of members
         self._stopping = False
         self._pool: MemberPool | None = None
         self._halving = SuccessiveHalving(options.halving_epochs, options.halving_factor)
@@ -537,20 +546,22 @@ class Sweep:
         members = self.kept
         stored = [self.data.stored(member) for member in members]
         values = [self.folder.member_values(member.number) for member in members]
-        export_ensemble(self.folder.path / ENSEMBLE, stored, values)
+        path = self.folder.path / ENSEMBLE
+        export_ensemble(path, stored, values)
+        with TrainedModel(path, device=self.members[0].config.devices[0]) as model:
+            for split, data in self.data.evaluated.items():
+                self.ensemble_figures |= figures_of(split, model.evaluate(data))
 
     def best_lines(self) -> list[str]:
-        """Lines about the best member: its choices, and its figures on each split."""
-        best = self.best
+        """Lines about the best member, and about the ensemble; none before a member has finished."""
+        best, measure = self.best, headline(self.members)
         if best is None:
             return []
-        measure = headline(self.members)
-        chosen, tested = (best.figures[f"{split}_{measure}"] for split in ("validation", "test"))
-        return [
-            f"best member    {best.number}: {text_of(best)}",
-            f"validation     {measure} {chosen:.4f}, by which it was chosen",
-            f"test           {measure} {tested:.4f}, of examples that chose nothing",
-        ]
+        lines = best_lines(best, measure, self.path / BEST)
+        if self.ensemble_figures:
+            path = self.path / ENSEMBLE
+            lines += ensemble_lines(path, len(self.kept), self.ensemble_figures, best, measure)
+        return lines
 
     def facts(self) -> dict[str, Any]:
         """The sweep as JSON values: all members, and the best one's number."""
@@ -559,6 +570,7 @@ class Sweep:
             "folder": str(self.path),
             "swept": self.swept,
             "best": None if best is None else best.number,
+            "ensemble": finite_values(self.ensemble_figures) or None,
             "members": [member.row() for member in self.members],
         }
 
@@ -588,9 +600,3 @@ def figures_of(split: str, evaluation: Evaluation) -> dict[str, float]:
     """Loss and metrics of an evaluation by name, such as validation_accuracy."""
     figures = {LOSS: evaluation.loss, **evaluation.metrics}
     return {f"{split}_{name}": value for name, value in figures.items()}
-
-
-def text_of(member: Member) -> str:
-    """The choices of a member, in words."""
-    parts = [f"{name} {value_text(value)}" for name, value in member.choices.items()]
-    return ", ".join([*parts, f"seed {member.seed}"])

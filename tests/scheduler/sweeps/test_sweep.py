@@ -301,7 +301,7 @@ def test_regressions_of_a_needed_argument_are_swept_and_averaged(sweep, tmp_path
         sweep(base=base)
     with sweep(grid=grid, base=base, ensemble=True) as running:
         running.run()
-        test = running.data._splits["test"]
+        test = running.data.evaluated["test"]
     each = []
     for name in ("best", "ensemble"):
         with tb.train.load_model(tmp_path / "sweep" / name) as model:
