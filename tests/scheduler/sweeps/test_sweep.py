@@ -14,6 +14,7 @@ import tensorbow as tb
 from scheduler import TrainedModel, Trainer
 from scheduler.sweeps.folder import SweepFolder
 from scheduler.sweeps.members import members_of
+from scheduler.sweeps.pictures import draw_sweep
 from scheduler.sweeps.pool import MemberPool
 from tensorbow.data import load
 from tensorbow.errors import (
@@ -339,12 +340,40 @@ def test_whole_and_other_numbers_are_drawn_in_their_order(sweep, monkeypatch):
     figures = []
     figure = pytest.importorskip("matplotlib.figure").Figure
     monkeypatch.setattr(figure, "savefig", lambda own, *_, **__: figures.append(own))
-    with sweep(grid={"momentum": [0, 0.5, 0.9, 0.25]}, base={"epochs": 1}) as running:
+    with sweep(grid={"momentum": [0, 0.5, 0.9, 0.25]}, base={"epochs": 1}, seeds=2) as running:
         assert running.run()
         running.draw()
     _, options = figures
     (median,) = [line for line in options.axes[0].lines if line.get_label() == "median"]
     assert [*median.get_xdata()] == [0, 0.25, 0.5, 0.9]
+
+
+@pytest.mark.parametrize("ends", [(0.0013, 0.021), (0.00013, 0.021)])
+def test_options_of_random_configurations_are_drawn_without_a_median(ends, tmp_path, monkeypatch):
+    """Each value has one member; a logarithmic axis has few labels, but more than one."""
+    figures = []
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    save = figure.savefig
+    monkeypatch.setattr(figure, "savefig", lambda own, *a, **k: (save(own, *a, **k), figures.append(own)))
+    rates = np.geomspace(*ends, 9).tolist()
+    members = members_of(
+        {"model": "logreg", "dataset": "synthetic", "epochs": 1},
+        [{"learning_rate": rate} for rate in rates],
+        1,
+    )
+    for member in members:
+        member.status, member.epochs = "finished", 1
+        member.figures = {"validation_accuracy": 0.5 + member.number / 100, "validation_loss": 1.0}
+    curves = [{"member": each.number, "epoch": 1, **each.figures} for each in members]
+    assert len(draw_sweep(members, curves, ["learning_rate"], tmp_path, "logreg")) == 2
+    (options,) = (each for each in figures if each.axes[0].get_xlabel() == "learning rate")
+    axes = options.axes[0]
+    assert [line.get_label() for line in axes.lines] == ["trained to the end"]
+    low, high = axes.get_xlim()
+    labels = [tick for tick in axes.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+    assert 2 <= len(labels) <= 5
+    assert not axes.get_xminorticklabels()
+    assert faults(options) == []
 
 
 @pytest.mark.slow
