@@ -440,19 +440,20 @@ def table(details: dict[str, Any], faults: Sequence[Fault]) -> Table:
 
 def draw(figure: Figure, result: dict[str, Any]) -> None:
     """Draws a bar for each fault, beside the time that is asked."""
-    from drawing import CONTESTANTS, WIDTH
+    from drawing import CONTESTANTS, LIMIT, finish_figure
 
     rows = [row for row in result["rows"] if row[1] is not None]
-    figure.set_size_inches(WIDTH, 0.6 + 0.35 * len(rows))
     axes = figure.add_subplot()
     places = [*range(len(rows))]
     axes.barh(places, [row[1] for row in rows], color=CONTESTANTS["TensorBow"])
     for place, row in zip(places, rows, strict=True):
-        axes.plot([row[2]] * 2, [place - 0.4, place + 0.4], color="black")
+        label = "at most" if place == 0 else None
+        axes.plot([row[2]] * 2, [place - 0.4, place + 0.4], color=LIMIT, label=label)
     axes.set_yticks(places, [row[0] for row in rows])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel("seconds from the fault to the end of the last process; line: asked")
+    axes.set_xlabel("seconds from the fault to the end of the last process")
+    finish_figure(figure, "Jobs end soon after a fault of a worker", 1.2 + 0.35 * len(rows))
 
 
 def parse() -> argparse.Namespace:
