@@ -15,6 +15,7 @@ from tensorbow.compiler import Binding
 from tensorbow.devices import StreamGroup
 from tensorbow.errors import AbortedError, InternalError
 from tensorbow.executor import VARIABLE, DynamicStep, InterOpPool, StaticRegion, StepSpans, default_threads
+from tensorbow.graph import Tensor
 from tensorbow.program import Executable, Region
 from tensorbow.runtime.run_stop import RunStop
 from tensorbow.specs import Array
@@ -74,7 +75,7 @@ class ReplicaExecutor:
                 self._step = None
         made: dict[str, Array] = {}
         for element, value in zip(part.plan.elements, values, strict=True):
-            if element not in part.crossing:
+            if not isinstance(element, Tensor):
                 continue
             if value is VARIABLE:
                 raise InternalError(f"{element.name} is a variable's reference, which nothing hands over")

@@ -301,7 +301,7 @@ def test_counters_are_not_written_where_the_loss_is_not_finite() -> None:
     model = Model(
         StepProgram((x,), loss, update, {}),
         [tb.TensorSpec((3,), tb.float32)],
-        {"w": np.ones(3)},
+        {"w": np.ones(3), "seen": 0},
         lambda *at: (),
     )
     with engine_of(model, cpu_devices(1), 2, on_nan="skip") as engine, Stepper(engine) as stepper:
