@@ -172,21 +172,25 @@ class StepProgram:
         Raises InvalidArgumentError for shapes that do not fit, and for a step that cannot be planned.
         """
         feeds = self.feeds(shapes)
-        try:
-            if self.mode == DYNAMIC:
-                raise NeedsDynamicModeError(f"mode {DYNAMIC}", f"mode={DYNAMIC!r} of its StepProgram")
-            executable = compile_step(
-                [*self.fetches, self.update, *self.others],
-                feeds,
-                layout,
-                backend,
-                rewriting=lambda step: synchroniser.rewrite(step, layout, replicas),
-                guard=self.loss,
-                replicas=replicas,
-                recompute=self.recompute,
-                swap=self.swap,
-            )
-        except NeedsDynamicModeError as error:
+        unplanned: NeedsDynamicModeError | None = None
+        if self.mode == DYNAMIC:
+            unplanned = NeedsDynamicModeError(f"mode {DYNAMIC}", f"mode={DYNAMIC!r} of its StepProgram")
+        else:
+            try:
+                executable = compile_step(
+                    [*self.fetches, self.update, *self.others],
+                    feeds,
+                    layout,
+                    backend,
+                    rewriting=lambda step: synchroniser.rewrite(step, layout, replicas),
+                    guard=self.loss,
+                    replicas=replicas,
+                    recompute=self.recompute,
+                    swap=self.swap,
+                )
+            except NeedsDynamicModeError as error:
+                unplanned = error.with_traceback(None)
+        if unplanned is not None:
             executable = compile_divided(
                 self.fetches,
                 [self.update, *self.others],
@@ -197,7 +201,7 @@ class StepProgram:
                 loss=self.loss,
                 replicas=replicas,
                 resources=self._resources,
-                error=error,
+                error=unplanned,
             )
         if self.loss is not None and executable.fetches[0].shape:
             shape = list(executable.fetches[0].shape)

@@ -18,12 +18,14 @@ from scheduler import Stepper, StepProgram
 from scheduler.replicas.dynamic.divided_step import DividedExecutable
 from scheduler.replicas.round_launcher import why_not_fused
 from tensorbow.errors import InvalidArgumentError, NumericsError
+from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
 from tests.scheduler_rig.programs import Model, convolutional, logistic, well
 from tests.scheduler_rig.running import (
     Hesitant,
     Prepared,
     cpu_devices,
     engine_of,
+    gpu_devices,
     null_devices,
     same_bits,
     within,
@@ -129,6 +131,17 @@ def test_random_numbers_statistics_and_several_gradients_have_the_bits_of_the_pl
     found = left(dynamic(make()), cpu_devices(1, delays=1), 2, sync="ssgd")
     assert planned[0] == found[0]
     assert same_bits(planned[1], found[1])
+
+
+@needs_compiler
+def test_replicas_of_a_gpu_run_it_one_after_the_other() -> None:
+    model = masked(np.ones_like, stateful=False)
+    with emulated_runtime() as runtime:
+        found = left(model, gpu_devices(runtime, 1), 2, rounds=3)
+    planned = left(by_weights(model), cpu_devices(1), 2, rounds=3)
+    assert found[0] == pytest.approx(planned[0], rel=1e-4)
+    for name, value in planned[1].items():
+        np.testing.assert_allclose(found[1][name], value, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("sync", ["sma", "ssgd"])
