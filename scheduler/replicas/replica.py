@@ -247,8 +247,8 @@ class Replica:
         binding = self.binding
         if self._now.executor is not None:
             take = partial(self._now.executor.take, result_number)
-            own = self._inputs_of_plan(inputs)
-            return lambda: binding.write({**own, **take()}, state)
+            own = partial(self._inputs_of_plan, inputs)
+            return lambda: binding.write({**own(), **take()}, state)
         if not isinstance(inputs, BatchRecipe):
             feeds = self._feeds(inputs)
             if isinstance(inputs, PinnedArrays):
@@ -267,8 +267,11 @@ class Replica:
 
     def _inputs_of_plan(self, inputs: BatchInputs) -> dict[str, Array]:
         """What the planned part of a divided step reads of a batch."""
+        read = self.own_step.inputs.keys() & {name for name, _ in self._now.inputs}
+        if not read:
+            return {}
         feeds = self._feeds(inputs.arrays() if isinstance(inputs, BatchRecipe) else inputs)
-        return {name: value for name, value in feeds.items() if name in self.own_step.inputs}
+        return {name: feeds[name] for name in read}
 
     @property
     def executor(self) -> ReplicaExecutor | None:
@@ -285,14 +288,15 @@ class Replica:
         executor, binding = self._now.executor, self.binding
         if executor is None:
             raise InternalError(f"replica {self.index} has a planned step, which no executor runs")
-        batch = self._feeds(inputs.arrays() if isinstance(inputs, BatchRecipe) else inputs)
+        given = None if isinstance(inputs, BatchRecipe) else self._feeds(inputs)
         number = round if result_number is None else result_number
         counter = next(
             (state[key] for name in executor.part.counters if (key := f"counter:{name}") in state), round
         )
 
         def run() -> None:
-            executor.run(number, batch, {**binding.scalars, **state}, counter)
+            batch = self._feeds(inputs.arrays()) if isinstance(inputs, BatchRecipe) else given
+            executor.run(number, batch or {}, {**binding.scalars, **state}, counter)
 
         nbytes, bases = self.layout.region_nbytes, self.container.bases
         touched = [Access(bases[region], nbytes[region]) for region in VARIABLES if nbytes[region]]

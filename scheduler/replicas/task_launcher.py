@@ -186,7 +186,7 @@ class TaskLauncher(Launcher):
         waits = self.caller_waits and len(self._replicas) == 1
         replica = self._replicas[index]
         if alone and replica.executor is not None:
-            replica.run_executor(round, inputs, state, result_number)
+            replica.run_executor(round, inputs, state, result_number).on_done(self._end_others)
         done = self._last[index] = replica.launch(round, inputs, state, work, result_number, waits)
         return done
 

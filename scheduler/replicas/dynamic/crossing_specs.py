@@ -33,6 +33,12 @@ def crossing_specs(
         spec = known.get(tensor, tensor.spec)
         if not spec.is_static and tensor in variables:
             spec = TensorSpec(variables[tensor], tensor.dtype)
+        if not spec.is_static and any(op.definition.row_update and tensor in op.inputs for op in planned):
+            raise InvalidArgumentError(
+                f"{tensor.op.type} {tensor.name}: how many rows of a variable it updates depends on data, "
+                f"{spec}, but replicas update by arrays of one shape; look up the rows of all indices, and "
+                f"leave out of the loss what should not count (made at {tensor.op.source})"
+            )
         if not spec.is_static:
             raise InvalidArgumentError(
                 f"{tensor.op.type} {tensor.name}: its shape depends on data, {spec}, but what replicas "

@@ -58,11 +58,12 @@ class ReplicaExecutor:
             part.plan,
             partial(self._run_region, stop, state, counter, runs),
             part.resources,
-            _no_limit,
+            None,
             None if tracer is None else StepSpans([tracer], self._group.compute.track),
             self._pool,
             None,
             stop.stop,
+            functions_apart=True,
         )
         with self._lock:
             if self._cancelled is not None:
@@ -175,8 +176,3 @@ class ReplicaExecutor:
         for bindings in bound.values():
             for binding in bindings:
                 binding.close()
-
-
-def _no_limit() -> float | None:
-    """Seconds until a deadline: there is none. With it, slow ops are never in the executor's own thread."""
-    return None

@@ -175,7 +175,7 @@ def test_explain_says_which_op_decides_the_mode_and_what_runs_in_order() -> None
     with engine_of(masked(np.ones_like), cpu_devices(1), 2) as engine:
         text = engine.explain()
     assert "mode: dynamic: the forward and backward pass by each replica's executor" in text
-    assert re.search(r"why: \w+ [\w/]+ is control flow or an op of the host \(made at .*test_dynamic", text)
+    assert re.search(r"why: \w+ [\w/]+ is control flow or an op of the host \(made at .*test_divided", text)
     assert re.search(r"order: one replica after the other, as PyFunc weigh has effects \(made at", text)
     assert "the dynamic part of a replica:" in text
     assert "host     weigh" in text
@@ -229,7 +229,7 @@ def test_a_failing_function_is_named_and_no_replica_has_changed(options: dict[st
                     within(step)
                 text = str(caught.value)
                 assert text.startswith("replica 1 at step 2: PyFunc weigh: ValueError: no luck")
-                assert "test_dynamic_steps.py" in text
+                assert "test_divided_steps.py" in text
             within(step)
         states.append(stepper.state().arrays)
     with engine_of(good, cpu_devices(1), 2, **options) as engine, Stepper(engine) as stepper:
