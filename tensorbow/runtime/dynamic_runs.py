@@ -58,7 +58,7 @@ class DynamicRuns:
         self._timeout_ms = config.operation_timeout_in_ms
         most = config.inter_op_parallelism_threads
         self._pool = InterOpPool(most - 1 if most else default_threads(), name)
-        self._resources = Resources()
+        self.resources = Resources()  # objects of ops of the host, such as queues
         self._track = StreamTrack(device.name.short, "dynamic steps")
 
     def known(
@@ -116,7 +116,7 @@ class DynamicRuns:
         step = DynamicStep(
             plan,
             partial(self._run_region, stop),
-            self._resources,
+            self.resources,
             None if limited is None else limited.left_s,
             self._spans_of_step(watch),
             self._pool,
@@ -155,7 +155,7 @@ class DynamicRuns:
 
     def close(self) -> None:
         """Frees queues and other objects of the steps, and ends the threads; no step may be running."""
-        self._resources.close()
+        self.resources.close()
         self._pool.close()
 
 
