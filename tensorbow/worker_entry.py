@@ -106,7 +106,9 @@ def main(arguments: list[str]) -> None:
     if client is not None and status:
         client.fail(status, *reason)
     if client is not None:
-        client.tell(status=0)
+        client.tell_end()
+        with contextlib.suppress(KeyboardInterrupt):
+            client.await_others()  # while the watch goes on: MPI_Finalize waits for them without it
 
 
 def _run(arguments: list[str]) -> None:

@@ -23,6 +23,7 @@ WATCH = "TENSORBOW_WATCH"  # environment variable: where the server of a launche
 CONNECT_S = 30.0
 GRACE_S = 5.0  # beyond the limit, until the server's own verdict must have come
 LAST_S = 15.0  # longest time that a failed worker waits for the others
+OTHERS_S = 0.02  # between two looks whether the others have ended, too
 TURN_S, MOST_TURNS = 1.0, 4  # from one worker's line on the lost watch to the next one's
 MOST_SHOWN = 8000  # characters of an error's traceback
 
@@ -74,6 +75,11 @@ class WatchClient:
         threading.Thread(target=self._report, name="tensorbow-watch", daemon=True).start()
         threading.Thread(target=self._listen, name="tensorbow-orders", daemon=True).start()
 
+    @property
+    def is_closed(self) -> bool:
+        """True after the end of the watch."""
+        return self._is_closed
+
     def tell(self, **message: Any) -> bool:
         """Sends a message; False for one that cannot be sent, which the server misses."""
         with self._sending, suppress(OSError):
@@ -94,6 +100,19 @@ class WatchClient:
         time.sleep(LAST_S)
         _end(status)
 
+    def tell_end(self, left: int = 0, reason: str = "") -> None:
+        """Reports that the program has ended, by which the job has not failed if no other worker needs it.
+
+        left, reason: see Watched.
+        """
+        about = {"left": left, "reason": reason[:MOST_SHOWN]}
+        self.tell(status=0, round=PULSE.round, waits=False, doing=PULSE.doing, **about)
+
+    def await_others(self) -> None:
+        """Waits until whoever watches says that all programs have ended well; it ends this process else."""
+        while not self._is_closed:
+            time.sleep(OTHERS_S)
+
     def close(self) -> None:
         """Ends the watch; the process goes on."""
         self._is_closed = True
@@ -101,9 +120,10 @@ class WatchClient:
             self._socket.close()
 
     def _report(self) -> None:
-        seen, moved = (PULSE.begun, PULSE.ended), time.monotonic()
+        seen, moved = PULSE.moved, time.monotonic()
         while not self._is_closed:
-            now, state = time.monotonic(), (PULSE.begun, PULSE.ended)
+            PULSE.settled.clear()
+            now, state = time.monotonic(), PULSE.moved
             if state != seen:
                 seen, moved = state, now
             still_s = round(now - moved, 2)
@@ -112,7 +132,7 @@ class WatchClient:
             self.tell(round=PULSE.round, waits=waits, still_s=still_s, doing=PULSE.doing, doing_s=doing_s)
             if os.getppid() != self._parent:
                 self._give_up("what started it is gone")
-            time.sleep(beat_s(self._limit_s))
+            PULSE.settled.wait(beat_s(self._limit_s))
 
     def _listen(self) -> None:
         limit = self._limit_s + GRACE_S if self._limit_s else None
