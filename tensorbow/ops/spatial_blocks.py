@@ -329,7 +329,11 @@ def padded_for(x: Tensor, axes: Sequence[SlidingAxis | None]) -> Tensor:
         return x
     if not any(isinstance(each, Tensor) for pair in pairs for each in pair):
         return pad(x, [list(pair) for pair in pairs])
-    return pad(x, stack([stack(list(pair)) for pair in pairs]))
+    padded = pad(x, stack([stack(list(pair)) for pair in pairs]))
+    if x.spec.shape is not None:
+        kept = zip(axes, x.spec.shape, strict=True)
+        padded.set_shape([extent if axis is None else None for axis, extent in kept])
+    return padded
 
 
 @checked
