@@ -351,14 +351,16 @@ class TensorBowSession(Session):
                 )
         first, *others = operations or [update]
         metrics = {f"{index} {tensor.name}": tensor for index, tensor in enumerate(tensors)}
-<<<<<<< HEAD
-        repeats, swaps = (NEVER if option == AUTO else option for option in (self._recompute, self._swap))
         return StepProgram(
-            tuple(fed), None, first, metrics, tuple(others), repeats, swaps, resources=self._dynamic.resources
+            tuple(fed),
+            None,
+            first,
+            metrics,
+            tuple(others),
+            self._repeats,
+            self._swaps,
+            resources=self._dynamic.resources,
         )
-=======
-        return StepProgram(tuple(fed), None, first, metrics, tuple(others), self._repeats, self._swaps)
->>>>>>> main
 
     def _with_step_added(self, step: _LearningStep) -> Stepper:
         """The replicas with a further step; new ones if there are none, or if it needs new variables."""
