@@ -15,6 +15,7 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import OpDef
 from tensorbow.graph.function import GraphFunction
+from tensorbow.ops.image_windows import WINDOWS
 from tensorbow.specs import DType
 
 WINDOW_LIMIT = 1 << 16  # limit of extents, strides and dilation rates of windows
@@ -109,8 +110,8 @@ KINDS: Mapping[str, _Kind] = {
         _TEXT,
     ),
     **dict.fromkeys(
-        ("adj_x", "adj_y", "adjoint", "allow_small_batch", "cancel_pending_enqueues",
-         "chroma_downsampling", "compute_uv", "compute_v", "ctc_merge_repeated", "decayed",
+        ("adj_x", "adj_y", "adjoint", "align_corners", "allow_small_batch", "allow_unused",
+         "cancel_pending_enqueues", "chroma_downsampling", "compute_uv", "compute_v", "ctc_merge_repeated", "decayed",
          "dynamic_size", "enters", "exclusive", "full_matrices",
          "ignore_longer_outputs_than_inputs", "include_batch_in_index", "is_constant",
          "is_training", "keepdims", "little_endian", "lossy", "lower", "merge_repeated", "normalize",
@@ -122,7 +123,7 @@ KINDS: Mapping[str, _Kind] = {
     ),
     **dict.fromkeys(("Targmax", "dtype", "key_type", "out_idx", "out_type", "output_type", "type"), _DTYPE),
     **dict.fromkeys(
-        ("alpha", "constant_values", "decay", "default", "epsilon", "min_object_covered",
+        ("alpha", "constant_values", "decay", "default", "epsilon", "fraction", "min_object_covered",
          "off_value", "on_value", "scale", "shift", "slot_value", "value", "weight_decay"),
         _NUMBER,
     ),
@@ -137,6 +138,8 @@ KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(("beam_width", "inner", "max_attempts", "num_sampled", "range_max", "top_paths"), _COUNT),
     **dict.fromkeys(("component_index", "memory_limit", "use"), _whole(" of at least 0", 0)),
     "padding_value": _whole(" from 0 to 255", 0, 255),
+    "method": _whole(" from 0 to 3", 0, 3),
+    "kind": _Kind(f"one of {', '.join(WINDOWS)}", lambda value: value in WINDOWS),
     "zero_point": _whole(" from -128 to 255", -128, 255),
     **dict.fromkeys(
         ("Tout", "component_types", "dtypes"), _tuple_of("dtypes", lambda item: isinstance(item, DType))
