@@ -731,5 +731,6 @@ class TrainingConfig:
 def completed(saved: Mapping[str, Any]) -> dict[str, Any]:
     """A saved configuration with the options that its version did not have yet, at their defaults."""
     usual = {name: declared.default for name, declared in options_of(TrainingConfig).items()}
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in usual.items()}
+    written = TrainingConfig().to_dict()  # tuples are lists or dictionaries there
+    plain = {name: written[name] if isinstance(value, tuple) else value for name, value in usual.items()}
     return {**plain, **NEWER, **saved}
