@@ -15,6 +15,7 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import OpDef
 from tensorbow.graph.function import GraphFunction
+from tensorbow.ops.image_windows import WINDOWS
 from tensorbow.specs import DType
 
 WINDOW_LIMIT = 1 << 16  # limit of extents, strides and dilation rates of windows
@@ -137,6 +138,8 @@ KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(("beam_width", "inner", "max_attempts", "num_sampled", "range_max", "top_paths"), _COUNT),
     **dict.fromkeys(("component_index", "memory_limit", "use"), _whole(" of at least 0", 0)),
     "padding_value": _whole(" from 0 to 255", 0, 255),
+    "method": _whole(" from 0 to 3", 0, 3),
+    "kind": _Kind(f"one of {', '.join(WINDOWS)}", lambda value: value in WINDOWS),
     "zero_point": _whole(" from -128 to 255", -128, 255),
     **dict.fromkeys(
         ("Tout", "component_types", "dtypes"), _tuple_of("dtypes", lambda item: isinstance(item, DType))

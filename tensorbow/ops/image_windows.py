@@ -21,6 +21,8 @@ from tensorbow.specs import Array, TensorSpec, int64
 
 CROP, PAD, MIDDLE, FRACTION = "crop_to_bounding_box", "pad_to_bounding_box", "crop_or_pad", "central_crop"
 
+WINDOWS = (CROP, PAD, MIDDLE, FRACTION)
+
 
 def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     images, numbers = inputs

@@ -243,7 +243,7 @@ def _one_hot_of_data(call: HostCall) -> Array:
     if depth < 0:
         raise InvalidArgumentError(f"one_hot: depth is {depth}, expected the number of classes")
     axis = checked_axis("one_hot", attrs["axis"], indices.ndim + 1)
-    classes = np.arange(depth).reshape((-1,) + (1,) * (indices.ndim - axis))
+    classes = np.arange(int(depth)).reshape((-1,) + (1,) * (indices.ndim - axis))
     dtype = attrs["dtype"].as_numpy_dtype
     on, off = (np.array(attrs[key]).astype(dtype) for key in ("on_value", "off_value"))
     return np.where(np.expand_dims(indices, axis) == classes, on, off)

@@ -131,11 +131,12 @@ def sequence_mask(
     counts = as_tensor(lengths)
     require_dtype("sequence_mask", counts.spec, (int32, int64), "lengths")
     with counts.graph.as_default(), name_scope(name or "SequenceMask"):
-        if maxlen is None and counts.spec.value is None:
+        value = counts.spec.value
+        if maxlen is None and value is None:
             none = constant([0], counts.dtype)
             maxlen = reduce_max(concat([none, reshape(counts, [-1])], 0))
-        elif maxlen is None:
-            maxlen = max(0, int(counts.spec.value.max(initial=0)))
+        elif value is not None and maxlen is None:
+            maxlen = max(0, int(value.max(initial=0)))
         (most,) = numbers_of(maxlen)
         if is_tensor(most):
             positions = cast(number_range(most), counts.dtype)

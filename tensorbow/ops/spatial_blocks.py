@@ -74,6 +74,11 @@ def is_known(x: Tensor) -> bool:
     return bool(dims) and None not in (dims or ())[1:]
 
 
+def _image_extents(op: str, x: Tensor) -> list[Extent]:
+    """The four extents of images; the batch's is -1 if no other is unknown, which `reshape` infers."""
+    return [batch_of(x), *known_extents(op, x, 4)] if is_known(x) else extents_of(op, x, 4)
+
+
 def times(*factors: Extent) -> Extent:
     """The product of extents."""
     found: Extent = math.prod(each for each in factors if isinstance(each, int))
@@ -114,10 +119,7 @@ def space_to_depth(
     n = block_size
 
     def arrange(x: Tensor) -> Tensor:
-        if is_known(x):
-            batch, (height, width, channels) = batch_of(x), known_extents("space_to_depth", x, 4)
-        else:
-            batch, height, width, channels = extents_of("space_to_depth", x, 4)
+        batch, height, width, channels = _image_extents("space_to_depth", x)
         rows, columns = (_parts_of("space_to_depth", extent, n, "an extent") for extent in (height, width))
         blocks = reshape(x, [batch, rows, n, columns, n, channels])
         return reshape(transpose(blocks, [0, 1, 3, 2, 4, 5]), [batch, rows, columns, times(n * n, channels)])
@@ -134,10 +136,7 @@ def depth_to_space(
     n = block_size
 
     def arrange(x: Tensor) -> Tensor:
-        if is_known(x):
-            batch, (height, width, channels) = batch_of(x), known_extents("depth_to_space", x, 4)
-        else:
-            batch, height, width, channels = extents_of("depth_to_space", x, 4)
+        batch, height, width, channels = _image_extents("depth_to_space", x)
         rest = _parts_of("depth_to_space", channels, n * n, "channels")
         blocks = reshape(x, [batch, height, width, n, n, rest])
         larger = [batch, times(height, n), times(width, n), rest]
@@ -150,7 +149,9 @@ def depth_to_space(
 # Batch ----------------------------------------------------------------------------------------------------
 
 
-def _padded_pairs(op: str, blocks: Sequence[int], pairs: Sequence[Any], extents: Sequence[int]) -> None:
+def _padded_pairs(
+    op: str, blocks: Sequence[int], pairs: Sequence[Any], extents: Sequence[int | None]
+) -> None:
     if len(blocks) != len(pairs) or len(blocks) > len(extents):
         raise InvalidArgumentError(
             f"{op}: a block of {len(blocks)} axes and {len(pairs)} pairs for {len(extents)} axes after the "
@@ -305,8 +306,7 @@ class SlidingAxis:
         if isinstance(extent, int):
             axis = make_axis(extent, window, stride, padding, rate)
             if axis.is_padded:
-                before, after = around(axis)
-                self.padding = before, after
+                self.padding = (axis.before, around(axis)[1])
         elif padding == "SAME":
             count = floordiv(add(extent, stride - 1), stride)
             needed = subtract(add(multiply(subtract(count, 1), stride), self.span), extent)
