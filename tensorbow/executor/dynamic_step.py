@@ -64,14 +64,17 @@ class DynamicStep:
         within: Callable[[Callable[[], None]], None] | None = None,
         stop: Callable[[BaseException], None] | None = None,
         shared: Resources | None = None,
+        functions_apart: bool = False,
     ):
         """left_s: seconds until the step's deadline; raises after it. spans: takes those of all nodes.
 
         pool: of slow ops; without one all run here. within: calls a function on the pool as in this thread,
         with what belongs to the run. stop: ends what regions are at, once the step has failed. shared:
-        objects of this step, for its ops; closed at its end.
+        objects of this step, for its ops; closed at its end. functions_apart: slow ops of the host run on the
+        pool even where nothing else is to be done, so that `cancel` ends a step that is at one.
         """
         self._pool, self._within, self._stop = pool, within, stop
+        self._functions_apart = functions_apart
         self._computing = 0  # sequences on the pool
         self._spans = spans
         self._called_s: dict[tuple[DynamicNode, Iteration], float] = {}  # begin of asynchronous calls, traced
@@ -182,7 +185,8 @@ class DynamicStep:
     def _start_slow(self) -> bool:
         """Starts slow nodes on the pool, if this thread has something else to do; True if it took all."""
         slow, pool = self._flow.slow, self._pool
-        waits = self._left_s is not None or self._waiting
+        apart = self._functions_apart and bool(slow) and slow[0][0].kind is not NodeKind.SEQUENCE
+        waits = apart or self._left_s is not None or self._waiting
         if pool is None or not (waits or self._flow.ready or len(slow) > 1):
             return False
         while slow:

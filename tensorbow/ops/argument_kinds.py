@@ -8,6 +8,7 @@ import numpy as np
 
 from tensorbow.array_likes import ArrayLike, as_array
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import as_tensor
 from tensorbow.kinds import (
     TEXT,
     Kind,
@@ -102,4 +103,23 @@ Sections: TypeAlias = Annotated[
     Any, whole(1) | sequence(whole(-1), "a list of extents")
 ]  # an int or a tuple of ints
 AxisList: TypeAlias = Annotated[Any, sequence(whole(), "a whole number or several in a list", lone=True)]
+CountOrTensor: TypeAlias = Annotated[Any, or_tensor(whole(0))]
+PositiveCountOrTensor: TypeAlias = Annotated[Any, or_tensor(whole(1))]
 Rate: TypeAlias = Annotated[Any, or_tensor(number())]
+
+
+def numbers_of(*values: Any) -> list[Any]:
+    """Scalars of a `...OrTensor` kind: whole numbers where they are known, else the tensors.
+
+    Raises InvalidArgumentError for tensors of other dtypes than of integers.
+    """
+    found = []
+    for value in values:
+        tensor = as_tensor(value) if is_tensor(value) else None
+        if tensor is not None and not tensor.dtype.is_integer:
+            raise InvalidArgumentError(
+                f"{tensor.name} is {tensor.spec}, expected a whole number; use tb.cast"
+            )
+        known = value if tensor is None else tensor.spec.value
+        found.append(tensor if known is None else int(known))
+    return found

@@ -34,7 +34,7 @@ from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.linalg import each_matrix, matrix_transpose, square_dims
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.reductions import reduce_sum
-from tensorbow.ops.selection import where
+from tensorbow.ops.selection import select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING, Array, TensorSpec, compatible
 
@@ -117,7 +117,7 @@ def _band(x: Tensor, lower: int, upper: int) -> Tensor:
         conditions.append(less_equal(subtract(columns, rows), upper))
     if not conditions:
         return x
-    return where(reduce(logical_and, conditions), x, 0)
+    return select(reduce(logical_and, conditions), x, 0)
 
 
 @checked

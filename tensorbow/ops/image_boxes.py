@@ -52,7 +52,7 @@ from tensorbow.ops.elementwise import (
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.philox import stream_key
 from tensorbow.ops.random import SEEDS, get_seed
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.ops.spatial_blocks import known_extents
 from tensorbow.specs import FLOATING, Array, TensorSpec, compatible, float32, int32, int64
@@ -128,7 +128,7 @@ def crop_and_resize(
             upper = _between(pixels(top, left), pixels(top, right), across)
             result = _between(upper, _between(pixels(bottom, left), pixels(bottom, right), across), down)
         inside = logical_and(expand_dims(row_inside, 2), expand_dims(column_inside, 1))
-        result = where(expand_dims(inside, 3), result, extrapolation_value)
+        result = select(expand_dims(inside, 3), result, extrapolation_value)
         result.set_shape([None if box.spec.shape is None else box.spec.shape[0], *crop_size, channels])
         return result
 

@@ -26,7 +26,7 @@ from tensorbow.ops.elementwise import pow as power
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.reductions import reduce_max, reduce_prod, reduce_sum
-from tensorbow.ops.selection import where
+from tensorbow.ops.selection import select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, bool_, compatible, float32
 
@@ -194,7 +194,7 @@ def matrix_set_diag(input: Any, diagonal: Any, name: Name = None) -> Tensor:
     """Square matrices `[..., n, n]` with the diagonals `[..., n]` in place of their own."""
     with graph_of([input, diagonal]).as_default(), name_scope(name or "MatrixSetDiag"):
         new = as_tensor(diagonal)
-        return where(MatrixDiag(ones_like(new, bool_)), MatrixDiag(new), input)
+        return select(MatrixDiag(ones_like(new, bool_)), MatrixDiag(new), input)
 
 
 @checked

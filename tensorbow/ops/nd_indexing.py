@@ -21,7 +21,7 @@ from tensorbow.ops.elementwise import add, greater_equal, less, logical_and, mul
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import GatherGrad, gather
 from tensorbow.ops.reductions import reduce_all, reduce_prod, reduce_sum
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import bool_, int32, int64
 
@@ -57,7 +57,7 @@ def _flat_positions(indices: Tensor, extents: Tensor, depth: int) -> Tensor:
     steps = [reduce_prod(strided_slice(sizes, slice(axis + 1, depth))) for axis in range(depth)]
     strides = constant([], int64) if not depth else concat([reshape(step, [1]) for step in steps], 0)
     inside = reduce_all(logical_and(greater_equal(wide, 0), less(wide, sizes)), -1)
-    return where(inside, reduce_sum(multiply(wide, strides), -1), -1)
+    return select(inside, reduce_sum(multiply(wide, strides), -1), -1)
 
 
 @checked
@@ -171,7 +171,7 @@ def reverse_sequence(
         extents = shape(rows)
         numbers = number_range(strided_slice(extents, 1))
         ends = expand_dims(cast(lengths, int32), 1)
-        turned = where(less(numbers, ends), subtract(subtract(ends, 1), numbers), numbers)
+        turned = select(less(numbers, ends), subtract(subtract(ends, 1), numbers), numbers)
         examples = expand_dims(number_range(strided_slice(extents, 0)), 1)
         flat = reshape(rows, concat([constant([-1]), strided_slice(extents, slice(2, None))], 0))
         result = gather(flat, add(turned, multiply(examples, strided_slice(extents, 1))))

@@ -27,7 +27,7 @@ from tensorbow.ops.elementwise import add, equal, greater, is_finite, less, logi
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import GatherGrad
 from tensorbow.ops.reductions import count_nonzero, reduce_any, reduce_prod, reduce_sum
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import NUMERIC, TensorSpec, int32, int64
 
@@ -57,7 +57,7 @@ def in_top_k(predictions: Any, targets: Any, k: Count, name: Name = None) -> Ten
     with scores.graph.as_default(), name_scope(name or "in_top_k"):
         every = cast(number_range(strided_slice(shape(scores), 1)), classes.dtype)
         is_target = equal(every, expand_dims(classes, 1))
-        own = reduce_sum(where(is_target, scores, 0), 1, keepdims=True)
+        own = reduce_sum(select(is_target, scores, 0), 1, keepdims=True)
         before = count_nonzero(greater(scores, own), 1)
         known = logical_and(is_finite(squeeze(own, 1)), reduce_any(is_target, 1))
         return logical_and(less(before, k), known)

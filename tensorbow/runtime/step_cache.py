@@ -18,6 +18,7 @@ from tensorbow.program import Executable, Region
 from tensorbow.runtime.multi_device_step import MultiDeviceStep
 from tensorbow.runtime.single_device_step import SingleDeviceStep
 
+CACHED_STEPS = 64  # steps that a session keeps; the least recently used one is dropped first
 BoundStep: TypeAlias = SingleDeviceStep | MultiDeviceStep
 
 

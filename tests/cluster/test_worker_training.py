@@ -89,6 +89,11 @@ def test_a_replicator_of_two_workers_is_as_one_of_one_process(tmp_path, cases):
 
 
 @pytest.mark.slow
+def test_workers_whose_replicas_run_dynamic_steps_have_the_bits_of_planned_ones():
+    assert is_done(run_job(2, "tests/cluster_rig/worker_dynamic_steps.py"))
+
+
+@pytest.mark.slow
 def test_workers_choose_one_number_of_replicas_together():
     assert is_done(
         run_job(2, "tests/cluster_rig/worker_tuning.py", environment={"TENSORBOW_CPU": "reference"})

@@ -82,7 +82,7 @@ def trained(alone: bool, input_fn: Any, steps: int = 30, **more: Any) -> tuple[l
 
 
 def is_near(one: Any, other: Any, what: str) -> None:
-    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=what)
+    np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6, err_msg=what)
 
 
 def equals_one_process() -> None:

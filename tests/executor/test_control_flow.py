@@ -354,17 +354,18 @@ def test_an_error_of_a_loop_without_feeds_names_the_iteration(session):
         session.run(tb.while_loop(lambda i: i < 4, shrinks, [2]))
 
 
-def test_steps_of_replicas_refuse_loops_with_ops_of_the_host():
+def test_steps_of_replicas_have_loops_with_ops_of_the_host():
     def step_fn(inputs):
         def body(a):
             return [tb.reshape(tb.py_func(lambda x: x * 2, [a], tb.float32), [2])]
 
         return tb.while_loop(lambda a: tb.reduce_sum(a) < 9.0, body, [inputs])
 
+    batches = [np.full(2, value, np.float32) for value in (1, 3)]
     with tb.MultiGpuReplicator(["/cpu:0"], 2) as replicator, tb.Session() as session:
-        replicator.run(step_fn, lambda: iter([np.ones(2, np.float32)] * 2))
-        with pytest.raises(InvalidArgumentError, match=r"PyFunc.*ops of the host that no plan has"):
-            replicator.init(session)
+        step = replicator.run(step_fn, lambda replica_id: iter([batches[replica_id]]))
+        replicator.init(session)
+        np.testing.assert_array_equal(np.reshape(session.run(step), (2, 2)), [[8, 8], [6, 6]])
 
 
 def test_explain_says_mode_and_reason(session):

@@ -179,3 +179,37 @@ def test_a_variable_is_trained_through_a_mask(session):
     session.run(w.initializer)
     session.run(update, {mask: [True, False, False, True]})
     np.testing.assert_array_equal(session.run(w), [[0.5] * 2, [1] * 2, [1] * 2, [0.5] * 2])
+
+
+@pytest.mark.usefixtures("reference_kernels")
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "prod"])
+def test_segments_by_fed_ids(session, name):
+    """There are as many as the last id says, another number in each step, as by ids that are constant."""
+    reduce = getattr(tb, f"segment_{name}")
+    x, ids = tb.placeholder(tb.float32, [None, 2]), tb.placeholder(tb.int32, [None])
+    unknown_x, unknown_ids = tb.placeholder(tb.float32), tb.placeholder(tb.int64)
+    data = np.array([[3, -1], [0.5, 2], [-4, 6], [1, 7]], np.float32)
+    for given in ([0, 0, 2, 5], [0, 1, 1, 1], [2, 2, 2, 2]):
+        results = [reduce(x, np.array(given)), reduce(x, ids), reduce(unknown_x, unknown_ids)]
+        gradients = [
+            tb.gradients(tb.reduce_sum(result**2), source)[0]
+            for result, source in zip(results, (x, x, unknown_x), strict=True)
+        ]
+        feeds = {x: data, ids: given, unknown_x: data, unknown_ids: given}
+        values, slopes = session.run([results, gradients], feeds)
+        assert values[0].shape == (given[-1] + 1, 2)
+        for value, slope in zip(values[1:], slopes[1:], strict=True):
+            np.testing.assert_allclose(value, values[0], rtol=1e-6)
+            np.testing.assert_allclose(slope, slopes[0], rtol=1e-6)
+
+
+@pytest.mark.usefixtures("reference_kernels")
+def test_segments_by_wrong_or_no_ids(session):
+    x, ids = tb.placeholder(tb.float32, [None, 2]), tb.placeholder(tb.int32, [None])
+    total = tb.segment_sum(x, ids)
+    assert session.run(total, {x: np.zeros((0, 2)), ids: []}).shape == (0, 2)
+    for wrong in ([0, 2, 1], [-1, 0, 1]):
+        with pytest.raises(InvalidArgumentError, match="segment_sum: segment_ids must be sorted"):
+            session.run(total, {x: np.ones((3, 2)), ids: wrong})
+    with pytest.raises(InvalidArgumentError, match=r"float32\[3, 2\] has 6 elements, expected 4"):
+        session.run(total, {x: np.ones((3, 2)), ids: [0, 1]})

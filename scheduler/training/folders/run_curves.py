@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from scheduler.training.configuration.config import completed
 from scheduler.training.configuration.config_file import read_config_file
 from scheduler.training.configuration.option_kinds import metric_and_mode
+from scheduler.training.folders.output_folders import folders_below
 from scheduler.training.folders.run_folder import CONFIG, METRICS
 from scheduler.training.measures.metric_order import SPLITS, loss_beside, lower_is_better, score_of, split_of
 from tensorbow.errors import InvalidArgumentError, NotFoundError
@@ -25,6 +27,7 @@ OTHERS = {
 }
 LABELS = ("training", "test", "validation", "ema")
 WIDTH, HEIGHT = 4.0, 3.0  # inches of a panel
+LINE = 50  # characters of a title above a panel
 MOST_PANELS = 6
 
 
@@ -49,8 +52,10 @@ class RunRecord:
         folder = Path(path)
         for name in (CONFIG, METRICS):
             if not (folder / name).is_file():
+                runs = folders_below(folder, METRICS)
+                remedy = f", such as {runs}" if runs else ""
                 raise NotFoundError(
-                    f"{folder} is no folder of a run: it has no {name}; give one that `train` wrote"
+                    f"{folder} is no folder of a run: it has no {name}; give one that `train` wrote{remedy}"
                 )
         try:
             options = read_config_file(folder / CONFIG)
@@ -161,7 +166,7 @@ def draw_run(path: str | Path) -> Path | None:
             _finish(axes, "epoch", family.replace("_", " "))
         for unused in every[len(panels) :]:
             unused.set_visible(False)
-        figure.suptitle(describe(run), fontsize=10)
+        figure.suptitle("\n".join(wrap(describe(run), LINE * columns)), fontsize=10)
     return run.path / PICTURE
 
 
