@@ -15,6 +15,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     checks,
     collectives,
     complex_numbers,
+    conditions,
     control,
     conv,
     conversions,

@@ -99,9 +99,24 @@ Padding: TypeAlias = Annotated[
     str, one_of("SAME", "VALID", remedy="pad by tb.pad and use 'VALID' for another", any_case=True)
 ]
 DataFormat: TypeAlias = Annotated["str | None", optional(one_of("NHWC", "NCHW", any_case=True))]
-Sections: TypeAlias = Annotated[
-    Any, whole(1) | sequence(whole(-1), "a list of extents")
-]  # an int or a tuple of ints
+_SECTIONS = whole(1) | sequence(whole(-1), "a list of extents")
+
+
+def _read_sections(value: Any) -> Any:
+    """A number, a tuple of extents, or a vector that is no constant."""
+    if isinstance(value, (list, tuple)) and any(map(is_tensor, value)):
+        value = as_tensor(list(value))
+    if not is_tensor(value):
+        return _SECTIONS.read(value)
+    tensor = as_tensor(value)
+    if tensor.spec.value is not None:
+        return _SECTIONS.read(tensor.spec.value)
+    if not tensor.dtype.is_integer or tensor.shape.ndims not in (1, None):
+        raise RefusedError
+    return tensor
+
+
+Sections: TypeAlias = Annotated[Any, Kind(f"{_SECTIONS.expected}, or a vector of them", _read_sections)]
 AxisList: TypeAlias = Annotated[Any, sequence(whole(), "a whole number or several in a list", lone=True)]
 CountOrTensor: TypeAlias = Annotated[Any, or_tensor(whole(0))]
 PositiveCountOrTensor: TypeAlias = Annotated[Any, or_tensor(whole(1))]

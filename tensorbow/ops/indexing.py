@@ -12,6 +12,7 @@ from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
     REQUIRED,
     Attrs,
+    HostCall,
     Kernel,
     KernelCall,
     NodeSpec,
@@ -19,8 +20,8 @@ from tensorbow.graph import (
     Tensor,
     register_tensor_conversion,
 )
-from tensorbow.kinds import AsDType, AxisNumber, Count, Flag, Name, checked
-from tensorbow.ops.argument_kinds import AnyNumber
+from tensorbow.kinds import AsDType, AxisNumber, Flag, Name, checked, is_tensor
+from tensorbow.ops.argument_kinds import AnyNumber, CountOrTensor, numbers_of
 from tensorbow.ops.arrays import concat, reshape
 from tensorbow.ops.broadcasting import checked_axis, dims_of_vector, shape, size
 from tensorbow.ops.constant import require_scalar
@@ -236,10 +237,43 @@ OneHot = define_op(
 )
 
 
+def _one_hot_of_data(call: HostCall) -> Array:
+    indices, depth = call.inputs
+    attrs = call.attrs
+    if depth < 0:
+        raise InvalidArgumentError(f"one_hot: depth is {depth}, expected the number of classes")
+    axis = checked_axis("one_hot", attrs["axis"], indices.ndim + 1)
+    classes = np.arange(depth).reshape((-1,) + (1,) * (indices.ndim - axis))
+    dtype = attrs["dtype"].as_numpy_dtype
+    on, off = (np.array(attrs[key]).astype(dtype) for key in ("on_value", "off_value"))
+    return np.where(np.expand_dims(indices, axis) == classes, on, off)
+
+
+def _one_hot_of_data_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    indices, depth = inputs
+    require_dtype("one_hot", indices, POSITIONS, "indices")
+    require_dtype("one_hot", depth, (int32, int64), "depth")
+    if indices.shape is None:
+        return TensorSpec(None, attrs["dtype"])
+    axis = checked_axis("one_hot", attrs["axis"], len(indices.shape) + 1)
+    return TensorSpec((*indices.shape[:axis], None, *indices.shape[axis:]), attrs["dtype"])
+
+
+OneHotOfData = define_op(
+    "OneHotOfData",
+    spec=_one_hot_of_data_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    host=_one_hot_of_data,
+    inputs=("indices", "depth"),
+    attrs={"axis": -1, "on_value": 1, "off_value": 0, "dtype": float32},
+    doc="OneHot of a depth that only a step knows.",
+)
+
+
 @checked
 def one_hot(
     indices: Any,
-    depth: Count,
+    depth: CountOrTensor,
     on_value: AnyNumber | None = None,
     off_value: AnyNumber | None = None,
     axis: AxisNumber | None = None,
@@ -249,7 +283,8 @@ def one_hot(
     """`on_value` at each index along a new axis of extent `depth`, `off_value` elsewhere.
 
     indices `[...]`: int32, int64 or uint8; an index out of range gives only `off_value`. By default the new
-    axis is the last, the values are 1 and 0, the dtype is float32.
+    axis is the last, the values are 1 and 0, the dtype is float32. A depth that is no constant makes the step
+    run in the dynamic mode.
 
     Raises InvalidArgumentError for values that the dtype cannot hold.
     """
@@ -259,13 +294,10 @@ def one_hot(
     require_scalar("one_hot", "off_value", off, dtype)
     if dtype == bool_:
         on, off = bool(on), bool(off)
-    result: Tensor = OneHot(
-        indices,
-        depth=depth,
-        on_value=on,
-        off_value=off,
-        axis=-1 if axis is None else axis,
-        dtype=dtype,
-        name=name,
-    )
+    attrs = {"axis": -1 if axis is None else axis, "on_value": on, "off_value": off, "dtype": dtype}
+    (number,) = numbers_of(depth)
+    if is_tensor(number):
+        of_data: Tensor = OneHotOfData(indices, number, **attrs, name=name)
+        return of_data
+    result: Tensor = OneHot(indices, depth=number, **attrs, name=name)
     return result

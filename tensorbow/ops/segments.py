@@ -24,7 +24,8 @@ from tensorbow.graph import (
     graph_of,
     name_scope,
 )
-from tensorbow.kinds import AsDType, Count, Name, Positive, checked
+from tensorbow.kinds import AsDType, Name, Positive, checked, is_tensor
+from tensorbow.ops.argument_kinds import CountOrTensor, numbers_of
 from tensorbow.ops.arrays import concat, expand_dims, reshape
 from tensorbow.ops.broadcasting import dims_of_vector, ones_like, shape, size, zeros_like
 from tensorbow.ops.checks import asserted
@@ -370,21 +371,35 @@ def bincount(
 def confusion_matrix(
     labels: Any,
     predictions: Any,
-    num_classes: Count,
+    num_classes: CountOrTensor | None = None,
     dtype: AsDType = int32,
     name: Name = None,
     weights: Any = None,
 ) -> Tensor:
     """Counts of pairs of a label and a prediction: [num_classes, num_classes], rows are labels.
 
-    labels, predictions: int32 or int64 [examples]; weights: numbers [examples] to add up in place of ones. A
-    class out of range raises InvalidArgumentError at run time on CPU devices.
+    labels, predictions: int32 or int64 [examples]; weights: numbers [examples] to add up in place of ones. By
+    default num_classes is the greatest class + 1; if that is no constant, the step runs in the dynamic mode.
+    A class out of range raises InvalidArgumentError at run time on CPU devices.
     """
-    rows, columns = (cast(as_tensor(each), int64) for each in (labels, predictions))
-    n = num_classes
+    given = [as_tensor(each) for each in (labels, predictions)]
+    rows, columns = (cast(each, int64) for each in given)
     with rows.graph.as_default(), name_scope(name or "confusion_matrix"):
+        n = _classes_of(given) if num_classes is None else numbers_of(num_classes)[0]
+        if is_tensor(n):
+            n = cast(n, int64)
         inside = less(maximum(rows, columns), n)
         flat = select(inside, add(multiply(rows, n), columns), -1)
         terms = ones_like(flat) if weights is None else as_tensor(weights)
-        total = GatherGrad(cast(terms, dtype), flat, constant([n * n]))
+        cells = reshape(multiply(n, n), [1]) if is_tensor(n) else constant([n * n])
+        total = GatherGrad(cast(terms, dtype), flat, cells)
         return reshape(total, [n, n])
+
+
+def _classes_of(classes: Sequence[Tensor]) -> Any:
+    """The greatest class + 1, a number where all are constants."""
+    values = [each.spec.value for each in classes]
+    if all(value is not None for value in values):
+        return max(int(value.max(initial=-1)) for value in values if value is not None) + 1
+    every = [reshape(cast(each, int64), [-1]) for each in classes]
+    return add(reduce_max(concat([constant([-1], int64), *every], 0)), 1)

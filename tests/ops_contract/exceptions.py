@@ -77,6 +77,9 @@ STRUCTURAL = {
         "functions of the host: tests/executor/test_sparse_functions.py",
     ),
     **dict.fromkeys(
+        ("OneHotOfData", "TopKOfData"), "functions of the host: tests/executor/test_data_dependent_shapes.py"
+    ),
+    **dict.fromkeys(
         ("ImageWindow", "ImageWindowGrad", "ResizeImages", "ResizeImagesGrad"),
         "functions of the host: tests/ops/test_ops_images.py",
     ),
