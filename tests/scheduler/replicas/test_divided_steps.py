@@ -561,3 +561,31 @@ def test_regions_of_many_shapes_are_dropped_and_compiled_again(monkeypatch: pyte
         found.append(left(made(), cpu_devices(1), 2))
     assert found[0][0] == found[1][0]
     assert same_bits(found[0][1], found[1][1])
+
+
+def test_a_function_that_needs_a_counter_has_each_replicas_own() -> None:
+    """The executor writes it then, before the planned part reads it."""
+    seen: list[int] = []
+
+    def weigh(count: Any) -> Any:
+        seen.append(int(count))
+        return np.float32(1 / count)
+
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [3], name="x")
+        w = tb.Variable(np.ones(3, np.float32), name="w")
+        count = tb.Variable(np.int32(0), trainable=False, name="count")
+        step = tb.assign_add(count, tb.cast(x[0], tb.int32))
+        weight = tb.py_func(weigh, [step], tb.float32)
+        weight.set_shape([])
+        loss = tb.reduce_sum(tb.square(w * x)) * weight
+        program = StepProgram((x,), loss, sgd(loss), {"twice": step * 2})
+    model = Model(program, [tb.TensorSpec((3,), tb.float32)], {"w": np.ones(3), "count": 0}, lambda *at: ())
+    with engine_of(model, cpu_devices(1, delays=1), 2) as engine, Stepper(engine) as stepper:
+        batches = [(np.full(3, replica + 1, np.float32),) for replica in range(2)]
+        found = [stepper.step(batches).metrics[0] for _ in range(3)]
+        stepper.settle()
+        counts = [int(engine.learners.values.replica_values(index)["count"]) for index in range(2)]
+    assert seen == [1, 2, 2, 4, 3, 6]
+    assert counts == [3, 6]
+    np.testing.assert_array_equal(found, [[2, 4], [4, 8], [6, 12]])
