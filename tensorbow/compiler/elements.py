@@ -395,7 +395,7 @@ class StepArrays:
             rows = self._new_node(op, "written", RowsWritten, {}, [rows, written])[0]
         if list(where) != list(range(len(array.elements))):
             indices = self._constant(f"{op.name}/indices", np.asarray(where, np.int32))
-            return self._new_node(op, "rows", GatherV2, {"axis": 0}, [rows, indices])[0]
+            return self._new_node(op, "rows", GatherV2, dict(GatherV2.attrs), [rows, indices])[0]
         if in_block and array.owned:  # what is read stays as it is when more is written
             return self._new_node(op, "rows", Copy, {}, [rows])[0]
         return rows

@@ -109,7 +109,7 @@ KINDS: Mapping[str, _Kind] = {
         _TEXT,
     ),
     **dict.fromkeys(
-        ("adj_x", "adj_y", "adjoint", "allow_small_batch", "cancel_pending_enqueues",
+        ("adj_x", "adj_y", "adjoint", "allow_small_batch", "allow_unused", "cancel_pending_enqueues",
          "chroma_downsampling", "compute_uv", "compute_v", "ctc_merge_repeated", "decayed",
          "dynamic_size", "enters", "exclusive", "full_matrices",
          "ignore_longer_outputs_than_inputs", "include_batch_in_index", "is_constant",
