@@ -138,7 +138,9 @@ def _pop(call: HostCall) -> list[Array]:
     if not call.attrs["or_zeros"]:
         return [kept.pop(_index(call, 0))]
     found = kept.pop(_index(call, 1), None)
-    return [np.zeros_like(call.inputs[0]) if found is None else found]
+    if found is not None:
+        return [found]
+    return [np.zeros(call.inputs[0].shape, call.inputs[0].dtype)]
 
 
 StackPush = define_op(
@@ -147,6 +149,7 @@ StackPush = define_op(
     gradient=NOT_DIFFERENTIABLE,
     inputs=("value", "*index"),
     host=_push,
+    keeps=True,
     stateful=True,
     doc="Keeps a value of a loop's iteration, by the numbers of the iterations around it, for the gradient.",
 )
@@ -157,6 +160,7 @@ StackPop = define_op(
     inputs=("*index",),
     attrs={"push": REQUIRED, "shape": None, "dtype": REQUIRED, "or_zeros": False},
     host=_pop,
+    keeps=True,
     scoped=("push",),
     stateful=True,
     doc="Takes back a value that StackPush keeps; with `or_zeros`, where there is none, zeros like input 0.",

@@ -15,7 +15,7 @@ import numpy as np
 from tensorbow.array_likes import string_array
 from tensorbow.compiler import DeviceSet, NeedsDynamicModeError, Placer
 from tensorbow.compiler.prune import prune
-from tensorbow.devices import AsDevice, AsDevices, opened
+from tensorbow.devices import AsDevice, AsDevices, DeviceValue, opened
 from tensorbow.devices.names import DeviceName
 from tensorbow.errors import (
     CancelledError,
@@ -62,6 +62,7 @@ from tensorbow.runtime.device_variables import DeviceVariables
 from tensorbow.runtime.explain import DynamicExplanation, Explanation, MultiDeviceExplanation, unbound
 from tensorbow.runtime.fetches_and_feeds import Arguments, computed_for, is_made_after, made_of
 from tensorbow.runtime.forgotten_updates import warn_of_forgotten_updates
+from tensorbow.runtime.kept_values import Keep
 from tensorbow.runtime.named_containers import SharedVariables, reset_containers
 from tensorbow.runtime.partial_run import PartialRun
 from tensorbow.runtime.partition_graphs import partition_graphs_of
@@ -443,15 +444,17 @@ class Session:
             limited = RunWatch(self._timeout_ms, None, "operation_timeout_in_ms")
             limited.begin()
         stop = RunStop(limited, self._variables.wake)
+        keeps = any(device.kind == "gpu" for device in self._devices.known())
         step = DynamicStep(
             plan,
-            partial(self._run_region, stop),
+            partial(self._run_region, stop, self._cache.new_value if keeps else None),
             self._resources,
             None if limited is None else limited.left_s,
             self._spans_of_step(watch),
             self._pool,
             None if watch is None else partial(within_watch, watch),
             stop.stop,
+            keeps_values=keeps,
         )
         self._dynamic_steps.add(step)
         try:
@@ -473,10 +476,13 @@ class Session:
         wanted = [each for each in tracers if each is not None]
         return StepSpans(wanted, self._executor_track) if wanted else None
 
-    def _run_region(self, stop: RunStop, region: StaticRegion, arrays: Sequence[Array]) -> Sequence[Array]:
+    def _run_region(
+        self, stop: RunStop, keep: Keep | None, region: StaticRegion, arrays: Sequence[Array]
+    ) -> Sequence[Array]:
         feeds = dict(zip(region.inputs, arrays, strict=True))
-        results = self._run_planned(region.elements, feeds, region, stop=stop)[: len(region.outputs)]
-        return [np.asarray(result) for result in results]
+        results = self._run_planned(region.elements, feeds, region, stop=stop, keep=keep)
+        results = results[: len(region.outputs)]
+        return [each if type(each) is DeviceValue else np.asarray(each) for each in results]
 
     def _run_planned(
         self,
@@ -485,8 +491,11 @@ class Session:
         region: StaticRegion | None = None,
         within: frozenset[Operation] | None = None,
         stop: RunStop | None = None,
+        keep: Keep | None = None,
     ) -> list[Any]:
-        """Values of the elements, of one plan. stop: of the dynamic run that a region belongs to."""
+        """Values of the elements, of one plan. stop: of the dynamic run that a region belongs to. keep: see
+        SingleDeviceStep.run.
+        """
         limit = stop or current_watch()
 
         def launched(bound: BoundStep) -> list[Any]:
@@ -500,13 +509,13 @@ class Session:
             if self.random_stream and executable.counters:
                 state["random_stream"] = self.random_stream
             if self._running is None:
-                arrays = self._run_bound(bound, inputs, state, stop)
+                arrays = self._run_bound(bound, inputs, state, stop, keep)
             else:
                 while not self._running.acquire(timeout=None if limit is None else SLOT_S):
                     if limit is not None:
                         limit.left_s()
                 try:
-                    arrays = self._run_bound(bound, inputs, state, stop)
+                    arrays = self._run_bound(bound, inputs, state, stop, keep)
                 finally:
                     self._running.release()
             if executable.writes:
@@ -535,18 +544,19 @@ class Session:
     def _run_bound(
         self,
         bound: BoundStep,
-        inputs: Mapping[str, Array],
+        inputs: Mapping[str, Any],
         state: Mapping[str, Any],
         stop: RunStop | None,
+        keep: Keep | None,
     ) -> list[Array]:
         """Runs a bound step; `close`, and `stop`, end it if it has a loop that may never end."""
         if not (isinstance(bound, SingleDeviceStep) and bound.executable.may_not_end):
-            return bound.run(inputs, state)
+            return bound.run(inputs, state, keep)
         self._endless.add(bound)
         try:
             self._require_open()
             with nullcontext() if stop is None else stop.running(bound):
-                return bound.run(inputs, state)
+                return bound.run(inputs, state, keep)
         finally:
             self._endless.discard(bound)
 

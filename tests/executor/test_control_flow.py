@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.errors import CancelledError, InvalidArgumentError
+from tensorbow.errors import CancelledError, FailedPreconditionError, InvalidArgumentError
 
 
 @pytest.fixture(autouse=True, params=[False, True], ids=["dynamic", "compiled"])
@@ -460,3 +460,19 @@ def test_a_loop_ends_after_all_that_enters_it(session):
         lambda a: tb.reduce_sum(a) < 9.0, lambda a: [a * 2.0], [x], return_same_structure=True
     )
     np.testing.assert_array_equal(session.run(tb.map_fn(lambda r: r * r, y), {x: [1, 2]}), [16, 64])
+
+
+def test_a_branch_that_is_not_taken_needs_no_value_of_what_it_reads_itself(session):
+    w, given = tb.Variable([5.0, 6.0], name="w"), tb.placeholder(tb.bool, [])
+    otherwise = tb.constant([0.0, 0.0])
+    reads = tb.cond(given, lambda: w.read_value() * 2.0, lambda: otherwise)
+    writes = tb.cond(given, lambda: tb.assign(w, [1.0, 2.0]), lambda: otherwise)
+    outside = tb.cond(given, lambda: w * 2.0, lambda: otherwise)  # reads w/read, which is before the branch
+    for result in (reads, writes):
+        assert session.run(result, {given: False}).tolist() == [0.0, 0.0]
+    for result, feed in ((reads, True), (outside, True), (outside, False)):
+        with pytest.raises(FailedPreconditionError, match="variables without a value: w"):
+            session.run(result, {given: feed})
+    assert session.run(writes, {given: True}).tolist() == [1.0, 2.0]
+    assert session.run(reads, {given: True}).tolist() == [2.0, 4.0]
+    assert session.run(outside, {given: False}).tolist() == [0.0, 0.0]
