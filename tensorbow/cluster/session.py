@@ -208,14 +208,16 @@ class ClusterSession(Session):
             yield limit
             return
         began_s = perf_counter()
-        if not self._running.acquire(timeout=None if limit is None else limit.left_s):
+        if limit is None:
+            self._running.acquire()
+        elif not self._running.acquire(timeout=limit.left_s):
             raise DeadlineExceededError(
                 f"run: it has taken longer than {limit.option}={limit.milliseconds} and is given up: it "
                 f"waited for other runs, as inter_op_parallelism_threads={self._threads}"
             )
         try:
-            left_s = None if limit is None else max(0.0, limit.left_s - (perf_counter() - began_s))
-            yield None if limit is None else replace(limit, left_s=left_s)
+            waited_s = perf_counter() - began_s
+            yield None if limit is None else replace(limit, left_s=max(0.0, limit.left_s - waited_s))
         finally:
             self._running.release()
 
@@ -267,7 +269,8 @@ class ClusterSession(Session):
         values: dict[int, Any] = {}
         pending = Pending(self._links.check_s, limit)
         watch = current_watch()
-        tracers = [each for each in (CURRENT.tracer, watch and watch.tracer) if each is not None]
+        wanted = (CURRENT.tracer, None if watch is None else watch.tracer)
+        tracers = [each for each in wanted if each is not None]
         sent_s: dict[str, float] = {}
         if step.may_not_end:
             self._waiting.add(pending)
@@ -289,7 +292,13 @@ class ClusterSession(Session):
                     continue
                 connection = link.take()
                 pending.add(link, connection)
-                header = {"op": "run", "step": step.handle, "run": run, "feeds": names, "state": state}
+                header: dict[str, Any] = {
+                    "op": "run",
+                    "step": step.handle,
+                    "run": run,
+                    "feeds": names,
+                    "state": state,
+                }
                 if limit is not None:
                     header["limit"] = limit.to_entry()
                 if tracers:

@@ -56,7 +56,7 @@ class DeviceValue:
             self._host = self.device.read(self.address, self.shape, self.dtype)
         return self._host
 
-    def __array__(self, dtype: npt.DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         array = self.host().astype(self.dtype if dtype is None else dtype, copy=False)
         return array.copy() if copy else array
 

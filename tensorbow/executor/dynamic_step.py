@@ -98,7 +98,7 @@ class DynamicStep:
             NodeKind.SEND: self._send,
         }
         self._calls = self._new_calls(None)
-        self._runners: list[Callable[[DynamicNode, Iteration], bool | None]] = [by_kind[kind] for kind in KINDS]
+        self._runners: list[Callable[[DynamicNode, Iteration], bool | None]] = [by_kind[k] for k in KINDS]
 
     def cancel(self, error: BaseException) -> None:
         """Ends the step with an error; thread-safe."""

@@ -22,7 +22,8 @@ from tensorbow.program.nodes import Value
 from tensorbow.specs import Array, TensorSpec
 from tensorbow.timeline import OP, WORK
 
-RunRegion: TypeAlias = "Callable[[StaticRegion, Sequence[Array]], Sequence[Array]]"
+RunRegion: TypeAlias = "Callable[[StaticRegion, Sequence[Any]], Sequence[Any]]"
+"""Gives a region's outputs for its inputs: arrays, or DeviceValues in steps that keep values on devices."""
 
 MOST_SMALL_OPS = 32  # of a region that runs as NumPy calls
 MOST_SMALL_ELEMENTS = 4096  # of each of its values

@@ -26,7 +26,7 @@ class KeptValues:
         known, device, plan = binding.executable.inputs, binding.group.device, binding.plan
         self._binding = binding
         self.host: dict[str, Array] = {}  # inputs
-        self.given: dict[str, DeviceValue] = {}  # inputs
+        self.given: dict[str, Any] = {}  # inputs that lie on the device
         for name, value in inputs.items():
             if name not in known:
                 continue

@@ -477,8 +477,8 @@ class Session:
         return StepSpans(wanted, self._executor_track) if wanted else None
 
     def _run_region(
-        self, stop: RunStop, keep: Keep | None, region: StaticRegion, arrays: Sequence[Array]
-    ) -> Sequence[Array]:
+        self, stop: RunStop, keep: Keep | None, region: StaticRegion, arrays: Sequence[Any]
+    ) -> Sequence[Any]:
         feeds = dict(zip(region.inputs, arrays, strict=True))
         results = self._run_planned(region.elements, feeds, region, stop=stop, keep=keep)
         results = results[: len(region.outputs)]

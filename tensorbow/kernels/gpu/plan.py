@@ -160,7 +160,7 @@ class GpuPlan(BoundPlan):
             ends = target.ctypes.data, self.address(ref)
             self._runtime.copy(*ends, ref.nbytes, CopyKind.DEVICE_TO_HOST, self.stream)
 
-    def copy_in(self, name: str, source: Array | DeviceValue) -> None:
+    def copy_in(self, name: str, source: Array) -> None:
         """Enqueues a copy from pinned memory, or from a mailbox or value on this GPU, to an input."""
         ref = self.executable.inputs[name]
         if isinstance(source, (PeerArray, DeviceValue)):
