@@ -109,13 +109,13 @@ def _made_gradient(call: HostCall) -> list[Array]:
     return [np.asarray(number), NO_FLOW]
 
 
-def _written(call: HostCall) -> list[Array]:
+def _written(call: HostCall) -> Array:
     _array(call).write(int(call.inputs[1]), call.inputs[2])
-    return [NO_FLOW]
+    return NO_FLOW
 
 
-def _read(call: HostCall) -> list[Array]:
-    return [_array(call).read(int(call.inputs[1]))]
+def _read(call: HostCall) -> Array:
+    return _array(call).read(int(call.inputs[1]))
 
 
 def _gathered(call: HostCall) -> list[Array]:
