@@ -126,6 +126,7 @@ def opened() -> OpenedGpu:
         arrays_of_a_loop,
     ],
 )
+@pytest.mark.sampled(2)
 def test_the_values_are_those_of_the_cpu(opened: OpenedGpu, build: Callable[[], Step]) -> None:
     without = tb.ConfigProto(compiles_loops=False)
     with CpuDevice("/cpu:0") as cpu:
