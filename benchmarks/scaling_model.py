@@ -13,7 +13,8 @@ number, m(W) = 2 (W - 1) latency; an exchange of N bytes takes x(W) = 2 (W - 1) 
     diloco, tau, staleness 1    (max(tau c, x) + p + m) / tau
 
 So it is between machines, where the next rounds run while a sum is exchanged, and a message waits for looks
-of both workers. Workers of one machine wait for their exchanges: then each takes c + (p + m + x) / tau.
+of both workers. Workers of one machine, and more than 16, wait for their exchanges: then each takes
+c + (p + m + x) / tau.
 Latency, bandwidth and p are measured with two workers, by S-SGD; c with as many workers at once as compute,
 which never exchange, since they share the memory's bandwidth; the rest is predicted. LeNet (b=16) is
 measured with one and two workers, which wait; with four and eight, of which there are more than cores,
@@ -50,6 +51,7 @@ from scheduler import LearningEngine, ReadyBatch, StepProgram, Synchronisation
 from scheduler.engine.results import RoundResults
 from scheduler.workers.find import worker_group
 from scheduler.workers.mpi import REST_S
+from scheduler.workers.overlapped_sums import OVERLAP_WORKERS
 from tensorbow.devices import usable_cores
 from tensorbow.graph import NOT_DIFFERENTIABLE, Kernel, KernelCall
 from tensorbow.kernels.native.codegen.emitter import Emitter, index
@@ -321,14 +323,22 @@ def main() -> None:
         costs = costs_of(found, cores, what == SLEEPS)
         fitted[what] = costs[1]
         for way, (workers, figures) in itertools.product(WAYS, found.items()):
+            if workers == 1:
+                continue
             predicted, had = costs[workers].round(way, workers), figures[way]
             row = {"steps": what, "way": way, "workers": workers, "predicted_ms": round(1e3 * predicted, 2)}
             held.append({**row, "measured_ms": round(1e3 * had, 2), "error": round(predicted / had - 1, 4)})
     costs = fitted[LENET]
     link = options.latency_us * 1e-6, 8e-9 / options.gigabits
-    apart = Costs(costs.steps, costs.work, *link, LATER * REST_S)
+    apart = {
+        workers: Costs(costs.steps, costs.work, *link, LATER * REST_S if workers <= OVERLAP_WORKERS else None)
+        for workers in MANY
+    }
     curves = {
-        way: [round(workers * apart.round(way, 1) / apart.round(way, workers), 3) for workers in MANY]
+        way: [
+            round(workers * each.round(way, 1) / each.round(way, workers), 3)
+            for workers, each in apart.items()
+        ]
         for way in WAYS
     }
     known = {

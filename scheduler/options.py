@@ -8,6 +8,7 @@ help, and the notices about options without effect.
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields, replace
@@ -132,7 +133,7 @@ def shortened(value: Any) -> str:
 
 
 def _read_path(value: Any) -> str:
-    path: str = TEXT.read(value)
+    path: str = TEXT.read(os.fspath(value) if isinstance(value, os.PathLike) else value)
     if not path:
         raise RefusedError
     return path

@@ -106,7 +106,7 @@ def main(arguments: list[str]) -> None:
     if client is not None and status:
         client.fail(status, *reason)
     if client is not None:
-        client.tell(status=0)
+        client.tell_end()
 
 
 def _run(arguments: list[str]) -> None:

@@ -19,6 +19,7 @@ from tensorbow.ops.losses import sparse_softmax_cross_entropy_with_logits
 from tensorbow.ops.reductions import argmax, reduce_mean
 from tensorbow.ops.selection import cast
 from tensorbow.specs import Array, float32, int64
+from tensorbow.torch_weights import TORCH_NAMES
 from tensorbow.training import save_model
 
 PROBABILITIES, LEAST = "probabilities", 1.2e-38  # the smallest normal float32, as log(0) is no number
@@ -78,7 +79,8 @@ def export_ensemble(
             signature = {**signature, "outputs": "logits", "metrics": [ACCURACY]}
         else:
             outputs = {**means, **_measured(stored[0], means, inputs)}
-        kept = {name: value for name, value in without_accuracy(about).items() if name != "graph"}
+        of_one = ("graph", TORCH_NAMES)
+        kept = {name: value for name, value in without_accuracy(about).items() if name not in of_one}
         about = {**kept, "members": len(stored), "signature": signature}
         return save_model(folder, inputs, outputs, variables, about)
 

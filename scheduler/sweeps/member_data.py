@@ -15,10 +15,14 @@ from scheduler.training.models.inference_graph import description_of, stored_inf
 from tensorbow.data import TrainingData
 from tensorbow.devices import get_device, usable_cores
 from tensorbow.specs import Array
+from tensorbow.torch_weights import TORCH_NAMES
 
 
 class SweepData:
-    """Training, validation and test split; members are chosen by the second, and tested on the third."""
+    """Training, validation and test split; members are chosen by the second, and tested on the third.
+
+    torch_names: of members that begin with weights of PyTorch, the names of these.
+    """
 
     def __init__(self, config: TrainingConfig, data: Any, data_name: str, say: Callable[[str], None]):
         """data: given by a program, instead of the options, under this name.
@@ -29,6 +33,7 @@ class SweepData:
         self.train, self._name = splits.train, data_name
         self.has_validation = splits.validation is not None
         self._splits = {"validation": splits.evaluated, "test": splits.test}
+        self.torch_names: dict[int, dict[str, str]] = {}  # by members' numbers and variables' names
 
     def evaluators(self, config: TrainingConfig) -> MemberEvaluators:
         """Evaluations of members of one model with its options."""
@@ -45,11 +50,13 @@ class SweepData:
 
     def about(self, member: Member) -> dict[str, Any]:
         """Facts that a trained model must know about a member's weights, beside its inference graph."""
-        return {
+        about = {
             **description_of(member.config, self.train, self._name),
             "round": member.rounds,
             "test_accuracy": member.figures.get("test_accuracy"),
         }
+        names = self.torch_names.get(member.number)
+        return {**about, TORCH_NAMES: names} if names else about
 
     def described(self, member: Member) -> tuple[dict[str, Any], bytes | None]:
         """`about`, of a user's model with its inference graph, as its code need not be there later."""

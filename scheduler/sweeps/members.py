@@ -31,6 +31,7 @@ OUTSIDE = (
     "weights",
     "weights_skip",
     "weights_names",
+    "weights_flattened",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
@@ -44,7 +45,7 @@ from scheduler.training.configuration.config import TrainingConfig
 from scheduler.training.configuration.option_kinds import metric_and_mode
 from scheduler.training.configuration.precision import PrecisionSetting
 from scheduler.training.folders.output_folders import first_output, numbered_folders
-from scheduler.training.folders.run_data import GIVEN
+from scheduler.training.folders.run_data import GIVEN, warn_of_data
 from scheduler.training.models.classifier_step import build_step
 from scheduler.training.models.evaluation import Evaluation
 from scheduler.training.models.given_weights import given_weights, weights_key
@@ -58,6 +59,7 @@ from tensorbow.specs import Array
 
 # Options of which no result depends, so that a sweep may go on with others.
 NOT_COMPARED = ("devices", "data_dir", "launch_ahead", "steps_per_launch", "data_on_device")
+_logger = logging.getLogger("tensorbow.sweeps")
 TOLD_S = 10.0  # seconds between two lines of progress
 
 
@@ -165,6 +167,8 @@ class Sweep:
         )
         try:
             self._data = SweepData(config, data, self.data_name, self._say)
+            if self.joint.leads:
+                warn_of_data(config, self._data.train)
             self._groups = self._grouped()
             self._require_compared(config)
             if options.ensemble:
@@ -188,15 +192,22 @@ class Sweep:
     def _grouped(self) -> list[list[Member]]:
         """Members by compiled step, apart by seed where the step itself draws random numbers."""
         found: list[list[Member]] = []
+        warnings: dict[str, None] = {}
         for group in grouped(self.members):
             program, _ = build_step(group[0].config, self.data.train, 1.0)
-            for config in {weights_key(member.config): member.config for member in group}.values():
-                given_weights(config, program.graph)  # raises for what does not fit
+            for key, config in {weights_key(member.config): member.config for member in group}.items():
+                given = given_weights(config, program.graph)  # raises for what does not fit
+                if given is not None:
+                    warnings[given.warning] = None
+                    of_these = [member.number for member in group if weights_key(member.config) == key]
+                    self.data.torch_names |= dict.fromkeys(of_these, given.entries)
             if draws_in_steps(program):
                 seeds = dict.fromkeys(member.seed for member in group)
                 found += [[member for member in group if member.seed == seed] for seed in seeds]
             else:
                 found.append(group)
+        for warning in filter(None, warnings if self.joint.leads else ()):
+            _logger.warning("%s", warning)
         return found
 
     def _require_compared(self, config: TrainingConfig) -> None:

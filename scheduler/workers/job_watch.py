@@ -12,6 +12,7 @@ ANSWER_S = 0.5  # for the others to say how far they are when a worker is lost
 LONGER = 10  # times as long as a step may evaluations and checkpoints take
 START_S = 300.0  # usual limit for a worker to start
 STOPPED_S = 5.0  # without a word of a worker that is blamed: the whole process has stopped, or its link
+LEFT_S = 4.0  # for which all others wait, until it is the fault of a worker whose program has ended
 
 
 HANGS, KILLED = "hangs", "was killed or has crashed"
@@ -25,9 +26,10 @@ class Watched:
 
     heard: when the last one came. waits: for other workers. still_s: seconds since its rounds moved. doing,
     doing_s: what it does outside of rounds, and seconds for which it has.
-    status: exit status of its program, None while it runs. reason: the error that ended it. shown: lines for
-    people on it. follows: 0 for an error of its own, 1 for one that may, 2 for one that does follow on
-    another worker's. lost: when its connection was closed.
+    status: exit status of its program, None while it runs. left: that of a program whose end fails the job
+    only if others need it, and `status` is 0. reason: the error that ended it, or the text of `sys.exit`.
+    shown: lines for people on it. follows: 0 for an error of its own, 1 for one that may, 2 for one that does
+    follow on another worker's. lost: when its connection was closed.
     """
 
     number: int
@@ -41,6 +43,7 @@ class Watched:
     doing_s: float = 0.0
     status: int | None = None
     ended: float = 0.0
+    left: int = 0
     reason: str = ""
     follows: int = 0
     shown: str = ""
@@ -90,6 +93,7 @@ class JobWatch:
             "still_s",
             "doing",
             "doing_s",
+            "left",
             "reason",
             "follows",
             "shown",
@@ -113,9 +117,10 @@ class JobWatch:
     def fault(self, now: float) -> Fault | None:
         """The fault that the job has, if any."""
         if self.status is not None:  # programs that end with a status have said why; exceptions have a reason
-            has_reason = any(worker.reason for worker in self.workers)
-            return self._failed(math.inf) if has_reason else None
-        return self._killed(now) or self._failed(now) or self._starting(now) or self._hanging(now)
+            has_reason = any(worker.status and worker.reason for worker in self.workers)
+            return (self._left(math.inf) or self._failed(math.inf)) if has_reason else None
+        fault = self._killed(now) or self._left(now) or self._failed(now)
+        return fault or self._starting(now) or self._hanging(now)
 
     @property
     def all_have_started(self) -> bool:
@@ -125,10 +130,12 @@ class JobWatch:
     def last_words(self) -> list[tuple[int, str]]:
         """Lines for people on the errors of workers, each once, with the first worker that has it.
 
-        Errors that follow on another worker's are left out where that one has told its own, or was killed.
+        Errors that follow on another worker's are left out where that one has told its own, was killed, or
+        has left.
         """
         told = [worker for worker in self.workers if worker.status and worker.shown]
-        own = 0 if any(w.lost is not None and w.status is None for w in self.workers) else 2
+        is_gone = any(w.status == 0 or (w.lost is not None and w.status is None) for w in self.workers)
+        own = 0 if is_gone else 2
         least = min([own, *(worker.follows for worker in told)])
         words = dict[str, int]()
         for worker in told:
@@ -146,6 +153,21 @@ class JobWatch:
             worker.round = max(w.round for w in self.workers)  # it has taken part in all steps
             return Fault(number, f"{worker.name} {KILLED} {worker.where}")
         return None
+
+    def _left(self, now: float) -> Fault | None:
+        """The fault of a worker whose program has ended while all others need it.
+
+        They wait, or have failed as it did not come. This does not take the limit: it never comes.
+        """
+        ended = [worker for worker in self.workers if worker.status == 0]
+        others = [worker for worker in self.workers if worker.status != 0]
+        if not ended or not all(_needs_others(worker, now) for worker in others):
+            return None
+        first = min(ended, key=lambda worker: worker.ended)
+        how = f"with status {first.left}{f' ({first.reason})' if first.reason else ''}"
+        who = "the other one needs" if len(others) == 1 else "the others need"
+        text = f"{first.name} left the job {first.where} {how}, while {who} it"
+        return Fault(first.number, text, first.left or 1)
 
     def _failed(self, now: float) -> Fault | None:
         failed = [worker for worker in self.workers if worker.status]
@@ -179,6 +201,8 @@ class JobWatch:
             w for w in self.workers if w.status is None and self._silent_s(w, now) >= min(STOPPED_S, limit)
         ]
         if blamed := max(stopped, key=lambda w: self._silent_s(w, now), default=None):
+            awaited = [w.round for w in self.workers if w.waits and w is not blamed]
+            blamed.round = max(blamed.round, min(awaited, default=0))  # its own last word may be older
             heard = f"nothing heard for {self._silent_s(blamed, now):.0f} s"
             return Fault(blamed.number, f"{blamed.name} {HANGS} {blamed.where}: {heard}; {STOPPED}")
         if not waiting:
@@ -205,3 +229,10 @@ class JobWatch:
     def _silent_s(self, worker: Watched, now: float) -> float:
         """Seconds since something was heard of a worker; 0 for one that has not started."""
         return 0.0 if worker.heard is None else now - worker.heard
+
+
+def _needs_others(worker: Watched, now: float) -> bool:
+    """True if a worker has waited for others for a while, or has failed with an error that may be theirs."""
+    if worker.status is None:
+        return worker.waits and worker.still_s >= LEFT_S
+    return worker.follows > 0 and now - worker.ended >= PATIENCE_S

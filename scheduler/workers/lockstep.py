@@ -23,7 +23,13 @@ import numpy as np
 
 from scheduler.workers.group import WorkerGroup
 from scheduler.workers.letters import Letters
-from scheduler.workers.overlapped_sums import OVERLAP, OVERLAP_NBYTES, OverlappedSums, overlap_choice
+from scheduler.workers.overlapped_sums import (
+    OVERLAP,
+    OVERLAP_NBYTES,
+    OVERLAP_WORKERS,
+    OverlappedSums,
+    overlap_choice,
+)
 from scheduler.workers.pulse import waiting
 from scheduler.workers.shared_memory import (
     SharedPages,
@@ -68,7 +74,8 @@ class Lockstep:
             raise InvalidArgumentError(
                 f"{OVERLAP}: expected the same on all workers, got {', '.join(map(repr, choices))}"
             )
-        by_default = None if are_together(self._host) else OVERLAP_NBYTES
+        waits = are_together(self._host) or self.size > OVERLAP_WORKERS
+        by_default = None if waits else OVERLAP_NBYTES
         self.overlap_nbytes = {"always": 1, "never": None}.get(choices[0], by_default)
         self._summing, self._sums = workers.duplicate(), OverlappedSums()
         self._has_parted = self._is_apart = False  # workers have failed; they have gone different ways

@@ -1,7 +1,12 @@
-"""Watch of a job that `mpirun` has started by itself: its server is a thread of worker 0."""
+"""Watch of a job that `mpirun` has started by itself: its server is a thread of worker 0.
+
+A program that ends tells so before Python calls MPI_Finalize, which waits for all other workers: one that
+leaves by `sys.exit` while they train on ends the job, as an exception does.
+"""
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import socket
@@ -10,6 +15,7 @@ import threading
 import time
 from functools import partial
 from types import TracebackType
+from typing import Any, NoReturn
 
 from scheduler.workers.group import WorkerGroup
 from scheduler.workers.mpirun import Hosts
@@ -23,7 +29,7 @@ TICK_S = 0.2
 
 
 def watch(workers: WorkerGroup) -> None:
-    """Watches the workers of a job that nobody watches yet; has their exceptions end it. Collective.
+    """Watches the workers of a job that nobody watches yet; their exceptions and exits end it. Collective.
 
     Raises InvalidArgumentError for an unusable TENSORBOW_WATCHDOG.
     """
@@ -41,6 +47,36 @@ def watch(workers: WorkerGroup) -> None:
     client = WatchClient(contact, workers.rank, watcher)
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = partial(_end_job, client)
+    ending = _Ending(client)
+    sys.exit = ending.exit
+    atexit.register(ending.tell)
+
+
+class _Ending:
+    """The end of a worker's program; its status is that of the last `sys.exit`: `atexit` is not told."""
+
+    def __init__(self, client: WatchClient):
+        self._client, self._process, self._exit = client, os.getpid(), sys.exit
+        self._code: object = None
+
+    def exit(self, code: Any = None, /) -> NoReturn:
+        """`sys.exit`."""
+        self._code = code
+        self._exit(code)
+
+    def tell(self) -> None:
+        """Reports the end, and waits for the others' while the watch goes on."""
+        client, code = self._client, self._code
+        if client.is_closed or os.getpid() != self._process:  # a forked process is no worker
+            return
+        error = getattr(sys, "last_value", None)  # of a program that has an excepthook of its own
+        if isinstance(error, BaseException):
+            client.fail(1, *reason_of(error))
+        if code is None or isinstance(code, int):
+            client.tell_end(code or 0)
+        else:
+            client.tell_end(1, " ".join(f"{code}".split()))  # which Python has printed
+        client.await_others()
 
 
 def _limit_s() -> float:
@@ -67,6 +103,9 @@ def _serve(server: WatchServer) -> None:
             lines += [] if fault is None else [f"tensorbow: {fault.text}\n"]
             os.write(2, "".join(lines).encode())
         status = server.watch.status if fault is None else fault.status
+        if status == 0:
+            server.close()
+            return
         if status:
             close_clients()  # this process ends last: what it tells the others is to arrive
             server.tell({"end": status})

@@ -23,6 +23,7 @@ WATCH = "TENSORBOW_WATCH"  # environment variable: where the server of a launche
 CONNECT_S = 30.0
 GRACE_S = 5.0  # beyond the limit, until the server's own verdict must have come
 LAST_S = 15.0  # longest time that a failed worker waits for the others
+OTHERS_S = 0.02  # between two looks whether the others have ended, too
 TURN_S, MOST_TURNS = 1.0, 4  # from one worker's line on the lost watch to the next one's
 MOST_SHOWN = 8000  # characters of an error's traceback
 
@@ -74,6 +75,11 @@ class WatchClient:
         threading.Thread(target=self._report, name="tensorbow-watch", daemon=True).start()
         threading.Thread(target=self._listen, name="tensorbow-orders", daemon=True).start()
 
+    @property
+    def is_closed(self) -> bool:
+        """True after the end of the watch."""
+        return self._is_closed
+
     def tell(self, **message: Any) -> bool:
         """Sends a message; False for one that cannot be sent, which the server misses."""
         with self._sending, suppress(OSError):
@@ -93,6 +99,19 @@ class WatchClient:
             sys.stderr.write(shown)
         time.sleep(LAST_S)
         _end(status)
+
+    def tell_end(self, left: int = 0, reason: str = "") -> None:
+        """Reports that the program has ended, by which the job has not failed if no other worker needs it.
+
+        left, reason: see Watched.
+        """
+        about = {"left": left, "reason": reason[:MOST_SHOWN]}
+        self.tell(status=0, round=PULSE.round, waits=False, doing=PULSE.doing, **about)
+
+    def await_others(self) -> None:
+        """Waits until whoever watches says that all programs have ended well; it ends this process else."""
+        while not self._is_closed:
+            time.sleep(OTHERS_S)
 
     def close(self) -> None:
         """Ends the watch; the process goes on."""

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from scheduler.options import options_of
 from scheduler.training.configuration.config import TrainingConfig
 from scheduler.training.configuration.option_kinds import metric_and_mode
 from scheduler.training.folders.run_curves import RunRecord, common_measure, draw_runs
 from scheduler.training.measures.metric_order import lower_is_better, score_of
+from tensorbow.cli.compare_table import Column, show_table
 from tensorbow.cli.grouped_help import grouped
 from tensorbow.cli.messages import OptionValueError
 from tensorbow.cli.options import PathOption, json_option, picture_option, require_picture
@@ -154,19 +153,17 @@ def _row(
 
 
 def _show(rows: Sequence[dict[str, Any]], metric: str) -> None:
-    table = Table(box=None, pad_edge=False)
     percent = metric.endswith("accuracy")
-    for name in rows[0]:
-        text = name if name == metric else name.replace("_", " ").replace("images per second", "images/s")
-        is_text = any(isinstance(row[name], str) for row in rows)
-        table.add_column(text, justify="left" if is_text else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*(_text(name, row[name], percent and name in (metric, "best")) for name in row))
-    console = Console(highlight=False, markup=False)
-    console.width = max(
-        console.width, console.measure(table, options=console.options.update_width(10_000)).maximum
-    )
-    console.print(table)
+    columns = [
+        Column(
+            name,
+            name if name == metric else name.replace("_", " ").replace("images per second", "images/s"),
+            [_text(name, row[name], percent and name in (metric, "best")) for row in rows],
+            is_text=any(isinstance(row[name], str) for row in rows),
+        )
+        for name in rows[0]
+    ]
+    show_table(columns, kept=(metric, "best"))
 
 
 def _text(name: str, value: Any, percent: bool) -> str:

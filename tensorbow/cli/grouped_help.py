@@ -30,6 +30,7 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "weights",
         "weights_skip",
         "weights_names",
+        "weights_flattened",
         "seed",
         "config",
         "config_file",

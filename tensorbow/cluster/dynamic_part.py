@@ -17,7 +17,7 @@ import numpy as np
 from tensorbow.cluster.run_limit import LimitReachedError, RunLimit
 from tensorbow.cluster.task_step import Arrivals
 from tensorbow.cluster.transfer_ops import RUN
-from tensorbow.compiler.prune import prune
+from tensorbow.compiler.prune import needed_for
 from tensorbow.executor import VARIABLE, DynamicPlan, DynamicStep, InterOpPool, StaticRegion, StepSpans
 from tensorbow.graph import Graph, Operation, Resources, Tensor
 from tensorbow.specs import Array, TensorSpec
@@ -186,8 +186,7 @@ class DynamicPart:
         specs: Mapping[Tensor, TensorSpec],
         within: Collection[Operation] | None,
     ) -> tuple[str, list[str]]:
-        targets = [e if isinstance(e, Operation) else e.op for e in elements if e not in specs]
-        ops = prune(targets, specs, within)
+        ops = needed_for(elements, specs, within)
         handle = f"{self._handle}/{next(self._numbers)}"
         random = self._task.compile(handle, self.session, ops, elements, specs, self._home)
         with self._lock:

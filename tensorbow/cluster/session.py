@@ -19,7 +19,7 @@ from tensorbow.cluster.run_spans import ARRAYS, TaskSpans, TracesOfTasks
 from tensorbow.cluster.sent_graph import SentGraph, name_on_tasks, text_of
 from tensorbow.cluster.task_step import task_of
 from tensorbow.compiler import DeviceSet, Placer
-from tensorbow.compiler.prune import prune
+from tensorbow.compiler.prune import needed_for
 from tensorbow.devices import DeviceName
 from tensorbow.errors import (
     AbortedError,
@@ -44,10 +44,13 @@ from tensorbow.queues.python_functions import PyFunc, PyFuncStateless
 from tensorbow.runtime import AsConfig, Session
 from tensorbow.runtime.config_proto import RunMetadata, RunOptions, warn_of_ignored
 from tensorbow.runtime.fetches_and_feeds import Arguments, computed_for
+from tensorbow.runtime.forgotten_updates import warn_of_forgotten_updates
 from tensorbow.runtime.partition_graphs import partition_graphs_of
+from tensorbow.runtime.random_state import RandomState
 from tensorbow.runtime.run_costs import cost_graph_of
 from tensorbow.runtime.run_watch import current_watch
 from tensorbow.runtime.shape_counts import ShapeCounts
+from tensorbow.runtime.step_cache import CACHED_STEPS
 from tensorbow.specs import Array
 from tensorbow.timeline import CURRENT
 
@@ -60,7 +63,6 @@ TAKEN = (  # options of the config
     "lossy_transfers",
     "operation_timeout_in_ms",
 )
-CACHED_STEPS = 64  # registered steps kept; the least recently used one is dropped first
 
 _numbers = itertools.count()
 
@@ -173,8 +175,8 @@ class ClusterSession(Session):
         self.device = self._places.home
         self._arguments = Arguments(self.graph)
         self._shape_counts = ShapeCounts()
-        self._counters: dict[str, int] = {}
-        self._counters_lock = threading.Lock()
+        self.random_state = RandomState()
+        self._partial_runs = {}
         self._fixed: dict[Operation, Any] = {}  # devices of variables, once chosen
         self._steps: OrderedDict[Hashable, _RegisteredStep] = OrderedDict()
         self._registering = threading.RLock()  # guards the two above
@@ -252,9 +254,7 @@ class ClusterSession(Session):
             step = self._registered(elements, {tensor: value.shape for tensor, value in fed.items()})
             graphs = step.graphs
             if not step.is_dynamic:
-                needed = prune(
-                    [e if isinstance(e, Operation) else e.op for e in elements if e not in fed], fed
-                )
+                needed = needed_for(elements, fed)
                 with self._registering:
                     places = self._placed(needed)
                 home = str(self._places.home.name)
@@ -284,7 +284,7 @@ class ClusterSession(Session):
             self._require_open()
             for task, fed in step.feeds.items():
                 link = self._links.link(task)
-                state = self._draw(step.counters[task])
+                state = self.random_state.draw(step.counters[task])
                 arrays = [feeds[tensor] for _, tensor in fed]
                 names = [name for name, _ in fed]
                 if link.here is not None and local is None:
@@ -343,7 +343,6 @@ class ClusterSession(Session):
             step = self._steps.get(key)
             if step is None:
                 self._shape_counts.add(tuple(elements), shapes)
-                self._warn_of_forgotten_updates(elements, shapes)
                 step = self._register(elements, shapes)
                 self._steps[of_any_shape if step.is_dynamic else key] = step
                 while len(self._steps) > CACHED_STEPS:
@@ -357,8 +356,8 @@ class ClusterSession(Session):
         self, elements: Sequence[Tensor | Operation], shapes: Mapping[Tensor, tuple[int, ...]]
     ) -> _RegisteredStep:
         """Places a step and sends it to its tasks."""
-        targets = [e if isinstance(e, Operation) else e.op for e in elements if e not in shapes]
-        needed = prune(targets, shapes)
+        needed = needed_for(elements, shapes)
+        warn_of_forgotten_updates(needed)
         _require_no_functions(needed)
         home = str(self._places.home.name)
         places = self._placed(needed)

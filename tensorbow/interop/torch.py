@@ -14,6 +14,7 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.files import write_file
+from tensorbow.graph import warn_at_user_line
 from tensorbow.kinds import (
     PATH,
     TEXT,
@@ -35,12 +36,14 @@ from tensorbow.torch_weights import (
     Wording,
     arrays_of,
     fitted,
+    is_written_here,
     known_names,
     layer_named,
     remember_names,
     render_state,
     state_names,
     torch_cells,
+    warning_of_padding,
     weights_of,
 )
 from tensorbow.torch_weights import read_state as read_state_file
@@ -53,6 +56,8 @@ WORDING = Wording(
     "Give names={variable: entry} or {scope: module}, skip=[patterns of names] for what is to be left out, "
     "variables=[...], or strict=False for entries that are not needed",
     "strict=False",
+    "Names are compared from their ends, so prefixes as module. or model. may differ. If these are the "
+    "weights of this model, give names={variable: entry} or {scope: module}",
 )
 
 
@@ -131,8 +136,9 @@ def load_weights(
         counterparts, as a head for other classes: these variables keep their values.
     strict: whether entries that no variable takes are an error.
 
-    `state_of` and `save_weights` of the same graph give the names back. Raises InvalidArgumentError that
-    lists everything that does not fit, and the errors of `read_state`.
+    `state_of` and `save_weights` of the same graph give the names back. Warns of layers with padding "same"
+    whose windows PyTorch's layers cannot have, unless the file is of `save_weights`. Raises
+    InvalidArgumentError that lists everything that does not fit, and the errors of `read_state`.
     """
     state = source if isinstance(source, Mapping) else read_state(source)
     chosen = _weights_of(session) if variables is None else [GraphWeight(v.op) for v in variables]
@@ -153,6 +159,10 @@ def load_weights(
     )
     session.load_variables(found.values)
     remember_names(session.graph, found.entries)
+    if isinstance(source, Mapping) or not is_written_here(Path(source)):
+        warning = warning_of_padding(session.graph, found.values.keys())
+        if warning:
+            warn_at_user_line(f"load_weights: {warning}")
     return found.entries
 
 

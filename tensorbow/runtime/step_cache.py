@@ -23,8 +23,8 @@ from tensorbow.program import Executable, Region
 from tensorbow.runtime.multi_device_step import MultiDeviceStep
 from tensorbow.runtime.single_device_step import SingleDeviceStep
 
+CACHED_STEPS = 64  # steps that a session keeps; the least recently used one is dropped first
 SHARE_OF_VALUES = 0.5  # of a device's memory, for values between regions
-
 BoundStep: TypeAlias = SingleDeviceStep | MultiDeviceStep
 
 

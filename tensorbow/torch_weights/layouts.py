@@ -31,6 +31,13 @@ LAST_NAMES = {
 }
 
 
+# What an error advises for features of unknown order, given the kernel's name and number of inputs.
+GIVE_FLATTENED = (
+    "give flattened={{{name!r}: (height, width, channels)}}, or (1, 1, {size}) for the order of PyTorch, to "
+    "a function of tb.interop.torch"
+)
+
+
 class StateLayout(NamedTuple):
     """Conversions of an array from PyTorch's layout and to it."""
 
@@ -46,12 +53,22 @@ KERNEL_1D = StateLayout(lambda a: a.transpose(2, 1, 0), lambda a: a.transpose(2,
 
 
 class Layouts:
-    """The layout of each variable, by the ops that read it."""
+    """The layout of each variable, by the ops that read it.
 
-    def __init__(self, variables: Sequence[GraphWeight], flattened: Mapping[str, tuple[int, int, int]]):
+    images: (height, width, channels) of the images whose flattened elements a variable multiplies, where
+    PyTorch has them in another order.
+    """
+
+    def __init__(
+        self,
+        variables: Sequence[GraphWeight],
+        flattened: Mapping[str, tuple[int, int, int]],
+        remedy: str = GIVE_FLATTENED,
+    ):
         """flattened: (height, width, channels) of the images that a dense kernel's inputs are made of.
 
-        Raises InvalidArgumentError for a name that no variable has, and for kernels of which it is not known.
+        remedy: like `GIVE_FLATTENED`. Raises InvalidArgumentError for a name that no variable has, and for
+        kernels of which it is not known.
         """
         unknown = flattened.keys() - {v.op.name for v in variables}
         if unknown:
@@ -64,7 +81,8 @@ class Layouts:
                 source = tensor.op.inputs[0] if tensor.op.definition is ReadVariable else tensor
                 readers.setdefault(source, []).append((op, tensor))
         reads = {v: readers.get(v.op.outputs[0], []) for v in variables}
-        images = {v: flattened.get(v.op.name) or _images(v, reads[v]) for v in variables}
+        images = {v: flattened.get(v.op.name) or _images(v, reads[v], remedy) for v in variables}
+        self.images = {v: found for v, found in images.items() if found}
         vectors = {_scope_and_size(v): found for v, found in images.items() if found and v.shape.ndims == 1}
         self.of = {
             v: _layout(v, [op for op, _ in reads[v]], images[v] or vectors.get(_scope_and_size(v)))
@@ -89,7 +107,9 @@ def _scope_and_size(variable: GraphWeight) -> tuple[str, str]:
     return variable.op.name.rpartition("/")[0], str(variable.shape)
 
 
-def _images(variable: GraphWeight, reads: Sequence[tuple[Operation, Tensor]]) -> tuple[int, int, int] | None:
+def _images(
+    variable: GraphWeight, reads: Sequence[tuple[Operation, Tensor]], remedy: str
+) -> tuple[int, int, int] | None:
     """Images of which the variable multiplies the flattened elements. Raises InvalidArgumentError."""
     dims = [int(d or 0) for d in variable.shape.as_list()]
     if len(dims) == 2:
@@ -100,8 +120,7 @@ def _images(variable: GraphWeight, reads: Sequence[tuple[Operation, Tensor]]) ->
         name = variable.op.name
         raise InvalidArgumentError(
             f"variable {name} {variable.shape}: {error}, so its order in PyTorch, which flattens images with "
-            f"their channels first, is not known; give flattened={{{name!r}: (height, width, channels)}}, or "
-            f"(1, 1, {dims[0]}) for the order of PyTorch, to a function of tb.interop.torch"
+            f"their channels first, is not known; {remedy.format(name=name, size=dims[0])}"
         ) from None
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array
-from tensorbow.torch_weights.layouts import LAST_NAMES, Layouts
+from tensorbow.torch_weights.alike_names import alike, is_numbered, numbered
+from tensorbow.torch_weights.layouts import GIVE_FLATTENED, LAST_NAMES, Layouts
 from tensorbow.torch_weights.recurrent import (
     PARTS,
     Layer,
@@ -25,29 +24,35 @@ from tensorbow.torch_weights.state_names import torch_name
 from tensorbow.torch_weights.weight import GraphWeight
 
 SHOWN = 6  # problems in an error
+UNLIKE = 3  # names of a side in an error
 
 
 class Wording(NamedTuple):
     """Words of errors: the call, and the remedies that it has.
 
-    call: begins the error. remedies: the sentence at its end. leave_out: what leaves an entry out.
+    call: begins the error. remedies: the sentence at its end. leave_out: what leaves an entry out. pairing:
+    the sentence instead of `remedies` where no name is like another. flattened: see `GIVE_FLATTENED`.
     """
 
     call: str
     remedies: str
     leave_out: str
+    pairing: str
+    flattened: str = GIVE_FLATTENED
 
 
 class Fitted(NamedTuple):
     """Result of `fitted`.
 
     values: arrays by variables' names, in the variables' layouts and dtypes. entries: PyTorch's names by
-    variables' names. skipped: names of variables that were left out.
+    variables' names. skipped: names of variables that were left out. images: by names of
+    dense kernels whose rows were put in order, (height, width, channels) of the images that they multiply.
     """
 
     values: dict[str, Array]
     entries: dict[str, str]
     skipped: list[str]
+    images: dict[str, tuple[int, int, int]]
 
 
 def fitted(
@@ -95,7 +100,9 @@ class _Match:
         }
         of_cells = {variable for cell in self.layers for variable in cell.variables}
         others = [v for v in self.variables if v not in of_cells and v.op.name not in self.names]
-        self.alike = _alike(others, self.arrays.keys() - {*self.names.values()})
+        self.alike = alike(others, self.arrays.keys() - {*self.names.values()})
+        self.any_alike = bool(self.alike)  # also those that are left out
+        self.any_unclear = False  # several entries fit a variable, in no order
 
     def _by_variable(self, names: Mapping[str, str]) -> dict[str, str]:
         """Given names, with those of scopes as names of their variables."""
@@ -136,13 +143,16 @@ class _Match:
         entries: dict[str, str] = {}
         for cell, layer in self.layers.items():
             self._take_cell(cell, layer, values, entries)
-        layouts = Layouts([v for v in self.variables if v.op.name not in values], flattened)
+        others = [v for v in self.variables if v.op.name not in values]
+        layouts = Layouts(others, flattened, wording.flattened)
         found = self._found(layouts)
         if strict:
             left = [entry for entry in self.arrays if entry not in {*found.values(), *self._misfits(found)}]
             self.problems += [
                 f"entry {entry} {list(self.arrays[entry].shape)}: no variable takes it" for entry in left
             ]
+        if self.problems and self._is_of_another_model(found):
+            raise InvalidArgumentError(f"{self._unlike(layouts, found)}. {wording.pairing}")
         if self.problems:
             shown, rest = self.problems[:SHOWN], self.problems[SHOWN:]
             shown += [f"and {len(rest)} more, the last: {rest[-1]}"] if rest else []
@@ -151,7 +161,23 @@ class _Match:
             here = layouts.of[variable].to_here(self.arrays[entry])
             values[variable.op.name] = np.ascontiguousarray(here, variable.dtype.as_numpy_dtype)
             entries[variable.op.name] = entry
-        return Fitted(values, entries, skipped)
+        images = {v.op.name: size for v, size in layouts.images.items() if v.shape.ndims == 2}
+        return Fitted(values, entries, skipped, images)
+
+    def _is_of_another_model(self, found: Mapping[GraphWeight, str]) -> bool:
+        """True if no name is like a variable's, and few entries fit by their shapes."""
+        any_name = self.layers or self.names or self.any_alike
+        return not any_name and not self.any_unclear and 2 * len(found) < len(self.variables)
+
+    def _unlike(self, layouts: Layouts, found: Mapping[GraphWeight, str]) -> str:
+        """A message with some of the names of both sides."""
+        theirs = [f"{entry} {list(array.shape)}" for entry, array in self.arrays.items()]
+        own = [f"{v.op.name} (there {torch_name(v.op.name)} {layouts.extents(v)})" for v in layouts.of]
+        fit = f"{len(found)} of" if found else "none of"
+        return (
+            f"no name is like one of the model's, and {fit} its {len(own)} variables can be found by shape "
+            f"and order: expected {listed(own, UNLIKE)}; got {listed(theirs, UNLIKE) or 'nothing'}"
+        )
 
     def _take_cell(
         self, cell: TorchCell, layer: Layer, values: dict[str, Array], entries: dict[str, str]
@@ -230,10 +256,11 @@ class _Match:
                 free = (entry for entry in self.arrays if entry not in taken)
                 near = [e for e in free if _same_kind(variable, e) and layouts.fit(variable, self.arrays[e])]
                 near = near if self.ordered else numbered(near)
-                if len(near) == 1 or (near and (self.ordered or _is_numbered(near))):
+                if len(near) == 1 or (near and (self.ordered or is_numbered(near))):
                     found[variable] = near[0]
                     taken.add(near[0])
                 elif near:
+                    self.any_unclear = True
                     problems.append(
                         f"variable {variable.op.name} {variable.shape}: {', '.join(near[:4])} fit (files do "
                         "not keep the order of layers; a state dict does)"
@@ -249,6 +276,12 @@ class _Match:
                 return problems
 
 
+def listed(texts: Sequence[str], most: int) -> str:
+    """Texts with commas between; of more than `most` the first ones, and how many more there are."""
+    rest = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{rest}"
+
+
 def _entries_of(layer: Layer) -> list[str]:
     return [f"{layer[0]}{part}_l{layer[1]}" for part in PARTS]
 
@@ -258,76 +291,3 @@ def _same_kind(variable: GraphWeight, entry: str) -> bool:
     last, other = variable.op.name.rpartition("/")[2], entry.rpartition(".")[2]
     known = [kind for kind, ours in LAST_NAMES.items() if last in ours]
     return not known or other not in LAST_NAMES or other in known
-
-
-# Names -------------------------------------------------------------------------------------------------
-
-
-def _alike(variables: Sequence[GraphWeight], entries: Iterable[str]) -> dict[GraphWeight, str]:
-    """Pairs of alike names: the longest common end, of two parts (`fc1.weight`) or a whole name.
-
-    Only pairs of which neither has another partner as good; then the same of the rest.
-    """
-    parts = {variable: tuple(torch_name(variable.op.name).split(".")) for variable in variables}
-    ends: dict[tuple[str, ...], set[GraphWeight]] = {}  # by the last part, and by the last two or a lone one
-    for variable, own in parts.items():
-        for end in (own[-1:], ("", *own[-2:])):
-            ends.setdefault(end, set()).add(variable)
-    found: dict[GraphWeight, str] = {}
-    left = sorted(entries)
-    while True:
-        scores: dict[str, dict[GraphWeight, tuple[int, bool]]] = {}
-        for entry in left:
-            theirs = tuple(entry.split("."))
-            keys = [("", *theirs[-2:]), ("", *theirs[-1:])] if len(theirs) > 1 else [theirs]
-            near = {variable for key in keys for variable in ends.get(key, ())} - found.keys()
-            rated = {variable: _likeness(parts[variable], theirs) for variable in near}
-            scores[entry] = {variable: score for variable, score in rated.items() if score[0]}
-        by_variable: dict[GraphWeight, dict[str, tuple[int, bool]]] = {}
-        for entry, rated in scores.items():
-            for variable, score in rated.items():
-                by_variable.setdefault(variable, {})[entry] = score
-        pairs = {
-            variable: entry
-            for variable, rated in by_variable.items()
-            if (entry := _best(rated)) is not None and _best(scores[entry]) is variable
-        }
-        if not pairs:
-            return found
-        found |= pairs
-        left = [entry for entry in left if entry not in pairs.values()]
-
-
-def _best(rated: Mapping[Any, tuple[int, bool]]) -> Any:
-    """The key with the highest score; None if there are several."""
-    highest = max(rated.values(), default=(0, False))
-    best = [key for key, score in rated.items() if score == highest]
-    return best[0] if len(best) == 1 else None
-
-
-def _likeness(own: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[int, bool]:
-    """(number of equal parts at the end, whether all are equal); 0 parts if they are too few."""
-    common = 0
-    while common < min(len(own), len(theirs)) and own[-1 - common] == theirs[-1 - common]:
-        common += 1
-    is_whole = common == min(len(own), len(theirs))
-    return (common if common > 1 or is_whole else 0), own == theirs
-
-
-def numbered(entries: Sequence[str]) -> list[str]:
-    """Names sorted so that numbers in them rise: `2.weight` before `10.weight`."""
-    return sorted(entries, key=_tokens)
-
-
-def _is_numbered(entries: Sequence[str]) -> bool:
-    """True for sorted names of which any two first differ in a number, as of layers in their order."""
-    for tokens, more in pairwise(map(_tokens, entries)):
-        place = next((i for i, (a, b) in enumerate(zip(tokens, more, strict=False)) if a != b), 0)
-        if not place % 2:
-            return False
-    return True
-
-
-def _tokens(name: str) -> list[str | int]:
-    """Texts and, at odd places, numbers of a name."""
-    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", name))]

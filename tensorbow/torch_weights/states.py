@@ -16,6 +16,8 @@ from tensorbow.files import read_file
 from tensorbow.specs import Array
 
 LARGEST = 1 << 40  # bytes of a file
+WRITER = "written_by"  # in files' metadata
+METADATA = {"format": "pt", WRITER: "tensorbow"}  # "pt": the layout is PyTorch's, as other readers ask for
 IGNORED = ("num_batches_tracked",)  # counters of PyTorch's batch normalisation
 DTYPES: Mapping[str, Any] = {
     "F64": np.float64,
@@ -62,8 +64,19 @@ def render_state(state: Mapping[str, Array]) -> bytes:
     """Content of a safetensors file."""
     from safetensors.numpy import save
 
-    content: bytes = save(dict(state))
+    content: bytes = save(dict(state), METADATA)
     return content
+
+
+def is_written_here(file: Path) -> bool:
+    """True for a file of `render_state`: its weights are of a model of this library, in PyTorch's layout.
+
+    The file is one that `read_state` has read.
+    """
+    from safetensors import safe_open
+
+    with safe_open(file, "numpy") as opened:
+        return (opened.metadata() or {}).get(WRITER) == METADATA[WRITER]
 
 
 def _remedy(file: Path) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tensorbow.cli.compare_table import Column, fitted
+
 Call = Callable[..., Any]
 RUN = ("train", "logreg", "--dataset", "synthetic")
 
@@ -97,6 +99,7 @@ def test_what_cannot_be_compared_is_said(call: Call, tmp_path: Path) -> None:
     recorded(tmp_path, "a", [0.5])
     recorded(tmp_path, "begun", [])
     assert "nowhere is no folder of a run: it has no config.yaml" in call("compare", "a", "nowhere").line
+    assert "give one that `train` wrote, such as a, begun" in call("compare", ".").line
     assert (
         "--metric: expected one of a's (loss, test_loss, test_accuracy), got 'f1'"
         in call("compare", "a", "--metric", "f1").line
@@ -119,3 +122,61 @@ def test_pictures_of_a_run_and_of_several(call: Call, tmp_path: Path) -> None:
     text = (tmp_path / "both.svg").read_text()
     assert text.startswith("<?xml")
     assert "seconds of training" in text
+
+
+def columns_of(names: dict[str, list[str]]) -> list[Column]:
+    return [Column(name, name.replace("_", " "), texts, False) for name, texts in names.items()]
+
+
+WIDE = {
+    "run": ["runs/first", "runs/second"],
+    "learning_rate": ["0.01", "0.1"],
+    "model_options": ["hidden=300,activation=relu,rate=0.5", "hidden=500,activation=relu,rate=0.5"],
+    "test_accuracy": ["97.00%", "97.00%"],
+    "epochs": ["3", "3"],
+}
+
+
+@pytest.mark.parametrize(
+    ("width", "tables", "lines"),
+    [
+        (90, [("run", "learning rate", "model options", "test accuracy", "epochs")], []),
+        (80, [("run", "learning\nrate", "model options", "test\naccuracy", "epochs")], []),
+        (
+            70,
+            [("run", "learning\nrate", "model options", "test\naccuracy")],
+            ["equal in all runs: epochs 3"],
+        ),
+        (
+            53,
+            [("run", "learning\nrate", "model options", "test\naccuracy")],
+            ["equal in all runs: epochs 3", "runs in runs"],
+        ),
+        (
+            30,
+            [("run", "learning\nrate"), ("run", "model options"), ("run", "test\naccuracy")],
+            ["equal in all runs: epochs 3", "runs in runs"],
+        ),
+    ],
+)
+def test_a_table_is_fitted_to_a_width(width: int, tables: list[Any], lines: list[str]) -> None:
+    found, said = fitted(columns_of(WIDE), width, ["test_accuracy"])
+    assert [tuple(column.header for column in table) for table in found] == tables
+    assert said == lines
+    for table in found:
+        assert sum(column.width + 2 for column in table) - 2 <= max(width, 31)
+    (options,) = (column for table in found for column in table if column.name == "model_options")
+    assert [text[:10] for text in options.texts] == ["hidden=300", "hidden=500"]
+
+
+def test_a_table_on_a_terminal_is_as_wide_as_that(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a terminal there is one line for each run."""
+    for name in ("a", "b"):
+        recorded(tmp_path, name, [0.5], batch_size=16 + ord(name), weight_decay=ord(name), momentum=ord(name))
+    assert call("compare", "a", "b").out.count("\n") == 3
+    monkeypatch.setenv("COLUMNS", "60")
+    *table, line = call("compare", "a", "b").out.splitlines()
+    assert max(map(len, table)) <= 60
+    assert line == "equal in all runs: at epoch 1, epochs 1, seconds 2.0, images/s 1,234"

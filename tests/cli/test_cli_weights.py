@@ -76,3 +76,26 @@ def test_options_of_weights_without_weights_are_ignored(call: Call) -> None:
     assert "--weights-skip is ignored: it is for --weights" in ended.err
     ended = call(*QUICK, "--weights", "nowhere", "--output", "run2")
     assert "nowhere" in ended.line
+
+
+@pytest.mark.usefixtures("reference_kernels")
+def test_what_data_and_weights_are_not_is_said_as_a_warning(call: Call, tmp_path: Path) -> None:
+    """On standard error, once, for each."""
+    (tmp_path / "net.py").write_text(
+        "import tensorbow as tb\n"
+        "def net(inputs, labels, training):\n"
+        "    hidden = tb.layers.conv2d(inputs, 2, 3, 2, padding='same', name='conv')\n"
+        "    logits = tb.layers.dense(tb.reduce_mean(hidden, [1, 2]), 2, name='fc')\n"
+        "    return tb.losses.sparse_softmax_cross_entropy(labels, logits), logits\n"
+    )
+    np.savez(tmp_path / "d.npz", x=np.zeros((40, 3, 8, 8), np.uint8), y=np.arange(40) % 2)
+    shapes = {"conv.weight": (2, 8, 3, 3), "conv.bias": (2,), "fc.weight": (2, 2), "fc.bias": (2,)}
+    save_file({name: np.zeros(shape, np.float32) for name, shape in shapes.items()}, tmp_path / "w")
+    words = ("train", "net.py:net", "--data", "d.npz", "--weights", "w", "--epochs", 1, "--batch-size", 8)
+    ended = call(*words, "--output", "run", "--max-seconds", 0.001)
+    assert ended.status == 0
+    of_data, of_padding = ended.err.splitlines()
+    assert of_data.startswith(
+        "tensorbow: warning: 'd.npz'/train: inputs [examples, 3, 8, 8] look like pictures w"
+    )
+    assert of_padding.startswith('tensorbow: warning: weights: w: padding "same" of conv (windows 3x3, str')

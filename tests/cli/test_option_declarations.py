@@ -45,6 +45,7 @@ OTHERS: dict[str, Any] = {  # values that are not their type's
     "augmentation": "flip",
     "weights_skip": ["fc.*", "head/*"],
     "weights_names": {"conv1": "features.0"},
+    "weights_flattened": {"fc/kernel": [7, 5, 64]},
     "devices": ["cpu:0", "cpu:1"],
     **{name: [*declared.choices][-1] for name, declared in OPTIONS.items() if declared.choices},
 }

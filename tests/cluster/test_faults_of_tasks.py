@@ -182,6 +182,14 @@ def far():
         machine.end()
 
 
+def processes_in(far):
+    """Number of processes on the second machine; its first one stays."""
+    listed = subprocess.run(
+        [*far.inside, "ls", "/proc"], check=True, capture_output=True, text=True, timeout=30
+    )
+    return sum(name.isdecimal() for name in listed.stdout.split()) - 1  # without the one that lists
+
+
 CLIENT = """
 import json, sys, time
 import tensorbow as tb
@@ -207,8 +215,8 @@ def test_a_cut_link_is_named_within_seconds(far):
     environment = {**os.environ, "TENSORBOW_CLUSTER_TOKEN": "the test's"}
 
     def begin(machine, *command):
-        inside = [*(far.inside if machine else []), sys.executable, "-c", *command]
-        process = subprocess.Popen(inside, stdout=subprocess.PIPE, text=True, env=environment)
+        words = [*(far.inside_until_killed if machine else []), sys.executable, "-c", *command]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
         stack.callback(end, process)
         return process
 
@@ -225,3 +233,8 @@ def test_a_cut_link_is_named_within_seconds(far):
         said, took_s = json.loads(client.communicate(timeout=60)[0])
         assert "/job:worker/task:1" in said
         assert took_s < 15
+        assert processes_in(far) > 1
+    ends = time.monotonic() + 10
+    while processes_in(far) > 1:
+        assert time.monotonic() < ends, "a process stays on the second machine"
+        time.sleep(0.05)

@@ -249,6 +249,10 @@ def test_errors_of_tasks_have_their_names_and_leave_the_session_usable(servers):
             session.load_variables({"u": 1})
         with pytest.raises(UnimplementedError, match=r"^explain: .* plain tb\.Session"):
             session.explain(rows)
+        with pytest.raises(InvalidArgumentError, match=r"^partial_run_setup: expected a plain tb\.Session"):
+            session.partial_run_setup(rows, [ids])
+        with pytest.raises(InvalidArgumentError, match=r"^partial_run: expected the handle .*'none'"):
+            session.partial_run("none", rows)
         session.trim()
         assert session.run(rows, {ids: [1]}).tolist() == [[2, 2]]
     with pytest.raises(FailedPreconditionError, match="the session is closed"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.workers.job_watch import ANSWER_S, NOBODY, PATIENCE_S, JobWatch
+from scheduler.workers.job_watch import ANSWER_S, LEFT_S, NOBODY, PATIENCE_S, JobWatch
 
 LIMIT_S = 10.0
 
@@ -55,6 +55,8 @@ def test_what_workers_have_in_common_is_said_once():
     assert watch.last_words() == [(0, "E: odd\n")]  # nobody has told another reason
     watch.lost(1, 0.0)
     assert watch.last_words() == []
+    watch = watch_of({**same, "follows": 1}, {"status": 0})
+    assert watch.last_words() == []  # it has left
 
 
 def test_the_cause_is_named_and_not_what_follows_on_it():
@@ -72,12 +74,41 @@ def test_programs_that_end_together_with_a_status_have_said_why():
     assert watch.fault(0.0).number == 1
 
 
+WAITING = {"round": 5, "waits": True, "still_s": LEFT_S}
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "text", "status"),
+    [
+        ({"left": 3}, [WAITING], "with status 3, while the other one needs it", 3),
+        ({}, [WAITING, WAITING], "with status 0, while the others need it", 1),
+        ({"left": 1, "reason": "odd"}, [WAITING], "with status 1 (odd), while the other one needs it", 1),
+        ({}, [{"status": 1, "follows": 1, "reason": "E"}], "with status 0, while the other one needs it", 1),
+    ],
+)
+def test_a_program_that_has_ended_while_all_others_need_it_is_the_fault(own, others, text, status):
+    watch = watch_of({"round": 7, "status": 0, **own}, *others)
+    fault = watch.fault(PATIENCE_S)
+    assert (fault.number, fault.status) == (0, status)
+    assert fault.text == f"worker 0 (a, process 7) left the job at step 7 {text}"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{**WAITING, "still_s": LEFT_S - 1}, {"still_s": 9.0}, {"status": 1, "reason": "E: own"}],
+    ids=["waits shortly", "works by itself", "has failed by itself"],
+)
+def test_a_program_that_has_ended_is_no_fault_while_another_worker_does_without_it(other):
+    fault = watch_of({"status": 0, "left": 3}, WAITING, other).fault(PATIENCE_S)
+    assert fault is None or fault.number == 2
+
+
 @pytest.mark.parametrize(
     ("other", "number", "words"),
     [
         ({"round": 5, "still_s": LIMIT_S}, 1, "it is between two steps"),
         ({"round": 5, "still_s": LIMIT_S - 1}, None, ""),  # its rounds move
-        ({"round": 5, "status": 0}, 1, "its program has ended"),
+        ({"round": 5, "status": 0}, 1, "left the job at step 5 with status 0"),
         ({"round": 4, "waits": True, "still_s": LIMIT_S}, 1, "all wait for each other"),
         ({"round": 5, "still_s": 99.0, "doing": "evaluating", "doing_s": 99.0}, None, ""),
         (
@@ -102,6 +133,10 @@ def test_one_of_which_nothing_is_heard_has_stopped():
     watch.heard(0, {"waits": True, "still_s": LIMIT_S}, LIMIT_S)
     fault = watch.fault(LIMIT_S)
     assert (fault.number, "nothing heard for 10 s" in fault.text) == (1, True)
+    assert "at step 3:" in fault.text
+    watch = watch_of({}, {"round": 3})
+    watch.heard(0, {"waits": True, "round": 9, "still_s": LIMIT_S}, LIMIT_S)
+    assert "at step 9:" in watch.fault(LIMIT_S).text  # up to which the other one did not wait
 
 
 def test_a_start_counts_from_the_launch_and_has_a_limit_of_its_own():

@@ -13,6 +13,7 @@ import pytest
 
 from scheduler.workers import find
 from scheduler.workers.mpirun import AS_ROOT
+from tensorbow.training import load_arrays
 from tests.cluster_rig.mpi_jobs import FAST_START, ROOT, mpirun
 
 SWEEP = ("sweep", "logreg", "--grid", "learning_rate=0.003,0.01,0.03,0.1", "--seeds", "2", "--at-once", "4")
@@ -78,6 +79,25 @@ def test_commands_of_one_process_are_worker_0s_and_say_all_once(tmp_path):
     done = by_mpirun(tmp_path, 2, "train", "--bogus")
     assert done.returncode == 2
     assert done.stderr.count("tensorbow: ") == 1, done.stderr
+
+
+@pytest.mark.slow
+def test_four_workers_of_two_replicas_train_as_one_command(tmp_path):
+    words = ("train", "lenet", "--replicas-per-gpu", "2", "--epochs", "2", "--output", "run")
+    done = by_mpirun(tmp_path, 4, *words)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^epoch +(\d/2)\b", done.stdout, re.M) == ["1/2", "2/2"], done.stdout
+    assert os.listdir(tmp_path) == ["run"]
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
+    newest = max(path.name[:20] for path in (tmp_path / "run").glob("checkpoint-*.safetensors"))
+    parts = [f"{newest}{part}.safetensors" for part in ("", ".worker1", ".worker2", ".worker3")]
+    found = [load_arrays(tmp_path / "run" / part)[0] for part in parts]
+    replicas = [{name.split("/")[0] for name in part if name.startswith("replica")} for part in found]
+    assert replicas == [{f"replica{2 * number}", f"replica{2 * number + 1}"} for number in range(4)]
+    evaluated = alone(tmp_path, "evaluate", "run")
+    accuracy = re.search(r"accuracy +(\d+\.\d+)", evaluated.stdout)
+    assert accuracy is not None, evaluated
+    assert float(accuracy[1]) > 50
 
 
 @pytest.mark.slow

@@ -97,6 +97,8 @@ class FarMachine:
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         self._first = children.read_text().strip()  # its process 1
         self.inside = ["nsenter", "-t", self._first, "--net", "--uts", "--pid", "--mount"]
+        # Whoever kills nsenter, which waits, kills what it has started there, too.
+        self.inside_until_killed = [*self.inside, "setpriv", "--pdeathsig", "KILL"]
 
     def join(self) -> None:
         """Makes the link between this machine and that one."""

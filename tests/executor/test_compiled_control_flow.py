@@ -318,7 +318,7 @@ def test_closing_a_session_ends_a_loop():
 
     thread = threading.Thread(target=run)
     thread.start()
-    while not session._endless:
+    while not session._planned.endless:
         time.sleep(0.001)
     time.sleep(0.01)
     session.close()

@@ -207,12 +207,29 @@ def _read_name_pairs(value: Any) -> tuple[tuple[str, str], ...]:
     return pairs
 
 
+def _read_flattened_sizes(value: Any) -> tuple[tuple[str, tuple[int, int, int]], ...]:
+    if isinstance(value, str):
+        value = dict(item.split("=") for item in value.split(","))
+    items = value.items() if isinstance(value, Mapping) else value
+    found = []
+    for name, size in items:
+        height, width, channels = map(int, size.lower().split("x")) if isinstance(size, str) else size
+        found.append((TEXT.read(name).strip(), tuple(map(_FEATURES.read, (height, width, channels)))))
+    if not all(name for name, _ in found) or len(dict(found)) < len(found):
+        raise RefusedError
+    return tuple(found)
+
+
 PATTERNS = Kind("names or patterns, as fc.*,head/*", _read_patterns)
 NAME_PAIRS = Kind("pairs of names, as conv1=features.0,fc=classifier", _read_name_pairs)
+FLATTENED_SIZES = Kind(
+    "height, width and channels by names of kernels, as fc/kernel=7x7x64", _read_flattened_sizes
+)
 COLUMN = Kind("the name of a column", _read_column)
 AUGMENTATION = Kind("names of augmentations, as flip,crop", _read_augmentation)
 BALANCED = "balanced"  # value of class_weights
 _EXTENT = whole(1, 1 << 14)
+_FEATURES = whole(1, (1 << 31) - 1)  # extents of shapes are below 2**31
 MODEL = Kind("a model's name, FILE.py:NAME, or a callable (inputs, labels, training)", _read_model)
 OPTIONS_BY_NAME = Kind("options by name", _read_options_by_name)
 FRACTION = Kind("a fraction in (0, 1), as 0.1", number(0, 1, above=True, below=True).read)

@@ -19,7 +19,7 @@ from scheduler.training.running.outcome import models_of
 from scheduler.training.running.trainer import Trainer
 from tensorbow.data import DATASETS, TrainingData
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.kinds import Flag, checked
+from tensorbow.kinds import Anything, Flag, checked
 from tensorbow.training import TrainingProgress
 
 
@@ -102,11 +102,11 @@ class FittedModel:
 
 @checked
 def fit(
-    model: Any = "lenet",
-    data: Any = None,
+    model: Anything = "lenet",
+    data: Anything = None,
     *,
-    replicas: Any = DEFAULT_REPLICAS,
-    weights: Any = None,
+    replicas: Anything = DEFAULT_REPLICAS,
+    weights: Anything = None,
     callbacks: Callbacks = (),
     progress: Flag = True,
     **options: Any,
@@ -135,7 +135,7 @@ def fit(
     named, arrays = named_data(data)
     state = weights if isinstance(weights, Mapping) else None
     if state is None and weights is not None:
-        given["weights"] = os.fspath(weights) if isinstance(weights, os.PathLike) else weights
+        given["weights"] = weights
     config = TrainingConfig.from_dict({**given, **named})
     shown = TrainingProgress.on_standard_output() if progress else TrainingProgress()
     with Trainer(config, shown, data=arrays, weights=state, callbacks=callbacks) as trainer:
@@ -148,6 +148,8 @@ def named_data(data: Any) -> tuple[dict[str, str], Any]:
     """Options for data that are given by name, and data that are given as arrays, or None."""
     if isinstance(data, str):
         return {"dataset" if data in DATASETS else "data": data}, None
+    if isinstance(data, os.PathLike):
+        return {"data": os.fspath(data)}, None
     return {}, data
 
 

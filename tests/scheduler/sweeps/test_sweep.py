@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import tensorbow as tb
-from scheduler import Trainer
+from scheduler import TrainedModel, Trainer
 from scheduler.sweeps.folder import SweepFolder
 from scheduler.sweeps.members import members_of
 from scheduler.sweeps.pool import MemberPool
@@ -347,3 +348,33 @@ def test_members_begin_with_given_weights(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match=r"^weights: .*the model has no such variable"):
         tb.sweep("logreg", "synthetic", grid={"weights": files}, output=tmp_path / "other", progress=False)
     assert not (tmp_path / "other" / "sweep.json").exists()
+
+
+@pytest.mark.usefixtures("reference_kernels")
+def test_the_best_member_keeps_the_names_of_pytorch(tmp_path: Path) -> None:
+    """As a run does; each member those of its own weights, and none in an ensemble."""
+    files, modules = [str(tmp_path / f"{number}.safetensors") for number in (1, 2)], ("head", "classifier.6")
+    for module, file in zip(modules, files, strict=True):
+        state = {f"{module}.weight": np.zeros((10, 784), np.float32)}
+        save_file({**state, f"{module}.bias": np.zeros(10, np.float32)}, file)
+    result = tb.sweep(
+        "logreg",
+        "synthetic",
+        grid={"weights": files},
+        epochs=1,
+        keep=2,
+        ensemble=True,
+        output=tmp_path / "sweep",
+        progress=False,
+    )
+    assert result.best is not None
+    module = modules[files.index(result.best.choices["weights"])]
+    with result.model() as model:
+        names = {f"{module}.weight", f"{module}.bias"}
+        assert tb.interop.torch.state_of(model.session).keys() == names
+        model.export(tmp_path / "export")
+    with TrainedModel(tmp_path / "export") as model:
+        file = tb.interop.torch.save_weights(tmp_path / "back.safetensors", model.session)
+        assert tb.interop.torch.read_state(file).keys() == names
+    with result.ensemble() as model:
+        assert len(tb.interop.torch.state_of(model.session)) == 4

@@ -183,6 +183,118 @@ def test_weights_of_pytorch_that_do_not_fit_are_refused(
         begun(options(model=small_net, **given), weights=state)
 
 
+def uneven_net(inputs: Any, labels: Any, training: bool) -> Any:
+    """A network whose convolution has a padding that PyTorch lacks, before flattened pictures."""
+    with tb.variable_scope("net", reuse=tb.AUTO_REUSE):
+        hidden = tb.layers.conv2d(inputs, 2, 5, strides=4, padding="same", name="conv")
+        logits = tb.layers.dense(tb.layers.flatten(hidden), 10, name="fc")
+    return tb.reduce_mean(
+        tb.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    ), logits
+
+
+def state_of_uneven_net() -> dict[str, Array]:
+    shapes = {"conv.weight": (2, 1, 5, 5), "conv.bias": (2,), "fc.weight": (10, 98), "fc.bias": (10,)}
+    return {name: np.random.default_rng(1).normal(size=shape) for name, shape in shapes.items()}
+
+
+def test_what_differs_from_pytorch_is_said(
+    tmp_path: Path, options: Options, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows of the dense layer in another order in a line, the padding as a warning; not of own weights."""
+    with tb.fit(
+        uneven_net,
+        "synthetic",
+        weights=state_of_uneven_net(),
+        epochs=1,
+        output=tmp_path / "run",
+        progress=False,
+    ) as fitted:
+        file = tb.interop.torch.save_weights(tmp_path / "own.safetensors", fitted.model.session)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage().startswith('weights: the given state: padding "same" of net/conv (windows 5x5')
+    _, lines = begun(options(model=uneven_net), weights=state_of_uneven_net())
+    said = "rows of net/fc/kernel (images 7x7x2) reordered, as PyTorch flattens with channels first"
+    assert f"weights: the given state: of 4 variables; {said}" in lines
+    caplog.clear()
+    for weights in (tmp_path / "run", file):
+        begun(options(model=uneven_net, weights=weights))
+    assert not caplog.records
+
+
+def joined_net(inputs: Any, labels: Any, training: bool) -> Any:
+    """A network whose flattened pictures are joined with another feature."""
+    rows = tb.layers.flatten(tb.layers.conv2d(inputs, 2, 7, strides=7, name="conv"))
+    rows = tb.concat([rows, tb.reduce_mean(inputs, [1, 2])], 1)
+    logits = tb.layers.dense(rows, 10, name="fc")
+    return tb.reduce_mean(
+        tb.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    ), logits
+
+
+def test_the_order_of_flattened_features_is_an_option(options: Options) -> None:
+    shapes = {"conv.weight": (2, 1, 7, 7), "conv.bias": (2,), "fc.weight": (10, 33), "fc.bias": (10,)}
+    state = {name: np.random.default_rng(1).normal(size=shape) for name, shape in shapes.items()}
+    message = r"fc/kernel .* is not known; give it by weights_flattened, as fc/kernel=7x7x64, .*=1x1x33 for"
+    with pytest.raises(InvalidArgumentError, match=message):
+        begun(options(model=joined_net), weights=state)
+    theirs = state["fc.weight"].astype(np.float32)
+    z, _ = begun(options(model=joined_net, weights_flattened="fc/kernel=1x1x33"), weights=state)
+    np.testing.assert_array_equal(z["fc/kernel"], theirs.T)
+    given = {"fc/kernel": (1, 11, 3)}
+    z, lines = begun(options(model=joined_net, weights_flattened=given), weights=state)
+    np.testing.assert_array_equal(z["fc/kernel"].reshape(11, 3, 10), theirs.reshape(10, 3, 11).T)
+    assert any("rows of fc/kernel (images 1x11x3) reordered" in line for line in lines)
+    config = options(model="logreg", weights="w", weights_flattened=given)
+    assert TrainingConfig.from_dict(config.to_dict()).weights_flattened == (("fc/kernel", (1, 11, 3)),)
+
+
+@pytest.mark.parametrize(
+    ("rename", "advice"),
+    [
+        (lambda name: name.replace("net/", "body/"), "The names begin otherwise; give net=body by weights_n"),
+        (lambda name: f"x/{name}", "The names begin otherwise; give net=x/net by weights_names"),
+        (
+            lambda name: name.removeprefix("net/"),
+            "The names begin otherwise; give net/fc1=fc1,net/bn=bn,net/fc2=fc2 by weights_names",
+        ),
+        (
+            lambda name: f"{name[-3:]}/{name[-2:]}/x/{len(name)}",
+            "Is it another model's? If not, give ",
+        ),
+    ],
+)
+def test_weights_of_which_no_name_fits_are_told_by_their_names(
+    options: Options, rename: Callable[[str], str], advice: str
+) -> None:
+    """The advice works, where there is one."""
+    z, _ = begun(options(model=small_net))
+    given = {rename(name): value for name, value in z.items()}
+    with pytest.raises(InvalidArgumentError) as caught:
+        begun(options(model=small_net), weights=given)
+    message = str(caught.value)
+    assert "none of the model's 8 variables is there: expected net/fc1/kernel [784, 4], " in message
+    assert " and 5 more; got " in message
+    assert advice in message
+    assert "weights_skip" not in message
+    if "; give " in message:
+        names = message.partition("; give ")[2].partition(" by ")[0]
+        found, _ = begun(options(model=small_net, weights_names=names), weights=given)
+        assert same_bits(found, z)
+
+
+def test_weights_of_pytorch_of_which_no_name_fits(options: Options) -> None:
+    state = {f"blocks.{n}.attn.qkv": np.ones((n + 3, 2), np.float32) for n in range(5)}
+    with pytest.raises(InvalidArgumentError) as caught:
+        begun(options(model=small_net), weights=state)
+    message = str(caught.value)
+    assert "no name is like one of the model's, and none of its 8 variables can be found" in message
+    assert "got blocks.0.attn.qkv [3, 2], " in message
+    assert "give weights_names" in message
+    assert "weights_skip" not in message
+
+
 def test_values_that_do_not_fit_are_refused(tmp_path: Path, options: Options) -> None:
     """Of this library: by the names of variables, slots of an optimiser aside."""
     good = {"weights": np.ones((784, 10), np.float32), "biases": np.ones(10, np.float32)}
@@ -239,5 +351,9 @@ def test_fit_takes_a_state_and_a_path(tmp_path: Path) -> None:
     for weights in (state, file, str(file)):
         with tb.fit(small_net, "synthetic", weights=weights, **common) as fitted:
             np.testing.assert_array_equal(fitted.values["net/fc2/kernel"], state["fc2.weight"].T)
+    npz = tmp_path / "d.npz"
+    np.savez(npz, x=np.zeros((40, 3), np.float32), y=np.arange(40) % 4)
+    with tb.fit("logreg", npz, output=tmp_path / "run", **common):
+        assert (tmp_path / "run" / MODEL).exists()
     with pytest.raises(InvalidArgumentError, match="weights: expected a path, got 3"):
         tb.fit(small_net, "synthetic", weights=3, **common)
