@@ -111,8 +111,8 @@ KINDS: Mapping[str, _Kind] = {
     ),
     **dict.fromkeys(
         ("adj_x", "adj_y", "adjoint", "align_corners", "allow_small_batch", "allow_unused",
-         "cancel_pending_enqueues", "chroma_downsampling", "compute_uv", "compute_v", "ctc_merge_repeated", "decayed",
-         "dynamic_size", "enters", "exclusive", "full_matrices",
+         "cancel_pending_enqueues", "chroma_downsampling", "compute_uv", "compute_v",
+         "ctc_merge_repeated", "decayed", "dynamic_size", "enters", "exclusive", "full_matrices",
          "ignore_longer_outputs_than_inputs", "include_batch_in_index", "is_constant",
          "is_training", "keepdims", "little_endian", "lossy", "lower", "merge_repeated", "normalize",
          "optimize_size", "or_zeros", "ordered", "pad", "pads", "preprocess_collapse_repeated",
