@@ -299,7 +299,8 @@ class MpiWorkers(WorkerGroup):
 
     def _handle(self, handle: Any) -> int:
         """A handle as native code passes it: an address or a number, as the MPI library has them."""
-        return self._mpi._handleof(handle)
+        handle_of: int = self._mpi._handleof(handle)
+        return handle_of
 
     def _bytes(self, array: Array) -> list[Any]:
         return [array.reshape(-1).view(np.uint8), self._mpi.BYTE]

@@ -73,6 +73,7 @@ FLAGS = (
     "sets_status",
     "exchange",
     "asynchronous",
+    "keeps",
     "slow",
     "strings",
 )

@@ -102,7 +102,7 @@ def test_a_model_and_a_table_from_train_to_predict(call: Call, project: Path) ->
     resumed = call("train", *words, "--model.width=8", "--output", "run", "--resume", "auto", "--epochs", 2)
     assert "resumed from" in resumed.out
     assert "my_model.py:Net, batch 16: 2 on cpu:0" in call("explain", *words).out
-    assert "the folder of a run, run; evaluate and compare show a run" in call("explain", "run").line
+    assert "the folder of a run, run; --config run/config.yaml shows its step" in call("explain", "run").line
 
 
 REFUSED = [
