@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -34,6 +33,7 @@ from replicator.starting import started
 from replicator.state_file import State, read_state, restored, save_state
 from replicator.tracing import Trace, current_trace, trace_step
 from replicator.training_loop import TrainingLoop
+from replicator.training_results import training_results
 from replicator.wrapped_optimizer import WrappedOptimizer
 from scheduler.averaging.synchronisation import (
     FUSED,
@@ -48,7 +48,7 @@ from scheduler.replicas.replica_seeds import Seeds, seeds_for
 from scheduler.replicas.step_summary import replicas_on
 from scheduler.workers.group import LoneWorker, WorkerGroup
 from tensorbow.devices import AsDevices, opened
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.graph import Graph, Operation, get_default_graph
 from tensorbow.kinds import AsPath, Count, Flag, Function, Mapped, Positive, checked, instance
 from tensorbow.nest import map_leaves
@@ -441,50 +441,9 @@ class Replicator:
 
     def _train(self, loop: TrainingLoop, there: bool = False) -> Iterator[Any]:
         """there: True if the replicas were there before it, and stay."""
-        running = self._running
-        trained = running.last is not None and any(not each.updates_no_weights for each in running.steps)
-        if trained and not there and loop.step.updates_no_weights and loop.step.reads_weights:
-            warnings.warn(
-                "train: a step that trains nothing begins with the initial values, as the replicas that were "
-                "trained before were shut down; run it within that loop, or after init()",
-                stacklevel=3,
-            )
-        if not running.has(loop.step):
-            self.init()
-        try:
-            running.begin_loop(loop)
-            while not loop.has_ended:
-                try:
-                    result = running.next_result(loop)
-                except OutOfRangeError as error:
-                    if loop.rounds is not None:
-                        remedy = "have input_fn give more, or ask for fewer steps"
-                        done = f"{loop.done} of {loop.rounds} steps"
-                        warnings.warn(f"train: {done}: {error}; {remedy}", stacklevel=2)
-                    elif loop.step.inputs.ended_early or loop.step.ended_early:
-                        remedy = "all replicas end with the first; give all as many batches"
-                        warnings.warn(f"train: {loop.done} steps: {error}; {remedy}", stacklevel=2)
-                    break
-                yield result
-            options, stepper = self.synchronisation, running.stepper
-            averages = options.averages(self.num_replicas) and not loop.step.updates_no_weights
-            if averages and stepper is not None and 0 < stepper.round < options.tau:
-                done = f"{stepper.round} rounds, fewer than tau={options.tau}"
-                warnings.warn(f"train: {done}: z stays as it began", stacklevel=2)
-        finally:
-            if not sys.is_finalizing():  # at the end of a program the streams' threads are gone: do not wait
-                loop.step.inputs.close()
-                running.leave_loop(loop)
-                if there:
-                    running.end_loop(loop)
-                else:
-                    self.shutdown()
-                if loop.untold_error is not None:
-                    warnings.warn(
-                        f"train: {loop.done} steps, and a later one, which had begun, has failed: "
-                        f"{loop.untold_error}",
-                        stacklevel=2,
-                    )
+        averages = self.synchronisation.averages(self.num_replicas)
+        tau = self.synchronisation.tau if averages else 0
+        return training_results(loop, self._running, self.init, None if there else self.shutdown, tau)
 
     # Values -----------------------------------------------------------------------------------
 

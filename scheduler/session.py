@@ -26,11 +26,18 @@ from scheduler.engine.stepper import Stepper
 from scheduler.replicas.device_plans import DevicePlans
 from scheduler.replicas.replica_counts import TunedCounts, device_list, replica_counts
 from scheduler.replicas.step_program import StepProgram, writes_weights
-from scheduler.replicas.step_summary import LearningExplanation, calls_of, mode_of, replicas_on
+from scheduler.replicas.step_summary import (
+    LearningExplanation,
+    calls_of,
+    dynamic_part_of,
+    execution_of,
+    mode_of,
+    replicas_on,
+)
 from scheduler.replicas.values import of_model
 from scheduler.workers.find import worker_group
-from tensorbow.compiler import VariableLayout
-from tensorbow.compiler.prune import prune
+from tensorbow.compiler import NeedsDynamicModeError, VariableLayout
+from tensorbow.compiler.prune import needed_for, prune
 from tensorbow.compiler.recompute import NEVER
 from tensorbow.devices import AsDevices, opened
 from tensorbow.errors import (
@@ -46,12 +53,11 @@ from tensorbow.ops.control import Placeholder
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime import AsConfig, Explanation, Session
 from tensorbow.runtime.config_proto import AUTO
-from tensorbow.runtime.fetches_and_feeds import computed_for
+from tensorbow.runtime.fetches_and_feeds import GraphElements, computed_for
 from tensorbow.specs import Array, TensorSpec
 
 REMEMBERED = 256  # fetch lists whose `_update_among` result is cached
 
-GraphElements = Sequence["Tensor | Operation"]
 Extents: TypeAlias = "tuple[int, ...]"
 
 
@@ -142,9 +148,12 @@ class TensorBowSession(Session):
         self._per_device = replica_counts(replicas_per_device, len(self._learner_devices))
         require_round_robin(self._synchronisation, "a TensorBowSession")
         self._on_nan = on_nan
+        given = (NEVER, NEVER) if config is None else (config.recompute, config.swap)
+        self._repeats, self._swaps = (NEVER if option == AUTO else option for option in given)
         self._stepper: Stepper | None = None  # with the replicas, created by the first learning run
         self._steps: dict[Any, _LearningStep] = {}
         self._learning: dict[Any, Operation | None] = {}  # (fetches, feeds) -> an optimiser's update, if any
+        self._dynamic_writes: dict[Any, frozenset[str]] = {}  # (fetches, feeds) -> variables, in dynamic mode
         self._z_is_newer = False  # whether z changed since it was copied to the base session's variables
         self._turn = threading.RLock()  # guards all fields above but `_learning`
         # Guards `_learning`. Taken before `_turn`, and held while waiting for it: nobody is overtaken.
@@ -187,10 +196,21 @@ class TensorBowSession(Session):
     def _writes(self, elements: GraphElements, feeds: Mapping[Tensor, Array]) -> Collection[str]:
         """Names of the variables that a run of the base session writes."""
         self._require_open()
-        if self._graph_version != self.graph.version:
-            self._follow_graph()
+        self._variables.follow_graph()
+        key = (tuple(elements), frozenset(feeds))
+        if key in self._dynamic_writes:
+            return self._dynamic_writes[key]
         shapes = {tensor: value.shape for tensor, value in feeds.items()}
-        return self._step(elements, shapes).executable.writes
+        try:
+            return self._planned.step(elements, shapes).executable.writes
+        except NeedsDynamicModeError:
+            operations = needed_for(elements, feeds)
+            written = (op.inputs[index].op for op in operations for index in op.definition.writes)
+            names = frozenset(op.name for op in written if op.definition is VariableReference)
+            if len(self._dynamic_writes) >= REMEMBERED:
+                self._dynamic_writes.clear()
+            self._dynamic_writes[key] = names
+            return names
 
     def _update_among(self, elements: GraphElements, feeds: Collection[Tensor]) -> Operation | None:
         """Returns an optimiser's update of a trainable variable that the run reaches, or None."""
@@ -198,10 +218,7 @@ class TensorBowSession(Session):
         if key not in self._learning:
             if len(self._learning) >= REMEMBERED:
                 self._learning.clear()
-            operations = prune(
-                [e if isinstance(e, Operation) else e.op for e in elements if e not in feeds], feeds
-            )
-            self._learning[key] = _update_in(operations, self.graph)
+            self._learning[key] = _update_in(needed_for(elements, feeds), self.graph)
         return self._learning[key]
 
     def explain(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
@@ -227,6 +244,7 @@ class TensorBowSession(Session):
             for tensor, fed, spec, is_split in zip(shapes, step.fed, specs, step.split, strict=True):
                 how = f"split into {spec} for each replica" if is_split else "copied to each replica"
                 summary.append(f"feed {tensor.name}: {fed} {how}")
+            summary += execution_of(plans.step)
             summary += mode_of(plans.step, device, options, self.num_replicas)
             summary += calls_of(plans.step, device)
             shared = plans.step.for_device(0, self._per_device[0]) if plans.step.shares_memory else None
@@ -234,6 +252,7 @@ class TensorBowSession(Session):
                 tuple(summary),
                 Explanation.of_device(plans.step.for_replica, device),
                 None if shared is None else Explanation.of_device(shared, device),
+                dynamic_part_of(plans.step, device),
             )
 
     def _described(
@@ -332,8 +351,16 @@ class TensorBowSession(Session):
                 )
         first, *others = operations or [update]
         metrics = {f"{index} {tensor.name}": tensor for index, tensor in enumerate(tensors)}
-        repeats, swaps = (NEVER if option == AUTO else option for option in (self._recompute, self._swap))
-        return StepProgram(tuple(fed), None, first, metrics, tuple(others), repeats, swaps)
+        return StepProgram(
+            tuple(fed),
+            None,
+            first,
+            metrics,
+            tuple(others),
+            self._repeats,
+            self._swaps,
+            resources=self._dynamic.resources,
+        )
 
     def _with_step_added(self, step: _LearningStep) -> Stepper:
         """The replicas with a further step; new ones if there are none, or if it needs new variables."""
@@ -345,11 +372,10 @@ class TensorBowSession(Session):
                 old.engine.add_program(*programs[-1])
                 return old
             self._bring_z()
-        if self._graph_version != self.graph.version:
-            self._follow_graph()
+        self._variables.follow_graph()
         names = [op.name for op in VariableLayout.of_graph(self.graph).variables]
         ready = {name for name in names if name in self._device_variables.of(name).initialized}
-        values = {name: self._device_variables.of(name).read(name) for name in names}
+        values = self._device_variables.values(names)
         if old is not None:
             new = grown(old, programs, values)
             old.shut_down()
@@ -429,9 +455,7 @@ class TensorBowSession(Session):
             return
         learners = self._stepper.engine.learners
         known = {op.name for op in learners.layout.variables}
-        values = {
-            name: self._device_variables.of(name).read(name) for name in sorted(known.intersection(names))
-        }
+        values = self._device_variables.values(sorted(known.intersection(names)))
         if values:
             self._stepper.settle()
             learners.values.assign(values)

@@ -413,7 +413,7 @@ def require_constants(kind: Kind, tensor: Any) -> None:
 def _constants_of(tensor: Any) -> list[float]:
     value = getattr(getattr(tensor, "spec", None), "value", None)
     if value is not None:
-        return [float(each) for each in np.ravel(value)]
+        return [int(each) if value.dtype.kind in "iu" else float(each) for each in np.ravel(value)]
     op = tensor.op
     if op.type == "GatherV2":
         return _constants_of(op.inputs[0])
@@ -516,7 +516,10 @@ PATH = Kind("a path", _read_path)
 ITEMS = Kind("a list or a tuple", _read_sequence)
 WORD = whole(0, 2 * INT64 - 1)  # unsigned 64 bits
 FUNCTION = Kind("a function", _read_function)
+# For arguments that may be texts and are no tensors: errors are not taken to be about these.
+ANYTHING = Kind("anything", lambda value: value)
 
+Anything: TypeAlias = Annotated[Any, ANYTHING]
 Flag: TypeAlias = Annotated[bool, FLAG]
 Text: TypeAlias = Annotated[str, TEXT]
 Name: TypeAlias = Annotated["str | None", optional(TEXT)]

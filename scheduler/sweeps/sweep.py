@@ -52,7 +52,7 @@ from scheduler.training.configuration.config import TrainingConfig
 from scheduler.training.configuration.option_kinds import metric_and_mode
 from scheduler.training.configuration.precision import PrecisionSetting
 from scheduler.training.folders.output_folders import first_output, numbered_folders
-from scheduler.training.folders.run_data import GIVEN
+from scheduler.training.folders.run_data import GIVEN, warn_of_data
 from scheduler.training.models.classifier_step import build_step
 from scheduler.training.models.evaluation import Evaluation
 from scheduler.training.models.given_weights import given_weights, weights_key
@@ -61,7 +61,6 @@ from scheduler.training.running.callbacks import require_figure
 from scheduler.workers.group import LoneWorker, WorkerGroup
 from scheduler.workers.joint_calls import JointCalls
 from scheduler.workers.pulse import doing
-from tensorbow.data.picture_layout import warn_of_channels_first
 from tensorbow.devices import get_device
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array
@@ -179,7 +178,7 @@ class Sweep:
         try:
             self._data = SweepData(config, data, self.data_name, self._say)
             if self.joint.leads:
-                warn_of_channels_first(self._data.train)
+                warn_of_data(config, self._data.train)
             self._groups = self._grouped()
             self._require_compared(config)
             if options.ensemble:

@@ -16,7 +16,7 @@ from scheduler.training.models.trained_model import TrainedModel
 from scheduler.training.running.fitting import named_data, stopped_by_interrupt
 from scheduler.workers.find import worker_group
 from tensorbow.errors import FailedPreconditionError
-from tensorbow.kinds import AsPath, Count, Flag, Mapped, checked
+from tensorbow.kinds import Anything, AsPath, Count, Flag, Mapped, checked
 from tensorbow.specs import Array
 from tensorbow.training import TrainingProgress
 
@@ -73,8 +73,8 @@ class SweepResult:
 
 @checked
 def sweep(
-    model: Any = "lenet",
-    data: Any = None,
+    model: Anything = "lenet",
+    data: Anything = None,
     *,
     grid: Mapped | None = None,
     ranges: Mapped | None = None,

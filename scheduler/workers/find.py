@@ -17,9 +17,8 @@ OPEN_MPI = {  # what workers set for Open MPI where it is not set
     # Waiting workers let others run: 40 times as fast where cores are fewer than what runs on them.
     "OMPI_MCA_mpi_yield_when_idle": "1",
     # On one machine vectors go through buffers in the caches. The system's copies from process to process pin
-    # every page first: an exchange of 4 MiB took 1.5 times as long.
+    # every page first: an exchange of 4 MiB took 1.1 to 1.5 times as long.
     "OMPI_MCA_smsc": "^cma",
-    "OMPI_MCA_btl_sm_max_send_size": "262144",  # bytes
 }
 SIZES = "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"  # set by mpirun and mpiexec
 RANKS = "PMIX_RANK", "PMI_RANK"  # set by others that start MPI, as Slurm

@@ -63,7 +63,9 @@ def show_table(columns: Sequence[Column], kept: Sequence[str]) -> None:
     is_bounded = console.is_terminal or "COLUMNS" in os.environ
     tables, lines = fitted(columns, console.width if is_bounded else UNBOUNDED, kept)
     console.width = max(console.width, *map(_width, tables))
-    for each in tables:
+    for number, each in enumerate(tables):
+        if number:
+            console.print()
         console.print(_table(each))
     for line in lines:
         console.print(line, soft_wrap=True)

@@ -17,7 +17,7 @@ from allocators import format_nbytes
 from scheduler import TrainingConfig, build_program
 from scheduler.replicas.device_plans import DevicePlans
 from scheduler.replicas.memory import planned_nbytes
-from scheduler.replicas.step_summary import calls_of, mode_of
+from scheduler.replicas.step_summary import DYNAMIC_PART, calls_of, dynamic_part_of, execution_of, mode_of
 from scheduler.training.configuration.precision import PrecisionSetting
 from scheduler.training.folders.run_data import load_data
 from scheduler.training.folders.run_folder import CONFIG
@@ -112,6 +112,8 @@ def _explained(config: TrainingConfig, device: Device, full: bool) -> list[str]:
         parts = [_summary(config, plans, device), "", str(plans.layers), "", *_kernels(plans.step, device)]
     if not full:
         return [*parts, "\nsegments, order, addresses and reasons: add --full"]
+    if (dynamic := dynamic_part_of(plans.step, device)) is not None:
+        parts += [f"\n{DYNAMIC_PART}", str(dynamic)]
     parts += [
         f"\na learning task of {config.source.name}, batch {config.batch_size}",
         str(Explanation.of_device(plans.step.for_replica, device)),
@@ -189,6 +191,7 @@ def _summary(config: TrainingConfig, plans: Plans, device: Device) -> str:
         f"  peak of a step       {step.peak_nbytes:>15,} bytes of intermediate values and scratch; "
         f"lower bound {step.lower_bound_nbytes:,} ({slack:.1%} above)",
         f"  kernels: {backend_for(device).title}",
+        *(f"  {line}" for line in execution_of(step)),
         *(f"  {line}" for line in mode_of(step, device, config.synchronisation, config.replicas)),
         *(f"  {line}" for line in calls_of(step, device)),
     ]

@@ -20,6 +20,7 @@ from scheduler.sweeps.search_space import OF_RUNS, SHARED
 from scheduler.training.configuration.config_file import read_config_file
 from scheduler.training.configuration.synonyms import nearest_option
 from scheduler.training.folders.output_folders import default_output, find_checkpoint
+from scheduler.training.folders.run_folder import CONFIG
 from tensorbow.cli.messages import OptionValueError, say
 from tensorbow.errors import (
     FailedPreconditionError,
@@ -226,6 +227,12 @@ def resolve_options(given: Mapping[str, Any], config: Path | None) -> TrainingCo
         return TrainingConfig.from_dict({**saved, **options, "output": output})
 
 
+def missing_model() -> str:
+    """Error of a command without its MODEL; it names the configuration in the current folder."""
+    here = f", as --config {CONFIG}, which is here" if Path(CONFIG).is_file() else " with 'model:' in it"
+    return f"MODEL is missing: give it, or a --config file{here}"
+
+
 def _joined(given: Mapping[str, Any], from_file: Mapping[str, Any], config: Path | None) -> dict[str, Any]:
     """Merges the options of the file and of the command line, which wins.
 
@@ -242,7 +249,7 @@ def _joined(given: Mapping[str, Any], from_file: Mapping[str, Any], config: Path
         options.pop("model_options", None)
     resumes = options.get("resume") is not None
     if "model" not in options and not (resumes and (options["resume"] != "auto" or "output" in options)):
-        raise OptionValueError("MODEL is missing: give it, or a --config file with 'model:' in it")
+        raise OptionValueError(missing_model())
     if "model" in given and from_file.get("model", given["model"]) != given["model"]:
         say(f"MODEL {given['model']} is trained, not the {from_file['model']} of --config {config}")
     return options

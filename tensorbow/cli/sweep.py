@@ -33,6 +33,7 @@ from tensorbow.cli.options import (
     config_option,
     given_options,
     json_option,
+    missing_model,
     names_as_typed,
     naming_origin,
     read_config,
@@ -139,7 +140,7 @@ def sweep(
                 raise OptionValueError("--resume: expected with --output, the folder of the sweep")
             base, axes, drawn, own = joint.by_first(lambda: saved_sweep(output, base, axes, drawn, own))
         elif "model" not in base:
-            raise OptionValueError("MODEL is missing: give it, or a --config file with 'model:' in it")
+            raise OptionValueError(missing_model())
         options = SweepOptions(**own)
     except InvalidArgumentError as error:
         raise OptionValueError(_NAMES.sub(lambda match: _FLAGS[match.group()], str(error))) from error

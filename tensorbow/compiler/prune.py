@@ -39,6 +39,15 @@ def prune(
     return sorted(needed, key=lambda op: op.id)
 
 
+def needed_for(
+    elements: Iterable[Tensor | Operation],
+    fed: Collection[Tensor],
+    within: Collection[Operation] | None = None,
+) -> list[Operation]:
+    """Operations that fetches need, in program order: `prune` for those that are not fed."""
+    return prune([e if isinstance(e, Operation) else e.op for e in elements if e not in fed], fed, within)
+
+
 def drop_unused(program: Program) -> Program:
     """Removes nodes without effects that are not targets and whose results nothing reads."""
     wanted = set(program.fetches)

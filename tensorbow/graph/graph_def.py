@@ -22,8 +22,9 @@ from tensorbow.graph.attribute_json import decode_attribute, encode_attribute
 from tensorbow.graph.collection_items import encode_item
 from tensorbow.graph.context_def import ContextDef, context_defs_of, used_contexts
 from tensorbow.graph.function_def import CALL, FunctionDef, library_of, used_functions
-from tensorbow.graph.graph_protobuf import graph_message, read_message
 from tensorbow.graph.operation import Operation
+from tensorbow.graph.protobuf.reading import read_message
+from tensorbow.graph.protobuf.writing import graph_message
 from tensorbow.kinds import ITEMS, read_as, refuse
 from tensorbow.specs import TensorSpec
 from tensorbow.strict_json import parse_json

@@ -11,7 +11,7 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, HostCall, Tensor, as_tensor
-from tensorbow.graph.graph_protobuf import parsed_tensor, serialized_tensor
+from tensorbow.graph.protobuf.values import parsed_tensor, serialized_tensor
 from tensorbow.input_ops.file_ops import string_scalar
 from tensorbow.input_ops.scalar_inputs import require_scalars
 from tensorbow.kinds import AsDType, Flag, Name, checked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from tensorbow.graph.protobuf_messages import message_classes
+from tensorbow.graph.protobuf.message_classes import message_classes
 
 _MESSAGES = {
     "BytesList": "repeated bytes value 1",

@@ -45,7 +45,7 @@ from tensorbow.ops.elementwise import (
 )
 from tensorbow.ops.nn import log_softmax, order_with_last, softmax
 from tensorbow.ops.reductions import reduce_sum
-from tensorbow.ops.selection import where
+from tensorbow.ops.selection import select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING, Array, Dims, DType, TensorSpec, compatible, int32, int64
 
@@ -77,11 +77,11 @@ def log_poisson_loss(
         if not compute_full_loss:
             return loss
         large = greater(counts, 1)
-        safe = where(large, counts, 1)
+        safe = select(large, counts, 1)
         constant = add(
             subtract(multiply(safe, log(safe)), safe), multiply(log(multiply(safe, 2 * math.pi)), 0.5)
         )
-        return add(loss, where(large, constant, 0))
+        return add(loss, select(large, constant, 0))
 
 
 @checked
@@ -97,6 +97,7 @@ def sparse_softmax_cross_entropy_with_logits(
     """
     _require_named("sparse_softmax_cross_entropy_with_logits", _sentinel, labels, logits)
     logits, labels = as_numbers(logits), as_numbers(labels)
+    _require_class_numbers(logits, labels)
     dims = logits.spec.shape
     if dims is not None and len(dims) == 2:
         loss: Tensor = SparseSoftmaxCrossEntropyWithLogits(logits, labels, name=name)[0]
@@ -214,6 +215,24 @@ def _per_example(losses: Tensor, examples: Tensor, logits: Tensor) -> Tensor:
     return reshape(losses, maximum(examples, _lead(logits)), name="labels_fit_logits")
 
 
+def _require_class_numbers(logits: Tensor, labels: Tensor) -> None:
+    """Raises InvalidArgumentError for labels in the place of logits, and for one row of numbers per label."""
+    if not labels.dtype.is_floating:
+        return
+    what = "sparse_softmax_cross_entropy_with_logits: expected labels int32 or int64 [...]"
+    if logits.dtype.is_integer:
+        raise InvalidArgumentError(
+            f"{what} and floating logits [..., classes], got labels {labels.spec} and logits {logits.spec}; "
+            "give each in the place of the other"
+        )
+    ranks = logits.shape.ndims, labels.shape.ndims
+    if None not in ranks and ranks[0] == ranks[1] and compatible(logits.spec.shape, labels.spec.shape):
+        raise InvalidArgumentError(
+            f"{what}, got {labels.spec}, like the logits; one-hot labels are for "
+            "softmax_cross_entropy_with_logits, or give tb.argmax(labels, -1)"
+        )
+
+
 def _require_named(op: str, sentinel: Any, labels: Any, logits: Any) -> None:
     if sentinel is not None or labels is None or logits is None:
         raise InvalidArgumentError(
@@ -239,8 +258,9 @@ def _sparse_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]
     require_dtype(op, labels, (int32, int64), "labels")
     require_rank(op, logits, 2, "logits")
     if not compatible(logits.dims[:1], labels.shape):
+        remedy = "; give labels[:, 0]" if len(labels.dims) == 2 and labels.dims[1] == 1 else ""
         raise InvalidArgumentError(
-            f"{op}: labels {labels} for logits {logits}; expected [batch] and [batch, classes]"
+            f"{op}: labels {labels} for logits {logits}; expected [batch] and [batch, classes]{remedy}"
         )
     batch = logits.dims[0] if labels.shape is None or logits.dims[0] is not None else labels.shape[0]
     return _specs(logits, (batch, logits.dims[1]))

@@ -5,6 +5,7 @@ from tensorbow.runtime.container import Container
 from tensorbow.runtime.explain import Explanation
 from tensorbow.runtime.global_step import create_global_step, get_global_step, get_or_create_global_step
 from tensorbow.runtime.initial_values import initial_values
+from tensorbow.runtime.interactive_session import InteractiveSession
 from tensorbow.runtime.loop_hooks import (
     FeedFnHook,
     FinalOpsHook,
@@ -21,7 +22,7 @@ from tensorbow.runtime.monitored import (
     SessionRunValues,
     StopAtStepHook,
 )
-from tensorbow.runtime.session import InteractiveSession, Session
+from tensorbow.runtime.session import Session
 from tensorbow.runtime.session_targets import register_target
 
 __all__ = [

@@ -17,7 +17,7 @@ from tensorbow.compiler import (
 from tensorbow.compiler.merge import merge
 from tensorbow.compiler.place import lines_of
 from tensorbow.compiler.placement import NodeCost
-from tensorbow.compiler.prune import drop_unused, prune
+from tensorbow.compiler.prune import drop_unused, needed_for
 from tensorbow.compiler.recompute import NEVER, SMALLEST
 from tensorbow.compiler.swap import HIDDEN, can_swap
 from tensorbow.compiler.swap import SMALLEST as SWAP_MOST
@@ -56,8 +56,7 @@ def compile_on_devices(
 
     Raises InvalidArgumentError for a device scope that cannot be met, and everything `compile_step` raises.
     """
-    targets = [e if isinstance(e, Operation) else e.op for e in elements if e not in feeds]
-    needed = prune(targets, feeds, within)
+    needed = needed_for(elements, feeds, within)
     placer = Placer(devices, soft=soft, fixed=variables.placement, spreads=greedy is not None)
     groups = placer.options(needed)
     placement = {op: options[0] for ops, options in groups for op in ops}

@@ -12,6 +12,7 @@ from tensorbow.graph import Operation
 from tensorbow.program import Region
 from tensorbow.runtime.container import Container
 from tensorbow.runtime.spreading import GreedyPlacement
+from tensorbow.specs import Array
 
 
 class DeviceVariables:
@@ -97,6 +98,10 @@ class DeviceVariables:
     def of(self, name: str) -> Container:
         """The container that holds a variable; the session's own for an unknown name."""
         return self._elsewhere.get(name, self._home)
+
+    def values(self, names: Iterable[str]) -> dict[str, Array]:
+        """Copies of these variables' values, by name."""
+        return {name: self.of(name).read(name) for name in names}
 
     def _split(self, names: Iterable[str]) -> dict[Container, list[str]]:
         split: dict[Container, list[str]] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.graph import Graph, Operation, Tensor
@@ -13,6 +13,7 @@ from tensorbow.ops.control import Placeholder
 from tensorbow.ops.sparse_tensors import SparseTensor
 from tensorbow.specs import Array, TensorSpec, compatible, render_dims
 
+GraphElements: TypeAlias = Sequence[Tensor | Operation]
 MOST_NAMES = 10  # placeholders named by an error
 
 
@@ -137,6 +138,8 @@ def _remedy_of_shape(tensor: Tensor, extents: tuple[int, ...]) -> str:
     if len(dims) == len(extents) > 0 and compatible(dims[1:], extents[1:]):
         open_dims = ", ".join(map(str, (None, *dims[1:])))
         return f"for batches of any size give the placeholder the shape [{open_dims}]"
+    if len(dims) == len(extents) == 4 and compatible(dims[1:], (*extents[2:], extents[1])):
+        return "pictures have their channels last: give numpy.transpose(value, (0, 2, 3, 1))"
     return "reshape the value, or give the placeholder another shape"
 
 
@@ -145,7 +148,7 @@ def is_made_after(element: Tensor | Operation, fed: Collection[Tensor]) -> TypeG
     return isinstance(element, Tensor) and element.op.definition.fetched is not None and element not in fed
 
 
-def computed_for(elements: Sequence[Tensor | Operation], fed: Collection[Tensor]) -> list[Tensor | Operation]:
+def computed_for(elements: GraphElements, fed: Collection[Tensor]) -> list[Tensor | Operation]:
     """The elements that a step computes for these fetches."""
     computed: list[Tensor | Operation] = []
     for element in elements:
@@ -156,9 +159,7 @@ def computed_for(elements: Sequence[Tensor | Operation], fed: Collection[Tensor]
     return computed
 
 
-def made_of(
-    elements: Sequence[Tensor | Operation], fed: Collection[Tensor], values: Iterator[Any]
-) -> list[Any]:
+def made_of(elements: GraphElements, fed: Collection[Tensor], values: Iterator[Any]) -> list[Any]:
     """The values of fetches from those of `computed_for`."""
     made: list[Any] = []
     for element in elements:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from tensorbow.compiler.prune import needed_for
 from tensorbow.graph import Graph, GraphKeys, Operation, Tensor, warn_at_user_line
 from tensorbow.ops.state import VariableReference
+from tensorbow.runtime.fetches_and_feeds import GraphElements
 
 _REMEDY = (
     "build the update of the weights under "
@@ -36,6 +38,12 @@ def warn_of_forgotten_updates(operations: Sequence[Operation]) -> None:
             f"the step trains {_layer(missing[0])}, but does not update {_listed(missing)}, which "
             f"evaluation uses: {_REMEDY} (made at {sources[missing[0]]})"
         )
+
+
+def warn_of_updates_forgotten_by(elements: GraphElements, fed: Collection[Tensor]) -> None:
+    """`warn_of_forgotten_updates` for the step of these fetches."""
+    if elements and elements[0].graph.get_collection(GraphKeys.UPDATE_OPS):
+        warn_of_forgotten_updates(needed_for(elements, fed))
 
 
 def warn_of_unsaved_averages(graph: Graph, saved: Collection[str]) -> None:

@@ -17,7 +17,7 @@ def initial_values(graph: Graph, random_stream: int = 0) -> dict[str, Array]:
     random_stream: number of the stream that they draw from; replicas draw from that of their number, or seed.
     """
     with graph.as_default(), Session(graph=graph, devices=(), allow_soft_placement=True) as session:
-        session.random_stream = random_stream
+        session.random_state.stream = random_stream
         variables = {each.op.name: each for each in (*global_variables(), *local_variables())}
         constants = {
             name: each.initial_value.op.attrs["value"]
@@ -26,4 +26,4 @@ def initial_values(graph: Graph, random_stream: int = 0) -> dict[str, Array]:
         }
         session.load_variables(constants)
         session.run([each.initializer for name, each in variables.items() if name not in constants])
-        return {name: session._device_variables.of(name).read(name) for name in variables}
+        return session._variables.devices.values(variables)

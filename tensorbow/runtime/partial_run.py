@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-from tensorbow.compiler.prune import prune
+import numpy as np
+
+from tensorbow.array_likes import string_array
+from tensorbow.compiler.prune import needed_for
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor, is_free
-from tensorbow.runtime.fetches_and_feeds import computed_for
+from tensorbow.runtime.fetches_and_feeds import computed_for, made_of
 from tensorbow.specs import Array
 
 Element = Tensor | Operation
+Execute: TypeAlias = Callable[[list[Element], dict[Tensor, Array], frozenset[Operation]], list[Any]]
 
 
 @dataclass(frozen=True)
@@ -21,21 +25,19 @@ class RunPart:
     """What one call runs.
 
     computed: elements for the caller. kept: tensors for later parts. feeds: values that it reads. within:
-    operations that run. fed: all tensors that the setup feeds.
+    operations that run.
     """
 
     computed: list[Element]
     kept: list[Tensor]
     feeds: dict[Tensor, Array]
     within: frozenset[Operation]
-    fed: frozenset[Tensor]
 
 
 class PartialRun:
     """State of a partial run: what is still to be fetched, fed and run, and the values that later parts read.
 
-    Each operation runs once: with the first part whose fetches need it. A part must end, by `finish`, before
-    the next one begins; the lock `turn` is for that.
+    Each operation runs once: with the first part whose fetches need it. Parts run one at a time.
     """
 
     def __init__(self, elements: Sequence[Element], fed: Sequence[Tensor]):
@@ -44,23 +46,35 @@ class PartialRun:
             raise InvalidArgumentError(
                 "partial_run_setup: expected at least one fetch, got none; name all that later parts fetch"
             )
-        self.turn = threading.Lock()
+        self.is_over = False  # everything was fetched, or a part has failed
+        self._turn = threading.Lock()
         self._unfetched = list(elements)
         self._all, self._fed = frozenset(elements), frozenset(fed)
         self._unfed = set(fed)
         self._values: dict[Tensor, Array] = {}  # fed, or computed for later parts
         self._left = _run_of(computed_for(elements, self._fed), self._fed, None)
 
-    @property
-    def is_over(self) -> bool:
-        """True if everything was fetched."""
-        return not self._unfetched
+    def run(self, elements: Sequence[Element], feeds: Mapping[Tensor, Array], execute: Execute) -> list[Any]:
+        """Runs the next part, after those of other threads; values of the elements, None for operations.
 
-    def begin(self, elements: Sequence[Element], feeds: Mapping[Tensor, Array]) -> RunPart:
-        """What to run for these fetches. Raises InvalidArgumentError, then nothing has changed.
-
-        elements: as fetched. feeds: values that come with this part.
+        elements: as fetched. feeds: values that come with this part. execute: gives the values of elements of
+        a step within some operations. Raises InvalidArgumentError for what cannot be run yet or again, then
+        nothing has changed; an error of `execute` ends the partial run.
         """
+        with self._turn:
+            part = self._begin(elements, feeds)
+            try:
+                values = execute([*part.computed, *part.kept], part.feeds, part.within)
+            except BaseException:
+                self.is_over = True
+                raise
+            self._finish(elements, part, map(_as_array, values[len(part.computed) :]))
+        found = dict(zip(part.computed, values, strict=False))
+        computed = [found.get(e) for e in computed_for(elements, self._fed)]
+        return made_of(elements, self._fed, iter(computed))
+
+    def _begin(self, elements: Sequence[Element], feeds: Mapping[Tensor, Array]) -> RunPart:
+        """What to run for these fetches."""
         self._check(elements, feeds)
         values, unfed = {**self._values, **feeds}, self._unfed - feeds.keys()
         known = self._fed | values.keys()
@@ -86,13 +100,13 @@ class PartialRun:
             self._kept(needed, known, elements),
             {t: values[t] for t in read if isinstance(t, Tensor) and t in values},
             frozenset(needed),
-            self._fed,
         )
 
-    def finish(self, elements: Sequence[Element], part: RunPart, kept: Iterable[Any]) -> None:
+    def _finish(self, elements: Sequence[Element], part: RunPart, kept: Iterable[Any]) -> None:
         """Notes that a part ran. kept: values of its tensors `kept`."""
         self._left -= part.within
         self._unfetched = [e for e in self._unfetched if e not in elements]
+        self.is_over = not self._unfetched
         self._values.update(zip(part.kept, kept, strict=True))
         read = {t for op in self._left for t in op.inputs}
         read.update(e for e in computed_for(self._unfetched, self._fed) if isinstance(e, Tensor))
@@ -126,13 +140,16 @@ class PartialRun:
         ]
 
 
+def _as_array(value: Any) -> Array:
+    """A fetched value as an array again."""
+    return string_array(value) if type(value) is bytes else np.asarray(value)
+
+
 def _run_of(
     elements: Iterable[Element], known: Iterable[Tensor], within: set[Operation] | None
 ) -> set[Operation]:
     """Operations that run for these elements, without constants and variables, which every part reads."""
-    known = frozenset(known)
-    targets = [e if isinstance(e, Operation) else e.op for e in elements if e not in known]
-    return {op for op in prune(targets, known, within) if not is_free(op)}
+    return {op for op in needed_for(elements, frozenset(known), within) if not is_free(op)}
 
 
 def _ends_of_contexts(needed: set[Operation], left: set[Operation]) -> list[Operation]:

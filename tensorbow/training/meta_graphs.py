@@ -14,7 +14,7 @@ from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.files import read_file, write_file
 from tensorbow.graph import AsGraph, GraphDef, Operation, get_default_graph
 from tensorbow.graph.graph_def import MAXIMUM_CHARACTERS
-from tensorbow.graph.protobuf_messages import message_classes
+from tensorbow.graph.protobuf.message_classes import message_classes
 from tensorbow.kinds import PATH, AsPath, Flag, Kind, Name, RefusedError, checked, instance
 from tensorbow.ops.importing import import_graph_def
 from tensorbow.strict_json import parse_json

@@ -14,7 +14,7 @@ from tensorbow.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
-from tensorbow.graph.protobuf_messages import message_classes
+from tensorbow.graph.protobuf.message_classes import message_classes
 
 PATH, SAVE, RESTORE = "save/Const:0", "save/control_dependency:0", "save/restore_all"
 

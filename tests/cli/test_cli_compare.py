@@ -99,6 +99,7 @@ def test_what_cannot_be_compared_is_said(call: Call, tmp_path: Path) -> None:
     recorded(tmp_path, "a", [0.5])
     recorded(tmp_path, "begun", [])
     assert "nowhere is no folder of a run: it has no config.yaml" in call("compare", "a", "nowhere").line
+    assert "give one that `train` wrote, such as a, begun" in call("compare", ".").line
     assert (
         "--metric: expected one of a's (loss, test_loss, test_accuracy), got 'f1'"
         in call("compare", "a", "--metric", "f1").line

@@ -314,3 +314,9 @@ def test_another_thread_may_run_the_program() -> None:
     thread.start()
     thread.join(10)
     assert entered == [True]
+
+
+def test_a_configuration_in_the_folder_is_named_without_a_model(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("model: logreg\n")
+    for words in (("train",), ("sweep", "--seeds", 2)):
+        assert "MODEL is missing: give it, or a --config file, as --config config.yaml" in call(*words).line

@@ -47,7 +47,7 @@ def test_a_late_run_leaves_the_queue_to_the_run_that_waits_beside_it():
     with tb.Session() as session:
         session.run(queue.size())
         thread, found = _in_thread(lambda: session.run(taken))
-        _until(lambda: session._dynamic_steps)
+        _until(lambda: session._dynamic.running)
         with pytest.raises(DeadlineExceededError, match=r"timeout_in_ms=60 .*; it waited for QueueDequeue"):
             session.run(taken, options=tb.RunOptions(timeout_in_ms=60))
         session.run(enqueue, {element: 3.0})
@@ -206,7 +206,7 @@ def test_an_error_ends_the_wait_for_a_variable_that_another_run_writes():
 
     thread = threading.Thread(target=hold)
     thread.start()
-    _until(lambda: session._endless)
+    _until(lambda: session._planned.endless)
     with pytest.raises(InvalidArgumentError, match="enough"):
         session.run(fetches, {x: 1.0, n: 3})
     assert thread.is_alive()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.graph.graph_protobuf import _DERIVED
-from tensorbow.graph.tensorflow_forms import FORMS
+from tensorbow.graph.protobuf.op_spelling import DERIVED
+from tensorbow.graph.protobuf.tensorflow_forms import FORMS
 from tests.graph.graph_def_programs import SMALL, call
 
 tf = pytest.importorskip("tensorflow", reason="compares with TensorFlow").compat.v1
@@ -48,7 +48,7 @@ def close(found: Any, expected: Any, rtol: float = 2e-4) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted({*FORMS, *_DERIVED} & {sample.op.name for sample in SMALL} - set(UNLIKE))
+    "name", sorted({*FORMS, *DERIVED} & {sample.op.name for sample in SMALL} - set(UNLIKE))
 )
 def test_ops_compute_the_same_there(name: str) -> None:
     samples = [each for each in SMALL if each.op.name == name and comparable(each)][:8]

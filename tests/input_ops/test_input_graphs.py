@@ -76,7 +76,7 @@ def test_the_same_results_from_a_copy(tmp_path):
 
 def test_string_val_of_another_writer():
     """A repeated last element, as TensorFlow writes and reads constants."""
-    from tensorbow.graph.graph_protobuf import messages
+    from tensorbow.graph.protobuf.values import messages
 
     graph_def = messages()("GraphDef")()
     node = graph_def.node.add(name="c", op="Const")

@@ -305,8 +305,8 @@ def test_positions_counts_and_grids():
     found = tb.confusion_matrix(labels, predictions, 3, weights=tb.cast(labels, tb.float32), dtype=tb.float32)
     feeds = {labels: np.int32([0, 2, 2, 1]), predictions: np.array([0, 1, 1, 2])}
     assert value(found, feeds).tolist() == [[0, 0, 0], [0, 0, 1], [0, 4, 0]]
-    with pytest.raises(InvalidArgumentError, match=r"give the number of segments to unsorted_segment_sum"):
-        tb.segment_sum(X, labels)
+    with pytest.raises(InvalidArgumentError, match=r"segment_ids are int32\[2, 1\]; expected a vector"):
+        tb.segment_sum(X, [[0], [1]])
     with pytest.raises(InvalidArgumentError, match=r"must be sorted and at least 0"):
         tb.segment_mean(X, [1, 0, 1, 1])
     with pytest.raises(InvalidArgumentError, match=r"a padded extent of 3 is not a multiple of 2"):

@@ -87,7 +87,22 @@ def test_only_version_two_differentiates_labels():
         (lambda x: sparse_softmax_cross_entropy_with_logits(x, x), "by name"),
         (lambda x: sparse_softmax_cross_entropy_with_logits(logits=x), "by name"),
         (lambda x: sparse_softmax_cross_entropy_with_logits(labels=[1, 2], logits=x), r"\[batch, classes\]"),
-        (lambda x: sparse_softmax_cross_entropy_with_logits(labels=x, logits=x), "labels has dtype float32"),
+        (
+            lambda x: sparse_softmax_cross_entropy_with_logits(labels=[[1], [2], [0]], logits=x),
+            r"expected \[batch\] and \[batch, classes\]; give labels\[:, 0\]",
+        ),
+        (
+            lambda x: sparse_softmax_cross_entropy_with_logits(labels=[1.0, 0.0, 1.0], logits=x),
+            "labels has dtype float32",
+        ),
+        (
+            lambda x: sparse_softmax_cross_entropy_with_logits(labels=x, logits=x),
+            r"got float32\[3, 4\], like the logits; one-hot labels are for softmax_cross_entropy_with_logits",
+        ),
+        (
+            lambda x: sparse_softmax_cross_entropy_with_logits(labels=x, logits=[1, 0, 1]),
+            r"logits int32\[3\]; give each in the place of the other",
+        ),
         (lambda x: softmax_cross_entropy_with_logits(labels=np.zeros((3, 5)), logits=x), "one shape"),
         (
             lambda x: softmax_cross_entropy_with_logits(labels=x, logits=x, dim=2),

@@ -186,7 +186,7 @@ def test_sessions_share_by_name_and_closing_ends_what_waits() -> None:
     assert waiting.result() == 4
     own = tb.Barrier(tb.int32)
     waiting = Running(one, own.take_many(1)[1])
-    while not one._dynamic_steps:
+    while not one._dynamic.running:
         pass
     one.close()
     with pytest.raises(CancelledError):

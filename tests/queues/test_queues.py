@@ -148,7 +148,7 @@ def test_closing_the_session_wakes_those_that_wait():
         session = tb.Session()
         queue = tb.FIFOQueue(1, tb.int32)
         taking = Running(session, queue.dequeue())
-        until(lambda: session._dynamic_steps)
+        until(lambda: session._dynamic.running)
         session.close()
         with pytest.raises(CancelledError, match="the session was closed"):
             taking.result()

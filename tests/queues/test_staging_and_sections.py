@@ -61,7 +61,7 @@ def test_a_closed_session_ends_a_peek(session: tb.Session) -> None:
     area = tb.StagingArea(tb.float32, shapes=[[]])
     other = tb.Session()
     waiting = Running(other, area.peek(0))
-    while not other._dynamic_steps:
+    while not other._dynamic.running:
         threading.Event().wait(0.002)
     other.close()
     with pytest.raises((CancelledError, tb.errors.OutOfRangeError)):
@@ -144,7 +144,7 @@ def test_sessions_share_a_section_by_name() -> None:
     through = second.execute(lambda: tb.constant(2.0) + 1.0)
     with tb.Session() as one, tb.Session() as two:
         inside = Running(one, held)
-        while not one._dynamic_steps:
+        while not one._dynamic.running:
             threading.Event().wait(0.002)
 
         def until_it_waits() -> None:
@@ -166,7 +166,7 @@ def test_a_closed_session_ends_the_wait_for_a_section() -> None:
     session = tb.Session()
     assert session.run(none) is None
     running = [Running(session, held), Running(session, none)]
-    while len(session._dynamic_steps) < 2:
+    while len(session._dynamic.running) < 2:
         threading.Event().wait(0.002)
     session.close()
     for each in running:

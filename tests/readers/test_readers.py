@@ -197,7 +197,7 @@ def test_a_read_that_waits_is_ended(files):
 
     thread = threading.Thread(target=work)
     thread.start()
-    while not session._dynamic_steps:
+    while not session._dynamic.running:
         thread.join(0.001)
     session.close()
     thread.join(30)

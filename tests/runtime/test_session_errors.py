@@ -244,3 +244,14 @@ def test_memory_that_is_not_there():
         with pytest.raises(ResourceExhaustedError, match=r"variables needs .* bytes for WEIGHTS"):
             session.run(large.initializer)
         np.testing.assert_array_equal(session.container.read("small"), np.ones(1000))
+
+
+def test_fed_pictures_with_their_channels_first_are_told(session):
+    """A reshape of such would mix their pixels."""
+    pictures = tb.placeholder(tb.float32, [None, 4, 5, 3], name="pictures")
+    for shape, remedy in (
+        ((2, 3, 4, 5), "got [2, 3, 4, 5]; pictures have their channels last: give numpy.transpose(value,"),
+        ((2, 5, 4, 3), "got [2, 5, 4, 3]; reshape the value"),
+    ):
+        feed = {pictures: np.zeros(shape, np.float32)}
+        assert remedy in message(InvalidArgumentError, session.run, pictures, feed)

@@ -93,7 +93,7 @@ def test_results_are_those_of_the_streams_thread(session, monkeypatch):
 
     def values():
         session.run(v.initializer)
-        session._counters.clear()
+        session.random_state.counters.clear()
         fed = np.array([1.0, 2.0, 3.0], np.float32)
         return [session.run([update, v, noise], {x: fed}) for _ in range(6)]
 
@@ -224,8 +224,8 @@ def test_an_interrupt_anywhere_leaves_the_session_usable(session):
             except KeyboardInterrupt:
                 interrupts += 1
             assert not session._cache._busy
-            assert not session._variables._held
-            assert not session._variables._waiting
+            assert not session._variables.lock._held
+            assert not session._variables.lock._waiting
     finally:
         gc.enable()
         signal.signal(signal.SIGALRM, before)

@@ -8,7 +8,7 @@ import pytest
 
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.runtime import session as session_module
+from tensorbow.runtime import planned_runs
 
 
 @pytest.fixture(autouse=True)
@@ -83,13 +83,13 @@ def test_only_what_is_needed_runs(session):
 
 def test_steps_are_compiled_once_per_fetches_feeds_and_shapes(session, monkeypatch):
     compiled = []
-    compile_on_devices = session_module.compile_on_devices
+    compile_on_devices = planned_runs.compile_on_devices
 
     def counted(*args, **options):
         compiled.append(args[0])
         return compile_on_devices(*args, **options)
 
-    monkeypatch.setattr(session_module, "compile_on_devices", counted)
+    monkeypatch.setattr(planned_runs, "compile_on_devices", counted)
     x, y = tb.placeholder(tb.float32, [None]), tb.placeholder(tb.float32, [None])
     total = x + y
     for _ in range(3):

@@ -664,7 +664,7 @@ def test_a_cancelled_producer_is_no_error_of_the_program(session):
     queue = tb.FIFOQueue(1, tb.int32, [[]])
     session.run(queue.enqueue(1))
     putting = InThread(session.run, queue.enqueue(2))
-    until(lambda: bool(session._dynamic_steps))
+    until(lambda: bool(session._dynamic.running))
     session.run(queue.close(cancel_pending_enqueues=True))
     with pytest.raises(CancelledError):
         putting.result()

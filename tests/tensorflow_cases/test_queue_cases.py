@@ -43,7 +43,7 @@ def numbers(make, capacity=10, dtype=tb.float32, **options):
 
 def waits(session):
     """A condition: a step of the session waits in a queue."""
-    return lambda: bool(session._dynamic_steps)
+    return lambda: bool(session._dynamic.running)
 
 
 def waiting(session, fetches, **options):

@@ -526,7 +526,7 @@ def test_a_blocked_run_ends_when_the_session_closes(graph):
     queue = tb.FIFOQueue(1, tb.float32)
     taken = queue.dequeue()
     running = InThread(session.run, taken)
-    until(lambda: session._dynamic_steps)
+    until(lambda: session._dynamic.running)
     session.close()
     with pytest.raises(TensorBowError):
         running.result()

@@ -27,8 +27,23 @@ from scheduler.training.configuration.optimizer_choice import (
     DEFAULT_RATES,
     OPTIMIZERS,
     OPTIONS,
-    WITH_MOMENTUM,
     make_optimizer,
+)
+from scheduler.training.configuration.option_dependencies import (
+    alone,
+    late_ssgd,
+    only_cpus,
+    require_fitting,
+    unaveraged,
+    unaveraged_tau,
+    unknown_precision,
+    unused_drops,
+    without_end,
+    without_files,
+    without_momentum,
+    without_restart,
+    without_swap,
+    without_weights,
 )
 from scheduler.training.configuration.option_kinds import (
     AUGMENTATION,
@@ -61,7 +76,7 @@ from scheduler.training.configuration.synonyms import nearest_option
 from scheduler.training.measures.classification_metrics import METRICS
 from tensorbow.compiler.recompute import HOW, NEVER
 from tensorbow.compiler.swap import HOW as WAYS_TO_SWAP
-from tensorbow.data import DATASETS, SEQUENCES, WITHOUT_FILES
+from tensorbow.data import DATASETS, SEQUENCES
 from tensorbow.data.own_data import name_of_data
 from tensorbow.data.splits import TASKS
 from tensorbow.devices import DeviceName
@@ -78,43 +93,6 @@ NEWER: dict[str, Any] = {
     "schedule": "piecewise",
 }  # options that old checkpoints lack, where not None
 DEFAULT_REPLICAS = 2  # on each device
-ALONE = "there is one replica"  # reason why options of averaging are ignored
-
-
-def _alone(run: TrainingConfig) -> str:
-    return ALONE if run.replicas == 1 and not run.tunes else ""
-
-
-def _unaveraged(run: TrainingConfig) -> str:
-    averages = run.synchronisation.averages(2)
-    return _alone(run) or ("" if averages else f"--sync {run.sync} averages nothing")
-
-
-def _tau_ignored(run: TrainingConfig) -> str:
-    return "" if run.tau == default_tau(run.sync) else _unaveraged(run)
-
-
-def _without_restart(run: TrainingConfig) -> str:
-    if not run.synchronisation.restarts:
-        return f"averaging never restarts with --sync {run.sync}"
-    drops = run.learning_rate_drops and run.schedule == "piecewise"
-    restarts = drops or run.ssgd_epoch is not None
-    return "" if restarts else "averaging never restarts without --learning-rate-drops"
-
-
-def _without_weights(run: TrainingConfig) -> str:
-    return "" if run.weights is not None else "it is for --weights"
-
-
-def _has(run: TrainingConfig, name: str) -> str:
-    return f"--{name} is {getattr(run, name)}"
-
-
-def _after_the_end(run: TrainingConfig) -> str:
-    late = [epoch for epoch, _ in run.learning_rate_drops if epoch >= run.epochs]
-    return (
-        f"the run ends with epoch {run.epochs}, before drops at {', '.join(map(str, late))}" if late else ""
-    )
 
 
 @documents_options
@@ -229,7 +207,7 @@ class TrainingConfig:
         PATTERNS,
         shown="none",
         metavar="NAME[,...]",
-        ignored=_without_weights,
+        ignored=without_weights,
     )
     weights_names: tuple[tuple[str, str], ...] = option(
         (),
@@ -238,7 +216,7 @@ class TrainingConfig:
         NAME_PAIRS,
         shown="found by names and shapes",
         metavar="NAME=NAME[,...]",
-        ignored=_without_weights,
+        ignored=without_weights,
     )
     weights_flattened: tuple[tuple[str, tuple[int, int, int]], ...] = option(
         (),
@@ -248,7 +226,7 @@ class TrainingConfig:
         FLATTENED_SIZES,
         shown="found in the graph",
         metavar="NAME=HxWxC[,...]",
-        ignored=_without_weights,
+        ignored=without_weights,
     )
     data_dir: str | None = option(
         None,
@@ -256,13 +234,7 @@ class TrainingConfig:
         PATH,
         shown="environment variable TENSORBOW_DATA",
         metavar="DIR",
-        ignored=lambda run: (
-            "the data is --data"
-            if run.data is not None
-            else f"the data set {run.dataset} needs no files"
-            if run.dataset in WITHOUT_FILES
-            else ""
-        ),
+        ignored=without_files,
     )
     batch_size: int = option(
         None,
@@ -291,20 +263,20 @@ class TrainingConfig:
         "With none, all replicas' models are saved, those after the first as model-replicaN.safetensors.",
         fixed=True,
     )
-    tau: int = same_option(Synchronisation, "tau", fixed=True, ignored=_tau_ignored)
-    alpha: float | None = same_option(Synchronisation, "alpha", ignored=_unaveraged)
-    mu: float = same_option(Synchronisation, "mu", ignored=_unaveraged)
-    outer_learning_rate: float = same_option(Synchronisation, "outer_learning_rate", ignored=_alone)
-    outer_momentum: float = same_option(Synchronisation, "outer_momentum", ignored=_alone)
-    exchange_dtype: str | None = same_option(Synchronisation, "exchange_dtype", fixed=True, ignored=_alone)
-    staleness: int = same_option(Synchronisation, "staleness", fixed=True, ignored=_unaveraged)
+    tau: int = same_option(Synchronisation, "tau", fixed=True, ignored=unaveraged_tau)
+    alpha: float | None = same_option(Synchronisation, "alpha", ignored=unaveraged)
+    mu: float = same_option(Synchronisation, "mu", ignored=unaveraged)
+    outer_learning_rate: float = same_option(Synchronisation, "outer_learning_rate", ignored=alone)
+    outer_momentum: float = same_option(Synchronisation, "outer_momentum", ignored=alone)
+    exchange_dtype: str | None = same_option(Synchronisation, "exchange_dtype", fixed=True, ignored=alone)
+    staleness: int = same_option(Synchronisation, "staleness", fixed=True, ignored=unaveraged)
     ema: float | None = same_option(Synchronisation, "ema", "Its model is model-ema.safetensors.", fixed=True)
-    dispatch: str = same_option(Synchronisation, "dispatch", ignored=_alone)
+    dispatch: str = same_option(Synchronisation, "dispatch", ignored=alone)
     backup: int = same_option(Synchronisation, "backup")
     replica_mode: str = same_option(
         Synchronisation,
         "replica_mode",
-        ignored=lambda run: "it is for GPUs" if run.device_kinds == {"CPU"} else "",
+        ignored=lambda run: "it is for GPUs" if only_cpus(run) else "",
     )
     ssgd_epoch: int | None = option(
         None,
@@ -312,14 +284,9 @@ class TrainingConfig:
         WHOLE_EPOCHS,
         shown="never",
         fixed=True,
-        ignored=lambda run: (
-            _unaveraged(run)
-            or (f"the run ends with epoch {run.epochs}" if run.ssgd_epoch >= run.epochs else "")
-        ),
+        ignored=late_ssgd,
     )
-    clear_velocity: bool = same_option(
-        Synchronisation, "clear_velocity", ignored=lambda run: _unaveraged(run) or _without_restart(run)
-    )
+    clear_velocity: bool = same_option(Synchronisation, "clear_velocity", ignored=without_restart)
     optimizer: str = option(None, "Optimiser of each replica.", choices=OPTIMIZERS, of_model=True, fixed=True)
     optimizer_options: tuple[tuple[str, Any], ...] = option(
         (),
@@ -334,9 +301,7 @@ class TrainingConfig:
         0.9,
         "Momentum of each replica's optimiser.",
         MOMENTUM,
-        ignored=lambda run: (
-            "" if run.optimizer in WITH_MOMENTUM else f"{run.optimizer} has none, or as an optimizer option"
-        ),
+        ignored=without_momentum,
     )
     learning_rate: float | None = option(None, "Learning rate of each replica.", RATE, shown=DEFAULT_RATES)
     schedule: str = option(
@@ -354,13 +319,13 @@ class TrainingConfig:
         "averaging restarts. An epoch may be a fraction, as 0.5.",
         DROPS,
         of_model=True,
-        ignored=lambda run: _after_the_end(run) if run.schedule == "piecewise" else _has(run, "schedule"),
+        ignored=unused_drops,
     )
     final_rate: float = option(
         0.01,
         "Learning rate at the end of a smooth schedule, as a fraction of --learning-rate.",
         FINAL_RATE,
-        ignored=lambda run: _has(run, "schedule") if run.schedule in SCHEDULES[:2] else "",
+        ignored=without_end,
     )
     warmup_epochs: float = option(
         0.0,
@@ -475,11 +440,7 @@ class TrainingConfig:
         "BF16; tf32 on GPUs.",
         choices=COMPUTE,
         shown=COMPUTE[0],
-        ignored=lambda run: (
-            ""
-            if run.compute != "tf32" or run.device_kinds != {"CPU"}
-            else "CPUs have no tf32, and compute in fp32"
-        ),
+        ignored=unknown_precision,
     )
     recompute: str = option(
         NEVER,
@@ -494,9 +455,7 @@ class TrainingConfig:
         "short: hidden (those whose copies take no longer than what is computed meanwhile, by estimates), or "
         "smallest, which waits for copies where that frees more; does not change results.",
         choices=WAYS_TO_SWAP,
-        ignored=lambda run: (
-            "CPUs compute in host memory" if run.swap != NEVER and run.device_kinds == {"CPU"} else ""
-        ),
+        ignored=without_swap,
     )
     data_on_device: str = option(
         "auto",
@@ -579,28 +538,7 @@ class TrainingConfig:
         object.__setattr__(self, "model_options", source.read_options(self.model_options or {}))
         self._check_counts()
         make_optimizer(self.optimizer, 1.0, self.momentum, dict(self.optimizer_options))
-        if self.trace_rounds is not None and self.trace is None:
-            raise InvalidArgumentError(
-                "trace_rounds: expected a trace to write them to, got none; give --trace"
-            )
-        if self.ssgd_epoch is not None and self.sync != "sma":
-            raise InvalidArgumentError(
-                f"ssgd_epoch: expected sync sma, which ssgd follows, got sync {self.sync}; leave it out"
-            )
-        if self.ssgd_epoch is not None and self.dispatch == "fcfs":
-            raise InvalidArgumentError(
-                "ssgd_epoch: expected dispatch round_robin, since ssgd steps all replicas together; "
-                "got fcfs; leave one of them out"
-            )
-        if self.backup and self.tunes:
-            raise InvalidArgumentError(
-                f"backup: expected 0 where the number of replicas is tuned, got {self.backup}; give "
-                "a number of replicas"
-            )
-        # Other workers may have replicas, too: whether some are left is the engine's to know.
-        self.synchronisation.alpha_for(max(self.replicas, self.backup + 1))
-        if self.tunes:
-            self.synchronisation.require_z(2)
+        require_fitting(self)
 
     def _check_counts(self) -> None:
         """Checks that there is one count per device; replaces equal counts by one number."""
@@ -651,7 +589,7 @@ class TrainingConfig:
     def synchronisation(self) -> Synchronisation:
         """Options of synchronisation, without `ssgd_from`, which depends on the data."""
         names = options_of(Synchronisation).keys() & options_of(self).keys()
-        if self.device_kinds == {"CPU"}:
+        if only_cpus(self):
             names -= {"replica_mode"}
         return Synchronisation(**{name: getattr(self, name) for name in names})
 
@@ -678,26 +616,12 @@ class TrainingConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The options as plain values, for YAML and JSON."""
-        values = {name: getattr(self, name) for name in options_of(self)}
+        values = {name: _plain(getattr(self, name)) for name in options_of(self)}
         values["model"] = self.source.name
-        values["model_options"] = {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in self.model_options.items()
-        }
-        for name in ("image_size", "class_weights"):
-            if isinstance(values[name], tuple):
-                values[name] = list(values[name])
-        values["devices"] = list(self.devices)
-        if isinstance(self.replicas_per_device, tuple):
-            values["replicas_per_device"] = list(self.replicas_per_device)
-        values["trace_rounds"] = None if self.trace_rounds is None else list(self.trace_rounds)
-        values["metrics"] = list(self.metrics)
-        values["early_stopping"] = None if self.early_stopping is None else list(self.early_stopping)
-        values["optimizer_options"] = dict(self.optimizer_options)
-        values["weights_skip"] = list(self.weights_skip)
-        values["weights_names"] = dict(self.weights_names)
+        values["model_options"] = {name: _plain(value) for name, value in self.model_options.items()}
+        for name in ("optimizer_options", "weights_names"):
+            values[name] = dict(getattr(self, name))
         values["weights_flattened"] = {name: list(size) for name, size in self.weights_flattened}
-        values["learning_rate_drops"] = [list(pair) for pair in self.learning_rate_drops]
         return values
 
     @classmethod
@@ -731,5 +655,11 @@ class TrainingConfig:
 def completed(saved: Mapping[str, Any]) -> dict[str, Any]:
     """A saved configuration with the options that its version did not have yet, at their defaults."""
     usual = {name: declared.default for name, declared in options_of(TrainingConfig).items()}
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in usual.items()}
+    written = TrainingConfig().to_dict()  # tuples are lists or dictionaries there
+    plain = {name: written[name] if isinstance(value, tuple) else value for name, value in usual.items()}
     return {**plain, **NEWER, **saved}
+
+
+def _plain(value: Any) -> Any:
+    """A value with lists instead of tuples, for YAML and JSON."""
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value

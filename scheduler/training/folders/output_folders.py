@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from scheduler.training.configuration.config import TrainingConfig
@@ -63,6 +64,14 @@ def find_checkpoint(output: str | None, resume: str | None) -> tuple[Checkpoint 
         raise NotFoundError(f"--resume: {error}; {remedy}") from None
     _require_sound(checkpoint)
     return checkpoint, []
+
+
+def folders_below(path: Path, file: str) -> str:
+    """Up to three folders in a folder that have a file, as text; empty if there are none."""
+    found: list[str] = []
+    with suppress(OSError):
+        found = sorted(str(each) for each in path.iterdir() if (each / file).is_file())
+    return f"{', '.join(found[:3])}{' ...' if len(found) > 3 else ''}"
 
 
 def begins_anew(output: Path | str) -> str:

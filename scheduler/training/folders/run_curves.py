@@ -12,6 +12,7 @@ from typing import Any
 from scheduler.training.configuration.config import completed
 from scheduler.training.configuration.config_file import read_config_file
 from scheduler.training.configuration.option_kinds import metric_and_mode
+from scheduler.training.folders.output_folders import folders_below
 from scheduler.training.folders.run_folder import CONFIG, METRICS
 from scheduler.training.measures.metric_order import SPLITS, loss_beside, lower_is_better, score_of, split_of
 from tensorbow.errors import InvalidArgumentError, NotFoundError
@@ -51,8 +52,10 @@ class RunRecord:
         folder = Path(path)
         for name in (CONFIG, METRICS):
             if not (folder / name).is_file():
+                runs = folders_below(folder, METRICS)
+                remedy = f", such as {runs}" if runs else ""
                 raise NotFoundError(
-                    f"{folder} is no folder of a run: it has no {name}; give one that `train` wrote"
+                    f"{folder} is no folder of a run: it has no {name}; give one that `train` wrote{remedy}"
                 )
         try:
             options = read_config_file(folder / CONFIG)

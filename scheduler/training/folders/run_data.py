@@ -16,14 +16,16 @@ from scheduler.training.configuration.option_kinds import BALANCED
 from scheduler.training.folders.run_folder import CONFIG
 from tensorbow.data import DataSplits, ImageDataset, TrainingData, load, splits_of
 from tensorbow.data.augmentation_names import augmentation_of
+from tensorbow.data.doubtful_data import warn_of_doubts
 from tensorbow.data.own_data import load_own
 from tensorbow.data.resized_pictures import resized
-from tensorbow.data.splits import with_class_names
+from tensorbow.data.splits import AUTO, with_class_names
 from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.specs import Array
 from tensorbow.user_code import is_object_name
 
 GIVEN = "data"  # name of data that a program gives
+LINEAR = "linear"  # the model that is for numbers by its name
 ABOUT = (
     "dataset",
     "data_dir",
@@ -53,6 +55,12 @@ def load_data(
         )
     augmentation = augmentation_of(config.augmentation, splits.train.mean)
     return replace(splits, train=replace(splits.train, augmentation=augmentation))
+
+
+def warn_of_data(config: TrainingConfig, train: TrainingData) -> None:
+    """Warns of data that the run's model takes otherwise than it seems meant, see `warn_of_doubts`."""
+    given = not config.source.is_ours or config.task != AUTO or config.source.name == LINEAR
+    warn_of_doubts(train, any_labels=given)
 
 
 def _loaded(config: TrainingConfig, data: Any, say: Callable[[str], None]) -> DataSplits:

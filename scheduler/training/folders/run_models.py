@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from scheduler.training.folders.output_folders import folders_below
 from scheduler.training.folders.run_folder import BEST_MODEL, EMA_MODEL, MODEL, replica_file
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.specs import Array
@@ -31,6 +32,8 @@ def central_model(path: Path) -> StoredModel:
         hint = "; if the run was killed, go on with --resume auto" if path.is_dir() else ""
         if (path / "best" / MODEL).exists():
             hint = f"; it is the folder of a sweep, whose best member is {path / 'best'}"
+        elif runs := folders_below(path, MODEL):
+            hint = f"; give a run's folder, such as {runs}"
         raise NotFoundError(f"{path} holds no trained model: there is no {file}{hint}") from None
 
 

@@ -242,7 +242,8 @@ class TrainedModel:
             is_number = array.dtype.kind in "biuf" and dtype.kind == "f"
             is_whole = array.dtype.kind in "iu" and dtype == np.int64
             if array.shape[1:] != spec.dims[1:] or not (array.dtype == dtype or is_number or is_whole):
-                raise InvalidArgumentError(f"{expected}, got {array.dtype} {list(array.shape)}")
+                got = f"{expected}, got {array.dtype} {list(array.shape)}"
+                raise InvalidArgumentError(f"{got}{_hint(array, spec)}")
             found[name] = array.astype(dtype, copy=False)
         if len({len(array) for array in found.values()}) != 1:
             raise InvalidArgumentError(f"{expected} with the same number of examples")
@@ -405,6 +406,18 @@ def _shown_examples(about: Mapping[str, Any]) -> str:
     labels = "" if about.get("labels") is None else f" with labels {about['labels']}"
     classes = "" if about.get("classes") is None else f" of {about['classes']} classes"
     return f"inputs {about.get('inputs')}{labels}{classes}"
+
+
+def _hint(array: Array, spec: TensorSpec) -> str:
+    """Remedy for inputs of another shape or dtype, as the end of a message; empty if none is known."""
+    wanted = spec.dims[1:]
+    if array.shape == wanted:
+        return "; give a batch, of one example x[None]"
+    if array.ndim == 4 and array.shape[2:] + array.shape[1:2] == wanted:
+        return "; channels are last, as by numpy.transpose(x, (0, 2, 3, 1))"
+    if array.shape[1:] == wanted and spec.dtype is uint8 and array.dtype.kind == "f":
+        return "; give raw pixels: the model normalises them itself"
+    return ""
 
 
 def _as_json(nest: Any) -> Any:

@@ -19,7 +19,7 @@ from scheduler.training.running.outcome import models_of
 from scheduler.training.running.trainer import Trainer
 from tensorbow.data import DATASETS, TrainingData
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.kinds import Flag, checked
+from tensorbow.kinds import Anything, Flag, checked
 from tensorbow.training import TrainingProgress
 
 
@@ -102,11 +102,11 @@ class FittedModel:
 
 @checked
 def fit(
-    model: Any = "lenet",
-    data: Any = None,
+    model: Anything = "lenet",
+    data: Anything = None,
     *,
-    replicas: Any = DEFAULT_REPLICAS,
-    weights: Any = None,
+    replicas: Anything = DEFAULT_REPLICAS,
+    weights: Anything = None,
     callbacks: Callbacks = (),
     progress: Flag = True,
     **options: Any,

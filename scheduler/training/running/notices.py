@@ -10,7 +10,8 @@ from pathlib import Path
 
 from scheduler.engine.results import RoundResults, TaskResult
 from scheduler.options import options_of
-from scheduler.training.configuration.config import ALONE, TrainingConfig
+from scheduler.training.configuration.config import TrainingConfig
+from scheduler.training.configuration.option_dependencies import ALONE
 from scheduler.training.folders.output_folders import numbered_folders
 from scheduler.training.folders.run_folder import CONFIG, RunFolder
 from scheduler.training.measures.tally import Tally, is_sound
@@ -80,18 +81,6 @@ def epoch_line(config: TrainingConfig, tally: Tally, epoch: float, split: str) -
         f"epoch {epoch_text(epoch):>3}/{config.epochs}  {'  '.join(texts)}{mean}{ema}  "
         f"{tally.epoch_images_per_second:,.0f} images/s"
     )
-
-
-def nothing_left(config: TrainingConfig, tally: Tally, epoch: float) -> str | None:
-    """Reason why training is complete after `epoch` epochs; None if it is not."""
-    done = f"already at epoch {epoch_text(epoch)}"
-    if epoch >= config.epochs:
-        return f"{done}; --epochs {config.epochs} asks for no more"
-    if tally.seconds_to_target is not None:
-        return f"{done}; --target-accuracy {config.target_accuracy:g} is reached"
-    if config.max_seconds is not None and tally.seconds >= config.max_seconds:
-        return f"{done}, after {tally.seconds:.1f} s; --max-seconds {config.max_seconds:g} asks for no more"
-    return None
 
 
 class LossWatch:

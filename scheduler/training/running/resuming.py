@@ -5,14 +5,16 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
 from scheduler.options import shortened
 from scheduler.replicas.parted_learners import AnyLearners
+from scheduler.training.configuration.config import TrainingConfig
 from scheduler.training.measures.tally import Tally
-from scheduler.training.running.joint_run import WORKERS, own_arrays
+from scheduler.training.running.joint_run import COUNTS, WORKERS, own_arrays
 from tensorbow.data import TrainingData
 from tensorbow.devices import Device
 from tensorbow.errors import DataLossError, InvalidArgumentError
@@ -21,6 +23,8 @@ from tensorbow.models import ModelSource
 from tensorbow.optimizers import Schedule, slots_hold_rate
 from tensorbow.specs import Array
 from tensorbow.training import Checkpoint
+
+RATE_OPTIONS = ("learning_rate", "learning_rate_drops", "schedule", "final_rate", "warmup_epochs")
 
 
 def made_with(devices: Sequence[Device]) -> dict[str, str]:
@@ -64,6 +68,25 @@ def changed_code(checkpoint: Checkpoint, source: ModelSource) -> str | None:
         return None
     name = ", ".join(now) or source.name
     return f"{name} has changed since the checkpoint; the run goes on with the model as it is now"
+
+
+def counts_of(checkpoint: Checkpoint | None, configured: int, total: int) -> list[tuple[int, int]]:
+    """(first round, replicas from it on) of the run so far, and of the checkpoint's rounds before.
+
+    configured: replicas of a worker. total: replicas of all workers now.
+    """
+    if checkpoint is None:
+        return [(0, total)]
+    metadata = checkpoint.metadata
+    earlier = metadata.get(COUNTS) or [(0, configured * metadata.get(WORKERS, 1))]
+    counts = [(int(round), int(count)) for round, count in earlier]
+    return counts if counts[-1][1] == total else [*counts, (metadata["round"], total)]
+
+
+def with_rates_of(checkpoint: Checkpoint, config: TrainingConfig) -> TrainingConfig:
+    """The options with the learning rates of the checkpoint's run; this run may have others."""
+    kept = checkpoint.metadata["config"]
+    return replace(config, **{name: kept[name] for name in RATE_OPTIONS if name in kept})
 
 
 def restored(

@@ -6,29 +6,24 @@ import logging
 import math
 import sys
 import time
-from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-from scheduler.averaging.synchronisation import FUSED
 from scheduler.batches.sources import DatasetBatches
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
-from scheduler.replicas.resizing import most_that_fit
-from scheduler.replicas.round_launcher import why_not_fused
-from scheduler.training.configuration.config import DEFAULT_REPLICAS, TrainingConfig
+from scheduler.training.configuration.config import TrainingConfig
 from scheduler.training.configuration.option_kinds import MODEL, metric_and_mode
 from scheduler.training.configuration.precision import PrecisionSetting
 from scheduler.training.configuration.schedule_choice import build_schedule
-from scheduler.training.folders.run_data import GIVEN, load_data
+from scheduler.training.folders.run_data import GIVEN, load_data, warn_of_data
 from scheduler.training.folders.run_folder import RunFolder
-from scheduler.training.measures.classification_metrics import CONFUSION, ClassificationReport
+from scheduler.training.measures.classification_metrics import CONFUSION
 from scheduler.training.measures.tally import Tally, TrainingResult
 from scheduler.training.measures.tuning_result import TuningResult
 from scheduler.training.models.classifier_step import build_engine
-from scheduler.training.models.evaluation import ACCURACY, Evaluation, Evaluator
+from scheduler.training.models.evaluation import ACCURACY, Evaluation
 from scheduler.training.models.given_weights import given_weights
 from scheduler.training.models.inference_graph import description_of, stored_inference
 from scheduler.training.models.model_inputs import summary_of
@@ -40,44 +35,47 @@ from scheduler.training.running.callbacks import (
     TrainingRun,
     require_figure,
 )
-from scheduler.training.running.joint_run import COUNTS, WORKERS, JointRun, average_of, model_of, without_sums
+from scheduler.training.running.checkpoint_marks import CheckpointMarks
+from scheduler.training.running.joint_run import COUNTS, JointRun, average_of, model_of, without_sums
+from scheduler.training.running.milestones import Milestones
+from scheduler.training.running.model_evaluations import ModelEvaluations
 from scheduler.training.running.notices import (
     LossWatch,
     dispatch_notice,
     epoch_line,
     metric_text,
-    nothing_left,
     with_last_checkpoint,
     with_way_on,
 )
 from scheduler.training.running.outcome import (
-    has_exploded,
     metrics_record,
-    models_of,
     result_of,
-    save_best_model,
     save_models,
 )
-from scheduler.training.running.resuming import changed_code, changed_since, code_facts, made_with, restored
+from scheduler.training.running.replica_changes import ReplicaChanges
+from scheduler.training.running.resuming import (
+    changed_code,
+    changed_since,
+    code_facts,
+    counts_of,
+    made_with,
+    restored,
+    with_rates_of,
+)
 from scheduler.training.running.run_trace import RunTrace
 from scheduler.training.running.tensorboard import TensorBoard
-from scheduler.training.tuning.auto import OnlineTuning, tuning_of
+from scheduler.training.tuning.auto import tuning_of
 from scheduler.training.tuning.launch_pace import LaunchPace
-from scheduler.training.tuning.throughput_tuning import NOT_FUSED_OVER_WORKERS
 from scheduler.workers.find import worker_group
 from scheduler.workers.group import WorkerGroup
 from scheduler.workers.joint_calls import JointCalls
 from scheduler.workers.pulse import doing
 from scheduler.workers.watch_client import tell_folder
-from tensorbow.data import TrainingData
-from tensorbow.data.picture_layout import warn_of_channels_first
 from tensorbow.devices import GpuMonitor, get_device
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import (
     InvalidArgumentError,
     NumericsError,
-    ResourceExhaustedError,
-    UnimplementedError,
 )
 from tensorbow.kinds import Flag, Mapped, checked, instance
 from tensorbow.models import ModelSummary
@@ -86,9 +84,7 @@ from tensorbow.specs import Array
 from tensorbow.torch_weights import TORCH_NAMES, names_described
 from tensorbow.training import Checkpoint, TrainingProgress
 
-RATE_OPTIONS = ("learning_rate", "learning_rate_drops", "schedule", "final_rate", "warmup_epochs")
 _logger = logging.getLogger("tensorbow.training")
-LEAST = 1e-9  # lower bound of the remaining epochs or seconds: avoids division by zero
 
 AsConfig: TypeAlias = Annotated[TrainingConfig, instance(TrainingConfig, expected="a tb.TrainingConfig")]
 AsWorkers: TypeAlias = Annotated[WorkerGroup, instance(WorkerGroup, expected="what tb.worker_group() gives")]
@@ -138,13 +134,10 @@ class Trainer:
         self._progress = progress or TrainingProgress()
         self._stopping = False
         self._engine: LearningEngine | None = None
-        self._evaluator: Evaluator | None = None
+        self._model_evaluations: ModelEvaluations | None = None
         self._monitor: GpuMonitor | None = None
         self._precision: PrecisionSetting | None = None
         self._began: float | None = None  # time at which the current `_train_rounds` began
-        # Since the last checkpoint: (its round, mean loss since then), and the test loss.
-        self._trained: tuple[int, float] | None = None
-        self._test_loss: float | None = None
         self._trace = RunTrace(config.trace, config.trace_rounds, config.batch_size)
         self.run = TrainingRun(config)
         self._best = None if config.best_metric is None else BestMetric(config.best_metric)
@@ -153,7 +146,6 @@ class Trainer:
         events = [TensorBoard()] if config.tensorboard else []
         watching = [*early, *own, *events] if self._joint.leads else []
         self._callbacks = CallbackCaller([*watching, *callbacks], self.run)
-        self._models: list[dict[str, Array]] = []  # that were evaluated last
         self._weights_line = ""  # about given weights
         self._torch_names: dict[str, str] = {}  # by variables' names, of weights that came from PyTorch
         folder: RunFolder | None = None
@@ -180,7 +172,7 @@ class Trainer:
         say = self._progress.line
         self.data = load_data(config, self._given_data, say)
         if self._joint.leads:
-            warn_of_channels_first(self.data.train)
+            warn_of_data(config, self.data.train)
         self._train_set, self._evaluated_set = self.data.train, self.data.evaluated
         self._of_numbers = self._train_set.numbers is not None
         self._data_name = config.data_name if self._given_data is None else GIVEN
@@ -203,7 +195,7 @@ class Trainer:
             )
         own = config.replicas if tuning is None else tuning.current * len(devices)
         first, total = self._joint_run.replicas(own)
-        counts = self._counts(checkpoint, total) if tuning is None else tuning.replica_counts
+        counts = counts_of(checkpoint, config.replicas, total) if tuning is None else tuning.replica_counts
         (_, replicas), *changes = counts
         self._batches = DatasetBatches(
             self._train_set,
@@ -231,8 +223,7 @@ class Trainer:
         self._pace = LaunchPace(self._engine, self._batches, chooses, agreed=self._joint.agreed)
         if tuning is not None:
             self._pace.before_run = tuning.begin_run
-        threads = len(devices) * DEFAULT_REPLICAS if config.tunes else config.replicas
-        self._evaluator = self._evaluator_of(self._evaluated_set, threads)
+        self._model_evaluations = ModelEvaluations(config, self._evaluated_set, self._engine, self._joint)
         self._require_watched()
         self.described = description_of(config, self._train_set, self._data_name)
         self._graph_text: bytes | None = None
@@ -241,18 +232,16 @@ class Trainer:
         notice = self._batches.keep_on_devices(self.engine.learners, config.data_on_device)
         if notice:
             self._progress.line(notice)
+        self._changes = None
         if tuning is not None:
-            options, learners = self.engine.options, self.engine.learners
-            most = tuning.tuner.current.most
-            fit = self._joint.gathered([most_that_fit(learners, options, most)])
-            tuning.limit(*min(fit, key=lambda each: each[0]))
-            step = self._engine.executables_of(0)[0]
-            why = why_not_fused(step, devices[0], options, learners.count)
-            if self._joint.size > 1:
-                why = why or NOT_FUSED_OVER_WORKERS
-            if why:
-                tuning.leave_out_fused(why)
+            self._changes = ReplicaChanges(
+                config, tuning, self._engine, self._batches, self._pace, self._joint
+            )
+            self._changes.limit()
         self.engine.initialize(known=self._known_values(checkpoint))
+        self._marks = CheckpointMarks(
+            self.folder, self._joint, self._best, self.described, self._train_set.classes, self.run.split
+        )
         self._begin(checkpoint)
         self.folder.checkpoint = None  # its arrays are copied
 
@@ -274,19 +263,9 @@ class Trainer:
             self.described = {**self.described, TORCH_NAMES: self._torch_names}
         return None if found is None else found.values
 
-    def _counts(self, checkpoint: Checkpoint | None, total: int) -> list[tuple[int, int]]:
-        """(first round, replicas from it on) of the run so far, and of the checkpoint's rounds before."""
-        if checkpoint is None:
-            return [(0, total)]
-        metadata = checkpoint.metadata
-        earlier = metadata.get(COUNTS) or [(0, self.config.replicas * metadata.get(WORKERS, 1))]
-        counts = [(int(round), int(count)) for round, count in earlier]
-        return counts if counts[-1][1] == total else [*counts, (metadata["round"], total)]
-
     def _require_watched(self) -> None:
         """Raises InvalidArgumentError for an option that watches a figure which evaluations will not have."""
-        assert self._evaluator is not None
-        config, evaluated = self.config, self._evaluator.figures
+        config, evaluated = self.config, self._evaluations.figures
         known = ["loss", *self.engine.program.metrics, *(f"{self.run.split}_{name}" for name in evaluated)]
         known += [f"ema_{name}" for name in evaluated] if config.ema is not None else []
         stopping = None if config.early_stopping is None else config.early_stopping[0]
@@ -294,10 +273,6 @@ class Trainer:
         for option, metric in (("early_stopping", stopping), ("best_metric", best)):
             if metric is not None:
                 require_figure(option, metric, known)
-
-    def _evaluator_of(self, data: TrainingData, threads: int) -> Evaluator:
-        device, options = get_device(self.config.devices[0]), self.config.model_options
-        return Evaluator(self.config.source, data, device, threads, options, self.config.metrics)
 
     def _begin(self, checkpoint: Checkpoint | None) -> None:
         """Restores the checkpoint, opens the folder, and prints the first lines of the run."""
@@ -308,7 +283,8 @@ class Trainer:
         batches = self._batches  # a lambda that captured self would make a reference cycle
         self._watch = LossWatch(self._train_set.classes, lambda round: batches.positions.at(round).epoch)
         self._tally = tally = self._restore(checkpoint)
-        done = None if checkpoint is None else nothing_left(self.config, tally, self._epoch)
+        self._milestones = Milestones(self.config, lambda: batches.positions, tally)
+        done = None if checkpoint is None else self._milestones.nothing_left
         self._joint.by_first(lambda: self.folder.begin(tally.evaluated_at, keep_config=done is not None))
         self._saved_in = self._joint.agreed(self.folder.path and self.folder.path.absolute())
         if self._joint.leads and self._saved_in is not None:
@@ -352,15 +328,15 @@ class Trainer:
         return self._engine
 
     @property
-    def tuning(self) -> TuningResult | None:
-        """Result of the tuning so far; None if the number of replicas is given or nothing is measured yet."""
-        interrupted = self._stopping and not self._complete()
-        return None if self._tuning is None else self._tuning.result(self._tally.seconds, interrupted)
+    def _evaluations(self) -> ModelEvaluations:
+        assert self._model_evaluations is not None
+        return self._model_evaluations
 
     @property
-    def _epoch(self) -> float:
-        """Number of epochs trained, including the fraction of the current one."""
-        return self._batches.positions.epoch(self._tally.round)
+    def tuning(self) -> TuningResult | None:
+        """Result of the tuning so far; None if the number of replicas is given or nothing is measured yet."""
+        interrupted = self._stopping and not self._milestones.is_complete
+        return None if self._tuning is None else self._tuning.result(self._tally.seconds, interrupted)
 
     def _restore(self, checkpoint: Checkpoint | None) -> Tally:
         for warning in self.folder.warnings:
@@ -368,23 +344,18 @@ class Trainer:
         if checkpoint is None:
             return Tally()
         learners, target = self.engine.learners, self.config.target_accuracy
-        schedule = self._schedule_until(checkpoint)
+        positions = self._batches.positions
+        before = with_rates_of(checkpoint, self.config)
+        schedule = build_schedule(before, positions.replicas, positions, self._of_numbers)
         if not self._only_z:
             return restored(checkpoint, learners, self._train_set, schedule, target)
         tally = restored(without_sums(checkpoint, self._joint.leads), None, self._train_set, schedule, target)
-        (_, before), *_ = reversed(self._counts(checkpoint, 0)[:-1])
+        (_, count), *_ = reversed(counts_of(checkpoint, self.config.replicas, 0)[:-1])
         layout, options = learners.layout, self.config.synchronisation
-        self.engine.initialize(self._joint.by_first(lambda: model_of(checkpoint, layout, options, before)))
+        self.engine.initialize(self._joint.by_first(lambda: model_of(checkpoint, layout, options, count)))
         if self.config.ema is not None:
             learners.values.set_average(self._joint.agreed(average_of(checkpoint)))
         return tally
-
-    def _schedule_until(self, checkpoint: Checkpoint) -> Schedule:
-        """Learning rates of the checkpoint's run; this run may have others."""
-        kept = checkpoint.metadata["config"]
-        rates = {name: kept[name] for name in RATE_OPTIONS if name in kept}
-        positions = self._batches.positions
-        return build_schedule(replace(self.config, **rates), positions.replicas, positions, self._of_numbers)
 
     # Running ----------------------------------------------------------------------------------
 
@@ -428,9 +399,9 @@ class Trainer:
             )
         try:
             while not self._ended():
-                if not self._evaluation_is_due():
+                if not self._milestones.evaluation_is_due:
                     self._train_rounds()
-                if self._evaluation_is_due() and not self._stopping:
+                if self._milestones.evaluation_is_due and not self._stopping:
                     self._evaluate_and_record()
                 self._checkpoint()
             if (reason := self.run.stop_reason) is not None:
@@ -439,7 +410,7 @@ class Trainer:
                 self._evaluate_and_record()
                 self._checkpoint()
             if tally.round:
-                models = self._models_of(tally.round)
+                models = self._evaluations.models_of(tally.round)
                 save_models(self.folder, config, self.described, tally, self.engine, models, self.run.split)
             return self._result()
         except CudaError as error:
@@ -476,92 +447,25 @@ class Trainer:
 
     def _follow_run(self) -> None:
         """Tells the callbacks' view of the run where it is."""
-        self.run.round, self.run.epoch = self._tally.round, self._epoch
+        self.run.round, self.run.epoch = self._tally.round, self._milestones.epoch
         self.run.replicas = self._batches.positions.replicas
 
     def _ended(self) -> bool:
-        if self._agree_to_halt():
-            return True
-        return self._finished() and not self._evaluation_is_due()
-
-    def _finished(self) -> bool:
-        """True if there is nothing left to train."""
-        return nothing_left(self.config, self._tally, self._epoch) is not None
-
-    def _complete(self) -> bool:
-        """True if there is nothing left to train, and the last model is evaluated."""
-        return self._finished() and self._tally.evaluated_at == self._tally.round
-
-    def _period(self, round: int) -> int:
-        """Number of the stretch of `evaluation_epochs` in which a round is."""
-        epoch, number = self._batches.positions.at(round)
-        share = number / self._batches.positions.order.batches_per_epoch
-        return int((epoch + share) / self.config.evaluation_epochs + LEAST)
-
-    def _evaluation_is_due(self) -> bool:
-        tally = self._tally
-        return self._period(tally.round) > self._period(tally.evaluated_at)
-
-    def _due(self, since: int) -> int:
-        """Round to stop before: that of the next evaluation, or the first checkpoint after round `since`."""
-        round, every = self._tally.round, self.config.checkpoint_rounds
-        later = range(round + 1, self._batches.positions.first_round(self.config.epochs))
-        end = round + 1 + bisect_right(later, self._period(round), key=self._period)
-        return end if every is None else min(end, since + every)
+        milestones = self._milestones
+        return self._agree_to_halt() or (
+            milestones.nothing_left is not None and not milestones.evaluation_is_due
+        )
 
     def _share_done(self, earlier: int, seconds_before: float, round: int) -> float:
-        """Fraction, over at `round`, of the epochs or seconds that remained at the round `earlier`."""
-        config, epoch = self.config, self._batches.positions.epoch
-        shares = [(epoch(round) - epoch(earlier)) / max(LEAST, config.epochs - epoch(earlier))]
-        if config.max_seconds is not None:
-            running = 0.0 if self._began is None else time.perf_counter() - self._began
-            trained = self._tally.seconds + running - seconds_before
-            shares.append(trained / max(LEAST, config.max_seconds - seconds_before))
-        return max(shares)
+        """See `Milestones.share_done`."""
+        running_s = 0.0 if self._began is None else time.perf_counter() - self._began
+        return self._milestones.share_done(earlier, seconds_before, round, running_s)
 
-    def _follow_tuning(self) -> None:
-        """Changes to the replicas that the tuning wants; alpha and learning rate change with their number."""
-        config, round, tuning = self.config, self._tally.round, self._tuning
-        if tuning is None:
-            return
-        if self._joint.leads:
-            tuning.end_in_time(round)
-        while True:
-            tuning.follow(*self._joint.agreed((tuning.wanted, tuning.wanted_mode)))
-            if not tuning.wants_change:
-                return
-            if tuning.wanted == tuning.current:
-                self._follow_mode(tuning)
-                continue
-            replicas = tuning.wanted * len(config.devices) * self._joint.size
-            positions = self._batches.positions.resized(round, replicas)
-            schedule = build_schedule(config, replicas, positions, self._of_numbers)
-            ssgd_from = config.synchronisation_for(positions.first_round).ssgd_from
-            try:
-                with self._pace.changing():
-                    self.engine.resize(tuning.wanted, round, schedule, ssgd_from)
-            except ResourceExhaustedError as error:
-                if self._joint.leads:
-                    tuning.refused(str(error))
-                continue
-            self.schedule = schedule
-            self._batches.resize(round, self.engine.learners)
-            self._tally.test_accuracies = None  # they were of the old replicas
-            self._progress.expect(positions.first_round(config.epochs))
-            tuning.changed(round)
-
-    def _follow_mode(self, tuning: OnlineTuning) -> None:
-        """Changes to the mode of replicas that the tuning wants."""
-        fused = tuning.wanted_mode == FUSED
-        try:
-            with self._pace.changing():
-                self.engine.fuse(fused)
-        except (UnimplementedError, ResourceExhaustedError) as error:
-            if not fused:
-                raise
-            tuning.not_fused(str(error))
-        else:
-            tuning.changed_mode(self._tally.round)
+    def _resized(self, schedule: Schedule) -> None:
+        """Takes over the learning rates of another number of replicas."""
+        self.schedule = schedule
+        self._tally.test_accuracies = None  # they were of the old replicas
+        self._progress.expect(self._batches.positions.first_round(self.config.epochs))
 
     def _train_rounds(self) -> None:
         """Trains until a checkpoint or an evaluation is due."""
@@ -598,10 +502,13 @@ class Trainer:
         assert self._monitor is not None
         with self._monitor.sampling():
             while True:
-                self._follow_tuning()
-                if self._evaluation_is_due():  # changing the number of replicas has ended the epoch
+                if self._changes is not None:
+                    self._changes.follow(tally.round, self._of_numbers, self._resized)
+                if self._milestones.evaluation_is_due:  # a change of the replicas has ended the epoch
                     break
-                for end, recording in self._trace.pieces(tally.round, stop := self._due(since)):
+                for end, recording in self._trace.pieces(
+                    tally.round, stop := self._milestones.next_stop(since)
+                ):
                     with recording:
                         tally.round = self._pace.run(tally.round, end, on_results)
                     halts = self._agree_to_halt() or self._joint.agreed(time.perf_counter() >= deadline)
@@ -613,7 +520,7 @@ class Trainer:
         tally.seconds += elapsed
         tally.epoch_seconds += elapsed
         tally.skipped_updates += self.engine.skipped_updates - skipped
-        self._trained = (since, total / count) if count else None
+        self._marks.trained = (since, total / count) if count else None
 
     # Evaluation -------------------------------------------------------------------------------
 
@@ -621,10 +528,7 @@ class Trainer:
         """Evaluates and writes a line of metrics, unless a stop is requested meanwhile."""
         tally, config = self._tally, self.config
         self._progress.evaluating(len(self._evaluated_set))
-        models = self._models_of(tally.round)
-        ema = None if config.ema is None else self.engine.ema_values(tally.round)
-        with doing("evaluating"):
-            done = self._joint.agreed(self._evaluated(models, ema) if self._joint.leads else None)
+        done = self._evaluations.after(tally.round, lambda: self._stopping)
         if done is None:
             return
         results, average, self.run.report = done
@@ -639,7 +543,7 @@ class Trainer:
             )
         tally.test_accuracy, tally.evaluated_at = accuracy, tally.round
         tally.test_metrics = {"loss": loss, **found.metrics}
-        self._test_loss = loss
+        self._marks.test_loss = loss
         if config.sync == "none" and accuracy is not None:
             tally.test_accuracies = [result.metrics[ACCURACY] for result in results]
         target = config.target_accuracy
@@ -648,29 +552,8 @@ class Trainer:
             tally.seconds_to_target = tally.seconds
         self._record(average)
 
-    def _models_of(self, round: int) -> list[dict[str, Array]]:
-        """`models_of` for all workers: with sync `none` those of every worker's replicas."""
-        models = models_of(self.engine, round)
-        self._models = self._joint.gathered(models) if self.config.sync == "none" else models
-        return self._models
-
-    def _evaluated(
-        self, models: Sequence[dict[str, Array]], ema: dict[str, Array] | None
-    ) -> tuple[list[Evaluation], Evaluation | None, ClassificationReport | None] | None:
-        """Evaluations of models and of the moving average, and the report of the first; None if stopped."""
-        assert self._evaluator is not None
-        results, report = list[Evaluation](), None
-        for values in models:
-            result = self._evaluator.evaluate(values, lambda: self._stopping)
-            if result is None:
-                return None
-            report = report if results else self._evaluator.report
-            results.append(result)
-        average = None if ema is None else self._evaluator.evaluate(ema, lambda: self._stopping)
-        return None if average is None and ema is not None else (results, average, report)
-
     def _record(self, ema: Evaluation | None) -> None:
-        tally, epoch = self._joint_run.tally(self._tally), self._epoch
+        tally, epoch = self._joint_run.tally(self._tally), self._milestones.epoch
         rate = self.schedule(max(0, tally.round - 1))
         replicas = self._batches.positions.replicas
         record = metrics_record(self.engine, tally, epoch, ema, rate, self.run.split, replicas)
@@ -696,17 +579,7 @@ class Trainer:
 
     def _save_checkpoint(self, folder: Path) -> None:
         tally, arrays = self._tally, self.engine.learners.values.state_arrays()
-        exploded = self._joint.any(has_exploded(self.engine, arrays))
-        if not exploded and self._joint.leads:
-            if self._trained is not None:
-                tally.mark_sound(*self._trained, self._train_set.classes)
-            if self._test_loss is not None and self._best is not None:
-                tally.mark_best_by(self._best.is_best or not self.folder.holds(tally.best), self._test_loss)
-            elif self._test_loss is not None:
-                tally.mark_best(self._test_loss, is_there=self.folder.holds(tally.best))
-            if self._test_loss is not None and tally.best == tally.round and self.config.sync != "none":
-                save_best_model(self.folder, self.described, tally, self._models[0], self.run.split)
-        self._trained = self._test_loss = None
+        self._marks.mark(tally, self.engine, arrays, self._evaluations.models)
         metadata = {**tally.to_metadata(), **SLOT_FORM, **self._facts}
         if self._tuning is not None:
             metadata["tuning"] = self._tuning.checkpoint()
@@ -728,7 +601,7 @@ class Trainer:
                 self._callbacks.checkpoint(self.folder.last_checkpoint[1])
 
     def _result(self) -> TrainingResult:
-        tally, interrupted = self._tally, self._stopping and not self._complete()
+        tally, interrupted = self._tally, self._stopping and not self._milestones.is_complete
         replicas, final = self._batches.positions.replicas, {} if interrupted else self._tested()
         if CONFUSION in self.config.metrics and self.run.report is not None:
             split = "test" if final else self.run.split
@@ -739,7 +612,7 @@ class Trainer:
             self.config,
             self._joint_run.tally(tally),
             replicas,
-            self._epoch,
+            self._milestones.epoch,
             interrupted,
             self._joint.agreed(self.tuning),
             self.run.stop_reason,
@@ -753,15 +626,7 @@ class Trainer:
         """Loss and metrics on the test split at the end of a run that is evaluated on a validation split."""
         if self.data.validation is None or not self._tally.round:
             return {}
-        evaluator = self._evaluator_of(self.data.test, self.config.replicas)
-        try:
-            models = reversed(self._models_of(self._tally.round))  # the report is of the first
-            with doing("evaluating"):
-                found = [evaluator.evaluate(values) for values in models if self._joint.leads]
-                found, self.run.report = self._joint.agreed((found, evaluator.report))
-        finally:
-            evaluator.close()
-        result = Evaluation.mean([each for each in reversed(found) if each is not None])
+        result, self.run.report = self._evaluations.on_test_set(self.data.test, self._tally.round)
         figures = {"test_loss": result.loss, **{f"test_{name}": v for name, v in result.metrics.items()}}
         texts = [f"{name.replace('_', ' ')} {metric_text(name, value)}" for name, value in figures.items()]
         self._progress.line(f"at the end  {'  '.join(texts)}")
@@ -769,7 +634,7 @@ class Trainer:
 
     def close(self) -> None:
         """Closes streams, frees memory and unlocks the folder; idempotent."""
-        for owned in (self._engine, self._evaluator, self._monitor, self._precision):
+        for owned in (self._engine, self._model_evaluations, self._monitor, self._precision):
             if owned is not None:
                 owned.close()
         self._trace.close()

@@ -22,14 +22,13 @@ from scheduler.replicas.round_launcher import why_not_fused
 from scheduler.training.configuration.config import TrainingConfig
 from scheduler.training.configuration.precision import PrecisionSetting
 from scheduler.training.configuration.schedule_choice import initial_rate
-from scheduler.training.folders.run_data import load_data
+from scheduler.training.folders.run_data import load_data, warn_of_data
 from scheduler.training.measures.tuning_result import TuningResult
 from scheduler.training.models.classifier_step import build_engine, build_step
 from scheduler.training.tuning.launch_pace import LaunchPace
 from scheduler.training.tuning.throughput_windows import ThroughputWindows
 from scheduler.workers.group import LoneWorker, WorkerGroup
 from scheduler.workers.joint_calls import JointCalls
-from tensorbow.data.picture_layout import warn_of_channels_first
 from tensorbow.devices import get_device
 from tensorbow.errors import (
     AbortedError,
@@ -134,7 +133,8 @@ class ThroughputTuning:
         self.options = options or TuningOptions()
         self._on_window, self._joint = on_window, JointCalls(workers or LoneWorker())
         self._dataset = load_data(config, data).train
-        warn_of_channels_first(self._dataset)
+        if self._joint.leads:
+            warn_of_data(config, self._dataset)
         self._batches(1)
         self._why_not_fused = ""
         self.most, self.why_no_more = self._limit()

@@ -155,7 +155,8 @@ def as_facts(counts: list[list[int]]) -> list[dict[str, int]]:
 
 def test_the_most_is_what_fits(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "scheduler.training.running.trainer.most_that_fit", lambda learners, options, most: (2, "no memory")
+        "scheduler.training.running.replica_changes.most_that_fit",
+        lambda learners, options, most: (2, "no memory"),
     )
     monkeypatch.setattr(MadeUp, "curve", {1: 100.0, 2: 200.0})
     result = trained(auto(options, epochs=3))

@@ -15,7 +15,6 @@ from scheduler.training.running.notices import (
     epoch_text,
     ignored_options,
     metric_text,
-    nothing_left,
 )
 from tensorbow.errors import DataLossError
 from tensorbow.training import TrainingProgress
@@ -72,21 +71,6 @@ def test_the_line_of_an_epoch_has_its_own_rate(options: Options) -> None:
     tally.test_metrics["loss"] = 3.5170442e31
     assert "test loss 3.517e+31  " in epoch_line(options(), tally, 1.0, "test")
     assert "test accuracy  50.00% (mean)" in epoch_line(options(sync="none"), tally, 1.0, "test")
-
-
-@pytest.mark.parametrize(
-    ("tally", "said"),
-    [
-        (Tally(round=13), None),
-        (Tally(round=14), "already at epoch 2; --epochs 2 asks for no more"),
-        (Tally(round=36), "already at epoch 5.14; --epochs 2 asks for no more"),
-        (Tally(round=3, seconds=9.0), "already at epoch 0.43, after 9.0 s; --max-seconds 5 asks for no more"),
-        (Tally(round=7, seconds_to_target=1.0), "already at epoch 1; --target-accuracy 0.9 is reached"),
-    ],
-    ids=["not yet", "just", "far beyond", "seconds", "target"],
-)
-def test_when_nothing_is_left(options: Options, tally: Tally, said: str | None) -> None:
-    assert nothing_left(options(max_seconds=5, target_accuracy=0.9), tally, tally.round / 7) == said
 
 
 def test_hopeless_losses_are_told_once_an_epoch() -> None:

@@ -320,3 +320,17 @@ def test_several_columns_of_numbers(tmp_path: Path) -> None:
     trained("linear", (X, both), epochs=30, learning_rate=0.05, output=str(tmp_path))
     with TrainedModel(tmp_path) as model:
         assert model.predict(X) == pytest.approx(both, abs=0.1)
+
+
+def test_errors_of_a_model_are_not_said_to_be_of_an_argument(tmp_path: Path) -> None:
+    """The only text among the arguments is the name of the data."""
+
+    def wrong(inputs: Any, labels: Any, training: bool) -> Any:
+        return tb.reduce_mean(tb.layers.dense(tb.layers.flatten(inputs), 3, activation="relu"))
+
+    with pytest.raises(InvalidArgumentError, match=r"^model .*wrong: dense: expected activation to be a fun"):
+        tb.fit(wrong, "synthetic", epochs=1, progress=False)
+    with pytest.raises(InvalidArgumentError, match=r"^model .*wrong: dense: expected activation to be a fun"):
+        tb.sweep(wrong, "synthetic", seeds=2, progress=False, output=tmp_path / "sweep")
+    with pytest.raises(InvalidArgumentError, match=r"^learning_rate: expected a positive number"):
+        tb.fit("logreg", "synthetic", learning_rate="much", progress=False)

@@ -64,8 +64,15 @@ def test_an_ensemble_predicts_the_mean_of_its_members(runs: dict[str, Path], syn
         probabilities = ensemble.probabilities(test.images)
         evaluation = ensemble.evaluate(test)
         assert ensemble.probabilities(test.images[:0]).shape == (0, test.classes)
-        with pytest.raises(InvalidArgumentError, match="expected pictures uint8"):
+        with pytest.raises(InvalidArgumentError, match=r"expected pictures uint8 .*, 1\]$"):
             ensemble.probabilities(np.zeros((1, 3, 3, 1), np.uint8))
+        for shape, dtype, hint in (
+            ((1, 1, 28, 28), np.uint8, r"28\]; channels are last, as by numpy\.transpose"),
+            ((28, 28, 1), np.uint8, r"1\]; give a batch, of one example x\[None\]"),
+            ((2, 28, 28, 1), np.float32, "give raw pixels"),
+        ):
+            with pytest.raises(InvalidArgumentError, match=hint):
+                ensemble.probabilities(np.zeros(shape, dtype))
     np.testing.assert_allclose(probabilities, expected, rtol=1e-6)
     assert not any(np.array_equal(probabilities, own) for own in each)
     own = expected[np.arange(len(test)), test.labels]

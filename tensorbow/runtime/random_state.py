@@ -1,0 +1,27 @@
+"""State of a session's random ops."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+
+class RandomState:
+    """Counters of random ops, by name, and the number of the stream that they draw from; thread-safe.
+
+    stream: see `tensorbow.compiler.compile.state_scalars`.
+    """
+
+    def __init__(self) -> None:
+        self.stream = 0
+        self.counters: dict[str, int] = {}  # op -> draws so far
+        self._lock = threading.Lock()  # guards the counters
+
+    def draw(self, names: Sequence[str]) -> dict[str, int]:
+        """Advances the counters of these ops by one run and returns the state that the run needs."""
+        with self._lock:
+            state = {"random_stream": self.stream} if self.stream else {}
+            for name in names:
+                state[f"counter:{name}"] = count = self.counters.get(name, 0)
+                self.counters[name] = count + 1
+            return state
