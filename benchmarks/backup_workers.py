@@ -154,6 +154,7 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
     finish_axes(left, "time of a step", "backup workers", "milliseconds", backups)
     right.plot(backups, [row["speedup"] for row in rows], "o-", color=colour)
     finish_axes(right, "normalised speedup", "backup workers", "t(0) / t(b) * n / (n + b)", backups)
+    right.set_ylim(top=1.06 * max(row["speedup"] for row in rows))
     title = f"S-SGD with {WORKERS} workers and backups; {LATE:.0%} of the gradients take 80 ms more"
     finish_figure(figure, title, 3.8)
 

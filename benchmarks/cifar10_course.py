@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import harness
 import numpy as np
-from drawing import CONTESTANTS, draw_limit, finish_axes, finish_figure
+from drawing import CONTESTANTS, data_title, draw_limit, finish_axes, finish_figure
 from experiments import TITLES
 from peers import open_peers, peer_settings
 from results_page import MISSED, Table
@@ -71,9 +71,8 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
     draw_limit(axes, 100 * TARGET, f"{TARGET:.0%}")
     finish_axes(axes, "", "epochs", "accuracy [%]")
     seconds = lines[-1]["seconds"]
-    title = (
-        f"{TITLES[settings['model']]} on {settings['dataset']}, two replicas of b={settings['batch_size']}"
-    )
+    what = f"{TITLES[settings['model']]} on {data_title(settings['dataset'])}"
+    title = f"{what}, two replicas of b={settings['batch_size']}"
     finish_figure(figure, title, 4.5, f"{seconds:,.0f} s of training on the CPU")
 
 

@@ -201,9 +201,9 @@ COLUMNS = ["model", "ours", "images/s", "best peer", "images/s", "ratio", "to re
 
 def draw(figure: Figure, result: dict[str, Any]) -> None:
     """Draws a panel for each case, with a bar for each contestant, the fastest at the top."""
-    from drawing import draw_contestants, finish_figure, grid_of
+    from drawing import draw_contestants, finish_figure, grid_of, lighter
 
-    from tensorbow.pictures import GREY, LIMIT
+    from tensorbow.pictures import LIMIT
 
     rows = result["details"]["rows"]
     labels = {"floor": "floor", "stretch": "stretch goal"}
@@ -212,12 +212,13 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
         rates = row["images_per_second"]
         draw_contestants(axes, rates, lambda name: name.partition(" ")[2])
         names = sorted(rates, key=lambda name: -rates[name]["median"])
-        for kind, colour in (("stretch", GREY), ("floor", LIMIT)):
+        for kind, colour in (("stretch", lighter(LIMIT, 0.45)), ("floor", LIMIT)):
             marked = [target for target in row["targets"] if kind in target and target["best_peer"]]
             at = [names.index(target["ours"]) for target in marked]
             goals = [target[kind] * rates[target["best_peer"]]["median"] for target in marked]
             style = {"markersize": 11, "markeredgewidth": 2.5, "color": colour, "zorder": 3}
             axes.plot(goals, at, "|", label=labels[kind], **style)
+            axes.set_xlim(right=max([axes.get_xlim()[1], *(1.05 * goal for goal in goals)]))
         axes.set_title(f"{case_of(row)}, images per second", loc="right")
         height += 0.7 + 0.17 * len(rates) if number % 2 == 0 else 0.0
     replicas = rows[0]["replicas"]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import harness
 from cells import Cells
-from drawing import CONTESTANTS, GREY, draw_seeds, finish_axes, finish_figure, lighter
+from drawing import CONTESTANTS, GREY, data_title, draw_seeds, finish_axes, finish_figure, lighter
 from medians import ranged, summary
 from results_page import MISSED, Table, shown
 from time_to_accuracy import add_goal_options
@@ -112,14 +112,12 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
                     shown(median), (x, top), (0, 4), textcoords="offset points", ha="center", fontsize=9
                 )
             draw_seeds(axes, x, row[f"{key}_of"], colour)
-        labels = [
-            f"{row['replicas']} replica{'s' if row['replicas'] > 1 else ''}\n{row['side']}" for row in rows
-        ]
-        axes.set_xticks(range(len(rows)), labels, fontsize=8)
-        finish_axes(axes, "", "", "training time [s]" if key == "seconds" else "epochs")
+        labels = [f"{row['replicas']}\n{row['side']}" for row in rows]
+        axes.set_xticks(range(len(rows)), labels)
+        finish_axes(axes, "", "replicas", "training time [s]" if key == "seconds" else "epochs")
         axes.set_ylim(top=1.1 * axes.get_ylim()[1])
     goal = result["details"]["goal"]
-    title = f"LeNet on {goal['dataset']} to {goal['target']:.4g} test accuracy"
+    title = f"LeNet on {data_title(goal['dataset'])} to {goal['target']:.4g} test accuracy"
     finish_figure(figure, title, 4.0, "bars and numbers: medians; dots: seeds")
 
 

@@ -34,6 +34,7 @@ def lighter(colour: str, white: float) -> str:
 CONTESTANTS = {"TensorBow": BLUE, "PyTorch": ORANGE, "JAX": GREEN, "thesis": GREY}
 SYNCHRONISERS = {"sma": BLUE, "ssgd": PURPLE, "easgd": GOLD, "none": TEAL, "diloco": COLORS[6]}
 SIZES = (BLUE, GOLD, TEAL, PURPLE, *COLORS[6:])  # of batch sizes, and of others that are no contestants
+DATASETS = {"mnist": "MNIST", "cifar10": "CIFAR-10"}  # titles; others are called by their names
 MODELS = {"logreg": PURPLE, "lenet": BLUE, "resnet32": GOLD}
 
 
@@ -62,6 +63,11 @@ def write_picture(draw: Callable[[Figure, Result], None], result: Result, path: 
     """Draws a result to a file. Raises NotDrawableError, and as `new_picture`."""
     with new_picture(path, WIDTH, HEIGHT) as figure:
         draw(figure, result)
+
+
+def data_title(name: str) -> str:
+    """Title of a data set."""
+    return DATASETS.get(name, name)
 
 
 def contestant_colour(name: str) -> str:

@@ -135,7 +135,13 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
     axes = figure.subplots()
     axes.barh(range(len(rows)), [row["ratio"] for row in rows], color=BLUE)
     axes.set_yticks(range(len(rows)), [row["case"] for row in rows])
-    axes.axvline(LIMIT_OF_RATIO, color=LIMIT_LINE, linestyle="--", linewidth=1.2, label=f"{LIMIT_OF_RATIO}")
+    axes.axvline(
+        LIMIT_OF_RATIO,
+        color=LIMIT_LINE,
+        linestyle="--",
+        linewidth=1.2,
+        label=f"at most {LIMIT_OF_RATIO:g} times unrolled",
+    )
     axes.set_xscale("log")
     axes.set_xlabel("time of a step / unrolled")
     axes.grid(visible=False, axis="y")

@@ -23,7 +23,17 @@ from typing import TYPE_CHECKING, Any
 
 import harness
 from cells import Cells, cells_of
-from drawing import SIZES, Result, Row, contestant_colour, draw_limit, draw_seeds, finish_axes, finish_figure
+from drawing import (
+    SIZES,
+    Result,
+    Row,
+    contestant_colour,
+    data_title,
+    draw_limit,
+    draw_seeds,
+    finish_axes,
+    finish_figure,
+)
 from experiments import TITLES
 from learning_rates import chosen_rate
 from medians import OF_CELL, ranged, seeds_of
@@ -114,7 +124,7 @@ def draw_medians(figure: Figure, details: Row) -> None:
         finish_axes(axes, title, "batch size", unit, sizes)
         axes.set_ylim(top=1.15 * axes.get_ylim()[1])
         axes.tick_params(axis="x", labelsize=8)
-    what = f"{TITLES[goal['model']]} on {goal['dataset']}, one replica"
+    what = f"{TITLES[goal['model']]} on {data_title(goal['dataset'])}, one replica"
     finish_figure(figure, f"{what}: median and seeds ({max(map(len, runs))})", 3.8)
 
 
@@ -139,7 +149,9 @@ def draw_courses(figure: Figure, details: Row) -> None:
         axes.set_xlim(left=0)
         finish_axes(axes, title, x_name, "test accuracy [%]" if axes is left else "")
     what = f"median of {goal['median_of']} epochs" if goal["median_of"] > 1 else "every epoch"
-    finish_figure(figure, f"{TITLES[goal['model']]} on {goal['dataset']}: test accuracy, {what}", 4.4)
+    finish_figure(
+        figure, f"{TITLES[goal['model']]} on {data_title(goal['dataset'])}: test accuracy, {what}", 4.4
+    )
 
 
 def table(details: dict[str, Any]) -> Table:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import harness
 from cells import Cell, Cells
-from drawing import CONTESTANTS, Row, draw_seeds, finish_axes, finish_figure, lighter
+from drawing import CONTESTANTS, Row, data_title, draw_seeds, finish_axes, finish_figure, lighter
 from learning_rates import chosen_rate
 from medians import median_range, ranged, seeds_of, summary
 from peers import PeerError
@@ -224,7 +224,7 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
     if details["dropped"]["settings"]:
         upper.bar(0, 0, color="white", hatch="//", edgecolor=GREY, linewidth=0, label=few)
     goal = details["goal"]
-    title = f"LeNet on {goal['dataset']}, to {goal['target']:.4g} test accuracy"
+    title = f"LeNet on {data_title(goal['dataset'])}, to {goal['target']:.4g} test accuracy"
     finish_figure(figure, title, 8.0, "bars and numbers: medians; dots: seeds")
 
 

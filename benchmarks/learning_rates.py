@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import harness
 from cells import Cells, cells_of
-from drawing import SIZES, draw_limit, draw_seeds, finish_axes, finish_figure, grouped
+from drawing import SIZES, data_title, draw_limit, draw_seeds, finish_axes, finish_figure, grouped
 from results_page import Table
 from time_to_accuracy import CHECK, Goal, Replicas, RunSetting, add_goal_options, course, described, goal_of
 
@@ -187,7 +187,7 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
     for unused in grid.flat[len(panels) :]:
         unused.remove()
     dots = "dot: the seed's run" if seeds == 1 else f"dots: {seeds} seeds"
-    title = f"LeNet on {goal['dataset']}: epochs to {goal['target']:.0%} by learning rate"
+    title = f"LeNet on {data_title(goal['dataset'])}: epochs to {goal['target']:.0%} by learning rate"
     finish_figure(figure, title, 2.7 * lines + 1.0, f"{dots}; ring: the rate chosen")
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import harness
 from cells import Cells
-from drawing import CONTESTANTS, draw_seeds, finish_axes, finish_figure, lighter
+from drawing import CONTESTANTS, data_title, draw_seeds, finish_axes, finish_figure, lighter
 from fig_5_4_and_5_5 import choices_of, label, run
 from learning_rates import Score, trained
 from medians import ranged, summary
@@ -65,7 +65,7 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
         finish_axes(axes, "", "", "training time [s]" if key == "seconds" else "epochs")
         axes.set_ylim(top=1.15 * axes.get_ylim()[1])
     goal = details["goal"]
-    title = f"LeNet on {goal['dataset'].upper()}, one cycle, to {goal['target']:.4g} test accuracy"
+    title = f"LeNet on {data_title(goal['dataset'])}, one cycle, to {goal['target']:.4g} test accuracy"
     finish_figure(figure, title, 4.0, "bars and numbers: medians; dots: seeds")
 
 

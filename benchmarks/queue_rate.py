@@ -61,7 +61,13 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
     axes.barh(range(len(rows)), [row["elements_per_second"] for row in rows], color=BLUE)
     axes.set_yticks(range(len(rows)), [f"{row['case']}, {row['batch']:,} at once" for row in rows])
     axes.set_xscale("log")
-    axes.axvline(LIMIT, color=LIMIT_LINE, linestyle="--", linewidth=1.2, label=f"{LIMIT:,.0f}")
+    axes.axvline(
+        LIMIT,
+        color=LIMIT_LINE,
+        linestyle="--",
+        linewidth=1.2,
+        label=f"at least {LIMIT:,.0f}, of 1 number, {BATCHES[-1]:,} at once",
+    )
     axes.set_xlabel("elements a second")
     axes.grid(visible=False, axis="y")
     finish_figure(figure, "Elements through queues", 1.2 + 0.32 * len(rows))

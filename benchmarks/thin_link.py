@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from drawing import SYNCHRONISERS, WIDTH, lighter
+from drawing import LIMIT, SYNCHRONISERS, finish_figure, lighter
 from harness import Measured, parser, positive_float, positive_int, save
 from ours import training_window
 from results_page import MISSED, Table
@@ -218,7 +218,6 @@ def accuracies(
 def draw(figure: Figure, result: dict[str, Any]) -> None:
     details = result["details"]
     rows = details["rows"]
-    figure.set_size_inches(WIDTH, 2.6)
     axes = figure.subplots()
     for place, row in enumerate(rows):
         colour = SYNCHRONISERS[row["way"].split(",")[0]]
@@ -226,11 +225,11 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
         ratios = [s / u for s, u in zip(row["shaped_rounds_per_second"]["samples"], unshaped, strict=True)]
         axes.barh(place, row["kept"], color=lighter(colour, 0.5))
         axes.plot(ratios, [place] * len(ratios), "o", color=colour, markersize=4)
-    axes.axvline(LEAST, color="grey", linestyle="--", label=f"asked: {LEAST:g}")
+    axes.axvline(LEAST, color=LIMIT, linestyle="--", linewidth=1.2, label=f"to stay above: {LEAST:g}")
     axes.set_yticks(range(len(rows)), [row["way"] for row in rows])
     axes.invert_yaxis()
     axes.set_xlabel(f"rate at {details['megabits']:g} Mbit/s over the unshaped rate")
-    axes.legend(fontsize=8)
+    finish_figure(figure, "Two workers over a thin link", 3.0, "bars: medians; dots: windows")
 
 
 def table(details: dict[str, Any]) -> Table:

@@ -23,7 +23,7 @@ from select import select
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from drawing import CONTESTANTS, WIDTH, NotDrawableError
+from drawing import CONTESTANTS, NotDrawableError, finish_figure
 from harness import in_turn, interleave, paced, parser, save
 from ours import training_window
 from results_page import MISSED, Table
@@ -165,25 +165,29 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
     details = result["details"]
     if not isinstance(details["cost"], dict):
         raise NotDrawableError("its result is of a version with another case of exchange; measure it anew")
-    figure.set_size_inches(WIDTH, 2.6)
     left, right = figure.subplots(1, 2)
     colours = [GREY, *[CONTESTANTS["TensorBow"]] * 2]
     ways = [f"two workers, {name}" for name in NAMES.values()]
     left.barh(["one process", *ways], [1, *details["rate"].values()], color=colours)
     for row, least in enumerate(RATES.values(), 1):
         left.vlines(
-            least, row - 0.4, row + 0.4, color=LIMIT, linestyle="--", label="to reach" if row == 1 else ""
+            least,
+            row - 0.4,
+            row + 0.4,
+            color=LIMIT,
+            linestyle="--",
+            label="to reach at least" if row == 1 else "",
         )
     left.set_xlabel("times the rate of one process, LeNet b=16")
     added = [f"added to a round, {name}" for name in NAMES.values()]
     times = [details["allreduce_ms"], *details["added_ms"].values()]
     right.barh(["Allreduce alone", *added], times, color=colours)
-    right.axvline(COST * times[0], color=LIMIT, linestyle="--", label=f"at most {COST:g} times")
+    right.axvline(COST * times[0], color=LIMIT, linestyle="--", label=f"at most {COST:g} times Allreduce")
     right.set_xlabel("ms for 4 MiB")
     for axes in (left, right):
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
-        axes.legend(fontsize=8)
+    finish_figure(figure, "Exchange of two workers", 3.0)
 
 
 def table(details: dict[str, Any]) -> Table:

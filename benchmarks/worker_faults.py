@@ -1,22 +1,29 @@
 """Faults of a worker: how soon all processes of the job end, with which line, and if resuming keeps the bits.
 
-    python benchmarks/worker_faults.py [--kills 100] [--other-kills 20] [--small] [--output FOLDER]
+    python benchmarks/worker_faults.py [--kills 100] [--other-kills 20] [--small] [--limit SECONDS] [--fresh]
 
 Two workers of one replica each train an MLP on the digits by `tensorbow launch`, or by `mpirun` alone, with a
 watchdog of a few seconds, some with a backup worker. Faults come in the middle of training; the time is from
 the fault to the end of the last process. A link is cut between two network namespaces, where root may make
-some.
+some. Asked of each fault: all processes end in time, the job's status is not 0, and one line names the worker
+and its step.
+
 Runs whose workers are killed at random moments after a new checkpoint, and now and then while they start, and
 restarted each time by `--restarts`, are compared bit by bit with one that nothing disturbs: as many runs as
 all kills need, with SMA and fewer with other synchronisers. Needs the extra `mpi`, and Linux.
+
+Each fault and run is stored when it has ended, and a script that was ended goes on there, unless `--fresh`.
+`--limit` begins nothing new after so many seconds. Ends with status 1 if anything that is asked was missed.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -24,10 +31,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness import parser, positive_int, save
+from cells import Cell, Cells, cells_of
+from harness import parser, positive_float, positive_int, save
 from results_page import MISSED, Table
 
 if TYPE_CHECKING:
@@ -35,7 +44,10 @@ if TYPE_CHECKING:
 
 NAME = "worker_faults"
 WATCHDOG_S, GRACE_S = 5.0, 10.0  # of the jobs; asked: to the end after a fault, or after the watchdog's time
-WORKERS, EPOCHS = 2, 300
+SETTLE_S = 1.5  # from the first checkpoint to a fault: each worker has told its step meanwhile
+STAYS_S = 60.0  # after a fault: a process that is there still is said to stay, and killed
+WORKERS, EPOCHS = 2, 150
+KILLS_OF_RUN = 8  # at most
 OUT, ERR = (Path(tempfile.gettempdir()) / f"{NAME}-{os.getpid()}.{kind}" for kind in ("out", "err"))
 LONGEST_S = 3.0  # from a start to a kill that waits for no checkpoint,
 LATER_S = 0.5  # and from a new checkpoint to a kill
@@ -45,6 +57,7 @@ import os, sys, time
 import tensorbow as tb
 worker, fault = int(os.environ["OMPI_COMM_WORLD_RANK"]), sys.argv[1]
 if fault == "import" and worker == 1:
+    print("now", time.time(), flush=True)
     import a_module_that_is_not_there
 class Fault(tb.Callback):
     def on_round(self, run, report):
@@ -54,7 +67,7 @@ class Fault(tb.Callback):
             if fault == "exit": sys.exit(3)
             if fault == "sleep": time.sleep(1e6)
             if fault == "abort": os.abort()
-if fault == "loop":
+if fault.startswith("loop"):
     import numpy as np
     replicator = tb.MultiWorkerReplicator(["/cpu:0"])
     def step_fn(x):
@@ -68,60 +81,85 @@ if fault == "loop":
     for number, _ in enumerate(replicator.train(step_fn, input_fn, 10**9)):
         if number == 200 and worker == 1:
             print("now", time.time(), flush=True)
-            raise ValueError("of the program")
+            if fault == "loop": raise ValueError("of the program")
+            sys.exit(3 if fault == "loop-exit" else 0)
 more = {"sync": "ssgd", "backup": 1} if "backup" in sys.argv else {}
 tb.fit("mlp", "digits", replicas=1, epochs=100000, callbacks=[Fault()], progress=False, **more)
 """
 
 
 CUT = "cut"
+KILL, STOP = signal.SIGKILL, signal.SIGSTOP
 
 
 class Fault(NamedTuple):
-    """A fault. cause: what to do to the processes of the workers, or the program's own fault."""
+    """A fault. cause: what to do to the processes of the workers, or the program's own fault.
+
+    worker: that the job must name; None: any.
+    """
 
     name: str
+    worker: int | None
     cause: Callable[[Sequence[int]], None] | str
     waits: bool = False  # the watchdog finds it
     launcher: str = "launch"  # or mpirun
     backup: bool = False  # S-SGD that does without one of the workers' gradients
+    in_training: bool = True
+
+    @property
+    def limit_s(self) -> float:
+        """Seconds to the end of all processes, as asked."""
+        return GRACE_S + (WATCHDOG_S if self.waits else 0.0)
 
 
 def signalled(worker: int, number: int) -> Callable[[Sequence[int]], None]:
     return lambda workers: os.kill(workers[worker], number)
 
 
+MPIRUN: dict[str, Any] = {"launcher": "mpirun"}
+BACKUP_WORKER: dict[str, Any] = {"backup": True}
 FAULTS = (
-    Fault("kill -9 of worker 1", signalled(1, signal.SIGKILL)),
-    Fault("kill -9 of worker 0", signalled(0, signal.SIGKILL)),
-    Fault("crash of native code (SIGSEGV) in worker 1", signalled(1, signal.SIGSEGV)),
-    Fault("exception in worker 0's program", "raise"),
-    Fault("sys.exit(3) in worker 0's program", "exit"),
-    Fault("exception in worker 1's loop", "loop"),
-    Fault("failed import in worker 1", "import"),
-    Fault("worker 1 stops (SIGSTOP)", signalled(1, signal.SIGSTOP), waits=True),
-    Fault("worker 0 stops (SIGSTOP)", signalled(0, signal.SIGSTOP), waits=True),
-    Fault("worker 0's program sleeps between steps", "sleep", waits=True),
-    Fault("the link between two machines is cut", CUT, waits=True),
-    Fault("mpirun: kill -9 of worker 1", signalled(1, signal.SIGKILL), launcher="mpirun"),
-    Fault("mpirun: kill -9 of worker 0", signalled(0, signal.SIGKILL), launcher="mpirun"),
-    Fault("mpirun: exception in worker 0's program", "raise", launcher="mpirun"),
-    Fault("mpirun: exception in worker 1's loop", "loop", launcher="mpirun"),
-    Fault("mpirun: worker 1 stops (SIGSTOP)", signalled(1, signal.SIGSTOP), True, "mpirun"),
-    Fault("mpirun: worker 0 stops (SIGSTOP)", signalled(0, signal.SIGSTOP), True, "mpirun"),
-    Fault("backup worker: kill -9 of worker 1", signalled(1, signal.SIGKILL), backup=True),
-    Fault("backup worker: exception in worker 0's program", "raise", backup=True),
-    Fault("backup worker: worker 1 stops (SIGSTOP)", signalled(1, signal.SIGSTOP), True, backup=True),
-    Fault("backup worker: worker 0's program sleeps between steps", "sleep", True, backup=True),
+    Fault("kill -9 of worker 1", 1, signalled(1, KILL)),
+    Fault("kill -9 of worker 0", 0, signalled(0, KILL)),
+    Fault("crash of native code (SIGSEGV) in worker 1", 1, signalled(1, signal.SIGSEGV)),
+    Fault("exception in worker 0's program", 0, "raise"),
+    Fault("sys.exit(3) in worker 0's program", 0, "exit"),
+    Fault("exception in worker 1's loop", 1, "loop"),
+    Fault("sys.exit(0) in worker 1's loop", 1, "loop-leave"),
+    Fault("failed import in worker 1", 1, "import", in_training=False),
+    Fault("worker 1 stops (SIGSTOP)", 1, signalled(1, STOP), waits=True),
+    Fault("worker 0 stops (SIGSTOP)", 0, signalled(0, STOP), waits=True),
+    Fault("worker 0's program sleeps between steps", 0, "sleep", waits=True),
+    Fault("the link between two machines is cut", None, CUT, waits=True),
+    Fault("mpirun: kill -9 of worker 1", 1, signalled(1, KILL), **MPIRUN),
+    Fault("mpirun: kill -9 of worker 0", 0, signalled(0, KILL), **MPIRUN),
+    Fault("mpirun: exception in worker 0's program", 0, "raise", **MPIRUN),
+    Fault("mpirun: exception in worker 1's loop", 1, "loop", **MPIRUN),
+    Fault("mpirun: sys.exit(3) in worker 0's program", 0, "exit", **MPIRUN),
+    Fault("mpirun: sys.exit(3) in worker 1's loop", 1, "loop-exit", **MPIRUN),
+    Fault("mpirun: sys.exit(0) in worker 1's loop", 1, "loop-leave", **MPIRUN),
+    Fault("mpirun: worker 1 stops (SIGSTOP)", 1, signalled(1, STOP), waits=True, **MPIRUN),
+    Fault("mpirun: worker 0 stops (SIGSTOP)", 0, signalled(0, STOP), waits=True, **MPIRUN),
+    Fault("backup worker: kill -9 of worker 1", 1, signalled(1, KILL), **BACKUP_WORKER),
+    Fault("backup worker: exception in worker 0's program", 0, "raise", **BACKUP_WORKER),
+    Fault("backup worker: worker 1 stops (SIGSTOP)", 1, signalled(1, STOP), waits=True, **BACKUP_WORKER),
+    Fault("backup worker: worker 0's program sleeps between steps", 0, "sleep", waits=True, **BACKUP_WORKER),
 )
-FEW = FAULTS[0], FAULTS[10], FAULTS[11], FAULTS[-4]  # of a quick run
+OF_SMALL = (
+    "kill -9 of worker 1",
+    "worker 1 stops (SIGSTOP)",
+    "the link between two machines is cut",
+    "mpirun: sys.exit(3) in worker 1's loop",
+)
 BACKUP = ("--sync", "ssgd", "--backup", 1)
 WAYS: dict[str, tuple[Any, ...]] = {
-    "sma": (),
     "sma, staleness 1": ("--staleness", 1),
     "ssgd": ("--sync", "ssgd"),
     "diloco, staleness 1": ("--sync", "diloco", "--tau", 20, "--staleness", 1),
+    "sma": (),  # with most kills
 }
+UNDISTURBED, KILLED = "undisturbed", "killed"  # runs of a way
+BEGAN = time.monotonic()
 AT_START = 0.2  # probability of a kill while workers start, beside each one after a checkpoint
 
 
@@ -187,10 +225,10 @@ def wait_for(what: Callable[[], Any], job: subprocess.Popen[str], seconds: float
         time.sleep(0.05)
 
 
-def measure_fault(fault: Fault, folder: Path) -> dict[str, Any]:
-    """Seconds from a fault to the end of all processes, the job's status, and its last line."""
+def measure_fault(fault: Fault, folder: Path) -> Cell:
+    """Seconds from a fault to the end of all processes, the job's status, and its lines."""
     if fault.cause == CUT:
-        return measure_cut(fault, folder)
+        return measure_cut(folder)
     if isinstance(fault.cause, str):
         program = folder / "program.py"
         program.write_text(PROGRAM)
@@ -198,67 +236,109 @@ def measure_fault(fault: Fault, folder: Path) -> dict[str, Any]:
         job = start(words, launcher=fault.launcher)
         wait_for(lambda: len(workers_of(job)) == WORKERS, job)
     else:
-        output = folder / "run"
-        words = [*TRAIN, "--epochs", 100 * EPOCHS, "--output", output, *(BACKUP if fault.backup else ())]
-        job = start(words, launcher=fault.launcher)
-        wait_for(lambda: list(output.glob("checkpoint-*")), job)
+        job = start_training(folder, *(BACKUP if fault.backup else ()), launcher=fault.launcher)
     processes = descendants(job.pid)
     began = time.time()
     if not isinstance(fault.cause, str):
         fault.cause(workers_of(job))
+    return ending(job, processes, began)
+
+
+def start_training(
+    folder: Path, *words: Any, options: Sequence[Any] = (), launcher: str = "launch"
+) -> subprocess.Popen[str]:
+    """A job that trains for long, when it has written a checkpoint and told of its steps.
+
+    words: of `tensorbow train`. options: of the launcher.
+    """
+    output = folder / "run"
+    words = (*TRAIN, "--epochs", 100 * EPOCHS, "--output", output, *words)
+    job = start(words, *options, launcher=launcher)
+    wait_for(lambda: newest_checkpoint(output), job)
+    time.sleep(SETTLE_S)
+    return job
+
+
+def ending(job: subprocess.Popen[str], processes: Sequence[int], began: float) -> Cell:
+    """What is found of a job that has a fault since a time, which the program may tell."""
     out, err = output_of(job, 300)
-    ended = end_of(processes, began)
+    ended, staying = end_of(processes, began)
     for line in out.splitlines():  # those of other workers than the first begin with their names
         if line.removeprefix("worker 1: ").startswith("now "):
             began = float(line.split()[-1])
-    lines = [line for line in err.splitlines() if line.startswith("tensorbow: ")]
-    return {"fault": fault.name, "seconds": ended - began, "status": job.returncode, "line": lines[-1:]}
+    lines = [line.removeprefix("tensorbow: ") for line in err.splitlines() if line.startswith("tensorbow: ")]
+    return {"seconds": ended - began, "status": job.returncode, "staying": staying, "lines": lines}
 
 
-def end_of(processes: Sequence[int], began: float) -> float:
-    """The time at which the last of some processes has ended."""
-    while any(os.path.exists(f"/proc/{process}") for process in processes) and time.time() - began < 300:
+def end_of(processes: Sequence[int], began: float) -> tuple[float, int]:
+    """The time at which the last of some processes has ended, and how many stay."""
+    while left := [process for process in processes if os.path.exists(f"/proc/{process}")]:
+        if time.time() - began > STAYS_S:
+            for process in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            break
         time.sleep(0.05)
-    return time.time()
+    return time.time(), len(left)
 
 
-def measure_cut(fault: Fault, folder: Path) -> dict[str, Any]:
+def measure_cut(folder: Path) -> Cell:
     """`measure_fault` of a link between two network namespaces that goes down."""
     from tests.cluster_rig.two_machines import cut, two_machines
 
-    output = folder / "run"
     try:
         with two_machines(folder) as machines:
-            job = start([*TRAIN, "--epochs", 100 * EPOCHS, "--output", output], *machines.words)
-            wait_for(lambda: list(output.glob("checkpoint-*")), job)
+            job = start_training(folder, options=machines.words)
             processes, began = workers_of(job), time.time()
             cut()
-            _, err = output_of(job, 300)
-            ended = end_of(processes, began)
+            return ending(job, processes, began)
     except (PermissionError, FileNotFoundError) as error:
-        return {"fault": fault.name, "seconds": None, "status": None, "line": [f"not measured: {error}"]}
-    lines = [line for line in err.splitlines() if line.startswith("tensorbow: ")]
-    return {"fault": fault.name, "seconds": ended - began, "status": job.returncode, "line": lines[-1:]}
+        return {"seconds": None, "why": f"not measured: {error}"}
 
 
-def measure_kills(way: str, kills: int, epochs: int, folder: Path) -> dict[str, Any]:
+def missed(fault: Fault, found: Cell) -> list[str]:
+    """What is asked of a job with a fault, and was missed; nothing of one that could not be measured."""
+    if found["seconds"] is None:
+        return []
+    said = "".join(found["lines"][:1])
+    name = "worker [01]" if fault.worker is None else f"worker {fault.worker}"
+    reached = {
+        f"ends within {fault.limit_s:g} s": found["seconds"] <= fault.limit_s,
+        "no process stays": not found["staying"],
+        "its status is not 0": bool(found["status"]),
+        "it says one line": len(found["lines"]) == 1,
+        f"it names {name}": re.match(rf"{name}\b", said) is not None,
+        "it tells the step": not fault.in_training or re.search(r"\bat step [1-9]", said) is not None,
+    }
+    return [asked for asked, is_reached in reached.items() if not is_reached]
+
+
+def measure_kills(cells: Cells, way: str, kills: int, options: argparse.Namespace) -> None:
     """Runs with so many kills at random moments in all, beside an undisturbed one."""
-    words = [*TRAIN, *WAYS[way], "--epochs", epochs]
+    words = [*TRAIN, *WAYS[way], "--epochs", options.epochs]
+    whole = cells.get({"way": way, "run": UNDISTURBED}, 0, within(options, partial(undisturbed_run, words)))
+    number = 0
+    while kills > 0:
+        measured = partial(killed_run, words, min(kills, KILLS_OF_RUN), number, whole["sha256"])
+        run = cells.get({"way": way, "run": KILLED}, number, within(options, measured))
+        kills -= len(run["moments_s"])
+        number += 1
+
+
+def undisturbed_run(words: Sequence[Any], folder: Path) -> Cell:
+    """Bits of a run that nothing disturbs, and its seconds."""
     began = time.monotonic()
     whole = start([*words, "--output", folder / "whole"])
     _, said = output_of(whole, 600)
     if whole.returncode:
         raise SystemExit(said)
-    undisturbed_s = time.monotonic() - began
-    expected, rng = (folder / "whole" / "model.safetensors").read_bytes(), random.Random(0)
-    runs: list[dict[str, Any]] = []
-    while (left := kills - sum(len(run["moments_s"]) for run in runs)) > 0:
-        output = folder / f"killed-{len(runs)}"
-        runs.append(killed_run([*words, "--output", output], left, rng))
-        model = output / "model.safetensors"
-        runs[-1]["same_bits"] = model.exists() and model.read_bytes() == expected
-        print(runs[-1], flush=True)
-    return {"way": way, "runs": runs, "seconds_undisturbed": undisturbed_s}
+    return {"sha256": bits_of(folder / "whole"), "seconds": time.monotonic() - began}
+
+
+def bits_of(folder: Path) -> str | None:
+    """Hash of a run's model, None without one."""
+    model = folder / "model.safetensors"
+    return hashlib.sha256(model.read_bytes()).hexdigest() if model.exists() else None
 
 
 def newest_checkpoint(folder: Path) -> str:
@@ -266,16 +346,18 @@ def newest_checkpoint(folder: Path) -> str:
     return max((path.name for path in folder.glob("checkpoint-?????????.safetensors")), default="")
 
 
-def killed_run(words: Sequence[Any], kills: int, rng: random.Random) -> dict[str, Any]:
+def killed_run(words: Sequence[Any], kills: int, number: int, expected: str, folder: Path) -> Cell:
     """A run whose workers are killed until it ends, at most so often, each time after a new checkpoint.
 
-    Beside these, now and then one is killed while it starts.
+    Beside these, now and then one is killed while it starts. number: of the run, and of its random moments.
+    expected: bits of an undisturbed one.
     """
-    began, moments, at_start = time.monotonic(), list[float](), 0
-    job = start(words, "--restarts", 10 * kills)
+    began, moments, at_start, rng = time.monotonic(), list[float](), 0, random.Random(number)
+    output = folder / "killed"
+    job = start([*words, "--output", output], "--restarts", 10 * kills)
     while len(moments) < kills and job.poll() is None:
-        seen, is_late = newest_checkpoint(words[-1]), rng.random() >= AT_START
-        while is_late and newest_checkpoint(words[-1]) == seen and job.poll() is None:
+        seen, is_late = newest_checkpoint(output), rng.random() >= AT_START
+        while is_late and newest_checkpoint(output) == seen and job.poll() is None:
             time.sleep(0.02)
         time.sleep(rng.uniform(0.0, LATER_S if is_late else LONGEST_S))
         if workers := workers_of(job):
@@ -290,53 +372,66 @@ def killed_run(words: Sequence[Any], kills: int, rng: random.Random) -> dict[str
         "restarts": err.count(": restart "),
         "resumed": out.count("resumed from"),
         "status": job.returncode,
+        "same_bits": bits_of(output) == expected,
         "seconds": time.monotonic() - began,
     }
 
 
+def within(options: argparse.Namespace, measured: Callable[[Path], Cell]) -> Callable[[], Cell]:
+    """Measures in a folder of its own, and tells the result; ends the script where its time is over."""
+
+    def run() -> Cell:
+        if options.limit is not None and time.monotonic() - BEGAN > options.limit:
+            raise SystemExit(f"{NAME}: not finished after {options.limit:g} s; the same command goes on here")
+        with tempfile.TemporaryDirectory() as made:
+            found = measured(Path(made))
+        print(found, flush=True)
+        return found
+
+    return run
+
+
+def faults_of(options: argparse.Namespace) -> list[Fault]:
+    return [fault for fault in FAULTS if not options.small or fault.name in OF_SMALL]
+
+
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Measures all faults and then the kills."""
-    faults = []
-    for fault in FEW if options.small else FAULTS:
-        with tempfile.TemporaryDirectory() as made:
-            faults.append(measure_fault(fault, Path(made)))
-            print(faults[-1], flush=True)
-    with tempfile.TemporaryDirectory() as made:
-        kills = []
-        for way in WAYS:
-            count = options.kills if way == "sma" else options.other_kills
-            folder = Path(made) / way.replace(", ", "-").replace(" ", "-")
-            folder.mkdir()
-            kills.append(measure_kills(way, count, options.epochs, folder))
-    return {"watchdog_s": WATCHDOG_S, "grace_s": GRACE_S, "faults": faults, "kills": kills}
+    cells = Cells(
+        options, {"watchdog_s": WATCHDOG_S, "grace_s": GRACE_S, "epochs": options.epochs, "workers": WORKERS}
+    )
+    for fault in faults_of(options):
+        cells.get({"fault": fault.name}, 0, within(options, partial(measure_fault, fault)))
+    for way in WAYS:
+        measure_kills(cells, way, options.kills if way == "sma" else options.other_kills, options)
+    return cells.result()
 
 
-def table(details: dict[str, Any]) -> Table:
+def row_of_kills(way: str, details: dict[str, Any]) -> list[str | int | float | None]:
+    """Row of the runs of a way whose workers were killed."""
+    runs = cells_of(details["cells"], way=way, run=KILLED)
+    same = sum(run["same_bits"] and not run["status"] for run in runs)
+    kills = sum(len(run["moments_s"]) for run in runs)
+    at_start, restarts, resumed = (
+        sum(run[name] for run in runs) for name in ("at_start", "restarts", "resumed")
+    )
+    said = f"{restarts} restarts, {resumed} of them from a checkpoint; {len(runs)} runs"
+    said += f", {same} of them with the bits of the undisturbed one"
+    name = f"{way}: {kills} kills -9 after a checkpoint, {at_start} while starting"
+    return [name, None, None, "yes" if same == len(runs) else MISSED, said]
+
+
+def table(details: dict[str, Any], faults: Sequence[Fault]) -> Table:
     """Table of the faults, and of the kills."""
-    waits = {fault.name: fault.waits for fault in FAULTS}
     rows: list[list[str | int | float | None]] = []
-    for each in details["faults"]:
-        limit = GRACE_S + (WATCHDOG_S if waits[each["fault"]] else 0.0)
-        if each["seconds"] is None:
-            rows.append([each["fault"], None, limit, "", each["line"][0]])
+    for fault in faults:
+        (found,) = cells_of(details["cells"], fault=fault.name)
+        if found["seconds"] is None:
+            rows.append([fault.name, None, fault.limit_s, "", found["why"]])
             continue
-        reached = each["seconds"] <= limit and each["status"] and "worker" in "".join(each["line"])
-        said = "".join(each["line"]).removeprefix("tensorbow: ")
-        rows.append([each["fault"], each["seconds"], limit, "yes" if reached else MISSED, said])
-    for each in details["kills"]:
-        runs = each["runs"]
-        same = all(run["same_bits"] and not run["status"] for run in runs)
-        kills, at_start, restarts, resumed = (
-            sum(counts)
-            for counts in zip(
-                *((len(r["moments_s"]), r["at_start"], r["restarts"], r["resumed"]) for r in runs),
-                strict=True,
-            )
-        )
-        said = f"{restarts} restarts, {resumed} of them from a checkpoint; {len(runs)} runs"
-        said += f", {sum(run['same_bits'] for run in runs)} of them with the bits of the undisturbed one"
-        name = f"{each['way']}: {kills} kills -9 after a checkpoint, {at_start} while starting"
-        rows.append([name, None, None, "yes" if same else MISSED, said])
+        reached = MISSED if missed(fault, found) else "yes"
+        rows.append([fault.name, found["seconds"], fault.limit_s, reached, "; ".join(found["lines"])])
+    rows += [row_of_kills(way, details) for way in WAYS]
     remarks = [
         f"Watchdog: {WATCHDOG_S:g} s. Workers import a whole library at each start, on a shared machine."
     ]
@@ -345,36 +440,44 @@ def table(details: dict[str, Any]) -> Table:
 
 def draw(figure: Figure, result: dict[str, Any]) -> None:
     """Draws a bar for each fault, beside the time that is asked."""
-    from drawing import CONTESTANTS, WIDTH
+    from drawing import CONTESTANTS, LIMIT, finish_figure
 
     rows = [row for row in result["rows"] if row[1] is not None]
-    figure.set_size_inches(WIDTH, 0.6 + 0.35 * len(rows))
     axes = figure.add_subplot()
     places = [*range(len(rows))]
     axes.barh(places, [row[1] for row in rows], color=CONTESTANTS["TensorBow"])
     for place, row in zip(places, rows, strict=True):
-        axes.plot([row[2]] * 2, [place - 0.4, place + 0.4], color="black")
+        label = "at most" if place == 0 else None
+        axes.plot([row[2]] * 2, [place - 0.4, place + 0.4], color=LIMIT, label=label)
     axes.set_yticks(places, [row[0] for row in rows])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel("seconds from the fault to the end of the last process; line: asked")
+    axes.set_xlabel("seconds from the fault to the end of the last process")
+    finish_figure(figure, "Jobs end soon after a fault of a worker", 1.2 + 0.35 * len(rows))
 
 
 def parse() -> argparse.Namespace:
     made = parser(__doc__, NAME)
     made.add_argument("--kills", type=positive_int, help="with sma; default 100, small 2")
     made.add_argument("--other-kills", type=positive_int, help="with each other way; default 20, small 1")
+    made.add_argument("--limit", type=positive_float, help="seconds after which nothing new begins")
+    made.add_argument("--fresh", action="store_true", help="do not use stored faults and runs")
     options = made.parse_args()
     options.kills = options.kills or (2 if options.small else 100)
     options.other_kills = options.other_kills or (1 if options.small else 20)
-    options.epochs = 200 if options.small else EPOCHS
+    options.epochs = 100 if options.small else EPOCHS
     return options
 
 
 def main() -> None:
     options = parse()
-    details = measure(options)
-    save(options, NAME, details, table(details), draw)
+    details, faults = measure(options), faults_of(options)
+    shown = table(details, faults)
+    save(options, NAME, details, shown, draw)
+    why = {fault.name: missed(fault, *cells_of(details["cells"], fault=fault.name)) for fault in faults}
+    if failed := [str(row[0]) for row in shown.rows if row[3] == MISSED]:
+        lines = [f"{name}: {', '.join(why.get(name, ['the same bits']))}" for name in failed]
+        raise SystemExit("\n".join([f"{NAME}: asked, and missed:", *lines]))
 
 
 if __name__ == "__main__":

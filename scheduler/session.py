@@ -26,10 +26,17 @@ from scheduler.engine.stepper import Stepper
 from scheduler.replicas.device_plans import DevicePlans
 from scheduler.replicas.replica_counts import TunedCounts, device_list, replica_counts
 from scheduler.replicas.step_program import StepProgram, writes_weights
-from scheduler.replicas.step_summary import LearningExplanation, calls_of, mode_of, replicas_on
+from scheduler.replicas.step_summary import (
+    LearningExplanation,
+    calls_of,
+    dynamic_part_of,
+    execution_of,
+    mode_of,
+    replicas_on,
+)
 from scheduler.replicas.values import of_model
 from scheduler.workers.find import worker_group
-from tensorbow.compiler import VariableLayout
+from tensorbow.compiler import NeedsDynamicModeError, VariableLayout
 from tensorbow.compiler.prune import needed_for, prune
 from tensorbow.compiler.recompute import NEVER
 from tensorbow.devices import AsDevices, opened
@@ -146,6 +153,7 @@ class TensorBowSession(Session):
         self._stepper: Stepper | None = None  # with the replicas, created by the first learning run
         self._steps: dict[Any, _LearningStep] = {}
         self._learning: dict[Any, Operation | None] = {}  # (fetches, feeds) -> an optimiser's update, if any
+        self._dynamic_writes: dict[Any, frozenset[str]] = {}  # (fetches, feeds) -> variables, in dynamic mode
         self._z_is_newer = False  # whether z changed since it was copied to the base session's variables
         self._turn = threading.RLock()  # guards all fields above but `_learning`
         # Guards `_learning`. Taken before `_turn`, and held while waiting for it: nobody is overtaken.
@@ -189,8 +197,20 @@ class TensorBowSession(Session):
         """Names of the variables that a run of the base session writes."""
         self._require_open()
         self._variables.follow_graph()
+        key = (tuple(elements), frozenset(feeds))
+        if key in self._dynamic_writes:
+            return self._dynamic_writes[key]
         shapes = {tensor: value.shape for tensor, value in feeds.items()}
-        return self._planned.step(elements, shapes).executable.writes
+        try:
+            return self._planned.step(elements, shapes).executable.writes
+        except NeedsDynamicModeError:
+            operations = needed_for(elements, feeds)
+            written = (op.inputs[index].op for op in operations for index in op.definition.writes)
+            names = frozenset(op.name for op in written if op.definition is VariableReference)
+            if len(self._dynamic_writes) >= REMEMBERED:
+                self._dynamic_writes.clear()
+            self._dynamic_writes[key] = names
+            return names
 
     def _update_among(self, elements: GraphElements, feeds: Collection[Tensor]) -> Operation | None:
         """Returns an optimiser's update of a trainable variable that the run reaches, or None."""
@@ -224,6 +244,7 @@ class TensorBowSession(Session):
             for tensor, fed, spec, is_split in zip(shapes, step.fed, specs, step.split, strict=True):
                 how = f"split into {spec} for each replica" if is_split else "copied to each replica"
                 summary.append(f"feed {tensor.name}: {fed} {how}")
+            summary += execution_of(plans.step)
             summary += mode_of(plans.step, device, options, self.num_replicas)
             summary += calls_of(plans.step, device)
             shared = plans.step.for_device(0, self._per_device[0]) if plans.step.shares_memory else None
@@ -231,6 +252,7 @@ class TensorBowSession(Session):
                 tuple(summary),
                 Explanation.of_device(plans.step.for_replica, device),
                 None if shared is None else Explanation.of_device(shared, device),
+                dynamic_part_of(plans.step, device),
             )
 
     def _described(
@@ -329,7 +351,16 @@ class TensorBowSession(Session):
                 )
         first, *others = operations or [update]
         metrics = {f"{index} {tensor.name}": tensor for index, tensor in enumerate(tensors)}
-        return StepProgram(tuple(fed), None, first, metrics, tuple(others), self._repeats, self._swaps)
+        return StepProgram(
+            tuple(fed),
+            None,
+            first,
+            metrics,
+            tuple(others),
+            self._repeats,
+            self._swaps,
+            resources=self._dynamic.resources,
+        )
 
     def _with_step_added(self, step: _LearningStep) -> Stepper:
         """The replicas with a further step; new ones if there are none, or if it needs new variables."""

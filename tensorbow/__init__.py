@@ -102,6 +102,7 @@ from tensorbow.ops.broadcasting import *
 from tensorbow.ops.checks import *
 from tensorbow.ops.collectives import *
 from tensorbow.ops.complex_numbers import *
+from tensorbow.ops.conditions import *
 from tensorbow.ops.control import *
 from tensorbow.ops.conversions import *
 from tensorbow.ops.cumulative import *

@@ -415,7 +415,7 @@ def require_constants(kind: Kind, tensor: Any) -> None:
 def _constants_of(tensor: Any) -> list[float]:
     value = getattr(getattr(tensor, "spec", None), "value", None)
     if value is not None:
-        return [float(each) for each in np.ravel(value)]
+        return [int(each) if value.dtype.kind in "iu" else float(each) for each in np.ravel(value)]
     op = tensor.op
     if op.type == "GatherV2":
         return _constants_of(op.inputs[0])

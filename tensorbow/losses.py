@@ -37,7 +37,7 @@ from tensorbow.ops.losses import (
     sparse_softmax_cross_entropy_with_logits,
 )
 from tensorbow.ops.reductions import reduce_sum
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import compatible, float32, int64
 
@@ -122,7 +122,7 @@ def _weighted(
 def _ratio(total: Tensor, number: Tensor) -> Tensor:
     """total / number; 0 if the number is 0."""
     is_some = not_equal(number, 0)
-    return where(is_some, divide(total, where(is_some, number, ones_like(number))), 0.0)
+    return select(is_some, divide(total, select(is_some, number, ones_like(number))), 0.0)
 
 
 def _require_broadcast(op: str, weights: Tensor, losses: Tensor) -> None:

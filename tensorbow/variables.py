@@ -8,10 +8,12 @@ from dataclasses import replace
 from types import NoneType
 from typing import Annotated, Any, TypeAlias
 
+from tensorbow.control_flow.contexts import LoopContext
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
     GLOBAL_VARIABLES,
     TRAINABLE_VARIABLES,
+    ControlFlowContext,
     Graph,
     GraphKeys,
     Operation,
@@ -174,6 +176,7 @@ class Variable(TensorOperators):
             self.initial_value = initial
             self._initializer: Tensor = Assign(self._ref, initial, name="Assign")
             self._read: Tensor = ReadVariable(self._ref, name="read")
+            self._reads: dict[ControlFlowContext, Tensor] = {}  # the last ones in branches and loops
         self.trainable = trainable
         self.save_slice_info: SaveSliceInfo | None = None
         """Its place in a partitioned variable, if it is a part of one, or the slot of a part."""
@@ -210,6 +213,7 @@ class Variable(TensorOperators):
             raise InvalidArgumentError(f"{', '.join(str(content[part]) for part in _PARTS)} are no variable")
         self = cls.__new__(cls)
         self._ref, self.initial_value, self._initializer, self._read = parts.values()  # type: ignore[assignment]
+        self._reads = {}
         self.trainable = content["trainable"]
         self.save_slice_info = _read_slice(content["slice"], self._ref.spec) if "slice" in content else None
         return self
@@ -262,13 +266,27 @@ class Variable(TensorOperators):
         return self._initializer.op
 
     def value(self) -> Tensor:
-        """The value at this point of the program."""
+        """The value at this point of the program.
+
+        A branch reads it in the branch, so that it needs none where the branch is not taken.
+        """
         written = max((op.id for op in self.graph.consumers(self._ref) if op.definition.writes), default=-1)
         if self.graph.has_control_dependencies:
             return self.read_value()
-        if written > self._read.op.id:
-            self._read = self.read_value()
-        return self._read
+        context = self.graph.context
+        around = [] if context is None else [*context.chain()]
+        known = [self._reads[each] for each in around if each in self._reads]
+        if not around or any(isinstance(each, LoopContext) for each in around):
+            known.append(self._read)
+        for read in known:
+            if read.op.id > written:
+                return read
+        made = self.read_value()
+        if context is None:
+            self._read = made
+        else:
+            self._reads[context] = made
+        return made
 
     def read_value(self) -> Tensor:
         """A new read at this point of the program, after the current control dependencies."""

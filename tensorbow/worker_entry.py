@@ -107,6 +107,8 @@ def main(arguments: list[str]) -> None:
         client.fail(status, *reason)
     if client is not None:
         client.tell_end()
+        with contextlib.suppress(KeyboardInterrupt):
+            client.await_others()  # while the watch goes on: MPI_Finalize waits for them without it
 
 
 def _run(arguments: list[str]) -> None:

@@ -1,17 +1,21 @@
 """Every code block of the README and of the pages in docs/ runs: here, or (two commands) in `.ci/run`.
 
 The blocks of a page run in order, in one folder and one namespace: Python in this process, commands in a
-shell. What a ```text block shows must have been printed by the blocks before it, numbers apart.
+shell. What a ```text block shows must have been printed by the blocks before it: with other numbers, but
+accuracies and losses near those that are shown.
 
 | block | meaning |
 | --- | --- |
 | ```python, ```bash | runs |
 | ```{code-block} LANGUAGE with `:caption: FILE` | is written to FILE |
 | ```text | output of the blocks before it; a line `...` stands for any lines |
-| after `<!-- needs: MODULE -->` | runs where the module is installed |
+| after `<!-- needs: MODULE -->` | runs where the module is installed, or is in TENSORBOW_PAGES_NEED |
 | after `<!-- install -->` | a pip command; its extras are checked |
 | after `<!-- gpu -->`, `<!-- gpu: cli -->` | runs on a GPU, and the first on an emulated one too |
 | after `<!-- train -->`, `<!-- test -->` | README's two commands, which `.ci/run` runs |
+
+The environment variable TENSORBOW_PAGES_NEED, such as "torch,mlflow", names modules whose blocks must run:
+they fail where one is missing, instead of being left out.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import math
 import os
 import re
 import stat
@@ -42,7 +47,28 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 COMMANDS = ("train", "test")
+REQUIRED = os.environ.get("TENSORBOW_PAGES_NEED", "").split(",")
 NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|nan|inf)")
+
+FIGURE = re.compile(
+    r"(?P<number>(?<![\w.])[-+]?(?:\d[\d,]*\.\d*(?:e[-+]?\d+)?|nan))(?P<percent>\s?%)?|(?P<word>[a-zA-Z]+)"
+)
+MEASURES = {"accuracy": "accuracy", "accuracies": "accuracy", "loss": "loss", "losses": "loss"}
+BETWEEN = {
+    "of",
+    "the",
+    "z",
+    "each",
+    "replica",
+    "replicas",
+    "average",
+    "ensemble",
+    "all",
+    "np",
+    "four",
+    "lstms",
+    "float",
+}
 
 
 class Block(NamedTuple):
@@ -77,7 +103,8 @@ def marked(mark: str, language: str) -> list[Block]:
 def runs(block: Block) -> bool:
     """True for a block that `test_page` runs on this machine."""
     if block.mark.startswith("needs: "):
-        return find_spec(block.mark.removeprefix("needs: ")) is not None
+        module = block.mark.removeprefix("needs: ")
+        return module in REQUIRED or find_spec(module) is not None
     return not block.mark and not block.file and block.language in ("python", "bash")
 
 
@@ -99,6 +126,44 @@ def command(arguments: list[str], folder: Path, tmp_path: Path) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
+
+
+def figures(line: str) -> list[tuple[str, float]]:
+    """Accuracies and losses of a line, the numbers after these words up to the next word; NaN is one, too."""
+    found, measure = [], ""
+    for match in FIGURE.finditer(line):
+        if match["number"] and measure:
+            found.append(
+                (measure, float(match["number"].replace(",", "")) / (100 if match["percent"] else 1))
+            )
+        elif word := match["word"]:
+            measure = MEASURES.get(word.lower(), measure if word.lower() in BETWEEN else "")
+    return found
+
+
+def are_near(shown: tuple[str, float], printed: tuple[str, float]) -> bool:
+    """True for an accuracy at most 0.1 away, and a loss within a factor of 3, or if both are below 0.01."""
+    (measure, expected), (other, value) = shown, printed
+    if measure != other or math.isnan(expected) or math.isnan(value):
+        return measure == other and math.isnan(expected) == math.isnan(value)
+    if measure == "accuracy":
+        return abs(expected - value) <= 0.1
+    return max(expected, value) < 0.01 or expected / 3 <= value <= 3 * expected
+
+
+def require_shown(shown: str, printed: str) -> None:
+    """Fails unless a block's text was printed, with accuracies and losses near those shown."""
+    found = pattern(shown).search(masked(printed))
+    assert found, f"{shown}\n---\n{printed}"
+    for line in shown.splitlines():
+        if expected := figures(line):
+            own = [each for each in printed.splitlines() if pattern(line).fullmatch(masked(each).strip())]
+            near = [
+                each
+                for each in own
+                if len(figures(each)) == len(expected) and all(map(are_near, expected, figures(each)))
+            ]
+            assert near, f"{line}\n--- is far from\n{chr(10).join(own) or printed}"
 
 
 def masked(printed: str) -> str:
@@ -129,7 +194,7 @@ def run_page(page: str, tmp_path: Path) -> str:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(block.code)
             elif block.language == "text" and (not block.mark or runs(block)):
-                assert pattern(block.code).search(masked(printed)), f"{block.code}\n---\n{printed}"
+                require_shown(block.code, printed)
             elif runs(block) and block.language == "bash":
                 printed += command(["sh", "-ec", block.code], folder, tmp_path)
             elif runs(block):
@@ -138,6 +203,29 @@ def run_page(page: str, tmp_path: Path) -> str:
                     exec(compile("\n" * (block.line - 1) + block.code, ROOT / page, "exec"), names)
                 printed += output.getvalue()
     return printed
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "is_near"),
+    [
+        ("accuracy 0.793", "accuracy 0.75", True),
+        ("accuracy 0.793", "accuracy 0.1", False),
+        ("accuracy of z: 0.93", "accuracy of z: nan", False),
+        ("validation accuracy 93.1%", "validation accuracy 89.0%", True),
+        ("loss 0.5 accuracy 91.0 %, 1,000 images/s", "loss 0.9 accuracy 92.0 %, 17 images/s", True),
+        ("loss 0.5 accuracy 91.0 %, 1,000 images/s", "loss 1.9 accuracy 92.0 %, 17 images/s", False),
+        ("losses [0.5  1.0]", "losses [ 0.6 0.9]", True),
+        ("losses [0.5  1.0]", "losses [ 0.6 9.0]", False),
+        ("loss 1.0\n...\nloss 0.5", "loss 1.1\nx\nloss 0.4", True),
+        ("took 1.0 s", "took 99.0 s", True),
+    ],
+)
+def test_accuracies_and_losses_are_compared(shown, printed, is_near):
+    if is_near:
+        require_shown(shown, printed)
+    else:
+        with pytest.raises(AssertionError, match="is far from"):
+            require_shown(shown, printed)
 
 
 def test_every_block_is_of_a_kind_that_runs():
@@ -225,6 +313,26 @@ def test_nothing_is_left_to_fill_in():
     for page in PAGES:
         text = re.sub(r"`[^`\n]+`", "", re.sub(BLOCK, "", (ROOT / page).read_text(encoding="utf-8")))
         assert not re.findall(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b|\bT[O]DO\b|\bTBD\b", text), page
+
+
+def test_modules_needed_by_blocks_are_there_in_ci():
+    """By the test's extras, or in the step with PyTorch."""
+    text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    (named,) = re.findall(r"TENSORBOW_PAGES_NEED=(\S+)", text)
+    (selected,) = re.findall(r"'test_page and \(([^)]+)\)", text)
+    of_tests = {"ray", "mpi4py", "matplotlib", "tensorboardX", "onnx", "onnxruntime"}
+    for page, found in BLOCKS.items():
+        needs = {b.mark.removeprefix("needs: ") for b in found if b.mark.startswith("needs: ")}
+        if needs - of_tests:
+            assert needs - of_tests <= set(named.split(",")), page
+            assert any(part in page for part in selected.split(" or ")), page
+
+
+def test_blocks_of_a_module_that_must_be_there_are_not_left_out(monkeypatch):
+    block = Block("page", "needs: no_such_module", "python", "", "import no_such_module", 1)
+    assert not runs(block)
+    monkeypatch.setitem(runs.__globals__, "REQUIRED", ["no_such_module"])
+    assert runs(block)
 
 
 @pytest.mark.parametrize("mark", COMMANDS)

@@ -66,6 +66,18 @@ def test_a_runs_curves_have_one_colour_for_each_data_set(tmp_path: Path, figures
     assert lines[5][1] == pictures.GREY
 
 
+def test_the_title_of_a_single_panel_is_not_cut_off(tmp_path: Path, figures: list[Any]) -> None:
+    from scheduler.training.folders.run_curves import draw_run
+
+    options = "model: my_model.py:Regression\ndata: a_table_of_measurements.csv\nreplicas_per_device: 2\n"
+    (tmp_path / "config.yaml").write_text(f"{options}batch_size: 32\n")
+    records = [{"round": n, "epoch": n, "seconds": n, "loss": 1 / n} for n in (1, 2)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert draw_run(tmp_path) == tmp_path / "curves.png"
+    assert sum(axes.get_visible() for axes in figures[0].axes) == 1
+    assert faults(figures[0]) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("classes", [10, 24])
 def test_a_confusion_matrix_can_be_read(tmp_path: Path, figures: list[Any], classes: int) -> None:

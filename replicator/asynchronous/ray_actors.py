@@ -7,9 +7,12 @@ import logging
 import os
 import pickle
 import secrets
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,13 @@ from replicator.asynchronous.pushes import SharedStep
 from replicator.asynchronous.sent_functions import pickled
 from replicator.asynchronous.shard_files import shard_folders
 from replicator.input_functions import InputOptions
-from tensorbow.errors import AbortedError, OutOfRangeError, TensorBowError, UnimplementedError
+from tensorbow.errors import (
+    AbortedError,
+    FailedPreconditionError,
+    OutOfRangeError,
+    TensorBowError,
+    UnimplementedError,
+)
 from tensorbow.specs import Array
 
 LOOK_S = 0.2  # time after which a worker that waits asks anew, as another may have died
@@ -31,6 +40,7 @@ RAYS_NEWS = (
 )
 MESSAGE_NBYTES = 1 << 20  # pushes and values up to this size are sent directly, greater ones by shared memory
 FOR_EVER = -1  # Ray's number of restarts and retries
+MOST_STARTS = 3  # processes of a worker that may die before one has traced the step
 
 _logger = logging.getLogger("tensorbow.replicator")
 
@@ -40,7 +50,8 @@ def ray_library(address: str | None) -> Any:
 
     That one listens on the loopback address alone, and asks for a token that only its processes have. A
     cluster at an address must ask for one too, unless RAY_AUTH_MODE says "disabled". Raises
-    UnimplementedError without Ray, AbortedError for a cluster that cannot be reached.
+    UnimplementedError without Ray, AbortedError for a cluster that cannot be reached, FailedPreconditionError
+    for another one than this process is connected to.
     """
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     if address is None:
@@ -61,6 +72,7 @@ def ray_library(address: str | None) -> Any:
             "pip install 'tensorbow[async]'"
         ) from None
     if ray.is_initialized():
+        _require_connection(ray, address)
         return ray
     own: dict[str, Any] = {} if address is not None else {"include_dashboard": False, "num_cpus": 1}
     try:
@@ -74,6 +86,28 @@ def ray_library(address: str | None) -> Any:
     return ray
 
 
+def _require_connection(ray: Any, address: str | None) -> None:
+    """Raises FailedPreconditionError if this process is connected to a cluster elsewhere than expected."""
+    if address in (None, "auto"):
+        return
+    found = str(ray.get_runtime_context().gcs_address)
+    if address != found and _resolved(address) != _resolved(found):
+        raise FailedPreconditionError(
+            f"MultiWorkerAsyncReplicator: expected Ray at address {address}, but this process is connected "
+            f"to Ray at {found} since an earlier training or ray.init; leave out address to use that one, or "
+            "call ray.shutdown() before"
+        )
+
+
+def _resolved(address: str | None) -> tuple[str, str]:
+    """A cluster's address as numbers, `ray://` left out; an unknown name stays."""
+    host, _, port = (address or "").rpartition("://")[2].rpartition(":")
+    try:
+        return str(socket.getaddrinfo(host, None)[0][4][0]), port
+    except OSError:
+        return host, port
+
+
 class CoordinatorActor:
     """The coordinator, asked by all workers at once; keeps what actors need that begin, or begin again."""
 
@@ -83,6 +117,7 @@ class CoordinatorActor:
         self._kept: dict[str, Any] = {}
         self._changed = asyncio.Condition()
         self._lives: dict[int, int] = {}  # of each worker: how often it has begun
+        self._starts: dict[int, int] = {}  # of each worker that has not traced its step: of its process
         self._shards: set[str] = set()  # that have begun
         self._news: list[str] = []
 
@@ -95,6 +130,15 @@ class CoordinatorActor:
         if name in self._shards:
             self._news.append(f"{name} has died, and begins again with its newest checkpoint")
         self._shards.add(name)
+
+    async def start_worker(self, worker: int) -> int:
+        """A process of a worker begins to trace the step; how many have since one last did so."""
+        self._starts[worker] = self._starts.get(worker, 0) + 1
+        return self._starts[worker]
+
+    async def has_traced(self, worker: int) -> None:
+        """A worker has traced the step: from now on it may die as often as it likes."""
+        self._starts[worker] = -sys.maxsize
 
     async def kept(self, name: str) -> Any:
         """A value that is kept."""
@@ -159,6 +203,10 @@ class CoordinatorActor:
             self._changed.notify_all()
             return taken, self._state.is_over, self._state.steps_by_worker, news
 
+    async def process(self) -> int:
+        """Number of its process."""
+        return os.getpid()
+
     async def end(self) -> None:
         """No step begins any more."""
         async with self._changed:
@@ -200,14 +248,43 @@ class WorkerActor:
     """A worker with the process that it lives in."""
 
     def __init__(self, coordinator: str, *arguments: Any):
-        """coordinator: its name; it has step_fn and inputs, pickled. arguments: others of `AsyncWorker`."""
+        """coordinator: its name; it has step_fn and inputs, pickled. arguments: others of `AsyncWorker`.
+
+        Calls raise what goes wrong here, with its class: Ray makes text of an error of a constructor.
+        """
+        self._number: int = arguments[0]
+        self._made: AsyncWorker | Exception
+        try:
+            self._made = self._traced(coordinator, *arguments)
+        except Exception as error:
+            self._made = error
+
+    def _traced(self, coordinator: str, *arguments: Any) -> AsyncWorker:
+        """The worker. Raises AbortedError where MOST_STARTS processes before this one have died in it."""
+        import ray
+
+        actor = ray.get_actor(coordinator)
+        before = ray.get(actor.start_worker.remote(self._number)) - 1
+        if before >= MOST_STARTS:
+            raise AbortedError(
+                f"its process has died {before} times while it traced the step: step_fn, input_fn or what "
+                "they import ends it, as a crash of native code does; call step_fn in a process of its own "
+                "to see how"
+            )
         (functions,) = _kept_by(coordinator, "functions")
         step_fn, _, inputs = pickle.loads(functions)  # of the process that owns this one
-        self._worker = AsyncWorker(step_fn, inputs, *arguments)
+        worker = AsyncWorker(step_fn, inputs, *arguments)
+        ray.get(actor.has_traced.remote(self._number))
+        return worker
+
+    def _worker(self) -> AsyncWorker:
+        if isinstance(self._made, Exception):
+            raise self._made
+        return self._made
 
     def shared_step(self) -> SharedStep:
         """See AsyncWorker."""
-        return self._worker.shared_step
+        return self._worker().shared_step
 
     def process(self) -> int:
         """Number of its process."""
@@ -221,14 +298,14 @@ class WorkerActor:
         """Does steps until there are enough, or its inputs end; False if it was taken for lost meanwhile."""
         import ray
 
-        number = self._worker.number
+        worker, number = self._worker(), self._number
         life = ray.get(coordinator.join.remote(number))
         sequence = first_sequence(max(ray.get([shard.last_of.remote(number) for shard in shards])))
         values = _joined(ray.get([shard.pull.remote() for shard in shards]))
         may_begin = ray.get(coordinator.next.remote(number, life, None))
         while may_begin:
             try:
-                result, contribution = self._worker.step(values)
+                result, contribution = worker.step(values)
             except OutOfRangeError:
                 ray.get(coordinator.leave.remote(number))
                 return True
@@ -317,7 +394,7 @@ class AsyncProcesses:
         except self._ray.exceptions.RayActorError:
             if number not in self._runs.values():
                 return
-            self._ray.get(self.coordinator.lose.remote(number))
+            self._answer(self.coordinator.lose.remote(number))
             self._watches[self.workers[number].process.remote()] = number, False
         else:
             if not lasted:
@@ -338,7 +415,11 @@ class AsyncProcesses:
         return values
 
     def take(self) -> tuple[list[tuple[int, Any]], bool, list[int]]:
-        """See CoordinatorActor. Raises the error of a worker whose step has failed, naming the worker."""
+        """See CoordinatorActor.
+
+        Raises the error of a worker whose step has failed, naming the worker, and AbortedError if the
+        coordinator has died.
+        """
         taken = self.coordinator.take.remote()
         while True:
             ready, _ = self._ray.wait([taken, *self._runs, *self._watches], num_returns=1)
@@ -349,19 +430,34 @@ class AsyncProcesses:
                     try:
                         is_done = self._ray.get(run)
                     except Exception as error:
+                        self._answer(self.coordinator.process.remote())
                         raise told(error, self._runs[run]) from error
                     number = self._runs.pop(run)
                     if not is_done:
                         self._runs[self._run_of(number)] = number
             if taken in ready:
-                results, is_over, steps, news = self._ray.get(taken)
+                results, is_over, steps, news = self._answer(taken)
                 for line in news:
                     _logger.warning("MultiWorkerAsyncReplicator: %s", line)
                 return results, is_over or (not self._runs and not results), steps
 
+    def _answer(self, asked: Any) -> Any:
+        """The coordinator's answer. Raises AbortedError if it has died."""
+        try:
+            return self._ray.get(asked)
+        except self._ray.exceptions.RayActorError:
+            for run in self._runs:  # Ray prints what nobody has asked for
+                with suppress(Exception):
+                    self._ray.get(run, timeout=TAKE_S)
+            raise AbortedError(
+                "MultiWorkerAsyncReplicator: the coordinator of the training has died: it was killed, has "
+                "crashed, or its machine is down; start the program again, with the folder given and "
+                "restore(folder) before train it goes on from the newest checkpoints of the shards"
+            ) from None
+
     def end(self) -> None:
         """Lets the steps that have begun end; no other begins."""
-        self._ray.get(self.coordinator.end.remote())
+        self._answer(self.coordinator.end.remote())
         if self._runs:
             self._ray.wait([*self._runs], num_returns=len(self._runs), timeout=TAKE_S)
 

@@ -1,4 +1,4 @@
-"""Asynchronous successive halving: the worst members are stopped early (Li et al., MLSys 2020, section 3)."""
+"""Successive halving: the worst members are stopped early (Li et al., MLSys 2020, section 3)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ Score = tuple[float, ...]
 class SuccessiveHalving:
     """Stops members that are not among the best 1 / factor of all that have come to the same rung so far.
 
-    Rungs are the epochs first, first * factor, first * factor^2, ...; nobody waits at one. Equal scores go to
-    the lower number. `rungs` is the whole state: by epoch, the score of each member by its number.
+    Rungs are the epochs first, first * factor, first * factor^2, ... The caller may let members wait for
+    others at one. Equal scores go to the lower number. `rungs` is the whole state: by epoch, the score of
+    each member by its number.
     """
 
     def __init__(self, first: int, factor: int, rungs: Mapping[int, Mapping[int, Score]] | None = None):
@@ -25,6 +26,13 @@ class SuccessiveHalving:
         while rung < epoch:
             rung *= self.factor
         return rung == epoch
+
+    def rungs_before(self, epochs: int) -> list[int]:
+        """The rungs before an epoch, the first one first."""
+        found = [self.first]
+        while found[-1] < epochs:
+            found.append(found[-1] * self.factor)
+        return found[:-1]
 
     def stopped(self, epoch: int, scores: Mapping[int, Score]) -> set[int]:
         """The members that end at a rung, of those that come to it now together, by their numbers."""

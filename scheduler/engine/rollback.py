@@ -61,8 +61,12 @@ class Rollback:
 
     @staticmethod
     def is_needed(learners: AnyLearners) -> bool:
-        """True if replicas run op by op, so that one of them can fail alone."""
-        return learners.launcher.most_rounds == 1 and learners.replicas[0].device.kind != "null"
+        """True if replicas run op by op, so that one of them can fail alone.
+
+        Dynamic parts fail before any replica has changed, and could not be done again.
+        """
+        by_op = learners.launcher.most_rounds == 1 and not learners.runs_executors
+        return by_op and learners.replicas[0].device.kind != "null"
 
     @property
     def is_due(self) -> bool:

@@ -20,6 +20,7 @@ from scheduler.averaging.worker_transport import WorkerTransport
 from scheduler.replicas.central import CentralModel, device_exchanges
 from scheduler.replicas.device_dataset import DeviceDataset
 from scheduler.replicas.device_plans import Compiled, DevicePlans, require_host_memory
+from scheduler.replicas.dynamic.divided_step import DividedExecutable
 from scheduler.replicas.launches import Launcher
 from scheduler.replicas.parted_step import AnyProgram
 from scheduler.replicas.replica import Replica
@@ -373,6 +374,8 @@ class Learners:
             if trains and not falls_back:
                 raise UnimplementedError(f"replica_mode: the replicas of this step cannot be fused: {why}")
             options = replace(options, replica_mode="captured")
+        if self.runs_executors:
+            return None
         try:
             return round_launcher(self.replicas, self.central, options, transport, self.worker_exchange)
         except UnimplementedError:
@@ -435,6 +438,11 @@ class Learners:
         return not writes or not checks or max(checks) < min(writes)
 
     @property
+    def runs_executors(self) -> bool:
+        """True if replicas run part of the selected step by the dynamic executor, round by round."""
+        return isinstance(self.replicas[0].step, DividedExecutable)
+
+    @property
     def launches_rounds(self) -> bool:
         """True if rounds are launched as a whole, exchanges included."""
         return self.launcher is not self.tasks
@@ -449,6 +457,8 @@ class Learners:
         CPU devices, those that cannot be captured on GPUs.
         """
         replica = self.replicas[0]
+        if isinstance(replica.step, DividedExecutable):
+            return [replica.step.part.reason]
         backend = backend_for(replica.device)
         planned = [launch for segment in replica.step.segments for launch in backend.launches(segment)]
         return [launch.reason for launch in planned if launch.reason]

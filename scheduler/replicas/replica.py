@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from scheduler.replicas.device_dataset import BatchMaker, DeviceDataset
+from scheduler.replicas.dynamic.divided_step import DividedBinding, DividedExecutable
+from scheduler.replicas.dynamic.replica_executor import ReplicaExecutor
 from scheduler.replicas.mail import Mail
 from scheduler.replicas.memory import planned_nbytes
 from tensorbow.array_likes import as_array
@@ -17,7 +19,7 @@ from tensorbow.data import BatchInputs, BatchRecipe, BatchRun, PinnedArrays
 from tensorbow.devices import Access, Device, Event
 from tensorbow.errors import InternalError, InvalidArgumentError, TensorBowError
 from tensorbow.kernels import backend_for
-from tensorbow.program import Executable, Region
+from tensorbow.program import Executable, Ref, Region
 from tensorbow.runtime import Container
 from tensorbow.specs import Array, render_dims
 
@@ -61,7 +63,7 @@ class Replica:
             self.group.close()
             raise
         self._data: DeviceDataset | None = None
-        self._bound = [_ReplicaStep(executable, self.binding, index, ring)]
+        self._bound = [_ReplicaStep(executable, self.binding, index, ring, self._executor_of(executable))]
         self._now = self._bound[0]
         self.step = executable  # with all segments, also those that devices run
         self.own_step = executable.for_replica
@@ -86,7 +88,14 @@ class Replica:
     ) -> Binding:
         bases = {**self.container.bases, **shared}
         own = executable.for_replica
-        return Binding(own, self.group, bases, ring=ring, owner=self._owner, scratch=scratch)
+        kind = DividedBinding if isinstance(own, DividedExecutable) else Binding
+        return kind(own, self.group, bases, ring=ring, owner=self._owner, scratch=scratch)
+
+    def _executor_of(self, executable: Executable) -> ReplicaExecutor | None:
+        """The executor of a divided step."""
+        if not isinstance(executable, DividedExecutable):
+            return None
+        return ReplicaExecutor(executable.part, self.group, self.container.bases, self._owner)
 
     def add(self, executable: Executable, shared: Mapping[Region, int], ring: int) -> bool:
         """Binds a further step to the same variables, z and stream, for `select`, while nothing is in flight.
@@ -114,7 +123,8 @@ class Replica:
                 bound.move_to(scratch)
             before.free()
             self.group.allocator.trim()
-        self._bound.append(_ReplicaStep(executable, binding, self.index, ring))
+        executor = self._executor_of(executable)
+        self._bound.append(_ReplicaStep(executable, binding, self.index, ring, executor))
         return moves
 
     def executables_of(self, number: int) -> tuple[Executable, ...]:
@@ -173,7 +183,8 @@ class Replica:
         if now.mail:
             ((segment, after),) = segments
             return self._submit(segment, partial(self._begin, write, segment, round, result), after, result)
-        here = caller_waits and not self._now.executable.may_not_end  # an interrupt must come through
+        endless = self._now.executable.may_not_end or self._now.executor is not None
+        here = caller_waits and not endless  # an interrupt must come through
         if here and all(after is None for _, after in segments):
 
             def work() -> None:
@@ -203,16 +214,20 @@ class Replica:
         """Ends loops that run: their tasks fail with CancelledError; thread-safe."""
         for each in self._bound:
             each.binding.plan.stop()
+            if each.executor is not None:
+                each.executor.cancel()
 
     def resume_loops(self) -> None:
         """Lets loops run again."""
         for each in self._bound:
             each.binding.plan.resume()
+            if each.executor is not None:
+                each.executor.resume()
 
     @property
     def may_not_end(self) -> bool:
-        """True if a step of it has a loop that may never end."""
-        return any(each.executable.may_not_end for each in self._bound)
+        """True if a step of it has a loop that may never end, or an op of the host, which may wait."""
+        return any(each.executable.may_not_end or each.executor is not None for each in self._bound)
 
     def update(self, segment: int, round: int, after: Event | None) -> Event:
         """Enqueues a segment behind an exchange, after an event."""
@@ -230,6 +245,10 @@ class Replica:
         Used by TaskLauncher only; RoundLauncher passes picks to the round program.
         """
         binding = self.binding
+        if self._now.executor is not None:
+            take = partial(self._now.executor.take, result_number)
+            own = partial(self._inputs_of_plan, inputs)
+            return lambda: binding.write({**own(), **take()}, state)
         if not isinstance(inputs, BatchRecipe):
             feeds = self._feeds(inputs)
             if isinstance(inputs, PinnedArrays):
@@ -245,6 +264,48 @@ class Replica:
             binding.write({}, state)
 
         return make
+
+    def _inputs_of_plan(self, inputs: BatchInputs) -> dict[str, Array]:
+        """What the planned part of a divided step reads of a batch."""
+        read = self.own_step.inputs.keys() & {name for name, _ in self._now.inputs}
+        if not read:
+            return {}
+        feeds = self._feeds(inputs.arrays() if isinstance(inputs, BatchRecipe) else inputs)
+        return {name: feeds[name] for name in read}
+
+    @property
+    def executor(self) -> ReplicaExecutor | None:
+        """The executor of the selected step's dynamic part, if it has one."""
+        return self._now.executor
+
+    def run_executor(
+        self, round: int, inputs: BatchInputs, state: Mapping[str, Any], result_number: int | None = None
+    ) -> Event:
+        """Enqueues the dynamic part of a divided step, whose planned part `launch` enqueues behind it.
+
+        Arguments are those of `launch`; its results are there for the planned part of that number alone.
+        """
+        executor, binding = self._now.executor, self.binding
+        if executor is None:
+            raise InternalError(f"replica {self.index} has a planned step, which no executor runs")
+        given = None if isinstance(inputs, BatchRecipe) else self._feeds(inputs)
+        number = round if result_number is None else result_number
+        counter = next(
+            (state[key] for name in executor.part.counters if (key := f"counter:{name}") in state), round
+        )
+
+        def run() -> None:
+            batch = self._feeds(inputs.arrays()) if isinstance(inputs, BatchRecipe) else given
+            executor.run(number, batch or {}, {**binding.scalars, **state}, counter)
+
+        nbytes, bases = self.layout.region_nbytes, self.container.bases
+        touched = [Access(bases[region], nbytes[region]) for region in VARIABLES if nbytes[region]]
+        return self.group.compute.submit(
+            partial(self._name_errors, round, run),
+            label=f"replica {self.index} dynamic part",
+            reads=touched,
+            writes=touched if executor.part.writes else (),
+        )
 
     def _copy(self, feeds: Mapping[str, Array], state: Mapping[str, Any]) -> None:
         """Copies a batch from where it is: not first to memory that the device reaches."""
@@ -386,7 +447,11 @@ class Replica:
 
     def name_bad_op(self, inputs: BatchInputs, state: Mapping[str, Any]) -> str | None:
         """Runs the gradient of a batch again, op by op; names the first with a NaN or infinite result."""
-        self.write(inputs, state)
+        executor = self._now.executor
+        if executor is None:
+            self.write(inputs, state)
+        elif name := executor.first_nonfinite:  # it is not run again: its ops have effects
+            return name
         segments = enumerate(self.own_step.segments)
         gradient = (number for number, segment in segments if segment.name == GRADIENT)
         return next(filter(None, map(self.find_nonfinite, gradient)), None)
@@ -422,9 +487,21 @@ class Replica:
 class _ReplicaStep:
     """A step bound to a replica, with what its launches touch."""
 
-    def __init__(self, executable: Executable, binding: Binding, index: int, ring: int):
+    def __init__(
+        self,
+        executable: Executable,
+        binding: Binding,
+        index: int,
+        ring: int,
+        executor: ReplicaExecutor | None,
+    ):
+        """executor: of the part that is not planned, if there is one."""
         self.executable, self.binding, self.ring = executable, binding, ring
+        self.executor = executor
         self.inputs = tuple(executable.inputs.items())
+        if executor is not None:  # it gets the batch
+            batch = executor.part.inputs.items()
+            self.inputs = tuple((t.name, Ref(Region.INPUT, 0, s.extents, s.dtype)) for t, s in batch)
         self.mail: Mail | None = None  # of a replica with several parts
         self.batch_maker: BatchMaker | None = None  # once a batch is made on the device
         self.labels = [f"replica {index} {segment.name}" for segment in executable.segments]
@@ -460,4 +537,6 @@ class _ReplicaStep:
     def close(self) -> None:
         """Gives the memory back."""
         self.forget_batch_maker()
+        if self.executor is not None:
+            self.executor.close()
         self.binding.close()

@@ -16,6 +16,7 @@ from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.transport import Transport
 from scheduler.replicas.central import CentralModel
+from scheduler.replicas.dynamic.divided_step import DividedExecutable
 from scheduler.replicas.launches import LaunchedRounds, Launcher
 from scheduler.replicas.replica import Replica
 from scheduler.replicas.thread_choice import ThreadChoice, Threads
@@ -233,6 +234,8 @@ def why_not_fused(step: Executable, device: Device, options: Synchronisation, re
     """Reason why replicas of a step cannot be fused on a device, as far as that is known before it is bound;
     empty if there is none. replicas: on all devices.
     """
+    if isinstance(step, DividedExecutable):
+        return f"each runs its own by the dynamic executor, as {step.part.reason}"
     if not options.in_lockstep:
         return f"dispatch is {options.dispatch!r}" if options.first_come else "there are backup workers"
     return backend_for(device).why_not_fused(step, RoundVariants(options, replicas).names)

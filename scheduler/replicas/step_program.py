@@ -8,12 +8,13 @@ from functools import cached_property
 from typing import Annotated, Any, TypeAlias
 
 from scheduler.averaging.synchronisers import Synchroniser
-from tensorbow.compiler import VariableLayout, compile_step
+from scheduler.replicas.dynamic.divided_step import compile_divided
+from tensorbow.compiler import NeedsDynamicModeError, VariableLayout, compile_step
 from tensorbow.compiler.prune import prune
 from tensorbow.compiler.recompute import HOW, NEVER
 from tensorbow.compiler.swap import HOW as WAYS_TO_SWAP
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Graph, OpDef, Operation, Tensor
+from tensorbow.graph import Graph, OpDef, Operation, Resources, Tensor
 from tensorbow.kinds import (
     TEXT,
     Count,
@@ -57,6 +58,11 @@ Metrics: TypeAlias = Annotated[Mapping[str, Tensor], Kind("tensors by name", _re
 Others: TypeAlias = Annotated[tuple[Operation, ...], sequence(_OPERATION, "a tuple of operations")]
 Recompute: TypeAlias = Annotated[str, one_of(*HOW)]
 Swap: TypeAlias = Annotated[str, one_of(*WAYS_TO_SWAP)]
+AUTO, DYNAMIC = "auto", "dynamic"
+Mode: TypeAlias = Annotated[str, one_of(AUTO, DYNAMIC)]
+Shared: TypeAlias = Annotated[
+    Resources | None, optional(instance(Resources, expected="the resources of a session"))
+]
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,9 @@ class StepProgram:
         whose copies take no longer than what is computed meanwhile, by estimates); or smallest: the step
         waits for copies where that makes its peak smaller. The bits stay the same. Replicas are captured
         side by side then, not fused. No effect on CPUs, nor for replicas with several parts.
+    mode: auto: planned, or, where the step has ops that no plan has, forward and backward pass by each
+        replica's dynamic executor and the rest planned; dynamic: so in any case, to compare.
+    resources: where ops of the host keep what replicas share, such as queues; default: of the program's own.
     """
 
     inputs: Inputs
@@ -85,6 +94,8 @@ class StepProgram:
     others: Others = ()
     recompute: Recompute = NEVER
     swap: Swap = NEVER
+    mode: Mode = AUTO
+    resources: Shared = None
 
     @property
     def graph(self) -> Graph:
@@ -160,21 +171,47 @@ class StepProgram:
         replicas: their number matters only where it is in the shape of an exchange's result.
         Raises InvalidArgumentError for shapes that do not fit, and for a step that cannot be planned.
         """
-        executable = compile_step(
-            [*self.fetches, self.update, *self.others],
-            self.feeds(shapes),
-            layout,
-            backend,
-            rewriting=lambda step: synchroniser.rewrite(step, layout, replicas),
-            guard=self.loss,
-            replicas=replicas,
-            recompute=self.recompute,
-            swap=self.swap,
-        )
+        feeds = self.feeds(shapes)
+        unplanned: NeedsDynamicModeError | None = None
+        if self.mode == DYNAMIC:
+            unplanned = NeedsDynamicModeError(f"mode {DYNAMIC}", f"mode={DYNAMIC!r} of its StepProgram")
+        else:
+            try:
+                executable = compile_step(
+                    [*self.fetches, self.update, *self.others],
+                    feeds,
+                    layout,
+                    backend,
+                    rewriting=lambda step: synchroniser.rewrite(step, layout, replicas),
+                    guard=self.loss,
+                    replicas=replicas,
+                    recompute=self.recompute,
+                    swap=self.swap,
+                )
+            except NeedsDynamicModeError as error:
+                unplanned = error.with_traceback(None)
+        if unplanned is not None:
+            executable = compile_divided(
+                self.fetches,
+                [self.update, *self.others],
+                feeds,
+                layout,
+                backend,
+                synchroniser,
+                loss=self.loss,
+                replicas=replicas,
+                resources=self._resources,
+                error=unplanned,
+            )
         if self.loss is not None and executable.fetches[0].shape:
             shape = list(executable.fetches[0].shape)
             raise InvalidArgumentError(f"the loss {self.loss.name} must be a scalar, its shape is {shape}")
         return executable
+
+    @cached_property
+    def _resources(self) -> Resources:
+        """Objects of its ops of the host, for all replicas of this process."""
+        return Resources() if self.resources is None else self.resources
 
     @cached_property
     def definitions(self) -> frozenset[OpDef]:

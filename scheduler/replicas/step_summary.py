@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.synchronisers import Synchroniser
 from scheduler.replicas.central import CentralModel
+from scheduler.replicas.dynamic.divided_step import DividedExecutable
 from scheduler.replicas.learners import Learners
 from scheduler.replicas.memory import planned_nbytes
 from scheduler.replicas.parted_learners import AnyLearners, PartedLearners
@@ -17,18 +18,23 @@ from tensorbow.devices import Device
 from tensorbow.kernels import backend_for
 from tensorbow.program import Executable, SegmentKind
 from tensorbow.runtime import Explanation
+from tensorbow.runtime.explain import DynamicExplanation
+
+DYNAMIC_PART = "the dynamic part of a replica:"
 
 
 @dataclass(frozen=True)
 class LearningExplanation:
     """Summary of a step of all replicas, and the plans of a replica and of a device. `str()` gives the text.
 
-    averaging: None where replicas never meet.
+    averaging: None where replicas never meet. dynamic: of a step that is not all planned, what each replica's
+    executor runs before its plan.
     """
 
     summary: Sequence[str]
     replica: Explanation
     averaging: Explanation | None
+    dynamic: DynamicExplanation | None = None
 
     @property
     def peak_nbytes(self) -> int:
@@ -41,7 +47,10 @@ class LearningExplanation:
         return self.replica.lower_bound_nbytes
 
     def __str__(self) -> str:
-        lines = [*self.summary, "", "the part of a replica:", str(self.replica)]
+        lines = [*self.summary]
+        if self.dynamic is not None:
+            lines += ["", DYNAMIC_PART, str(self.dynamic)]
+        lines += ["", "the part of a replica:", str(self.replica)]
         if self.averaging is not None:
             lines += ["", "the part of a device:", str(self.averaging)]
         return "\n".join(lines)
@@ -60,7 +69,9 @@ def explained(learners: AnyLearners, executables: Sequence[Executable], results:
     plans: list[str] = []
     for part, step in zip(parts, executables, strict=True):
         device = part.devices[0]
-        lines += [*memory_of(step, part, results), *calls_of(step, device)]
+        lines += [*execution_of(step), *memory_of(step, part, results), *calls_of(step, device)]
+        if (dynamic := dynamic_part_of(step, device)) is not None:
+            plans += ["", DYNAMIC_PART, str(dynamic)]
         plans += ["", "the part of a replica:", str(Explanation.of_device(step.for_replica, device))]
         if step.shares_memory:
             shared = step.for_device(0, part.per_device[0])
@@ -90,6 +101,31 @@ def replicas_on(devices: Sequence[Device], per_device: Sequence[int], options: S
     else:
         lines.append("synchroniser: none, replicas are independent" if replicas > 1 else "synchroniser: none")
     return lines
+
+
+def execution_of(step: Executable) -> list[str]:
+    """Lines on what runs a step: a plan, or the dynamic executor and then a plan, and why."""
+    if not isinstance(step, DividedExecutable):
+        return ["mode: planned"]
+    part = step.part
+    lines = [
+        "mode: dynamic: the forward and backward pass by each replica's executor; exchanges, updates and "
+        "averaging planned",
+        f"why: {part.reason}",
+    ]
+    if part.ordered_by is not None:
+        op = part.ordered_by
+        lines.append(
+            f"order: one replica after the other, as {op.type} {op.name} has effects (made at {op.source})"
+        )
+    return lines
+
+
+def dynamic_part_of(step: Executable, device: Device) -> DynamicExplanation | None:
+    """What the dynamic executor runs of a step, if anything."""
+    if not isinstance(step, DividedExecutable):
+        return None
+    return DynamicExplanation(step.part.plan, str(device.name))
 
 
 def mode_of(step: Executable, device: Device, options: Synchronisation, replicas: int) -> list[str]:

@@ -92,12 +92,45 @@ class TaskLauncher(Launcher):
         segments: Sequence[int],
     ) -> None:
         """Enqueues the first segments of a task of each replica. number: the round, and its result."""
+        self._run_executors(number, inputs, state)
         work = self._work(segments)
         for index, device_index in enumerate(self._device_indices):
             own = inputs[index]
             if isinstance(own, BatchRun):
                 raise InternalError(f"step {number}: expected one batch for each replica, got several")
             self._begin(index, number, own, _state_of(index, state), work[device_index])
+
+    def _run_executors(
+        self, number: int, inputs: Sequence[BatchInputs | BatchRun], state: Mapping[str, Any]
+    ) -> None:
+        """Enqueues the dynamic parts of a divided step; nothing else of it begins before all have ended.
+
+        So a step whose dynamic part fails in one replica has changed no replica. Parts whose effects depend
+        on their order run one after the other.
+        """
+        executor = self._replicas[0].executor
+        if executor is None:
+            return
+        events: list[Event] = []
+        for index, replica in enumerate(self._replicas):
+            own = inputs[index]
+            if isinstance(own, BatchRun):
+                raise InternalError(f"step {number}: expected one batch for each replica, got several")
+            if events and executor.part.ordered_by is not None:
+                replica.group.compute.wait(events[-1])
+            events.append(replica.run_executor(number, own, _state_of(index, state)))
+            events[-1].on_done(self._end_others)
+        for index, replica in enumerate(self._replicas):
+            for other, event in enumerate(events):
+                if other != index:
+                    replica.group.compute.wait(event)
+
+    def _end_others(self, event: Event) -> None:
+        """Ends the dynamic parts of all replicas if that of one has failed: they may wait for it."""
+        if event.error is not None:
+            for replica in self._replicas:
+                if replica.executor is not None:
+                    replica.executor.cancel()
 
     @property
     def last(self) -> list[Event]:
@@ -116,6 +149,9 @@ class TaskLauncher(Launcher):
         self._last_run.clear()
         self._copies.clear()
         self._last = [None] * len(self._replicas)
+        for replica in self._replicas:
+            if replica.executor is not None:
+                replica.executor.reset()
 
     # One by one -----------------------------------------------------------------------------------
 
@@ -127,7 +163,7 @@ class TaskLauncher(Launcher):
         result_number: see Replica.launch.
         """
         work = self._work(self._segments.before[self._variants.of(round)])[self._device_indices[index]]
-        return self._begin(index, round, inputs, state, work, result_number)
+        return self._begin(index, round, inputs, state, work, result_number, alone=True)
 
     def _work(self, segments: Sequence[int]) -> list[list[tuple[int, Event | None]]]:
         """Segments of replicas, each with the event that it waits for, by device."""
@@ -144,16 +180,20 @@ class TaskLauncher(Launcher):
         state: Mapping[str, Any],
         work: Sequence[tuple[int, Event | None]],
         result_number: int | None = None,
+        alone: bool = False,
     ) -> Event:
+        """alone: the task is not of a round in which all replicas begin together."""
         waits = self.caller_waits and len(self._replicas) == 1
         replica = self._replicas[index]
+        if alone and replica.executor is not None:
+            replica.run_executor(round, inputs, state, result_number).on_done(self._end_others)
         done = self._last[index] = replica.launch(round, inputs, state, work, result_number, waits)
         return done
 
     def begin_gradient(self, index: int, round: int, inputs: BatchInputs, state: Mapping[str, Any]) -> Event:
         """Enqueues the gradient of a round with backup workers, which `combine` may take."""
         work = self._work(self._segments.before[UPDATE_ON_MEAN][:1])[self._device_indices[index]]
-        return self._begin(index, round, inputs, state, work)
+        return self._begin(index, round, inputs, state, work, alone=True)
 
     def combine(self, round: int, members: Sequence[int]) -> list[Event]:
         """Enqueues the step of some replicas on the mean of their gradients; others hand in zeros.

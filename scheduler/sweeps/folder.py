@@ -32,7 +32,7 @@ from tensorbow.training.checkpoints import make_folder
 OPTIONS, RESULTS, CURVES, STATE = "sweep.json", "results.csv", "curves.jsonl", "state.safetensors"
 MOST_BYTES, MOST_VALUES = 1 << 24, 1 << 20  # of the file of options
 MOST_CURVES = 1 << 30  # bytes of the curves
-BEST, MEMBERS, ENSEMBLE = "best", "members", "ensemble"
+BEST, MEMBERS, ENSEMBLE, PAUSED_MEMBERS = "best", "members", "ensemble", "paused"
 
 
 def read_options_file(path: Path) -> dict[str, Any]:
@@ -145,6 +145,28 @@ class SweepFolder:
         for file in (self.path / MEMBERS).glob("member-*.safetensors"):
             if file.name not in wanted:
                 file.unlink()
+
+    def _paused_file(self, member: Member) -> Path:
+        return self.path / PAUSED_MEMBERS / f"member-{member.number:05d}-epoch-{member.epochs}.safetensors"
+
+    def save_paused(self, member: Member, values: Mapping[str, Array]) -> None:
+        """Writes all variables of a member that waits after an epoch."""
+        make_folder(self.path / PAUSED_MEMBERS)
+        save_arrays(self._paused_file(member), values, {})
+
+    def paused_values(self, member: Member) -> dict[str, Array]:
+        """All variables of a member that waits after an epoch."""
+        return load_arrays(self._paused_file(member), remedy="begin the sweep anew in another folder")[0]
+
+    def keep_only_paused(self, members: Iterable[Member]) -> None:
+        """Deletes the variables of members that wait no more; the state must be saved before."""
+        folder = self.path / PAUSED_MEMBERS
+        wanted = {self._paused_file(member) for member in members}
+        for file in folder.glob("member-*.safetensors"):
+            if file not in wanted:
+                file.unlink()
+        if folder.exists() and not wanted:
+            folder.rmdir()
 
     def save_best(self, member: Member, described: Mapping[str, Any], graph: bytes | None) -> Path:
         """Writes a member as a run's folder, from its saved weights; returns the path.

@@ -21,7 +21,8 @@ from tensorbow.torch_weights import TORCH_NAMES
 class SweepData:
     """Training, validation and test split; members are chosen by the second, and tested on the third.
 
-    torch_names: of members that begin with weights of PyTorch, the names of these.
+    evaluated: the latter two, by name. torch_names: of members that begin with weights of PyTorch, the names
+    of these.
     """
 
     def __init__(self, config: TrainingConfig, data: Any, data_name: str, say: Callable[[str], None]):
@@ -32,17 +33,17 @@ class SweepData:
         splits = load_data(config, data, say)
         self.train, self._name = splits.train, data_name
         self.has_validation = splits.validation is not None
-        self._splits = {"validation": splits.evaluated, "test": splits.test}
+        self.evaluated = {"validation": splits.evaluated, "test": splits.test}
         self.torch_names: dict[int, dict[str, str]] = {}  # by members' numbers and variables' names
 
     def evaluators(self, config: TrainingConfig) -> MemberEvaluators:
         """Evaluations of members of one model with its options."""
-        return MemberEvaluators(config, self._splits)
+        return MemberEvaluators(config, self.evaluated)
 
     def figures(self, config: TrainingConfig) -> list[str]:
         """Names of the loss and the metrics of an evaluation of a configuration's model."""
         device, options = get_device(config.devices[0]), config.model_options
-        evaluator = Evaluator(config.source, self._splits["validation"], device, 1, options)
+        evaluator = Evaluator(config.source, self.evaluated["validation"], device, 1, options)
         try:
             return evaluator.figures
         finally:

@@ -15,7 +15,7 @@ from scheduler.training.configuration.option_kinds import metric_and_mode
 from scheduler.training.measures.metric_order import lower_is_better, score_of
 from tensorbow.training import finite_values
 
-WAITING, TRAINING = "waiting", "training"
+WAITING, TRAINING, PAUSED = "waiting", "training", "paused"
 FINISHED, STOPPED, DIVERGED = "finished", "stopped", "diverged"
 ENDED = (FINISHED, STOPPED, DIVERGED)
 # Options of which the compiled step does not depend.
@@ -40,9 +40,10 @@ class Member:
     """One configuration and seed of a sweep.
 
     number: from 0. choices: values of the swept options. config: of its run alone.
-    status: waiting, training, finished, stopped (by halving), or diverged. epochs: trained. figures: the last
-    ones, by name: loss and metrics, as accuracy (mean over the last epoch's batches), and of evaluations
-    validation_loss, test_loss, validation_accuracy, ... rounds: steps trained.
+    status: waiting, training, paused (until all members are compared), finished, stopped (by halving), or
+    diverged. epochs: trained. rounds: steps trained. figures: the last ones, by name: loss and metrics, as
+    accuracy (mean over the last epoch's batches), and of evaluations validation_loss, test_loss,
+    validation_accuracy, ...
     """
 
     number: int

@@ -30,7 +30,8 @@ class SweepOptions:
     halving: bool = option(
         False,
         "Stop members early that are not among the best 1/factor at epochs 1, factor, factor^2, ... and give "
-        "their place to new ones (asynchronous successive halving).",
+        "their place to new ones (asynchronous successive halving). Members of several compiled steps are "
+        "compared when all have come so far.",
         FLAG,
     )
     halving_factor: int = option(
@@ -42,7 +43,7 @@ class SweepOptions:
     at_once: int | None = option(
         None,
         "Members that train side by side, on all devices. Does not change their results, but what halving "
-        "compares them with.",
+        "compares them with where all have one compiled step.",
         whole(1, MOST_REPLICAS),
         shown=f"{DEFAULT_PLACES} on each device, or as many as fit into memory",
     )

@@ -21,6 +21,7 @@ MOST_VALUES = 24  # of an option that is shown with a median and a band
 LEAST_GAP = 0.18  # between labelled values, as a fraction of the axis
 MOST_TICKS = 7  # of an axis that has a tick for each value
 LONGEST = 24  # characters of a value in a picture
+FEW_DECADES, MANY = 100.0, (1.0, 2.0, 5.0)  # below this ratio of values, their ticks in a decade
 WIDE = 10.0  # ratio of two values from which on an axis is logarithmic
 
 
@@ -80,13 +81,18 @@ def _draw_option(axes: Any, members: Sequence[Member], name: str, measure: str) 
             )
     finished = [member for member in members if member.status == FINISHED]
     groups = {value: [_value(m, measure) for m in finished if m.choices[name] == value] for value in values}
-    groups = {value: own for value, own in groups.items() if own}
+    groups = {value: own for value, own in groups.items() if len(own) > 1}  # one member has no median
     if numeric and 1 < len(groups) <= MOST_VALUES:
         x, every = [*groups], [[v for v in own if v is not None] for own in groups.values()]
         axes.fill_between(x, [*map(min, every)], [*map(max, every)], color=BLUE, alpha=0.15, label="range")
         axes.plot(x, [*map(median, every)], "-", color=BLUE, label="median")
     if numeric and values and values[0] > 0 and values[-1] / values[0] >= WIDE:
         axes.set_xscale("log")
+        axes.minorticks_off()
+        axes.xaxis.get_major_locator().set_params(
+            subs=MANY if values[-1] / values[0] < FEW_DECADES else (1.0,)
+        )
+        axes.xaxis.set_major_formatter("{x:g}")
     if not numeric or (len(values) <= MOST_TICKS and _are_apart(values, axes.get_xscale() == "log")):
         axes.set_xticks([*places.values()], [_shown(value) for value in places])
         axes.minorticks_off()

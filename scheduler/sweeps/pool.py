@@ -190,6 +190,10 @@ class MemberPool:
         values = self._engine.learners.values.replica_values(self._index(member))
         return {name: value for name, value in values.items() if name not in self._slot_names}
 
+    def all_values(self, member: Member) -> Values:
+        """All variables of a member, from which it can go on later."""
+        return dict(self._engine.learners.values.replica_values(self._index(member)))
+
     def state(self) -> tuple[Values, dict[str, Any]]:
         """All variables of all members, by member's number and name, and what `load` needs beside them."""
         arrays: Values = {}

@@ -60,15 +60,32 @@ class ConfigurationSummary:
         return sum(member.status == status for member in self.members)
 
     @property
-    def _order(self) -> tuple[bool, float, int]:
+    def last(self) -> tuple[float, int]:
+        """Mean of the headline of the members that came farthest, at their last epoch, and this epoch.
+
+        NaN without a member that was evaluated.
+        """
+        epoch = max(member.epochs for member in self.members)
+        name = f"{VALIDATION}{self.measure}"
+        found = [member.figures.get(name, math.nan) for member in self.members if member.epochs == epoch]
+        known = [value for value in found if math.isfinite(value)]
+        return (fmean(known) if known else math.nan), epoch
+
+    @property
+    def _order(self) -> tuple[bool, int, bool, float, int]:
         chosen = self.members[0].config.best_metric
         mode = None if chosen is None else metric_and_mode(chosen)[1]
-        value = self.mean if lower_is_better(self.measure, mode) else -self.mean
-        return math.isnan(value), 0.0 if math.isnan(value) else value, self.members[0].number
+        value, epoch = (self.mean, 0) if self.values else self.last
+        value = value if lower_is_better(self.measure, mode) else -value
+        unknown = math.isnan(value)
+        return not self.values, -epoch, unknown, 0.0 if unknown else value, self.members[0].number
 
 
 def summaries(members: Sequence[Member]) -> list[ConfigurationSummary]:
-    """A summary of each configuration, the best mean first; those without a finished member come last."""
+    """A summary of each configuration, the best mean first.
+
+    Those without a finished member come last, first those that trained longest.
+    """
     measure = headline(members)
     found: dict[str, list[Member]] = {}
     for member in members:
@@ -80,3 +97,8 @@ def summaries(members: Sequence[Member]) -> list[ConfigurationSummary]:
 def value_text(value: Any) -> str:
     """A swept value as it is typed."""
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def figure_text(measure: str, value: float) -> str:
+    """A figure for people: an accuracy in percent; empty for NaN."""
+    return "" if math.isnan(value) else f"{value:.2%}" if measure == "accuracy" else f"{value:.4g}"

@@ -15,12 +15,13 @@ from scheduler.averaging.synchronisation import FREEZE
 from scheduler.decisions.halving import Score, SuccessiveHalving
 from scheduler.options import options_of
 from scheduler.sweeps.ensemble import export_ensemble, require_ensemble
-from scheduler.sweeps.folder import ENSEMBLE, SweepFolder, read_options_file
+from scheduler.sweeps.folder import BEST, ENSEMBLE, SweepFolder, read_options_file
 from scheduler.sweeps.member_data import MemberEvaluators, SweepData
 from scheduler.sweeps.members import (
     DIVERGED,
     ENDED,
     FINISHED,
+    PAUSED,
     STOPPED,
     TRAINING,
     WAITING,
@@ -32,6 +33,7 @@ from scheduler.sweeps.members import (
 from scheduler.sweeps.options import DEFAULT_PLACES, ENSEMBLE_MEMBERS, HELD_OUT, SweepOptions
 from scheduler.sweeps.pictures import draw_sweep
 from scheduler.sweeps.pool import LOSS, MemberPool, draws_in_steps
+from scheduler.sweeps.report import best_lines, ensemble_lines, text_of
 from scheduler.sweeps.search_space import (
     OF_RUNS,
     Range,
@@ -40,7 +42,12 @@ from scheduler.sweeps.search_space import (
     read_range,
     with_required,
 )
-from scheduler.sweeps.summary import VALIDATION, ConfigurationSummary, headline, summaries, value_text
+from scheduler.sweeps.summary import (
+    VALIDATION,
+    ConfigurationSummary,
+    headline,
+    summaries,
+)
 from scheduler.training.configuration.config import TrainingConfig
 from scheduler.training.configuration.option_kinds import metric_and_mode
 from scheduler.training.configuration.precision import PrecisionSetting
@@ -49,6 +56,7 @@ from scheduler.training.folders.run_data import GIVEN, warn_of_data
 from scheduler.training.models.classifier_step import build_step
 from scheduler.training.models.evaluation import Evaluation
 from scheduler.training.models.given_weights import given_weights, weights_key
+from scheduler.training.models.trained_model import TrainedModel
 from scheduler.training.running.callbacks import require_figure
 from scheduler.workers.group import LoneWorker, WorkerGroup
 from scheduler.workers.joint_calls import JointCalls
@@ -56,6 +64,7 @@ from scheduler.workers.pulse import doing
 from tensorbow.devices import get_device
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array
+from tensorbow.training import finite_values
 
 # Options of which no result depends, so that a sweep may go on with others.
 NOT_COMPARED = ("devices", "data_dir", "launch_ahead", "steps_per_launch", "data_on_device")
@@ -145,6 +154,7 @@ class Sweep:
                     f"{epochs}"
                 )
         self.swept = [*dict.fromkeys(name for each in choices for name in each)]
+        self.ensemble_figures: dict[str, float] = {}  # of worker 0, as those of members
         self._stopping = False
         self._pool: MemberPool | None = None
         self._halving = SuccessiveHalving(options.halving_epochs, options.halving_factor)
@@ -253,31 +263,61 @@ class Sweep:
 
         In either case writes the results, and the best member so far as the folder of a run.
         """
-        first = self._restore()
+        first_stage, first = self._restore()
         self._saved = self._told = time.perf_counter()
-        for number in range(first, len(self._groups)):
-            if not self._run_group(number):
+        stages = self._stages()
+        if len(self._groups) > 1:
+            self._say(self._steps_text(stages))
+        for stage in range(first_stage, len(stages)):
+            if not all(self._run_group(stage, number) for number in range(first, len(self._groups))):
                 break
+            self._compare(stages[stage])
+            first = 0
         self.joint.by_first(self._finish)
         return not self._stopping
 
-    def _restore(self) -> int:
-        """Takes the state of a sweep that is resumed; the group to go on with."""
+    def _stages(self) -> list[int | None]:
+        """Epochs at which all groups wait for each other to be compared, and None for the end."""
+        if not self.options.halving or len(self._groups) == 1:
+            return [None]
+        return [*self._halving.rungs_before(max(int(member.config.epochs) for member in self.members)), None]
+
+    def _steps_text(self, stages: Sequence[int | None]) -> str:
+        text = f"{len(self.members):,} members in {len(self._groups)} compiled steps, one after the other"
+        rungs = ", ".join(str(epoch) for epoch in stages if epoch is not None)
+        return f"{text}; at epoch {rungs} all wait to be compared" if rungs else text
+
+    def _compare(self, epoch: int | None) -> None:
+        """Stops the worst of the members of all groups that wait after an epoch."""
+        if epoch is not None:
+            self._halve([each for each in self.members if each.status == PAUSED and each.epochs == epoch])
+
+    def _restore(self) -> tuple[int, int]:
+        """Takes the state of a sweep that is resumed; the stage and the group to go on with."""
         saved = self._folder.state if self._folder is not None else None
         state = self.joint.agreed(None if saved is None else saved[1])
         if state is None:
-            return 0
+            return 0, 0
         for member, own in zip(self.members, state["members"], strict=True):
             member.load(own)
         self._halving.rungs = {
-            int(epoch): {int(number): tuple(score) for number, score in scores.items()}
+            int(epoch): {
+                int(number): tuple(-math.inf if part is None else part for part in score)
+                for number, score in scores.items()
+            }
             for epoch, scores in state["rungs"].items()
         }
-        return int(state["group"])
+        return int(state.get("stage", 0)), int(state["group"])
 
-    def _run_group(self, number: int) -> bool:
-        """Trains a group's members that are left; False if a stop was requested."""
-        left = [member for member in self._groups[number] if member.status not in ENDED]
+    def _run_group(self, stage: int, number: int) -> bool:
+        """Trains a group's members that are left, to the end of the stage; False if a stop was requested."""
+        until = self._stages()[stage]
+
+        def is_left(member: Member) -> bool:
+            waits = until is not None and member.status == PAUSED and member.epochs >= until
+            return not waits and member.status not in ENDED
+
+        left = [member for member in self._groups[number] if is_left(member)]
         if not left:
             return True
         config, joint = left[0].config, self.joint
@@ -297,14 +337,16 @@ class Sweep:
             if self._folder is not None:
                 self._folder.state = None  # its arrays are copied
             while not self._to_stop():
-                self._fill(pool, [member for member in left if member.status == WAITING])
+                self._fill(
+                    pool, [each for each in left if each.status in (WAITING, PAUSED) and is_left(each)]
+                )
                 if not joint.any(pool is not None and bool(pool.members)):
                     return True
                 if self._train(pool):
-                    self._end_epoch(pool, evaluators)
+                    self._end_epoch(pool, evaluators, until)
                 since = joint.agreed(time.perf_counter() - self._saved)
                 if self._to_stop() or since >= self.options.checkpoint_seconds:
-                    self._save(number, pool)
+                    self._save(stage, number, pool)
             return False
         finally:
             self._pool = None
@@ -326,9 +368,13 @@ class Sweep:
             if not most:
                 break
             free[rank] = rank, most - 1
+            values = self._paused_values(member) if member.status == PAUSED else None
             member.status = TRAINING
             if pool is not None and rank == self.joint.workers.rank:
-                pool.add(member)
+                pool.add(member, values)
+
+    def _paused_values(self, member: Member) -> dict[str, Array]:
+        return self.joint.by_first(lambda: self.folder.paused_values(member))
 
     def _train(self, pool: MemberPool | None) -> bool:
         """Trains to the end of the epoch; False if a stop was requested before, then all are equally far."""
@@ -344,8 +390,11 @@ class Sweep:
             if pool is not None and trains and pool.offset < furthest:
                 pool.train(furthest)
 
-    def _end_epoch(self, pool: MemberPool | None, evaluators: MemberEvaluators) -> None:
-        """Evaluates all members after their epoch; those that end leave their places."""
+    def _end_epoch(self, pool: MemberPool | None, evaluators: MemberEvaluators, until: int | None) -> None:
+        """Evaluates all members after their epoch; those that end, or wait now, leave their places.
+
+        until: the epoch after which members wait, or None.
+        """
         results = pool.end_epoch() if pool is not None and pool.members else []
         sound = [result.member for result in results if not result.diverged]
         models = [pool.values(member) for member in sound] if pool is not None else []
@@ -369,9 +418,13 @@ class Sweep:
         now = [self.members[number] for number, _ in told]
         curves = [{"member": each.number, "epoch": each.epochs, **each.figures} for each in now]
         self.joint.by_first(lambda: self.folder.add_curves(curves))
-        if self.options.halving:
-            self._halve([member for member in now if member.status == TRAINING])
-        self._let_go(pool, evaluators, [member for member in now if member.status in ENDED])
+        training = [member for member in now if member.status == TRAINING]
+        for member in training:
+            if member.epochs == until:
+                member.status = PAUSED
+        if self.options.halving and until is None and len(self._groups) == 1:
+            self._halve(training)
+        self._let_go(pool, evaluators, [member for member in now if member.status in (*ENDED, PAUSED)])
         self._tell()
 
     def _halve(self, members: Sequence[Member]) -> None:
@@ -385,7 +438,9 @@ class Sweep:
                 self.members[number].status = STOPPED
 
     def _let_go(self, pool: MemberPool | None, evaluators: MemberEvaluators, ended: Sequence[Member]) -> None:
-        """Tests members that have ended, keeps the weights of the best, and frees their places."""
+        """Tests members that have ended or wait, keeps the weights of the best and of those that wait, and
+        frees their places.
+        """
         here = [] if pool is None else [member for member in ended if member in pool.members]
         tested = [member for member in here if member.status != DIVERGED]
         values = [pool.values(member) for member in tested] if pool is not None else []
@@ -400,6 +455,9 @@ class Sweep:
             member.number: own for member, own in zip(tested, values, strict=True) if member.number in best
         }
         self.joint.by_first_with(named, self._save_members)
+        paused = [member for member in here if member.status == PAUSED]
+        own = {member.number: pool.all_values(member) for member in paused} if pool is not None else {}
+        self.joint.by_first_with(own, self._save_paused)
         for member in here:
             if pool is not None:
                 pool.remove(member)
@@ -409,6 +467,11 @@ class Sweep:
         for number, own in sorted({n: own for each in values for n, own in each.items()}.items()):
             self.folder.save_member(number, own, self.data.about(self.members[number]))
 
+    def _save_paused(self, values: Sequence[Mapping[int, Mapping[str, Array]]]) -> None:
+        """Writes all variables of members that wait, given by worker."""
+        for number, own in sorted({n: own for each in values for n, own in each.items()}.items()):
+            self.folder.save_paused(self.members[number], own)
+
     def _tell(self) -> None:
         """Says how far the sweep is, now and then."""
         if time.perf_counter() - self._told < TOLD_S:
@@ -417,21 +480,31 @@ class Sweep:
         ended = sum(member.status in ENDED for member in self.members)
         training = sum(member.status == TRAINING for member in self.members)
         best = self.best
+        paused = sum(member.status == PAUSED for member in self.members)
+        waiting = f", {paused} wait for a comparison" if paused else ""
         figures = f"; best so far: member {best.number}, {text_of(best)}" if best is not None else ""
-        self._say(f"{ended:,} of {len(self.members):,} members have ended, {training} are training{figures}")
+        of_all = f"{ended:,} of {len(self.members):,} members have ended"
+        self._say(f"{of_all}, {training} are training{waiting}{figures}")
 
     # Saving ---------------------------------------------------------------------------------------
 
-    def _save(self, group: int, pool: MemberPool | None) -> None:
+    def _save(self, stage: int, group: int, pool: MemberPool | None) -> None:
         """Writes a checkpoint."""
         own = ({}, {"offset": 0, "places": {}}) if pool is None or not pool.members else pool.state()
-        rungs = {str(epoch): scores for epoch, scores in self._halving.rungs.items()}
+        rungs = {
+            str(epoch): {
+                number: [part if math.isfinite(part) else None for part in score]
+                for number, score in scores.items()
+            }
+            for epoch, scores in self._halving.rungs.items()
+        }
 
         def save(states: Sequence[tuple[Mapping[str, Array], Mapping[str, Any]]]) -> None:
             arrays = {name: value for own, _ in states for name, value in own.items()}
             places = {number: place for _, own in states for number, place in own["places"].items()}
             offset = max(own["offset"] for _, own in states)
-            self._save_state(arrays, rungs=rungs, group=group, pool={"offset": offset, "places": places})
+            of_pool = {"offset": offset, "places": places}
+            self._save_state(arrays, rungs=rungs, stage=stage, group=group, pool=of_pool)
             self.folder.save_results(self.members, self.swept)
 
         self.joint.by_first_with(own, save)
@@ -441,11 +514,12 @@ class Sweep:
         """Writes the state, and then deletes the weights that it does not need."""
         self.folder.save_state(arrays, {"members": [member.state() for member in self.members], **state})
         self.folder.keep_only({member.number for member in self.kept})
+        self.folder.keep_only_paused(member for member in self.members if member.status == PAUSED)
 
     def _finish(self) -> None:
         """Writes results, the best member and the ensemble."""
         if not self._stopping:
-            self._save_state({}, rungs={}, group=len(self._groups), pool={})
+            self._save_state({}, rungs={}, stage=len(self._stages()), group=len(self._groups), pool={})
         self.folder.save_results(self.members, self.swept)
         if self.best is not None:
             self.folder.save_best(self.best, *self.data.described(self.best))
@@ -471,20 +545,22 @@ class Sweep:
         members = self.kept
         stored = [self.data.stored(member) for member in members]
         values = [self.folder.member_values(member.number) for member in members]
-        export_ensemble(self.folder.path / ENSEMBLE, stored, values)
+        path = self.folder.path / ENSEMBLE
+        export_ensemble(path, stored, values)
+        with TrainedModel(path, device=self.members[0].config.devices[0]) as model:
+            for split, data in self.data.evaluated.items():
+                self.ensemble_figures |= figures_of(split, model.evaluate(data))
 
     def best_lines(self) -> list[str]:
-        """Lines about the best member: its choices, and its figures on each split."""
-        best = self.best
+        """Lines about the best member, and about the ensemble; none before a member has finished."""
+        best, measure = self.best, headline(self.members)
         if best is None:
             return []
-        measure = headline(self.members)
-        chosen, tested = (best.figures[f"{split}_{measure}"] for split in ("validation", "test"))
-        return [
-            f"best member    {best.number}: {text_of(best)}",
-            f"validation     {measure} {chosen:.4f}, by which it was chosen",
-            f"test           {measure} {tested:.4f}, of examples that chose nothing",
-        ]
+        lines = best_lines(best, measure, self.path / BEST)
+        if self.ensemble_figures:
+            path = self.path / ENSEMBLE
+            lines += ensemble_lines(path, len(self.kept), self.ensemble_figures, best, measure)
+        return lines
 
     def facts(self) -> dict[str, Any]:
         """The sweep as JSON values: all members, and the best one's number."""
@@ -493,6 +569,7 @@ class Sweep:
             "folder": str(self.path),
             "swept": self.swept,
             "best": None if best is None else best.number,
+            "ensemble": finite_values(self.ensemble_figures) or None,
             "members": [member.row() for member in self.members],
         }
 
@@ -522,9 +599,3 @@ def figures_of(split: str, evaluation: Evaluation) -> dict[str, float]:
     """Loss and metrics of an evaluation by name, such as validation_accuracy."""
     figures = {LOSS: evaluation.loss, **evaluation.metrics}
     return {f"{split}_{name}": value for name, value in figures.items()}
-
-
-def text_of(member: Member) -> str:
-    """The choices of a member, in words."""
-    parts = [f"{name} {value_text(value)}" for name, value in member.choices.items()]
-    return ", ".join([*parts, f"seed {member.seed}"])

@@ -71,8 +71,12 @@ class WorkerGroup(ABC):
         """Waits until all workers have come here."""
 
     @abstractmethod
-    def duplicate(self) -> WorkerGroup:
-        """Another group of the same workers, for calls that are made beside those of this one. Collective."""
+    def duplicate(self, by_streams: bool = False) -> WorkerGroup:
+        """Another group of the same workers, for calls that are made beside those of this one. Collective.
+
+        by_streams: its calls are made by streams and other threads, while the program may do something else:
+        for the watch of the job (`pulse`) the program does not wait in them.
+        """
 
     @abstractmethod
     def native_sum(self, address: int, size: int, dtype: DType, halves: bool = False) -> NativeCall | None:
@@ -135,7 +139,7 @@ class LoneWorker(WorkerGroup):
     def barrier(self) -> None:
         """See WorkerGroup."""
 
-    def duplicate(self) -> WorkerGroup:
+    def duplicate(self, by_streams: bool = False) -> WorkerGroup:
         """See WorkerGroup."""
         return self
 

@@ -161,7 +161,8 @@ class JobWatch:
         """
         ended = [worker for worker in self.workers if worker.status == 0]
         others = [worker for worker in self.workers if worker.status != 0]
-        if not ended or not all(_needs_others(worker, now) for worker in others):
+        longest_s = min(LEFT_S, self.limit_s or LEFT_S)
+        if not ended or not all(_needs_others(worker, now, longest_s) for worker in others):
             return None
         first = min(ended, key=lambda worker: worker.ended)
         how = f"with status {first.left}{f' ({first.reason})' if first.reason else ''}"
@@ -218,7 +219,8 @@ class JobWatch:
                 return None  # what the others wait for is neither a step nor a hang
             return Fault(late.number, f"{late.name} {HANGS} {late.where}: it has done so for {longest:g} s")
         blamed = min(others or waiting, key=lambda w: (w.status is None, w.round, w.number))
-        state = "its program has ended" if blamed.status == 0 else "it is between two steps"
+        between = "it is between two steps" if blamed.round else "it has not come to its first step"
+        state = "its program has ended" if blamed.status == 0 else between
         if not others:
             state = "all wait for each other: a link is cut, or an exchange hangs"
         text = (
@@ -231,8 +233,8 @@ class JobWatch:
         return 0.0 if worker.heard is None else now - worker.heard
 
 
-def _needs_others(worker: Watched, now: float) -> bool:
-    """True if a worker has waited for others for a while, or has failed with an error that may be theirs."""
+def _needs_others(worker: Watched, now: float, longest_s: float) -> bool:
+    """True if a worker has waited for others for so long, or has failed with an error that may be theirs."""
     if worker.status is None:
-        return worker.waits and worker.still_s >= LEFT_S
+        return worker.waits and worker.still_s >= longest_s
     return worker.follows > 0 and now - worker.ended >= PATIENCE_S

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from scheduler.workers.group import WorkerGroup
-from scheduler.workers.pulse import waiting
 from scheduler.workers.watch_client import told_error
 from tensorbow.errors import TensorBowError
 
@@ -54,20 +53,17 @@ class JointCalls:
 
     def by_first_with(self, own: U, function: Callable[[list[U]], T]) -> T:
         """`by_first`, of a function of the values that all workers give, by worker."""
-        with waiting():
-            gathered = self.workers.gather(own)
+        gathered = self.workers.gather(own)
         return self.by_first(lambda: function(gathered or []))
 
     def agreed(self, value: T) -> T:
         """The value of worker 0."""
-        with waiting():
-            result: T = self.workers.broadcast(value)
+        result: T = self.workers.broadcast(value)
         return result
 
     def all(self, value: T) -> list[T]:
         """The value that each worker gives, by worker."""
-        with waiting():
-            return self.workers.all_gather(value)
+        return self.workers.all_gather(value)
 
     def any(self, value: bool) -> bool:
         """True if it is for some worker."""

@@ -37,7 +37,7 @@ OF_MPI = re.compile(rb"\x00*\[[^\]]*:\d+\] \*\*\* ")  # begins those of a worker
 class Job:
     """Options of a job. mpirun: as `find_mpirun` says. more: further options of mpirun.
 
-    watchdog_s, start_limit_s: limits of JobWatch.
+    watchdog_s, start_limit_s: limits of JobWatch. watch_port: of the WatchServer.
 
     program: the command of a worker; again: the words that a restart adds, given the run's folder.
     """
@@ -52,6 +52,7 @@ class Job:
     more: Sequence[str] = ()
     environment: dict[str, str] = field(default_factory=dict)
     start_limit_s: float = START_S
+    watch_port: int = 0
 
 
 class JobLaunch:
@@ -72,7 +73,7 @@ class JobLaunch:
         """Runs the job to its end; returns its exit status.
 
         0 means that each worker has told that its program ended well, whatever mpirun's own status is.
-        Raises FailedPreconditionError if mpirun cannot be started.
+        Raises FailedPreconditionError if mpirun cannot be started, or the watch's port is in use.
         """
         words, folder = list[str](), None
         for attempt in range(self._job.restarts + 1):
@@ -93,7 +94,7 @@ class JobLaunch:
     def _attempt(self, attempt: int, words: Sequence[str]) -> tuple[Fault | None, int, JobWatch]:
         job = self._job
         address = job.hosts.address() if job.hosts.slots else "127.0.0.1"
-        server = WatchServer(job.workers, job.watchdog_s, address, job.start_limit_s)
+        server = WatchServer(job.workers, job.watchdog_s, address, job.start_limit_s, job.watch_port)
         is_terminal = sys.stdout is not None and sys.stdout.isatty()
         own = {WATCH: server.contact, ATTEMPT: str(attempt), TERMINAL: str(int(is_terminal))}
         environment = {**OPEN_MPI, **os.environ, **AS_ROOT, **job.environment, **own}
@@ -132,12 +133,16 @@ class JobLaunch:
 
     def _watched(self, server: WatchServer, process: subprocess.Popen[bytes]) -> Fault | None:
         """Follows the job until it ends, has a fault, or is interrupted twice."""
+        is_over = False
         while process.poll() is None:
             fault = server.step(TICK_S)
             if fault is not None:
                 return fault
             if server.watch.status:
                 return None  # all have ended of themselves, and wait for leave
+            if server.watch.status == 0 and not is_over:
+                is_over = True
+                server.tell({"bye": 1})  # all programs have ended well, and wait for each other
             while self._told < len(self._signals):
                 if self._told or not server.watch.all_have_started:
                     return None

@@ -30,7 +30,6 @@ from scheduler.workers.overlapped_sums import (
     OverlappedSums,
     overlap_choice,
 )
-from scheduler.workers.pulse import waiting
 from scheduler.workers.shared_memory import (
     SharedPages,
     are_together,
@@ -65,7 +64,7 @@ class Lockstep:
     def __init__(self, workers: WorkerGroup):
         """Collective, as all else here. workers: more than one."""
         self.rank, self.size, self.name = workers.rank, workers.size, workers.name
-        self._host, self.exchanges = workers.duplicate(), workers.duplicate()
+        self._host, self.exchanges = workers.duplicate(), workers.duplicate(by_streams=True)
         self.control = np.zeros(2, np.int64)
         self._names: list[str] = self._host.all_gather(workers.name)
         self.shares_memory = may_share_memory(self._host)
@@ -77,7 +76,7 @@ class Lockstep:
         waits = are_together(self._host) or self.size > OVERLAP_WORKERS
         by_default = None if waits else OVERLAP_NBYTES
         self.overlap_nbytes = {"always": 1, "never": None}.get(choices[0], by_default)
-        self._summing, self._sums = workers.duplicate(), OverlappedSums()
+        self._summing, self._sums = workers.duplicate(by_streams=True), OverlappedSums()
         self._has_parted = self._is_apart = False  # workers have failed; they have gone different ways
         self._workers = workers
         self._letters: Letters | None = None  # made when they are first asked for
@@ -104,7 +103,7 @@ class Lockstep:
     def letters(self) -> Letters:
         """Messages of one worker to another; the first call is collective."""
         if self._letters is None:
-            self._letters = Letters(self._workers.duplicate())
+            self._letters = Letters(self._workers.duplicate(by_streams=True))
         return self._letters
 
     def meet(self, what: str, number: int = 0, going: Going = Going.ON) -> Going:
@@ -120,8 +119,7 @@ class Lockstep:
         rows = np.zeros((self.size, 3), np.int64)
         rows[self.rank] = zlib.crc32(what.encode()), number, going
         parts = [range(3 * rank, 3 * rank + 3) for rank in range(self.size)]
-        with waiting():
-            self._host.share(rows.reshape(-1), parts)
+        self._host.share(rows.reshape(-1), parts)
         worst = Going(int(rows[:, 2].max()))
         if worst is Going.LEFT:
             self._is_apart = bool((rows != rows[0]).any())

@@ -6,14 +6,17 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 import numpy as np
 
 from scheduler.workers.group import WorkerGroup
+from scheduler.workers.joining import joined_mpi
 from scheduler.workers.overlapped_sums import NATIVE_SIGNATURE
-from tensorbow.errors import AbortedError, FailedPreconditionError, NotFoundError
+from scheduler.workers.pulse import waiting
+from tensorbow.errors import AbortedError, FailedPreconditionError
 from tensorbow.program import CALL_ARGUMENTS, NativeCall
 from tensorbow.specs import Array, DType
 
@@ -34,25 +37,24 @@ class MpiWorkers(WorkerGroup):
     `MPI_Allreduce`'s; beside other work those of two workers that send each other all, or `MPI_Iallreduce`'s.
     """
 
-    def __init__(self, communicator: Any = None):
+    def __init__(self, communicator: Any = None, by_streams: bool = False):
         """communicator: of mpi4py, for this group alone; default: one of all processes of the job.
+        by_streams: see `duplicate`.
 
         Raises NotFoundError without mpi4py, FailedPreconditionError for an MPI without threads."""
-        try:
-            from mpi4py import MPI
-        except (ImportError, RuntimeError) as error:  # no mpi4py, or no MPI library that it can load
-            raise NotFoundError(
-                f"workers: this process was started by MPI, and mpi4py cannot be loaded ({error}); install "
-                "it by `pip install 'tensorbow[mpi]'`, or set TENSORBOW_WORKERS=none to train alone"
-            ) from error
+        MPI = joined_mpi()  # noqa: N806
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise FailedPreconditionError(
                 "workers: expected an MPI with MPI_THREAD_MULTIPLE, since streams and the program make "
                 f"calls at the same time; {MPI.Get_library_version().splitlines()[0]} offers less"
             )
         self._mpi = MPI
+        self._waits: Callable[[], AbstractContextManager[None]] = nullcontext if by_streams else waiting
         # The calls of the user's program, on COMM_WORLD, stay apart from ours.
-        self._communicator: Any = MPI.COMM_WORLD.Dup() if communicator is None else communicator
+        self._communicator: Any = communicator
+        if communicator is None:
+            with waiting():
+                self._communicator = MPI.COMM_WORLD.Dup()
         self.rank, self.size = self._communicator.Get_rank(), self._communicator.Get_size()
         self._library = ctypes.CDLL(MPI.__file__)  # finds the functions of the MPI library that it loads
         self._kept: list[Any] = []  # what native calls refer to
@@ -188,9 +190,9 @@ class MpiWorkers(WorkerGroup):
         """See WorkerGroup."""
         self._called("Barrier")
 
-    def duplicate(self) -> MpiWorkers:
+    def duplicate(self, by_streams: bool = False) -> MpiWorkers:
         """See WorkerGroup."""
-        return MpiWorkers(self._called("Dup"))
+        return MpiWorkers(self._called("Dup"), by_streams)
 
     def native_sum(self, address: int, size: int, dtype: DType, halves: bool = False) -> NativeCall | None:
         """See WorkerGroup."""
@@ -279,7 +281,8 @@ class MpiWorkers(WorkerGroup):
     def _called(self, function: str, *arguments: Any) -> Any:
         """The result of a method of the communicator. Raises AbortedError for errors of MPI."""
         try:
-            return getattr(self._communicator, function)(*arguments)
+            with self._waits():
+                return getattr(self._communicator, function)(*arguments)
         except self._mpi.Exception as error:
             raise self._failure(function, error) from error
 
@@ -296,7 +299,8 @@ class MpiWorkers(WorkerGroup):
 
     def _handle(self, handle: Any) -> int:
         """A handle as native code passes it: an address or a number, as the MPI library has them."""
-        return self._mpi._handleof(handle)
+        handle_of: int = self._mpi._handleof(handle)
+        return handle_of
 
     def _bytes(self, array: Array) -> list[Any]:
         return [array.reshape(-1).view(np.uint8), self._mpi.BYTE]

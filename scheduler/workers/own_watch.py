@@ -18,29 +18,29 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from scheduler.workers.group import WorkerGroup
+from scheduler.workers.joining import own_limit_s
 from scheduler.workers.mpirun import Hosts
 from scheduler.workers.watch_client import WATCH, WatchClient, close_clients, reason_of, traceback_of
-from scheduler.workers.watch_server import WatchServer
-from tensorbow.errors import InvalidArgumentError
+from scheduler.workers.watch_server import WatchServer, own_port
 
-LIMIT = "TENSORBOW_WATCHDOG"  # environment variable: seconds, as `tensorbow launch --watchdog`
-USUAL_S = 300.0
 TICK_S = 0.2
 
 
 def watch(workers: WorkerGroup) -> None:
     """Watches the workers of a job that nobody watches yet; their exceptions and exits end it. Collective.
 
-    Raises InvalidArgumentError for an unusable TENSORBOW_WATCHDOG.
+    Raises InvalidArgumentError for an unusable TENSORBOW_WATCHDOG or TENSORBOW_WATCH_PORT,
+    FailedPreconditionError for a port that is in use.
     """
     if WATCH in os.environ:  # `tensorbow launch` watches
         return
-    limit_s = _limit_s()
+    limit_s, port = own_limit_s(), own_port()
     hosts = workers.all_gather(socket.gethostname())
     contact = None
     if workers.rank == 0:
         others = tuple((host, 1) for host in dict.fromkeys(hosts) if host != hosts[0])
-        server = WatchServer(workers.size, limit_s, Hosts(others).address() if others else "127.0.0.1")
+        address = Hosts(others).address() if others else "127.0.0.1"
+        server = WatchServer(workers.size, limit_s, address, port=port)
         threading.Thread(target=_serve, args=(server,), name="tensorbow-job", daemon=True).start()
         contact = server.contact
     contact, watcher = workers.broadcast((contact, f"worker 0 ({hosts[0]}, process {os.getpid()})"))
@@ -77,17 +77,6 @@ class _Ending:
         else:
             client.tell_end(1, " ".join(f"{code}".split()))  # which Python has printed
         client.await_others()
-
-
-def _limit_s() -> float:
-    text = os.environ.get(LIMIT, str(USUAL_S))
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < 1e9:
-        raise InvalidArgumentError(f"{LIMIT}: expected seconds, 0 for no limit, got {text!r:.40}")
-    return seconds
 
 
 def _serve(server: WatchServer) -> None:

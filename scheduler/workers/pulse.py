@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,24 +11,44 @@ from contextlib import contextmanager
 class Pulse:
     """What the engine's runs leave here, and the watch reads from its own thread.
 
-    begun, ended: launches so far, and meetings with other workers. round: the round before which the last one
-    ended. waits: whether the program waits for such an end. doing: what the process does outside of rounds,
-    and doing_since: from when on, by `time.monotonic`.
+    begun, ended: launches so far. round: the round before which the last one ended. waits: whether the
+    program waits for such an end. calls, returned: calls that end when all other workers have made them, so
+    far. doing: what the process does outside of rounds, and doing_since: from when on, by `time.monotonic`.
+    settled: set when a run of rounds has ended; the watch reports that at once, and clears it.
     """
 
     def __init__(self) -> None:
         self.begun = self.ended = self.round = 0
         self.waits = False
+        self.calls = self.returned = 0
         self.doing, self.doing_since = "", 0.0
+        self.settled = threading.Event()
+        self._calling = threading.Lock()
 
     @property
     def waits_for_others(self) -> bool:
         """True if the program waits for what is under way: if that does not end, another worker hangs."""
-        return self.waits and self.begun > self.ended
+        return self.calls > self.returned or (self.waits and self.begun > self.ended)
+
+    @property
+    def moved(self) -> tuple[int, int, int, int]:
+        """Numbers that change with each launch, end and call."""
+        return self.begun, self.ended, self.calls, self.returned
 
     def settle(self) -> None:
         """Nothing is under way any more, however it ended."""
         self.ended = self.begun
+        self.settled.set()
+
+    def call(self) -> None:
+        """A call begins that ends when all other workers have made it."""
+        with self._calling:
+            self.calls += 1
+
+    def has_returned(self) -> None:
+        """Such a call has ended."""
+        with self._calling:
+            self.returned += 1
 
 
 PULSE = Pulse()
@@ -46,9 +67,9 @@ def doing(what: str) -> Iterator[None]:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Context of a call that ends when all other workers have made it, while no round is in flight."""
-    PULSE.begun, waited, PULSE.waits = PULSE.begun + 1, PULSE.waits, True
+    """Context of a call that ends when all other workers have made it, in any thread."""
+    PULSE.call()
     try:
         yield
     finally:
-        PULSE.ended, PULSE.waits = PULSE.ended + 1, waited
+        PULSE.has_returned()

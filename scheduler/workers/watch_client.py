@@ -120,9 +120,10 @@ class WatchClient:
             self._socket.close()
 
     def _report(self) -> None:
-        seen, moved = (PULSE.begun, PULSE.ended), time.monotonic()
+        seen, moved = PULSE.moved, time.monotonic()
         while not self._is_closed:
-            now, state = time.monotonic(), (PULSE.begun, PULSE.ended)
+            PULSE.settled.clear()
+            now, state = time.monotonic(), PULSE.moved
             if state != seen:
                 seen, moved = state, now
             still_s = round(now - moved, 2)
@@ -131,7 +132,7 @@ class WatchClient:
             self.tell(round=PULSE.round, waits=waits, still_s=still_s, doing=PULSE.doing, doing_s=doing_s)
             if os.getppid() != self._parent:
                 self._give_up("what started it is gone")
-            time.sleep(beat_s(self._limit_s))
+            PULSE.settled.wait(beat_s(self._limit_s))
 
     def _listen(self) -> None:
         limit = self._limit_s + GRACE_S if self._limit_s else None

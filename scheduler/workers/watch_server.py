@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import os
 import secrets
 import selectors
 import socket
@@ -12,11 +13,22 @@ from contextlib import suppress
 from typing import Any
 
 from scheduler.workers.job_watch import START_S, Fault, JobWatch
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.strict_json import parse_json
 
+PORT = "TENSORBOW_WATCH_PORT"  # environment variable: its port in a job that `mpirun` has started
+MOST_PORTS = 1 << 16
 LINE_LIMIT = 1 << 18  # bytes of a message
 MOST_VALUES = 1 << 15  # of a message, commas in its texts included
 BEAT_S = 1.0  # longest time between two messages, in both directions
+
+
+def own_port() -> int:
+    """The port that TENSORBOW_WATCH_PORT says, 0 by default. Raises InvalidArgumentError for another text."""
+    text = os.environ.get(PORT, "0")
+    if not text.isdecimal() or int(text[:6]) >= MOST_PORTS:
+        raise InvalidArgumentError(f"{PORT}: expected a port, 0 for any, got {text!r:.40}")
+    return int(text)
 
 
 def beat_s(limit_s: float) -> float:
@@ -30,15 +42,28 @@ class WatchServer:
     It listens on one address of this machine. A connection counts for a worker when it brings the secret.
     """
 
-    def __init__(self, size: int, limit_s: float, address: str = "127.0.0.1", start_limit_s: float = START_S):
-        """size: workers. limit_s, start_limit_s: see JobWatch; the job starts now.
+    def __init__(
+        self,
+        size: int,
+        limit_s: float,
+        address: str = "127.0.0.1",
+        start_limit_s: float = START_S,
+        port: int = 0,
+    ):
+        """size: workers. limit_s, start_limit_s: see JobWatch; the job starts now. port: 0 for any.
 
-        Raises OSError for an address that is not this machine's.
+        Raises FailedPreconditionError for an address that is not this machine's, or a port that is in use.
         """
         self.watch = JobWatch(size, limit_s, start_limit_s, time.monotonic())
         self._secret = secrets.token_hex(16)
         self._selector = selectors.DefaultSelector()
-        self._listening = socket.create_server((address, 0), backlog=size + 8)
+        try:
+            self._listening = socket.create_server((address, port), backlog=size + 8)
+        except OSError as error:
+            raise FailedPreconditionError(
+                f"the watch of the job cannot listen on {address}, port {port}: {error.strerror}; give "
+                f"another port by --watch-port or {PORT}, or none"
+            ) from error
         self._listening.setblocking(False)
         self._selector.register(self._listening, selectors.EVENT_READ)
         self._connections: dict[socket.socket, _Connection] = {}

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,7 +17,7 @@ from allocators import format_nbytes
 from scheduler import TrainingConfig, build_program
 from scheduler.replicas.device_plans import DevicePlans
 from scheduler.replicas.memory import planned_nbytes
-from scheduler.replicas.step_summary import calls_of, mode_of
+from scheduler.replicas.step_summary import DYNAMIC_PART, calls_of, dynamic_part_of, execution_of, mode_of
 from scheduler.training.configuration.precision import PrecisionSetting
 from scheduler.training.folders.run_data import load_data
 from scheduler.training.folders.run_folder import CONFIG
@@ -24,7 +25,7 @@ from scheduler.training.models.model_inputs import summary_of
 from scheduler.training.running.notices import ignored_options
 from tensorbow.cli.grouped_help import grouped
 from tensorbow.cli.messages import OptionValueError, say
-from tensorbow.cli.options import MODELS_HELP, add_options, checked, given_options
+from tensorbow.cli.options import MODELS_HELP, add_options, checked, config_option, given_options
 from tensorbow.data import SEQUENCES, TrainingData, make_synthetic
 from tensorbow.devices import Device, get_device
 from tensorbow.graph import Graph
@@ -56,11 +57,12 @@ EXAMPLES = (
     ("explain lenet", "Its layers, parameters and memory, and what each replica runs."),
     ("explain my_model.py:MyModel --data my_data.npz --replicas-per-gpu 4", "A model and data of your own."),
     ("explain resnet32 --full", "Every call of the compiled step."),
+    ("explain --config runs/demo/config.yaml", "The step of a run."),
 )
 
 
 @click.command(cls=grouped(EXAMPLES), epilog=MODELS_HELP)
-@click.argument("model", metavar="MODEL")
+@click.argument("model", required=False, metavar="[MODEL]")
 @add_options(
     TrainingConfig,
     *(
@@ -84,17 +86,18 @@ EXAMPLES = (
     dataset="Only the size of its pictures is used; its files are not read.",
     devices="Shows the plan of the first.",
 )
+@config_option()
 @click.option("--full", is_flag=True, help="Also show the plan: segments, order, addresses, reasons.")
 @click.pass_context
-def explain(context: click.Context, /, full: bool, **_: Any) -> None:
+def explain(context: click.Context, /, config_file: Path | None, full: bool, **_: Any) -> None:
     """Show the training step of MODEL: layers, memory, kernels, and with --full the compiled plan."""
     given = given_options(context)
     if os.path.isfile(os.path.join(str(given.get("model")), CONFIG)):  # false for what is no path at all
         raise OptionValueError(
             "MODEL: expected a model, as lenet or my_model.py:MyModel, got the folder of a run, "
-            f"{given['model']}; evaluate and compare show a run"
+            f"{given['model']}; --config {os.path.join(given['model'], CONFIG)} shows its step"
         )
-    config = checked(given)
+    config = checked(given, config_file)
     for warning in ignored_options(config, names=given):
         say(warning)
     device = get_device(config.devices[0])
@@ -109,6 +112,8 @@ def _explained(config: TrainingConfig, device: Device, full: bool) -> list[str]:
         parts = [_summary(config, plans, device), "", str(plans.layers), "", *_kernels(plans.step, device)]
     if not full:
         return [*parts, "\nsegments, order, addresses and reasons: add --full"]
+    if (dynamic := dynamic_part_of(plans.step, device)) is not None:
+        parts += [f"\n{DYNAMIC_PART}", str(dynamic)]
     parts += [
         f"\na learning task of {config.source.name}, batch {config.batch_size}",
         str(Explanation.of_device(plans.step.for_replica, device)),
@@ -186,6 +191,7 @@ def _summary(config: TrainingConfig, plans: Plans, device: Device) -> str:
         f"  peak of a step       {step.peak_nbytes:>15,} bytes of intermediate values and scratch; "
         f"lower bound {step.lower_bound_nbytes:,} ({slack:.1%} above)",
         f"  kernels: {backend_for(device).title}",
+        *(f"  {line}" for line in execution_of(step)),
         *(f"  {line}" for line in mode_of(step, device, config.synchronisation, config.replicas)),
         *(f"  {line}" for line in calls_of(step, device)),
     ]

@@ -11,7 +11,7 @@ from tensorbow.cli.options import ModelCommand
 
 SUBJECTS: Mapping[str, Sequence[str]] = {
     "Configurations": ("grid", "ranges", "random", "seeds"),
-    "Workers": ("workers", "hosts", "restarts", "watchdog", "mpirun", "mpi_options"),
+    "Workers": ("workers", "hosts", "restarts", "watchdog", "watch_port", "mpirun", "mpi_options"),
     "Successive halving": ("halving", "halving_factor", "halving_epochs"),
     "Model and data": (
         "model_options",

@@ -183,7 +183,8 @@ def predict(
     """Predict each example of INPUT: a folder or file of pictures, .npy, .npz, IDX, .csv or .parquet.
 
     Prints one line per example, separated by tabs: its name, and its class with the probability, or the
-    model's outputs. Inputs of a .npz file are found by their names, columns of a table by its header.
+    model's outputs; of outputs for each step of a sequence, spaces separate the numbers of a step. Inputs of
+    a .npz file are found by their names, columns of a table by its header.
     """
     if output is not None and output.suffix not in (".npy", ".npz"):
         raise OptionValueError(f"--output: expected a file that ends in .npy or .npz, got {str(output)!r}")
@@ -224,10 +225,15 @@ def _write(path: Path, outputs: Any) -> None:
 def _line(name: str, row: Any, class_names: list[str] | None) -> str:
     """Line of an example. class_names: of probabilities, empty if classes have no names; else None."""
     if class_names is None:
-        values = [f"{value:.6g}" for leaf in flatten(row) for value in np.ravel(leaf).tolist()]
-        return "\t".join([name, *values])
+        return "\t".join([name, *(part for leaf in flatten(row) for part in _parts(leaf))])
     chosen = int(row.argmax())
     return f"{name}\t{class_names[chosen] if class_names else chosen}\t{float(row[chosen]):.4f}"
+
+
+def _parts(leaf: Any) -> list[str]:
+    """Texts of an example's output: of each number, or of each step with its numbers."""
+    steps = np.atleast_1d(leaf)
+    return [" ".join(f"{value:.6g}" for value in np.ravel(step).tolist()) for step in steps]
 
 
 def _json_line(name: str, row: Any, class_names: list[str] | None) -> str:

@@ -15,6 +15,7 @@ from scheduler.options import shortened
 from scheduler.workers.job_watch import START_S
 from scheduler.workers.launching import Job, JobLaunch
 from scheduler.workers.mpirun import Hosts, find_mpirun
+from scheduler.workers.watch_server import MOST_PORTS
 from tensorbow.cli.grouped_help import grouped
 from tensorbow.cli.messages import OptionValueError, say
 from tensorbow.cli.options import PathOption
@@ -75,6 +76,13 @@ EXAMPLES = (
     help="End the job when a worker has not started so long after the launch; 0 waits for ever.",
 )
 @click.option(
+    "--watch-port",
+    type=int,
+    default=0,
+    show_default="any",
+    help="Port on this machine that workers report to, as a firewall allows it.",
+)
+@click.option(
     "--mpirun",
     type=PathOption(),
     metavar="PATH",
@@ -99,6 +107,7 @@ def launch(
     restarts: int,
     watchdog: float,
     start_limit: float,
+    watch_port: int,
     mpirun: str | None,
     mpi_options: tuple[str, ...],
     program: str,
@@ -121,6 +130,8 @@ def launch(
     for name, seconds in (("watchdog", watchdog), ("start-limit", start_limit)):
         if not 0 <= seconds < LONGEST_S:
             raise OptionValueError(f"--{name}: expected seconds, 0 for no limit, got {seconds:g}")
+    if not 0 <= watch_port < MOST_PORTS:
+        raise OptionValueError(f"--watch-port: expected 0 to {MOST_PORTS - 1}, got {shortened(watch_port)}")
     if any(not 0 < len(word) < LONGEST_WORD or "\0" in word for word in mpi_options):
         raise OptionValueError(f"--mpi-option: expected a word for mpirun, got {shortened(mpi_options)}")
     words = [*_program(program), *arguments]
@@ -136,6 +147,7 @@ def launch(
         mpirun=find_mpirun(mpirun),
         watchdog_s=watchdog,
         start_limit_s=start_limit,
+        watch_port=watch_port,
         restarts=restarts,
         program=[sys.executable, str(ENTRY), *words],
         again=partial(_again, program),

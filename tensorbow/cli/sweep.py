@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,11 @@ from rich.table import Table
 
 from scheduler import TrainingConfig
 from scheduler.options import options_of
-from scheduler.sweeps.folder import BEST, RESULTS
+from scheduler.sweeps.folder import RESULTS
 from scheduler.sweeps.members import DIVERGED, FINISHED, STOPPED
 from scheduler.sweeps.options import HELD_OUT, SweepOptions
 from scheduler.sweeps.search_space import OF_RUNS, read_range, read_values
-from scheduler.sweeps.summary import value_text
+from scheduler.sweeps.summary import ConfigurationSummary, figure_text, value_text
 from scheduler.sweeps.sweep import Sweep, saved_sweep
 from scheduler.workers.find import worker_group
 from scheduler.workers.joint_calls import JointCalls
@@ -174,26 +174,25 @@ def _show(console: Console, sweep: Sweep, finished: bool) -> None:
     for column in (*columns, f"validation {measure}", "lowest", "highest", *counts.values()):
         table.add_column(column, justify="right")
     for summary in found[:MOST_ROWS]:
-        values = summary.values
-        figures = [
-            _figure(measure, v) for v in (summary.mean, *((min(values), max(values)) if values else ()))
-        ]
         choices = [value_text(summary.choices[name]) for name in sweep.swept]
         numbers = [str(summary.count(status)) for status in counts]
-        table.add_row(*choices, *figures, *[""] * (3 - len(figures)), *numbers)
+        table.add_row(*choices, *_figures(summary), *numbers)
     console.print(table)
     if len(found) > MOST_ROWS:
         line(f"and {len(found) - MOST_ROWS:,} more configurations in {sweep.folder.path / RESULTS}")
     for picture in sweep.draw():
         line(f"picture        {picture}")
-    if sweep.best is not None:
-        for text in sweep.best_lines():
-            line(text)
-        line(f"evaluate it    {shlex.join(['tensorbow', 'evaluate', str(sweep.folder.path / BEST)])}")
+    for text in sweep.best_lines():
+        line(text)
     line(f"saved in       {sweep.folder.path}")
     if not finished:
         line(f"interrupted    go on with tensorbow sweep --resume --output {sweep.folder.path}")
 
 
-def _figure(measure: str, value: float) -> str:
-    return "" if value != value else f"{value:.2%}" if measure == "accuracy" else f"{value:.4g}"
+def _figures(summary: ConfigurationSummary) -> list[str]:
+    """Mean, lowest and highest of the members that trained to their end; else the last mean and its epoch."""
+    measure, values = summary.measure, summary.values
+    if values:
+        return [figure_text(measure, value) for value in (summary.mean, min(values), max(values))]
+    value, epoch = summary.last
+    return [f"epoch {epoch}: {figure_text(measure, value)}" if math.isfinite(value) else "", "", ""]

@@ -18,7 +18,7 @@ from tensorbow.cluster.run_limit import LimitReachedError, RunLimit
 from tensorbow.cluster.task_step import Arrivals
 from tensorbow.cluster.transfer_ops import RUN
 from tensorbow.compiler.prune import needed_for
-from tensorbow.executor import VARIABLE, DynamicPlan, DynamicStep, InterOpPool, StaticRegion
+from tensorbow.executor import VARIABLE, DynamicPlan, DynamicStep, InterOpPool, StaticRegion, StepSpans
 from tensorbow.graph import Graph, Operation, Resources, Tensor
 from tensorbow.specs import Array, TensorSpec
 
@@ -106,12 +106,17 @@ class DynamicPart:
         this = _Run(self, name, run, state, limit, send)
         shared = Resources()
         shared.get(RUN, lambda: this)
+        spans = None
+        if limit.spans is not None:
+            track = limit.spans.track(self._home, "dynamic steps")
+            spans = StepSpans([limit.spans.tracer], track)
         step = DynamicStep(
             self._plan,
             this.run_region,
             resources,
             limit.left_s,
-            pool=self._pool,
+            spans,
+            self._pool,
             stop=limit.stop,
             shared=shared,
         )

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tensorbow.cluster.run_spans import TaskSpans
 from tensorbow.errors import CancelledError, DeadlineExceededError, InvalidArgumentError
 
 WATCH_S = 0.1  # between two looks whether the client still waits for a run
@@ -56,13 +57,16 @@ class LimitReachedError(DeadlineExceededError):
 
 
 class RunLimit:
-    """Ends the waits and loops of one run at a task; thread-safe."""
+    """Ends the waits and loops of one run at a task, and takes its spans; thread-safe."""
 
-    def __init__(self, look: Watch, limit: TimeLimit | None = None):
-        """look: called now and then, by one thread at a time; its error ends the run."""
+    def __init__(self, look: Watch, limit: TimeLimit | None = None, spans: TaskSpans | None = None):
+        """look: called now and then, by one thread at a time; its error ends the run. spans: of a run that is
+        traced.
+        """
         self._look = look
+        self.spans = spans
         self._deadline_s = None if limit is None else time.monotonic() + limit.left_s
-        self.each_op = limit is not None and limit.each_op
+        self.each_op = spans is not None or (limit is not None and limit.each_op)
         self._looking = threading.Lock()
         self._looked_s = time.monotonic()
         self._error: BaseException | None = None

@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeAlias
 from tensorbow.cluster.cluster_spec import AsJobs, ClusterSpec, split_address
 from tensorbow.cluster.connection import TOKEN_VARIABLE, Connection, accept, token_of
 from tensorbow.cluster.run_limit import RunLimit, TimeLimit, Watch
+from tensorbow.cluster.run_spans import TaskSpans
 from tensorbow.cluster.task import ClusterTask
 from tensorbow.cluster.task_step import Arrivals
 from tensorbow.compiler import NeedsDynamicModeError
@@ -284,13 +285,14 @@ def _answer_one(
     op = header["op"]
     if op == "run":
         inputs = dict(zip(header["feeds"], arrays, strict=True))
+        spans = TaskSpans() if header.get("traced") else None
         task.run(
             header["step"],
             header["run"],
             inputs,
             header["state"],
-            RunLimit(watch, TimeLimit.of_entry(header.get("limit"))),
-            lambda views: connection.reply({}, views),
+            RunLimit(watch, TimeLimit.of_entry(header.get("limit")), spans),
+            lambda views: connection.reply({}, views if spans is None else [*views, *spans.to_arrays()]),
         )
     elif op == "register":
         graph = arrays[0].tobytes().decode()
@@ -302,7 +304,7 @@ def _answer_one(
         connection.reply(answer)
     elif op == "register_dynamic":
         graph = arrays[0].tobytes().decode()
-        given = {key: header[key] for key in ("fetches", "feeds", "incarnations")}
+        given = {key: header[key] for key in ("fetches", "feeds", "incarnations", "threads")}
         task.register_dynamic(header["step"], session, graph, **given)
         connection.reply({})
     elif op == "ping":

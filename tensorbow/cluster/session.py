@@ -6,14 +6,16 @@ import itertools
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Any, NoReturn
 
 from tensorbow.cluster.dynamic_cut import StepCut, follow_handles
 from tensorbow.cluster.links import Links, Pending
 from tensorbow.cluster.run_limit import LimitReachedError, RunLimit, TimeLimit
+from tensorbow.cluster.run_spans import ARRAYS, TaskSpans, TracesOfTasks
 from tensorbow.cluster.sent_graph import SentGraph, name_on_tasks, text_of
 from tensorbow.cluster.task_step import task_of
 from tensorbow.compiler import DeviceSet, Placer
@@ -22,6 +24,7 @@ from tensorbow.devices import DeviceName
 from tensorbow.errors import (
     AbortedError,
     CancelledError,
+    DeadlineExceededError,
     FailedPreconditionError,
     InternalError,
     InvalidArgumentError,
@@ -31,26 +34,35 @@ from tensorbow.errors import (
     UnimplementedError,
 )
 from tensorbow.executor import DynamicPlan
-from tensorbow.graph import AsGraph, Operation, Tensor, get_default_graph, warn_at_user_line
+from tensorbow.graph import AsGraph, GraphDef, Operation, Tensor, get_default_graph
 from tensorbow.graph.graph_def import operation_name
 from tensorbow.kinds import Flag, Mapped, Name, Names, PositiveNumber, Text, checked
+from tensorbow.nest import flatten
 from tensorbow.ops.constant import to_array
 from tensorbow.ops.state import VariableReference
 from tensorbow.queues.python_functions import PyFunc, PyFuncStateless
 from tensorbow.runtime import AsConfig, Session
 from tensorbow.runtime.config_proto import RunMetadata, RunOptions, warn_of_ignored
-from tensorbow.runtime.fetches_and_feeds import Arguments
+from tensorbow.runtime.fetches_and_feeds import Arguments, computed_for
 from tensorbow.runtime.forgotten_updates import warn_of_forgotten_updates
+from tensorbow.runtime.partition_graphs import partition_graphs_of
 from tensorbow.runtime.random_state import RandomState
+from tensorbow.runtime.run_costs import cost_graph_of
 from tensorbow.runtime.run_watch import current_watch
 from tensorbow.runtime.shape_counts import ShapeCounts
 from tensorbow.runtime.step_cache import CACHED_STEPS
 from tensorbow.specs import Array
+from tensorbow.timeline import CURRENT
 
 SCHEMES = ("tcp://", "grpc://")  # the second as TensorFlow's programs write it; the protocol is the same
 # After these errors tasks may have forgotten the session's steps: the next runs register them again.
 FORGOTTEN_BY = (UnavailableError, AbortedError, FailedPreconditionError, NotFoundError)
-TAKEN = ("allow_soft_placement", "lossy_transfers", "operation_timeout_in_ms")  # options of the config
+TAKEN = (  # options of the config
+    "allow_soft_placement",
+    "inter_op_parallelism_threads",
+    "lossy_transfers",
+    "operation_timeout_in_ms",
+)
 
 _numbers = itertools.count()
 
@@ -110,6 +122,7 @@ class _RegisteredStep:
     fetches: dict[str, list[int]]  # by task: indices among the fetched tensors
     is_dynamic: bool = False
     may_not_end: bool = False  # its parts may wait, for example on a queue, or have loops without an end
+    graphs: Sequence[GraphDef] = ()  # of the parts of a dynamic step
 
 
 class ClusterSession(Session):
@@ -151,6 +164,9 @@ class ClusterSession(Session):
         self._soft = allow_soft_placement
         self._lossy = config is not None and config.lossy_transfers
         self._timeout_ms = 0 if config is None else config.operation_timeout_in_ms
+        self._threads = 0 if config is None else config.inter_op_parallelism_threads
+        self._running = threading.BoundedSemaphore(self._threads) if self._threads else None
+        self._traces = TracesOfTasks()
         self._target = target
         self._name = f"cluster-session-{next(_numbers)}"
         self._id = uuid.uuid4().hex
@@ -174,7 +190,8 @@ class ClusterSession(Session):
     def _execute(self, elements: Sequence[Tensor | Operation], feeds: Mapping[Tensor, Array]) -> list[Any]:
         step = self._registered(elements, {tensor: value.shape for tensor, value in feeds.items()})
         try:
-            values = self._run_on_tasks(step, feeds, self._limit())
+            with self._turn(step, self._limit()) as limit:
+                values = self._run_on_tasks(step, feeds, limit)
         except TensorBowError as error:
             if isinstance(error, FORGOTTEN_BY):
                 with self._registering:
@@ -182,6 +199,29 @@ class ClusterSession(Session):
             raise
         results = iter(range(len(values)))
         return [values[next(results)] if isinstance(e, Tensor) else None for e in elements]
+
+    @contextmanager
+    def _turn(self, step: _RegisteredStep, limit: TimeLimit | None) -> Iterator[TimeLimit | None]:
+        """Waits until fewer planned steps run than the config lets; what is left of the limit then.
+
+        A dynamic step does not wait, as it may be what another one waits for; its tasks limit its ops.
+        """
+        if self._running is None or step.is_dynamic:
+            yield limit
+            return
+        began_s = perf_counter()
+        if limit is None:
+            self._running.acquire()
+        elif not self._running.acquire(timeout=limit.left_s):
+            raise DeadlineExceededError(
+                f"run: it has taken longer than {limit.option}={limit.milliseconds} and is given up: it "
+                f"waited for other runs, as inter_op_parallelism_threads={self._threads}"
+            )
+        try:
+            waited_s = perf_counter() - began_s
+            yield None if limit is None else replace(limit, left_s=max(0.0, limit.left_s - waited_s))
+        finally:
+            self._running.release()
 
     def _limit(self) -> TimeLimit | None:
         """The time limit of a run that begins now: that of its options, or of the session."""
@@ -204,13 +244,22 @@ class ClusterSession(Session):
         options: RunOptions,
         run_metadata: RunMetadata,
     ) -> None:
-        """Warns of options that have no effect."""
-        for option in ("trace_level", "output_partition_graphs"):
-            if getattr(options, option):
-                warn_at_user_line(
-                    f"run: {option} has no effect on a step over tasks; run it in a plain tb.Session with "
-                    "allow_soft_placement=True"
-                )
+        """Fills in what is derived from a run's spans and graph."""
+        elements = [self._arguments.fetched(leaf) for leaf in flatten(fetches)]
+        fed = {} if feed_dict is None else self._arguments.feeds(feed_dict)
+        elements = computed_for(elements, fed)
+        if options.trace_level:
+            run_metadata.cost_graph = cost_graph_of(self.graph, run_metadata.step_stats.tracer, elements)
+        if options.output_partition_graphs:
+            step = self._registered(elements, {tensor: value.shape for tensor, value in fed.items()})
+            graphs = step.graphs
+            if not step.is_dynamic:
+                needed = needed_for(elements, fed)
+                with self._registering:
+                    places = self._placed(needed)
+                home = str(self._places.home.name)
+                graphs = partition_graphs_of(needed, fed, elements, places, home)
+            run_metadata.partition_graphs = list(graphs)
 
     def _run_on_tasks(
         self, step: _RegisteredStep, feeds: Mapping[Tensor, Array], limit: TimeLimit | None
@@ -219,6 +268,10 @@ class ClusterSession(Session):
         run = f"{self._id}-{next(self._serial)}"
         values: dict[int, Any] = {}
         pending = Pending(self._links.check_s, limit)
+        watch = current_watch()
+        wanted = (CURRENT.tracer, None if watch is None else watch.tracer)
+        tracers = [each for each in wanted if each is not None]
+        sent_s: dict[str, float] = {}
         if step.may_not_end:
             self._waiting.add(pending)
         local: tuple[Any, list[Any]] | None = None
@@ -239,14 +292,24 @@ class ClusterSession(Session):
                     continue
                 connection = link.take()
                 pending.add(link, connection)
-                header = {"op": "run", "step": step.handle, "run": run, "feeds": names, "state": state}
+                header: dict[str, Any] = {
+                    "op": "run",
+                    "step": step.handle,
+                    "run": run,
+                    "feeds": names,
+                    "state": state,
+                }
                 if limit is not None:
                     header["limit"] = limit.to_entry()
+                if tracers:
+                    header["traced"] = True
                 connection.send(header, arrays)
+                sent_s[task] = perf_counter()
             if local is not None:
                 link, arguments = local
                 try:
-                    own = RunLimit(pending.look, limit)
+                    spans = TaskSpans() if tracers else None
+                    own = RunLimit(pending.look, limit, spans)
                     keep(link.name, link.here.run(step.handle, run, *arguments, own, _copied))
                 except LimitReachedError as error:
                     pending.add_late(f"{link.name}: {error}")
@@ -255,7 +318,12 @@ class ClusterSession(Session):
                     if str(error).startswith(("/job:", "run: ")):
                         raise
                     raise type(error)(f"{link.name}: {error}") from error
+                if spans is not None:
+                    self._traces.add(tracers, spans.to_arrays(), spans.began_s)
             for task, (_, found) in pending.collect().items():
+                if tracers:
+                    found, of_spans = found[:-ARRAYS], found[-ARRAYS:]
+                    self._traces.add(tracers, of_spans, sent_s[task])
                 keep(task, found)
         finally:
             self._waiting.discard(pending)
@@ -352,6 +420,7 @@ class ClusterSession(Session):
                 "fetches": [name for _, name in part.fetches],
                 "feeds": part.placeholders,
                 "incarnations": {each: self._links.link(each).incarnation for each in parts},
+                "threads": self._threads,
             }
             self._ask([task], header, [text_of(part.graph)])
         return _RegisteredStep(
@@ -361,6 +430,7 @@ class ClusterSession(Session):
             {t: [index for index, _ in part.fetches] for t, part in parts.items()},
             is_dynamic=True,
             may_not_end=True,
+            graphs=[part.graph for part in parts.values()],
         )
 
     def _placed(self, needed: Sequence[Operation]) -> dict[Operation, str]:

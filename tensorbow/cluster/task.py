@@ -80,6 +80,7 @@ class ClusterTask:
         self.token = token
         self._addresses = cluster.tasks()
         self._label = f"task {self.name} {next(_numbers)}"
+        self._threads = threads
         self._pool = InterOpPool(threads - 1 if threads else default_threads(), self._label)
         self._lock = threading.RLock()  # guards the fields below
         self._steps: dict[str, _Registered] = {}
@@ -94,6 +95,7 @@ class ClusterTask:
         self._parts: dict[str, tuple[DynamicPart, dict[str, str]]] = {}  # with the tasks' incarnations
         self._objects = NamedObjects()  # queues and the like, which sessions share
         self._resources: dict[str, Resources] = {}  # by session
+        self._pools: dict[str, InterOpPool] = {}  # of sessions that limit their ops
         self._closed = False
 
     def describe(self) -> dict[str, Any]:
@@ -211,20 +213,34 @@ class ClusterTask:
         fetches: Sequence[str],
         feeds: Sequence[str],
         incarnations: Mapping[str, str],
+        threads: int,
     ) -> None:
         """Takes this task's part of a step in the dynamic mode; the session runs it by its handle.
 
         graph: a GraphDef of the part alone, with full device names. fetches: names of tensors. feeds: of
-        placeholders.
+        placeholders. threads: on which the session lets ops run at the same time, at most; 0 for no limit of
+        its own.
         """
         made = _imported(graph)
         home = f"{self.name}/device:CPU:0"
-        part = DynamicPart(self, handle, session, made, fetches, feeds, home, self._pool)
+        with self._lock:
+            self._require_open()
+            pool = self._pool_of(session, threads)
+        part = DynamicPart(self, handle, session, made, fetches, feeds, home, pool)
         with self._lock:
             self._require_open()
             self._parts[handle] = part, dict(incarnations)
             if session not in self._resources:
                 self._resources[session] = Resources(self._objects)
+
+    def _pool_of(self, session: str, threads: int) -> InterOpPool:
+        """The pool for a session's ops: one of its own if it limits them, within the task's limit."""
+        if not threads:
+            return self._pool
+        if session not in self._pools:
+            most = min(threads, self._threads) if self._threads else threads
+            self._pools[session] = InterOpPool(most - 1, f"{self._label} {session[:8]}")
+        return self._pools[session]
 
     def _variables_on(self, name: str) -> TaskVariables:
         if name not in self._variables:
@@ -255,6 +271,9 @@ class ClusterTask:
             self.release([h for h, (part, _) in self._parts.items() if part.session == session])
             self.release([h for h, registered in self._steps.items() if registered.session == session])
             resources = self._resources.pop(session, None)
+            pool = self._pools.pop(session, None)
+        if pool is not None:
+            pool.close()
         if resources is not None:
             resources.close()
 
@@ -529,6 +548,7 @@ class ClusterTask:
             peers = [connection for idle in self._peers.values() for connection in idle]
             self._peers.clear()
             parts, resources = list(self._parts), list(self._resources.values())
+            pools = [self._pool, *self._pools.values()]
             for part, _ in self._parts.values():
                 part.cancel(AbortedError(f"{self.name} closes"))
         for run in runs:
@@ -542,7 +562,8 @@ class ClusterTask:
         deadline = time.monotonic() + CONNECT_S
         while self._busy and time.monotonic() < deadline:
             time.sleep(0.01)
-        self._pool.close()
+        for pool in pools:
+            pool.close()
         with self._lock:
             for _, bound in self._failed:
                 bound.close()

@@ -7,9 +7,10 @@ not: a stage waits until the stages before it on other devices have ended, and w
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 from tensorbow.cluster.run_limit import LimitReachedError, RunLimit
@@ -20,6 +21,7 @@ from tensorbow.errors import AbortedError, FailedPreconditionError, raise_if_any
 from tensorbow.graph import loop_name
 from tensorbow.program import Ref, Region
 from tensorbow.specs import Array
+from tensorbow.timeline import OP, WAIT
 
 HELD_BACK_NBYTES = (
     1 << 16
@@ -152,10 +154,11 @@ def task_of(device: str) -> str:
 
 
 class _PartLimit:
-    """Time limit of the parts of one run, asked while they wait."""
+    """Time limit of the part of one device in a run, asked while it waits; tells its spans."""
 
-    def __init__(self, run: Arrivals, limit: RunLimit):
+    def __init__(self, run: Arrivals, limit: RunLimit, device: str, stream: str):
         self._run, self._limit = run, limit
+        self._track = None if limit.spans is None else limit.spans.track(device, stream)
         self.computed = ""  # the last op, where ops run one by one
 
     def left_s(self) -> float:
@@ -166,7 +169,13 @@ class _PartLimit:
     def after_op(self, op: str, began_s: float, ended_s: float) -> None:
         """Called after an op. Raises the error that ends the run."""
         self.computed = op
+        self.tell(op, OP, began_s, ended_s)
         self.left_s()
+
+    def tell(self, name: str, category: str, began_s: float, ended_s: float) -> None:
+        """Adds a span, if the run is traced."""
+        if self._track is not None and self._limit.spans is not None:
+            self._limit.spans.tracer.add(self._track, name, category, began_s, ended_s)
 
 
 class TaskStep:
@@ -305,7 +314,8 @@ class TaskStep:
         limit: RunLimit,
     ) -> None:
         binding, lock = self.parts[name], self.step.variables[name].lock
-        plan, known, waits = binding.plan, binding.executable, _PartLimit(run, limit)
+        plan, known = binding.plan, binding.executable
+        waits = _PartLimit(run, limit, name, f"stream {binding.group.name.rpartition('/')[2]}")
         own_inputs = {key: value for key, value in inputs.items() if key in known.inputs}
         own_state = {key: value for key, value in state.items() if key in known.state}
         stages = self._stages[name]
@@ -318,10 +328,12 @@ class TaskStep:
             if stage.needs:
                 for task in list(held_back):
                     send(task)
+                began_s = perf_counter()
                 try:
                     run.wait(stage.needs, limit)
                 except LimitReachedError as error:
                     raise error if error.what else self._waited_for(run.missing(stage.needs)) from None
+                waits.tell(f"wait for {self._devices_of(stage.needs)}", WAIT, began_s, perf_counter())
             values = [(key, run.value(key)) for key in stage.receives]
 
             def work() -> None:
@@ -364,8 +376,12 @@ class TaskStep:
 
     def _waited_for(self, stages: Sequence[int]) -> LimitReachedError:
         """The error of a part that has waited for stages of other devices."""
-        devices = dict.fromkeys(self.step.executable.stages[number].device for number in stages)
-        return LimitReachedError(f"waited for {', '.join(devices)}")
+        return LimitReachedError(f"waited for {self._devices_of(stages)}")
+
+    def _devices_of(self, stages: Iterable[int]) -> str:
+        """The devices of stages."""
+        names = self.step.executable.stages
+        return ", ".join(dict.fromkeys(names[number].device for number in sorted(stages)))
 
     def _execute(
         self, binding: Binding, work: Callable[[], None], stage: _TaskStage, limit: _PartLimit

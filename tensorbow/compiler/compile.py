@@ -20,9 +20,10 @@ from tensorbow.compiler.swap import swap as copy_out
 from tensorbow.compiler.variable_layout import VariableLayout
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor, blame
+from tensorbow.ops.control import Copy
 from tensorbow.program.backend import Backend
 from tensorbow.program.control_forms import While
-from tensorbow.program.nodes import Program, Rewriting, Unit, storage_of
+from tensorbow.program.nodes import Node, Program, Rewriting, Unit, Value, storage_of
 from tensorbow.program.plan import Executable, Group, Ref, Region, Segment, SegmentKind
 from tensorbow.specs import DType, TensorSpec, float64, int64
 
@@ -44,6 +45,7 @@ def compile_step(
     recompute: str = NEVER,
     swap: str = NEVER,
     swap_below: int = 0,
+    copied: Collection[Tensor] = (),
 ) -> Executable:
     """Compiles a step for the fed shapes.
 
@@ -55,6 +57,8 @@ def compile_step(
     within: see `prune`. compiles_loops: see `fold`.
     recompute, swap: see the passes of these names; the plan with the smallest peak is taken.
     swap_below: bytes of a slab that needs no swap.
+    copied: fed tensors that the step reads as if it had computed them, so that gradients among them lie
+        where gradients do.
 
     Raises InvalidArgumentError, naming op and user line, for a step that cannot be planned.
     """
@@ -80,6 +84,7 @@ def compile_step(
                 0, f"pruned: {len(needed)} of the graph's {needed[0].graph.version} ops are needed"
             )
         program = drop_unused(merge(drop_unused(program)))
+        _copy_fed(program, copied)
         if how != NEVER:
             program = drop_unused(repeat(program, how))
         program = protect(program, backend.kernel_kind)
@@ -110,6 +115,21 @@ def compile_step(
         best.program.notes.append(no_effect(backend.kernel_kind))
     check_no_overlap(best.drafts, best.plan)
     return assemble(best.program, best.drafts, best.plan, best.variants, fetches_status=rewriting is not None)
+
+
+def _copy_fed(program: Program, tensors: Collection[Tensor]) -> None:
+    """Has the nodes read copies of fed tensors, which the first nodes make."""
+    copies = []
+    for tensor in tensors:
+        value = program.feeds.get(tensor.name)
+        if value is not None and any(value in node.inputs for node in program.nodes):
+            copy = Node(f"{tensor.op.name}/copy", Copy, {}, [value], tensor.op.id, tensor.op.source)
+            copy.outputs = [Value(value.name, value.spec, copy)]
+            copy.note = "made by the dynamic executor"
+            for node in program.nodes:
+                node.inputs = [copy.outputs[0] if each is value else each for each in node.inputs]
+            copies.append(copy)
+    program.nodes = [*copies, *program.nodes]
 
 
 def _peaks(found: Mapping[tuple[str, str], _Planned], which: int) -> str:

@@ -27,17 +27,17 @@ def dynamic(op: Operation, why: str = "") -> NeedsDynamicModeError:
     """The error of an op that no plan runs. why: beside that it is of control flow or of the host."""
     if op.has_strings and not op.definition.is_dynamic:
         return NeedsDynamicModeError(
-            f"{op.type} {op.name}: strings are in host memory, in the dynamic mode of tb.Session, not in "
-            "steps of replicas or workers; make numbers of them before, in the "
-            f"input pipeline (made at {op.source})",
+            f"{op.type} {op.name}: strings are in host memory, for the dynamic executor of a tb.Session, or "
+            "of a replica that is on one device; make numbers of them before, in the input pipeline "
+            f"(made at {op.source})",
             f"{op.type} {op.name} is of strings (made at {op.source})",
             op,
         )
     reason = f"; here: {why}" if why else ""
     return NeedsDynamicModeError(
-        f"{op.type} {op.name}: control flow and ops of the host that no plan has run in the dynamic mode of "
-        "tb.Session, not in steps of replicas or workers; unroll the loop in "
-        f"Python, use tb.where for a condition, or fetch it by a session{reason} (made at {op.source})",
+        f"{op.type} {op.name}: control flow and ops of the host that no plan has are run by the dynamic "
+        "executor of a tb.Session, or of a replica that is on one device; unroll the loop in Python, use "
+        f"tb.where for a condition, or fetch it by a session{reason} (made at {op.source})",
         f"{op.type} {op.name} is control flow or an op of the host{reason} (made at {op.source})",
         op,
     )

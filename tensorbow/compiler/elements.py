@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tensorbow.compiler.dynamic_mode import dynamic
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Attrs, OpDef, Operation, Tensor
+from tensorbow.graph import Attrs, ControlFlowContext, OpDef, Operation, Tensor
 from tensorbow.ops.arrays import ConcatV2, ExpandDims
 from tensorbow.ops.control import Copy
 from tensorbow.ops.control_flow import StackPop
@@ -122,7 +122,8 @@ class StepArrays:
         if not known and not in_block:
             raise dynamic(op)
         where = [int(each) for each in np.atleast_1d(np.asarray(numbers[1]))] if known else []
-        if known and not array.owned and not array.waits and array.written is None and array.rows is not None:
+        as_elements = known and not array.owned and not array.waits and array.written is None
+        if as_elements and array.rows is not None and not (in_block and op.definition is not TensorArrayRead):
             self._split(op, array)
         if array.rows is None and not array.waits and known:
             self._convert_known(op, array, where)
@@ -395,7 +396,7 @@ class StepArrays:
             rows = self._new_node(op, "written", RowsWritten, {}, [rows, written])[0]
         if list(where) != list(range(len(array.elements))):
             indices = self._constant(f"{op.name}/indices", np.asarray(where, np.int32))
-            return self._new_node(op, "rows", GatherV2, {"axis": 0}, [rows, indices])[0]
+            return self._new_node(op, "rows", GatherV2, dict(GatherV2.attrs), [rows, indices])[0]
         if in_block and array.owned:  # what is read stays as it is when more is written
             return self._new_node(op, "rows", Copy, {}, [rows])[0]
         return rows
@@ -405,6 +406,38 @@ def writes_of(ops: Sequence[Operation]) -> list[Operation]:
     """The ops that write to TensorArrays, or to their gradients."""
     writes = (TensorArrayWrite, TensorArrayScatter, TensorArraySplit)
     return [op for op in ops if op.definition in writes]
+
+
+def arrays_written(
+    ops: Sequence[Operation],
+    inside: Collection[ControlFlowContext | None],
+    values: Mapping[Tensor, Value],
+    arrays: StepArrays,
+) -> dict[int, Operation]:
+    """The arrays from outside to which ops of a loop or cond write, each with an op that does.
+
+    inside: the contexts of the loop or cond, and those of which it is the gradient. Arrays of gradients are
+    made if there are none: an array that an iteration or branch makes has gradients in the same one.
+    """
+
+    def handle_of(tensor: Tensor) -> int | None:
+        source = array_source(tensor)
+        if source is None:
+            return None
+        if source.definition is TensorArrayNew:
+            if source.context is not None and any(each in inside for each in source.context.chain()):
+                return None
+            value = values[source.outputs[0]].constant
+            return None if value is None else int(value)
+        of = handle_of(source.inputs[0])
+        return None if of is None else arrays.new(source, of)
+
+    found: dict[int, Operation] = {}
+    for op in writes_of(ops):
+        number = handle_of(op.inputs[0])
+        if number is not None:
+            found.setdefault(number, op)
+    return found
 
 
 def _refused(op: Operation, reason: str) -> str:

@@ -38,7 +38,7 @@ def compile_batch(
     picks = value(PICKS, Region.PICKS, (batch,) if affine is None else (batch, columns), int64)
     kept = [value(r.name, r, spec.extents, spec.dtype) for r, spec in zip(DATA, arrays, strict=False)]
     if affine is None:
-        nodes = [Node(f"rows of {each.name}", GatherV2, {"axis": 0}, [each, picks], 0) for each in kept]
+        nodes = [Node(f"rows of {each.name}", GatherV2, GatherV2.attrs, [each, picks], 0) for each in kept]
         made: Sequence[Sequence[Ref]] = [[ref] for ref in inputs]
     else:
         scale, shift = affine

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from tensorbow.compiler.capture import Capture, check_node
 from tensorbow.compiler.dynamic_mode import DEAD, dynamic
-from tensorbow.compiler.elements import ArrayElements
+from tensorbow.compiler.elements import ArrayElements, arrays_written
 from tensorbow.compiler.levels import BlockLevel, Folding, Kept, Key, Levels, value_in, with_value
 from tensorbow.compiler.wholes import Item, WholeCond
 from tensorbow.graph import Operation, Tensor
@@ -29,6 +29,12 @@ class CondMaker:
         self._levels.refuse_fixed(set(cond.ops).difference(cond.merges), source)
         folding, values = self._folding, self._folding.values
         arrays = folding.arrays
+        branches = cond.whole.branches
+        contexts = (*branches, *(each.forward for each in branches if each.forward is not None))
+        written = arrays_written(cond.ops, contexts, values, arrays)
+        for number, op in written.items():
+            if not arrays.arrays[number].waits and not arrays.as_rows(op, number):
+                raise dynamic(op, f"the shape of the elements that {op.name} writes is not known")
         before = arrays.saved()
         levels, after = [], []
         for number, items in enumerate(cond.items):
@@ -52,7 +58,7 @@ class CondMaker:
             draft.add(pair[0], pair[1], _setting(values, merge_op.outputs[0]))
         for branch, items_ops in enumerate(self._branch_ops(cond)):
             self._add_escapes(draft, branch, items_ops, cond)
-        self._add_arrays(draft, before, after, source)
+        self._add_arrays(draft, before, after, written)
         self._finish_cond(draft, cond, pred, source)
 
     def _add_in_branch(self, item: Item, cond: WholeCond) -> None:
@@ -96,13 +102,15 @@ class CondMaker:
         draft: _CondDraft,
         before: Sequence[ArrayElements],
         after: Sequence[Sequence[ArrayElements]],
-        source: Operation,
+        written: Collection[int],
     ) -> None:
+        """Adds what branches write to arrays from outside; what they only read is as before."""
         arrays = self._folding.arrays
         for number, array in enumerate(before):
+            if number not in written:
+                arrays.arrays[number] = array.copied()
+                continue
             pair = [each[number] for each in after]
-            if any((a.rows is None) != (array.rows is None) or a.elements != array.elements for a in pair):
-                raise dynamic(source, "a branch writes to a TensorArray whose elements are no rows")
             for name in ("rows", "written"):
                 false, true = (getattr(each, name) for each in pair)
                 if false is None or true is None or false is true:

@@ -9,13 +9,12 @@ import numpy as np
 
 from tensorbow.compiler.capture import Capture, check_node
 from tensorbow.compiler.dynamic_mode import DEAD, NeedsDynamicModeError
-from tensorbow.compiler.elements import array_source, writes_of
+from tensorbow.compiler.elements import arrays_written
 from tensorbow.compiler.levels import BlockLevel, Folding, Key, Levels, Stacked, value_in, with_value
 from tensorbow.compiler.loop_limits import UNKNOWN, limit_of
 from tensorbow.compiler.wholes import Item, WholeLoop
-from tensorbow.graph import ControlFlowContext, Operation, Tensor
+from tensorbow.graph import ControlFlowContext, Operation
 from tensorbow.ops.control import Copy
-from tensorbow.ops.tensor_arrays import TensorArrayNew
 from tensorbow.program.blocks import ALIGNMENT, StackFrame
 from tensorbow.program.nodes import Node, Value, storage_of
 from tensorbow.program.while_op import LoopProgram, specs_of_loop, while_form
@@ -71,7 +70,9 @@ class LoopMaker:
             draft.add_variable(start, Value(join.outputs[0].name, spec))
             values[join.outputs[0]] = draft.variables[-1]
         values.update(entered)
-        written = self._arrays_written(loop)
+        written = arrays_written(
+            loop.ops, (loop.context, loop.context.forward), folding.values, folding.arrays
+        )
         waiting = [n for n in written if not folding.arrays.as_rows(written[n], n)]
         held: list[tuple[int, str]] = []  # arrays, and their fields, that are variables of the loop
         for number in written:
@@ -124,32 +125,6 @@ class LoopMaker:
             folding.pass_on(item)
         else:
             values[item.outputs[0]] = values[item.inputs[0]]
-
-    def _arrays_written(self, loop: WholeLoop) -> dict[int, Operation]:
-        """The arrays from outside to which a loop writes, each with an op that does."""
-        found: dict[int, Operation] = {}
-        for op in writes_of(loop.ops):
-            number = self._handle_of(op.inputs[0], loop)
-            if number is not None:
-                found.setdefault(number, op)
-        return found
-
-    def _handle_of(self, tensor: Tensor, loop: WholeLoop) -> int | None:
-        """The handle of an array from outside a loop; that of its gradients is made if there is none.
-
-        An array that each iteration of the forward loop makes has gradients in each of this one.
-        """
-        source = array_source(tensor)
-        if source is None:
-            return None
-        if source.definition is TensorArrayNew:
-            chain = () if source.context is None else tuple(source.context.chain())
-            if loop.context in chain or (loop.context.forward is not None and loop.context.forward in chain):
-                return None
-            value = self._folding.values[source.outputs[0]].constant
-            return None if value is None else int(value)
-        of = self._handle_of(source.inputs[0], loop)
-        return None if of is None else self._folding.arrays.new(source, of)
 
     def _finish_loop(self, draft: _LoopDraft, holds: Value, results: Sequence[Value]) -> list[Value]:
         """Makes the node While of what was added to a loop's level; returns the variables' last values."""

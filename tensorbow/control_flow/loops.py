@@ -48,10 +48,10 @@ def while_loop(
         run in the order of the iterations; a loop that writes variables runs one iteration at a time. It has
         no effect on loops that are compiled or unrolled, or of quick ops alone. No result depends on it.
     back_prop: False stops gradients. maximum_iterations: an int32 scalar.
-    swap_memory: what the gradient of an unrolled loop needs lies in the host's memory meanwhile, if a GPU
-        runs it, as far as nothing waits for the copies (`tb.ConfigProto(swap="hidden")` does so for the whole
-        step). No effect otherwise: on a CPU, and in loops that the dynamic executor runs, it lies
-        there anyway; steps over several devices do not swap.
+    swap_memory: what the gradient of the loop needs lies in the host's memory meanwhile, if a GPU runs it: of
+        an unrolled loop as far as nothing waits for the copies (`tb.ConfigProto(swap="hidden")` does so for
+        the whole step), of one that the dynamic executor runs all of it. No effect otherwise: on a CPU it
+        lies there anyway; planned steps over several devices do not swap.
     return_same_structure: return a list of one variable as a list, not as the variable.
 
     A loop whose number of iterations is known once the feeds' shapes are is unrolled in the plan; another one

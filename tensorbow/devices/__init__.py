@@ -6,6 +6,7 @@ conflicting accesses that neither streams nor events order.
 
 from tensorbow.devices.cpu import CpuDevice, usable_cores
 from tensorbow.devices.device import Device, DeviceDescription, StreamGroup
+from tensorbow.devices.device_value import DeviceValue
 from tensorbow.devices.gpu import GpuDevice
 from tensorbow.devices.gpu_discovery import GpuStatus, configure_gpus, gpu_status
 from tensorbow.devices.launch_log import LaunchLog, LaunchRecord
@@ -36,6 +37,7 @@ __all__ = [
     "DeviceDescription",
     "DeviceKind",
     "DeviceName",
+    "DeviceValue",
     "Event",
     "GpuDevice",
     "GpuMonitor",

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorbow.devices import DeviceValue
 from tensorbow.errors import CancelledError, DeadlineExceededError, InternalError, InvalidArgumentError
 from tensorbow.executor.dataflow import Dataflow
 from tensorbow.executor.dynamic_plan import DynamicPlan
@@ -18,7 +19,7 @@ from tensorbow.executor.inter_op_pool import InterOpPool
 from tensorbow.executor.iterations import Iteration
 from tensorbow.executor.plan_nodes import DynamicNode, NodeKind
 from tensorbow.executor.region import RunRegion
-from tensorbow.executor.sequence import SequenceCalls, blamed_host, checked_outputs
+from tensorbow.executor.sequence import SequenceCalls, blamed_host, checked_outputs, on_host
 from tensorbow.executor.step_spans import StepSpans, Tell
 from tensorbow.executor.string_kernels import string_kernel
 from tensorbow.graph import (
@@ -34,6 +35,7 @@ from tensorbow.graph import (
 from tensorbow.specs import Array
 from tensorbow.timeline import OP, WAIT, WORK
 
+KINDS = tuple(NodeKind)
 VARIABLE: Any = object()  # stands for the value of a fetched variable, which is read when the step has ended
 
 
@@ -64,18 +66,25 @@ class DynamicStep:
         within: Callable[[Callable[[], None]], None] | None = None,
         stop: Callable[[BaseException], None] | None = None,
         shared: Resources | None = None,
+        functions_apart: bool = False,
+        keeps_values: bool = False,
     ):
         """left_s: seconds until the step's deadline; raises after it. spans: takes those of all nodes.
 
         pool: of slow ops; without one all run here. within: calls a function on the pool as in this thread,
         with what belongs to the run. stop: ends what regions are at, once the step has failed. shared:
-        objects of this step, for its ops; closed at its end.
+        objects of this step, for its ops; closed at its end. functions_apart: slow ops of the host run on the
+        pool even where nothing else is to be done, so that `cancel` ends a step that is at one. keeps_values:
+        `run_region` may leave values on a GPU, as DeviceValues, which the step copies to the host where that
+        needs them.
         """
         self._pool, self._within, self._stop = pool, within, stop
+        self._functions_apart = functions_apart
         self._computing = 0  # sequences on the pool
         self._spans = spans
         self._called_s: dict[tuple[DynamicNode, Iteration], float] = {}  # begin of asynchronous calls, traced
         self._left_s = left_s
+        self._keeps_values = keeps_values
         self._plan = plan
         self._run_region = run_region
         self._shared = StepResources(resources, Resources() if shared is None else shared)
@@ -93,7 +102,7 @@ class DynamicStep:
             NodeKind.SEND: self._send,
         }
         self._calls = self._new_calls(None)
-        self._runners: list[Callable[[DynamicNode, Iteration], bool | None]] = [by_kind[k] for k in NodeKind]
+        self._runners: list[Callable[[DynamicNode, Iteration], bool | None]] = [by_kind[k] for k in KINDS]
 
     def cancel(self, error: BaseException) -> None:
         """Ends the step with an error; thread-safe."""
@@ -147,7 +156,7 @@ class DynamicStep:
                 f"fetch {element.name}: it has no value, since the branch that makes it was not taken; fetch "
                 f"the result of the cond (made at {element.op.source})"
             )
-        return value
+        return value.host() if type(value) is DeviceValue else value
 
     # The loop ---------------------------------------------------------------------------------
 
@@ -182,7 +191,8 @@ class DynamicStep:
     def _start_slow(self) -> bool:
         """Starts slow nodes on the pool, if this thread has something else to do; True if it took all."""
         slow, pool = self._flow.slow, self._pool
-        waits = self._left_s is not None or self._waiting
+        apart = self._functions_apart and bool(slow) and slow[0][0].kind is not NodeKind.SEQUENCE
+        waits = apart or self._left_s is not None or self._waiting
         if pool is None or not (waits or self._flow.ready or len(slow) > 1):
             return False
         while slow:
@@ -243,8 +253,9 @@ class DynamicStep:
         if op is None:
             raise InternalError(f"node {node.name} stands for no operation")
         host = op.definition.host or string_kernel(op)
+        given = on_host(op, inputs) if self._keeps_values else tuple(inputs)
         try:
-            outputs = host(HostCall(op, tuple(inputs), self._shared))
+            outputs = host(HostCall(op, given, self._shared))
         except Exception as error:
             raise blamed_host(op, error) from error
         if type(outputs) is np.ndarray and outputs.dtype == node.dtype and outputs.shape == node.shape:
@@ -257,7 +268,8 @@ class DynamicStep:
         if self._spans is not None and iteration is not None:
             teller = partial(self._teller, iteration)
         limited = self._left_s is not None
-        return SequenceCalls(self._run_region, self._shared, self, self._check, limited, teller)
+        keeps = self._keeps_values
+        return SequenceCalls(self._run_region, self._shared, self, self._check, limited, keeps, teller)
 
     def _take_finished(self) -> None:
         while True:
@@ -345,6 +357,8 @@ class DynamicStep:
             return False
         host = op.definition.host or string_kernel(op)
         inputs = tuple(iteration.values[node.first : node.first + node.count])
+        if self._keeps_values:
+            inputs = on_host(op, inputs)
         token = _Wait(node)
         with self._lock:
             self._waiting[token] = None

@@ -22,7 +22,8 @@ from tensorbow.program.nodes import Value
 from tensorbow.specs import Array, TensorSpec
 from tensorbow.timeline import OP, WORK
 
-RunRegion: TypeAlias = "Callable[[StaticRegion, Sequence[Array]], Sequence[Array]]"
+RunRegion: TypeAlias = "Callable[[StaticRegion, Sequence[Any]], Sequence[Any]]"
+"""Gives a region's outputs for its inputs: arrays, or DeviceValues in steps that keep values on devices."""
 
 MOST_SMALL_OPS = 32  # of a region that runs as NumPy calls
 MOST_SMALL_ELEMENTS = 4096  # of each of its values
@@ -76,7 +77,7 @@ class StaticRegion:
     def feeds(self, arrays: Sequence[Array]) -> dict[Tensor, TensorSpec]:
         """Specs of the inputs, with the values that shapes depend on."""
         return {
-            tensor: TensorSpec(array.shape, tensor.dtype, array if index in self.baked else None)
+            tensor: TensorSpec(array.shape, tensor.dtype, np.asarray(array) if index in self.baked else None)
             for index, (tensor, array) in enumerate(zip(self.inputs, arrays, strict=True))
         }
 
@@ -85,7 +86,7 @@ class StaticRegion:
         shapes = tuple([array.shape for array in arrays])
         if not self.baked:
             return shapes
-        return (shapes, tuple([arrays[index].tobytes() for index in self.baked]))
+        return (shapes, tuple([np.asarray(arrays[index]).tobytes() for index in self.baked]))
 
     def small(self, arrays: Sequence[Array]) -> PreparedRegion | None:
         """The NumPy calls for inputs of these shapes, or None if it is to be compiled as a step."""

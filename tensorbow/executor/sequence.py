@@ -18,6 +18,7 @@ import numpy as np
 
 from tensorbow.array_likes import string_array
 from tensorbow.compiler import NeedsDynamicModeError
+from tensorbow.devices import DeviceValue
 from tensorbow.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -51,8 +52,8 @@ class SequenceCalls:
     """Calls of the parts of a sequence in one run of a step.
 
     check: raises the error that ends the step, if there is one. limited: the step has a deadline.
-    teller: gives what takes spans, in the iterations of the loops around (frame, number); None where nothing
-    is traced.
+    keeps_values: values may lie on a GPU. teller: gives what takes spans, in the iterations of the loops
+    around (frame, number); None where nothing is traced.
     """
 
     region: RunRegion
@@ -60,6 +61,7 @@ class SequenceCalls:
     step: StepState
     check: Callable[[], None]
     limited: bool
+    keeps_values: bool = False
     teller: Callable[[Sequence[tuple[str, int]]], Tell] | None = None
     loops: list[tuple[str, int]] = field(default_factory=list)  # around the part that runs, and iterations
 
@@ -143,6 +145,8 @@ class HostPart:
             given = inputs(values)
         else:
             given = () if inputs is None else (values[inputs],)
+        if calls.keeps_values:
+            given = on_host(self.op, given)
         if calls.teller is not None:
             self._run_timed(given, values, calls)
             return
@@ -152,7 +156,7 @@ class HostPart:
             raise blamed_host(self.op, error) from error
         if type(outputs) is np.ndarray and outputs.dtype is self.dtype and outputs.shape == self.shape:
             values[self.first] = outputs  # the usual case: one array, which fits
-        else:
+        elif outputs is not None or self.op.outputs:
             arrays = checked_outputs(self.op, outputs)
             values[self.first : self.first + len(arrays)] = arrays
 
@@ -270,6 +274,14 @@ class OpSequence:
 # Host functions ---------------------------------------------------------------------------------------
 
 
+def on_host(op: Operation, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """The inputs of a host op in host memory, unless it only keeps them; see `OpDef.keeps`."""
+    swaps = op.context is not None and op.context.swap_memory
+    if op.definition.keeps and not swaps:
+        return tuple(inputs)
+    return tuple([each.host() if type(each) is DeviceValue else each for each in inputs])
+
+
 def usual_output(op: Operation) -> tuple[Any, Any]:
     """Dtype, as NumPy has it, and shape of the only output of a host op; None if not known."""
     if len(op.outputs) == 1 and op.outputs[0].spec.is_static and not op.outputs[0].dtype.is_string:
@@ -280,9 +292,9 @@ def usual_output(op: Operation) -> tuple[Any, Any]:
 
 def checked_outputs(op: Operation, outputs: Any) -> list[Array]:
     """The outputs of a host function as arrays that fit the op's static specs."""
-    given = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-    if not op.outputs and outputs is None:
+    if not op.outputs and (outputs is None or (type(outputs) is list and not outputs)):
         return []
+    given = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
     if len(given) != len(op.outputs):
         raise InvalidArgumentError(
             f"{op.type} {op.name}: its host function returned {len(given)} outputs, expected "
@@ -290,7 +302,9 @@ def checked_outputs(op: Operation, outputs: Any) -> list[Array]:
         )
     arrays = []
     for tensor, value in zip(op.outputs, given, strict=True):
-        array = string_array(value) if tensor.dtype.is_string else np.asarray(value)
+        array: Any = value
+        if type(value) is not DeviceValue:
+            array = string_array(value) if tensor.dtype.is_string else np.asarray(value)
         if as_dtype(array.dtype) != tensor.dtype or not compatible(tensor.spec.shape, array.shape):
             raise InvalidArgumentError(
                 f"{op.type} {op.name}: output {tensor.index} of its host function is "

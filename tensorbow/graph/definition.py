@@ -233,6 +233,8 @@ class OpDef:
               the same for all replicas of all devices.
     host      HostCall -> its output arrays, whose shapes need not be known before; the op runs in the
               dynamic mode only.
+    keeps     `host` only keeps its inputs, or hands them on: it gets those that lie in a GPU's memory as they
+              are, as objects with `shape` and `dtype` that NumPy's functions copy to the host.
     slow      `host` may take long, for example as it reads files: other ops of a step run meanwhile.
     asynchronous
               `host` returns at once and calls `done` or `fail` of its HostCall later, and before it begins
@@ -269,6 +271,7 @@ class OpDef:
     sets_status: bool = False  # the kernel may set the status, which is then one of `state`
     exchange: bool = False
     host: HostFunction | None = None
+    keeps: bool = False
     slow: bool = False
     asynchronous: bool = False
     changes: str = ""

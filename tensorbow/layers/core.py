@@ -25,7 +25,7 @@ from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import dropout as drop
 from tensorbow.ops.nn import embedding_lookup
 from tensorbow.ops.reductions import reduce_prod
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import float32, int32, uint8
 from tensorbow.variable_scope import Reuse, Start, get_variable
@@ -80,7 +80,7 @@ def dropout(
     """
     tensor = convert_to_tensor(inputs)
     if isinstance(training, Tensor):
-        rate = where(training, convert_to_tensor(rate, tensor.dtype), 0.0)
+        rate = select(training, convert_to_tensor(rate, tensor.dtype), 0.0)
     elif not training:
         return identity(tensor, name=name or "dropout")
     return drop(tensor, noise_shape=noise_shape, seed=seed, name=name, rate=rate)

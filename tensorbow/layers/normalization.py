@@ -18,7 +18,7 @@ from tensorbow.ops.normalization import (
     layer_norm,
     moments,
 )
-from tensorbow.ops.selection import where
+from tensorbow.ops.selection import select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.variable_scope import Reuse, Start, get_variable
 from tensorbow.variables import Variable
@@ -104,12 +104,12 @@ def batch_normalization(
         for average, value in zip(moving, batch, strict=True):
             step = multiply(subtract(average.value(), value), 1.0 - momentum)
             if training is not True:
-                step = where(training, step, zeros_like(step))
+                step = select(training, step, zeros_like(step))
             tensor.graph.add_to_collection(GraphKeys.UPDATE_OPS, average.assign_sub(step))
         if training is True:
             return result
         evaluated = fused_batch_norm(tensor, gamma, beta, *moving, epsilon, layout, is_training=False)[0]
-        return where(training, result, evaluated)
+        return select(training, result, evaluated)
 
 
 @checked

@@ -17,7 +17,7 @@ from tensorbow.ops.constant import constant
 from tensorbow.ops.control import AtMost
 from tensorbow.ops.elementwise import greater, less, maximum
 from tensorbow.ops.reductions import reduce_max, reduce_sum
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.shaping import unstack
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import DType, compatible, int32
@@ -191,9 +191,9 @@ def _unrolled(
         output, after = cell(step, state)
         if lengths is not None:
             runs = expand_dims(greater(lengths, constant(number, lengths.dtype)), 1)
-            output = where(runs, output, 0.0)
+            output = select(runs, output, 0.0)
             pairs = zip(flatten(after), flatten(state), strict=True)
-            after = pack(after, iter([where(runs, new, old) for new, old in pairs]))
+            after = pack(after, iter([select(runs, new, old) for new, old in pairs]))
         outputs.append(output)
         state = after
     return outputs[::way], state
@@ -240,9 +240,9 @@ def _looped(
         output, after = cell(rows.read(step), before)
         if lengths is not None:
             runs = expand_dims(greater(lengths, cast(step, lengths.dtype)), 1)
-            output = where(runs, output, 0.0)
+            output = select(runs, output, 0.0)
             pairs = zip(flatten(after), flatten(before), strict=True)
-            after = pack(after, iter([where(runs, new, old) for new, old in pairs]))
+            after = pack(after, iter([select(runs, new, old) for new, old in pairs]))
         following = number + 1
         bodies.append(following)
         return following, outputs.write(step, output), after

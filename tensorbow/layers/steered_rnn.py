@@ -18,7 +18,7 @@ from tensorbow.ops.constant import constant
 from tensorbow.ops.elementwise import logical_not, logical_or
 from tensorbow.ops.filling import fill
 from tensorbow.ops.reductions import reduce_all
-from tensorbow.ops.selection import where
+from tensorbow.ops.selection import select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.variable_scope import ScopeOrName, variable_scope
 
@@ -43,7 +43,7 @@ def _chosen(finished: Tensor, new: Any, old: Any) -> list[Tensor]:
         mask = finished
         for _ in range((after.shape.ndims or 1) - 1):
             mask = expand_dims(mask, -1)
-        found.append(where(mask, before, after))
+        found.append(select(mask, before, after))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
@@ -14,6 +14,8 @@ from tensorbow.kinds import checked, instance, optional, sequence, whole
 
 MOST_LAYERS = 32  # rows of a summary by default; with more, layers are joined by the first parts of names
 FREE = {"Const", "Placeholder", "Variable", "ReadVariable", "Shape", "Cast"}  # beside views: no arithmetic
+
+READS = {"ReadVariable", "Enter", "Identity", "Cast"}  # between a variable and what computes with it
 
 AsTensors: TypeAlias = Annotated[
     Sequence[Tensor], sequence(instance(Tensor, expected="a tensor"), "a list of tensors")
@@ -28,7 +30,8 @@ class LayerSummary:
     name: scope of its variables, "" for operations of none. outputs: shape of its last output, None for an
     extent that is not known. parameters: numbers in its variables. trainable: those among them that training
     changes. flops: floating-point operations of the forward pass for the whole batch, a multiplication and
-    an addition as two; about, since each element of other operations counts as one.
+    an addition as two; about, since each element of other operations counts as one, and a loop that is not
+    unrolled as one of its steps.
     """
 
     name: str
@@ -93,8 +96,8 @@ def summarize(outputs: AsTensors, depth: Depth = None) -> ModelSummary:
             depth = deepest
         deepest -= 1
     found: dict[str, list[Operation]] = {}
-    for op in operations:
-        found.setdefault(_joined(_scope_of(op, scopes), depth), []).append(op)
+    for op, scope in _scopes_of(operations, scopes):
+        found.setdefault(_joined(scope, depth), []).append(op)
     others = found.pop("", [])
     layers = [_layer(name, own) for name, own in found.items()]
     if any(_flops(op) for op in others) or any(op.type == "Variable" for op in others):
@@ -121,6 +124,44 @@ def _ancestors(ends: Iterable[Operation]) -> list[Operation]:
             found.add(op)
             left += [tensor.op for tensor in op.inputs] + [*op.control_inputs]
     return [op for op in graph.get_operations() if op in found]
+
+
+def _scopes_of(operations: Sequence[Operation], scopes: set[str]) -> Iterator[tuple[Operation, str]]:
+    """Operations with the scope of the layer that each belongs to, "" for none.
+
+    What is in no variables' scope, as the steps of a recurrent cell, belongs to that of the variable that it
+    reads, else to the scope of the operation before, or the first one after, in the same name scope.
+    """
+    of_names: dict[str, str] = {}  # by name scope, the scope of the variables last read there
+    waiting: dict[str, list[Operation]] = {}
+    for op in operations:
+        if scope := _scope_of(op, scopes):
+            yield op, scope
+            continue
+        name = op.name.rpartition("/")[0]
+        if read := _scope_read(op):
+            yield from ((earlier, read) for earlier in waiting.pop(name, ()))
+            yield op, read
+            if name:
+                of_names[name] = read
+        elif name in of_names and op.type != "ConcatV2":  # which joins inputs and state for the next product
+            yield op, of_names[name]
+        elif name:
+            waiting.setdefault(name, []).append(op)
+        else:
+            yield op, ""
+    yield from ((op, "") for left in waiting.values() for op in left)
+
+
+def _scope_read(op: Operation) -> str:
+    """The scope of the first variable that an operation reads, also into a loop; "" for none."""
+    for tensor in op.inputs:
+        source = tensor.op
+        while source.type in READS and source.inputs:
+            source = source.inputs[0].op
+        if source.type == "Variable" and op.type not in READS:
+            return source.name.rpartition("/")[0]
+    return ""
 
 
 def _scope_of(op: Operation, scopes: set[str]) -> str:

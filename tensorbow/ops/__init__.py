@@ -15,6 +15,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     checks,
     collectives,
     complex_numbers,
+    conditions,
     control,
     conv,
     conversions,
@@ -69,6 +70,7 @@ from tensorbow.ops.broadcasting import *
 from tensorbow.ops.checks import *
 from tensorbow.ops.collectives import *
 from tensorbow.ops.complex_numbers import *
+from tensorbow.ops.conditions import *
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import *
 from tensorbow.ops.conversions import *
@@ -111,6 +113,7 @@ __all__ += broadcasting.__all__
 __all__ += checks.__all__
 __all__ += collectives.__all__
 __all__ += complex_numbers.__all__
+__all__ += conditions.__all__
 __all__ += control.__all__
 __all__ += cumulative.__all__
 __all__ += data_dependent.__all__

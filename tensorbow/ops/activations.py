@@ -36,7 +36,7 @@ from tensorbow.ops.elementwise import (
     sigmoid,
     tanh,
 )
-from tensorbow.ops.selection import where
+from tensorbow.ops.selection import select
 from tensorbow.specs import FLOATING, TensorSpec, bool_, compatible
 
 __all__ = [
@@ -108,7 +108,7 @@ def selu(features: Any, name: Name = None) -> Tensor:
     """1.0507 times `features` if positive, else 1.7581 (exp(features) - 1) (Klambauer et al., 2017)."""
     x = as_tensor(features)
     with x.graph.as_default(), name_scope(name or "Selu"):
-        return multiply(where(greater(x, 0.0), x, multiply(elu(x), _SELU_ALPHA)), _SELU_SCALE)
+        return multiply(select(greater(x, 0.0), x, multiply(elu(x), _SELU_ALPHA)), _SELU_SCALE)
 
 
 @checked

@@ -8,6 +8,7 @@ import numpy as np
 
 from tensorbow.array_likes import ArrayLike, as_array
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.graph import as_tensor
 from tensorbow.kinds import (
     TEXT,
     Kind,
@@ -79,6 +80,16 @@ def _read_pair(value: Any) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
+def _or_constant(kind: Kind) -> Kind:
+    """The kind, or a constant tensor of such numbers."""
+
+    def read(value: Any) -> Any:
+        known = as_tensor(value).spec.value if is_tensor(value) else None
+        return kind.read(value if known is None else known.tolist())
+
+    return Kind(kind.expected, read, kind.exact)
+
+
 _INDICES = sequence(whole(0), "indices, counted from 0")
 PAIR = Kind("a pair of whole numbers of at least 0", _read_pair)
 PAIRS = sequence(PAIR, "a list of pairs [before, after]")
@@ -91,15 +102,49 @@ Texts: TypeAlias = Annotated[Any, sequence(TEXT, "a list of strings")]  # reads 
 Extents: TypeAlias = Annotated[Any, Kind("a list of whole numbers, or a vector of them", _read_shape)]
 StaticShape: TypeAlias = Annotated[Any, Kind("a list of whole numbers and None", _read_static_shape)]
 AnyNumber: TypeAlias = Annotated[Any, Kind("a number, True or False", _read_scalar)]
-BlockShape: TypeAlias = Annotated[Any, BLOCK]  # reads a tuple of ints
-PairList: TypeAlias = Annotated[Any, PAIRS]  # reads a tuple of pairs of ints
+BlockShape: TypeAlias = Annotated[Any, _or_constant(BLOCK)]  # reads a tuple of ints
+PairList: TypeAlias = Annotated[Any, _or_constant(PAIRS)]  # reads a tuple of pairs of ints
 WindowSize: TypeAlias = Annotated[Any, WINDOW]  # reads a tuple of ints
 Padding: TypeAlias = Annotated[
     str, one_of("SAME", "VALID", remedy="pad by tb.pad and use 'VALID' for another", any_case=True)
 ]
 DataFormat: TypeAlias = Annotated["str | None", optional(one_of("NHWC", "NCHW", any_case=True))]
-Sections: TypeAlias = Annotated[
-    Any, whole(1) | sequence(whole(-1), "a list of extents")
-]  # an int or a tuple of ints
+_SECTIONS = whole(1) | sequence(whole(-1), "a list of extents")
+
+
+def _read_sections(value: Any) -> Any:
+    """A number, a tuple of extents, or a vector that is no constant."""
+    if isinstance(value, (list, tuple)) and any(map(is_tensor, value)):
+        value = as_tensor(list(value))
+    if not is_tensor(value):
+        return _SECTIONS.read(value)
+    tensor = as_tensor(value)
+    if tensor.spec.value is not None:
+        return _SECTIONS.read(tensor.spec.value)
+    if not tensor.dtype.is_integer or tensor.shape.ndims not in (1, None):
+        raise RefusedError
+    return tensor
+
+
+Sections: TypeAlias = Annotated[Any, Kind(f"{_SECTIONS.expected}, or a vector of them", _read_sections)]
 AxisList: TypeAlias = Annotated[Any, sequence(whole(), "a whole number or several in a list", lone=True)]
+CountOrTensor: TypeAlias = Annotated[Any, or_tensor(whole(0))]
+PositiveCountOrTensor: TypeAlias = Annotated[Any, or_tensor(whole(1))]
 Rate: TypeAlias = Annotated[Any, or_tensor(number())]
+
+
+def numbers_of(*values: Any) -> list[Any]:
+    """Scalars of a `...OrTensor` kind: whole numbers where they are known, else the tensors.
+
+    Raises InvalidArgumentError for tensors of other dtypes than of integers.
+    """
+    found = []
+    for value in values:
+        tensor = as_tensor(value) if is_tensor(value) else None
+        if tensor is not None and not tensor.dtype.is_integer:
+            raise InvalidArgumentError(
+                f"{tensor.name} is {tensor.spec}, expected a whole number; use tb.cast"
+            )
+        known = value if tensor is None else tensor.spec.value
+        found.append(tensor if known is None else int(known))
+    return found

@@ -16,7 +16,7 @@ from tensorbow.ops.elementwise import greater_equal, multiply, pair
 from tensorbow.ops.filling import range as numbers
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import dropout, softmax
-from tensorbow.ops.selection import where
+from tensorbow.ops.selection import select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import bool_
 
@@ -59,9 +59,9 @@ def scaled_dot_product_attention(
                 raise InvalidArgumentError(
                     f"scaled_dot_product_attention: expected a mask of bool, got {seen.spec}; use tb.cast"
                 )
-            scores = where(seen, scores, _MASKED)
+            scores = select(seen, scores, _MASKED)
         if causal:
-            scores = where(_not_after(scores), scores, _MASKED)
+            scores = select(_not_after(scores), scores, _MASKED)
         weights = softmax(scores)
         if is_dropped(dropout_rate):
             weights = dropout(weights, rate=dropout_rate)

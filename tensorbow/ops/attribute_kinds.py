@@ -15,6 +15,7 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import OpDef
 from tensorbow.graph.function import GraphFunction
+from tensorbow.ops.image_windows import WINDOWS
 from tensorbow.specs import DType
 
 WINDOW_LIMIT = 1 << 16  # limit of extents, strides and dilation rates of windows
@@ -103,15 +104,15 @@ _COUNT = _whole(" of at least 1", 1)
 KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(
         ("combine", "container", "encoding", "field_delim", "fill", "format", "frame_name",
-         "gradient_call", "key", "message", "metadata", "na_value", "padding", "push", "to",
+         "gradient_call", "key", "kind", "message", "metadata", "na_value", "padding", "push", "to",
          "reduction_type", "role", "sender", "separator", "set_operation", "shared_name", "side",
          "slot_name", "slot_of", "tag", "unit"),
         _TEXT,
     ),
     **dict.fromkeys(
-        ("adj_x", "adj_y", "adjoint", "allow_small_batch", "cancel_pending_enqueues",
-         "chroma_downsampling", "compute_uv", "compute_v", "ctc_merge_repeated", "decayed",
-         "dynamic_size", "enters", "exclusive", "full_matrices",
+        ("adj_x", "adj_y", "adjoint", "align_corners", "allow_small_batch", "allow_unused",
+         "cancel_pending_enqueues", "chroma_downsampling", "compute_uv", "compute_v",
+         "ctc_merge_repeated", "decayed", "dynamic_size", "enters", "exclusive", "full_matrices",
          "ignore_longer_outputs_than_inputs", "include_batch_in_index", "is_constant",
          "is_training", "keepdims", "little_endian", "lossy", "lower", "merge_repeated", "normalize",
          "optimize_size", "or_zeros", "ordered", "pad", "pads", "preprocess_collapse_repeated",
@@ -122,7 +123,7 @@ KINDS: Mapping[str, _Kind] = {
     ),
     **dict.fromkeys(("Targmax", "dtype", "key_type", "out_idx", "out_type", "output_type", "type"), _DTYPE),
     **dict.fromkeys(
-        ("alpha", "constant_values", "decay", "default", "epsilon", "min_object_covered",
+        ("alpha", "constant_values", "decay", "default", "epsilon", "fraction", "min_object_covered",
          "off_value", "on_value", "scale", "shift", "slot_value", "value", "weight_decay"),
         _NUMBER,
     ),
@@ -137,6 +138,8 @@ KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(("beam_width", "inner", "max_attempts", "num_sampled", "range_max", "top_paths"), _COUNT),
     **dict.fromkeys(("component_index", "memory_limit", "use"), _whole(" of at least 0", 0)),
     "padding_value": _whole(" from 0 to 255", 0, 255),
+    "method": _whole(" from 0 to 3", 0, 3),
+    "kind": _Kind(f"one of {', '.join(WINDOWS)}", lambda value: value in WINDOWS),
     "zero_point": _whole(" from -128 to 255", -128, 255),
     **dict.fromkeys(
         ("Tout", "component_types", "dtypes"), _tuple_of("dtypes", lambda item: isinstance(item, DType))
@@ -159,7 +162,7 @@ KINDS: Mapping[str, _Kind] = {
     "f": _Kind("a function of the library", lambda value: isinstance(value, GraphFunction)),
     **dict.fromkeys(("conditions", "momenta", "texts"), _tuple_of("str", lambda item: isinstance(item, str))),
     **dict.fromkeys(("num_epochs", "replicas"), _optional(_COUNT)),
-    **dict.fromkeys(("depth", "first", "k", "source"), _whole(" of at least 0", 0)),
+    **dict.fromkeys(("depth", "first", "k", "method", "source"), _whole(" of at least 0", 0)),
     **dict.fromkeys(("seed", "seed2"), _whole(" of 64 bits", high=2 * INT64 - 1)),
     **dict.fromkeys(("perm", "size_splits"), _optional(_wholes(""))),
     "axis": _optional(_whole(""), _wholes("")),

@@ -42,6 +42,7 @@ from tensorbow.kinds import (
 )
 from tensorbow.ops.arrays import expand_dims, reshape
 from tensorbow.ops.broadcasting import ones_like, shape
+from tensorbow.ops.conditions import where
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import stop_gradient
 from tensorbow.ops.definition import define_op, require_dtype, require_rank
@@ -65,7 +66,7 @@ from tensorbow.ops.philox import PhiloxBlocks, stream_key
 from tensorbow.ops.random import SEEDS, get_seed, random_uniform
 from tensorbow.ops.reductions import reduce_any
 from tensorbow.ops.sampling import fill_uniforms
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import Array, TensorSpec, bool_, float32, float64, int32, int64
 
@@ -258,7 +259,7 @@ def _expected(probability: Tensor, draws: Tensor, num_sampled: int) -> Tensor:
     """float32, of float64 probabilities."""
     alone = multiply(probability, float(num_sampled))
     of_draws = negative(expm1(multiply(cast(draws, float64), log1p(negative(probability)))))
-    return cast(where(equal(draws, num_sampled), alone, of_draws), float32)
+    return cast(select(equal(draws, num_sampled), alone, of_draws), float32)
 
 
 def _log_uniform_probability(classes: Tensor, range_max: int) -> Tensor:

@@ -17,12 +17,11 @@ from tensorbow.ops.candidate_samplers import (
 )
 from tensorbow.ops.control import stop_gradient
 from tensorbow.ops.elementwise import add, divide, equal, log, multiply, subtract
-from tensorbow.ops.indexing import gather
 from tensorbow.ops.losses import sigmoid_cross_entropy_with_logits, softmax_cross_entropy_with_logits_v2
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import PartitionStrategy, embedding_lookup
 from tensorbow.ops.reductions import reduce_any, reduce_sum
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import int64
 
@@ -58,9 +57,10 @@ def nce_loss(
 ) -> Tensor:
     """Noise-contrastive estimation of each example (Gutmann and Hyvärinen, 2010), `[batch]`.
 
-    weights: `[classes, features]`; biases: `[classes]`; labels: `[batch, num_true]`; inputs:
-    `[batch, features]`. By default different classes are drawn by `log_uniform_candidate_sampler` (on a CPU;
-    with `sampled_values` of its `unique=False` on the device of the step).
+    weights: `[classes, features]`; biases: `[classes]`; both may be in parts, as in `embedding_lookup`;
+    labels: `[batch, num_true]`; inputs: `[batch, features]`. By default different classes are drawn by
+    `log_uniform_candidate_sampler` (on a CPU; with `sampled_values` of its `unique=False` on the device of
+    the step).
     Raises InvalidArgumentError for labels of another shape, or that are not whole numbers.
     """
     logits, targets = _sampled_logits(
@@ -96,6 +96,12 @@ def sampled_softmax_loss(
     return softmax_cross_entropy_with_logits_v2(labels=stop_gradient(targets), logits=logits)
 
 
+def _shards_or_vector(biases: Any) -> Any:
+    """A list of numbers is one vector; any other list has the shards."""
+    is_list = isinstance(biases, (list, tuple)) and bool(biases)
+    return as_tensor(biases) if is_list and all(isinstance(each, (int, float)) for each in biases) else biases
+
+
 def _sampled_logits(
     op: str,
     weights: Any,
@@ -123,7 +129,7 @@ def _sampled_logits(
         sampled_expected = as_tensor(sampled_values.sampled_expected_count)
         all_classes = concat([reshape(classes, [-1]), sampled], 0)
         rows = embedding_lookup(weights, all_classes, partition_strategy)
-        row_biases = gather(biases, all_classes)
+        row_biases = embedding_lookup(_shards_or_vector(biases), all_classes, partition_strategy)
         dtype = features.dtype
         first = strided_slice(rows, np.s_[:-num_sampled])
         width = strided_slice(shape(rows), 1)
@@ -136,7 +142,7 @@ def _sampled_logits(
         others = add(others, strided_slice(row_biases, np.s_[-num_sampled:]))
         if remove_accidental_hits:
             hits = reduce_any(equal(expand_dims(classes, 2), reshape(sampled, [1, 1, -1])), 1)
-            others = where(hits, _HIT, others)
+            others = select(hits, _HIT, others)
         true_logits = subtract(true_logits, cast(log(true_expected), dtype))
         others = subtract(others, cast(log(sampled_expected), dtype))
         targets = [divide(ones_like(true_logits), float(num_true)), zeros_like(others)]

@@ -21,7 +21,7 @@ from tensorbow.ops.control import identity
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.elementwise_table import Less, Mul, RealDiv, conjugate
 from tensorbow.ops.elementwise_table import Sign as SignOp
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.specs import (
     COMPLEX,
     FLOATING,
@@ -153,4 +153,4 @@ def angle(input: Any, name: Name = None) -> Tensor:
     require_dtype("angle", x.spec, NUMERIC)
     with x.graph.as_default(), name_scope(name or "Angle"):
         kind = x.dtype if x.dtype.is_floating else float32
-        return where(Less(x, 0), constant(np.pi, kind), constant(0, kind))
+        return select(Less(x, 0), constant(np.pi, kind), constant(0, kind))

@@ -124,21 +124,23 @@ LoopCond = define_op(
 
 
 def _index(call: HostCall, first: int) -> tuple[int, ...]:
-    return tuple(int(each) for each in call.inputs[first:])
+    return tuple(map(int, call.inputs[first:]))
 
 
-def _push(call: HostCall) -> list[Array]:
+def _push(call: HostCall) -> None:
     kept = call.step.get(call.name, dict)
     kept[_index(call, 1)] = call.inputs[0]
-    return []
 
 
-def _pop(call: HostCall) -> list[Array]:
-    kept = call.step.get(call.attrs["push"], dict)
-    if not call.attrs["or_zeros"]:
-        return [kept.pop(_index(call, 0))]
-    found = kept.pop(_index(call, 1), None)
-    return [np.zeros_like(call.inputs[0]) if found is None else found]
+def _pop(call: HostCall) -> Array:
+    attrs = call.attrs
+    kept = call.step.get(attrs["push"], dict)
+    found: Array | None
+    if not attrs["or_zeros"]:
+        found = kept.pop(_index(call, 0))
+    else:
+        found = kept.pop(_index(call, 1), None)
+    return np.zeros(call.inputs[0].shape, call.inputs[0].dtype) if found is None else found
 
 
 StackPush = define_op(
@@ -147,6 +149,7 @@ StackPush = define_op(
     gradient=NOT_DIFFERENTIABLE,
     inputs=("value", "*index"),
     host=_push,
+    keeps=True,
     stateful=True,
     doc="Keeps a value of a loop's iteration, by the numbers of the iterations around it, for the gradient.",
 )
@@ -157,6 +160,7 @@ StackPop = define_op(
     inputs=("*index",),
     attrs={"push": REQUIRED, "shape": None, "dtype": REQUIRED, "or_zeros": False},
     host=_pop,
+    keeps=True,
     scoped=("push",),
     stateful=True,
     doc="Takes back a value that StackPush keeps; with `or_zeros`, where there is none, zeros like input 0.",

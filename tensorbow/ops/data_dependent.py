@@ -24,11 +24,12 @@ from tensorbow.graph import (
 from tensorbow.kinds import AsDType, Items, Name, checked, optional, whole
 from tensorbow.ops.arrays import concat, reshape
 from tensorbow.ops.broadcasting import checked_axis, shape
+from tensorbow.ops.conditions import Where
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
 from tensorbow.ops.elementwise import not_equal
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.reductions import reduce_prod
-from tensorbow.ops.selection import Where, cast
+from tensorbow.ops.selection import cast
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import Array, TensorSpec, bool_, compatible, int32, int64
 

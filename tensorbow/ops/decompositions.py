@@ -15,16 +15,19 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError, UnimplementedError
 from tensorbow.graph import Attrs, Kernel, KernelCall, Operation, Tensor, as_tensor, graph_of, name_scope
-from tensorbow.kinds import Flag, Name, NonNegative, checked, whole
+from tensorbow.kinds import Flag, Name, NonNegative, checked, or_tensor, whole
+from tensorbow.ops.argument_kinds import numbers_of
 from tensorbow.ops.arrays import concat, expand_dims
 from tensorbow.ops.broadcasting import ones_like, shape, zeros_like
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.diagonals import MatrixDiag, MatrixDiagPart
 from tensorbow.ops.elementwise import (
     add,
+    less,
     less_equal,
     log,
     logical_and,
+    logical_or,
     multiply,
     negative,
     reciprocal,
@@ -34,9 +37,9 @@ from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.linalg import each_matrix, matrix_transpose, square_dims
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.reductions import reduce_sum
-from tensorbow.ops.selection import where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.specs import FLOATING, Array, TensorSpec, compatible
+from tensorbow.specs import FLOATING, Array, TensorSpec, compatible, int64
 
 __all__ = [
     "cholesky",
@@ -105,26 +108,28 @@ def _symmetric(x: Array) -> Array:
     return result
 
 
-def _band(x: Tensor, lower: int, upper: int) -> Tensor:
+def _band(x: Tensor, lower: int | Tensor, upper: int | Tensor) -> Tensor:
     """The elements at most so many places below and above the diagonal; a negative number: all of them."""
     extents = shape(x)
     rows = expand_dims(number_range(strided_slice(extents, -2)), 1)
     columns = number_range(strided_slice(extents, -1))
     conditions = []
-    if lower >= 0:
-        conditions.append(less_equal(subtract(rows, columns), lower))
-    if upper >= 0:
-        conditions.append(less_equal(subtract(columns, rows), upper))
+    for places, most in ((subtract(rows, columns), lower), (subtract(columns, rows), upper)):
+        if isinstance(most, Tensor):
+            kept = cast(most, int64)
+            conditions.append(logical_or(less(kept, 0), less_equal(cast(places, int64), kept)))
+        elif most >= 0:
+            conditions.append(less_equal(places, most))
     if not conditions:
         return x
-    return where(reduce(logical_and, conditions), x, 0)
+    return select(reduce(logical_and, conditions), x, 0)
 
 
 @checked
 def matrix_band_part(
     input: Any,
-    num_lower: Annotated[int, whole()],
-    num_upper: Annotated[int, whole()],
+    num_lower: Annotated[Any, or_tensor(whole())],
+    num_upper: Annotated[Any, or_tensor(whole())],
     name: Name = None,
 ) -> Tensor:
     """Matrices `[..., m, n]` with zeros outside of a band around the diagonal.
@@ -136,7 +141,7 @@ def matrix_band_part(
     if x.shape.ndims is not None and x.shape.ndims < 2:
         raise InvalidArgumentError(f"matrix_band_part: expected matrices [..., m, n], got {x.spec}")
     with x.graph.as_default(), name_scope(name or "MatrixBandPart"):
-        result = _band(x, num_lower, num_upper)
+        result = _band(x, *numbers_of(num_lower, num_upper))
         if x.spec.shape is not None:
             result.set_shape(x.shape)
         return result

@@ -63,6 +63,7 @@ def define_op(
     sets_status: Flag = False,
     exchange: Flag = False,
     host: Function | None = None,
+    keeps: Flag = False,
     slow: Flag = False,
     asynchronous: Flag = False,
     changes: Text = "",
@@ -92,6 +93,8 @@ def define_op(
         raise InvalidArgumentError(f"op {name}: give a kernel, a host function, or an alias for a view")
     if asynchronous and host is None:
         raise InvalidArgumentError(f"op {name}: asynchronous=True is about host=, a function; give it")
+    if keeps and (host is None or asynchronous):
+        raise InvalidArgumentError(f"op {name}: keeps=True is about host=, a function that returns; give it")
     if slow and (host is None or asynchronous):
         raise InvalidArgumentError(f"op {name}: slow=True is about host=, a function that ends; give it")
     if changes and (host is None or changes not in (attrs or {})):
@@ -124,6 +127,7 @@ def define_op(
         sets_status=sets_status,
         exchange=exchange,
         host=host,
+        keeps=keeps,
         slow=slow,
         asynchronous=asynchronous,
         changes=changes,

@@ -19,7 +19,7 @@ from tensorbow.ops.complex_numbers import ComplexAbs
 from tensorbow.ops.control import identity
 from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.integer_power import IntegerPow
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.specs import FLOATING, DType, compatible, float32, float64, render_dims
 
 __all__ = [
@@ -252,8 +252,8 @@ def div_no_nan(x: Any, y: Any, name: Name = None) -> Tensor:
     with graph_of([x, y]).as_default(), name_scope(name or "div_no_nan"):
         a, b = pair(x, y)
         is_zero = equal(b, 0)
-        quotient = divide(a, where(is_zero, 1, b))
-        return where(is_zero, 0, quotient)
+        quotient = divide(a, select(is_zero, 1, b))
+        return select(is_zero, 0, quotient)
 
 
 def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,7 @@ from tensorbow.graph import NOT_DIFFERENTIABLE, Attrs, Kernel, KernelCall, NodeS
 from tensorbow.ops.broadcasting import sum_to
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.erf import erf
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.specs import (
     ANALYTIC,
     COMPILED,
@@ -254,17 +254,17 @@ def _greater_half(choose: OpDef) -> Gradients:
 
     def gradient(g: Tensor, z: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         mask = choose(x, y)
-        return where(mask, g, 0), where(mask, 0, g)
+        return select(mask, g, 0), select(mask, 0, g)
 
     return gradient
 
 
 def _pow_gradient(g: Tensor, z: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     positive = NotEqual(x, 0) if x.dtype.is_complex else Greater(x, 0)
-    log_x = where(positive, Log(where(positive, x, 1)), 0)
+    log_x = select(positive, Log(select(positive, x, 1)), 0)
     below = Sub(y, 1)
     if y.spec.value is None or not y.spec.value.all():  # the slope of 0^0 is 0, not 0 times infinity
-        below = where(LogicalAnd(Equal(x, 0), Equal(y, 0)), 0, below)
+        below = select(LogicalAnd(Equal(x, 0), Equal(y, 0)), 0, below)
     return Mul(g, Mul(y, Pow(x, below))), Mul(g, Mul(z, log_x))
 
 
@@ -277,7 +277,7 @@ def _sigmoid_grad_gradient(g: Tensor, z: Tensor, y: Tensor, dy: Tensor) -> tuple
 
 
 def _elu_grad_gradient(g: Tensor, z: Tensor, dy: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    return EluGrad(g, y), where(Less(y, 0), Mul(g, dy), 0)
+    return EluGrad(g, y), select(Less(y, 0), Mul(g, dy), 0)
 
 
 def _erf_gradient(g: Tensor, z: Tensor, x: Tensor) -> tuple[Tensor]:
@@ -297,19 +297,19 @@ def digamma(x: Tensor, name: str | None = None) -> Tensor:
     """
     wide = cast(x, float64)
     is_low = Less(wide, 0.5)
-    z = where(is_low, Sub(1, wide), wide)
+    z = select(is_low, Sub(1, wide), wide)
     is_small = Less(z, 8)
-    base = where(is_small, z, 1)
+    base = select(is_small, z, 1)
     below = reduce(Add, (Reciprocal(Add(base, i)) for i in range(8)))
-    shifted = where(is_small, Add(z, 8), z)
+    shifted = select(is_small, Add(z, 8), z)
     inverse = Reciprocal(shifted)
     square = Square(inverse)
     series = square
     for coefficient in (-1 / 132, 1 / 240, -1 / 252, 1 / 120, -1 / 12):  # B(2k) / 2k, Bernoulli's numbers
         series = Mul(square, coefficient) if series is square else Mul(square, Add(series, coefficient))
-    value = Add(Sub(Log(shifted), Mul(inverse, 0.5)), Sub(series, where(is_small, below, 0)))
-    turned = where(is_low, Mul(Sub(wide, Floor(wide)), math.pi), 1)
-    reflected = Sub(value, where(is_low, RealDiv(math.pi, Tan(turned)), 0))
+    value = Add(Sub(Log(shifted), Mul(inverse, 0.5)), Sub(series, select(is_small, below, 0)))
+    turned = select(is_low, Mul(Sub(wide, Floor(wide)), math.pi), 1)
+    reflected = Sub(value, select(is_low, RealDiv(math.pi, Tan(turned)), 0))
     return cast(reflected, x.dtype, name)
 
 

@@ -8,10 +8,9 @@ from typing import Any
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, get_default_graph
 from tensorbow.ops.arrays import expand_dims
-from tensorbow.ops.broadcasting import zeros_like
-from tensorbow.ops.elementwise import add, equal, floordiv, maximum, minimum, mod, multiply, subtract
-from tensorbow.ops.indexing import gather
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.elementwise import add, equal, floordiv, less, maximum, minimum, mod, multiply, subtract
+from tensorbow.ops.indexing import NO_ROW, GatherV2
+from tensorbow.ops.selection import cast, select
 from tensorbow.specs import int32, int64
 
 
@@ -33,17 +32,19 @@ def lookup_in_shards(shards: Sequence[Any], ids: Any, strategy: str) -> Tensor:
         owners = maximum(floordiv(wanted, each + 1), floordiv(subtract(wanted, more), max(each, 1)))
         owners = minimum(maximum(owners, 0), count - 1)  # whose gather refuses ids beyond the table
         places = subtract(wanted, add(multiply(owners, each), minimum(owners, more)))
+    # An owned place -1 would pass for no row.
+    places = select(less(wanted, 0), subtract(wanted, 1), places)
     found: Tensor | None = None
     for number, (shard, table) in enumerate(zip(shards, tables, strict=True)):
         with get_default_graph().colocate_with(shard if hasattr(shard, "op") else table):
             mine = equal(owners, number)
-            own = gather(table, where(mine, places, zeros_like(places)))
+            own = GatherV2(table, select(mine, places, NO_ROW), allow_unused=True)
         if found is None:
             found = own
             continue
         for _ in range(len(table.shape) - 1):
             mine = expand_dims(mine, -1)
-        found = where(mine, own, found)
+        found = select(mine, own, found)
     return as_tensor(found)
 
 

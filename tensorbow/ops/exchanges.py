@@ -19,7 +19,7 @@ from tensorbow.ops.broadcasting import zeros_like
 from tensorbow.ops.definition import define_op
 from tensorbow.ops.elementwise import equal
 from tensorbow.ops.indexing import gather
-from tensorbow.ops.selection import where
+from tensorbow.ops.selection import select
 from tensorbow.specs import TensorSpec, bool_, compatible, int32
 
 CHUNK = 1 << 15  # elements per pass, so that they stay in the cache for the next pass
@@ -102,7 +102,7 @@ def _gather_gradient(op: Operation, gradient: Tensor) -> list[Tensor]:
 
 def _broadcast_gradient(op: Operation, gradient: Tensor) -> list[Tensor]:
     total = AllSum(gradient)
-    return [where(equal(ReplicaId(), op.attrs["source"]), total, zeros_like(total))]
+    return [select(equal(ReplicaId(), op.attrs["source"]), total, zeros_like(total))]
 
 
 AllSum = define_op(

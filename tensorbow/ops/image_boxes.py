@@ -52,9 +52,9 @@ from tensorbow.ops.elementwise import (
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.philox import stream_key
 from tensorbow.ops.random import SEEDS, get_seed
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.ops.spatial_blocks import known_extents
+from tensorbow.ops.spatial_blocks import Extent, extents_of, times
 from tensorbow.specs import FLOATING, Array, TensorSpec, compatible, float32, int32, int64
 
 __all__ = [
@@ -88,7 +88,7 @@ def crop_and_resize(
 ) -> Tensor:
     """Boxes cut out of images and resized to one size: [boxes, crop height, crop width, channels], float32.
 
-    image: [batch, height, width, channels] of known extents; boxes: float32 [boxes, 4], which may reach
+    image: [batch, height, width, channels]; boxes: float32 [boxes, 4], which may reach
     beyond the image, where `extrapolation_value` stands, and may be turned; box_ind: integers
     [boxes], the example of each. The gradient reaches images and boxes.
     """
@@ -104,11 +104,11 @@ def crop_and_resize(
             raise InvalidArgumentError(
                 f"crop_and_resize: boxes {box.spec} and box_ind {example.spec}; expected [n, 4] and [n]"
             )
-        height, width, channels = known_extents("crop_and_resize", x, 4)
+        _, height, width, channels = extents_of("crop_and_resize", x, 4)
         rows, row_inside = _places(box, 0, 2, height, crop_size[0])
         columns, column_inside = _places(box, 1, 3, width, crop_size[1])
         flat = reshape(x, [-1, channels])
-        first = reshape(multiply(cast(example, int32), height * width), [-1, 1, 1])
+        first = reshape(multiply(cast(example, int32), times(height, width)), [-1, 1, 1])
 
         def pixels(at_rows: Tensor, at_columns: Tensor) -> Tensor:
             places = add(multiply(expand_dims(at_rows, 2), width), expand_dims(at_columns, 1))
@@ -128,28 +128,35 @@ def crop_and_resize(
             upper = _between(pixels(top, left), pixels(top, right), across)
             result = _between(upper, _between(pixels(bottom, left), pixels(bottom, right), across), down)
         inside = logical_and(expand_dims(row_inside, 2), expand_dims(column_inside, 1))
-        result = where(expand_dims(inside, 3), result, extrapolation_value)
-        result.set_shape([None if box.spec.shape is None else box.spec.shape[0], *crop_size, channels])
+        result = select(expand_dims(inside, 3), result, extrapolation_value)
+        number = None if box.spec.shape is None else box.spec.shape[0]
+        result.set_shape([number, *crop_size, channels if isinstance(channels, int) else None])
         return result
 
 
-def _places(boxes: Tensor, low: int, high: int, extent: int, count: int) -> tuple[Tensor, Tensor]:
+def _last(extent: Extent) -> Any:
+    """The greatest coordinate along an axis."""
+    return float(extent - 1) if isinstance(extent, int) else cast(subtract(extent, 1), float32)
+
+
+def _places(boxes: Tensor, low: int, high: int, extent: Extent, count: int) -> tuple[Tensor, Tensor]:
     """Coordinates along an axis [boxes, count], and whether they are in the image."""
+    last = _last(extent)
     start, end = (expand_dims(strided_slice(boxes, (slice(None), i)), 1) for i in (low, high))
     if count > 1:
         share = constant(np.linspace(0, 1, count, dtype=np.float32))
         places = add(
-            multiply(start, float(extent - 1)),
-            multiply(multiply(subtract(end, start), float(extent - 1)), share),
+            multiply(start, last),
+            multiply(multiply(subtract(end, start), last), share),
         )
     else:
-        places = multiply(add(start, end), 0.5 * (extent - 1))
-    inside = logical_and(greater_equal(places, 0.0), less_equal(places, float(extent - 1)))
+        places = multiply(add(start, end), multiply(last, 0.5) if isinstance(last, Tensor) else 0.5 * last)
+    inside = logical_and(greater_equal(places, 0.0), less_equal(places, last))
     return places, inside
 
 
-def _position(places: Tensor, extent: int) -> Tensor:
-    return cast(clip_by_value(places, 0.0, float(extent - 1)), int32)
+def _position(places: Tensor, extent: Extent) -> Tensor:
+    return cast(clip_by_value(places, 0.0, _last(extent)), int32)
 
 
 def _between(first: Tensor, second: Tensor, share: Tensor) -> Tensor:

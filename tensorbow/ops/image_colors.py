@@ -41,7 +41,7 @@ from tensorbow.ops.elementwise import pow as power
 from tensorbow.ops.image_geometry import image_of
 from tensorbow.ops.random import random_uniform
 from tensorbow.ops.reductions import reduce_max, reduce_mean, reduce_min, reduce_sum
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.shaping import unstack
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import NUMERIC, DType, TensorSpec, float32, float64
@@ -218,20 +218,20 @@ def rgb_to_hsv(images: Any, name: Name = None) -> Tensor:
         value = reduce_max(x, -1)
         chroma = subtract(value, reduce_min(x, -1))
         is_grey = equal(chroma, 0)
-        divisor = where(is_grey, 1, chroma)
-        sixths = where(
+        divisor = select(is_grey, 1, chroma)
+        sixths = select(
             equal(value, red),
             divide(subtract(green, blue), divisor),
-            where(
+            select(
                 equal(value, green),
                 add(divide(subtract(blue, red), divisor), 2),
                 add(divide(subtract(red, green), divisor), 4),
             ),
         )
         turns = multiply(sixths, 1 / 6)
-        hue = where(is_grey, 0, where(less(turns, 0), add(turns, 1), turns))
+        hue = select(is_grey, 0, select(less(turns, 0), add(turns, 1), turns))
         lit = greater(value, 0)
-        return stack([hue, where(lit, divide(chroma, where(lit, value, 1)), 0), value], -1)
+        return stack([hue, select(lit, divide(chroma, select(lit, value, 1)), 0), value], -1)
 
 
 @checked

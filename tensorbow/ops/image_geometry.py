@@ -1,7 +1,7 @@
 """Flips, rotations, crops and margins of images.
 
-Images are [batch, height, width, channels] or [height, width, channels]. Heights
-and widths must be known where a result's depend on them.
+Images are [batch, height, width, channels] or [height, width, channels]. Where a crop or margin depends on
+heights and widths that are not known, as of decoded pictures, the step runs in the dynamic mode.
 """
 
 from __future__ import annotations
@@ -11,15 +11,25 @@ from typing import Annotated, Any
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, name_scope
-from tensorbow.kinds import AxisNumber, Count, Name, Positive, Seed, checked, number
-from tensorbow.ops.argument_kinds import Extents
+from tensorbow.kinds import AxisNumber, Name, Seed, checked, number
+from tensorbow.ops.argument_kinds import CountOrTensor, Extents, PositiveCountOrTensor, numbers_of
 from tensorbow.ops.arrays import concat, transpose
 from tensorbow.ops.broadcasting import as_shape_vector, ones_like, shape
 from tensorbow.ops.elementwise import add, floor, less, multiply, subtract
 from tensorbow.ops.filling import range as number_range
+from tensorbow.ops.image_windows import (
+    CROP,
+    FRACTION,
+    MIDDLE,
+    PAD,
+    is_fixed,
+    known_size,
+    middle_of,
+    window_of,
+)
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.random import random_uniform
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.shaping import reverse
 from tensorbow.ops.slicing import pad, strided_slice
 from tensorbow.specs import compatible, float64, int32
@@ -46,15 +56,6 @@ def image_of(op: str, image: Any) -> Tensor:
             f"{op}: expected images [batch, height, width, channels], or one of them, got {x.spec}"
         )
     return x
-
-
-def _extents(op: str, x: Tensor) -> tuple[int, int]:
-    height, width = x.spec.dims[-3:-1]
-    if height is None or width is None:
-        raise InvalidArgumentError(
-            f"{op}: expected images of known height and width, got {x.spec}; call set_shape"
-        )
-    return height, width
 
 
 @checked
@@ -107,24 +108,29 @@ def _randomly(op: str, flip: Callable[[Tensor], Tensor], image: Any, seed: int |
         extents = shape(x)
         lead = strided_slice(extents, slice(None, -3))
         one_each = concat([lead, ones_like(strided_slice(extents, slice(-3, None)))], 0)
-        return where(less(random_uniform(one_each, seed=seed), 0.5), flip(x), x)
+        return select(less(random_uniform(one_each, seed=seed), 0.5), flip(x), x)
 
 
 @checked
 def crop_to_bounding_box(
     image: Any,
-    offset_height: Count,
-    offset_width: Count,
-    target_height: Positive,
-    target_width: Positive,
+    offset_height: CountOrTensor,
+    offset_width: CountOrTensor,
+    target_height: PositiveCountOrTensor,
+    target_width: PositiveCountOrTensor,
     name: Name = None,
 ) -> Tensor:
     """The box of images that begins at an offset and has a height and width.
 
-    Raises InvalidArgumentError for a box that is not inside images of known extents.
+    Raises InvalidArgumentError for a box that is not inside the images, at run time where it is not known
+    before.
     """
     x = image_of("crop_to_bounding_box", image)
-    height, width = _extents("crop_to_bounding_box", x)
+    box = numbers_of(offset_height, offset_width, target_height, target_width)
+    if not is_fixed(x, box):
+        return window_of(CROP, x, box, name)
+    offset_height, offset_width, target_height, target_width = box
+    height, width = known_size(x)
     bottom, right = offset_height + target_height, offset_width + target_width
     if bottom > height or right > width:
         raise InvalidArgumentError(
@@ -139,18 +145,22 @@ def crop_to_bounding_box(
 @checked
 def pad_to_bounding_box(
     image: Any,
-    offset_height: Count,
-    offset_width: Count,
-    target_height: Positive,
-    target_width: Positive,
+    offset_height: CountOrTensor,
+    offset_width: CountOrTensor,
+    target_height: PositiveCountOrTensor,
+    target_width: PositiveCountOrTensor,
     name: Name = None,
 ) -> Tensor:
     """Images at an offset on a ground of zeros, with a height and width.
 
-    Raises InvalidArgumentError for a ground that is too small.
+    Raises InvalidArgumentError for a ground that is too small, at run time where it is not known before.
     """
     x = image_of("pad_to_bounding_box", image)
-    height, width = _extents("pad_to_bounding_box", x)
+    box = numbers_of(offset_height, offset_width, target_height, target_width)
+    if not is_fixed(x, box):
+        return window_of(PAD, x, box, name)
+    offset_height, offset_width, target_height, target_width = box
+    height, width = known_size(x)
     below, right = target_height - offset_height - height, target_width - offset_width - width
     if below < 0 or right < 0:
         raise InvalidArgumentError(
@@ -163,11 +173,15 @@ def pad_to_bounding_box(
 
 @checked
 def resize_image_with_crop_or_pad(
-    image: Any, target_height: Positive, target_width: Positive, name: Name = None
+    image: Any, target_height: PositiveCountOrTensor, target_width: PositiveCountOrTensor, name: Name = None
 ) -> Tensor:
     """The middle of images, with zeros around it, so that they have a height and width."""
     x = image_of("resize_image_with_crop_or_pad", image)
-    height, width = _extents("resize_image_with_crop_or_pad", x)
+    size = numbers_of(target_height, target_width)
+    if not is_fixed(x, size):
+        return window_of(MIDDLE, x, size, name)
+    target_height, target_width = size
+    height, width = known_size(x)
     with x.graph.as_default(), name_scope(name or "crop_or_pad"):
         tall, wide = min(height, target_height), min(width, target_width)
         cut = crop_to_bounding_box(x, (height - tall) // 2, (width - wide) // 2, tall, wide)
@@ -182,8 +196,10 @@ def central_crop(
 ) -> Tensor:
     """The middle of images: `central_fraction`, above 0 and at most 1, of the height and of the width."""
     x = image_of("central_crop", image)
-    height, width = _extents("central_crop", x)
-    top, left = (int((extent - extent * central_fraction) / 2) for extent in (height, width))
+    if not is_fixed(x, ()):
+        return window_of(FRACTION, x, (), name, central_fraction)
+    height, width = known_size(x)
+    top, left = (middle_of(extent, central_fraction) for extent in (height, width))
     return crop_to_bounding_box(x, top, left, height - 2 * top, width - 2 * left, name)
 
 

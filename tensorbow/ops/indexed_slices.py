@@ -18,8 +18,9 @@ __all__ = ["IndexedSlices"]
 class IndexedSlices:
     """The tensor of shape `dense_shape` with `values[i]` at row `indices[i]` and zeros elsewhere.
 
-    Rows with equal indices add up. It converts to a dense tensor where one is expected; optimisers
-    with sparse updates apply the rows alone. Fetched, it gives the dense array.
+    Rows with equal indices add up; a row with the index -1 stands for none. It converts to a dense tensor
+    where one is expected; optimisers with sparse updates apply the rows alone. Fetched, it gives the dense
+    array.
     """
 
     @checked

@@ -12,6 +12,7 @@ from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
     REQUIRED,
     Attrs,
+    HostCall,
     Kernel,
     KernelCall,
     NodeSpec,
@@ -19,8 +20,8 @@ from tensorbow.graph import (
     Tensor,
     register_tensor_conversion,
 )
-from tensorbow.kinds import AsDType, AxisNumber, Count, Flag, Name, checked
-from tensorbow.ops.argument_kinds import AnyNumber
+from tensorbow.kinds import AsDType, AxisNumber, Flag, Name, checked, is_tensor
+from tensorbow.ops.argument_kinds import AnyNumber, CountOrTensor, numbers_of
 from tensorbow.ops.arrays import concat, reshape
 from tensorbow.ops.broadcasting import checked_axis, dims_of_vector, shape, size
 from tensorbow.ops.constant import require_scalar
@@ -44,6 +45,7 @@ from tensorbow.specs import (
 __all__ = ["gather", "one_hot"]
 
 POSITIONS = (int32, int64, uint8)
+NO_ROW = -1  # index that stands for no row, where `allow_unused` allows it
 
 
 # Gather -----------------------------------------------------------------------------------------------
@@ -69,10 +71,11 @@ def _positions(call: KernelCall) -> Array:
     return call.scratch[0]
 
 
-def check_positions(op: str, positions: Array, extent: int) -> None:
-    """Raises InvalidArgumentError naming the first position that is not in [0, extent)."""
-    if positions.size and (positions.min() < 0 or positions.max() >= extent):
-        first = int(np.flatnonzero((positions < 0) | (positions >= extent))[0])
+def check_positions(op: str, positions: Array, extent: int, allow_unused: bool = False) -> None:
+    """Raises InvalidArgumentError naming the first position that is not in [0, extent), nor an allowed -1."""
+    least = NO_ROW if allow_unused else 0
+    if positions.size and (positions.min() < least or positions.max() >= extent):
+        first = int(np.flatnonzero((positions < least) | (positions >= extent))[0])
         index = [int(i) for i in np.unravel_index(first, positions.shape)]
         raise InvalidArgumentError(
             f"{op}: indices{index} = {positions.flat[first]} is not in [0, {extent}); the axis has {extent} "
@@ -81,10 +84,15 @@ def check_positions(op: str, positions: Array, extent: int) -> None:
 
 
 def _gather_kernel(call: KernelCall) -> None:
-    params, positions, axis = call.inputs[0], _positions(call), call.attrs["axis"]
-    check_positions("GatherV2", positions, params.shape[axis])
-    if call.outputs[0].size:
-        np.take(params, positions, axis=axis, out=call.outputs[0], mode="clip")  # "raise" would buffer
+    params, positions, (out,) = call.inputs[0], _positions(call), call.outputs
+    axis, allow_unused = call.attrs["axis"] % params.ndim, call.attrs["allow_unused"]
+    check_positions("GatherV2", positions, params.shape[axis], allow_unused)
+    if not out.size:
+        return
+    if params.shape[axis]:
+        np.take(params, positions, axis=axis, out=out, mode="clip")  # "raise" would buffer
+    if allow_unused:
+        out[(np.s_[:],) * axis + (positions == NO_ROW,)] = 0
 
 
 def _gather_gradient(op: Operation, g: Tensor) -> list[Any]:
@@ -92,6 +100,7 @@ def _gather_gradient(op: Operation, g: Tensor) -> list[Any]:
     params, indices = op.inputs
     if not g.dtype.is_differentiable:
         return [None, None]
+    allow_unused = op.attrs["allow_unused"]
     if params.op.definition is ReadVariable and op.attrs["axis"] in (0, -(params.shape.ndims or 0)):
         if indices.shape.ndims != 1:
             count = indices.shape.num_elements()
@@ -99,7 +108,8 @@ def _gather_gradient(op: Operation, g: Tensor) -> list[Any]:
             g.set_shape([count, *params.spec.dims[1:]])
             indices = reshape(indices, [-1])
         return [IndexedSlices(g, indices, shape(params)), None]
-    return [GatherGrad(g, indices, shape(params), axis=op.attrs["axis"]), None]
+    whole = GatherGrad(g, indices, shape(params), axis=op.attrs["axis"], allow_unused=allow_unused)
+    return [whole, None]
 
 
 GatherV2 = define_op(
@@ -108,8 +118,9 @@ GatherV2 = define_op(
     gradient=_gather_gradient,
     kernel=Kernel(run=_gather_kernel, scratch=_gather_scratch),
     inputs=("params", "indices"),
-    attrs={"axis": 0},
+    attrs={"axis": 0, "allow_unused": False},
     strings=True,
+    doc="The slices at the indices along `axis`; with `allow_unused` zeros at an index -1.",
 )
 
 
@@ -150,23 +161,26 @@ def _gather_grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
 
 def _gather_grad_kernel(call: KernelCall) -> None:
     (g, indices, _), (out,), positions = call.inputs, call.outputs, _positions(call)
-    axis = call.attrs["axis"] % out.ndim
-    check_positions("GatherGrad", positions, out.shape[axis])
+    axis, allow_unused = call.attrs["axis"] % out.ndim, call.attrs["allow_unused"]
+    check_positions("GatherGrad", positions, out.shape[axis], allow_unused)
     out.fill(0)
     rows = np.moveaxis(out, axis, 0)
     moved = np.moveaxis(g, range(axis, axis + indices.ndim), range(indices.ndim))
+    if allow_unused and positions.size and positions.min() == NO_ROW:
+        used = positions != NO_ROW
+        positions, moved = positions[used], moved[used]
     np.add.at(rows, positions, moved)  # adds in order, also for equal indices
 
 
 GatherGrad = define_op(
     "GatherGrad",
     spec=_gather_grad_spec,
-    gradient=lambda op, g: [gather(g, op.inputs[1], axis=op.attrs["axis"]), None, None],
+    gradient=lambda op, g: [GatherV2(g, op.inputs[1], **op.attrs), None, None],
     kernel=Kernel(run=_gather_grad_kernel, scratch=_gather_scratch),
     inputs=("gradients", "indices", "shape"),
-    attrs={"axis": 0},
+    attrs={"axis": 0, "allow_unused": False},
     shape_inputs=(2,),
-    doc="Zeros of `shape`, to which each slice of the gradients is added at its index.",
+    doc="Zeros of `shape`, to which each slice of the gradients is added at its index, but at no allowed -1.",
 )
 
 
@@ -175,7 +189,9 @@ def _to_dense(slices: IndexedSlices, dtype: DType | None, name: str | None) -> T
         raise InvalidArgumentError(
             f"{slices!r} has no dense_shape, so that it cannot become a tensor; give one"
         )
-    result: Tensor = GatherGrad(slices.values, slices.indices, slices.dense_shape, axis=0, name=name)
+    result: Tensor = GatherGrad(
+        slices.values, slices.indices, slices.dense_shape, axis=0, allow_unused=True, name=name
+    )
     return result
 
 
@@ -221,10 +237,43 @@ OneHot = define_op(
 )
 
 
+def _one_hot_of_data(call: HostCall) -> Array:
+    indices, depth = call.inputs
+    attrs = call.attrs
+    if depth < 0:
+        raise InvalidArgumentError(f"one_hot: depth is {depth}, expected the number of classes")
+    axis = checked_axis("one_hot", attrs["axis"], indices.ndim + 1)
+    classes = np.arange(int(depth)).reshape((-1,) + (1,) * (indices.ndim - axis))
+    dtype = attrs["dtype"].as_numpy_dtype
+    on, off = (np.array(attrs[key]).astype(dtype) for key in ("on_value", "off_value"))
+    return np.where(np.expand_dims(indices, axis) == classes, on, off)
+
+
+def _one_hot_of_data_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    indices, depth = inputs
+    require_dtype("one_hot", indices, POSITIONS, "indices")
+    require_dtype("one_hot", depth, (int32, int64), "depth")
+    if indices.shape is None:
+        return TensorSpec(None, attrs["dtype"])
+    axis = checked_axis("one_hot", attrs["axis"], len(indices.shape) + 1)
+    return TensorSpec((*indices.shape[:axis], None, *indices.shape[axis:]), attrs["dtype"])
+
+
+OneHotOfData = define_op(
+    "OneHotOfData",
+    spec=_one_hot_of_data_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    host=_one_hot_of_data,
+    inputs=("indices", "depth"),
+    attrs={"axis": -1, "on_value": 1, "off_value": 0, "dtype": float32},
+    doc="OneHot of a depth that only a step knows.",
+)
+
+
 @checked
 def one_hot(
     indices: Any,
-    depth: Count,
+    depth: CountOrTensor,
     on_value: AnyNumber | None = None,
     off_value: AnyNumber | None = None,
     axis: AxisNumber | None = None,
@@ -234,7 +283,8 @@ def one_hot(
     """`on_value` at each index along a new axis of extent `depth`, `off_value` elsewhere.
 
     indices `[...]`: int32, int64 or uint8; an index out of range gives only `off_value`. By default the new
-    axis is the last, the values are 1 and 0, the dtype is float32.
+    axis is the last, the values are 1 and 0, the dtype is float32. A depth that is no constant makes the step
+    run in the dynamic mode.
 
     Raises InvalidArgumentError for values that the dtype cannot hold.
     """
@@ -244,13 +294,10 @@ def one_hot(
     require_scalar("one_hot", "off_value", off, dtype)
     if dtype == bool_:
         on, off = bool(on), bool(off)
-    result: Tensor = OneHot(
-        indices,
-        depth=depth,
-        on_value=on,
-        off_value=off,
-        axis=-1 if axis is None else axis,
-        dtype=dtype,
-        name=name,
-    )
+    attrs = {"axis": -1 if axis is None else axis, "on_value": on, "off_value": off, "dtype": dtype}
+    (number,) = numbers_of(depth)
+    if is_tensor(number):
+        of_data: Tensor = OneHotOfData(indices, number, **attrs, name=name)
+        return of_data
+    result: Tensor = OneHot(indices, depth=number, **attrs, name=name)
     return result

@@ -7,28 +7,29 @@ one matrix, never of the stack.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, Operation, Tensor, as_tensor, graph_of, name_scope
-from tensorbow.kinds import AsDType, AxisNumbers, Count, Flag, Name, checked, optional, refuse, whole
-from tensorbow.ops.argument_kinds import StaticShape
+from tensorbow.kinds import AsDType, AxisNumbers, Flag, Name, checked, is_tensor, refuse
+from tensorbow.ops.argument_kinds import CountOrTensor, StaticShape, numbers_of
 from tensorbow.ops.arrays import concat, expand_dims, reshape, squeeze, stack, transpose
-from tensorbow.ops.broadcasting import ones_like, shape
+from tensorbow.ops.broadcasting import broadcast_to, ones_like, shape
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.ops.diagonals import MatrixDiag, MatrixDiagPart
 from tensorbow.ops.elementwise import abs as absolute
-from tensorbow.ops.elementwise import multiply, negative, pair, sqrt, square, subtract
+from tensorbow.ops.elementwise import equal, multiply, negative, pair, sqrt, square, subtract
 from tensorbow.ops.elementwise import pow as power
+from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.reductions import reduce_max, reduce_prod, reduce_sum
-from tensorbow.ops.selection import where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, bool_, compatible, float32
+from tensorbow.specs import FLOATING, Array, Dims, DType, TensorSpec, bool_, compatible, float32, int32
 
 __all__ = [
     "cross",
@@ -163,16 +164,28 @@ def matrix_determinant(input: Any, name: Name = None) -> Tensor:
 
 @checked
 def eye(
-    num_rows: Count,
-    num_columns: Annotated[int | None, optional(whole(0))] = None,
+    num_rows: CountOrTensor,
+    num_columns: CountOrTensor | None = None,
     batch_shape: StaticShape = (),
     dtype: AsDType = float32,
     name: Name = None,
 ) -> Tensor:
-    """The identity matrix `[num_rows, num_columns]`, or a stack of them `[*batch_shape, rows, columns]`."""
-    columns = num_rows if num_columns is None else num_columns
+    """The identity matrix `[num_rows, num_columns]`, or a stack of them `[*batch_shape, rows, columns]`.
+
+    With sizes that are no constants the step runs in the dynamic mode.
+    """
+    num_rows, columns = numbers_of(num_rows, num_rows if num_columns is None else num_columns)
+    if is_tensor(num_rows) or is_tensor(columns):
+        return _eye_of_data(num_rows, columns, batch_shape, dtype, name or "eye")
     one = np.eye(num_rows, columns, dtype=dtype.as_numpy_dtype)
     return constant(np.broadcast_to(one, (*batch_shape, num_rows, columns)), dtype, name=name or "eye")
+
+
+def _eye_of_data(rows: Any, columns: Any, batch_shape: Dims, dtype: DType, name: str) -> Tensor:
+    with graph_of([rows, columns]).as_default(), name_scope(name):
+        down, across = (number_range(cast(as_tensor(each), int32)) for each in (rows, columns))
+        one = cast(equal(expand_dims(down, 1), across), dtype)
+        return broadcast_to(one, concat([constant(np.array(batch_shape, np.int32)), shape(one)], 0))
 
 
 @checked
@@ -194,7 +207,7 @@ def matrix_set_diag(input: Any, diagonal: Any, name: Name = None) -> Tensor:
     """Square matrices `[..., n, n]` with the diagonals `[..., n]` in place of their own."""
     with graph_of([input, diagonal]).as_default(), name_scope(name or "MatrixSetDiag"):
         new = as_tensor(diagonal)
-        return where(MatrixDiag(ones_like(new, bool_)), MatrixDiag(new), input)
+        return select(MatrixDiag(ones_like(new, bool_)), MatrixDiag(new), input)
 
 
 @checked

@@ -45,7 +45,7 @@ from tensorbow.ops.elementwise import (
 )
 from tensorbow.ops.nn import log_softmax, order_with_last, softmax
 from tensorbow.ops.reductions import reduce_sum
-from tensorbow.ops.selection import where
+from tensorbow.ops.selection import select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING, Array, Dims, DType, TensorSpec, compatible, int32, int64
 
@@ -77,11 +77,11 @@ def log_poisson_loss(
         if not compute_full_loss:
             return loss
         large = greater(counts, 1)
-        safe = where(large, counts, 1)
+        safe = select(large, counts, 1)
         constant = add(
             subtract(multiply(safe, log(safe)), safe), multiply(log(multiply(safe, 2 * math.pi)), 0.5)
         )
-        return add(loss, where(large, constant, 0))
+        return add(loss, select(large, constant, 0))
 
 
 @checked

@@ -11,8 +11,8 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, graph_of, name_scope
-from tensorbow.kinds import AsDType, AxisNumber, Count, Name, checked, one_of
-from tensorbow.ops.argument_kinds import Extents
+from tensorbow.kinds import AsDType, AxisNumber, Name, checked, is_tensor, one_of
+from tensorbow.ops.argument_kinds import CountOrTensor, Extents, numbers_of
 from tensorbow.ops.arrays import concat, expand_dims, reshape, transpose
 from tensorbow.ops.broadcasting import as_shape_vector, broadcast_to, checked_axis, shape
 from tensorbow.ops.constant import constant
@@ -20,8 +20,8 @@ from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.elementwise import add, greater_equal, less, logical_and, multiply, subtract
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import GatherGrad, gather
-from tensorbow.ops.reductions import reduce_all, reduce_prod, reduce_sum
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.reductions import reduce_all, reduce_max, reduce_prod, reduce_sum
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import bool_, int32, int64
 
@@ -57,7 +57,7 @@ def _flat_positions(indices: Tensor, extents: Tensor, depth: int) -> Tensor:
     steps = [reduce_prod(strided_slice(sizes, slice(axis + 1, depth))) for axis in range(depth)]
     strides = constant([], int64) if not depth else concat([reshape(step, [1]) for step in steps], 0)
     inside = reduce_all(logical_and(greater_equal(wide, 0), less(wide, sizes)), -1)
-    return where(inside, reduce_sum(multiply(wide, strides), -1), -1)
+    return select(inside, reduce_sum(multiply(wide, strides), -1), -1)
 
 
 @checked
@@ -121,23 +121,27 @@ def invert_permutation(x: Any, name: Name = None) -> Tensor:
 
 @checked
 def sequence_mask(
-    lengths: Any, maxlen: Count | None = None, dtype: AsDType = bool_, name: Name = None
+    lengths: Any, maxlen: CountOrTensor | None = None, dtype: AsDType = bool_, name: Name = None
 ) -> Tensor:
     """True for the first lengths[...] of `maxlen` positions: [..., maxlen].
 
-    `maxlen` must be given unless `lengths` (integers) is a constant, whose greatest element it is by default.
-    Raises InvalidArgumentError for unknown lengths without it.
+    By default `maxlen` is the greatest of `lengths` (integers). If it is no constant, the step runs in the
+    dynamic mode.
     """
     counts = as_tensor(lengths)
     require_dtype("sequence_mask", counts.spec, (int32, int64), "lengths")
-    if maxlen is None:
-        if counts.spec.value is None:
-            raise InvalidArgumentError(
-                f"sequence_mask: the greatest of {counts.name} is known at run time only; give maxlen"
-            )
-        maxlen = max(0, int(counts.spec.value.max(initial=0)))
     with counts.graph.as_default(), name_scope(name or "SequenceMask"):
-        positions = constant(np.arange(maxlen), counts.dtype)
+        value = counts.spec.value
+        if maxlen is None and value is None:
+            none = constant([0], counts.dtype)
+            maxlen = reduce_max(concat([none, reshape(counts, [-1])], 0))
+        elif value is not None and maxlen is None:
+            maxlen = max(0, int(value.max(initial=0)))
+        (most,) = numbers_of(maxlen)
+        if is_tensor(most):
+            positions = cast(number_range(most), counts.dtype)
+        else:
+            positions = constant(np.arange(most), counts.dtype)
         return cast(less(positions, expand_dims(counts, -1)), dtype)
 
 
@@ -171,7 +175,7 @@ def reverse_sequence(
         extents = shape(rows)
         numbers = number_range(strided_slice(extents, 1))
         ends = expand_dims(cast(lengths, int32), 1)
-        turned = where(less(numbers, ends), subtract(subtract(ends, 1), numbers), numbers)
+        turned = select(less(numbers, ends), subtract(subtract(ends, 1), numbers), numbers)
         examples = expand_dims(number_range(strided_slice(extents, 0)), 1)
         flat = reshape(rows, concat([constant([-1]), strided_slice(extents, slice(2, None))], 0))
         result = gather(flat, add(turned, multiply(examples, strided_slice(extents, 1))))

@@ -31,7 +31,7 @@ from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.nd_indexing import _depth, _flat_positions, _product, scatter_nd
 from tensorbow.ops.segments import unsorted_segment_max
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import pad, strided_slice
 from tensorbow.specs import NUMERIC, Array, TensorSpec, compatible, int32, int64, render_dims
 
@@ -184,7 +184,7 @@ def tensor_scatter_update(tensor: Any, indices: Any, updates: Any, name: Name = 
         positions = reshape(_flat_positions(where_to, extents, depth), [-1])
         # The gather raises for -1, which is out of range; where it does not, nothing is written there.
         there = gather(cast(number_range(count), int64), positions)
-        positions = where(equal(there, positions), positions, -1)
+        positions = select(equal(there, positions), positions, -1)
         # Behind the updates a row of zeros, which makes a gather of none of them possible.
         rows = reshape(values, concat([reshape(size(positions), [1]), tail], 0))
         paddings = constant([[0, 1], *[[0, 0]] * (x.spec.rank - depth)], int32)
@@ -192,6 +192,6 @@ def tensor_scatter_update(tensor: Any, indices: Any, updates: Any, name: Name = 
         last = unsorted_segment_max(number_range(size(positions)), positions, count)
         chosen = gather(rows, maximum(last, 0))
         written = reshape(greater_equal(last, 0), concat([reshape(count, [1]), ones_like(tail)], 0))
-        result = reshape(where(broadcast_to(written, shape(flat)), chosen, flat), extents)
+        result = reshape(select(broadcast_to(written, shape(flat)), chosen, flat), extents)
         result.set_shape(x.shape)
         return result

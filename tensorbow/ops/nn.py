@@ -368,7 +368,7 @@ def embedding_lookup(
 
     params: the table, or its shards, a list or a `tb.PartitionedVariable`: their rows are gathered on the
     shards' devices ("div" has the order of a PartitionedVariable's rows). Their
-    gradients have a row of zeros for each id of another shard.
+    gradients have a row of zeros with the index -1, which no update applies, for each id of another shard.
     partition_strategy: "mod": row i is row i // n of shard i mod n; "div": shards have neighbouring rows, the
     first ones one more. Raises InvalidArgumentError for shards that do not fit together.
     """

@@ -10,18 +10,33 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, name_scope
 from tensorbow.kinds import AxisNumber, AxisNumbers, Count, Flag, Name, NonNegative, Number, checked
 from tensorbow.ops.argument_kinds import DataFormat, Rate
-from tensorbow.ops.arrays import reshape, squeeze, stack
+from tensorbow.ops.arrays import expand_dims, reshape, squeeze, stack
 from tensorbow.ops.batch_norm import FusedBatchNorm
 from tensorbow.ops.broadcasting import checked_axis, shape, size
 from tensorbow.ops.collectives import all_gather
 from tensorbow.ops.constant import constant
 from tensorbow.ops.data_format import channels_back, channels_last
 from tensorbow.ops.definition import require_dtype
-from tensorbow.ops.elementwise import add, divide, exp, log, maximum, multiply, pair, rsqrt, square, subtract
+from tensorbow.ops.elementwise import abs as absolute
+from tensorbow.ops.elementwise import (
+    add,
+    divide,
+    exp,
+    less_equal,
+    log,
+    maximum,
+    multiply,
+    pair,
+    rsqrt,
+    square,
+    subtract,
+)
+from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.reductions import reduce_mean, reduce_sum
 from tensorbow.ops.selection import cast
 from tensorbow.ops.shaping import unstack
+from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING
 
 __all__ = [
@@ -66,20 +81,25 @@ def local_response_normalization(
     """`input` / (bias + alpha * s) ** beta (Krizhevsky et al., 2012, section 3.3); floating.
 
     s: the sum of the squares of the channels at most `depth_radius` away, a product with a matrix of bands.
-    input: [batch, height, width, channels], or of any rank with a known number of channels at last;
+    input: [batch, height, width, channels], or of any rank with channels at last;
     bias + alpha * s must be positive.
     """
     x = as_tensor(input)
     require_dtype("local_response_normalization", x.spec, FLOATING)
     channels = None if not x.spec.shape else x.spec.shape[-1]
-    if channels is None:
-        raise InvalidArgumentError(
-            f"local_response_normalization: expected a known number of channels, got {x.spec}; call set_shape"
-        )
-    distance = np.abs(np.subtract.outer(np.arange(channels), np.arange(channels)))
-    band = (distance <= depth_radius).astype(x.dtype.as_numpy_dtype)
+    if x.spec.shape == ():
+        raise InvalidArgumentError(f"local_response_normalization: expected channels at last, got {x.spec}")
     with x.graph.as_default(), name_scope(name or "LRN"):
-        sums = reshape(matmul(reshape(square(x), [-1, channels]), constant(band)), shape(x))
+        if channels is None:
+            computed = strided_slice(shape(x), -1)
+            places = number_range(computed)
+            apart = absolute(subtract(expand_dims(places, 1), places))
+            band, rows = cast(less_equal(apart, depth_radius), x.dtype), [-1, computed]
+        else:
+            distance = np.abs(np.subtract.outer(np.arange(channels), np.arange(channels)))
+            near = (distance <= depth_radius).astype(x.dtype.as_numpy_dtype)
+            band, rows = constant(near), [-1, channels]
+        sums = reshape(matmul(reshape(square(x), rows), band), shape(x))
         sums.set_shape(x.shape)
         return multiply(x, exp(multiply(log(add(multiply(sums, alpha), bias)), -beta)))
 

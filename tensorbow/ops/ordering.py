@@ -11,6 +11,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
     REQUIRED,
     Attrs,
+    HostCall,
     Kernel,
     KernelCall,
     NodeSpec,
@@ -19,7 +20,8 @@ from tensorbow.graph import (
     as_tensor,
     name_scope,
 )
-from tensorbow.kinds import Count, Flag, Name, checked
+from tensorbow.kinds import Count, Flag, Name, checked, is_tensor
+from tensorbow.ops.argument_kinds import CountOrTensor, numbers_of
 from tensorbow.ops.arrays import concat, expand_dims, reshape, squeeze
 from tensorbow.ops.broadcasting import shape, size
 from tensorbow.ops.definition import define_op, require_dtype
@@ -27,9 +29,9 @@ from tensorbow.ops.elementwise import add, equal, greater, is_finite, less, logi
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import GatherGrad
 from tensorbow.ops.reductions import count_nonzero, reduce_any, reduce_prod, reduce_sum
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.specs import NUMERIC, TensorSpec, int32, int64
+from tensorbow.specs import NUMERIC, Array, TensorSpec, int32, int64
 
 __all__ = ["in_top_k", "top_k"]
 
@@ -42,15 +44,21 @@ class GreatestElements(NamedTuple):
 
 
 @checked
-def top_k(input: Any, k: Count = 1, sorted: Flag = True, name: Name = None) -> GreatestElements:
+def top_k(input: Any, k: CountOrTensor = 1, sorted: Flag = True, name: Name = None) -> GreatestElements:
     """The `k` greatest elements of each row of `input` `[..., n]`, and their positions (int32): `[..., k]`.
 
     In descending order; ties are ordered by position, NaN counts as the greatest. `sorted` is
-    ignored (TensorFlow's): results are always sorted.
+    ignored (TensorFlow's): results are always sorted. A `k` that is no constant makes the step run in the
+    dynamic mode.
 
     Raises InvalidArgumentError for a scalar, and for rows of less than `k` elements.
     """
-    return GreatestElements(*TopKV2(input, k=k, sorted=sorted, name=name))
+    (number,) = numbers_of(k)
+    if is_tensor(number):
+        values, indices = TopKOfData(input, number, name=name)
+    else:
+        values, indices = TopKV2(input, k=number, sorted=sorted, name=name)
+    return GreatestElements(values, indices)
 
 
 @checked
@@ -63,7 +71,7 @@ def in_top_k(predictions: Any, targets: Any, k: Count, name: Name = None) -> Ten
     with scores.graph.as_default(), name_scope(name or "in_top_k"):
         every = cast(number_range(strided_slice(shape(scores), 1)), classes.dtype)
         is_target = equal(every, expand_dims(classes, 1))
-        own = reduce_sum(where(is_target, scores, 0), 1, keepdims=True)
+        own = reduce_sum(select(is_target, scores, 0), 1, keepdims=True)
         before = count_nonzero(greater(scores, own), 1)
         known = logical_and(is_finite(squeeze(own, 1)), reduce_any(is_target, 1))
         return logical_and(less(before, k), known)
@@ -125,4 +133,34 @@ TopKV2 = define_op(
     inputs=("input",),
     attrs={"k": REQUIRED, "sorted": True},
     unknown_dtypes=lambda inputs, attrs: (inputs[0].dtype, int32),
+)
+
+
+def _of_data_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
+    x, k = inputs
+    require_dtype("top_k", x, NUMERIC)
+    require_dtype("top_k", k, (int32, int64), "k")
+    if x.rank == 0:
+        raise InvalidArgumentError("top_k: the input is a scalar, expected [..., n]")
+    dims = (*x.dims[:-1], None)
+    return [TensorSpec(dims, x.dtype), TensorSpec(dims, int32)]
+
+
+def _of_data(call: HostCall) -> list[Array]:
+    x, k = call.inputs
+    if not x.ndim or not 0 <= k <= x.shape[-1]:
+        raise InvalidArgumentError(f"top_k: k is {k} for rows of {list(x.shape)}; expected 0 to the extent")
+    backwards = np.argsort(x[..., ::-1], axis=-1, kind="stable")  # so that the first of equals comes last
+    indices = x.shape[-1] - 1 - backwards[..., ::-1][..., : int(k)]
+    return [np.take_along_axis(x, indices, -1), indices.astype(np.int32)]
+
+
+TopKOfData = define_op(
+    "TopKOfData",
+    spec=_of_data_spec,
+    gradient=lambda op, *gradients: [*_gradient(op, *gradients), None],
+    host=_of_data,
+    inputs=("input", "k"),
+    unknown_dtypes=lambda inputs, attrs: (inputs[0].dtype, int32),
+    doc="TopKV2 of a k that only a step knows.",
 )

@@ -44,7 +44,7 @@ from tensorbow.ops.elementwise import (
     subtract,
 )
 from tensorbow.ops.elementwise_table import conjugate
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.specs import (
     ANALYTIC,
     HALVES,
@@ -275,7 +275,7 @@ def reduce_logsumexp(
     x = as_tensor(input_tensor)
     with x.graph.as_default(), name_scope(name or "ReduceLogSumExp"):
         top = reduce_max(x, axis, keepdims=True)
-        top = stop_gradient(where(is_finite(top), top, 0.0))
+        top = stop_gradient(select(is_finite(top), top, 0.0))
         result = add(log(reduce_sum(exp(subtract(x, top)), axis, keepdims=True)), top)
         return result if keepdims or axis == () else squeeze(result, axis)
 

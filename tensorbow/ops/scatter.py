@@ -20,7 +20,7 @@ from tensorbow.graph import (
 )
 from tensorbow.kinds import Flag, Name, checked, refuse
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
-from tensorbow.ops.indexing import POSITIONS, check_positions
+from tensorbow.ops.indexing import NO_ROW, POSITIONS, check_positions
 from tensorbow.specs import NUMERIC, Array, TensorSpec, compatible, int64, render_dims
 
 __all__ = [
@@ -61,7 +61,11 @@ def _scatter(name: str, write: Callable[[Array, Array, Array], None], doc: str, 
     def run(call: KernelCall) -> None:
         (variable, indices, rows), (positions,) = call.inputs, call.scratch
         np.copyto(positions, indices)
-        check_positions(name, positions, len(variable))
+        allow_unused = call.attrs.get("allow_unused", False)
+        check_positions(name, positions, len(variable), allow_unused)
+        if allow_unused and positions.size and positions.min() == NO_ROW:
+            used = positions != NO_ROW
+            positions, rows = positions[used], rows[used] if rows.ndim else rows
         write(variable, positions, rows)
 
     return define_op(
@@ -70,6 +74,7 @@ def _scatter(name: str, write: Callable[[Array, Array, Array], None], doc: str, 
         gradient=NOT_DIFFERENTIABLE,
         kernel=Kernel(run=run, scratch=positions_scratch),
         inputs=("ref", "indices", "updates"),
+        attrs={"allow_unused": False} if adds else {},
         alias=((0, 0),),
         writes=(0,),
         row_update=(2, 1) if adds else None,
@@ -96,9 +101,9 @@ def _put(variable: Array, positions: Array, rows: Array) -> None:
 
 
 ScatterAdd = _scatter(
-    "ScatterAdd", np.add.at, "ref[indices] += updates; rows of equal indices add up, in order."
+    "ScatterAdd", np.add.at, "ref[indices] += updates, in order; nothing at a -1 that `allow_unused` allows."
 )
-ScatterSub = _scatter("ScatterSub", np.subtract.at, "ref[indices] -= updates; rows of equal indices add up.")
+ScatterSub = _scatter("ScatterSub", np.subtract.at, "ref[indices] -= updates; see ScatterAdd.")
 ScatterMul = _scatter(
     "ScatterMul", np.multiply.at, "ref[indices] *= updates; factors of equal indices multiply.", adds=False
 )
@@ -126,6 +131,13 @@ def scatter_add(ref: Any, indices: Any, updates: Any, use_locking: Flag = False,
 def scatter_sub(ref: Any, indices: Any, updates: Any, use_locking: Flag = False, name: Name = None) -> Tensor:
     """Subtracts `updates` from the rows `indices` of a variable, see `scatter_add`."""
     return _write(ScatterSub, ref, indices, updates, name)
+
+
+def subtract_rows(ref: Any, indices: Any, rows: Any) -> Tensor:
+    """`scatter_sub` of the rows of a gradient, of which those with the index -1 stand for none."""
+    with ref.graph.as_default():
+        result: Tensor = ScatterSub(ref, indices, rows, allow_unused=True)
+    return result
 
 
 @checked

@@ -20,12 +20,16 @@ from tensorbow.graph import (
     Operation,
     Tensor,
     as_tensor,
+    control_dependencies,
     graph_of,
     name_scope,
 )
-from tensorbow.kinds import AsDType, Count, Name, Positive, checked
+from tensorbow.kinds import AsDType, Name, Positive, checked, is_tensor
+from tensorbow.ops.argument_kinds import CountOrTensor, numbers_of
 from tensorbow.ops.arrays import concat, expand_dims, reshape
-from tensorbow.ops.broadcasting import dims_of_vector, ones_like, shape, size
+from tensorbow.ops.broadcasting import dims_of_vector, ones_like, shape, size, zeros_like
+from tensorbow.ops.checks import asserted
+from tensorbow.ops.conditions import where
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.ops.elementwise import (
@@ -34,7 +38,11 @@ from tensorbow.ops.elementwise import (
     divide,
     equal,
     floor,
+    greater,
+    greater_equal,
     less,
+    less_equal,
+    logical_and,
     maximum,
     minimum,
     multiply,
@@ -43,8 +51,8 @@ from tensorbow.ops.elementwise import (
     subtract,
 )
 from tensorbow.ops.indexing import GatherGrad, check_positions, gather
-from tensorbow.ops.reductions import reduce_max
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.reductions import reduce_all, reduce_max
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import NUMERIC, TensorSpec, as_dtype, compatible, float64, int32, int64
 
@@ -125,10 +133,10 @@ def _prod_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
         return [None, None, None]
     is_zero = equal(data, 0)
     count = cast(is_zero, g.dtype)
-    factors = where(is_zero, 1, data)
+    factors = select(is_zero, 1, data)
     others = divide(gather(SegmentProd(factors, ids, target), ids), factors)
     alone = equal(gather(GatherGrad(count, ids, target), ids), count)
-    return [where(alone, multiply(gather(g, ids), others), 0), None, None]
+    return [select(alone, multiply(gather(g, ids), others), 0), None, None]
 
 
 SegmentMax = _reduction("SegmentMax", np.maximum, _extreme_gradient)
@@ -154,7 +162,7 @@ def _reduce(
         tail = strided_slice(shape(x), slice(axes, None))
         rows = reshape(x, concat([reshape(size(ids), [1]), tail], 0))
         target = concat([reshape(add(count, 1), [1]), tail], 0)
-        result = definition(rows, where(less(flat, 0), cast(count, int64), flat), target)
+        result = definition(rows, select(less(flat, 0), cast(count, int64), flat), target)
         return strided_slice(result, slice(None, -1))
 
 
@@ -192,7 +200,10 @@ def _counts(x: Tensor, ids: Any, num_segments: Any) -> Tensor:
     positions = as_tensor(ids)
     ones = cast(ones_like(positions), x.dtype)
     count = maximum(unsorted_segment_sum(ones, positions, num_segments), 1)
-    for _ in range((x.shape.ndims or 0) - (positions.shape.ndims or 0)):
+    if x.shape.ndims is None:
+        tail = strided_slice(shape(x), slice(positions.shape.ndims, None))
+        return reshape(count, concat([shape(count), ones_like(tail)], 0))
+    for _ in range(x.shape.ndims - (positions.shape.ndims or 0)):
         count = expand_dims(count, -1)
     return count
 
@@ -217,34 +228,49 @@ def unsorted_segment_sqrt_n(data: Any, segment_ids: Any, num_segments: Any, name
 
 # Sorted ---------------------------------------------------------------------------------------------------
 
+_UNSORTED = "segment_ids must be sorted and at least 0"
+
 
 def _sorted(op: str, reduce: Any, data: Any, segment_ids: Any, name: str | None) -> Tensor:
-    ids = as_tensor(segment_ids)
+    """The count of segments is the last id + 1: a constant where the ids are, else data of the step."""
+    x, ids = as_tensor(data), as_tensor(segment_ids)
+    require_dtype(op, ids.spec, (int32, int64), "segment_ids")
+    if ids.shape.ndims not in (1, None):
+        raise InvalidArgumentError(f"{op}: segment_ids are {ids.spec}; expected a vector, an id for each row")
     value = ids.spec.value
-    if value is None or value.ndim != 1:
-        raise InvalidArgumentError(
-            f"{op}: segment_ids are {ids.spec}; expected a constant vector, on which the result's shape "
-            f"depends; for others give the number of segments to unsorted_{op}"
-        )
-    if value.size and (value.min() < 0 or (np.diff(value) < 0).any()):
-        raise InvalidArgumentError(f"{op}: segment_ids must be sorted and at least 0; use unsorted_{op}")
-    count = int(value.max(initial=-1)) + 1
-    x = as_tensor(data)
+    if value is not None and value.size and (value.min() < 0 or (np.diff(value) < 0).any()):
+        raise InvalidArgumentError(f"{op}: {_UNSORTED}; use unsorted_{op}")
     with x.graph.as_default(), name_scope(name or op):
+        if value is None:
+            return _of_data(op, reduce, x, reshape(ids, [-1]))
+        count = int(value.max(initial=-1)) + 1
         result: Tensor = reduce(x, ids, count)
         present = np.isin(np.arange(count), value)
         if present.all():
             return result
         rank = x.shape.ndims or 1
-        return where(constant(present.reshape(-1, *[1] * (rank - 1))), result, 0)
+        return select(constant(present.reshape(-1, *[1] * (rank - 1))), result, 0)
+
+
+def _of_data(op: str, reduce: Any, x: Tensor, ids: Tensor) -> Tensor:
+    """By ids that only a step knows. Segments without rows are 0, which sums and means of none are."""
+    before, after = (strided_slice(ids, part) for part in (slice(None, -1), slice(1, None)))
+    rises = logical_and(reduce_all(less_equal(before, after)), reduce_all(greater_equal(ids, 0)))
+    with control_dependencies([asserted(rises, [ids], f"{op}: {_UNSORTED}; use unsorted_{op}")]):
+        count = add(strided_slice(concat([constant([-1], ids.dtype), ids], 0), -1), 1)
+    result: Tensor = reduce(x, ids, count)
+    if reduce in (unsorted_segment_sum, unsorted_segment_mean):
+        return result
+    return where(greater(unsorted_segment_sum(ones_like(ids), ids, count), 0), result, zeros_like(result))
 
 
 @checked
 def segment_sum(data: Any, segment_ids: Any, name: Name = None) -> Tensor:
-    """The sum of the rows of `data` with each of the sorted ids, a constant vector of int32 or int64 [rows].
+    """The sum of the rows of `data` with each of the sorted ids, a vector of int32 or int64 [rows].
 
-    Returns [greatest id + 1, ...], 0 for ids that do not occur. Raises InvalidArgumentError for ids that are
-    not constant, or not sorted.
+    Returns [last id + 1, ...], 0 for ids that do not occur. Ids that are not constant give the number of
+    segments to the step, which is then in the dynamic mode: `unsorted_segment_sum` takes the number. Raises
+    InvalidArgumentError for ids that are not sorted, or negative.
     """
     return _sorted("segment_sum", unsorted_segment_sum, data, segment_ids, name)
 
@@ -337,7 +363,7 @@ def bincount(
                 length = maximum(length, cast(as_tensor(minlength), x.dtype))
             if maxlength is not None:
                 length = minimum(length, cast(as_tensor(maxlength), x.dtype))
-        inside = where(less(values, length), values, -1)
+        inside = select(less(values, length), values, -1)
         return unsorted_segment_sum(added, inside, length)
 
 
@@ -345,21 +371,35 @@ def bincount(
 def confusion_matrix(
     labels: Any,
     predictions: Any,
-    num_classes: Count,
+    num_classes: CountOrTensor | None = None,
     dtype: AsDType = int32,
     name: Name = None,
     weights: Any = None,
 ) -> Tensor:
     """Counts of pairs of a label and a prediction: [num_classes, num_classes], rows are labels.
 
-    labels, predictions: int32 or int64 [examples]; weights: numbers [examples] to add up in place of ones. A
-    class out of range raises InvalidArgumentError at run time on CPU devices.
+    labels, predictions: int32 or int64 [examples]; weights: numbers [examples] to add up in place of ones. By
+    default num_classes is the greatest class + 1; if that is no constant, the step runs in the dynamic mode.
+    A class out of range raises InvalidArgumentError at run time on CPU devices.
     """
-    rows, columns = (cast(as_tensor(each), int64) for each in (labels, predictions))
-    n = num_classes
+    given = [as_tensor(each) for each in (labels, predictions)]
+    rows, columns = (cast(each, int64) for each in given)
     with rows.graph.as_default(), name_scope(name or "confusion_matrix"):
+        n = _classes_of(given) if num_classes is None else numbers_of(num_classes)[0]
+        if is_tensor(n):
+            n = cast(n, int64)
         inside = less(maximum(rows, columns), n)
-        flat = where(inside, add(multiply(rows, n), columns), -1)
+        flat = select(inside, add(multiply(rows, n), columns), -1)
         terms = ones_like(flat) if weights is None else as_tensor(weights)
-        total = GatherGrad(cast(terms, dtype), flat, constant([n * n]))
+        cells = reshape(multiply(n, n), [1]) if is_tensor(n) else constant([n * n])
+        total = GatherGrad(cast(terms, dtype), flat, cells)
         return reshape(total, [n, n])
+
+
+def _classes_of(classes: Sequence[Tensor]) -> Any:
+    """The greatest class + 1, a number where all are constants."""
+    values = [each.spec.value for each in classes]
+    if all(value is not None for value in values):
+        return max(int(value.max(initial=-1)) for value in values if value is not None) + 1
+    every = [reshape(cast(each, int64), [-1]) for each in classes]
+    return add(reduce_max(concat([constant([-1], int64), *every], 0)), 1)

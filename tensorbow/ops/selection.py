@@ -8,12 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
-    NOT_DIFFERENTIABLE,
     REQUIRED,
     Attrs,
-    HostCall,
     Kernel,
     KernelCall,
     Operation,
@@ -25,9 +22,9 @@ from tensorbow.kinds import AsDType, Name, checked
 from tensorbow.ops.broadcasting import sum_to
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
-from tensorbow.specs import Array, DType, TensorSpec, bool_, broadcast_dims, int64
+from tensorbow.specs import DType, TensorSpec, bool_, broadcast_dims
 
-__all__ = ["cast", "where"]
+__all__ = ["cast"]
 
 
 def _cast_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
@@ -90,8 +87,8 @@ def _select_gradient(op: Operation, gradient: Tensor) -> list[Tensor | None]:
         return [None, None, None]
     return [
         None,
-        sum_to(where(condition, gradient, 0), x),
-        sum_to(where(condition, 0, gradient), y),
+        sum_to(select(condition, gradient, 0), x),
+        sum_to(select(condition, 0, gradient), y),
     ]
 
 
@@ -106,43 +103,18 @@ Select = define_op(
 )
 
 
-def _where_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    require_dtype("Where", inputs[0], (bool_,), "condition")
-    return TensorSpec((None, None if inputs[0].shape is None else inputs[0].rank), int64)
+def select(condition: Any, x: Any, y: Any) -> Tensor:
+    """`x` where `condition` is true, else `y`; the three broadcast by NumPy's rule, vectors too."""
+    with graph_of([condition, x, y]).as_default():
+        result: Tensor = Select(condition, *branches_of(x, y))
+    return result
 
 
-def _coordinates(call: HostCall) -> Array:
-    return np.argwhere(call.inputs[0])
-
-
-Where = define_op(
-    "Where",
-    spec=_where_spec,
-    gradient=NOT_DIFFERENTIABLE,
-    host=_coordinates,
-    inputs=("condition",),
-    doc="The coordinates of true elements.",
-)
-
-
-@checked
-def where(condition: Any, x: Any = None, y: Any = None, name: Name = None) -> Tensor:
-    """`x` where `condition` (bool) is true, else `y`; the three broadcast by NumPy's rule.
-
-    Without `x` and `y` the coordinates of true elements, in row-major order: int64 `[n, rank]`, in the
-    dynamic mode. Raises InvalidArgumentError for only one of them.
-    """
-    if (x is None) != (y is None):
-        raise InvalidArgumentError("where: got only one of x and y, expected both, or neither")
-    if x is None:
-        found: Tensor = Where(condition, name=name)
-        return found
+def branches_of(x: Any, y: Any) -> list[Tensor]:
+    """Both as tensors; a number takes the dtype of the other."""
     typed = [v for v in (x, y) if isinstance(getattr(v, "dtype", None), DType)]
     dtype = typed[0].dtype if typed else None
-    with graph_of([condition, x, y]).as_default():
-        first, second = (_branch(v, dtype) for v in (x, y))
-        result: Tensor = Select(condition, first, second, name=name)
-    return result
+    return [_branch(v, dtype) for v in (x, y)]
 
 
 def _branch(value: Any, dtype: DType | None) -> Tensor:

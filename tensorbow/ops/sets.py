@@ -12,8 +12,8 @@ from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, HostCall, Tenso
 from tensorbow.kinds import Flag, Name, checked
 from tensorbow.ops.arrays import reshape
 from tensorbow.ops.broadcasting import ones_like, shape
+from tensorbow.ops.conditions import where
 from tensorbow.ops.definition import define_op, require_same_dtype
-from tensorbow.ops.selection import where
 from tensorbow.ops.sparse_tensors import Sparse, SparseTensor, SparseTensorValue, _made
 from tensorbow.specs import Array, TensorSpec, bool_, float32, int32, int64
 

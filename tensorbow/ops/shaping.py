@@ -18,7 +18,7 @@ from tensorbow.graph import (
     as_tensor,
     name_scope,
 )
-from tensorbow.kinds import AxisNumber, Count, Name, checked
+from tensorbow.kinds import AxisNumber, Count, Name, checked, is_tensor
 from tensorbow.ops.argument_kinds import AxisList, Extents, Sections
 from tensorbow.ops.arrays import concat, reshape, squeeze, stack
 from tensorbow.ops.broadcasting import (
@@ -33,6 +33,7 @@ from tensorbow.ops.broadcasting import (
 from tensorbow.ops.definition import define_op
 from tensorbow.ops.partial_extents import known_extents_of
 from tensorbow.ops.selection import cast
+from tensorbow.ops.splits_by_data import split_by_data
 from tensorbow.specs import TensorSpec, int32
 
 __all__ = ["reverse", "split", "tile", "unstack"]
@@ -123,9 +124,12 @@ def split(
 ) -> list[Tensor]:
     """Splits `value` along `axis` into that many equal pieces, or into pieces of the given extents.
 
-    One extent may be -1 and is inferred. `num` is ignored (TensorFlow's).
+    One extent may be -1 and is inferred. `num` is ignored (TensorFlow's). Extents that are no constants, a
+    vector of a known length or scalars in a list, make the step run in the dynamic mode.
     Raises InvalidArgumentError if the pieces do not fit the axis.
     """
+    if is_tensor(num_or_size_splits):
+        return split_by_data(value, as_tensor(num_or_size_splits), axis, num, name)
     sizes: tuple[int, ...] | None = None
     if isinstance(num_or_size_splits, (int, np.integer)):
         count = int(num_or_size_splits)

@@ -23,6 +23,7 @@ from tensorbow.kinds import (
 from tensorbow.ops.argument_kinds import Extents
 from tensorbow.ops.arrays import concat, expand_dims, reshape
 from tensorbow.ops.broadcasting import as_shape_vector, checked_axis, shape, size, zeros_like
+from tensorbow.ops.conditions import where
 from tensorbow.ops.constant import constant
 from tensorbow.ops.data_dependent import MOST_PARTITIONS, setdiff1d, unique
 from tensorbow.ops.definition import require_dtype
@@ -50,7 +51,7 @@ from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nd_indexing import scatter_nd
 from tensorbow.ops.reductions import reduce_all, reduce_max, reduce_prod
 from tensorbow.ops.segments import unsorted_segment_max, unsorted_segment_sum
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.ops.sparse_tensors import (
     Sparse,
@@ -258,7 +259,7 @@ def sparse_reduce_max(
         count = reduce_prod(extents)
         greatest = unsorted_segment_max(sparse.values, numbers, count)
         entries = unsorted_segment_sum(fill(shape(numbers), 1), numbers, count)
-        result = reshape(where(greater(entries, 0), greatest, 0), cast(extents, int32))
+        result = reshape(select(greater(entries, 0), greatest, 0), cast(extents, int32))
         result.set_shape([sparse.shape[each] for each in kept])
         for each in sorted(over) if keepdims else ():
             result = expand_dims(result, each)

@@ -12,7 +12,7 @@ from tensorbow.ops.broadcasting import ones_like
 from tensorbow.ops.elementwise import divide, equal, multiply, sqrt, square
 from tensorbow.ops.nn import PartitionStrategy, embedding_lookup
 from tensorbow.ops.segments import unsorted_segment_sum
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.ops.sparse_tensors import Sparse, SparseTensor, SparseTensorValue
 
@@ -59,5 +59,5 @@ def embedding_lookup_sparse(
         if combiner == "sum":
             return total
         norm = unsorted_segment_sum(wide if combiner == "mean" else square(wide), rows, count)
-        norm = where(equal(norm, 0), 1, norm)  # a row without ids
+        norm = select(equal(norm, 0), 1, norm)  # a row without ids
         return divide(total, norm if combiner == "mean" else sqrt(norm))

@@ -59,7 +59,7 @@ from tensorbow.ops.indexing import gather
 from tensorbow.ops.nd_indexing import scatter_nd
 from tensorbow.ops.reductions import reduce_all, reduce_prod, reduce_sum
 from tensorbow.ops.segments import segment_mean, segment_sum, unsorted_segment_sum
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import (
     Array,
@@ -311,7 +311,7 @@ def _dense(indices: Tensor, extents: Tensor, values: Tensor, default: Any, valid
     if number.spec.value is not None and number.spec.value.ndim == 0 and not number.spec.value:
         return dense
     count = strided_slice(shape(indices), slice(1))
-    return where(greater(scatter_nd(indices, fill(count, 1), extents), 0), dense, number)
+    return select(greater(scatter_nd(indices, fill(count, 1), extents), 0), dense, number)
 
 
 @checked
@@ -381,8 +381,8 @@ def sparse_reshape(sp_input: Sparse, shape: Extents, name: Name = None) -> Spars
         if length is None:
             raise InvalidArgumentError(f"sparse_reshape: shape is {wanted.spec}, expected a known length")
         total = reduce_prod(sparse.dense_shape)
-        given = reduce_prod(where(less(wanted, 0), 1, wanted))
-        target = where(less(wanted, 0), floordiv(total, maximum(given, 1)), wanted)
+        given = reduce_prod(select(less(wanted, 0), 1, wanted))
+        target = select(less(wanted, 0), floordiv(total, maximum(given, 1)), wanted)
         message = "sparse_reshape: the number of elements differs; expected the same"
         target = _require(equal(reduce_prod(target), total), message, target)
         flat = _flat(sparse.indices, sparse.dense_shape, rank)

@@ -11,11 +11,8 @@ from tensorbow.graph import NOT_DIFFERENTIABLE, Attrs, Kernel, KernelCall, NodeS
 from tensorbow.graph.definition import SpecRule
 from tensorbow.ops.definition import define_op, require_dtype, require_rank, require_same_dtype
 from tensorbow.ops.indexed_slices import IndexedSlices
-from tensorbow.ops.indexing import POSITIONS, check_positions
+from tensorbow.ops.indexing import NO_ROW, POSITIONS, check_positions
 from tensorbow.specs import FLOATING, NUMERIC, Array, TensorSpec, bool_, compatible, int64
-
-NO_ROW = -1  # index of unused rows of SumEqualRows, in what it reads, too
-
 
 # Rows of equal indices ----------------------------------------------------------------------------
 
@@ -100,7 +97,7 @@ SumEqualRows = define_op(
 def sum_equal_rows(slices: IndexedSlices) -> IndexedSlices:
     """The same tensor with each row once. Unused rows are zero and have the index -1.
 
-    Only sparse updates accept that index: conversion to a dense tensor raises InvalidArgumentError.
+    Sparse updates and the conversion to a dense tensor leave these out.
     """
     values, indices = SumEqualRows(slices.values, slices.indices)
     return IndexedSlices(values, indices, slices.dense_shape)

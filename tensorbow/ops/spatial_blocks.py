@@ -1,6 +1,6 @@
 """Rearrangements of images: blocks of pixels to channels or to the batch and back, and patches.
 
-Made of reshapes, transposes and slices. The extents of the images must be known, the batch need not be.
+Made of reshapes, transposes and slices. Extents that are not known are computed from the shape of the step.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, name_scope
 from tensorbow.kinds import Name, Positive, checked
 from tensorbow.ops.argument_kinds import BlockShape, DataFormat, Padding, PairList, WindowSize
-from tensorbow.ops.arrays import concat, reshape, transpose
+from tensorbow.ops.arrays import concat, reshape, stack, transpose
+from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.data_format import with_channels_last
+from tensorbow.ops.elementwise import add, floordiv, maximum, multiply, subtract
+from tensorbow.ops.reductions import reduce_prod
 from tensorbow.ops.slicing import pad, strided_slice
 from tensorbow.ops.sliding_windows import Axis, make_axis, spatial_pair
+from tensorbow.specs import compatible
 
 __all__ = [
     "batch_to_space",
@@ -47,6 +51,49 @@ def batch_of(x: Tensor) -> int:
     return -1 if extent is None else extent
 
 
+Extent = int | Tensor
+
+
+def extents_of(op: str, x: Tensor, rank: int) -> list[Extent]:
+    """All extents, the batch's too: numbers where they are known, else scalars (int32) of the step.
+
+    Raises InvalidArgumentError for another rank.
+    """
+    if not compatible((None,) * rank, x.spec.shape):
+        raise InvalidArgumentError(f"{op}: expected rank {rank}, got {x.spec}")
+    dims = x.spec.shape or (None,) * rank
+    if None not in dims:
+        return [int(extent or 0) for extent in dims]
+    computed = shape(x)
+    return [strided_slice(computed, axis) if extent is None else extent for axis, extent in enumerate(dims)]
+
+
+def is_known(x: Tensor) -> bool:
+    """True if all extents but the batch's are known."""
+    dims = x.spec.shape
+    return bool(dims) and None not in (dims or ())[1:]
+
+
+def _image_extents(op: str, x: Tensor) -> list[Extent]:
+    """The four extents of images; the batch's is -1 if no other is unknown, which `reshape` infers."""
+    return [batch_of(x), *known_extents(op, x, 4)] if is_known(x) else extents_of(op, x, 4)
+
+
+def times(*factors: Extent) -> Extent:
+    """The product of extents."""
+    found: Extent = math.prod(each for each in factors if isinstance(each, int))
+    for each in factors:
+        if isinstance(each, Tensor):
+            found = each if isinstance(found, int) and found == 1 else multiply(found, each)
+    return found
+
+
+def _parts_of(op: str, extent: Extent, block: int, what: str) -> Extent:
+    if isinstance(extent, int):
+        return _divided(op, extent, block, what)
+    return extent if block == 1 else floordiv(extent, block)  # the reshape refuses a rest
+
+
 def _divided(op: str, extent: int, block: int, what: str) -> int:
     if extent % block:
         raise InvalidArgumentError(f"{op}: {what} of {extent} is not a multiple of {block}")
@@ -67,15 +114,15 @@ def space_to_depth(
     """Blocks of `block_size` x `block_size` pixels become the channels of one pixel.
 
     [batch, height, width, channels] -> [batch, height / block, width / block, block * block * channels].
-    Raises InvalidArgumentError for extents that are unknown or not multiples of the block.
+    Raises InvalidArgumentError for extents that are not multiples of the block.
     """
     n = block_size
 
     def arrange(x: Tensor) -> Tensor:
-        height, width, channels = known_extents("space_to_depth", x, 4)
-        rows, columns = (_divided("space_to_depth", extent, n, "an extent") for extent in (height, width))
-        blocks = reshape(x, [batch_of(x), rows, n, columns, n, channels])
-        return reshape(transpose(blocks, [0, 1, 3, 2, 4, 5]), [batch_of(x), rows, columns, n * n * channels])
+        batch, height, width, channels = _image_extents("space_to_depth", x)
+        rows, columns = (_parts_of("space_to_depth", extent, n, "an extent") for extent in (height, width))
+        blocks = reshape(x, [batch, rows, n, columns, n, channels])
+        return reshape(transpose(blocks, [0, 1, 3, 2, 4, 5]), [batch, rows, columns, times(n * n, channels)])
 
     with as_tensor(input).graph.as_default(), name_scope(name or "SpaceToDepth"):
         return with_channels_last("space_to_depth", arrange, input, data_format)
@@ -89,10 +136,11 @@ def depth_to_space(
     n = block_size
 
     def arrange(x: Tensor) -> Tensor:
-        height, width, channels = known_extents("depth_to_space", x, 4)
-        rest = _divided("depth_to_space", channels, n * n, "channels")
-        blocks = reshape(x, [batch_of(x), height, width, n, n, rest])
-        return reshape(transpose(blocks, [0, 1, 3, 2, 4, 5]), [batch_of(x), height * n, width * n, rest])
+        batch, height, width, channels = _image_extents("depth_to_space", x)
+        rest = _parts_of("depth_to_space", channels, n * n, "channels")
+        blocks = reshape(x, [batch, height, width, n, n, rest])
+        larger = [batch, times(height, n), times(width, n), rest]
+        return reshape(transpose(blocks, [0, 1, 3, 2, 4, 5]), larger)
 
     with as_tensor(input).graph.as_default(), name_scope(name or "DepthToSpace"):
         return with_channels_last("depth_to_space", arrange, input, data_format)
@@ -101,7 +149,9 @@ def depth_to_space(
 # Batch ----------------------------------------------------------------------------------------------------
 
 
-def _padded_pairs(op: str, blocks: Sequence[int], pairs: Sequence[Any], extents: Sequence[int]) -> None:
+def _padded_pairs(
+    op: str, blocks: Sequence[int], pairs: Sequence[Any], extents: Sequence[int | None]
+) -> None:
     if len(blocks) != len(pairs) or len(blocks) > len(extents):
         raise InvalidArgumentError(
             f"{op}: a block of {len(blocks)} axes and {len(pairs)} pairs for {len(extents)} axes after the "
@@ -118,6 +168,9 @@ def space_to_batch_nd(input: Any, block_shape: BlockShape, paddings: PairList, n
     InvalidArgumentError for padded extents that are not multiples of the block.
     """
     x, count, blocks = as_tensor(input), len(block_shape), list(block_shape)
+    if not is_known(x):
+        with x.graph.as_default(), name_scope(name or "SpaceToBatchND"):
+            return _space_to_batch(x, blocks, paddings)
     extents = known_extents("space_to_batch", x)
     _padded_pairs("space_to_batch", blocks, paddings, extents)
     tail = list(extents[count:])
@@ -145,6 +198,9 @@ def batch_to_space_nd(input: Any, block_shape: BlockShape, crops: PairList, name
     Raises InvalidArgumentError for a batch that is not a multiple of the block, and crops beyond the extents.
     """
     x, count, blocks = as_tensor(input), len(block_shape), list(block_shape)
+    if not is_known(x):
+        with x.graph.as_default(), name_scope(name or "BatchToSpaceND"):
+            return _batch_to_space(x, blocks, crops)
     extents = known_extents("batch_to_space", x)
     _padded_pairs("batch_to_space", blocks, crops, extents)
     product = math.prod(blocks)
@@ -163,6 +219,58 @@ def batch_to_space_nd(input: Any, block_shape: BlockShape, crops: PairList, name
             return whole
         kept = [slice(before, n - after) for (before, after), n in zip(crops, larger, strict=True)]
         return strided_slice(whole, (slice(None), *kept))
+
+
+def _flattened(op: str, x: Tensor, pairs: Sequence[Any], count: int) -> tuple[Tensor, list[Extent], Any]:
+    """x with the axes after the block's as one, the extents of the others, and those of these: a list, or a
+    vector where the rank is not known."""
+    if x.shape.ndims is not None:
+        _padded_pairs(op, [0] * count, pairs, x.spec.dims[1:])
+        extents = extents_of(op, x, x.shape.ndims)
+        lead, tail = extents[: count + 1], extents[count + 1 :]
+        return reshape(x, [*lead, times(1, *tail)]), lead, tail
+    if len(pairs) != count:
+        raise InvalidArgumentError(f"{op}: a block of {count} axes and {len(pairs)} pairs; expected as many")
+    computed = shape(x)
+    lead = [strided_slice(computed, axis) for axis in range(count + 1)]
+    vector = strided_slice(computed, slice(count + 1, None))
+    return reshape(x, [*lead, reduce_prod(vector)]), lead, vector
+
+
+def _in_shape(x: Tensor, lead: list[Extent], tail: Any) -> Tensor:
+    if isinstance(tail, list):
+        return reshape(x, [*lead, *tail])
+    return reshape(x, concat([stack(lead), tail], 0))
+
+
+def _space_to_batch(x: Tensor, blocks: list[int], pairs: Sequence[Any]) -> Tensor:
+    count = len(blocks)
+    flat, _, tail = _flattened("space_to_batch", x, pairs, count)
+    padded = pad(flat, [[0, 0], *map(list, pairs), [0, 0]]) if any(map(any, pairs)) else flat
+    batch, *extents, rest = extents_of("space_to_batch", padded, count + 2)
+    smaller = [
+        _parts_of("space_to_batch", extent, block, "a padded extent")
+        for extent, block in zip(extents, blocks, strict=True)
+    ]
+    split = [number for both in zip(smaller, blocks, strict=True) for number in both]
+    order = [*range(2, 2 * count + 1, 2), 0, *range(1, 2 * count, 2), 2 * count + 1]
+    parts = transpose(reshape(padded, [batch, *split, rest]), order)
+    return _in_shape(parts, [times(batch, *blocks), *smaller], tail)
+
+
+def _batch_to_space(x: Tensor, blocks: list[int], crops: Sequence[Any]) -> Tensor:
+    count = len(blocks)
+    flat, (batch, *extents), tail = _flattened("batch_to_space", x, crops, count)
+    rest = extents_of("batch_to_space", flat, count + 2)[-1]
+    examples = _parts_of("batch_to_space", batch, math.prod(blocks), "a batch")
+    pairs = [axis for i in range(count) for axis in (count + 1 + i, i)]
+    parts = transpose(reshape(flat, [*blocks, examples, *extents, rest]), [count, *pairs, 2 * count + 1])
+    larger = [times(extent, block) for extent, block in zip(extents, blocks, strict=True)]
+    whole = reshape(parts, [examples, *larger, rest])
+    whole = strided_slice(
+        whole, (slice(None), *(slice(before, -after if after else None) for before, after in crops))
+    )
+    return _in_shape(whole, extents_of("batch_to_space", whole, count + 2)[:-1], tail)
 
 
 @checked
@@ -185,6 +293,49 @@ def around(axis: Axis) -> list[int]:
     return [axis.before, max(0, axis.covered - axis.before - axis.extent)]
 
 
+class SlidingAxis:
+    """Windows along an axis whose extent may be known in a step only.
+
+    They begin at every `stride`-th element of the axis as `padded_for` pads it, as many as fit.
+    """
+
+    def __init__(self, extent: Extent, window: int, stride: int, padding: str, rate: int = 1):
+        self.window, self._stride, self._rate = window, stride, rate
+        self.span = (window - 1) * rate + 1
+        self.padding: tuple[Extent, Extent] = (0, 0)
+        if isinstance(extent, int):
+            axis = make_axis(extent, window, stride, padding, rate)
+            if axis.is_padded:
+                self.padding = (axis.before, around(axis)[1])
+        elif padding == "SAME":
+            count = floordiv(add(extent, stride - 1), stride)
+            needed = subtract(add(multiply(subtract(count, 1), stride), self.span), extent)
+            total = maximum(needed, 0)
+            before = floordiv(total, 2)
+            self.padding = before, subtract(total, before)
+
+    def elements(self, number: int) -> slice:
+        """The element of that number of every window."""
+        behind = number * self._rate - (self.span - 1)
+        return slice(number * self._rate, behind or None, self._stride)
+
+
+def padded_for(x: Tensor, axes: Sequence[SlidingAxis | None]) -> Tensor:
+    """Zeros around x, so that all windows lie on it; None for an axis without windows."""
+    pairs = [(0, 0) if axis is None else axis.padding for axis in axes]
+    if all(each == 0 for pair in pairs for each in pair if isinstance(each, int)) and not any(
+        isinstance(each, Tensor) for pair in pairs for each in pair
+    ):
+        return x
+    if not any(isinstance(each, Tensor) for pair in pairs for each in pair):
+        return pad(x, [list(pair) for pair in pairs])
+    padded = pad(x, stack([stack(list(pair)) for pair in pairs]))
+    if x.spec.shape is not None:
+        kept = zip(axes, x.spec.shape, strict=True)
+        padded.set_shape([extent if axis is None else None for axis, extent in kept])
+    return padded
+
+
 @checked
 def extract_image_patches(
     images: Any,
@@ -205,15 +356,11 @@ def extract_image_patches(
         spatial_pair(op, value, what, "NHWC")[1:3]
         for value, what in ((ksizes, "ksizes"), (strides, "strides"), (rates, "rates"))
     )
-    extents = known_extents(op, x, 4)[:2]
-    axes = [make_axis(extents[i], sizes[i], steps[i], padding, gaps[i]) for i in (0, 1)]
     with x.graph.as_default(), name_scope(name or "ExtractImagePatches"):
-        if any(axis.is_padded for axis in axes):
-            x = pad(x, [[0, 0], *map(around, axes), [0, 0]])
-        taken = [
-            [slice(i * a.rate, i * a.rate + (a.count - 1) * a.stride + 1, a.stride) for i in range(a.window)]
-            for a in axes
-        ]
+        _, *extents, _ = extents_of(op, x, 4)
+        windows = [SlidingAxis(extents[i], sizes[i], steps[i], padding, gaps[i]) for i in (0, 1)]
+        x = padded_for(x, [None, *windows, None])
+        taken = [[window.elements(i) for i in range(window.window)] for window in windows]
         return concat(
             [strided_slice(x, (slice(None), row, column)) for row in taken[0] for column in taken[1]], 3
         )

@@ -48,7 +48,7 @@ class ElementArray:
         self.elements.extend([None] * (index + 1 - count))
         before = self.elements[index]
         if self.of is not None:
-            self.elements[index] = value if before is None else before + value
+            self.elements[index] = value if before is None else np.add(before, value)
             return
         if before is not None:
             raise InvalidArgumentError(f"element {index} is written twice; write each element once")
@@ -67,13 +67,14 @@ class ElementArray:
             like = np.zeros(self.shape, dtype.as_numpy_dtype)
         if like is None:
             return [self.read(int(index)) for index in indices]
-        return [np.zeros_like(like) if each is None else each for each in found]
+        return [np.zeros(like.shape, like.dtype) if each is None else each for each in found]
 
     def read(self, index: int) -> Array:
         """An element; zeros for a gradient that nothing was added to. Raises InvalidArgumentError."""
         element = self.elements[index] if 0 <= index < len(self.elements) else None
         if element is None and self.of is not None:
-            return np.zeros_like(self.of.read(index))
+            like = self.of.read(index)
+            return np.zeros(like.shape, like.dtype)
         if element is None:
             raise InvalidArgumentError(
                 f"element {index} of {len(self.elements)} is read before it is written; write it first"
@@ -108,13 +109,13 @@ def _made_gradient(call: HostCall) -> list[Array]:
     return [np.asarray(number), NO_FLOW]
 
 
-def _written(call: HostCall) -> list[Array]:
+def _written(call: HostCall) -> Array:
     _array(call).write(int(call.inputs[1]), call.inputs[2])
-    return [NO_FLOW]
+    return NO_FLOW
 
 
-def _read(call: HostCall) -> list[Array]:
-    return [_array(call).read(int(call.inputs[1]))]
+def _read(call: HostCall) -> Array:
+    return _array(call).read(int(call.inputs[1]))
 
 
 def _gathered(call: HostCall) -> list[Array]:
@@ -288,6 +289,7 @@ TensorArrayWrite = define_op(
     gradient=_write_gradient,
     inputs=("handle", "index", "value", "flow"),
     host=_written,
+    keeps=True,
     strings=True,
     doc="Writes an element.",
 )
@@ -298,6 +300,7 @@ TensorArrayRead = define_op(
     inputs=("handle", "index", "flow"),
     attrs=_ELEMENTS,
     host=_read,
+    keeps=True,
     strings=True,
     doc="An element.",
 )

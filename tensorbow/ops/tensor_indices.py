@@ -13,7 +13,7 @@ from tensorbow.kinds import is_tensor, refuse
 from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.elementwise import add, less, maximum, minimum, subtract
 from tensorbow.ops.indexing import POSITIONS, gather
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import slice, strided_slice
 from tensorbow.specs import bool_, int64
 
@@ -127,7 +127,7 @@ def _from_start(positions: Tensor, x: Tensor, axis: int) -> Tensor:
     if positions.spec.value is not None and (positions.spec.value >= 0).all():
         return positions
     extent = cast(strided_slice(shape(x), axis), positions.dtype)
-    return where(less(positions, 0), add(positions, extent), positions)
+    return select(less(positions, 0), add(positions, extent), positions)
 
 
 def _between(x: Tensor, axis: int, bounds: builtins.slice) -> Tensor:
@@ -137,7 +137,7 @@ def _between(x: Tensor, axis: int, bounds: builtins.slice) -> Tensor:
     def place(bound: Any, default: Any) -> Tensor:
         number = as_tensor(default if bound is None else bound)
         number = cast(number, int64)
-        return maximum(minimum(where(less(number, 0), add(number, extent), number), extent), 0)
+        return maximum(minimum(select(less(number, 0), add(number, extent), number), extent), 0)
 
     begin, end = place(bounds.start, 0), place(bounds.stop, extent)
     size = maximum(subtract(end, begin), 0)

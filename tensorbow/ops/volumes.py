@@ -24,7 +24,15 @@ from tensorbow.ops.pooling import max_pool
 from tensorbow.ops.shaping import reverse
 from tensorbow.ops.slicing import pad, strided_slice
 from tensorbow.ops.sliding_windows import make_axis
-from tensorbow.ops.spatial_blocks import batch_of, known_extents
+from tensorbow.ops.spatial_blocks import (
+    SlidingAxis,
+    batch_of,
+    extents_of,
+    is_known,
+    known_extents,
+    padded_for,
+    times,
+)
 from tensorbow.specs import FLOATING, TensorShape
 
 __all__ = ["avg_pool3d", "conv3d", "conv3d_transpose", "max_pool3d"]
@@ -63,7 +71,7 @@ def conv3d(
 
     Strides, padding and dilations are as in `conv2d`, along three axes. Returns
     [batch, slices, rows, columns, out], float32 or float64. With data format NCDHW channels are second.
-    Raises InvalidArgumentError for channels that do not fit, and for extents that are not known.
+    Raises InvalidArgumentError for channels that do not fit, and for a filter of unknown extents.
     """
     x, w = pair(input, filter)
     (step, *steps), (gap, *gaps) = (
@@ -72,8 +80,11 @@ def conv3d(
     )
     with x.graph.as_default(), name_scope(name or "Conv3D"):
         x = transpose(x, TO_LAST) if data_format == "NCDHW" else x
-        deep, height, width, channels = known_extents("conv3d", x, 5)
         rest = list(known_extents("conv3d", w, 5))
+        if is_known(x):
+            deep, height, width, channels = known_extents("conv3d", x, 5)
+        else:
+            return _of_unknown_volumes(x, w, (step, *steps), (gap, *gaps), padding, data_format)
         window = batch_of(w)
         if window < 1 or rest[2] != channels:
             raise InvalidArgumentError(
@@ -99,6 +110,29 @@ def conv3d(
         flow = conv2d(images, kernel, tuple(steps), padding, dilations=tuple(gaps))
         result = reshape(flow, [batch, axis.count, *known_extents("conv3d", flow)])
         return transpose(result, TO_SECOND) if data_format == "NCDHW" else result
+
+
+def _of_unknown_volumes(
+    x: Tensor, w: Tensor, steps: tuple[int, ...], gaps: tuple[int, ...], padding: str, data_format: str
+) -> Tensor:
+    """`conv3d` of volumes whose extents only a step knows."""
+    batch, deep, height, width, channels = extents_of("conv3d", x, 5)
+    window, *size, depth, out = (int(extent or 0) for extent in w.spec.dims)
+    if window < 1 or (channels not in (depth, None) and isinstance(channels, int)):
+        raise InvalidArgumentError(
+            f"conv3d: {channels} channels in {x.spec}; expected a filter "
+            f"[depth, height, width, {channels}, out], got {w.spec}"
+        )
+    axis = SlidingAxis(deep, window, steps[0], padding, gaps[0])
+    padded = padded_for(reshape(x, [batch, deep, height, width, depth]), [None, axis, None, None, None])
+    slices = [strided_slice(padded, (slice(None), axis.elements(i))) for i in range(window)]
+    count = extents_of("conv3d", slices[0], 5)[1]
+    images = [reshape(each, [times(batch, count), height, width, depth]) for each in slices]
+    kernel = reshape(transpose(w, [1, 2, 0, 3, 4]), [*size, window * depth, out])
+    flow = conv2d(concat(images, 3), kernel, steps[1:], padding, dilations=gaps[1:])
+    rows, columns = extents_of("conv3d", flow, 4)[1:3]
+    result = reshape(flow, [batch, count, rows, columns, out])
+    return transpose(result, TO_SECOND) if data_format == "NCDHW" else result
 
 
 @checked

@@ -21,7 +21,7 @@ from tensorbow.ops.elementwise import (
     pow,
     subtract,
 )
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.optimizers.schedules import Schedule, as_schedule, checked_step
 from tensorbow.specs import DType, float32
 
@@ -167,7 +167,7 @@ class OneCycle(Schedule):
         start = self.rate / self.div_factor
         up = _along(start, self.rate, divide(minimum(at, top), top or 1.0))
         fallen = divide(subtract(minimum(at, self.steps), top), (self.steps - top) or 1.0)
-        return where(less(at, top), up, _along(self.rate, self.end, fallen))
+        return select(less(at, top), up, _along(self.rate, self.end, fallen))
 
     @checked
     def scaled(self, factor: PositiveNumber) -> OneCycle:

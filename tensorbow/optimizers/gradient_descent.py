@@ -9,7 +9,7 @@ from tensorbow.graph import Tensor
 from tensorbow.kinds import Flag, FractionOrTensor, Name, NonNegativeOrTensor, checked
 from tensorbow.ops.elementwise import multiply
 from tensorbow.ops.indexed_slices import IndexedSlices
-from tensorbow.ops.scatter import scatter_sub
+from tensorbow.ops.scatter import subtract_rows
 from tensorbow.ops.sparse_updates import SparseApplyMomentum, sum_equal_rows
 from tensorbow.ops.updates import ApplyGradientDescent, ApplyMomentum
 from tensorbow.optimizers.optimizer import Optimizer, Rate
@@ -31,7 +31,7 @@ class GradientDescentOptimizer(Optimizer):
         return ApplyGradientDescent(variable.op.outputs[0], gradient, rate, weight_decay=decay)
 
     def _apply_sparse(self, variable: Variable, gradient: IndexedSlices, rate: Tensor) -> Any:
-        return scatter_sub(variable, gradient.indices, multiply(gradient.values, rate))
+        return subtract_rows(variable, gradient.indices, multiply(gradient.values, rate))
 
 
 class MomentumOptimizer(Optimizer):

@@ -12,7 +12,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, convert_to_tensor, name_scope
 from tensorbow.kinds import INT64, AsDType, Name, PositiveNumber, checked, number, read_as, sequence, whole
 from tensorbow.ops.elementwise import less_equal
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.specs import DType, float32, int64
 
 _STEP = whole(0)
@@ -128,7 +128,7 @@ def _check_pieces(boundaries: Sequence[float], values: Sequence[float]) -> None:
 def _select(x: Tensor, boundaries: Sequence[float], values: Sequence[float], dtype: DType) -> Tensor:
     rate = convert_to_tensor(values[-1], dtype)
     for boundary, value in reversed(list(zip(boundaries, values, strict=False))):
-        rate = where(less_equal(x, boundary), convert_to_tensor(value, dtype), rate)
+        rate = select(less_equal(x, boundary), convert_to_tensor(value, dtype), rate)
     return rate
 
 

@@ -14,7 +14,8 @@ from enum import Enum, IntEnum
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from tensorbow.devices import Access
+from tensorbow.devices import Access, DeviceValue
+from tensorbow.errors import InternalError
 from tensorbow.graph import Attrs, Kernel, OpDef, UserLine
 from tensorbow.specs import Array, DType
 
@@ -246,10 +247,18 @@ class BoundPlan(ABC):
 
     executable: Executable
     is_one_call = False  # of native code, which an interrupt of Python does not cut off half-way
+    keeps_values = False  # its device has memory of its own, where `launch_keeping` can leave results
 
     @abstractmethod
     def launch(self, segment: int, step: int = 0) -> None:
         """Runs one segment. `step` chooses the RING slot."""
+
+    def launch_keeping(self, segment: int, kept: Mapping[int, DeviceValue]) -> None:
+        """As `launch`, but of the fetched values those in `kept`, by number, are copied there alone.
+
+        Raises InternalError unless `keeps_values`.
+        """
+        raise InternalError(f"{type(self).__name__}: it leaves no values on its device")
 
     def launch_traced(self, segment: int, step: int, tell: TellOp) -> None:
         """Runs one segment op by op, where the host computes, and tells each one's time; else as `launch`."""

@@ -25,6 +25,7 @@ from tensorbow.graph import (
 from tensorbow.kinds import AsDType, Name, Text, checked, one_of, refuse
 from tensorbow.ops.argument_kinds import StaticShape
 from tensorbow.ops.indexed_slices import IndexedSlices
+from tensorbow.ops.indexing import NO_ROW
 from tensorbow.ops.selection import cast
 from tensorbow.queues.queue_ops import KEY, found, handle_of, shared_or_own
 from tensorbow.queues.queues import SharedName, shared_attrs
@@ -102,6 +103,8 @@ class SlicesSum:
         dense = tuple(int(extent) for extent in shape)
         if dense:
             _require_shape(label, dense, self.shape)
+        used = indices != NO_ROW
+        indices, values = indices[used], values[used]
         if len(indices) and (indices.min() < 0 or (dense and indices.max() >= dense[0])):
             raise InvalidArgumentError(f"{label}: indices {indices.tolist()} are not in [0, {dense[:1]})")
         if local_step < self.step:

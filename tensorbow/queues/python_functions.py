@@ -90,8 +90,9 @@ def py_func(
     that share data by `tb.control_dependencies`.
 
     The shapes of the results are unknown: use `set_shape`. There is no gradient, and the graph cannot be
-    saved. The step runs in the dynamic mode. Raises, when it runs, InvalidArgumentError for results of other
-    numbers or dtypes, and for exceptions of the function, which are the cause.
+    saved. The step runs in the dynamic mode; replicas call functions with effects one after the other.
+    Raises, when it runs, InvalidArgumentError for results of other numbers or dtypes, and for exceptions of
+    the function, which are the cause.
     """
     definition = PyFunc if stateful else PyFuncStateless
     made = definition(*(as_tensor(each) for each in inp), func=func, Tout=Tout, name=name)

@@ -85,6 +85,14 @@ def found(call: HostCall, kind: type[Any], what: str) -> Any:
 # Making queues --------------------------------------------------------------------------------
 
 
+def _handle(kind: str, store: Callable[[Attrs], ElementStore], call: HostCall) -> list[Array]:
+    """The handle of a queue; a session makes it once, a task of a cluster asks for the shared one anew."""
+    if call.resources.named is not None:
+        return _make(kind, store, call)
+    made: list[Array] = call.resources.get(("output", call.name), lambda: _make(kind, store, call))
+    return made
+
+
 def _make(kind: str, store: Callable[[Attrs], ElementStore], call: HostCall) -> list[Array]:
     attrs = call.attrs
 
@@ -110,7 +118,7 @@ def _define_queue(
         spec=lambda inputs, attrs: _HANDLE,
         gradient=NOT_DIFFERENTIABLE,
         attrs={"capacity": REQUIRED, **COMPONENTS, **(attrs or {}), **KEY},
-        host=partial(_make, kind, store),
+        host=partial(_handle, kind, store),
         stateful=True,
         doc=doc,
     )

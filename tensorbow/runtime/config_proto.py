@@ -74,9 +74,10 @@ class ConfigProto:
         `hidden`, or `smallest` (see `tb.StepProgram`); `auto` does so for steps that else have no room,
         before it recomputes. On a CPU, which computes in host memory, it has no effect.
 
-    A session on the tasks of a cluster takes only `allow_soft_placement`, `lossy_transfers` and
+    A session on the tasks of a cluster takes only `allow_soft_placement`, `lossy_transfers`,
+    `inter_op_parallelism_threads`, which each task keeps for its ops of a dynamic step, and
     `operation_timeout_in_ms`, which there limits all steps, as all may wait for another task; it warns of
-    others. Its tasks take `inter_op_parallelism_threads` of their `tb.train.Server`, for dynamic steps.
+    others. A task has a limit of its own in the config of its `tb.train.Server`; the smaller one counts.
     Replicas of a session take `recompute` and `swap`, but for `auto`.
     """
 
@@ -126,8 +127,9 @@ class RunOptions:
 class RunMetadata:
     """What is known of a run after it, as in TensorFlow 1.
 
-    step_stats: the times of its ops by device. cost_graph: the costs by op. partition_graphs: a GraphDef for
-    each device, if RunOptions ask for them.
+    step_stats: the times of its ops by device, also of those on tasks of a cluster. cost_graph: the costs by
+    op. partition_graphs: a GraphDef for each device, if RunOptions ask for them; of a dynamic step over tasks
+    one for each task, as it runs it.
     """
 
     step_stats: StepStats = field(default_factory=StepStats)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorbow.compiler import NeedsDynamicModeError
 from tensorbow.compiler.prune import needed_for
-from tensorbow.devices import Device
+from tensorbow.devices import Device, DeviceValue
 from tensorbow.devices.names import DeviceName
 from tensorbow.errors import CancelledError, DeadlineExceededError, InvalidArgumentError
 from tensorbow.executor import (
@@ -26,6 +26,7 @@ from tensorbow.graph import Operation, Resources, Tensor
 from tensorbow.runtime.config_proto import ConfigProto
 from tensorbow.runtime.fetches_and_feeds import GraphElements
 from tensorbow.runtime.forgotten_updates import warn_of_updates_forgotten_by
+from tensorbow.runtime.kept_values import Keep
 from tensorbow.runtime.planned_runs import PlannedRuns
 from tensorbow.runtime.run_stop import RunStop
 from tensorbow.runtime.run_watch import RunWatch, current_watch, within_watch
@@ -58,7 +59,7 @@ class DynamicRuns:
         self._timeout_ms = config.operation_timeout_in_ms
         most = config.inter_op_parallelism_threads
         self._pool = InterOpPool(most - 1 if most else default_threads(), name)
-        self._resources = Resources()
+        self.resources = Resources()  # objects of ops of the host, such as queues
         self._track = StreamTrack(device.name.short, "dynamic steps")
 
     def known(
@@ -112,16 +113,17 @@ class DynamicRuns:
         if self._timeout_ms and (watch is None or not watch.timeout_ms):
             limited = RunWatch(self._timeout_ms, None, "operation_timeout_in_ms")
             limited.begin()
-        stop = RunStop(limited, self._variables.lock.wake)
+        stop, keep = RunStop(limited, self._variables.lock.wake), self._planned.keep_on_devices()
         step = DynamicStep(
             plan,
-            partial(self._run_region, stop),
-            self._resources,
+            partial(self._run_region, stop, keep),
+            self.resources,
             None if limited is None else limited.left_s,
             self._spans_of_step(watch),
             self._pool,
             None if watch is None else partial(within_watch, watch),
             stop.stop,
+            keeps_values=keep is not None,
         )
         self.running.add(step)
         try:
@@ -143,10 +145,13 @@ class DynamicRuns:
         wanted = [each for each in tracers if each is not None]
         return StepSpans(wanted, self._track) if wanted else None
 
-    def _run_region(self, stop: RunStop, region: StaticRegion, arrays: Sequence[Array]) -> Sequence[Array]:
+    def _run_region(
+        self, stop: RunStop, keep: Keep | None, region: StaticRegion, arrays: Sequence[Any]
+    ) -> Sequence[Any]:
         feeds = dict(zip(region.inputs, arrays, strict=True))
-        results = self._planned.run(region.elements, feeds, region, stop=stop)[: len(region.outputs)]
-        return [np.asarray(result) for result in results]
+        results = self._planned.run(region.elements, feeds, region, stop=stop, keep=keep)
+        results = results[: len(region.outputs)]
+        return [each if type(each) is DeviceValue else np.asarray(each) for each in results]
 
     def cancel(self, error: CancelledError) -> None:
         """Ends the steps that run or wait by this error."""
@@ -155,7 +160,7 @@ class DynamicRuns:
 
     def close(self) -> None:
         """Frees queues and other objects of the steps, and ends the threads; no step may be running."""
-        self._resources.close()
+        self.resources.close()
         self._pool.close()
 
 

@@ -33,6 +33,7 @@ from tensorbow.kinds import (
 from tensorbow.runtime.config_proto import RunMetadata, RunOptions
 from tensorbow.runtime.fetches_and_feeds import Arguments
 from tensorbow.runtime.global_step import get_global_step
+from tensorbow.runtime.prepared_variables import prepare_variables
 from tensorbow.runtime.session import Session
 from tensorbow.variables import Variable, global_variables, global_variables_initializer
 
@@ -96,6 +97,14 @@ class SessionRunHook:
 
     def end(self, session: Session) -> None:
         """Called at the end of a loop that did not end with an error."""
+
+
+class RestoringHook(SessionRunHook):
+    """Base of hooks that have values for variables, in place of the initial ones."""
+
+    def restore(self, session: Session) -> bool:
+        """Sets variables, before any other hook's `after_create_session`; False if there are no values."""
+        return False
 
 
 class StopAtStepHook(SessionRunHook):
@@ -173,7 +182,8 @@ class MonitoredSession:
     are. Within the block it is the default session.
 
     On a cluster (the target of a `tb.train.Server`), a task that fails ends the session: the next one is made
-    as soon as all tasks are back, its hooks restore the last checkpoint, and the step runs again.
+    as soon as all tasks are back, its hooks restore the last checkpoint, and the step runs again. So does a
+    chief that is started again while others train: with a checkpoint their variables go back to it.
     """
 
     @checked
@@ -216,14 +226,19 @@ class MonitoredSession:
             raise
 
     def _begin(self) -> None:
-        """Makes the session, initialises its variables or waits for them, and tells the hooks."""
+        """Makes the session, gives its variables values or waits for them, and tells the hooks."""
         self._session = session = Session(self._target, self.graph, **self._options)
         if self._initializer is not None:
-            session.run(self._initializer)
+            prepare_variables(session, self._initializer, lambda: self._restored(session))
         else:
             self._await_variables(session)
         for hook in self._hooks:
             hook.after_create_session(session)
+
+    def _restored(self, session: Session) -> bool:
+        """Has hooks restore variables; False if none has."""
+        restored = [hook.restore(session) for hook in self._hooks if isinstance(hook, RestoringHook)]
+        return any(restored)
 
     def _await_variables(self, session: Session) -> None:
         without_value = getattr(session, "without_value", None)

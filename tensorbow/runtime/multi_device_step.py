@@ -14,9 +14,9 @@ from tensorbow.devices.gpu import mail_access
 from tensorbow.errors import FailedPreconditionError, raise_if_any
 from tensorbow.program import Ref
 from tensorbow.runtime.explain import Explanation, MultiDeviceExplanation
+from tensorbow.runtime.kept_values import Keep, KeptValues
 from tensorbow.runtime.run_watch import RunWatch, current_watch
 from tensorbow.runtime.single_device_step import launch
-from tensorbow.specs import Array
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class _BoundStage:
     """A stage with its stream: the work to enqueue, and the memory that it reads and writes."""
 
     group: StreamGroup
+    device: str
     work: Callable[[], None]
     label: str
     reads: Sequence[Access]
@@ -35,6 +36,7 @@ class _BoundStage:
 
 class _PresentRun:
     watch: RunWatch | None = None
+    kept: Mapping[str, KeptValues] = {}  # by device, of a region
 
 
 class MultiDeviceStep:
@@ -55,7 +57,7 @@ class MultiDeviceStep:
 
     def _bind(self, number: int, seen: set[str], label: str) -> _BoundStage:
         stage = self.executable.stages[number]
-        binding = self.parts[stage.device]
+        binding, device = self.parts[stage.device], stage.device
         executable, plan, segment = binding.executable, binding.plan, stage.segment
         reads, writes = (list(accesses) for accesses in plan.accesses(segment))
         sends: list[tuple[Ref, Any]] = []
@@ -81,7 +83,7 @@ class MultiDeviceStep:
         def work() -> None:
             for key, mailbox in received:
                 plan.copy_in(key, mailbox)
-            launch(plan, segment, binding.group.compute, present.watch)
+            launch(plan, segment, binding.group.compute, present.watch, present.kept.get(device))
             for source, mailbox in sends:
                 plan.copy_out(source, mailbox)
 
@@ -89,6 +91,7 @@ class MultiDeviceStep:
         seen.add(stage.device)
         return _BoundStage(
             binding.group,
+            device,
             work,
             f"{label} stage {number}",
             reads,
@@ -98,29 +101,41 @@ class MultiDeviceStep:
             first_of=first,
         )
 
-    def run(self, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> list[Any]:
-        """Runs a step, waits for its end, and returns copies of the fetched values.
+    def run(self, inputs: Mapping[str, Any], state: Mapping[str, Any], keep: Keep | None = None) -> list[Any]:
+        """Runs a step, waits for its end, and returns copies of the fetched values. keep: see
+        SingleDeviceStep.run.
 
         Raises the error of the op that failed once all streams are idle; they stay usable.
         """
-        self._present.watch = current_watch()
+        present, kept = self._present, None
+        present.watch = current_watch()
+        if keep is not None:
+            kept = {name: KeptValues(part, inputs, keep) for name, part in self.parts.items()}
+            present.kept = kept
         try:
             self._enqueue(inputs, state)
             finish(self.groups)
         except BaseException:  # or an interrupt: stages may still use the binding's memory
             _settle(self.groups)
             raise
+        finally:
+            present.kept = {}
         fetched = {name: part.plan.fetch_arrays(0) for name, part in self.parts.items()}
+        if kept is not None:
+            return [
+                kept[name].fetched(index, fetched[name][index]) for name, index in self.executable.fetches
+            ]
         views = [fetched[name][index] for name, index in self.executable.fetches]
         return [view.copy() if view.shape else view[()] for view in views]
 
-    def _enqueue(self, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+    def _enqueue(self, inputs: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         events: dict[int, Event] = {}
         for number, stage in enumerate(self._stages):
             stream = stage.group.compute
             for awaited in stage.waits:
                 stream.wait(events[awaited])
-            work = stage.work if stage.first_of is None else _with_feeds(stage, inputs, state)
+            kept = self._present.kept.get(stage.device)
+            work = stage.work if stage.first_of is None else _with_feeds(stage, inputs, state, kept)
             stream.enqueue(work, label=stage.label, reads=stage.reads, writes=stage.writes)
             if stage.signals:
                 events[number] = stream.record()
@@ -137,15 +152,19 @@ class MultiDeviceStep:
 
 
 def _with_feeds(
-    stage: _BoundStage, inputs: Mapping[str, Array], state: Mapping[str, Any]
+    stage: _BoundStage, inputs: Mapping[str, Any], state: Mapping[str, Any], kept: KeptValues | None
 ) -> Callable[[], None]:
     binding, work = stage.first_of, stage.work
 
     def first() -> None:
         if binding is not None:
             known = binding.executable
-            own = {name: value for name, value in inputs.items() if name in known.inputs}
-            binding.write(own, {key: value for key, value in state.items() if key in known.state})
+            own_state = {key: value for key, value in state.items() if key in known.state}
+            if kept is not None:
+                kept.write(own_state)
+            else:
+                own = {name: value for name, value in inputs.items() if name in known.inputs}
+                binding.write(own, own_state)
         work()
 
     return first

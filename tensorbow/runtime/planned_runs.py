@@ -15,6 +15,7 @@ from tensorbow.runtime.compilation import compile_on_devices
 from tensorbow.runtime.config_proto import ConfigProto
 from tensorbow.runtime.fetches_and_feeds import GraphElements
 from tensorbow.runtime.forgotten_updates import warn_of_updates_forgotten_by
+from tensorbow.runtime.kept_values import Keep
 from tensorbow.runtime.random_state import RandomState
 from tensorbow.runtime.run_stop import RunStop
 from tensorbow.runtime.run_watch import current_watch
@@ -68,10 +69,12 @@ class PlannedRuns:
         region: StaticRegion | None = None,
         within: frozenset[Operation] | None = None,
         stop: RunStop | None = None,
+        keep: Keep | None = None,
     ) -> list[Any]:
         """Values of the elements, None for operations. Raises NeedsDynamicModeError if no plan can run them.
 
         region: of a dynamic plan. within: see `prune`. stop: of the dynamic run that the region belongs to.
+        keep: see SingleDeviceStep.run.
         """
         limit = stop or current_watch()
 
@@ -84,13 +87,13 @@ class PlannedRuns:
                 inputs = {name: value for name, value in inputs.items() if name not in region.baked_names}
             state = self._random_state.draw(executable.counters) if executable.counters else {}
             if self._running is None:
-                arrays = self._run_bound(bound, inputs, state, stop)
+                arrays = self._run_bound(bound, inputs, state, stop, keep)
             else:
                 while not self._running.acquire(timeout=None if limit is None else SLOT_S):
                     if limit is not None:
                         limit.left_s()
                 try:
-                    arrays = self._run_bound(bound, inputs, state, stop)
+                    arrays = self._run_bound(bound, inputs, state, stop, keep)
                 finally:
                     self._running.release()
             if executable.writes:
@@ -107,20 +110,26 @@ class PlannedRuns:
     def _run_bound(
         self,
         bound: BoundStep,
-        inputs: Mapping[str, Array],
+        inputs: Mapping[str, Any],
         state: Mapping[str, Any],
         stop: RunStop | None,
+        keep: Keep | None,
     ) -> list[Array]:
         """Runs a bound step; `stop_loops`, and `stop`, end it if it has a loop that may never end."""
         if not (isinstance(bound, SingleDeviceStep) and bound.executable.may_not_end):
-            return bound.run(inputs, state)
+            return bound.run(inputs, state, keep)
         self.endless.add(bound)
         try:
             self._variables.require_open()
             with nullcontext() if stop is None else stop.running(bound):
-                return bound.run(inputs, state)
+                return bound.run(inputs, state, keep)
         finally:
             self.endless.discard(bound)
+
+    def keep_on_devices(self) -> Keep | None:
+        """Memory for values between the regions of a dynamic step, if a device has its own."""
+        known = self._devices.known()
+        return self._cache.new_value if any(device.kind == "gpu" for device in known) else None
 
     def stop_loops(self) -> None:
         """Ends the loops that run and may never end: their steps fail with CancelledError."""

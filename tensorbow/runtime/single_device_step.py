@@ -13,8 +13,8 @@ from tensorbow.devices import Stream
 from tensorbow.errors import FailedPreconditionError, raise_if_any
 from tensorbow.program import BoundPlan
 from tensorbow.runtime.explain import Explanation
+from tensorbow.runtime.kept_values import Keep, KeptValues
 from tensorbow.runtime.run_watch import RunWatch, current_watch
-from tensorbow.specs import Array
 from tensorbow.timeline import CURRENT, OP
 
 LOOP_GRACE_S = 1.0  # seconds that a loop has to end after an interrupt
@@ -31,8 +31,10 @@ class SingleDeviceStep:
         self.groups = (binding.group,)
         self._label = label
 
-    def run(self, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> list[Any]:
+    def run(self, inputs: Mapping[str, Any], state: Mapping[str, Any], keep: Keep | None = None) -> list[Any]:
         """Runs the step, waits for its end, and returns copies of the fetched values.
+
+        keep: of a region: inputs may lie on devices, and large results stay on one with memory of its own.
 
         It runs in the calling thread if its last run was short, its stream is idle, its device computes on
         the host, and a Python interrupt cannot leave its writes half done (it only reads, or is one native
@@ -44,11 +46,15 @@ class SingleDeviceStep:
         plan, stream = binding.plan, binding.group.compute
         segments = range(len(self.executable.segments))
         watch = current_watch()
+        kept = None if keep is None else KeptValues(binding, inputs, keep)
 
         def work() -> None:
-            binding.write(inputs, state)
+            if kept is None:
+                binding.write(inputs, state)
+            else:
+                kept.write(state)
             for segment in segments:
-                launch(plan, segment, stream, watch)
+                launch(plan, segment, stream, watch, kept)
 
         # A trace or a watch runs ops one by one.
         in_one_piece = binding.is_whole and CURRENT.tracer is None and watch is None
@@ -81,6 +87,8 @@ class SingleDeviceStep:
                 timer.join()
                 plan.resume()
         binding.duration_s = perf_counter() - started_s
+        if kept is not None:
+            return [kept.fetched(number, view) for number, view in enumerate(plan.fetch_arrays(0))]
         return [view.copy() if view.shape else view[()] for view in plan.fetch_arrays(0)]
 
     def _timer(self, watch: RunWatch) -> threading.Timer | None:
@@ -124,8 +132,13 @@ class SingleDeviceStep:
         self.binding.close()
 
 
-def launch(plan: BoundPlan, segment: int, stream: Stream, watch: RunWatch | None) -> None:
+def launch(
+    plan: BoundPlan, segment: int, stream: Stream, watch: RunWatch | None, kept: KeptValues | None = None
+) -> None:
     """Runs a segment in its stream's turn; traced or watched, op by op where the host computes."""
+    if kept is not None and kept.left:
+        plan.launch_keeping(segment, kept.left)
+        return
     tracer = CURRENT.tracer
     if tracer is None and watch is None:
         plan.launch(segment)

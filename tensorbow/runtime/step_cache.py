@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from functools import partial
+from math import prod
+from typing import Any, TypeAlias
 
+import numpy as np
+
+from allocators import Allocation, OutOfMemory
 from tensorbow.compiler import Binding, MultiDeviceExecutable, Scratch
 from tensorbow.compiler.partition import Send
 from tensorbow.compiler.placement import NodeCost
-from tensorbow.devices import Device, StreamGroup
+from tensorbow.devices import Device, DeviceValue, StreamGroup
 from tensorbow.errors import TensorBowError
 from tensorbow.program import Executable, Region
 from tensorbow.runtime.multi_device_step import MultiDeviceStep
 from tensorbow.runtime.single_device_step import SingleDeviceStep
 
 CACHED_STEPS = 64  # steps that a session keeps; the least recently used one is dropped first
+SHARE_OF_VALUES = 0.5  # of a device's memory, for values between regions
 BoundStep: TypeAlias = SingleDeviceStep | MultiDeviceStep
 
 
@@ -90,6 +96,8 @@ class StepCache:
         self._steps: OrderedDict[Hashable, Step] = OrderedDict()
         self._busy: set[StreamGroup] = set()
         self._scratches: dict[StreamGroup, Scratch] = {}  # shared by the bindings on a group
+        self._dropped: deque[tuple[StreamGroup, Allocation, int]] = deque()  # of values that are garbage
+        self._values_nbytes: Counter[Device] = Counter()  # of values that stay on devices
         self._lock = threading.RLock()  # guards the fields above, and the groups' allocators
         self.groups: list[StreamGroup] = [self._new_group(device, 0)]
 
@@ -162,9 +170,39 @@ class StepCache:
         scratch = self._scratches.get(group)
         if scratch is None or scratch.nbytes < nbytes:
             self._drop_scratch(group)
+            self._free_dropped()
             group.allocator.trim()  # makes room for the larger block
             scratch = self._scratches[group] = Scratch(group, f"{self._name} steps", nbytes, apart=True)
         return scratch
+
+    def new_value(self, group: StreamGroup, shape: tuple[int, ...], dtype: Any) -> DeviceValue | None:
+        """Memory of a group for a value that stays on its device; None if there is none left.
+
+        At most `SHARE_OF_VALUES` of the device: plans that run later need memory, too.
+        """
+        nbytes = prod(shape) * np.dtype(dtype).itemsize
+        with self._lock:
+            self._free_dropped()
+            taken = self._values_nbytes[group.device] + nbytes
+            if taken > SHARE_OF_VALUES * group.device.memory.limit_nbytes:
+                return None
+            try:
+                allocation = group.allocator.allocate(nbytes, owner=f"{self._name} values between regions")
+            except OutOfMemory:
+                return None
+            if allocation is None:
+                return None
+            self._values_nbytes[group.device] = taken
+        dropped = partial(self._dropped.append, (group, allocation, nbytes))
+        return DeviceValue(group.device, allocation.address, shape, dtype, dropped)
+
+    def _free_dropped(self) -> None:
+        """Frees the blocks of values that are garbage. The caller holds the lock."""
+        while self._dropped:
+            group, allocation, nbytes = self._dropped.popleft()
+            self._values_nbytes[group.device] -= nbytes
+            if not group.allocator.closed:
+                group.allocator.free(allocation)
 
     def scratch_nbytes(self, device: Device) -> int:
         """Bytes of the scratch blocks on a device, which are given up where a larger one is needed."""
@@ -227,6 +265,7 @@ class StepCache:
             for step in self._steps.values():
                 _close_idle(step)
             self._drop_scratches()
+            self._free_dropped()
             return sum(group.allocator.trim() for group in self.groups)
 
     def clear(self) -> None:
@@ -248,6 +287,7 @@ class StepCache:
                 with suppress(TensorBowError):
                     group.synchronize()
             self.clear()
+            self._free_dropped()
             for group in self.groups:
                 group.close()
             self._scratches.clear()

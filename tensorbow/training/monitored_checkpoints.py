@@ -19,7 +19,7 @@ from tensorbow.runtime import (
     SessionRunValues,
     get_global_step,
 )
-from tensorbow.runtime.monitored import Hooks
+from tensorbow.runtime.monitored import Hooks, RestoringHook
 from tensorbow.training.checkpoints import make_folder
 from tensorbow.training.saver import Saver
 from tensorbow.variables import Variable, global_variables
@@ -136,18 +136,20 @@ class CheckpointSaverHook(SessionRunHook):
         state.save_newest(folder)
 
 
-class _Restoring(SessionRunHook):
+class _Restoring(RestoringHook):
     """Restores variables from the newest checkpoint of a folder."""
 
     def __init__(self, folder: str):
         self._folder = folder
 
-    def after_create_session(self, session: Session) -> None:
-        """Restores, if there is a checkpoint."""
+    def restore(self, session: Session) -> bool:
+        """Restores; False if there is no checkpoint."""
         newest = latest_checkpoint(self._folder)
-        if newest is not None:
-            with session.graph.as_default():
-                Saver().restore(session, newest)
+        if newest is None:
+            return False
+        with session.graph.as_default():
+            Saver().restore(session, newest)
+        return True
 
 
 @checked

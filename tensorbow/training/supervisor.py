@@ -30,6 +30,7 @@ from tensorbow.kinds import (
     optional,
 )
 from tensorbow.runtime import AsConfig, Session, get_global_step
+from tensorbow.runtime.prepared_variables import prepare_variables
 from tensorbow.training.monitored_checkpoints import AsSaver
 from tensorbow.training.saver import Saver
 from tensorbow.variables import global_variables, global_variables_initializer
@@ -139,13 +140,18 @@ class Supervisor:
             without_value = getattr(session, "without_value", None)
             with self.graph.as_default():
                 return without_value is None or not without_value([v.op for v in global_variables()])
-        session.run(self._initializer)
-        newest = None if self._folder is None else latest_checkpoint(self._folder)
-        if newest is not None and self._saver is not None:
-            with self.graph.as_default():
-                self._saver.restore(session, newest)
-        elif self._init_fn is not None:
+        is_restored = prepare_variables(session, self._initializer, lambda: self._restored(session))
+        if not is_restored and self._init_fn is not None:
             self._init_fn(session)
+        return True
+
+    def _restored(self, session: Session) -> bool:
+        """Restores the newest checkpoint; False if there is none."""
+        newest = None if self._folder is None else latest_checkpoint(self._folder)
+        if newest is None or self._saver is None:
+            return False
+        with self.graph.as_default():
+            self._saver.restore(session, newest)
         return True
 
     @checked

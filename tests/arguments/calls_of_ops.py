@@ -73,6 +73,7 @@ FLAGS = (
     "sets_status",
     "exchange",
     "asynchronous",
+    "keeps",
     "slow",
     "strings",
 )
@@ -785,7 +786,7 @@ CALLS: Mapping[str, Call] = {
         "segment_max segment_mean segment_min segment_prod segment_sum",
         lambda: {"data": x23(), "segment_ids": [0, 1]},
         sorts=dict.fromkeys(("data", "segment_ids"), "tensor"),
-        names=("unsorted_segment",),
+        names=("unsorted_segment", "GatherV2", "Reshape"),
     ),
     "histogram_fixed_width": Call(
         lambda: {"values": x23(), "value_range": [0.0, 1.0], "nbins": 2},

@@ -141,7 +141,13 @@ CALLS: Mapping[str, Call] = {
     "StepProgram": Call(
         lambda: dict(vars(program())),
         dict.fromkeys(("inputs", "update", "metrics", "others"), "object")
-        | {"loss": "nothing", "recompute": "choice", "swap": "choice"},
+        | {
+            "loss": "nothing",
+            "recompute": "choice",
+            "swap": "choice",
+            "mode": "choice",
+            "resources": "nothing",
+        },
         {
             "inputs": frozenset({"empty list"}),
             "others": frozenset({"empty list"}),

@@ -46,7 +46,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "depth 2.7": (
         lambda: tb.one_hot([0], 2.7),  # type: ignore[arg-type]
-        "one_hot: expected depth to be a whole number of at least 0, got float 2.7",
+        "one_hot: expected depth to be a whole number of at least 0, or a scalar tensor, got float 2.7",
     ),
     "on_value of another dtype": (
         lambda: tb.one_hot([0], 2, on_value=0.5, dtype=tb.int32),
@@ -66,7 +66,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "k 1.5": (
         lambda: tb.nn.top_k(tensor(), 1.5),  # type: ignore[arg-type]
-        "top_k: expected k to be a whole number of at least 0, got float 1.5",
+        "top_k: expected k to be a whole number of at least 0, or a scalar tensor, got float 1.5",
     ),
     "name 5": (
         lambda: tb.add(1.0, 2.0, name=5),  # type: ignore[arg-type]

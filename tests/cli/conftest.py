@@ -57,8 +57,8 @@ def call(
 ) -> Call:
     """Runs the program in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TENSORBOW_DATA", raising=False)
-    monkeypatch.delenv("TENSORBOW_DEBUG", raising=False)
+    for name in ("TENSORBOW_DATA", "TENSORBOW_DEBUG", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
     if "draws_curves" not in request.keywords:  # drawing takes longer than most of the runs
         monkeypatch.setattr("scheduler.training.folders.run_curves.draw_run", lambda folder: None)
 

@@ -253,3 +253,15 @@ def test_explain_follows_its_options(call: Call) -> None:
         assert part in ssgd
     assert "[16, 32, 32, 3]" in call("explain", "logreg", "--full", "--dataset", "cifar10").out
     assert "as 1 to 2 of segment update" in call("explain", "logreg", "--full").out
+
+
+@pytest.mark.usefixtures("reference_kernels")
+def test_explain_reads_the_options_of_a_run(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        "model: logreg\nbatch_size: 4\nreplicas_per_device: 3\nlearning_rate: 0.1\n"
+    )
+    first = call("explain", "--config", "c.yaml").out.splitlines()[0]
+    assert first.startswith("logreg, batch 4: 3 on cpu:0 ")
+    first = call("explain", "--config", "c.yaml", "--batch-size", 8).out.splitlines()[0]
+    assert first.startswith("logreg, batch 8: 3 on cpu:0 ")
+    assert "MODEL is missing: give it, or a --config file" in call("explain").line

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from scheduler import Trainer, TrainingConfig
+from tensorbow.cli.inference import _line
 from tensorbow.data import load
 from tensorbow.models import MODELS
 from tensorbow.pictures import has_matplotlib
@@ -389,3 +390,9 @@ def test_help_says_what_a_model_is(call: Call) -> None:
     for command in ("predict", "evaluate", "export"):
         assert "MODEL: the folder of a run" in call(command, "--help").out
         assert command in call("--help").out
+
+
+def test_outputs_for_each_step_are_a_field_for_each_step() -> None:
+    row = {"mean": np.float32(0.5), "steps": np.arange(6, dtype=np.float32).reshape(3, 2)}
+    assert _line("0", row, None) == "0\t0.5\t0 1\t2 3\t4 5"
+    assert _line("a", np.array([1.5, 2.0]), None) == "a\t1.5\t2"

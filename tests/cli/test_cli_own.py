@@ -29,6 +29,9 @@ class Net:
         outputs = tb.layers.dense(tb.layers.dense(inputs, self.width, tb.nn.relu), 1)[:, 0]
         return tb.reduce_mean(tb.square(outputs - labels)), outputs, {"bias": tb.reduce_mean(labels)}
 """
+MASKED = MODEL.replace(
+    "tb.square(outputs - labels)", "tb.boolean_mask(tb.square(outputs - labels), labels < 12.0)"
+)
 QUICK = ("--epochs", 1, "--learning-rate", 0.01)
 
 
@@ -99,7 +102,7 @@ def test_a_model_and_a_table_from_train_to_predict(call: Call, project: Path) ->
     resumed = call("train", *words, "--model.width=8", "--output", "run", "--resume", "auto", "--epochs", 2)
     assert "resumed from" in resumed.out
     assert "my_model.py:Net, batch 16: 2 on cpu:0" in call("explain", *words).out
-    assert "the folder of a run, run; evaluate and compare show a run" in call("explain", "run").line
+    assert "the folder of a run, run; --config run/config.yaml shows its step" in call("explain", "run").line
 
 
 REFUSED = [
@@ -117,6 +120,15 @@ REFUSED = [
     (("explain", "lenet", "--model.width", 3), 2, "--model.width: lenet has no options"),
     (("train", "lenet", "--dataset", "digits", "--data", "t.csv"), 2, "--data: expected without"),
 ]
+
+
+def test_a_model_whose_loss_depends_on_a_mask_is_explained_and_trained(project: Path, call: Call) -> None:
+    (project / "my_model.py").write_text(MASKED)
+    words = ("my_model.py:Net", "--data", "t.csv", "--target", "price", "--replicas-per-device", 2)
+    text = call("explain", *words).out
+    assert "mode: dynamic: the forward and backward pass by each replica's executor" in text
+    assert "why: Where boolean_mask/Where is control flow or an op of the host (made at " in text
+    assert "test loss" in call("train", *words, *QUICK).out
 
 
 @pytest.mark.parametrize(("words", "status", "text"), REFUSED)

@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 
+from scheduler import TrainingConfig
+from scheduler.sweeps.members import Member
+from scheduler.sweeps.report import ensemble_lines
 from tests.cli.conftest import ROOT
 
 Call = Callable[..., Any]
@@ -36,7 +39,7 @@ def test_a_sweep_ends_with_a_table_its_files_and_one_json_object(call: Call, tmp
     best = max(rows, key=lambda row: (float(row["validation_accuracy"]), -float(row["validation_loss"])))
     assert facts["best"] == int(best["member"])
     assert (
-        f"test           accuracy {float(best['test_accuracy']):.4f}, of examples that chose nothing" in lines
+        f"test           accuracy {float(best['test_accuracy']):.2%}, of examples that chose nothing" in lines
     )
     assert len((tmp_path / "out" / "curves.jsonl").read_text().splitlines()) == 4
     assert "it is the folder of a sweep, whose best member is out/best" in call("evaluate", "out").line
@@ -45,12 +48,43 @@ def test_a_sweep_ends_with_a_table_its_files_and_one_json_object(call: Call, tmp
     compared = json.loads(call("compare", "out/best", "--metric", "test_accuracy", "--json").out)
     assert compared["test_accuracy"] == pytest.approx(float(best["test_accuracy"]))
     together = json.loads(call("evaluate", "out/ensemble", "--json").out)
-    assert together["accuracy"] >= min(float(row["test_accuracy"]) for row in rows)
+    assert together["accuracy"] == pytest.approx(facts["ensemble"]["test_accuracy"])
+    assert "ensemble       out/ensemble, the mean of 4 members" in lines
+    told = facts["ensemble"]["validation_accuracy"], facts["ensemble"]["test_accuracy"]
+    assert f"  validation   accuracy {told[0]:.2%}" in lines
+    assert f"  test         accuracy {told[1]:.2%}" in lines
     again = call("sweep", "--resume", "--output", "out")
     assert again.status == 0
     assert [json.dumps(row) for row in rows] == [
         json.dumps(row) for row in csv.DictReader((tmp_path / "out" / "results.csv").read_text().splitlines())
     ]
+
+
+@pytest.mark.slow
+def test_members_stopped_early_are_shown_with_their_last_accuracy(call: Call, tmp_path: Path) -> None:
+    rates = ("--grid", "learning_rate=1e-9,1e-8,0.1", "--epochs", "3", "--halving", "--output", "out")
+    shown = [line.split() for line in call(*QUICK, *rates).out.splitlines()]
+    rows = csv.DictReader((tmp_path / "out" / "results.csv").read_text().splitlines())
+    stopped = {float(row["learning_rate"]): row for row in rows if row["status"] == "stopped"}
+    assert len(stopped) == 2
+    for words in (words for words in shown if "epoch" in words and "1:" in words):
+        assert words[3] == f"{float(stopped.pop(float(words[0]))['validation_accuracy']):.2%}"
+    assert not stopped
+
+
+@pytest.mark.parametrize("best", [0.75, 0.25])
+def test_an_ensemble_worse_than_its_best_member_is_warned_of(best: float) -> None:
+    config = TrainingConfig(model="logreg", dataset="synthetic")
+    member = Member(0, {}, config, figures={"validation_accuracy": best, "test_accuracy": 0.5})
+    figures = {"validation_accuracy": 0.5, "test_accuracy": 0.625}
+    lines = ensemble_lines(Path("out/ensemble"), 3, figures, member, "accuracy")
+    assert lines[:3] == [
+        "ensemble       out/ensemble, the mean of 3 members",
+        "  validation   accuracy 50.00%",
+        "  test         accuracy 62.50%",
+    ]
+    warning = "warning: on validation data the ensemble's accuracy, 50.00%, is worse than that of its best"
+    assert [line.startswith(warning) for line in lines[3:]] == [True] * (best > 0.5)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,16 @@ import ipaddress
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 import tensorbow as tb
+from replicator.asynchronous.ray_actors import _require_connection
 from replicator.asynchronous.sent_functions import pickled
 from tests.cluster_rig.mpi_jobs import ROOT
 
@@ -85,6 +88,36 @@ def test_workers_of_ray_train_together_and_listen_on_the_loopback_address_alone(
         other._take_over(tmp_path / "shards")
     assert other.restore(tmp_path / "shards") == 0  # of the beginning: one is written every 100 pushes
     other._take_over(tmp_path / "shards")
+
+
+@pytest.mark.parametrize("address", [None, "auto", "127.0.0.1:41", "localhost:41", "ray://localhost:41"])
+def test_a_connection_to_the_cluster_of_the_address_is_used(address):
+    _require_connection(connected_to("127.0.0.1:41"), address)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:42", "10.1.2.3:41", "localhost"])
+def test_a_connection_to_another_cluster_than_that_of_the_address_is_refused(address):
+    words = rf"expected Ray at address {address}, but .* to Ray at 127\.0\.0\.1:41 since .*ray\.shutdown\(\)"
+    with pytest.raises(tb.errors.FailedPreconditionError, match=words):
+        _require_connection(connected_to("127.0.0.1:41"), address)
+
+
+def connected_to(address):
+    return SimpleNamespace(get_runtime_context=lambda: SimpleNamespace(gcs_address=address))
+
+
+@pytest.mark.slow
+def test_what_cannot_go_on_ends_with_one_line(tmp_path):
+    said, done = said_by(tmp_path, "dying", seconds=300)
+    assert said["steps"] == 4
+    assert said["address"].startswith(
+        "FailedPreconditionError: MultiWorkerAsyncReplicator: expected Ray at ad"
+    )
+    crash = r"AbortedError: worker 0: its process has died 3 times while it traced the step: .*"
+    assert re.fullmatch(crash, said["crash"]), said
+    died = "AbortedError: MultiWorkerAsyncReplicator: the coordinator of the training has died: .*"
+    assert re.fullmatch(died, said["coordinator"]), said
+    assert "Unhandled error" not in done.stderr
 
 
 @pytest.mark.slow

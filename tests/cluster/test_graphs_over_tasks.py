@@ -302,6 +302,42 @@ def test_a_supervisor_restores_and_the_others_wait_for_the_chief(servers, tmp_pa
     other.stop()
 
 
+@pytest.mark.parametrize("by", ["MonitoredTrainingSession", "Supervisor"])
+def test_a_chief_that_is_started_again_restores_while_others_train_and_initialises_nothing(
+    servers, tmp_path, monkeypatch, by
+):
+    """Another worker's step just before the chief restores goes on from what the tasks have."""
+    restore, target, others = tb.train.Saver.restore, servers["worker0"].target, []
+
+    def chief_session():
+        if by == "Supervisor":
+            return tb.train.Supervisor(logdir=tmp_path).managed_session(target)
+        return tb.train.MonitoredTrainingSession(target, checkpoint_dir=tmp_path)
+
+    def restore_late(saver, session, path):
+        others.append(other.run(update))
+        restore(saver, session, path)
+
+    with tb.device("/job:ps/task:0"):
+        step = tb.train.create_global_step()
+        update = tb.assign_add(step, np.int64(1))
+    with chief_session() as session:
+        session.run(update)
+    monkeypatch.setattr(tb.train.Saver, "restore", restore_late)
+    with tb.Session(target) as other:
+        assert [other.run(update) for _ in range(3)] == [2, 3, 4]
+        with tb.device("/job:ps/task:1"):
+            tb.Variable(np.float32(7), name="since")  # a variable of no checkpoint
+        saver = tb.train.Saver([step])
+        monkeypatch.setattr("tensorbow.training.monitored_checkpoints.Saver", lambda: saver)
+        monkeypatch.setattr("tensorbow.training.supervisor.Saver", lambda: saver)
+        with chief_session() as session:
+            assert others == [5]
+            assert session.run(step) == 1
+            assert session.run("since:0") == 7
+            assert other.run(update) == 2  # trains on from the checkpoint
+
+
 # Addresses and tokens -----------------------------------------------------------------------------
 
 

@@ -43,22 +43,66 @@ def meeting_op(together):
     return op, meeting
 
 
-@pytest.mark.parametrize(("threads", "together"), [(0, 3), (3, 3), (1, 1)])
-def test_independent_ops_of_a_task_run_at_the_same_time(threads, together):
+@pytest.mark.parametrize(
+    ("of_server", "of_session", "together"),
+    [(0, 0, 3), (3, 0, 3), (1, 0, 1), (0, 1, 1), (0, 3, 3), (1, 3, 1), (3, 1, 1)],
+)
+def test_independent_ops_of_a_task_run_at_the_same_time(of_server, of_session, together):
     op, meeting = meeting_op(together)
-    config = tb.ConfigProto(inter_op_parallelism_threads=threads)
+    config = tb.ConfigProto(inter_op_parallelism_threads=of_server)
+    own = tb.ConfigProto(inter_op_parallelism_threads=of_session)
     cluster = cluster_of(ps=1, worker=1)
     with (
         tb.Graph().as_default(),
         tb.train.Server(cluster, "ps", 0, config=config),
         tb.train.Server(cluster, "worker", 0) as worker,
-        tb.Session(worker.target) as session,
+        tb.Session(worker.target, config=own) as session,
     ):
         with tb.device("/job:ps/task:0"):
             x = tb.placeholder(tb.int32, [])
             fetches = [op(x + k) for k in range(3)]
         assert session.run(fetches, {x: 1}) == [10, 20, 30]
     assert meeting.most == together
+
+
+def test_a_session_limits_its_planned_steps_and_a_run_that_waits_has_its_time_limit():
+    going, go_on, most = threading.Event(), threading.Event(), [0, 0]
+
+    def kernel(call):
+        most[0] += 1
+        most[1] = max(most)
+        going.set()
+        go_on.wait(30)
+        most[0] -= 1
+        return np.copyto(call.outputs[0], call.inputs[0])
+
+    op = tb.define_op(
+        "TestOneAtATimeOfTasks",
+        spec=lambda inputs, attrs: inputs[0],
+        gradient=tb.NOT_DIFFERENTIABLE,
+        inputs=("x",),
+        kernel=kernel,
+        replace=True,
+    )
+    config = tb.ConfigProto(inter_op_parallelism_threads=1)
+    cluster = cluster_of(worker=1)
+    with (
+        tb.Graph().as_default(),
+        tb.train.Server(cluster, "worker", 0) as worker,
+        tb.Session(worker.target, config=config) as session,
+    ):
+        x = tb.placeholder(tb.float32, [])
+        y = op(x)
+        threads = [threading.Thread(target=session.run, args=(y, {x: n})) for n in range(3)]
+        for thread in threads:
+            thread.start()
+        assert going.wait(30)
+        with pytest.raises(tb.errors.DeadlineExceededError, match=r"waited for other runs, as inter_op"):
+            session.run(y, {x: 1.0}, options=tb.RunOptions(timeout_in_ms=20))
+        go_on.set()
+        for thread in threads:
+            thread.join(60)
+    assert most[1] == 1
 
 
 @pytest.mark.parametrize("parallel", [1, 3])

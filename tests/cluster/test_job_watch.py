@@ -93,6 +93,15 @@ def test_a_program_that_has_ended_while_all_others_need_it_is_the_fault(own, oth
     assert fault.text == f"worker 0 (a, process 7) left the job at step 7 {text}"
 
 
+def test_a_watchdog_shorter_than_that_blames_who_has_left_all_the_same():
+    watch = JobWatch(2, LEFT_S - 1)
+    watch.heard(0, {"status": 0}, 0.0)
+    watch.heard(1, {"waits": True, "still_s": LEFT_S - 1}, 0.0)
+    assert (
+        watch.fault(0.0).text == "worker 0 left the job at step 0 with status 0, while the other one needs it"
+    )
+
+
 @pytest.mark.parametrize(
     "other",
     [{**WAITING, "still_s": LEFT_S - 1}, {"still_s": 9.0}, {"status": 1, "reason": "E: own"}],
@@ -107,6 +116,7 @@ def test_a_program_that_has_ended_is_no_fault_while_another_worker_does_without_
     ("other", "number", "words"),
     [
         ({"round": 5, "still_s": LIMIT_S}, 1, "it is between two steps"),
+        ({"still_s": LIMIT_S}, 1, "it has not come to its first step"),
         ({"round": 5, "still_s": LIMIT_S - 1}, None, ""),  # its rounds move
         ({"round": 5, "status": 0}, 1, "left the job at step 5 with status 0"),
         ({"round": 4, "waits": True, "still_s": LIMIT_S}, 1, "all wait for each other"),

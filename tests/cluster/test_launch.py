@@ -16,8 +16,8 @@ import pytest
 import tensorbow as tb
 from scheduler.workers.launching import Job, JobLaunch
 from scheduler.workers.mpirun import AS_ROOT, Hosts, command_of
-from scheduler.workers.watch_server import WatchServer
-from tensorbow.errors import InvalidArgumentError
+from scheduler.workers.watch_server import WatchServer, own_port
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.training import load_arrays
 from tests.cluster_rig.mpi_jobs import ROOT, mpirun
 from tests.cluster_rig.two_machines import cut, two_machines
@@ -597,6 +597,25 @@ def test_other_machines_get_what_concerns_training():
     assert command[command.index("--host") + 1] == "a:2,b:1"
     alone = command_of(("mpiexec", "HYDRA build details:"), 2, Hosts(), ["x.py"], environment, ["-v"])
     assert alone == ["mpiexec", "-n", "2", "-v", "x.py"]
+
+
+def test_the_watch_listens_on_the_port_that_a_firewall_allows(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        never = ("/nowhere/mpirun", "fake")
+        job = JobLaunch(Job(2, Hosts(), never, 4.0, 0, ["x.py"], lambda folder: (), watch_port=port), print)
+        words = rf"cannot listen on 127\.0\.0\.1, port {port}: .*; give another port by --watch-port"
+        with pytest.raises(FailedPreconditionError, match=words):
+            job.run()
+    server = WatchServer(1, 0.0, port=port)
+    assert server.contact.startswith(f"127.0.0.1:{port}:")
+    server.close()
+    monkeypatch.setenv("TENSORBOW_WATCH_PORT", str(port))
+    assert own_port() == port
+    for text in ("-1", "65536", "any", "9" * 5000):
+        monkeypatch.setenv("TENSORBOW_WATCH_PORT", text)
+        with pytest.raises(InvalidArgumentError, match="TENSORBOW_WATCH_PORT: expected a port"):
+            own_port()
 
 
 def test_strangers_are_not_heard():

@@ -234,16 +234,6 @@ def test_a_step_ends_after_the_op_that_it_is_in(servers):
         assert session.run(slept, {a: [1.0, 2.0]}).tolist() == [1.0, 2.0]
 
 
-def test_options_of_a_run_that_tasks_do_not_have_are_named(servers):
-    metadata = tb.RunMetadata()
-    options = tb.RunOptions(trace_level=1)
-    with (
-        tb.Session(servers["worker0"].target) as session,
-        pytest.warns(UserWarning, match="trace_level has no effect on a step over tasks"),
-    ):
-        session.run(tb.constant(1.0) + 1.0, options=options, run_metadata=metadata)
-
-
 def test_limits_in_messages():
     limit = TimeLimit("timeout_in_ms", 5, 0.005, True)
     assert TimeLimit.of_entry(limit.to_entry()) == limit

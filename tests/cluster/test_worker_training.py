@@ -81,9 +81,16 @@ def test_backup_workers_of_two_processes_wait_neither_for_a_replica_nor_for_a_pr
     assert is_done(run_job(2, "tests/cluster_rig/worker_backups.py", environment=environment))
 
 
+@pytest.mark.parametrize("cases", ["some", pytest.param("all", marks=pytest.mark.slow)])
+def test_a_replicator_of_two_workers_is_as_one_of_one_process(tmp_path, cases):
+    environment = {"TENSORBOW_CPU": "reference"} if cases == "some" else {}
+    program = "tests/cluster_rig/worker_replicators.py"
+    assert is_done(run_job(2, program, tmp_path, cases, seconds=120, environment=environment))
+
+
 @pytest.mark.slow
-def test_a_replicator_of_two_workers_is_as_one_of_one_process(tmp_path):
-    assert is_done(run_job(2, "tests/cluster_rig/worker_replicators.py", tmp_path, seconds=120))
+def test_workers_whose_replicas_run_dynamic_steps_have_the_bits_of_planned_ones():
+    assert is_done(run_job(2, "tests/cluster_rig/worker_dynamic_steps.py"))
 
 
 @pytest.mark.slow

@@ -109,6 +109,40 @@ def short(folder: Path) -> None:
     (folder / "said.json").write_text(json.dumps(said))
 
 
+def dying(folder: Path) -> None:
+    """Another address than that of the connection, a step that cannot be traced, and a coordinator that dies.
+
+    Tells the errors.
+    """
+    said, me = {}, os.getpid()
+    replicator = tb.MultiWorkerAsyncReplicator(1)
+    for number, _ in enumerate(replicator.train(trained(replicator), batches, 4)):
+        said["steps"] = number + 1
+    elsewhere = tb.MultiWorkerAsyncReplicator(address="10.1.2.3:6379")
+
+    def crashing(*_: Any) -> Any:
+        if os.getpid() != me:
+            os.abort()
+        return tb.no_op()
+
+    def until_killed() -> None:
+        for number, _ in enumerate(replicator.train(trained(replicator), batches, None)):
+            if number == 10:
+                processes = replicator._processes
+                os.kill(processes._ray.get(processes.coordinator.process.remote()), signal.SIGKILL)
+
+    for name, train in (
+        ("address", lambda: next(elsewhere.train(trained(elsewhere), batches, 4))),
+        ("crash", lambda: next(replicator.train(crashing, batches, 4))),
+        ("coordinator", until_killed),
+    ):
+        try:
+            train()
+        except tb.errors.TensorBowError as error:
+            said[name] = f"{type(error).__name__}: {error}"
+    (folder / "said.json").write_text(json.dumps(said))
+
+
 def uneven(context: Any) -> Any:
     for images, labels in batches(context):
         time.sleep(0.02 * (context.replica_id == 0))
@@ -204,7 +238,7 @@ def addresses_listened_on(processes: set[int]) -> set[str]:
     return found
 
 
-PARTS = {"short": short, "bounded": bounded, "hanging": hanging, "guarded": guarded}
+PARTS = {"dying": dying, "short": short, "bounded": bounded, "hanging": hanging, "guarded": guarded}
 
 if __name__ == "__main__":
     (PARTS[sys.argv[2]] if len(sys.argv) > 2 else main)(Path(sys.argv[1]))

@@ -9,6 +9,7 @@ import numpy as np
 
 from scheduler.workers import mpi
 from scheduler.workers.find import worker_group
+from scheduler.workers.pulse import PULSE
 from tensorbow.program import NativeCall
 from tensorbow.specs import DTYPES
 
@@ -26,8 +27,9 @@ assert workers.size == 3
 assert os.environ["TENSORBOW_WORKERS"] == "none"
 rank, size = workers.rank, workers.size
 total = sum(range(1, size + 1))
-other = workers.duplicate()
+other = workers.duplicate(by_streams=True)
 for group in (workers, other):
+    calls = PULSE.calls
     for name in ("float32", "float64", "float16", "int64", "uint8"):
         array = np.full((2, 3), rank + 1, name)
         group.all_sum(array)
@@ -36,6 +38,8 @@ for group in (workers, other):
     assert group.broadcast(rank, 1) == 1
     assert group.gather(rank) == (None if rank else [0, 1, 2])
     group.barrier()
+    assert (PULSE.calls > calls) == (group is workers)  # the watch sees that the program waits
+    assert not PULSE.waits_for_others
 
 numbers = np.full(5, rank + 1, np.float32)
 called(other.native_sum(numbers.ctypes.data, 5, DTYPES["float32"]))

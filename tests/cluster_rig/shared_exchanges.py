@@ -160,7 +160,7 @@ def z_is_apart_for_a_step_without_native_code() -> None:
             found.append({**engine.central_values(), **engine.learners.values.state_arrays()})
     together, alone_values = found
     for name, value in together.items():  # by segments, workers sum by MPI
-        np.testing.assert_allclose(value, alone_values[name], rtol=2e-6, atol=2e-6, err_msg=name)
+        np.testing.assert_allclose(value, alone_values[name], rtol=1e-6, atol=1e-6, err_msg=name)
 
 
 def pages_are_shared_or_not_at_all() -> None:
@@ -258,5 +258,5 @@ else:
     assert all(together[name].tobytes() == alone[name].tobytes() for name in together)
     os.environ[EXCHANGE] = "mpi"
     for name, value in trained().items():
-        np.testing.assert_allclose(value, alone[name], rtol=2e-6, atol=2e-6, err_msg=name)
+        np.testing.assert_allclose(value, alone[name], rtol=1e-6, atol=1e-6, err_msg=name)
 print(f"worker {RANK} is done")

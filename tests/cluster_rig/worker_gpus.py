@@ -48,14 +48,14 @@ for sync in ("sma", "ssgd") if workers.size == 2 else ():
     alone = trained(0, 2 * workers.size, synchronisation=options)
     together = trained(2 * workers.rank, 2, synchronisation=options, workers=workers)
     for name, value in together.items():
-        np.testing.assert_allclose(value, alone[name], rtol=2e-6, atol=2e-6, err_msg=f"{sync} {name}")
+        np.testing.assert_allclose(value, alone[name], rtol=1e-6, atol=1e-6, err_msg=f"{sync} {name}")
     for count in (1, 2):
         nccl, devices = apart(count)
         replicas = len(devices)
         alone = trained(0, replicas * workers.size, synchronisation=options)
         joined = trained(replicas * workers.rank, replicas, devices, synchronisation=options, workers=workers)
         for name, value in joined.items():
-            np.testing.assert_allclose(value, alone[name], rtol=2e-6, atol=2e-6, err_msg=f"{sync} {name}")
+            np.testing.assert_allclose(value, alone[name], rtol=1e-6, atol=1e-6, err_msg=f"{sync} {name}")
         assert {kind for kind, *_ in nccl.posted} == {"all-reduce"}, nccl.posted
         assert [len(clique.gpus) for clique in nccl.joined.values()] == [count]
         assert nccl.ended == {"destroy": count, "abort": 0}

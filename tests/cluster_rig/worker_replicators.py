@@ -1,6 +1,6 @@
 """A `MultiWorkerReplicator` of two workers beside one process with as many replicas; the program of a test.
 
-The argument is a folder for checkpoints.
+Arguments: a folder for checkpoints, and which cases: some or all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tensorbow as tb
 from scheduler.workers.group import LoneWorker
 from tensorbow.errors import AbortedError, InvalidArgumentError
 
-FOLDER = Path(sys.argv[1])
+FOLDER, CASES = Path(sys.argv[1]), sys.argv[2]
 workers = tb.worker_group()
 tb.set_random_seed(5)
 RANK, PER_WORKER, REPLICAS = workers.rank, 2, 4
@@ -82,7 +82,7 @@ def trained(alone: bool, input_fn: Any, steps: int = 30, **more: Any) -> tuple[l
 
 
 def is_near(one: Any, other: Any, what: str) -> None:
-    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=what)
+    np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6, err_msg=what)
 
 
 def equals_one_process() -> None:
@@ -91,10 +91,11 @@ def equals_one_process() -> None:
         (by_worker, {"replication": tb.PER_WORKER, "sync": "ssgd"}),
         (of_dataset, {}),
     ]
-    for input_fn, options in cases:
-        results, z = trained(False, input_fn, **options)
-        expected, expected_z = trained(True, input_fn, **options)
-        assert len(results) == len(expected) == 30
+    steps = 30 if CASES == "all" else 6
+    for input_fn, options in cases if CASES == "all" else cases[:1]:
+        results, z = trained(False, input_fn, steps, **options)
+        expected, expected_z = trained(True, input_fn, steps, **options)
+        assert len(results) == len(expected) == steps
         for ours, theirs in zip(results, expected, strict=True):
             assert ours["id"].tolist() == [2 * RANK, 2 * RANK + 1]
             is_near(ours["loss"], theirs["loss"][2 * RANK : 2 * RANK + 2], input_fn.__name__)
@@ -197,7 +198,8 @@ def differences_are_told() -> None:
 
 equals_one_process()
 saves_and_goes_on()
-ends_of_inputs_are_told()
-sessions_train_together()
+if CASES == "all":
+    ends_of_inputs_are_told()
+    sessions_train_together()
 differences_are_told()
 print(f"worker {RANK} is done")

@@ -363,6 +363,31 @@ def test_random_nests_and_their_gradients(seed, graph):
     np.testing.assert_allclose(found[3], differences, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("taken", [True, False])
+def test_branches_read_elements_of_arrays_by_number(taken):
+    """Their gradients write to the array's gradients in a branch, before and after those of a loop."""
+    x, given = tb.placeholder(tb.float64, [4, 3]), tb.placeholder(tb.bool, [])
+    count = tb.placeholder(tb.int32, [])
+    array = tb.TensorArray(tb.float64, 4, element_shape=[3]).unstack(x)
+    first = tb.cond(given, lambda: array.read(0) * 2.0, lambda: tb.zeros([3], tb.float64))
+    second = tb.cond(given, lambda: array.read(1) * 3.0, lambda: array.read(2) * array.read(1))
+    total = tb.while_loop(
+        lambda i, s: i < count, lambda i, s: (i + 1, s * 1.5 + array.read(i)), [0, first + second]
+    )[1]
+    last = tb.cond(tb.reduce_sum(total) > 0.0, lambda: array.read(3) * total, lambda: total)
+    loss = tb.reduce_sum(tb.square(last))
+    values = np.random.default_rng(5).normal(size=(4, 3))
+    feeds = {x: values, given: taken, count: 3}
+    _, gradient = both_modes([loss, *tb.gradients(loss, x)], feeds)
+    with tb.Session() as session:
+        moved = lambda at: session.run(loss, {**feeds, x: at})  # noqa: E731
+        for place in ((0, 1), (1, 2), (2, 0), (3, 1)):
+            step = np.zeros((4, 3))
+            step[place] = 1e-6
+            found = (moved(values + step) - moved(values - step)) / 2e-6
+            np.testing.assert_allclose(gradient[place], found, rtol=1e-4, atol=1e-7)
+
+
 # Devices that run no blocks -----------------------------------------------------------------------------
 
 

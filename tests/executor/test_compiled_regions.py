@@ -69,6 +69,18 @@ def test_a_loop_with_its_gradient_behind_a_dequeue():
             np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-6)
 
 
+def test_a_loop_over_an_array_whose_rows_come_from_before_a_host_op():
+    """The array's numbers of rows, which depend on shapes alone, are computed in an earlier region."""
+    tb.set_random_seed(1)
+    data, lengths = tb.placeholder(tb.float32, [3, None, 2]), tb.placeholder(tb.int32, [3])
+    outputs, _ = tb.nn.dynamic_rnn(tb.nn.rnn_cell.GRUCell(2), data, lengths, dtype=tb.float32)
+    inside = tb.range(tb.shape(data)[1])[None, :] < lengths[:, None]
+    loss = tb.reduce_sum(tb.square(tb.boolean_mask(outputs, inside)))
+    fetches = [loss, *tb.gradients(loss, tb.trainable_variables())]
+    _in_both_modes(fetches, {data: FLOATS, lengths: [2, 5, 3]})
+    _in_both_modes(fetches, {data: FLOATS[:, :3], lengths: [2, 0, 3]})
+
+
 def test_loops_before_and_behind_a_host_op():
     x, n = tb.placeholder(tb.float32, [3]), tb.placeholder(tb.int32, [])
     before = tb.while_loop(lambda i, a: i < n, lambda i, a: (i + 1, tb.sin(a) + x), [0, x])[1]

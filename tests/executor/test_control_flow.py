@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.errors import CancelledError, InvalidArgumentError
+from tensorbow.errors import CancelledError, FailedPreconditionError, InvalidArgumentError
 
 
 @pytest.fixture(autouse=True, params=[False, True], ids=["dynamic", "compiled"])
@@ -354,17 +354,18 @@ def test_an_error_of_a_loop_without_feeds_names_the_iteration(session):
         session.run(tb.while_loop(lambda i: i < 4, shrinks, [2]))
 
 
-def test_steps_of_replicas_refuse_loops_with_ops_of_the_host():
+def test_steps_of_replicas_have_loops_with_ops_of_the_host():
     def step_fn(inputs):
         def body(a):
             return [tb.reshape(tb.py_func(lambda x: x * 2, [a], tb.float32), [2])]
 
         return tb.while_loop(lambda a: tb.reduce_sum(a) < 9.0, body, [inputs])
 
+    batches = [np.full(2, value, np.float32) for value in (1, 3)]
     with tb.MultiGpuReplicator(["/cpu:0"], 2) as replicator, tb.Session() as session:
-        replicator.run(step_fn, lambda: iter([np.ones(2, np.float32)] * 2))
-        with pytest.raises(InvalidArgumentError, match=r"PyFunc.*ops of the host that no plan has"):
-            replicator.init(session)
+        step = replicator.run(step_fn, lambda replica_id: iter([batches[replica_id]]))
+        replicator.init(session)
+        np.testing.assert_array_equal(np.reshape(session.run(step), (2, 2)), [[8, 8], [6, 6]])
 
 
 def test_explain_says_mode_and_reason(session):
@@ -460,3 +461,41 @@ def test_a_loop_ends_after_all_that_enters_it(session):
         lambda a: tb.reduce_sum(a) < 9.0, lambda a: [a * 2.0], [x], return_same_structure=True
     )
     np.testing.assert_array_equal(session.run(tb.map_fn(lambda r: r * r, y), {x: [1, 2]}), [16, 64])
+
+
+def test_a_branch_that_is_not_taken_needs_no_value_of_its_variables(session):
+    w, given = tb.Variable([5.0, 6.0], name="w"), tb.placeholder(tb.bool, [])
+    otherwise = tb.constant([0.0, 0.0])
+    double = tb.cond(given, lambda: tb.cond(given, lambda: w * 2.0, lambda: otherwise), lambda: otherwise)
+    reads = tb.cond(given, lambda: w.read_value() + 0.0, lambda: otherwise)
+    writes = tb.cond(given, lambda: tb.assign(w, [1.0, 2.0]), lambda: otherwise)
+    for result in (double, reads, writes):
+        assert session.run(result, {given: False}).tolist() == [0.0, 0.0]
+    for result in (double, reads):
+        with pytest.raises(FailedPreconditionError, match="variables without a value: w"):
+            session.run(result, {given: True})
+    assert session.run(writes, {given: True}).tolist() == [1.0, 2.0]
+    assert session.run(double, {given: True}).tolist() == [2.0, 4.0]
+    (slope,) = tb.gradients(tb.reduce_sum(double + w), w)
+    assert session.run(slope, {given: True}).tolist() == [3.0, 3.0]
+    assert session.run(slope, {given: False}).tolist() == [1.0, 1.0]
+
+
+def test_a_variable_that_a_branch_or_loop_writes_and_reads_is_read_behind_it(session):
+    w, given = tb.Variable(5.0, name="w"), tb.placeholder(tb.bool, [])
+
+    def grown(value):
+        step = tb.assign_add(w, value)
+        return w + 0.0 * step
+
+    def written():
+        step = tb.assign(w, 1.0)
+        return w * 3.0 + 0.0 * step
+
+    chosen = tb.cond(given, written, lambda: tb.constant(0.0))
+    behind = w + 100.0
+    count, last = tb.while_loop(lambda i, _: i < 3, lambda i, _: (i + 1, grown(2.0)), [0, 0.0])
+    after = w + 1000.0
+    session.run(w.initializer)
+    assert session.run([chosen, behind, count, last, after], {given: False}) == [0.0, 105.0, 3, 11.0, 1011.0]
+    assert session.run([chosen, behind, count, last, after], {given: True}) == [3.0, 101.0, 3, 7.0, 1007.0]

@@ -179,3 +179,134 @@ def test_a_variable_is_trained_through_a_mask(session):
     session.run(w.initializer)
     session.run(update, {mask: [True, False, False, True]})
     np.testing.assert_array_equal(session.run(w), [[0.5] * 2, [1] * 2, [1] * 2, [0.5] * 2])
+
+
+@pytest.mark.usefixtures("reference_kernels")
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "prod"])
+def test_segments_by_fed_ids(session, name):
+    """There are as many as the last id says, another number in each step, as by ids that are constant."""
+    reduce = getattr(tb, f"segment_{name}")
+    x, ids = tb.placeholder(tb.float32, [None, 2]), tb.placeholder(tb.int32, [None])
+    unknown_x, unknown_ids = tb.placeholder(tb.float32), tb.placeholder(tb.int64)
+    data = np.array([[3, -1], [0.5, 2], [-4, 6], [1, 7]], np.float32)
+    for given in ([0, 0, 2, 5], [0, 1, 1, 1], [2, 2, 2, 2]):
+        results = [reduce(x, np.array(given)), reduce(x, ids), reduce(unknown_x, unknown_ids)]
+        gradients = [
+            tb.gradients(tb.reduce_sum(result**2), source)[0]
+            for result, source in zip(results, (x, x, unknown_x), strict=True)
+        ]
+        feeds = {x: data, ids: given, unknown_x: data, unknown_ids: given}
+        values, slopes = session.run([results, gradients], feeds)
+        assert values[0].shape == (given[-1] + 1, 2)
+        for value, slope in zip(values[1:], slopes[1:], strict=True):
+            np.testing.assert_allclose(value, values[0], rtol=1e-6)
+            np.testing.assert_allclose(slope, slopes[0], rtol=1e-6)
+
+
+@pytest.mark.usefixtures("reference_kernels")
+def test_segments_by_wrong_or_no_ids(session):
+    x, ids = tb.placeholder(tb.float32, [None, 2]), tb.placeholder(tb.int32, [None])
+    total = tb.segment_sum(x, ids)
+    assert session.run(total, {x: np.zeros((0, 2)), ids: []}).shape == (0, 2)
+    for wrong in ([0, 2, 1], [-1, 0, 1]):
+        with pytest.raises(InvalidArgumentError, match="segment_sum: segment_ids must be sorted"):
+            session.run(total, {x: np.ones((3, 2)), ids: wrong})
+    with pytest.raises(InvalidArgumentError, match=r"float32\[3, 2\] has 6 elements, expected 4"):
+        session.run(total, {x: np.ones((3, 2)), ids: [0, 1]})
+
+
+def fed(*values):
+    """Placeholders of unknown shapes for arrays of int32, and their feeds."""
+    tensors = [tb.placeholder(tb.int32, [None] * np.ndim(value)) for value in values]
+    return [*tensors, dict(zip(tensors, values, strict=True))]
+
+
+@pytest.mark.usefixtures("reference_kernels")
+def test_masks_of_sequences_by_data(session):
+    lengths, most, feeds = fed([1, 3, 0], 5)
+    masks = [tb.sequence_mask(lengths), tb.sequence_mask(lengths, most), tb.sequence_mask(lengths, 2)]
+    found = session.run([*masks, tb.sequence_mask([[1], [2]], most, tb.float32)], feeds)
+    for value, width in zip(found, (3, 5, 2), strict=False):
+        np.testing.assert_array_equal(value, np.arange(width) < np.array([[1], [3], [0]]))
+    np.testing.assert_array_equal(found[3], np.float32([[[1, 0, 0, 0, 0]], [[1, 1, 0, 0, 0]]]))
+    assert session.run(masks[0], {lengths: []}).shape == (0, 0)
+    assert tb.sequence_mask(lengths, tb.constant(4)).shape.as_list() == [None, 4]
+
+
+@pytest.mark.usefixtures("reference_kernels")
+@pytest.mark.parametrize(
+    "more", [{}, {"axis": 0}, {"axis": 1, "on_value": 2.5, "off_value": -1.0}, {"dtype": tb.int64}]
+)
+def test_one_hot_of_a_depth_by_data(session, more):
+    indices, depth, feeds = fed([[0, 2, -1], [5, 1, 3]], 4)
+    found, wanted = session.run([tb.one_hot(indices, depth, **more), tb.one_hot(indices, 4, **more)], feeds)
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found, wanted)
+    with pytest.raises(InvalidArgumentError, match="one_hot: depth is -1, expected the number of classes"):
+        session.run(tb.one_hot(indices, depth), {indices: [[0]], depth: -1})
+
+
+@pytest.mark.usefixtures("reference_kernels")
+def test_identity_matrices_and_bands_of_sizes_by_data(session):
+    rows, columns, feeds = fed(2, 3)
+    x = normal(3, 4)
+    found = session.run([tb.eye(rows), tb.eye(rows, columns, [2]), tb.eye(3, columns, dtype=tb.int32)], feeds)
+    for value, wanted in zip(found, (np.eye(2), [np.eye(2, 3)] * 2, np.eye(3)), strict=True):
+        np.testing.assert_array_equal(value, wanted)
+    band = tb.matrix_band_part(x, rows, columns)
+    for lower, upper in ((0, 1), (-1, 0), (1, -1), (-1, -1)):
+        value, wanted = session.run(
+            [band, tb.matrix_band_part(x, lower, upper)], {rows: lower, columns: upper}
+        )
+        np.testing.assert_array_equal(value, wanted)
+
+
+@pytest.mark.usefixtures("reference_kernels")
+def test_the_greatest_of_a_number_by_data(session):
+    k, feeds = fed(2)
+    x = tb.placeholder(tb.float32, [None, None])
+    data = np.array([[1, 5, 5, 0], [4, 2, 3, 9]], np.float32)
+    values, indices = tb.nn.top_k(x, k)
+    slope = tb.gradients(tb.reduce_sum(values**2), x)[0]
+    wanted, places = tb.nn.top_k(x, 2)
+    wanted_slope = tb.gradients(tb.reduce_sum(wanted**2), x)[0]
+    results = session.run([values, indices, slope, wanted, places, wanted_slope], {x: data, **feeds})
+    for value, other in zip(results[:3], results[3:], strict=True):
+        np.testing.assert_array_equal(value, other)
+    with pytest.raises(InvalidArgumentError, match=r"top_k: k is 5 for rows of \[2, 4\]"):
+        session.run(values, {x: data, k: 5})
+
+
+@pytest.mark.usefixtures("reference_kernels")
+def test_confusions_of_classes_by_data(session):
+    labels, predictions, n, feeds = fed([0, 2, 2, 1], [0, 1, 1, 3], 5)
+    found = session.run(
+        [tb.confusion_matrix(labels, predictions), tb.confusion_matrix(labels, predictions, n)], feeds
+    )
+    wanted = np.zeros((5, 5), int)
+    np.add.at(wanted, ([0, 2, 2, 1], [0, 1, 1, 3]), 1)
+    np.testing.assert_array_equal(found[0], wanted[:4, :4])
+    np.testing.assert_array_equal(found[1], wanted)
+    assert tb.confusion_matrix([0, 1], [2, 1]).shape.as_list() == [3, 3]
+
+
+@pytest.mark.usefixtures("reference_kernels")
+def test_pieces_of_sizes_by_data(session):
+    sizes, first = tb.placeholder(tb.int32, [3]), tb.placeholder(tb.int32, [])
+    x = tb.placeholder(tb.float32, [None, None])
+    data = normal(2, 6)
+    pieces, others = tb.split(x, sizes, 1), tb.split(x, [first, -1], -1)
+    slope = tb.gradients(tb.reduce_sum(pieces[1] ** 2), x)[0]
+    for given in ([1, 3, 2], [2, -1, 4], [0, 6, 0]):
+        found, slopes = session.run([pieces, slope], {x: data, sizes: given})
+        starts = np.cumsum([0, given[0], 6 - given[0] - given[2]])
+        for piece, wanted in zip(found, np.split(data, starts[1:], 1), strict=True):
+            np.testing.assert_array_equal(piece, wanted)
+        inside = (np.arange(6) >= starts[1]) & (np.arange(6) < starts[2])
+        np.testing.assert_allclose(slopes, 2 * data * inside, rtol=1e-6)
+    assert [piece.shape for piece in session.run(others, {x: data, first: 4})] == [(2, 4), (2, 2)]
+    for wrong in ([1, 1, 1], [-1, -1, 2], [5, 5, -1], [-2, 6, 2]):
+        with pytest.raises(InvalidArgumentError, match="sizes do not add up to the extent of axis 1"):
+            session.run(pieces, {x: data, sizes: wrong})
+    with pytest.raises(InvalidArgumentError, match=r"split: sizes int32\[\?\].*of a known length"):
+        tb.split(x, tb.placeholder(tb.int32, [None]), 1)

@@ -139,3 +139,37 @@ def test_without_pillow(session, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
     with pytest.raises(FailedPreconditionError, match=r"pip install 'tensorbow\[image\]'"):
         session.run(tb.image.decode_png(b""))
+
+
+@pytest.mark.usefixtures("reference_kernels")
+def test_batches_of_pictures_of_several_sizes(tmp_path):
+    """Each picture is resized, cropped and padded in the threads that decode it, whatever its size."""
+    sizes = [(20, 31), (24, 17), (9, 40), (16, 16)]
+    for number, (height, width) in enumerate(sizes):
+        pixels = np.full((height, width, 3), 40 * number + 20, np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.jpg")
+    names = tb.train.match_filenames_once(f"{tmp_path}/*.jpg")
+    queue = tb.train.string_input_producer(names, num_epochs=1, shuffle=False)
+    _, contents = tb.WholeFileReader().read(queue)
+    picture = tb.image.decode_jpeg(contents, channels=3)
+    resized = tb.image.resize_images(picture, [8, 6])
+    fitted = tb.image.resize_image_with_crop_or_pad(picture, 16, 16)
+    middle = tb.image.resize_bilinear(tb.expand_dims(tb.image.central_crop(picture, 0.5), 0), [4, 4])[0]
+    standard = tb.image.per_image_standardization(resized)
+    batch = tb.train.batch([resized, fitted, middle, standard], 4)
+    assert [each.shape.as_list() for each in batch[:2]] == [[4, 8, 6, 3], [4, 16, 16, 3]]
+    with tb.Session() as session:
+        session.run([tb.global_variables_initializer(), tb.local_variables_initializer()])
+        coordinator = tb.train.Coordinator()
+        threads = tb.train.start_queue_runners(session, coordinator)
+        found = session.run(batch)
+        coordinator.request_stop()
+        coordinator.join(threads)
+    for number, (height, width) in enumerate(sizes):
+        value = 40 * number + 20
+        np.testing.assert_allclose(found[0][number], value, atol=3)
+        inside = found[1][number, max(0, (16 - height) // 2), max(0, (16 - width) // 2)]
+        np.testing.assert_allclose(inside, value, atol=3)
+        assert (found[1][number] > 0).any(-1).sum() == min(height, 16) * min(width, 16)
+        np.testing.assert_allclose(found[2][number], value, atol=3)
+        assert abs(found[3][number]).max() < 50

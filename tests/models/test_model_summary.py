@@ -58,3 +58,36 @@ def test_products_of_batches_and_sums_over_axes() -> None:
         assert summarize([tb.reshape(x, [24])]).flops == 0
         with pytest.raises(InvalidArgumentError, match="outputs: expected at least one tensor, got none"):
             summarize([])
+
+
+@pytest.mark.parametrize("is_loop", [False, True])
+def test_steps_of_a_recurrent_cell_count_as_its_layer(is_loop: bool) -> None:
+    """All steps of an unrolled one, and one step of a loop."""
+    batch, time, size, units = 2, 3, 4, 5
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [batch, time, size])
+        lengths = tb.placeholder(tb.int32, [batch]) if is_loop else None
+        outputs, _ = tb.nn.dynamic_rnn(tb.nn.rnn_cell.GRUCell(units), x, lengths, dtype=tb.float32)
+        found = summarize([tb.layers.dense(outputs[:, -1], 7)])
+    gates, candidate, _, others = found.layers
+    assert [layer.name for layer in found.layers] == [
+        "rnn/gru_cell/gates",
+        "rnn/gru_cell/candidate",
+        "dense",
+        "",
+    ]
+    assert [layer.outputs for layer in found.layers[1:3]] == [(batch, units), (batch, 7)]
+    steps, product = 1 if is_loop else time, 2 * batch * (size + units) * units
+    assert 2 * steps * product < gates.flops < 4 * steps * product
+    assert steps * product < candidate.flops < 3 * steps * product
+    assert others.flops < 2 * product
+
+
+def test_a_layer_used_twice_counts_twice() -> None:
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [2, 3])
+        for reuse in (False, True):
+            with tb.variable_scope("shared", reuse=reuse):
+                x = tb.layers.dense(x, 3, name="fc")
+        (layer,) = summarize([x]).layers
+    assert (layer.name, layer.parameters, layer.flops) == ("shared/fc", 12, 2 * (2 * 2 * 9 + 6))

@@ -150,3 +150,48 @@ def test_more_different_classes_than_there_are() -> None:
         tb.nn.uniform_candidate_sampler(TRUE, 2, 7, True, 6)
     with pytest.raises(InvalidArgumentError, match="num_sampled is 3, expected at most the 2 classes, as"):
         tb.nn.fixed_unigram_candidate_sampler(TRUE, 2, 3, True, 6, unigrams=[1, 0, 2, 0, 0, 0])
+
+
+@pytest.mark.parametrize("name", ["nce_loss", "sampled_softmax_loss"])
+@pytest.mark.parametrize("strategy", ["mod", "div"])
+@pytest.mark.usefixtures("reference_kernels")
+def test_weights_and_biases_in_parts(session: tb.Session, name: str, strategy: str) -> None:
+    """The losses of three parts are those of the whole tables, by either way to cut them."""
+    weights = np.linspace(-1, 1, 14, dtype=np.float32).reshape(7, 2)
+    biases = np.array([3, -1, 4, 1, -5, 9, 2], np.float32)
+    rows = [np.arange(part, 7, 3) for part in range(3)]
+    if strategy == "div":
+        rows = np.array_split(np.arange(7), 3)
+    labels, inputs = np.array([[6], [1]]), np.array([[0.5, -1], [2, 0.25]], np.float32)
+    sampled = (np.array([0, 5, 3]), np.full((2, 1), 0.4, np.float32), np.float32([0.7, 0.2, 0.3]))
+
+    def loss(weights: Any, biases: Any, **more: Any) -> tb.Tensor:
+        found: tb.Tensor = getattr(tb.nn, name)(
+            weights, biases, labels, inputs, 3, 7, sampled_values=sampled, **more
+        )
+        return found
+
+    tables = [[table[each] for each in rows] for table in (weights, biases)]
+    more = {} if strategy == "mod" else {"partition_strategy": strategy}  # "mod" is the default
+    whole, cut, numbers = loss(weights, biases), loss(*tables, **more), loss(weights, biases.tolist())
+    found, expected, same = session.run([cut, whole, numbers])
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(same, expected, rtol=1e-6)
+
+
+def test_partitioned_variables_as_weights_and_biases(session: tb.Session) -> None:
+    cut = tb.fixed_size_partitioner(2)
+    weights = tb.get_variable("weights", initializer=np.eye(5, dtype=np.float32), partitioner=cut)
+    biases = tb.get_variable("biases", initializer=np.arange(5, dtype=np.float32), partitioner=cut)
+    sampled = (np.array([1, 4]), np.ones((1, 1), np.float32), np.ones(2, np.float32))
+    inputs = np.float32([[0, 1, 2, 3, 4]])
+    loss = tb.nn.sampled_softmax_loss(
+        weights, biases, [[3]], inputs, 2, 5, sampled_values=sampled, partition_strategy="div"
+    )
+    gradients = tb.gradients(loss, [*biases])
+    session.run(tb.global_variables_initializer())
+    scores = np.array([6.0, 2.0, 8.0])  # of 3, 1 and 4: the bias and the input
+    chances = np.exp(scores) / np.exp(scores).sum()
+    value, first, second = session.run([loss, *gradients])
+    np.testing.assert_allclose(value, -np.log(chances[:1]), rtol=1e-5)
+    np.testing.assert_allclose([*first, *second], [0, chances[1], 0, chances[0] - 1, chances[2]], atol=1e-6)

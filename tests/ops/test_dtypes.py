@@ -28,7 +28,7 @@ def test_moves_keep_the_bits(dtype):
             "slice": (fed[1:, ::2], x[1:, ::2]),
             "gather": (tb.gather(fed, [1, 0, 1]), x[[1, 0, 1]]),
             "stack": (tb.stack([fed, variable]), np.stack([x, x])),
-            "where": (tb.where(tb.constant([True, False, True]), fed, variable), x),
+            "where": (tb.where(tb.constant([[True, False, True]]), fed, variable), x),
             "pad": (tb.pad(fed, [[1, 0], [0, 2]]), np.pad(x, [[1, 0], [0, 2]])),
             "tile": (tb.tile(fed, [2, 1]), np.tile(x, [2, 1])),
             "equal": (tb.equal(fed, variable), np.ones((2, 3), bool)),

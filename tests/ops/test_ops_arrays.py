@@ -97,7 +97,7 @@ def test_filled_like_does_not_read_its_tensor():
         (lambda: constant(X)[0, 0, 0], "3 axes"),
         (lambda: constant(X)[::0], "step"),
         (lambda: gather(constant(X), constant([0.0])), "indices has dtype float32"),
-        (lambda: one_hot(constant([1]), -2), "expected depth to be a whole number of at least 0, got int -2"),
+        (lambda: one_hot(constant([1]), -2), "expected depth to be a whole number of at least 0, .* int -2"),
         (lambda: broadcast_to(constant(X), [3, 5]), r"\[3, 4\] does not broadcast to \[3, 5\]"),
         (lambda: matmul(constant(X), constant(X)), "4 columns.*3 rows.*transpose_b"),
         (lambda: matmul(constant(X), constant(X[0])), "b is .*expected rank 2"),

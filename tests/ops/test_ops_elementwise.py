@@ -10,6 +10,7 @@ from tensorbow.gradients import gradients
 from tensorbow.graph import Graph
 from tensorbow.ops import elementwise, matmul, slicing  # noqa: F401  (they install operators)
 from tensorbow.ops.broadcasting import sum_to
+from tensorbow.ops.conditions import where
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import placeholder
 from tensorbow.ops.elementwise import (
@@ -24,7 +25,7 @@ from tensorbow.ops.elementwise import (
     sigmoid,
 )
 from tensorbow.ops.elementwise_table import ELEMENTWISE
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast
 from tensorbow.specs import float32, float64, int32
 from tests.ops_contract.collection import product_ops
 from tests.ops_contract.interpreter import run_graph

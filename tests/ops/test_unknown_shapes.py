@@ -47,6 +47,47 @@ CALLS = {
     "conv2d": (lambda x, w: nn.conv2d(x, w, [1, 2, 2, 1], "SAME"), IMAGES, normal(3, 3, 3, 4)),
     "max_pool": (lambda x: nn.max_pool(x, [1, 2, 2, 1], [1, 2, 2, 1], "SAME"), IMAGES),
     "avg_pool": (lambda x: nn.avg_pool(x, [1, 2, 2, 1], [1, 2, 2, 1], "SAME"), IMAGES),
+    "space_to_depth": (lambda x: tb.space_to_depth(x, 2), normal(2, 4, 6, 3)),
+    "depth_to_space": (lambda x: tb.depth_to_space(x, 2), normal(2, 3, 5, 8)),
+    "depth_to_space NCHW": (lambda x: tb.depth_to_space(x, 2, data_format="NCHW"), normal(2, 8, 3, 5)),
+    "space_to_batch_nd": (lambda x: tb.space_to_batch_nd(x, [2, 3], [[1, 0], [0, 2]]), normal(2, 3, 4, 5, 2)),
+    "space_to_batch": (lambda x: tb.space_to_batch(x, [[0, 0], [0, 0]], 2), normal(2, 4, 6, 3)),
+    "batch_to_space_nd": (
+        lambda x: tb.batch_to_space_nd(x, [2, 3], [[1, 0], [0, 2]]),
+        normal(12, 3, 4, 5, 2),
+    ),
+    "batch_to_space": (lambda x: tb.batch_to_space(x, [[0, 0], [1, 1]], 2), normal(8, 4, 6, 3)),
+    "patches SAME": (
+        lambda x: tb.image.extract_image_patches(x, [1, 3, 2, 1], [1, 2, 3, 1], [1, 1, 2, 1], "SAME"),
+        IMAGES,
+    ),
+    "patches VALID": (
+        lambda x: tb.image.extract_image_patches(x, [1, 2, 3, 1], [1, 2, 1, 1], [1, 2, 1, 1], "VALID"),
+        IMAGES,
+    ),
+    "conv3d SAME": (
+        lambda x: nn.conv3d(x, normal(3, 2, 3, 2, 4), [1, 2, 1, 2, 1], "SAME"),
+        normal(2, 5, 4, 6, 2),
+    ),
+    "conv3d VALID": (
+        lambda x: nn.conv3d(x, normal(2, 2, 3, 2, 4), [1, 2, 1, 1, 1], "VALID", dilations=[1, 2, 1, 1, 1]),
+        normal(2, 7, 4, 6, 2),
+    ),
+    "conv3d NCDHW": (
+        lambda x: nn.conv3d(x, normal(3, 2, 3, 2, 4), [1, 1, 1, 1, 1], "SAME", "NCDHW"),
+        normal(2, 2, 5, 4, 6),
+    ),
+    "crop_and_resize": (
+        lambda x, b: tb.image.crop_and_resize(x, b, [1, 0, 1], [3, 4]),
+        IMAGES,
+        np.float32([[0, 0, 1, 1], [0.1, 0.2, 0.9, 0.7], [0.8, -0.2, 0.3, 0.6]]),
+    ),
+    "crop_and_resize to one": (
+        lambda x, b: tb.image.crop_and_resize(x, b, [1, 0], [1, 1]),
+        IMAGES,
+        np.float32([[0, 0, 1, 1], [0.1, 0.2, 0.9, 0.7]]),
+    ),
+    "local_response_normalization": (lambda x: nn.local_response_normalization(x, 1), normal(2, 3, 4, 6)),
     "fused_batch_norm": (lambda x, *v: nn.fused_batch_norm(x, *v)[0], IMAGES, normal(3), normal(3, seed=1)),
 }
 ALL_KNOWN = {  # what TensorFlow asks for, too: a variable's shape, a number of results

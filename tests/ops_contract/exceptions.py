@@ -76,6 +76,13 @@ STRUCTURAL = {
         ("SparseToSparseSetOperation", "SetSize", "EditDistance"),
         "functions of the host: tests/executor/test_sparse_functions.py",
     ),
+    **dict.fromkeys(
+        ("OneHotOfData", "TopKOfData"), "functions of the host: tests/executor/test_data_dependent_shapes.py"
+    ),
+    **dict.fromkeys(
+        ("ImageWindow", "ImageWindowGrad", "ResizeImages", "ResizeImagesGrad"),
+        "functions of the host: tests/ops/test_ops_images.py",
+    ),
     "NonMaxSuppressionV3": "a function of the host: tests/ops/test_ops_image_boxes.py",
     "LearnedUnigramCandidateSampler": "a function of the host: tests/ops/test_candidate_sampling.py",
     **dict.fromkeys(

@@ -180,14 +180,27 @@ def _gather(params: Array, indices: Array, axis: int = 0, **more: Any) -> Sample
     return Sample(GatherV2, (params, indices), lambda p, i: p.take(i, axis), {"axis": axis}, **more)
 
 
-def _gather_grad(g: Array, indices: Array, shape: Array, axis: int = 0, **more: Any) -> Sample:
+def _gather_some(params: Array, indices: Array, axis: int = 0, **more: Any) -> Sample:
+    """Zeros at indices -1, which numpy.take reads from a slice of zeros at the end."""
+
+    def expected(p: Array, i: Array) -> Array:
+        return np.concatenate([p, np.zeros_like(p.take([0], axis))], axis).take(i, axis)
+
+    attrs = {"axis": axis, "allow_unused": True}
+    return Sample(GatherV2, (params, indices), expected, attrs, **more)
+
+
+def _gather_grad(
+    g: Array, indices: Array, shape: Array, axis: int = 0, allow_unused: bool = False, **more: Any
+) -> Sample:
     def expected(g: Array, i: Array, shape: Array) -> Array:
         one_hot = (i[..., None] == np.arange(shape[axis])).astype(np.float64)
         return np.moveaxis(
             np.tensordot(one_hot, g, (range(i.ndim), range(axis, axis + i.ndim))), 0, axis
         ).reshape(tuple(shape))
 
-    return Sample(GatherGrad, (g, indices, shape), expected, {"axis": axis}, rtol=1e-4, **more)
+    attrs = {"axis": axis, "allow_unused": allow_unused}
+    return Sample(GatherGrad, (g, indices, shape), expected, attrs, rtol=1e-4, **more)
 
 
 LOOKUPS = [
@@ -204,6 +217,17 @@ LOOKUPS = [
     _gather_grad(normal(3), np.array(1, np.int64), vector(2, 3), label="scalar index"),
     _gather_grad(normal(0, 3), integers(0), vector(2, 3), label="empty"),
     _gather_grad(normal(512, 300), integers(512, high=600), vector(600, 300), label="large", atol=1e-5),
+    _gather_some(normal(4, 3), np.array([[2, -1], [-1, 0]]), label="unused", second_order=True),
+    _gather_some(normal(2, 5, 9), np.int32([4, -1, 0]), 1, label="unused of axis 1"),
+    _gather_grad(
+        normal(2, 3, 9),
+        np.int32([[2, -1, 2], [0, -1, -1]]),
+        vector(4, 9),
+        label="unused",
+        allow_unused=True,
+        second_order=True,
+    ),
+    _gather_grad(normal(2, 3, 5), np.array([-1, 3, -1]), vector(2, 4, 5), 1, True, label="unused of axis 1"),
 ]
 
 

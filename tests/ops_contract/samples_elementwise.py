@@ -1,4 +1,4 @@
-"""Samples of the element-wise table, of Select and of Cast."""
+"""Samples of the element-wise table, of Select, of what chooses rows, and of Cast."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from tensorbow.graph import OpDef
 from tensorbow.ops import elementwise_table as table
+from tensorbow.ops.conditions import ConditionOfRows
 from tensorbow.ops.selection import Cast, Select
 from tensorbow.specs import Array, bool_, float32, float64, int32, uint8
 from tests.ops_contract.sample import Sample, apart, integers, normal, uniform
@@ -256,6 +257,29 @@ SAMPLES += [
     Sample(Select, (_logical(3, 2), _logical(3, 2, seed=1), _logical(3, 2, seed=2)), _where, label="bool"),
     Sample(Select, (_logical(0, 5), normal(0, 5), normal(5)), _where, label="empty"),
     Sample(Select, (_logical(256, 513), normal(256, 513), normal(513)), _where, label="large"),
+    Sample(
+        ConditionOfRows,
+        (_logical(3), normal(3, 3), normal(3, 3)),
+        lambda c, x, y: c[:, None],
+        label="rows of a square",
+    ),
+    Sample(
+        ConditionOfRows,
+        (_logical(2), normal(), normal(2, 3, 4)),
+        lambda c, x, y: c[:, None, None],
+        label="rows",
+    ),
+    Sample(ConditionOfRows, (_logical(3, 2), normal(3, 2), normal(3, 2)), lambda c, x, y: c, label="equal"),
+    Sample(ConditionOfRows, (_logical(), normal(3, 2), normal(3, 2)), lambda c, x, y: c, label="scalar"),
+    Sample(
+        ConditionOfRows, (_logical(0), normal(0, 2), normal(0, 2)), lambda c, x, y: c[:, None], label="empty"
+    ),
+    Sample(
+        ConditionOfRows,
+        (_logical(513), normal(513, 256), normal(513, 256)),
+        lambda c, x, y: c[:, None],
+        label="large",
+    ),
     Sample(Cast, (apart(3, 5),), lambda x: x.astype(np.float64), {"dtype": float64}),
     Sample(Cast, (normal(3, 5),), lambda x: x, {"dtype": float32}, label="same", wrt=()),
     Sample(Cast, (apart(3, 5, step=0.75),), np.trunc, {"dtype": int32}, label="to int32"),

@@ -24,6 +24,8 @@ def _after(op: OpDef, variable: Array, indices: Array, rows: Array) -> Array:
     result = variable.astype(np.float64)
     broadcast = np.broadcast_to(rows, (*indices.shape, *variable.shape[1:]))
     for index in np.ndindex(*indices.shape):
+        if indices[index] == -1:
+            continue
         old, new = result[indices[index]], broadcast[index]
         changed = {
             ScatterAdd: old + new,
@@ -65,4 +67,9 @@ SAMPLES = [
         _sample(op, normal(5, 3), integers(0), normal(0, 3), label="empty"),
         _sample(op, normal(600, 300), integers(512, high=600), normal(512, 300), label="large"),
     )
+]
+SAMPLES += [
+    _sample(op, normal(4, 3), np.int32([2, -1, 2, -1]), rows, label=label, attrs={"allow_unused": True})
+    for op in (ScatterAdd, ScatterSub)
+    for label, rows in (("unused", normal(4, 3, seed=1)), ("unused, scalar", normal()))
 ]

@@ -86,7 +86,7 @@ def test_one_replica():
         total = repl.run(tb.reduce_sum, lambda: np.ones((4, 3), np.float32))
         repl.init(session)
         text = explained(session, total)
-        assert "replicas: 1 (1 on /cpu:0)\n      synchroniser: none\n      memory on /cpu:0: " in text
+        assert "replicas: 1 (1 on /cpu:0)\n      synchroniser: none\n      mode: planned\n" in text
         assert "exchanges: none" in text
 
 

@@ -6,6 +6,7 @@ import gc
 import itertools
 import os
 import queue
+import signal
 import threading
 import time
 import warnings
@@ -616,3 +617,31 @@ def test_the_seed_of_the_graph_around_is_the_replicators():
                 return next(repl.train(lambda: tb.random_normal([3]), None))
 
     np.testing.assert_array_equal(values(), values())
+
+
+def test_ctrl_c_does_not_wait_for_an_input_fn_that_blocks():
+    entered, release, ended = threading.Event(), threading.Event(), []
+
+    def inputs(index):
+        yield np.ones((4, 3), np.float32)
+        entered.set()
+        ended.append(release.wait(30))
+
+    def interrupt():
+        if entered.wait(30):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def step(x):
+        return tb.reduce_sum(x)
+
+    sender = threading.Thread(target=interrupt)
+    sender.start()
+    replicator = tb.MultiGpuReplicator(["/cpu:0"], replicas_per_gpu=2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            for _ in replicator.train(step, inputs, steps=5):
+                pass
+        assert ended == []  # the input_fn still waits
+    finally:
+        release.set()
+        sender.join()

@@ -67,15 +67,15 @@ RECORDED: list[tuple[str, dict[str, Any], bool, tuple[int, int]]] = [
 ]
 
 
-def model_of(optimizer: str) -> Model:
-    """`well` with another optimiser."""
+def model_of(optimizer: str, mode: str = "auto") -> Model:
+    """`well` with another optimiser. mode: of the StepProgram."""
     model = well()
     with tb.Graph().as_default():
         x = tb.placeholder(tb.float32, [7], name="x")
         w = tb.Variable(model.initial["w"], name="w")
         loss = tb.reduce_sum(tb.square(w - x)) * 0.5
         update = OPTIMIZERS[optimizer]().minimize(loss)
-    return Model(StepProgram((x,), loss, update, {}), model.shapes, model.initial, model.batch)
+    return Model(StepProgram((x,), loss, update, {}, mode=mode), model.shapes, model.initial, model.batch)
 
 
 def checksum(
@@ -85,13 +85,14 @@ def checksum(
     optimizer: str = "momentum",
     start: int = 0,
     state: Mapping[str, Array] | None = None,
+    mode: str = "auto",
     **options: Any,
 ) -> str:
     """CRC32 of names and values of the state after the last round, in the order of names.
 
     start: the first round to train, from `state` if given.
     """
-    model = model_of(optimizer)
+    model = model_of(optimizer, mode)
     schedule = tb.train.PiecewiseConstant([4], [0.1, 0.05]) if restarts else tb.train.Constant(0.1)
     with engine_of(model, layout, steps, schedule=schedule, **options) as engine:
         if state is not None:
@@ -125,10 +126,23 @@ def test_the_bits_of_an_earlier_version(
         assert found == [f"{crc:08X}" for crc in expected]
 
 
+@pytest.mark.parametrize(("optimizer", "options", "restarts", "expected"), RECORDED, ids=str)
+@pytest.mark.sampled(1)
+def test_the_dynamic_mode_has_these_bits(
+    kernels: str, optimizer: str, options: dict[str, Any], restarts: bool, expected: tuple[int, int]
+) -> None:
+    layouts = LAYOUTS if kernels == "native" else LAYOUTS[:1]
+    found = [checksum(layout, 1, restarts, optimizer, mode="dynamic", **options) for layout in layouts]
+    assert found == [f"{crc:08X}" for crc in expected[: len(found)]]
+
+
 @pytest.mark.sampled(1)
 def test_a_checkpoint_of_an_earlier_version_goes_on_with_its_bits(launches: tuple[int, ...]) -> None:
     """Commit 99c02b6 saved the file after 5 rounds, and computed the number after all."""
     state, about = load_arrays(Path(__file__).parent / "checkpoint_99c02b6.safetensors")
     for steps in launches:
-        found = checksum(3, steps, start=about["round"], state=state, mu=0.5, staleness=1, tau=2)
-        assert found == "707C3F3A"
+        for mode in ("auto", "dynamic") if steps == 1 else ("auto",):
+            found = checksum(
+                3, steps, start=about["round"], state=state, mode=mode, mu=0.5, staleness=1, tau=2
+            )
+            assert found == "707C3F3A"

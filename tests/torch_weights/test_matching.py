@@ -44,16 +44,16 @@ def test_names_that_end_alike_are_one_layer_s(pairs):
 
 
 def test_an_error_counts_the_problems_that_it_does_not_show():
-    """With the last one, an entry where no variable fits any: it tells whose weights these are."""
+    """With the last one, an entry: it tells whose weights these are."""
     state = {"theirs.a.weight": np.zeros(4, np.float32), "theirs.b.weight": np.zeros(5, np.float32)}
     ends = {  # problems: a line for each variable, and each entry
-        5: r"b\.weight \[5\]: no variable takes it\. Give names",
-        4: r"theirs\.b\.weight \[5\]: no variable takes it\. Give names",
+        6: r"b\.weight \[5\]: no variable takes it\. Give names",
+        5: r"theirs\.b\.weight \[5\]: no variable takes it\. Give names",
     }
     for count, end in ends.items():
         with pytest.raises(InvalidArgumentError, match=end) as caught:
-            taken(state, [f"v{number}" for number in range(count)])
-        assert ("and 1 more, the last: entry theirs.b.weight" in str(caught.value)) == (count == 5)
+            taken(state, ["a/kernel", *(f"v{number}" for number in range(1, count))])
+        assert ("and 1 more, the last: entry theirs.b.weight" in str(caught.value)) == (count == 6)
 
 
 def test_entries_of_a_file_are_in_the_order_of_their_numbers(tmp_path):

@@ -654,8 +654,10 @@ class TrainingConfig:
 
 def completed(saved: Mapping[str, Any]) -> dict[str, Any]:
     """A saved configuration with the options that its version did not have yet, at their defaults."""
-    usual = {name: _plain(declared.default) for name, declared in options_of(TrainingConfig).items()}
-    return {**usual, **NEWER, **saved}
+    usual = {name: declared.default for name, declared in options_of(TrainingConfig).items()}
+    written = TrainingConfig().to_dict()  # tuples are lists or dictionaries there
+    plain = {name: written[name] if isinstance(value, tuple) else value for name, value in usual.items()}
+    return {**plain, **NEWER, **saved}
 
 
 def _plain(value: Any) -> Any:

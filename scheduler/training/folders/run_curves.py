@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from scheduler.training.configuration.config import completed
@@ -26,6 +27,7 @@ OTHERS = {
 }
 LABELS = ("training", "test", "validation", "ema")
 WIDTH, HEIGHT = 4.0, 3.0  # inches of a panel
+LINE = 50  # characters of a title above a panel
 MOST_PANELS = 6
 
 
@@ -164,7 +166,7 @@ def draw_run(path: str | Path) -> Path | None:
             _finish(axes, "epoch", family.replace("_", " "))
         for unused in every[len(panels) :]:
             unused.set_visible(False)
-        figure.suptitle(describe(run), fontsize=10)
+        figure.suptitle("\n".join(wrap(describe(run), LINE * columns)), fontsize=10)
     return run.path / PICTURE
 
 

@@ -19,7 +19,13 @@ from scheduler.training.models.model_inputs import inputs_of_specs, name_of_path
 from tensorbow.compiler.prune import prune
 from tensorbow.data import TrainingData
 from tensorbow.data.array_dataset import spec_of_text, standardised
-from tensorbow.errors import DataLossError, NotFoundError, TensorBowError, UnimplementedError
+from tensorbow.errors import (
+    DataLossError,
+    InvalidArgumentError,
+    NotFoundError,
+    TensorBowError,
+    UnimplementedError,
+)
 from tensorbow.files import read_file
 from tensorbow.graph import Graph, GraphDef, Tensor, name_scope
 from tensorbow.models import ModelSource, find_model
@@ -128,12 +134,20 @@ def build_inference(about: Mapping[str, Any], source: ModelSource | None = None)
 def stored_inference(described: Mapping[str, Any], config: TrainingConfig) -> tuple[dict[str, Any], bytes]:
     """The description of a model with its inference graph, and the graph's file: for models of users, whose
     code need not be there when they are used.
+
+    Raises InvalidArgumentError for a graph that cannot be saved, as one with a function of Python.
     """
     graph = Graph()
     with graph.as_default():
         found = build_inference(described, config.source)
     tensors = [*found.inputs.values(), *found.outputs.values()]
-    text = graph.as_graph_def().extract(tensor.name for tensor in tensors).to_json().encode()
+    try:
+        text = graph.as_graph_def().extract(tensor.name for tensor in tensors).to_json().encode()
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(
+            "a model's graph for evaluation is saved with its run, so that the model works without its code; "
+            f"this one cannot be: {error}; use such an op where `training` is true alone, or tb.define_op"
+        ) from error
     stored = {
         "crc32": zlib.crc32(text),
         "inputs": {name: tensor.name for name, tensor in found.inputs.items()},

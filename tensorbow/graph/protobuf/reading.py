@@ -73,14 +73,29 @@ def _read_nodes(messages: Iterable[Any], node_def: Callable[..., Any], called: s
     messages = [message for message in messages if PART not in message.attr]
     variables = {node.name for node in messages if node.op in ("Variable", "VariableV2")}
     constants = {message.name: message for message in messages if message.op == "Const"}
+    names = {message.name for message in messages}
     nodes = []
     for index, message in enumerate(messages):
         try:
-            nodes.append(_read_node(message, node_def, variables, called, constants))
+            node = _read_node(message, node_def, variables, called, constants)
+            if message.op == "Select" and EXACT not in message.attr:
+                nodes.append(_condition_of_rows(node, node_def, names))
+            nodes.append(node)
         except (TensorBowError, ValueError) as error:
             reason = " ".join(str(error).split())[:300]
             raise InvalidArgumentError(f"GraphDef: node {index} {message.name[:80]!r}: {reason}") from None
     return nodes
+
+
+def _condition_of_rows(select: Any, node_def: Callable[..., Any], taken: set[str]) -> Any:
+    """The condition of a Select of TensorFlow, which chooses rows if it is a vector."""
+    name = f"{select.name}/condition"
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    made = node_def(name, "ConditionOfRows", select.input[:3], device=select.device, context=select.context)
+    select.input[0] = f"{name}:0"
+    return made
 
 
 def _read_function(

@@ -154,6 +154,8 @@ def _gather(source: FormSource) -> Form | None:
     indices, axis = source.type(1), _int32("axis", source.attr["axis"])
     if isinstance(indices, DType) and indices.name not in ("int16", "int32", "int64"):
         return None
+    if source.attr.get("allow_unused"):
+        return None
     attr = {**_attrs(source, {"Tparams": "0", "Tindices": "1"}), "Taxis": as_dtype("int32")}
     return Form("GatherV2", [*source.input, source.part("axis")], attr, [axis])
 

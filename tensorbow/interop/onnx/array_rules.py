@@ -34,7 +34,7 @@ from tensorbow.ops.reductions import (
     reduce_prod,
     reduce_sum,
 )
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.shaping import split, tile
 from tensorbow.ops.slicing import pad, strided_slice
 from tensorbow.specs import int64
@@ -292,7 +292,7 @@ def _trilu(b: GraphBuilder, node: OnnxNode, x: Held, diagonal: Held | None = Non
     k = b.number(diagonal, "k", 0)
     upper = node.attrs.get("upper", 1)
     kept = np.triu(np.ones((rows, columns), bool), k) if upper else np.tri(rows, columns, k, dtype=bool)
-    return Held(None, where(kept, b.tensor(x), 0))
+    return Held(None, select(kept, b.tensor(x), 0))
 
 
 @rule("OneHot")

@@ -13,7 +13,7 @@ from tensorbow.ops.arrays import reshape, transpose
 from tensorbow.ops.elementwise import add, divide, multiply, tanh
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nn import softmax
-from tensorbow.ops.selection import where
+from tensorbow.ops.selection import select
 from tensorbow.specs import bool_
 
 LOWEST = float(np.finfo(np.float32).min)
@@ -39,12 +39,12 @@ def _attention(
         scores = multiply(tanh(divide(scores, cap)), cap)
     if mask is not None:
         given = b.tensor(mask)
-        scores = where(given, scores, LOWEST) if given.dtype == bool_ else add(scores, given)
+        scores = select(given, scores, LOWEST) if given.dtype == bool_ else add(scores, given)
     if node.attrs.get("is_causal"):
         rows, columns = scores.spec.dims[-2:]
         if rows is None or columns is None:
             raise UnimplementedError("is_causal: the lengths of the sequences must be known")
-        scores = where(np.tri(rows, columns, dtype=bool), scores, LOWEST)
+        scores = select(np.tri(rows, columns, dtype=bool), scores, LOWEST)
     result = matmul(softmax(scores), values)
     if q.rank == 4:
         return Held(None, result)

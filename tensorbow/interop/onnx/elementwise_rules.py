@@ -14,7 +14,7 @@ from tensorbow.ops import activations, elementwise
 from tensorbow.ops.control import identity
 from tensorbow.ops.elementwise import add, divide, maximum, minimum, multiply, subtract
 from tensorbow.ops.nn import dropout
-from tensorbow.ops.selection import cast, where
+from tensorbow.ops.selection import cast, select
 from tensorbow.specs import as_dtype
 
 UNARY: dict[str, Callable[..., Tensor]] = {
@@ -126,7 +126,7 @@ def _truncated(x: Tensor) -> Tensor:
 @rule("Where")
 def _where(b: GraphBuilder, node: OnnxNode, *values: Held) -> Held:
     (condition, x, y), order = aligned(b, values)
-    return Held(None, where(condition, x, y), order)
+    return Held(None, select(condition, x, y), order)
 
 
 @rule("Clip")

@@ -6,6 +6,7 @@ three batches in graphs that are thrown away: an extent is then a constant, or p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -33,6 +34,7 @@ from tensorbow.specs import Array, as_dtype, int64
 
 PROBED = (3, 5, 7)  # batches
 RANDOM = ("Dropout",)
+MADE_AT = re.compile(r" \(made at .*\)$")  # an op's line; a node of a file has none
 Rule: TypeAlias = "Callable[..., Held | Sequence[Held]]"  # (builder, node, *inputs)
 RULES: dict[str, Rule] = {}
 
@@ -96,7 +98,8 @@ class GraphBuilder:
             try:
                 made = self._made(node)
             except TensorBowError as error:
-                raise type(error)(f"ONNX model {self.file.path.name}, {node}: {error}") from None
+                text = MADE_AT.sub("", str(error))
+                raise type(error)(f"ONNX model {self.file.path.name}, {node}: {text}") from None
             for name, held in zip(node.outputs, made, strict=False):
                 self.values[name] = held
                 self._narrow(name, held)

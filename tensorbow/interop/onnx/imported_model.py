@@ -139,9 +139,11 @@ class OnnxModel:
         except TensorBowError as error:
             if not other:
                 raise
+            file = f"ONNX model {self._file.path.name}"
             raise type(error)(
-                f"{error}. The file was exported for a batch of {batches[other[0]]}; export it with an open "
-                "one (dynamic_shapes, or dynamic_axes of the older exporter)"
+                f"{file} was exported for a batch of {batches[other[0]]}; export it with an open one "
+                "(dynamic_shapes, or dynamic_axes of the older exporter): "
+                f"{str(error).removeprefix(f'{file}, ')}"
             ) from None
 
     def _held(self, name: str, tensor: Tensor) -> Held:

@@ -371,6 +371,8 @@ def _pad(w: GraphWriter, op: Operation) -> None:
 @writes("GatherV2")
 def _gather(w: GraphWriter, op: Operation) -> None:
     params, indices = op.inputs
+    if op.attrs["allow_unused"]:
+        raise UnimplementedError("an index -1 stands for no row; export a table in one part")
     positions = w.name(indices)
     if indices.dtype.name == "uint8":
         positions = _converted(w, positions, int64)

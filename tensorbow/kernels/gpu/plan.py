@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tensorbow.devices import Access, StreamGroup
+from tensorbow.devices import Access, DeviceValue, StreamGroup
 from tensorbow.devices.cuda_runtime import CopyKind, CudaError
 from tensorbow.devices.gpu import PeerArray
 from tensorbow.errors import InternalError, ResourceExhaustedError, TensorBowError
@@ -47,6 +47,8 @@ class _Piece:
 
 class GpuPlan(BoundPlan):
     """The prepared launches of every segment, and their graphs."""
+
+    keeps_values = True
 
     def __init__(
         self,
@@ -159,9 +161,9 @@ class GpuPlan(BoundPlan):
             self._runtime.copy(*ends, ref.nbytes, CopyKind.DEVICE_TO_HOST, self.stream)
 
     def copy_in(self, name: str, source: Array) -> None:
-        """Enqueues a copy from pinned memory, or from a mailbox on this GPU, to an input."""
+        """Enqueues a copy from pinned memory, or from a mailbox or value on this GPU, to an input."""
         ref = self.executable.inputs[name]
-        if isinstance(source, PeerArray):
+        if isinstance(source, (PeerArray, DeviceValue)):
             if ref.nbytes:
                 ends = self.address(ref), source.address
                 self._runtime.copy(*ends, ref.nbytes, CopyKind.DEVICE_TO_DEVICE, self.stream)
@@ -174,6 +176,29 @@ class GpuPlan(BoundPlan):
 
         Raises a launch's error with op name and user line, or a graph's error with the segment's name.
         """
+        self._compute(segment)
+        if self.executable.segments[segment].fetches and self.executable.ring_nbytes:
+            target = self._results.ctypes.data + step % self.ring * self._results.strides[0]
+            source, nbytes = self.bases[Region.RING], self.executable.ring_nbytes
+            self._runtime.copy(target, source, nbytes, CopyKind.DEVICE_TO_HOST, self.stream)
+
+    def launch_keeping(self, segment: int, kept: Mapping[int, DeviceValue]) -> None:
+        """Copies only the other fetches to the pinned RING; see BoundPlan.launch_keeping."""
+        if not (self.executable.segments[segment].fetches and kept):
+            self.launch(segment)
+            return
+        self._compute(segment)
+        for number, ref in enumerate(self.executable.fetches):
+            if number in kept:
+                ends, kind = (kept[number].address, self.address(ref)), CopyKind.DEVICE_TO_DEVICE
+            else:
+                ends = self._results.ctypes.data + ref.offset, self.address(ref)
+                kind = CopyKind.DEVICE_TO_HOST
+            if ref.nbytes:
+                self._runtime.copy(*ends, ref.nbytes, kind, self.stream)
+
+    def _compute(self, segment: int) -> None:
+        """Enqueues a segment up to the call that gathers its fetches in the RING."""
         captures = self._capture and self._launches[segment] >= EAGER_LAUNCHES
         self._launches[segment] += 1
         for piece in self._pieces[segment]:
@@ -183,10 +208,6 @@ class GpuPlan(BoundPlan):
                 self._launch_graph(segment, piece.graph)
             else:
                 self._run(piece)
-        if self.executable.segments[segment].fetches and self.executable.ring_nbytes:
-            target = self._results.ctypes.data + step % self.ring * self._results.strides[0]
-            source, nbytes = self.bases[Region.RING], self.executable.ring_nbytes
-            self._runtime.copy(target, source, nbytes, CopyKind.DEVICE_TO_HOST, self.stream)
 
     def enqueue(self, segment: int) -> None:
         """Enqueues the calls of a segment one by one, without those that gather the fetches.

@@ -1,6 +1,7 @@
 """Makes the ONNX files beside it by PyTorch's exporters, with PyTorch's outputs and gradients.
 
 python tests/interop/data/make_models.py [FOLDER]
+python tests/interop/data/make_models.py FOLDER WAY     # one file, ResNet-18 of full size
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import copy
 import sys
 import warnings
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +49,24 @@ class ResNet(nn.Module):
     def forward(self, x):
         x = functional.max_pool2d(torch.relu(self.bn1(self.conv1(x))), 3, 2, 1)
         return self.fc(torch.flatten(functional.adaptive_avg_pool2d(self.blocks(x), 1), 1))
+
+
+class ResNet18(nn.Module):
+    """As torchvision's."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        widths = [64, 64, 128, 256, 512]
+        stages = [
+            nn.Sequential(Block(before, after, 1 if before == after else 2), Block(after, after, 1))
+            for before, after in pairwise(widths)
+        ]
+        self.blocks = nn.Sequential(*stages)
+        self.fc = nn.Linear(512, 1000)
+
+    forward = ResNet.forward
 
 
 class Transformer(nn.Module):
@@ -203,5 +223,18 @@ def main(folder: Path) -> None:
         save_file(facts(model, x), folder / f"{name}.safetensors")
 
 
+def make_resnet18(folder: Path, way: str) -> None:
+    """Writes resnet18.onnx, and an input and its output in evaluation."""
+    warnings.simplefilter("ignore")
+    torch.manual_seed(7)
+    model, x = ResNet18(), torch.randn(2, 3, 64, 64)
+    export(copy.deepcopy(model), x, folder / "resnet18.onnx", way)
+    found = {"x": x.numpy(), "y": model.eval()(x).detach().numpy()}
+    save_file(found, folder / "resnet18.safetensors")
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
+    if len(sys.argv) > 2:
+        make_resnet18(Path(sys.argv[1]), sys.argv[2])
+    else:
+        main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)

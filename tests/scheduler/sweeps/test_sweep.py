@@ -14,6 +14,7 @@ import tensorbow as tb
 from scheduler import TrainedModel, Trainer
 from scheduler.sweeps.folder import SweepFolder
 from scheduler.sweeps.members import members_of
+from scheduler.sweeps.pictures import draw_sweep
 from scheduler.sweeps.pool import MemberPool
 from tensorbow.data import load
 from tensorbow.errors import (
@@ -203,6 +204,47 @@ def test_halving_gives_the_places_of_the_worst_to_new_members(sweep, tmp_path):
         require_bits_of_runs_alone(running, tmp_path)
 
 
+def dimmed(inputs, labels, training, dropout: float = 0.0):
+    """A classifier whose argument is part of the compiled step."""
+    seen = tb.layers.flatten(inputs)
+    logits = tb.layers.dense(tb.nn.dropout(seen, rate=dropout) if training and dropout else seen, 10)
+    return tb.reduce_mean(
+        tb.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    ), logits
+
+
+@pytest.mark.usefixtures("reference_kernels")
+def test_halving_compares_members_of_several_compiled_steps(sweep, tmp_path):
+    """Also the first one, which is the worst, and comes to each rung alone."""
+    grid, base = {"model.dropout": [0.99, 0.9, 0.0, 0.5]}, {"model": dimmed, "epochs": 4}
+    with sweep(grid=grid, base={**base, "learning_rate": 0.003}, halving=True) as running:
+        said = []
+        running._say = said.append
+        assert running.run()
+        statuses = {member.choices["model.dropout"]: member.status for member in running.members}
+        epochs = [member.epochs for member in running.members]
+        assert all("test_loss" in member.figures for member in running.members)
+    assert said[0] == (
+        "4 members in 4 compiled steps, one after the other; at epoch 1, 3 all wait to be compared"
+    )
+    assert statuses.pop(0.99) == "stopped"
+    assert sorted(statuses.values()) == ["finished", "stopped", "stopped"]
+    assert sorted(epochs) == [1, 1, 1, 4]
+    assert not (tmp_path / "sweep" / "paused").exists()
+
+
+@pytest.mark.slow
+def test_members_that_waited_for_others_have_the_bits_of_their_runs_alone(sweep, tmp_path):
+    grid = {"batch_size": [8, 16], "learning_rate": [0.01, 0.02], "optimizer": ["momentum", "adam"]}
+    base = {"epochs": 4}
+    with sweep(grid=grid, base=base, halving=True, halving_factor=2, at_once=2) as running:
+        assert running.run()
+        finished = [member for member in running.members if member.status == "finished"]
+        assert len(finished) == 2  # of 8 and 4 at epochs 1 and 2, one goes on of each two
+        running.members[:] = finished
+        require_bits_of_runs_alone(running, tmp_path)
+
+
 @pytest.mark.slow
 def test_only_the_best_members_are_kept(sweep, tmp_path):
     with sweep(grid={"learning_rate": [0.0001, 0.001, 0.01, 0.1]}, at_once=1, keep=2) as running:
@@ -260,7 +302,7 @@ def test_regressions_of_a_needed_argument_are_swept_and_averaged(sweep, tmp_path
         sweep(base=base)
     with sweep(grid=grid, base=base, ensemble=True) as running:
         running.run()
-        test = running.data._splits["test"]
+        test = running.data.evaluated["test"]
     each = []
     for name in ("best", "ensemble"):
         with tb.train.load_model(tmp_path / "sweep" / name) as model:
@@ -298,12 +340,40 @@ def test_whole_and_other_numbers_are_drawn_in_their_order(sweep, monkeypatch):
     figures = []
     figure = pytest.importorskip("matplotlib.figure").Figure
     monkeypatch.setattr(figure, "savefig", lambda own, *_, **__: figures.append(own))
-    with sweep(grid={"momentum": [0, 0.5, 0.9, 0.25]}, base={"epochs": 1}) as running:
+    with sweep(grid={"momentum": [0, 0.5, 0.9, 0.25]}, base={"epochs": 1}, seeds=2) as running:
         assert running.run()
         running.draw()
     _, options = figures
     (median,) = [line for line in options.axes[0].lines if line.get_label() == "median"]
     assert [*median.get_xdata()] == [0, 0.25, 0.5, 0.9]
+
+
+@pytest.mark.parametrize("ends", [(0.0013, 0.021), (0.00013, 0.021)])
+def test_options_of_random_configurations_are_drawn_without_a_median(ends, tmp_path, monkeypatch):
+    """Each value has one member; a logarithmic axis has few labels, but more than one."""
+    figures = []
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    save = figure.savefig
+    monkeypatch.setattr(figure, "savefig", lambda own, *a, **k: (save(own, *a, **k), figures.append(own)))
+    rates = np.geomspace(*ends, 9).tolist()
+    members = members_of(
+        {"model": "logreg", "dataset": "synthetic", "epochs": 1},
+        [{"learning_rate": rate} for rate in rates],
+        1,
+    )
+    for member in members:
+        member.status, member.epochs = "finished", 1
+        member.figures = {"validation_accuracy": 0.5 + member.number / 100, "validation_loss": 1.0}
+    curves = [{"member": each.number, "epoch": 1, **each.figures} for each in members]
+    assert len(draw_sweep(members, curves, ["learning_rate"], tmp_path, "logreg")) == 2
+    (options,) = (each for each in figures if each.axes[0].get_xlabel() == "learning rate")
+    axes = options.axes[0]
+    assert [line.get_label() for line in axes.lines] == ["trained to the end"]
+    low, high = axes.get_xlim()
+    labels = [tick for tick in axes.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+    assert 2 <= len(labels) <= 5
+    assert not axes.get_xminorticklabels()
+    assert faults(options) == []
 
 
 @pytest.mark.slow

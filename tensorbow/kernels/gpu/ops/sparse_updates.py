@@ -16,7 +16,8 @@ from tensorbow.kernels.gpu.runtime.context import BLOCK
 from tensorbow.kernels.gpu.runtime.program import CudaSource, c_type
 from tensorbow.kernels.gpu.source.blocks import BLOCKS, power_of_two
 from tensorbow.kernels.gpu.source.index_types import index_for
-from tensorbow.ops.sparse_updates import NO_ROW, SparseApplyAdagrad, SparseApplyMomentum, SumEqualRows
+from tensorbow.ops.indexing import NO_ROW
+from tensorbow.ops.sparse_updates import SparseApplyAdagrad, SparseApplyMomentum, SumEqualRows
 from tensorbow.specs import TensorSpec
 
 MOST_INDEX = np.iinfo(np.int64).max

@@ -17,13 +17,16 @@ def index_at(emitter: Emitter, array: Elements, at: ir.Value | int) -> ir.Value:
     return emitter.builder.zext(value, INT) if array.dtype == uint8 else emitter.builder.sext(value, INT)
 
 
-def refuse_outside(emitter: Emitter, array: Elements, count: int, extent: int, stride: int = 1) -> None:
-    """Refuses the call unless `count` elements of an array, `stride` apart, are in [0, extent)."""
+def refuse_outside(
+    emitter: Emitter, array: Elements, count: int, extent: int, stride: int = 1, least: int = 0
+) -> None:
+    """Refuses the call unless `count` elements of an array, `stride` apart, are in [least, extent)."""
     builder = emitter.builder
     wrong = Accumulator(emitter, constant(ir.IntType(1), 0))
     with emitter.loop(count) as at:
-        outside = builder.icmp_unsigned(
-            ">=", index_at(emitter, array, scaled(emitter, at, stride)), index(extent)
-        )
+        number = index_at(emitter, array, scaled(emitter, at, stride))
+        if least:
+            number = builder.sub(number, index(least))
+        outside = builder.icmp_unsigned(">=", number, index(extent - least))
         wrong.set(builder.or_(wrong.get(), outside))  # unsigned comparison: negative ones are huge
     emitter.refuse_if(wrong.get())

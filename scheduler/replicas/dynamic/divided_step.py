@@ -1,0 +1,147 @@
+"""A step that no plan can run, compiled for replicas: a part of the dynamic executor, and a planned one.
+
+The executor hands gradients, the loss and reported values to the planned part, whose inputs they are, so that
+everything behind them (checks of gradients, exchanges, updates, averaging) is what a planned step has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from scheduler.averaging.synchronisers import Synchroniser
+from scheduler.replicas.dynamic.crossing_specs import crossing_specs
+from scheduler.replicas.dynamic.division import Division, divide
+from scheduler.replicas.dynamic.executor_part import ExecutorPart
+from tensorbow.compiler import Binding, NeedsDynamicModeError, VariableLayout, compile_step
+from tensorbow.compiler.prune import prune
+from tensorbow.errors import InternalError
+from tensorbow.executor import DynamicPlan
+from tensorbow.graph import Operation, Resources, Tensor
+from tensorbow.program import Backend, Executable
+from tensorbow.specs import TensorSpec
+
+
+@dataclass(frozen=True, eq=False)
+class DividedExecutable(Executable):
+    """The planned part of a step, and the part that the dynamic executor runs before it.
+
+    `counters`, `scalars`, `reads_first` and `writes` are those of both parts; `inputs` has what the executor
+    hands over, and the inputs that the planned part reads itself.
+    """
+
+    executor: ExecutorPart | None = None  # of a divided step never None
+    planned: Executable | None = None
+
+    @property
+    def part(self) -> ExecutorPart:
+        """The part of the executor."""
+        if self.executor is None:
+            raise InternalError("a divided step without its executor's part")
+        return self.executor
+
+    def for_device(self, first: int, count: int) -> Executable:
+        """See Executable: what runs once per device is planned."""
+        if self.planned is None:
+            raise InternalError("a divided step without its planned part")
+        return self.planned.for_device(first, count)
+
+
+class DividedBinding(Binding):
+    """The planned part of a divided step with its memory; it keeps the step scalars of both parts."""
+
+    def write(self, inputs: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        """See Binding.write; those that the executor alone reads are only kept."""
+        known = self.executable.state
+        self.plan.write(inputs, {key: value for key, value in state.items() if key in known})
+        self.scalars.update(state)
+
+
+def compile_divided(
+    fetches: Sequence[Tensor],
+    operations: Sequence[Operation],
+    feeds: Mapping[Tensor, TensorSpec],
+    layout: VariableLayout,
+    backend: Backend,
+    synchroniser: Synchroniser,
+    *,
+    loss: Tensor | None,
+    replicas: int,
+    resources: Resources,
+    error: NeedsDynamicModeError,
+) -> DividedExecutable:
+    """Divides and compiles a step that cannot be planned, for the fed shapes.
+
+    operations: to run without a result. resources: see ExecutorPart. error: why it cannot be planned.
+
+    Raises InvalidArgumentError for a step that cannot be divided (`divide`, `crossing_specs`).
+    """
+    needed = prune([*(tensor.op for tensor in fetches), *operations], feeds)
+    never_planned: set[Operation] = set()
+    reason = error.why or str(error)
+    while True:
+        division = divide(needed, feeds, fetches, operations, never_planned)
+        crossing = crossing_specs(
+            sorted({*division.crossing, *division.results}, key=lambda tensor: (tensor.op.id, tensor.index)),
+            division.dynamic,
+            division.planned,
+            feeds,
+        )
+        try:
+            planned = compile_step(
+                [*fetches, *(op for op in operations if op in division.planned)],
+                {**_read_by(division, fetches, feeds), **crossing},
+                layout,
+                backend,
+                rewriting=lambda step: synchroniser.rewrite(step, layout, replicas),
+                guard=loss,
+                replicas=replicas,
+                within=division.planned,
+                copied=division.crossing,
+            )
+        except NeedsDynamicModeError as late:
+            if late.op is None or late.op in never_planned:
+                raise
+            never_planned.add(late.op)
+            continue
+        break
+    part = ExecutorPart(
+        _dynamic_plan(division, crossing, needed, feeds, reason),
+        division.dynamic,
+        dict(feeds),
+        crossing,
+        layout,
+        backend,
+        resources,
+    )
+    own = {field: getattr(planned, field) for field in planned.__dataclass_fields__}
+    made = DividedExecutable(**own, executor=part, planned=planned)
+    return replace(
+        made,
+        counters=tuple(dict.fromkeys((*planned.counters, *part.counters))),
+        scalars={**part.scalars, **planned.scalars},
+        reads_first=planned.reads_first | part.reads,
+        writes=planned.writes | part.writes,
+        notes=(f"dynamic: {reason}", *planned.notes),
+    )
+
+
+def _read_by(
+    division: Division, fetches: Sequence[Tensor], feeds: Mapping[Tensor, TensorSpec]
+) -> dict[Tensor, TensorSpec]:
+    """The inputs of the step that its planned part reads."""
+    read = {tensor for op in division.planned for tensor in op.inputs} | set(fetches)
+    return {tensor: spec for tensor, spec in feeds.items() if tensor in read}
+
+
+def _dynamic_plan(
+    division: Division,
+    crossing: Mapping[Tensor, TensorSpec],
+    needed: Sequence[Operation],
+    feeds: Mapping[Tensor, TensorSpec],
+    reason: str,
+) -> DynamicPlan:
+    elements: list[Tensor | Operation] = [*crossing, *division.targets]
+    wanted = [each if isinstance(each, Operation) else each.op for each in elements]
+    return DynamicPlan(elements, feeds, prune(wanted, feeds, frozenset(division.dynamic)), reason)

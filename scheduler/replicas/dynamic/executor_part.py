@@ -1,0 +1,100 @@
+"""The part of a step that the dynamic executor runs, for all replicas of a kind of device."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+from scheduler.replicas.dynamic.division import shows_order
+from tensorbow.compiler import VariableLayout, compile_step
+from tensorbow.errors import InvalidArgumentError
+from tensorbow.executor import DynamicPlan, StaticRegion
+from tensorbow.graph import Operation, Resources, Tensor
+from tensorbow.ops.control import StepScalar
+from tensorbow.ops.state import VariableReference
+from tensorbow.program import Backend, Executable
+from tensorbow.specs import Array, TensorSpec, render_dims
+
+COMPILED = 64  # regions kept, by shapes of their inputs; the least recently used one is dropped first
+
+
+class ExecutorPart:
+    """Ops of a step, divided for the dynamic executor, and its compiled regions, which replicas share."""
+
+    def __init__(
+        self,
+        plan: DynamicPlan,
+        ops: Sequence[Operation],
+        inputs: Mapping[Tensor, TensorSpec],
+        crossing: Mapping[Tensor, TensorSpec],
+        layout: VariableLayout,
+        backend: Backend,
+        resources: Resources,
+    ):
+        """inputs: of the whole step, in the order of a batch. crossing: what it makes for the planned part.
+        resources: objects that its ops share with those of other replicas, such as queues.
+        """
+        self.plan = plan
+        self.inputs = inputs
+        self.crossing = crossing
+        self.resources = resources
+        self._layout, self._backend = layout, backend
+        self.counters = tuple(op.name for op in ops if op.definition.random)
+        scalars = [op for op in _with_inputs(ops) if op.definition is StepScalar]
+        self.scalars: dict[str, float] = {op.attrs["key"]: op.attrs["default"] for op in scalars}
+        self.reads, self.writes = _variables_of(ops)
+        self.ordered_by = shows_order(ops)  # an op because of which replicas run one after the other
+        self._compiled: OrderedDict[object, Executable] = OrderedDict()
+        self._lock = threading.Lock()  # guards the field above
+
+    @property
+    def reason(self) -> str:
+        """Why the step is not planned, with the op."""
+        return self.plan.reason
+
+    def compiled(self, region: StaticRegion, arrays: Sequence[Array]) -> Executable:
+        """A region's step for inputs of these shapes. Raises as `compile_step`; thread-safe."""
+        key = (region, region.key(arrays))
+        with self._lock:
+            found = self._compiled.get(key)
+            if found is None:
+                found = self._compiled[key] = compile_step(
+                    region.elements,
+                    region.feeds(arrays),
+                    self._layout,
+                    self._backend,
+                    within=region.within,
+                )
+            self._compiled.move_to_end(key)
+            while len(self._compiled) > COMPILED:
+                self._compiled.popitem(last=False)
+            return found
+
+    def require_shape(self, tensor: Tensor, value: Array) -> None:
+        """Raises InvalidArgumentError for a value that the planned part was not compiled for."""
+        spec = self.crossing[tensor]
+        if value.shape != spec.shape:
+            raise InvalidArgumentError(
+                f"{tensor.op.type} {tensor.name}: expected shape {render_dims(spec.extents)}, for which the "
+                f"update was compiled, got {render_dims(value.shape)}; replicas report, exchange and "
+                f"update by the same shapes in all steps (made at {tensor.op.source})"
+            )
+
+
+def _with_inputs(ops: Sequence[Operation]) -> list[Operation]:
+    """The ops, and those whose results they read, each once."""
+    return list(dict.fromkeys(each for op in ops for each in (op, *(tensor.op for tensor in op.inputs))))
+
+
+def _variables_of(ops: Sequence[Operation]) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of the variables that ops read, and of those that they write."""
+    reads, writes = set[str](), set[str]()
+    for op in ops:
+        for index, tensor in enumerate(op.inputs):
+            if tensor.op.definition is VariableReference:
+                if index in op.definition.writes:
+                    writes.add(tensor.op.name)
+                if index not in op.definition.ignores and tensor.op.name not in writes:
+                    reads.add(tensor.op.name)
+    return frozenset(reads), frozenset(writes)
