@@ -475,7 +475,7 @@ CALLS: Mapping[str, Call] = {
         names=("slice", "shape", "cast", "equal", "where", "select", "greater", "expand_dims"),
     ),
     **_ops(
-        "linspace lin_space",
+        "lin_space",  # and linspace, the same function
         lambda: {"start": 0.0, "stop": 1.0, "num": 3},
         sorts={"start": "real", "stop": "real", "num": "count"},
         names=("mul", "add", "linspace"),
