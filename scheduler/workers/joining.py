@@ -107,11 +107,15 @@ def _end_late(limit_s: float, rank: int | None, over: threading.Event) -> None:
     if absent == [] and over.wait(MPI_S):  # all have come, and MPI itself takes its time
         return
     here = f"worker {'?' if rank is None else rank} ({socket.gethostname()}, process {os.getpid()})"
-    who = f"worker {absent[0]} ({socket.gethostname()})" if absent else "a worker"
-    sys.stderr.write(
-        f"tensorbow: {who} hangs or has ended at step 0: it has not joined the job (tb.worker_group()), and "
-        f"{here} has waited {limit_s:g} s for it in MPI_Init\n"
-    )
+    if absent == []:
+        text = f"{here} hangs in MPI_Init, which all workers have called: MPI or its network does not work"
+    else:
+        who = f"worker {absent[0]} ({socket.gethostname()})" if absent else "a worker"
+        text = (
+            f"{who} hangs or has ended at step 0: it has not joined the job (tb.worker_group()), and {here} "
+            f"has waited {limit_s:g} s for it in MPI_Init"
+        )
+    sys.stderr.write(f"tensorbow: {text}\n")
     sys.stderr.flush()
     os._exit(1)
 

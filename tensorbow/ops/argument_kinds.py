@@ -80,6 +80,16 @@ def _read_pair(value: Any) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
+def _or_constant(kind: Kind) -> Kind:
+    """The kind, or a constant tensor of such numbers."""
+
+    def read(value: Any) -> Any:
+        known = as_tensor(value).spec.value if is_tensor(value) else None
+        return kind.read(value if known is None else known.tolist())
+
+    return Kind(kind.expected, read, kind.exact)
+
+
 _INDICES = sequence(whole(0), "indices, counted from 0")
 PAIR = Kind("a pair of whole numbers of at least 0", _read_pair)
 PAIRS = sequence(PAIR, "a list of pairs [before, after]")
@@ -92,8 +102,8 @@ Texts: TypeAlias = Annotated[Any, sequence(TEXT, "a list of strings")]  # reads 
 Extents: TypeAlias = Annotated[Any, Kind("a list of whole numbers, or a vector of them", _read_shape)]
 StaticShape: TypeAlias = Annotated[Any, Kind("a list of whole numbers and None", _read_static_shape)]
 AnyNumber: TypeAlias = Annotated[Any, Kind("a number, True or False", _read_scalar)]
-BlockShape: TypeAlias = Annotated[Any, BLOCK]  # reads a tuple of ints
-PairList: TypeAlias = Annotated[Any, PAIRS]  # reads a tuple of pairs of ints
+BlockShape: TypeAlias = Annotated[Any, _or_constant(BLOCK)]  # reads a tuple of ints
+PairList: TypeAlias = Annotated[Any, _or_constant(PAIRS)]  # reads a tuple of pairs of ints
 WindowSize: TypeAlias = Annotated[Any, WINDOW]  # reads a tuple of ints
 Padding: TypeAlias = Annotated[
     str, one_of("SAME", "VALID", remedy="pad by tb.pad and use 'VALID' for another", any_case=True)

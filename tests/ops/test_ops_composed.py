@@ -309,6 +309,8 @@ def test_positions_counts_and_grids():
         tb.segment_sum(X, [[0], [1]])
     with pytest.raises(InvalidArgumentError, match=r"must be sorted and at least 0"):
         tb.segment_mean(X, [1, 0, 1, 1])
+    blocks = tb.space_to_batch_nd(X[None], tb.constant([2, 1]), tb.constant([[0, 0], [0, 0]]))
+    assert blocks.shape.as_list() == [2, 2, *X.shape[1:]]
     with pytest.raises(InvalidArgumentError, match=r"a padded extent of 3 is not a multiple of 2"):
         tb.space_to_batch(np.zeros((1, 3, 4, 1)), [[0, 0], [0, 0]], 2)
     with pytest.raises(

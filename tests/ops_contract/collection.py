@@ -22,6 +22,7 @@ from tests.ops_contract.sample import Sample
 @cache
 def product_ops() -> dict[str, OpDef]:
     """Ops of the library by name, without those defined by tests."""
+    importlib.import_module("tensorbow.cluster.transfer_ops")
     for module in pkgutil.walk_packages(tensorbow.ops.__path__, "tensorbow.ops."):
         importlib.import_module(module.name)
     return {name: op for name, op in OPS.items() if op.spec.__module__.startswith("tensorbow.")}
