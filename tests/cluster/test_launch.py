@@ -418,7 +418,8 @@ with two_machines(Path(sys.argv[1])) as machines:
 def test_a_second_machine_goes_with_the_process_that_has_made_it(tmp_path):
     with launched(tmp_path, str(tmp_path), prefix=("-c", MACHINES)) as process:
         link, *inside = process.stdout.readline().split() or pytest.skip(process.stderr.read())
-        subprocess.run([*inside, "sh", "-c", "sleep 1000 & exec ip link"], check=True, capture_output=True)
+        unread = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}  # a pipe would stay open
+        subprocess.run([*inside, "sh", "-c", "sleep 1000 & exec ip link"], check=True, **unread)
         process.kill()
     ends = time.monotonic() + 10
     while link in subprocess.run(["ip", "link"], capture_output=True, text=True, check=True).stdout:
