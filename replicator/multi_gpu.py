@@ -50,7 +50,7 @@ class MultiGpuReplicator(Replicator):
         clear_velocity: bool = False,
         ssgd_from: int | None = None,
         dispatch: str = "round_robin",
-        backup: int = 0,
+        backup: Count = 0,
         ema: float | None = None,
         on_nan: OnNan = "stop",
         replica_mode: str = "auto",
