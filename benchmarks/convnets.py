@@ -7,7 +7,8 @@ cross-entropy over 1000 classes, backward, momentum SGD, on pictures of the publ
 one independent replica per core (`none`); PyTorch, eager, channels-last and compiled, trains as one process
 with all cores, and as one pinned process per core. Every replica and process has the same batch size. Each
 way of PyTorch is tried by itself first, since all together need tens of gigabytes; the windows of the two
-quickest alternate with TensorBow's, and figures are their medians. A run that was interrupted goes on.
+quickest alternate with TensorBow's, and figures are their medians. Each network is stored when it
+is measured, and kept by a run of others.
 
 The paper's times are those of a Titan X with larger batches, and show which network costs how much more.
 """
@@ -105,8 +106,13 @@ def measure(model: str, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def rows_of(details: dict[str, Any]) -> list[dict[str, Any]]:
+    """Networks that have been measured, in the order of the paper's table."""
+    return sorted(details["cells"], key=lambda cell: [*SIDES].index(cell["model"]))
+
+
 def draw(figure: Figure, result: dict[str, Any]) -> None:
-    rows = result["details"]["rows"]
+    rows = rows_of(result["details"])
     for axes, row in zip(grid_of(figure, len(rows), 2), rows, strict=True):
         draw_contestants(axes, row["images_per_second"], lambda name: name)
         axes.set_title(TITLES[row["model"]])
@@ -117,7 +123,8 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
 
 def table(details: dict[str, Any]) -> Table:
     rows: list[list[Any]] = []
-    for row in details["rows"]:
+    measured = rows_of(details)
+    for row in measured:
         rates = {name: rate["median"] for name, rate in row["images_per_second"].items()}
         ours = rates[row["ours"]]
         others = {name: rate for name, rate in rates.items() if name != row["ours"]}
@@ -137,13 +144,13 @@ def table(details: dict[str, Any]) -> Table:
         "ratio",
         "the paper's step [ms]",
     ]
-    first = details["rows"][0]
+    first = measured[0]
     remarks = [
         f"{in_turn(details['windows'], details['seconds_per_window'])} Batches of {first['batch_size']} for "
         f"each of {first['ours'].partition(' ')[2]}, and for each process of PyTorch.",
         "The paper's steps are those of one GPU, with larger batches.",
     ]
-    for row in details["rows"]:
+    for row in measured:
         remarks += [f"{TITLES[row['model']]} without {name}: {why}" for name, why in row["left_out"].items()]
     return Table(columns, rows, remarks)
 
@@ -160,8 +167,10 @@ def main() -> None:
     models = options.only or (SMALL if options.small else tuple(SIDES))
     facts = {"windows": options.windows, "seconds_per_window": options.seconds, "replicas": options.replicas}
     cells = Cells(options, {**facts, "batch_size": options.batch_size})
-    rows = [cells.get({"model": model}, 1, partial(measure, model, options)) for model in models]
-    save(options, NAME, {**facts, "rows": rows}, table({**facts, "rows": rows}), draw)
+    for model in models:
+        cells.get({"model": model}, 1, partial(measure, model, options))
+    details = {**facts, **cells.result()}
+    save(options, NAME, details, table(details), draw)
 
 
 if __name__ == "__main__":

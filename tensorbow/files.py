@@ -226,6 +226,21 @@ def write_file(path: str | os.PathLike[str], blob: bytes) -> None:
         file.write(blob)
 
 
+def link_file(old: Path, new: Path) -> bool:
+    """Makes `new` another name of the file `old`. False if that fails."""
+    temporary = new.with_name(f".{new.name}.{os.getpid()}.link")
+    try:
+        if new.exists() and old.samefile(new):
+            return True
+        os.link(old, temporary)
+        os.replace(temporary, new)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        return False
+    return True
+
+
 def append_to_file(path: str | os.PathLike[str], blob: bytes) -> None:
     """Appends bytes to a regular file, on disk before it returns; creates the file if needed.
 

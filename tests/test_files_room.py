@@ -32,7 +32,7 @@ FUNCTIONS = {
     ),
 }
 ROOMS = {
-    "tensorbow/files.py": {"open", "os.open", "os.replace"},
+    "tensorbow/files.py": {"open", "os.open", "os.replace", "os.link"},
     "tensorbow/private_folder.py": {"open", "os.open", "os.replace", "os.link", "os.rename"},
     "tensorbow/strict_json.py": {"json.loads"},
     "scheduler/training/configuration/config_file.py": {"yaml.parse"},
@@ -47,7 +47,7 @@ OTHERS = {
     ("tensorbow/worker_entry.py", "os.open"),  # the same
     ("scheduler/workers/launching.py", "open"),  # of the system, about a process
     ("scheduler/workers/shared_memory.py", "read_text"),  # the same, about itself
-    ("tensorbow/training/meta_graphs.py", "json.loads"),  # of a graph that is there
+    ("tensorbow/training/meta_graph_def.py", "json.loads"),  # of a graph that is there
     ("tensorbow/program_frame/local_files.py", "open"),  # of the user's program, as it asks
     ("tensorbow/program_frame/local_files.py", "os.replace"),
     ("tensorbow/checkpoint_files/shards.py", "os.replace"),  # of whole files that are written

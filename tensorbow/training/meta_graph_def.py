@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
-from tensorbow.files import write_file
+from tensorbow.files import link_file, write_file
 from tensorbow.graph import Graph, GraphDef
 from tensorbow.graph.protobuf.message_classes import message_classes
 from tensorbow.strict_json import parse_json
@@ -128,7 +126,7 @@ class MetaGraphFiles:
         """
         sizes = {key: len(graph.get_collection(key)) for key in graph.get_all_collection_keys()}
         state = graph, graph.version, sizes
-        if self._written is not None and self._of == state and _linked(self._written, path):
+        if self._written is not None and self._of == state and link_file(self._written, path):
             self._written = path
             return
         try:
@@ -145,18 +143,3 @@ def _content(meta: MetaGraphDef) -> bytes:
         return meta.SerializeToString()
     except FailedPreconditionError:  # protobuf is not installed
         return meta.to_json().encode()
-
-
-def _linked(old: Path, new: Path) -> bool:
-    """Makes `new` another name of the file `old`. False if that fails."""
-    temporary = new.with_name(f".{new.name}.{os.getpid()}.link")
-    try:
-        if new.exists() and old.samefile(new):
-            return True
-        os.link(old, temporary)
-        os.replace(temporary, new)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink()
-        return False
-    return True

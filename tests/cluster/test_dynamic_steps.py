@@ -292,6 +292,7 @@ def test_each_task_writes_its_shard(servers, tmp_path):
         "m-00000-of-00002.safetensors",
         "m-00001-of-00002.safetensors",
         "m.index",
+        "m.meta",
         "n.safetensors",
     ]
     assert tb.train.list_variables(tmp_path / "n") == [("v0", [3]), ("v1", [3])]
