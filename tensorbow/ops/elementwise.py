@@ -1,7 +1,8 @@
 """Element-wise functions.
 
 All broadcast by NumPy's rule. Numbers and nested lists take the other tensor's dtype; two
-tensors must have one dtype (`tb.cast`), else InvalidArgumentError is raised. The table behind these
+tensors must have one dtype (`tb.cast`), else InvalidArgumentError is raised. `abs`, `erf`, `negative`,
+`round`, `sign`, `sqrt`, `square` and `tanh` of a `tb.SparseTensor` give one. The table behind these
 functions is in `elementwise_table.py`.
 """
 
@@ -19,6 +20,7 @@ from tensorbow.ops.complex_numbers import ComplexAbs
 from tensorbow.ops.control import identity
 from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.integer_power import IntegerPow
+from tensorbow.ops.mapped_values import maps_values
 from tensorbow.ops.selection import cast, select
 from tensorbow.specs import FLOATING, DType, compatible, float32, float64, render_dims
 
@@ -369,6 +371,7 @@ def atan2(y: Any, x: Any, name: Name = None) -> Tensor:
 
 
 @checked
+@maps_values
 def negative(x: Any, name: Name = None) -> Tensor:
     """-x."""
     result: Tensor = table.Neg(x, name=name)
@@ -376,6 +379,7 @@ def negative(x: Any, name: Name = None) -> Tensor:
 
 
 @checked
+@maps_values
 def abs(x: Any, name: Name = None) -> Tensor:
     """The absolute value; of complex numbers a real one."""
     tensor = as_tensor(x)
@@ -384,6 +388,7 @@ def abs(x: Any, name: Name = None) -> Tensor:
 
 
 @checked
+@maps_values
 def sign(x: Any, name: Name = None) -> Tensor:
     """-1, 0 or 1; of complex numbers x / |x|, or 0. Has no gradient."""
     result: Tensor = table.Sign(x, name=name)
@@ -405,6 +410,7 @@ def ceil(x: Any, name: Name = None) -> Tensor:
 
 
 @checked
+@maps_values
 def round(x: Any, name: Name = None) -> Tensor:
     """Rounded to the nearest whole number, halves to the even one. Has no gradient."""
     tensor = as_tensor(x)
@@ -490,6 +496,7 @@ def atanh(x: Any, name: Name = None) -> Tensor:
 
 
 @checked
+@maps_values
 def square(x: Any, name: Name = None) -> Tensor:
     """x * x."""
     result: Tensor = table.Square(x, name=name)
@@ -497,6 +504,7 @@ def square(x: Any, name: Name = None) -> Tensor:
 
 
 @checked
+@maps_values
 def sqrt(x: Any, name: Name = None) -> Tensor:
     """The square root (floating)."""
     result: Tensor = table.Sqrt(x, name=name)
@@ -552,6 +560,7 @@ def log_sigmoid(x: Any, name: Name = None) -> Tensor:
 
 
 @checked
+@maps_values
 def erf(x: Any, name: Name = None) -> Tensor:
     """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x (floating)."""
     result: Tensor = table.Erf(x, name=name)
@@ -589,6 +598,7 @@ def sigmoid(x: Any, name: Name = None) -> Tensor:
 
 
 @checked
+@maps_values
 def tanh(x: Any, name: Name = None) -> Tensor:
     """The hyperbolic tangent (floating)."""
     result: Tensor = table.Tanh(x, name=name)

@@ -22,6 +22,7 @@ from tensorbow.kinds import AsDType, Name, checked
 from tensorbow.ops.broadcasting import sum_to
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
+from tensorbow.ops.mapped_values import maps_values
 from tensorbow.specs import DType, TensorSpec, bool_, broadcast_dims
 
 __all__ = ["cast"]
@@ -55,12 +56,14 @@ Cast = define_op(
 
 
 @checked
+@maps_values
 def cast(x: Any, dtype: AsDType, name: Name = None) -> Tensor:
     """`x` in another dtype; `x` itself if it has that dtype already.
 
     Floats are truncated towards zero for integers, and integers wrap around, as NumPy's `astype` does: 300
     becomes 44 as uint8 or int8. A float that the integer dtype cannot hold gives an unspecified integer, so
-    clip it before. Nonzero numbers become True. A complex number loses its imaginary part.
+    clip it before. Nonzero numbers become True. A complex number loses its imaginary part. A
+    `tb.SparseTensor` stays one, with its values in the other dtype.
     """
     tensor = as_tensor(x)
     if tensor.dtype == dtype:

@@ -144,6 +144,10 @@ class SparseTensor:
         kind = SparseTensor if all(isinstance(value, Tensor) for value in values) else SparseTensorValue
         return kind(*values)
 
+    def _with_values(self, values: Tensor) -> SparseTensor:
+        """The sparse tensor of other values at the same coordinates."""
+        return self if values is self.values else SparseTensor(self.indices, values, self.dense_shape)
+
     @property
     def dtype(self) -> DType:
         """Element type."""

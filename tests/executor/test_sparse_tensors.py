@@ -147,6 +147,27 @@ def test_concatenation_and_sums(session, axis):
         session.run(tb.sparse_add(sample(), wrong))
 
 
+def test_values_are_mapped(session):
+    values = np.array([1.5, -2.5, 0.25, -0.75], np.float32)
+    sparse = tb.SparseTensor(INDICES, values, [3, 4])
+    for name in ("abs", "negative", "round", "sign", "square", "tanh"):
+        got = session.run(getattr(tb, name)(sparse, name=name))
+        assert type(got) is tb.SparseTensorValue
+        np.testing.assert_array_equal(got.indices, INDICES)
+        np.testing.assert_allclose(got.values, getattr(np, name)(values), rtol=1e-6)
+        assert got.dense_shape.tolist() == [3, 4]
+    np.testing.assert_allclose(session.run(tb.sqrt(sample())).values, np.sqrt(VALUES), rtol=1e-6)
+    np.testing.assert_allclose(session.run(tb.erf(x=sample())).values[0], 0.8427008, rtol=1e-5)
+    whole = tb.cast(sparse, tb.int32)
+    assert isinstance(whole, tb.SparseTensor)
+    assert whole.dtype is tb.int32
+    assert session.run(whole).values.tolist() == [1, -2, 0, 0]
+    assert tb.cast(sparse, tb.float32) is sparse
+    x = tb.constant(values)
+    (slope,) = tb.gradients(tb.square(tb.SparseTensor(INDICES, x, [3, 4])).values, x)
+    np.testing.assert_allclose(session.run(slope), 2 * values)
+
+
 def test_retained_entries(session):
     kept = session.run(tb.sparse_retain(sample(), sample().values > 1.5))
     np.testing.assert_array_equal(dense_of(kept), DENSE * (DENSE > 1.5))
