@@ -275,9 +275,9 @@ def get_variable(
         raise refuse("get_variable", "name", "a name that is not empty", name)
     scope = get_variable_scope()
     chosen = scope.initializer if initializer is None else initializer
-    getter = scope.custom_getter
+    own_getter = scope.custom_getter
     if custom_getter is not None:
-        getter = _before(custom_getter, getter)
+        own_getter = _before(custom_getter, own_getter)
     arguments: dict[str, Any] = {
         "shape": shape,
         "dtype": dtype,
@@ -293,20 +293,20 @@ def get_variable(
         "decayed": decayed,
     }
     full = f"{scope.original_name_scope}{name}"
-    if getter is None:
-        return _found_or_made(full, **arguments)
+    if own_getter is None:
+        return getter(full, **arguments)
     if dtype is None and not _is_value(chosen):
         arguments["dtype"] = scope.dtype
     if trainable is None:
         arguments["trainable"] = synchronization != VariableSynchronization.ON_READ
     try:
-        inspect.signature(getter).bind(_found_or_made, full, **arguments)
+        inspect.signature(own_getter).bind(getter, full, **arguments)
     except ValueError:  # its signature is unknown
         pass
     except TypeError:
         expected = "a function (getter, name, **arguments)"
-        raise refuse("get_variable", "custom_getter", expected, getter) from None
-    return getter(_found_or_made, full, **arguments)
+        raise refuse("get_variable", "custom_getter", expected, own_getter) from None
+    return own_getter(getter, full, **arguments)
 
 
 def _before(own: Callable[..., Any], other: Callable[..., Any] | None) -> Callable[..., Any]:
@@ -321,7 +321,7 @@ def _before(own: Callable[..., Any], other: Callable[..., Any] | None) -> Callab
 
 
 @checked
-def _found_or_made(
+def getter(
     name: Text,
     shape: AsShape | None = None,
     dtype: AsDType | None = None,
@@ -336,7 +336,7 @@ def _found_or_made(
     combine: Annotated[str, one_of(*COMBINE)] | None = None,
     decayed: Flag | None = None,
 ) -> Any:
-    """The variable of a whole name, without a custom getter; see `get_variable`."""
+    """The variable of a whole name: the getter that custom getters are given; see `get_variable`."""
     store = _store(get_default_graph())
     scope = store.scopes[-1]
     reuse = scope.reuse if reuse is None else reuse

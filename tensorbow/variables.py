@@ -333,10 +333,7 @@ class Variable(TensorOperators):
     @checked
     def count_up_to(self, limit: AxisNumber) -> Tensor:
         """Adds 1 to an integer scalar below `limit`, and returns the value before; see `tb.count_up_to`."""
-        with self.graph.as_default(), name_scope("CountUpTo"):
-            count: Tensor = CheckBelow(self.value(), limit=limit)
-            with control_dependencies([self.assign(add(count, 1))]):
-                return identity(count)
+        return count_up_to(self, limit)
 
     def _write(self, op: Any, value: Any, name: str | None) -> Tensor:
         with self.graph.as_default():
@@ -534,5 +531,7 @@ def count_up_to(ref: AsVariable, limit: AxisNumber, *, name: Name = None) -> Ten
 
     A step in which it is `limit` or more raises OutOfRangeError, and leaves it as it is.
     """
-    with ref.graph.as_default(), name_scope(name):
-        return ref.count_up_to(limit)
+    with ref.graph.as_default(), name_scope(name or "CountUpTo"):
+        count: Tensor = CheckBelow(ref.value(), limit=limit)
+        with control_dependencies([ref.assign(add(count, 1))]):
+            return identity(count)
