@@ -118,6 +118,7 @@ from tensorbow.ops.indexing import *
 from tensorbow.ops.linalg import *
 from tensorbow.ops.nd_indexing import *
 from tensorbow.ops.nd_writes import *
+from tensorbow.ops.norms import *
 from tensorbow.ops.older_names import *
 from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
@@ -126,6 +127,7 @@ from tensorbow.ops.reductions import *
 from tensorbow.ops.scatter import *
 from tensorbow.ops.segments import *
 from tensorbow.ops.selection import *
+from tensorbow.ops.shape_rules import *
 from tensorbow.ops.shaping import *
 from tensorbow.ops.slicing import *
 from tensorbow.ops.sparse_functions import *
@@ -166,7 +168,9 @@ from tensorbow.runtime import (
     ConfigProto,
     Explanation,
     GPUOptions,
+    GraphOptions,
     InteractiveSession,
+    OptimizerOptions,
     RunMetadata,
     RunOptions,
     Session,
@@ -209,6 +213,7 @@ from tensorbow.variables import (
     assign,
     assign_add,
     assign_sub,
+    count_up_to,
     global_variables,
     global_variables_initializer,
     local_variables,
@@ -313,6 +318,8 @@ if not TYPE_CHECKING:  # for which every name would be known
     def __getattr__(name: str) -> Any:
         if name == "__version__":
             value = _version()
+        elif name == "Summary":  # a message of tensorboardX
+            value = summary.Summary
         elif name not in _LATER:
             raise _no_attribute(name, {*__dir__(), *(f"nn.{each}" for each in nn.__all__)})
         else:
@@ -350,6 +357,7 @@ __all__ = [
     "Graph",
     "GraphDef",
     "GraphKeys",
+    "GraphOptions",
     "HostCall",
     "IdentityReader",
     "InteractiveSession",
@@ -360,6 +368,7 @@ __all__ = [
     "NodeSpec",
     "NotDifferentiable",
     "Operation",
+    "OptimizerOptions",
     "PaddingFIFOQueue",
     "PartitionedVariable",
     "PriorityQueue",
@@ -406,6 +415,7 @@ __all__ = [
     "container",
     "control_dependencies",
     "convert_to_tensor",
+    "count_up_to",
     "custom_gradient",
     "device",
     "double",

@@ -2,9 +2,10 @@
 
 from tensorbow.input_ops import picture_ops
 from tensorbow.input_ops.picture_ops import *
-from tensorbow.ops import image_boxes, image_colors, image_geometry, image_similarity, resizing
+from tensorbow.ops import image_boxes, image_colors, image_edges, image_geometry, image_similarity, resizing
 from tensorbow.ops.image_boxes import *
 from tensorbow.ops.image_colors import *
+from tensorbow.ops.image_edges import *
 from tensorbow.ops.image_geometry import *
 from tensorbow.ops.image_similarity import *
 from tensorbow.ops.resizing import *
@@ -13,6 +14,7 @@ from tensorbow.ops.spatial_blocks import extract_image_patches
 __all__ = ["extract_image_patches"]
 __all__ += image_boxes.__all__
 __all__ += image_colors.__all__
+__all__ += image_edges.__all__
 __all__ += image_geometry.__all__
 __all__ += image_similarity.__all__
 __all__ += resizing.__all__

@@ -8,7 +8,7 @@ from tensorbow.ops.decompositions import matrix_triangular_solve as triangular_s
 from tensorbow.ops.decompositions import self_adjoint_eig as eigh
 from tensorbow.ops.decompositions import self_adjoint_eigvals as eigvalsh
 from tensorbow.ops.einsum import einsum, tensordot
-from tensorbow.ops.linalg import cross, eye, norm, trace
+from tensorbow.ops.linalg import cross, eye, trace
 from tensorbow.ops.linalg import diag as tensor_diag
 from tensorbow.ops.linalg import diag_part as tensor_diag_part
 from tensorbow.ops.linalg import matrix_determinant as det
@@ -19,6 +19,7 @@ from tensorbow.ops.linalg import matrix_set_diag as set_diag
 from tensorbow.ops.linalg import matrix_transpose as transpose
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.normalization import l2_normalize
+from tensorbow.ops.norms import norm
 from tensorbow.optimizers.clipping import global_norm
 
 __all__ = [

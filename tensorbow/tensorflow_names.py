@@ -10,7 +10,7 @@ _TOP = """
 AttrValue ConditionalAccumulator ConditionalAccumulatorBase FixedLenFeature FixedLenSequenceFeature
 FixedLengthRecordReader HistogramProto IdentityReader IndexedSlices LMDBReader LogMessage MetaGraphDef
 NameAttrList NodeDef OpError OptimizerOptions RaggedTensor ReaderBase SessionLog
-SparseConditionalAccumulator SparseFeature SparseTensor SparseTensorValue Summary SummaryMetadata
+SparseConditionalAccumulator SparseFeature SparseTensor SparseTensorValue SummaryMetadata
 TFRecordReader TensorInfo TextLineReader UnconnectedGradients VarLenFeature VariableSynchronization
 WholeFileReader abs accumulate_n acos acosh add add_check_numerics_ops add_n add_to_collections angle
 arg_max arg_min argmax argmin argsort as_dtype as_string asin asinh assert_equal assert_greater

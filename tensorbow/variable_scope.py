@@ -100,7 +100,8 @@ Start: TypeAlias = Annotated[
 class VariableScope:
     """A prefix of names, with defaults for `get_variable`.
 
-    reuse: False makes variables, True finds existing ones, AUTO_REUSE does either.
+    reuse: False makes variables, True finds existing ones, AUTO_REUSE does either. custom_getter: see
+    `get_variable`.
     """
 
     name: Text = ""
@@ -109,6 +110,7 @@ class VariableScope:
     dtype: AsDType = float32
     regularizer: Function | None = None
     partitioner: Partitioner = None
+    custom_getter: Function | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -175,6 +177,8 @@ def variable_scope(
     reuse: Reuse | None = None,
     dtype: AsDType | None = None,
     partitioner: Partitioner = None,
+    custom_getter: Function | None = None,
+    use_resource: Flag | None = None,
 ) -> Iterator[VariableScope]:
     """Prefixes the names of variables from `get_variable`, and of ops made inside.
 
@@ -184,6 +188,8 @@ def variable_scope(
     `default_name` is used if the name is None, with a number if the scope around it has used that
     name since it was entered: entered again with `reuse`, it finds the same variables in the same order.
     Scopes inside a reusing scope reuse, too, except for a scope object that does not.
+    custom_getter: see `get_variable`; given one that the scope has, it is called first. use_resource:
+    TensorFlow's; has no effect.
     Raises InvalidArgumentError if there is no name, and for `reuse` with None.
     """
     graph = get_default_graph()
@@ -210,6 +216,8 @@ def variable_scope(
         inner = replace(inner, dtype=dtype)
     if partitioner is not None:
         inner = replace(inner, partitioner=partitioner)
+    if custom_getter is not None:
+        inner = replace(inner, custom_getter=_before(custom_getter, inner.custom_getter))
     if reuse:
         inner = replace(inner, reuse=reuse)
     above, _, own = inner.name.rpartition("/")
@@ -241,6 +249,9 @@ def get_variable(
     synchronization: AsSynchronization = VariableSynchronization.AUTO,
     aggregation: AsAggregation = VariableAggregation.NONE,
     partitioner: Partitioner = None,
+    custom_getter: Function | None = None,
+    validate_shape: Flag = True,
+    use_resource: Flag | None = None,
 ) -> Any:
     """The variable of that name in the current scope: made, or found if the scope reuses.
 
@@ -252,25 +263,90 @@ def get_variable(
     `tb.fixed_size_partitioner(3)`, or None; by default the scope's. Then the result is a
     `tb.PartitionedVariable`, except for scalars; each part is initialised and regularised by itself. An
     initialiser with the argument `partition_info` is told the slice.
+    custom_getter: a function (getter, name, **arguments), or None; the scope's is called behind it. It gives
+    the result, as a variable of getter(name, **arguments) or what it computes of one. `name` is the whole
+    name, and the arguments are `get_variable`'s others, with the scope's where none are given, and `reuse`.
+    validate_shape, use_resource: TensorFlow's; have no effect.
 
     Raises InvalidArgumentError for an existing variable without reuse, a missing one with reuse, and
     one of another shape or dtype than requested.
     """
     if not name:
         raise refuse("get_variable", "name", "a name that is not empty", name)
+    scope = get_variable_scope()
+    chosen = scope.initializer if initializer is None else initializer
+    own_getter = scope.custom_getter
+    if custom_getter is not None:
+        own_getter = _before(custom_getter, own_getter)
+    arguments: dict[str, Any] = {
+        "shape": shape,
+        "dtype": dtype,
+        "initializer": chosen,
+        "regularizer": scope.regularizer if regularizer is None else regularizer,
+        "reuse": scope.reuse,
+        "trainable": trainable,
+        "collections": collections,
+        "partitioner": scope.partitioner if partitioner is None else partitioner,
+        "synchronization": synchronization,
+        "aggregation": aggregation,
+        "combine": combine,
+        "decayed": decayed,
+    }
+    full = f"{scope.original_name_scope}{name}"
+    if own_getter is None:
+        return getter(full, **arguments)
+    if dtype is None and not _is_value(chosen):
+        arguments["dtype"] = scope.dtype
+    if trainable is None:
+        arguments["trainable"] = synchronization != VariableSynchronization.ON_READ
+    try:
+        inspect.signature(own_getter).bind(getter, full, **arguments)
+    except ValueError:  # its signature is unknown
+        pass
+    except TypeError:
+        expected = "a function (getter, name, **arguments)"
+        raise refuse("get_variable", "custom_getter", expected, own_getter) from None
+    return own_getter(getter, full, **arguments)
+
+
+def _before(own: Callable[..., Any], other: Callable[..., Any] | None) -> Callable[..., Any]:
+    """A getter that calls `own`, whose getter is the other one."""
+    if other is None:
+        return own
+
+    def both(getter: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        return own(partial(other, getter), *arguments, **named)
+
+    return both
+
+
+@checked
+def getter(
+    name: Text,
+    shape: AsShape | None = None,
+    dtype: AsDType | None = None,
+    initializer: Start | None = None,
+    regularizer: Function | None = None,
+    reuse: Reuse | None = None,
+    trainable: Flag | None = None,
+    collections: Names | None = None,
+    partitioner: Partitioner = None,
+    synchronization: AsSynchronization = VariableSynchronization.AUTO,
+    aggregation: AsAggregation = VariableAggregation.NONE,
+    combine: Annotated[str, one_of(*COMBINE)] | None = None,
+    decayed: Flag | None = None,
+) -> Any:
+    """The variable of a whole name: the getter that custom getters are given; see `get_variable`."""
     store = _store(get_default_graph())
     scope = store.scopes[-1]
-    full = f"{scope.original_name_scope}{name}"
-    found = store.variables.get(full)
-    partitioner = scope.partitioner if partitioner is None else partitioner
+    reuse = scope.reuse if reuse is None else reuse
+    found = store.variables.get(name)
     if found is not None:
-        return _shared(found, scope, full, shape, dtype, partitioner)
-    if scope.reuse is True:
+        return _shared(found, replace(scope, reuse=reuse), name, shape, dtype, partitioner)
+    if reuse is True:
         raise InvalidArgumentError(
-            f"get_variable: there is no variable {full} to be shared; make it first, or reuse=tb.AUTO_REUSE"
+            f"get_variable: there is no variable {name} to be shared; make it first, or reuse=tb.AUTO_REUSE"
         )
-    chosen = scope.initializer if initializer is None else initializer
-    regularizer = scope.regularizer if regularizer is None else regularizer
     asked = dtype or scope.dtype
 
     def made(label: str, value: Any) -> Variable:
@@ -290,21 +366,21 @@ def get_variable(
         return variable
 
     if partitioner is not None:
-        whole = convert_to_tensor(chosen, dtype) if _is_value(chosen) else None
+        whole = convert_to_tensor(initializer, dtype) if _is_value(initializer) else None
         extents, kind = (shape, asked) if whole is None else (whole.shape, whole.dtype)
         if extents is not None and extents.ndims != 0:
             if whole is not None and shape is not None:
-                raise _needless_shape(full)
-            axis, slices = slices_of(full, extents, kind, partitioner)
+                raise _needless_shape(name)
+            axis, slices = slices_of(name, extents, kind, partitioner)
             parts = []
             for number, info in enumerate(slices):
-                value = _initial_value(full, TensorShape(info.var_shape), asked, chosen, info)
-                parts.append(made(f"{full}/part_{number}", value))
+                value = _initial_value(name, TensorShape(info.var_shape), asked, initializer, info)
+                parts.append(made(f"{name}/part_{number}", value))
                 parts[-1].save_slice_info = info
-            store.variables[full] = PartitionedVariable(full, axis, parts)
-            return store.variables[full]
-    store.variables[full] = made(full, _initial_value(full, shape, asked, chosen))
-    return store.variables[full]
+            store.variables[name] = PartitionedVariable(name, axis, parts)
+            return store.variables[name]
+    store.variables[name] = made(name, _initial_value(name, shape, asked, initializer))
+    return store.variables[name]
 
 
 def _regularize(variable: Variable, full: str, regularizer: Callable[..., Any] | None) -> None:

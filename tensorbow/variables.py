@@ -31,6 +31,7 @@ from tensorbow.kinds import (
     ITEMS,
     TEXT,
     AsDType,
+    AxisNumber,
     Flag,
     Kind,
     Name,
@@ -42,7 +43,9 @@ from tensorbow.kinds import (
     one_of,
     refuse,
 )
-from tensorbow.ops.control import group, no_op
+from tensorbow.ops.checks import CheckBelow
+from tensorbow.ops.control import group, identity, no_op
+from tensorbow.ops.elementwise import add
 from tensorbow.ops.state import COMBINE, Assign, AssignAdd, AssignSub, ReadVariable, VariableReference
 from tensorbow.specs import DType, SaveSliceInfo, TensorShape, TensorSpec
 
@@ -114,6 +117,7 @@ class Variable(TensorOperators):
         initial_value: Any,
         trainable: Flag | None = None,
         collections: Names | None = None,
+        validate_shape: Flag = True,
         *,
         name: Name = None,
         dtype: AsDType | None = None,
@@ -122,6 +126,7 @@ class Variable(TensorOperators):
         slot: Slot | None = None,
         synchronization: AsSynchronization = VariableSynchronization.AUTO,
         aggregation: AsAggregation = VariableAggregation.NONE,
+        use_resource: Flag | None = None,
     ):
         """Adds a variable to the default graph.
 
@@ -133,6 +138,7 @@ class Variable(TensorOperators):
         slot: (variable, slot name, initial value of the elements), set by optimisers. Without a variable the
             slot belongs to all variables, and keeps its value where slots start anew.
         synchronization, aggregation: see `tb.VariableSynchronization` and `tb.VariableAggregation`.
+        validate_shape, use_resource: TensorFlow's; have no effect.
 
         Raises InvalidArgumentError for an initial value whose shape is not fully known, or that does not
         convert to `dtype`, for an unknown `combine`, one that adds bools up or is the mean of
@@ -324,6 +330,11 @@ class Variable(TensorOperators):
         """
         return self._write(AssignSub, delta, name)
 
+    @checked
+    def count_up_to(self, limit: AxisNumber) -> Tensor:
+        """Adds 1 to an integer scalar below `limit`, and returns the value before; see `tb.count_up_to`."""
+        return count_up_to(self, limit)
+
     def _write(self, op: Any, value: Any, name: str | None) -> Tensor:
         with self.graph.as_default():
             result: Tensor = op(self._ref, convert_to_tensor(value, self.dtype), name=name)
@@ -512,3 +523,15 @@ def assign_add(ref: AsVariable, value: Any, use_locking: Flag | None = None, *, 
 def assign_sub(ref: AsVariable, value: Any, use_locking: Flag | None = None, *, name: Name = None) -> Tensor:
     """`ref.assign_sub(value)`. use_locking: TensorFlow's; writes are always whole."""
     return ref.assign_sub(value, name=name)
+
+
+@checked
+def count_up_to(ref: AsVariable, limit: AxisNumber, *, name: Name = None) -> Tensor:
+    """Adds 1 to a variable, an int32 or int64 scalar, and returns the value before.
+
+    A step in which it is `limit` or more raises OutOfRangeError, and leaves it as it is.
+    """
+    with ref.graph.as_default(), name_scope(name or "CountUpTo"):
+        count: Tensor = CheckBelow(ref.value(), limit=limit)
+        with control_dependencies([ref.assign(add(count, 1))]):
+            return identity(count)

@@ -15,15 +15,29 @@ from tensorbow.errors import (
     TensorBowError,
     UnimplementedError,
 )
-from tensorbow.graph import NOT_DIFFERENTIABLE, Attrs, HostCall, OpDef, Tensor, as_tensor
+from tensorbow.graph import (
+    NOT_DIFFERENTIABLE,
+    Attrs,
+    HostCall,
+    OpDef,
+    Tensor,
+    as_tensor,
+    graph_of,
+    name_scope,
+)
 from tensorbow.input_ops.file_ops import string_scalar
 from tensorbow.input_ops.scalar_inputs import require_scalars
 from tensorbow.kinds import AsDType, Flag, Kind, Name, RefusedError, checked, one_of, whole
+from tensorbow.ops.argument_kinds import Extents
+from tensorbow.ops.broadcasting import as_shape_vector
 from tensorbow.ops.definition import define_op, require_dtype
-from tensorbow.specs import Array, TensorSpec, string, uint8, uint16
+from tensorbow.ops.image_geometry import crop_to_bounding_box
+from tensorbow.ops.slicing import strided_slice
+from tensorbow.specs import Array, TensorSpec, compatible, string, uint8, uint16
 from tensorbow.string_ops.elements import as_strings, scalar_of
 
 __all__ = [
+    "decode_and_crop_jpeg",
     "decode_bmp",
     "decode_gif",
     "decode_image",
@@ -46,6 +60,7 @@ def _one_of_numbers(*numbers: int) -> Kind:
 
 ImageChannels: TypeAlias = Annotated[int, _one_of_numbers(0, 1, 3, 4)]
 ColorChannels: TypeAlias = Annotated[int, _one_of_numbers(0, 1, 3)]
+DctMethod: TypeAlias = Annotated[str, one_of("", "INTEGER_FAST", "INTEGER_ACCURATE")]
 Ratio: TypeAlias = Annotated[int, _one_of_numbers(1, 2, 4, 8)]
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}  # Pillow's names, by number of channels
 _FORMATS = {"DecodePng": "PNG", "DecodeJpeg": "JPEG", "DecodeGif": "GIF", "DecodeBmp": "BMP"}
@@ -208,14 +223,49 @@ def decode_png(
 
 
 @checked
-def decode_jpeg(contents: Any, channels: ColorChannels = 0, ratio: Ratio = 1, name: Name = None) -> Tensor:
+def decode_jpeg(
+    contents: Any,
+    channels: ColorChannels = 0,
+    ratio: Ratio = 1,
+    name: Name = None,
+    *,
+    dct_method: DctMethod = "",
+) -> Tensor:
     """The pixels [height, width, channels] of a JPEG, a scalar string, uint8.
 
-    channels: 1 gray, 3 RGB; 0: as in the file. ratio: decodes a picture smaller by 2, 4 or 8. Raises
-    InvalidArgumentError, when it runs, for other bytes.
+    channels: 1 gray, 3 RGB; 0: as in the file. ratio: decodes a picture smaller by 2, 4 or 8. dct_method:
+    "INTEGER_FAST", "INTEGER_ACCURATE" or "", TensorFlow's; has no effect, as Pillow decodes accurately.
+    Raises InvalidArgumentError, when it runs, for other bytes.
     """
     result: Tensor = DecodeJpeg(as_strings(contents), channels=channels, ratio=ratio, name=name)
     return result
+
+
+@checked
+def decode_and_crop_jpeg(
+    contents: Any,
+    crop_window: Extents,
+    channels: ColorChannels = 0,
+    ratio: Ratio = 1,
+    name: Name = None,
+    *,
+    dct_method: DctMethod = "",
+) -> Tensor:
+    """A part of the pixels of a JPEG; see `decode_jpeg`.
+
+    crop_window: [top, left, height, width], a list or int32 vector. Raises InvalidArgumentError, when it
+    runs, for a window that is not inside the picture.
+    """
+    box = as_tensor(as_shape_vector(crop_window))
+    if not compatible(box.spec.shape, (4,)):
+        raise InvalidArgumentError(
+            f"decode_and_crop_jpeg: expected crop_window to be [top, left, height, width], got {box.spec}"
+        )
+    with graph_of([as_strings(contents), box]).as_default(), name_scope(name or "DecodeAndCropJpeg"):
+        pixels = decode_jpeg(contents, channels, ratio, dct_method=dct_method)
+        known = box.spec.value
+        window = [strided_slice(box, k) for k in range(4)] if known is None else known.tolist()
+        return crop_to_bounding_box(pixels, *window)
 
 
 @checked

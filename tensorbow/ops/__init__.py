@@ -39,6 +39,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     nd_writes,
     nn,
     normalization,
+    norms,
     older_names,
     operators,
     ordering,
@@ -54,6 +55,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     segments,
     selection,
     sets,
+    shape_rules,
     shaping,
     slicing,
     sparse_functions,
@@ -91,6 +93,7 @@ from tensorbow.ops.linalg import *
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.nd_indexing import *
 from tensorbow.ops.nd_writes import *
+from tensorbow.ops.norms import *
 from tensorbow.ops.older_names import *
 from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
@@ -100,6 +103,7 @@ from tensorbow.ops.scatter import *
 from tensorbow.ops.segments import *
 from tensorbow.ops.selection import *
 from tensorbow.ops.sets import edit_distance
+from tensorbow.ops.shape_rules import *
 from tensorbow.ops.shaping import *
 from tensorbow.ops.slicing import *
 from tensorbow.ops.sparse_functions import *
@@ -127,6 +131,7 @@ __all__ += indexed_slices.__all__
 __all__ += indexing.__all__
 __all__ += linalg.__all__
 __all__ += nd_indexing.__all__
+__all__ += norms.__all__
 __all__ += older_names.__all__
 __all__ += positions.__all__
 __all__ += random.__all__
@@ -134,6 +139,7 @@ __all__ += reductions.__all__
 __all__ += scatter.__all__
 __all__ += segments.__all__
 __all__ += selection.__all__
+__all__ += shape_rules.__all__
 __all__ += shaping.__all__
 __all__ += slicing.__all__
 __all__ += sparse_tensors.__all__

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 from tensorbow.array_likes import text_of
-from tensorbow.errors import InvalidArgumentError
+from tensorbow.errors import InvalidArgumentError, OutOfRangeError
 from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
     REQUIRED,
@@ -46,7 +46,7 @@ from tensorbow.ops.elementwise import (
     subtract,
 )
 from tensorbow.ops.reductions import reduce_all
-from tensorbow.specs import FLOATING, Array, TensorSpec, bool_
+from tensorbow.specs import FLOATING, Array, TensorSpec, bool_, int32, int64
 
 __all__ = [
     "Assert",
@@ -145,6 +145,33 @@ CheckNumerics: OpDef = define_op(
     attrs={"message": REQUIRED},
     stateful=True,
     why_cpu=WHY_CPU,
+)
+
+
+def _check_below(call: KernelCall) -> None:
+    (count,), (out,) = call.inputs, call.outputs
+    if count >= call.attrs["limit"]:
+        raise OutOfRangeError(f"count_up_to: the variable is {count}, and the limit {call.attrs['limit']}")
+    np.copyto(out, count)
+
+
+def _check_below_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
+    require_dtype("CheckBelow", inputs[0], (int32, int64), "the variable")
+    if inputs[0].shape not in (None, ()):
+        raise InvalidArgumentError(f"count_up_to: expected a scalar variable, got {inputs[0]}")
+    return TensorSpec((), inputs[0].dtype)
+
+
+CheckBelow = define_op(
+    "CheckBelow",
+    spec=_check_below_spec,
+    gradient=NOT_DIFFERENTIABLE,
+    kernel=_check_below,
+    inputs=("input",),
+    attrs={"limit": REQUIRED},
+    stateful=True,
+    why_cpu=WHY_CPU,
+    doc="The input, an integer below `limit`.",
 )
 
 

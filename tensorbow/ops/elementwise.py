@@ -22,7 +22,7 @@ from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.integer_power import IntegerPow
 from tensorbow.ops.mapped_values import maps_values
 from tensorbow.ops.selection import cast, select
-from tensorbow.specs import FLOATING, DType, compatible, float32, float64, render_dims
+from tensorbow.specs import FLOATING, HALVES, DType, compatible, float32, float64, render_dims
 
 __all__ = [
     "abs",
@@ -562,8 +562,15 @@ def log_sigmoid(x: Any, name: Name = None) -> Tensor:
 @checked
 @maps_values
 def erf(x: Any, name: Name = None) -> Tensor:
-    """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x (floating)."""
-    result: Tensor = table.Erf(x, name=name)
+    """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x (floating).
+
+    Halves are computed as float32.
+    """
+    tensor = as_tensor(x)
+    if tensor.dtype in HALVES:
+        with tensor.graph.as_default(), name_scope(name or "Erf"):
+            return cast(table.Erf(cast(tensor, float32)), tensor.dtype)
+    result: Tensor = table.Erf(tensor, name=name)
     return result
 
 

@@ -13,9 +13,9 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, name_scope
 from tensorbow.kinds import AxisNumber, Name, Seed, checked, number
 from tensorbow.ops.argument_kinds import CountOrTensor, Extents, PositiveCountOrTensor, numbers_of
-from tensorbow.ops.arrays import concat, transpose
+from tensorbow.ops.arrays import concat, stack, transpose
 from tensorbow.ops.broadcasting import as_shape_vector, ones_like, shape
-from tensorbow.ops.elementwise import add, floor, less, multiply, subtract
+from tensorbow.ops.elementwise import add, divide, floor, less, maximum, multiply, subtract
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.image_windows import (
     CROP,
@@ -29,6 +29,8 @@ from tensorbow.ops.image_windows import (
 )
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.random import random_uniform
+from tensorbow.ops.reductions import reduce_max
+from tensorbow.ops.resizing import Method, ResizeMethod, resize_images
 from tensorbow.ops.selection import cast, select
 from tensorbow.ops.shaping import reverse
 from tensorbow.ops.slicing import pad, strided_slice
@@ -43,6 +45,7 @@ __all__ = [
     "random_flip_left_right",
     "random_flip_up_down",
     "resize_image_with_crop_or_pad",
+    "resize_image_with_pad",
     "rot90",
     "transpose_image",
 ]
@@ -188,6 +191,39 @@ def resize_image_with_crop_or_pad(
         return pad_to_bounding_box(
             cut, (target_height - tall) // 2, (target_width - wide) // 2, target_height, target_width
         )
+
+
+@checked
+def resize_image_with_pad(
+    image: Any,
+    target_height: PositiveCountOrTensor,
+    target_width: PositiveCountOrTensor,
+    method: Method = ResizeMethod.BILINEAR,
+    name: Name = None,
+) -> Tensor:
+    """Images resized as a whole, height to width as before, in the middle of zeros of a height and width.
+
+    method: of `resize_images`, which says the dtype of the result, too.
+    """
+    x = image_of("resize_image_with_pad", image)
+    target = numbers_of(target_height, target_width)
+    with x.graph.as_default(), name_scope(name or "resize_image_with_pad"):
+        if is_fixed(x, target):
+            known = known_size(x)
+            if 0 in known:
+                raise InvalidArgumentError(f"resize_image_with_pad: {x.spec} has no pixels; expected some")
+            scale = max(own / wanted for own, wanted in zip(known, target, strict=True))
+            fitted = [own / scale for own in known]
+            size: Any = [max(1, int(extent)) for extent in fitted]
+            offset: Any = [max(0, int((t - extent) / 2)) for t, extent in zip(target, fitted, strict=True)]
+        else:
+            extents = cast(strided_slice(shape(x), slice(-3, -1)), float64)
+            wanted = cast(stack([as_tensor(each) for each in target]), float64)
+            fitted = divide(extents, reduce_max(divide(extents, wanted)))
+            size = maximum(cast(floor(fitted), int32), 1)
+            offset = maximum(cast(floor(divide(subtract(wanted, fitted), 2)), int32), 0)
+            offset = [strided_slice(offset, axis) for axis in (0, 1)]
+        return pad_to_bounding_box(resize_images(x, size, method), *offset, *target)
 
 
 @checked

@@ -18,15 +18,21 @@ from tensorbow.graph import (
     NodeSpec,
     Operation,
     Tensor,
+    as_tensor,
+    name_scope,
     register_tensor_conversion,
 )
 from tensorbow.kinds import AsDType, AxisNumber, Flag, Name, checked, is_tensor
 from tensorbow.ops.argument_kinds import AnyNumber, CountOrTensor, numbers_of
-from tensorbow.ops.arrays import concat, reshape
+from tensorbow.ops.arrays import concat, reshape, transpose
 from tensorbow.ops.broadcasting import checked_axis, dims_of_vector, shape, size
 from tensorbow.ops.constant import require_scalar
 from tensorbow.ops.definition import define_op, require_dtype
+from tensorbow.ops.elementwise import add, greater_equal, less, logical_and, multiply
+from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexed_slices import IndexedSlices
+from tensorbow.ops.reductions import reduce_prod
+from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.ops.state import ReadVariable
 from tensorbow.specs import (
@@ -42,7 +48,7 @@ from tensorbow.specs import (
     uint8,
 )
 
-__all__ = ["gather", "one_hot"]
+__all__ = ["batch_gather", "gather", "one_hot"]
 
 POSITIONS = (int32, int64, uint8)
 NO_ROW = -1  # index that stands for no row, where `allow_unused` allows it
@@ -131,15 +137,77 @@ def gather(
     validate_indices: Flag | None = None,
     name: Name = None,
     axis: AxisNumber | None = None,
+    batch_dims: AxisNumber = 0,
 ) -> Tensor:
     """The slices of `params` `[..., n, ...]` at `indices` along `axis`, which the axes of `indices` replace.
 
-    `axis` is 0 by default; `validate_indices` is ignored (TensorFlow's).
+    `axis` is `batch_dims` by default; `validate_indices` is ignored (TensorFlow's).
     indices: int32, int64 or uint8, of any rank. An index out of [0, n) raises
     InvalidArgumentError at run time on CPU devices.
+    batch_dims: number of axes that both begin with; each example has its own indices. A negative one counts
+    from the rank of `indices`. The ranks must be known then, and `axis` not be before the others: else
+    InvalidArgumentError is raised.
     """
+    if batch_dims:
+        return _gather_by_example(as_tensor(params), as_tensor(indices), axis, batch_dims, name)
     result: Tensor = GatherV2(params, indices, axis=axis or 0, name=name)
     return result
+
+
+def _gather_by_example(
+    params: Tensor, indices: Tensor, axis: int | None, batch_dims: int, name: str | None
+) -> Tensor:
+    """Slices at positions in an array whose axes of examples and `axis` are joined."""
+    require_dtype("gather", indices.spec, POSITIONS, "indices")
+    if params.spec.shape is None or indices.spec.shape is None:
+        raise InvalidArgumentError(
+            f"gather: expected params and indices of known ranks for batch_dims, got {params.spec} and "
+            f"{indices.spec}; give the placeholders shapes"
+        )
+    x, depth = params.spec.shape, len(indices.spec.shape)
+    batch = batch_dims + depth if batch_dims < 0 else batch_dims
+    if not 0 <= batch <= depth or batch >= len(x) or not compatible(x[:batch], indices.spec.shape[:batch]):
+        raise InvalidArgumentError(
+            f"gather: batch_dims={batch_dims} of params {params.spec} and indices {indices.spec}; expected "
+            "at most the rank of the indices, below that of params, and equal first extents"
+        )
+    axis = batch if axis is None else checked_axis("gather", axis, len(x))
+    if axis < batch:
+        raise InvalidArgumentError(f"gather: axis {axis} is before batch_dims={batch}; expected a later axis")
+    others = [k for k in range(batch, len(x)) if k != axis]
+    with params.graph.as_default(), name_scope(name or "GatherV2"):
+        moved = params if axis == batch else transpose(params, [*range(batch), axis, *others])
+        extents = shape(moved)
+        lead, extent = strided_slice(extents, slice(0, batch)), strided_slice(extents, batch)
+        count = reduce_prod(lead)
+        examples = reshape(number_range(count), concat([lead, [1] * (depth - batch)], 0))
+        places = cast(indices, int32) if indices.dtype == uint8 else indices
+        extent, examples = cast(extent, places.dtype), cast(examples, places.dtype)
+        inside = logical_and(greater_equal(places, 0), less(places, extent))
+        flat = select(inside, add(places, multiply(examples, extent)), NO_ROW)
+        joined = reshape(multiply(count, strided_slice(extents, batch)), [1])
+        rows = reshape(moved, concat([joined, strided_slice(extents, slice(batch + 1, None))], 0))
+        found: Tensor = GatherV2(rows, flat, axis=0)
+        if axis != batch:  # the axes between them go before those of the indices
+            between = range(depth, depth + axis - batch)
+            rest = range(depth + axis - batch, depth + len(others))
+            found = transpose(found, [*range(batch), *between, *range(batch, depth), *rest])
+        found.set_shape([*x[:axis], *indices.spec.shape[batch:], *x[axis + 1 :]])
+        return found
+
+
+@checked
+def batch_gather(params: Any, indices: Any, name: Name = None) -> Tensor:
+    """The slices of each example of `params` at its row of `indices`: `gather` along the last axis of
+    `indices`, of rank 1 or more, with the axes before as `batch_dims`.
+    """
+    where_to = as_tensor(indices)
+    if not where_to.shape.ndims:
+        raise InvalidArgumentError(
+            f"batch_gather: expected indices of a known rank of 1 or more, got {where_to.spec}; use tb.gather"
+        )
+    batch = where_to.shape.ndims - 1
+    return gather(params, where_to, axis=batch, batch_dims=batch, name=name)
 
 
 def _gather_grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:

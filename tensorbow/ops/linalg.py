@@ -13,20 +13,18 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, Operation, Tensor, as_tensor, graph_of, name_scope
-from tensorbow.kinds import AsDType, AxisNumbers, Flag, Name, checked, is_tensor, refuse
+from tensorbow.kinds import AsDType, Flag, Name, checked, is_tensor
 from tensorbow.ops.argument_kinds import CountOrTensor, StaticShape, numbers_of
-from tensorbow.ops.arrays import concat, expand_dims, reshape, squeeze, stack, transpose
+from tensorbow.ops.arrays import concat, expand_dims, reshape, stack, transpose
 from tensorbow.ops.broadcasting import broadcast_to, ones_like, shape
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.ops.diagonals import MatrixDiag, MatrixDiagPart
-from tensorbow.ops.elementwise import abs as absolute
-from tensorbow.ops.elementwise import equal, multiply, negative, pair, sqrt, square, subtract
-from tensorbow.ops.elementwise import pow as power
+from tensorbow.ops.elementwise import equal, multiply, negative, pair, subtract
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.matmul import matmul
-from tensorbow.ops.reductions import reduce_max, reduce_prod, reduce_sum
+from tensorbow.ops.reductions import reduce_prod, reduce_sum
 from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING, Array, Dims, DType, TensorSpec, bool_, compatible, float32, int32
@@ -42,7 +40,6 @@ __all__ = [
     "matrix_inverse",
     "matrix_set_diag",
     "matrix_transpose",
-    "norm",
     "trace",
 ]
 
@@ -266,47 +263,3 @@ def cross(a: Any, b: Any, name: Name = None) -> Tensor:
         next_x, next_y = (gather(each, [1, 2, 0], axis=-1) for each in (x, y))
         last_x, last_y = (gather(each, [2, 0, 1], axis=-1) for each in (x, y))
         return subtract(multiply(next_x, last_y), multiply(last_x, next_y))
-
-
-@checked
-def norm(
-    tensor: Any,
-    ord: Any = "euclidean",
-    axis: AxisNumbers = None,
-    keepdims: Flag = False,
-    name: Name = None,
-) -> Tensor:
-    """The norm of vectors along one `axis`, of matrices along two, or of all elements (floating; complex
-    numbers count by their absolute values).
-
-    ord: "euclidean", 1, or infinity; for vectors also any positive number. For matrices and all
-    elements "euclidean" is also called "fro"; for matrices 1 and infinity give the greatest sum of a column
-    and of a row. The gradient of a euclidean norm of 0 is NaN, as in TensorFlow. Raises
-    InvalidArgumentError for other values.
-    """
-    x = as_tensor(tensor)
-    is_matrix = axis is not None and len(axis) == 2
-    if axis is not None and not 1 <= len(axis) <= 2:
-        raise InvalidArgumentError(f"norm: expected axis to be None, one or two axes, got {list(axis)}")
-    with x.graph.as_default(), name_scope(name or "norm"):
-        x = absolute(x) if x.dtype.is_complex else x
-        is_vector = axis is not None and len(axis) == 1
-        if isinstance(ord, str) and ord in ("euclidean", "fro")[: 2 - is_vector]:
-            return sqrt(reduce_sum(square(x), axis, keepdims))
-        size = absolute(x)
-        number = isinstance(ord, (int, float)) and not isinstance(ord, bool)
-        if is_matrix and number and ord in (1, np.inf):
-            rows, columns = axis
-            over, then = (rows, columns) if ord == 1 else (columns, rows)
-            result = reduce_max(reduce_sum(size, over, keepdims=True), then, keepdims=True)
-            return result if keepdims else squeeze(result, axis)
-        if not is_matrix and number and ord > 0:
-            if ord == np.inf:
-                return reduce_max(size, axis, keepdims)
-            if ord == 1:
-                return reduce_sum(size, axis, keepdims)
-            if ord == 2:
-                return sqrt(reduce_sum(square(x), axis, keepdims))
-            return power(reduce_sum(power(size, ord), axis, keepdims), 1 / ord)
-    expected = "'euclidean', 'fro', 1 or infinity" if is_matrix else "'euclidean' or a positive number"
-    raise refuse("norm", "ord", expected, ord)

@@ -1,6 +1,14 @@
 """Sessions, which run graphs, and the containers that store their variables."""
 
-from tensorbow.runtime.config_proto import AsConfig, ConfigProto, GPUOptions, RunMetadata, RunOptions
+from tensorbow.runtime.config_proto import (
+    AsConfig,
+    ConfigProto,
+    GPUOptions,
+    GraphOptions,
+    OptimizerOptions,
+    RunMetadata,
+    RunOptions,
+)
 from tensorbow.runtime.container import Container
 from tensorbow.runtime.explain import Explanation
 from tensorbow.runtime.global_step import create_global_step, get_global_step, get_or_create_global_step
@@ -34,10 +42,12 @@ __all__ = [
     "FinalOpsHook",
     "GPUOptions",
     "GlobalStepWaiterHook",
+    "GraphOptions",
     "InteractiveSession",
     "LoggingTensorHook",
     "MonitoredSession",
     "NanTensorHook",
+    "OptimizerOptions",
     "RunMetadata",
     "RunOptions",
     "Session",

@@ -1,4 +1,4 @@
-"""`ConfigProto`, `GPUOptions`, `RunOptions`: options of TensorFlow 1's sessions, as programs give them."""
+"""`ConfigProto` and its parts, and `RunOptions`: options of sessions of TensorFlow 1."""
 
 from __future__ import annotations
 
@@ -11,7 +11,18 @@ from tensorbow.compiler.swap import HOW as WAYS_TO_SWAP
 from tensorbow.compiler.swap import can_swap, no_effect
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import GraphDef, warn_at_user_line
-from tensorbow.kinds import Count, Flag, Fraction, Mapped, Text, check_fields, instance, one_of, refuse
+from tensorbow.kinds import (
+    AxisNumber,
+    Count,
+    Flag,
+    Fraction,
+    Mapped,
+    Text,
+    check_fields,
+    instance,
+    one_of,
+    refuse,
+)
 from tensorbow.runtime.run_costs import CostGraphDef
 from tensorbow.timeline import StepStats
 
@@ -31,17 +42,58 @@ class GPUOptions:
     allow_growth: memory always grows as it is needed.
     visible_device_list: numbers of the GPUs that the session may use, as "0,2", for sessions without
         `devices`. They keep their numbers, as other sessions of the process may use others.
+    allocator_type: "BFC" or "", TensorFlow's; has no effect.
     """
 
     per_process_gpu_memory_fraction: Fraction = 0.0
     allow_growth: Flag = False
     visible_device_list: Text = ""
+    allocator_type: Annotated[str, one_of("", "BFC")] = ""
 
     def __post_init__(self) -> None:
         check_fields(self)
 
 
 AsGPUOptions: TypeAlias = Annotated[GPUOptions, instance(GPUOptions, expected="a tb.GPUOptions")]
+
+
+@dataclass(slots=True)
+class OptimizerOptions:
+    """TensorFlow 1's options of the optimisation of graphs; they have no effect: every step is compiled."""
+
+    L1: ClassVar[int] = 0
+    L0: ClassVar[int] = -1
+    DEFAULT: ClassVar[int] = 0
+    OFF: ClassVar[int] = -1
+    ON_1: ClassVar[int] = 1
+    ON_2: ClassVar[int] = 2
+
+    do_common_subexpression_elimination: Flag = False
+    do_constant_folding: Flag = False
+    do_function_inlining: Flag = False
+    opt_level: AxisNumber = DEFAULT
+    global_jit_level: AxisNumber = DEFAULT
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+AsOptimizerOptions: TypeAlias = Annotated[
+    OptimizerOptions, instance(OptimizerOptions, expected="a tb.OptimizerOptions")
+]
+
+
+@dataclass(slots=True)
+class GraphOptions:
+    """TensorFlow 1's options of a session's graphs; they have no effect. See `OptimizerOptions`."""
+
+    optimizer_options: AsOptimizerOptions = field(default_factory=OptimizerOptions)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+AsGraphOptions: TypeAlias = Annotated[GraphOptions, instance(GraphOptions, expected="a tb.GraphOptions")]
 
 
 AUTO = "auto"
@@ -61,6 +113,7 @@ class ConfigProto:
     intra_op_parallelism_threads: threads of an op, of which there is one; a session warns of more.
     device_count: number of devices by kind, for sessions without `devices`: {"CPU": 2} has ops placed on two
         virtual CPU devices at most, {"GPU": 0} on no GPU.
+    graph_options: has no effect; a session warns of values other than the defaults.
     compiles_loops, not of TensorFlow: False runs every `tb.while_loop` and `tb.cond` in the dynamic mode,
         whatever a plan may have.
     lossy_transfers: float32 goes from device to device, also between tasks, as its upper 16 bits, and gets
@@ -87,6 +140,7 @@ class ConfigProto:
     inter_op_parallelism_threads: Count = 0
     device_count: Mapped = field(default_factory=dict)
     gpu_options: AsGPUOptions = field(default_factory=GPUOptions)
+    graph_options: AsGraphOptions = field(default_factory=GraphOptions)
     compiles_loops: Flag = True
     lossy_transfers: Flag = False
     operation_timeout_in_ms: Count = 0
@@ -170,6 +224,8 @@ def warn_of_ignored(
         value = getattr(options, name)
         if value > 1:
             warn_at_user_line(f"ConfigProto: {name}={value!r:.60} has no effect; {instead}")
+    if options.graph_options != GraphOptions():
+        warn_at_user_line("ConfigProto: graph_options have no effect; every step is compiled and optimised")
     if kind is not None and options.swap not in (NEVER, AUTO) and not can_swap(kind):
         warn_at_user_line(f"ConfigProto: swap={options.swap!r}: {no_effect(kind)}")
 

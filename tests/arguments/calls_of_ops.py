@@ -242,7 +242,23 @@ CALLS: Mapping[str, Call] = {
     ),
     "gather": Call(
         lambda: {"params": x23(), "indices": [1, 0]},
-        sorts={"axis": "axis or none", "validate_indices": "flag or none"},
+        sorts={"axis": "axis or none", "batch_dims": "axis", "validate_indices": "flag or none"},
+    ),
+    "batch_gather": Call(lambda: {"params": x23(), "indices": [[1], [0]]}, names=("gather",)),
+    "ensure_shape": Call(
+        lambda: {"x": x23(), "shape": [2, None]},
+        sorts={"shape": "extents"},
+        takes={"shape": frozenset({"none", "-1", "generator"})},
+    ),
+    "broadcast_static_shape": Call(
+        lambda: {"shape_x": [2, 1], "shape_y": [3]},
+        sorts=dict.fromkeys(("shape_x", "shape_y"), "extents"),
+        takes=dict.fromkeys(("shape_x", "shape_y"), frozenset({"none", "-1", "generator"})),
+    ),
+    "broadcast_dynamic_shape": Call(
+        lambda: {"shape_x": [2, 1], "shape_y": [3]},
+        sorts=dict.fromkeys(("shape_x", "shape_y"), "shape"),
+        names=("BroadcastArgs",),
     ),
     "one_hot": Call(
         lambda: {"indices": [1, 0], "depth": 3},
@@ -727,6 +743,12 @@ CALLS: Mapping[str, Call] = {
                 for way in ("crop", "pad")
             ),
             ("resize_image_with_crop_or_pad", "image", {"target_height": 3, "target_width": 5}, _IN_BOX),
+            (
+                *("resize_image_with_pad", "image", {"target_height": 3, "target_width": 5}),
+                {**_IN_BOX, "method": "nothing"},
+            ),
+            ("image_gradients", "image", {}, {}),
+            ("sobel_edges", "image", {}, {}),
             ("resize_images", "images", {"size": [2, 2]}, {**_RESIZED, "method": "nothing"}),
             *((f"resize_{way}", "images", {"size": [2, 2]}, _RESIZED) for way in _WAYS),
             ("adjust_brightness", "image", {"delta": 0.1}, {"delta": "rate"}),

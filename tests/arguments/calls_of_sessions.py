@@ -82,6 +82,7 @@ CALLS: Mapping[str, Call] = {
             **dict.fromkeys(("recompute", "swap"), "text"),
             "device_count": "mapping",
             "gpu_options": "object",
+            "graph_options": "object",
         },
     ),
     "GPUOptions": Call(
@@ -90,6 +91,17 @@ CALLS: Mapping[str, Call] = {
             "per_process_gpu_memory_fraction": "fraction",
             "allow_growth": "flag",
             "visible_device_list": "text",
+            "allocator_type": "fill",
+        },
+    ),
+    "GraphOptions": Call(dict, {"optimizer_options": "object"}),
+    "OptimizerOptions": Call(
+        dict,
+        {
+            **dict.fromkeys(
+                ("do_common_subexpression_elimination", "do_constant_folding", "do_function_inlining"), "flag"
+            ),
+            **dict.fromkeys(("opt_level", "global_jit_level"), "axis"),
         },
     ),
     "RunOptions": Call(

@@ -68,11 +68,22 @@ CALLS: Mapping[str, Call] = {
     **{
         f"image.decode_{kind}": Call(
             lambda: {"contents": ""},
-            {"contents": "strings", "channels": "choice", "ratio": "choice"},
+            {"contents": "strings", "channels": "choice", "ratio": "choice", "dct_method": "fill"},
             {"channels": frozenset({"none"} if kind == "image" else ())},
         )
         for kind in ("bmp", "gif", "image", "jpeg", "png")
     },
+    "image.decode_and_crop_jpeg": Call(
+        lambda: {"contents": "", "crop_window": [0, 0, 1, 1]},
+        {
+            "contents": "strings",
+            "crop_window": "shape",
+            "channels": "choice",
+            "ratio": "choice",
+            "dct_method": "fill",
+        },
+        names=("crop_to_bounding_box", "decode_jpeg"),
+    ),
     "image.encode_png": Call(lambda: {"image": PICTURE}, {"image": "tensor", "compression": "digits"}),
     "image.encode_jpeg": Call(
         lambda: {"image": PICTURE},

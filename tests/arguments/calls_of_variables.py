@@ -52,6 +52,10 @@ def weights() -> Any:
     return tb.Variable(np.ones(2, np.float32), name="weights")
 
 
+def counter() -> Any:
+    return tb.Variable(0, name="counter")
+
+
 def with_seed(name: str) -> Call:
     return Call(dict, {"seed": "seed or none"}, names=("VarianceScaling", name))
 
@@ -72,6 +76,8 @@ CALLS: Mapping[str, Call] = {
             "dtype": "nothing",
             "slot": "nothing",
             "collections": "nothing",
+            "use_resource": "flag or none",
+            "validate_shape": "flag",
             **SCALARS,
         },
         COLLECTIONS,
@@ -98,6 +104,14 @@ CALLS: Mapping[str, Call] = {
     "assign_sub": Call(
         lambda: {"ref": weights(), "value": [1.0, 2.0]}, {"ref": "variable", "use_locking": "flag or none"}
     ),
+    **{
+        name: Call(
+            lambda more=more: {"limit": 3} | ({"ref": counter()} if more else {}),
+            {"ref": "variable", "limit": "axis"},
+            target=None if more else lambda: counter().count_up_to,
+        )
+        for name, more in (("count_up_to", True), ("Variable.count_up_to", False))
+    },
     "Variable.eval": Call(
         lambda: {"session": initialized()},
         {"session": "nothing"},
@@ -118,7 +132,7 @@ CALLS: Mapping[str, Call] = {
             "name": "text",
             "reuse": "flag",
             "initializer": "nothing",
-            **dict.fromkeys(("regularizer", "partitioner"), "function or none"),
+            **dict.fromkeys(("regularizer", "partitioner", "custom_getter"), "function or none"),
         },
         {"initializer": START},
     ),
@@ -133,6 +147,8 @@ CALLS: Mapping[str, Call] = {
             "reuse": "flag or none",
             "dtype": "nothing",
             "partitioner": "function or none",
+            "custom_getter": "function or none",
+            "use_resource": "flag or none",
         },
         {"initializer": START},
     ),
@@ -145,6 +161,9 @@ CALLS: Mapping[str, Call] = {
             "initializer": "nothing",
             "regularizer": "function or none",
             "partitioner": "function or none",
+            "custom_getter": "function or none",
+            "use_resource": "flag or none",
+            "validate_shape": "flag",
             "collections": "nothing",
             **SCALARS,
         },

@@ -209,7 +209,7 @@ TENSORFLOWS_ORDER = """
     expand_dims(input, axis, name)
     eye(num_rows, num_columns, batch_shape, dtype, name)
     fill(dims, value, name)
-    gather(params, indices, validate_indices, name, axis)
+    gather(params, indices, validate_indices, name, axis, batch_dims)
     identity(input, name)
     import_graph_def(graph_def, input_map, return_elements, name)
     linspace(start, stop, num, name)

@@ -163,7 +163,7 @@ def test_tensorflows_order_of_arguments() -> None:
             *("colocate_gradients_with_ops", "name", "grad_loss"),
         ],
         tb.train.Saver: ["var_list"],
-        tb.Variable: ["initial_value", "trainable", "collections"],
+        tb.Variable: ["initial_value", "trainable", "collections", "validate_shape"],
         tb.get_variable: ["name", "shape", "dtype", "initializer", "regularizer"],
         tb.variable_scope: ["name_or_scope", "default_name", "values", "initializer", "regularizer"],
         tb.gradients: [

@@ -173,3 +173,15 @@ def test_batches_of_pictures_of_several_sizes(tmp_path):
         assert (found[1][number] > 0).any(-1).sum() == min(height, 16) * min(width, 16)
         np.testing.assert_allclose(found[2][number], value, atol=3)
         assert abs(found[3][number]).max() < 50
+
+
+def test_a_part_of_a_jpeg(session):
+    pixels = np.zeros((32, 48, 3), np.uint8) + np.arange(48, dtype=np.uint8)[:, None]
+    encoded = tb.image.encode_jpeg(pixels, quality=100)
+    whole = session.run(tb.image.decode_jpeg(encoded, dct_method="INTEGER_ACCURATE"))
+    window = tb.placeholder(tb.int32, [4])
+    for part in ([2, 3, 5, 7], window):
+        found = session.run(tb.image.decode_and_crop_jpeg(encoded, part), {window: [2, 3, 5, 7]})
+        assert np.array_equal(found, whole[2:7, 3:10])
+    with pytest.raises(InvalidArgumentError, match="crop_window to be"):
+        tb.image.decode_and_crop_jpeg(encoded, [1, 2])

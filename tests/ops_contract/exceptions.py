@@ -95,7 +95,7 @@ STRUCTURAL = {
 
 # Ops that cannot take a zero-size input.
 NEVER_EMPTY: dict[str, str] = {
-    **dict.fromkeys(("AtMost", "Range"), "takes scalars"),
+    **dict.fromkeys(("AtMost", "CheckBelow", "Range"), "takes scalars"),
     "Fill": "takes a shape and a scalar",
     "RandomPermutation": "takes a shape",
     "ReplicaId": "takes nothing",
@@ -105,7 +105,8 @@ NEVER_EMPTY: dict[str, str] = {
 
 # Ops whose outputs and inputs are small whatever they compute.
 NEVER_LARGE: dict[str, str] = {
-    "AtMost": "takes scalars",
+    **dict.fromkeys(("AtMost", "CheckBelow"), "takes scalars"),
+    "BroadcastArgs": "takes shapes, of at most 32 extents",
     "Orthonormal": "LAPACK makes both factors in memory of its own; run once, for initial values",
     "ReplicaId": "gives a scalar",
     "SampleDistortedBoundingBoxV2": "gives a box",

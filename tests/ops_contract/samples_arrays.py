@@ -9,6 +9,7 @@ import numpy as np
 from tensorbow.ops.arrays import ConcatV2, ExpandDims, Reshape, Squeeze, Transpose
 from tensorbow.ops.broadcasting import BroadcastTo, Shape, Size, SumTo
 from tensorbow.ops.indexing import GatherGrad, GatherV2, OneHot
+from tensorbow.ops.shape_rules import BroadcastArgs, EnsureShape
 from tensorbow.ops.slicing import Pad, Slice, SliceGrad, StridedSlice, StridedSliceGrad
 from tensorbow.specs import Array, float64, int64
 from tests.ops_contract.sample import Sample, integers, normal, vector
@@ -40,6 +41,17 @@ SHAPES = [
     Sample(Size, (normal(3, 4, 5),), lambda x: np.array(60)),
     Sample(Size, (normal(3, 0),), lambda x: np.array(0), {"out_type": int64}, label="empty"),
     Sample(Size, (normal(256, 513),), lambda x: np.array(256 * 513), label="large"),
+]
+
+
+SHAPES += [
+    Sample(BroadcastArgs, (vector(4, 1, 3), vector(5, 1)), lambda a, b: np.array([4, 5, 3])),
+    Sample(BroadcastArgs, (vector(), vector(2, 0)), lambda a, b: np.array([2, 0]), label="empty"),
+    Sample(BroadcastArgs, (vector(*[2] * 31), vector(1)), lambda a, b: a, label="many axes"),
+]
+SHAPES += [
+    Sample(EnsureShape, (normal(*shape),), lambda x: x, {"shape": (None, shape[1])}, label=label)
+    for label, shape in (("", (3, 5)), ("empty", (0, 5)), ("large", (256, 513)))
 ]
 
 

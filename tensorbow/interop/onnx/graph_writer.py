@@ -20,10 +20,12 @@ from tensorbow.interop.onnx.model_file import import_onnx
 from tensorbow.ops.constant import Const
 from tensorbow.ops.control import Identity, Placeholder, StopGradient
 from tensorbow.ops.definition import run_reference_kernel
+from tensorbow.ops.shape_rules import EnsureShape
 from tensorbow.ops.state import ReadVariable, VariableReference
 from tensorbow.specs import Array, Dims
 
-PASSED = (Identity.name, StopGradient.name, "Copy", "CheckFinite")  # the value of their input
+# Ops with the value of their input.
+PASSED = (Identity.name, StopGradient.name, EnsureShape.name, "Copy", "CheckFinite")
 SKIPPED = (Const.name, Placeholder.name, VariableReference.name, ReadVariable.name, *PASSED, "NoOp")
 WriteRule: TypeAlias = "Callable[[GraphWriter, Operation], None]"
 WRITERS: dict[str, WriteRule] = {}
