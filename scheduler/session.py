@@ -153,9 +153,11 @@ class TensorBowSession(Session):
         self._stepper: Stepper | None = None  # with the replicas, created by the first learning run
         self._steps: dict[Any, _LearningStep] = {}
         self._learning: dict[Any, Operation | None] = {}  # (fetches, feeds) -> an optimiser's update, if any
+        # (fetches, feeds) -> local variables that a run reaches; None if it reaches others, too
+        self._reached: dict[Any, set[str] | None] = {}
         self._dynamic_writes: dict[Any, frozenset[str]] = {}  # (fetches, feeds) -> variables, in dynamic mode
         self._z_is_newer = False  # whether z changed since it was copied to the base session's variables
-        self._turn = threading.RLock()  # guards all fields above but `_learning`
+        self._turn = threading.RLock()  # guards what is above but `_learning`, `_reached`
         # Guards `_learning`. Taken before `_turn`, and held while waiting for it: nobody is overtaken.
         self._door = threading.RLock()
         super().__init__("", graph, config, device=self._learner_devices[0])
@@ -183,6 +185,8 @@ class TensorBowSession(Session):
             with self._turn:
                 self._require_open()
                 return self._learn(elements, feeds, update)
+        if self._is_apart(elements, feeds):
+            return super()._execute(elements, feeds)
         writes = self._writes(elements, feeds)
         with self._door, self._turn:
             self._require_open()
@@ -192,6 +196,26 @@ class TensorBowSession(Session):
                 self._write_to_replicas(writes)
                 return results
         return super()._execute(elements, feeds)
+
+    def _is_apart(self, elements: GraphElements, feeds: Collection[Tensor]) -> bool:
+        """True if a run has no variable in common with the replicas.
+
+        It takes no turn, as a learning run may wait for it: for the elements that it puts into a queue.
+        """
+        key = (tuple(elements), frozenset(feeds))
+        if key in self._reached:
+            names = self._reached[key]
+        else:
+            found = {op.name for op in needed_for(elements, feeds) if op.definition is VariableReference}
+            local = {each.op.name for each in self.graph.get_collection(GraphKeys.LOCAL_VARIABLES)}
+            names = found if found <= local else None
+            if len(self._reached) >= REMEMBERED:
+                self._reached = {}
+            self._reached[key] = names
+        stepper = self._stepper
+        if names and stepper is not None:
+            return names.isdisjoint(op.name for op in stepper.engine.learners.layout.variables)
+        return names is not None
 
     def _writes(self, elements: GraphElements, feeds: Mapping[Tensor, Array]) -> Collection[str]:
         """Names of the variables that a run of the base session writes."""

@@ -87,6 +87,24 @@ def test_replicas_of_a_session_take_batches_from_its_queue() -> None:
     np.testing.assert_allclose(found, np.mean(by_hand(batches, 4), 1), rtol=1e-5)
 
 
+def test_threads_fill_queues_while_the_replicas_of_a_session_wait_for_them() -> None:
+    """Two stages, of which one counts epochs in a variable; the end of the data ends the run."""
+    with tb.Graph().as_default():
+        row = tb.train.slice_input_producer([X, Y], num_epochs=2, shuffle=False, capacity=1)
+        loss = loss_of(*tb.train.batch(row, 4, capacity=4))
+        train = tb.train.GradientDescentOptimizer(0.1).minimize(loss)
+        with tb.TensorBowSession(replicas_per_device=2) as session:
+            session.run([tb.global_variables_initializer(), tb.local_variables_initializer()])
+            coordinator, steps = tb.train.Coordinator(), 0
+            threads = tb.train.start_queue_runners(session, coordinator)
+            with coordinator.stop_on_exception():
+                while not coordinator.should_stop():
+                    session.run(train)
+                    steps += 1
+            coordinator.join(threads)
+    assert steps == 2 * len(X) // 8
+
+
 @pytest.mark.parametrize("devices", [["/cpu:0"], ["/cpu:0", "/cpu:1"]])
 def test_a_replicator_has_masks_and_functions_in_its_step(devices: list[str]) -> None:
     def step_fn(batch: Any) -> Any:
