@@ -219,9 +219,9 @@ def resize_image_with_pad(
         else:
             extents = cast(strided_slice(shape(x), slice(-3, -1)), float64)
             wanted = cast(stack([as_tensor(each) for each in target]), float64)
-            fitted = divide(extents, reduce_max(divide(extents, wanted)))
-            size = maximum(cast(floor(fitted), int32), 1)
-            begin = maximum(cast(floor(divide(subtract(wanted, fitted), 2)), int32), 0)
+            reduced = divide(extents, reduce_max(divide(extents, wanted)))
+            size = maximum(cast(floor(reduced), int32), 1)
+            begin = maximum(cast(floor(divide(subtract(wanted, reduced), 2)), int32), 0)
             offset = [strided_slice(begin, axis) for axis in (0, 1)]
         return pad_to_bounding_box(resize_images(x, size, method), *offset, *target)
 
