@@ -44,6 +44,6 @@ def test_the_table_has_the_step_and_the_best_peer(script: Any) -> None:
         "images_per_second": {name: {"median": rate, "samples": [rate]} for name, rate in rates.items()},
         "left_out": {"PyTorch compile, channels-last, 2 threads": "no compiler"},
     }
-    made = script.table({"rows": [row], "replicas": 2, "windows": 5, "seconds_per_window": 4.0})
+    made = script.table({"cells": [row], "replicas": 2, "windows": 5, "seconds_per_window": 4.0})
     assert made.rows == [["AlexNet", 500.0, 16.0, "PyTorch compile, 2 threads", 8.0, 2.0, 81]]
     assert "AlexNet without PyTorch compile, channels-last, 2 threads: no compiler" in made.remarks
