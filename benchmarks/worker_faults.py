@@ -260,7 +260,10 @@ def start_training(
 
 
 def ending(job: subprocess.Popen[str], processes: Sequence[int], began: float) -> Cell:
-    """What is found of a job that has a fault since a time, which the program may tell."""
+    """Seconds from a fault to the job's end, its status, and what it says.
+
+    began: time of the fault, unless the program prints it.
+    """
     out, err = output_of(job, 300)
     ended, staying = end_of(processes, began)
     for line in out.splitlines():  # those of other workers than the first begin with their names
@@ -297,7 +300,7 @@ def measure_cut(folder: Path) -> Cell:
 
 
 def missed(fault: Fault, found: Cell) -> list[str]:
-    """What is asked of a job with a fault, and was missed; nothing of one that could not be measured."""
+    """Requirements that a job with a fault has missed; none of a fault that could not be measured."""
     if found["seconds"] is None:
         return []
     said = "".join(found["lines"][:1])

@@ -155,6 +155,7 @@ class MultiWorkerAsyncReplicator:
                 self._gpus,
             )
             self._names, self._state = [variable.name for variable in processes.step.variables], None
+            self._owns_folder, self._goes_on = True, False
             for path in other_folders(folder, self.num_shards):
                 shutil.rmtree(path, ignore_errors=True)  # of the training that this one goes on from
             is_over = False
@@ -180,7 +181,7 @@ class MultiWorkerAsyncReplicator:
         if not self._goes_on:
             for path in found:  # of this object's last training
                 shutil.rmtree(path, ignore_errors=True)
-        self._owns_folder, self._goes_on = True, False
+            self._owns_folder = True
 
     def shutdown(self, session: Any = None) -> None:
         """Ends the processes, and keeps `central_values`. Idempotent."""
@@ -190,6 +191,8 @@ class MultiWorkerAsyncReplicator:
         try:
             processes.end()
             self._last = processes.state()
+            if self._folder is not None:
+                processes.end_shards()
         finally:
             processes.close()
 

@@ -185,10 +185,14 @@ class ParameterShard:
         self._session.load_variables(own)
 
     def close(self) -> None:
-        """Writes the checkpoint that waits, and frees memory and threads. Idempotent. Raises as `push`."""
+        """Writes a last checkpoint, and frees memory and threads. Idempotent. Raises as `push`."""
+        writer, self._writer = self._writer, None
         try:
-            if self._writer is not None:
-                self._writer.close()
+            if writer is not None:
+                try:
+                    writer.write(self.pushes, *self._checkpoint())
+                finally:
+                    writer.close()
         finally:
             self._session.close()
 

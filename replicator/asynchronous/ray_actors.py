@@ -88,10 +88,10 @@ def ray_library(address: str | None) -> Any:
 
 def _require_connection(ray: Any, address: str | None) -> None:
     """Raises FailedPreconditionError if this process is connected to a cluster elsewhere than expected."""
-    if address in (None, "auto"):
+    if address is None or address == "auto":
         return
     found = str(ray.get_runtime_context().gcs_address)
-    if address != found and _resolved(address) != _resolved(found):
+    if address != found and _resolved(address).isdisjoint(_resolved(found)):
         raise FailedPreconditionError(
             f"MultiWorkerAsyncReplicator: expected Ray at address {address}, but this process is connected "
             f"to Ray at {found} since an earlier training or ray.init; leave out address to use that one, or "
@@ -99,13 +99,13 @@ def _require_connection(ray: Any, address: str | None) -> None:
         )
 
 
-def _resolved(address: str | None) -> tuple[str, str]:
-    """A cluster's address as numbers, `ray://` left out; an unknown name stays."""
-    host, _, port = (address or "").rpartition("://")[2].rpartition(":")
+def _resolved(address: str) -> set[tuple[str, str]]:
+    """A cluster's address as numbers, all that its name has, and port; an unknown name stays."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
     try:
-        return str(socket.getaddrinfo(host, None)[0][4][0]), port
+        return {(str(entry[4][0]), port) for entry in socket.getaddrinfo(host, None)}
     except OSError:
-        return host, port
+        return {(host, port)}
 
 
 class CoordinatorActor:
@@ -132,7 +132,7 @@ class CoordinatorActor:
         self._shards.add(name)
 
     async def start_worker(self, worker: int) -> int:
-        """A process of a worker begins to trace the step; how many have since one last did so."""
+        """Counts processes of a worker that have begun to trace the step; returns how many in vain so far."""
         self._starts[worker] = self._starts.get(worker, 0) + 1
         return self._starts[worker]
 
@@ -465,6 +465,10 @@ class AsyncProcesses:
         """Values of all variables by name, slots too; counters that each shard has: those of the first."""
         parts: list[dict[str, Array]] = self._ray.get([shard.state.remote() for shard in self.shards])
         return _joined(parts[::-1])
+
+    def end_shards(self) -> None:
+        """Has each shard write its last checkpoint. Raises ResourceExhaustedError for one that cannot."""
+        self._ray.get([shard.close.remote() for shard in self.shards])
 
     @property
     def process_numbers(self) -> list[int]:

@@ -37,19 +37,21 @@ def state_in(folder: Path) -> tuple[dict[str, Array], int]:
     found = _found(folder)
     if not found:
         raise NotFoundError(f"{shown(folder)} has no checkpoints of shards (folders such as shard-0-of-1)")
-    shards = max(found, key=lambda each: each[2].stat().st_mtime)[1]  # of the last training
-    arrays: dict[str, Array] = {}
-    pushes = 0
-    for path in shard_folders(folder, shards)[::-1]:
-        newest, _ = RollingCheckpoints(path).newest()
-        if newest is None:
-            raise DataLossError(
-                f"{shown(folder)} has checkpoints of {shards} shards, of which {path.name} is missing; "
-                "restore a file of save, or begin anew in another folder"
-            )
-        arrays |= newest.arrays
-        pushes = max(pushes, int(newest.metadata["round"]))
-    return arrays, pushes
+    by_time = sorted(found, key=lambda each: each[2].stat().st_mtime, reverse=True)
+    missing: list[tuple[int, str]] = []
+    # A training that has died before it had written all its first checkpoints leaves the one before whole.
+    for shards in dict.fromkeys(count for _, count, _ in by_time):
+        folders = shard_folders(folder, shards)[::-1]
+        newest = [RollingCheckpoints(path).newest()[0] for path in folders]
+        read = [each for each in newest if each is not None]
+        if len(read) == len(newest):
+            arrays = {name: array for each in read for name, array in each.arrays.items()}
+            return arrays, max(int(each.metadata["round"]) for each in read)
+        missing.append((shards, folders[newest.index(None)].name))
+    raise DataLossError(
+        f"{shown(folder)} has checkpoints of {missing[0][0]} shards, of which {missing[0][1]} is missing; "
+        "restore a file of save, or begin anew in another folder"
+    )
 
 
 def _found(folder: Path) -> list[tuple[int, int, Path]]:

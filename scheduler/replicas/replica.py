@@ -266,7 +266,7 @@ class Replica:
         return make
 
     def _inputs_of_plan(self, inputs: BatchInputs) -> dict[str, Array]:
-        """What the planned part of a divided step reads of a batch."""
+        """Arrays of a batch that the planned part of a divided step reads, by tensor name."""
         read = self.own_step.inputs.keys() & {name for name, _ in self._now.inputs}
         if not read:
             return {}

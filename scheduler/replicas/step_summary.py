@@ -122,7 +122,7 @@ def execution_of(step: Executable) -> list[str]:
 
 
 def dynamic_part_of(step: Executable, device: Device) -> DynamicExplanation | None:
-    """What the dynamic executor runs of a step, if anything."""
+    """Explanation of the part of a step that the dynamic executor runs; None if it runs none."""
     if not isinstance(step, DividedExecutable):
         return None
     return DynamicExplanation(step.part.plan, str(device.name))

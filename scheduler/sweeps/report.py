@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
 from scheduler.sweeps.members import Member
+from scheduler.sweeps.pool import LOSS
 from scheduler.sweeps.summary import VALIDATION, figure_text, value_text
 from scheduler.training.configuration.option_kinds import metric_and_mode
 from scheduler.training.measures.metric_order import lower_is_better
+from scheduler.training.models.evaluation import ACCURACY
 
 TEST = "test_"  # prefix of figures of examples that chose nothing
 
@@ -37,12 +40,14 @@ def ensemble_lines(
     folder: Path, members: int, figures: Mapping[str, float], best: Member, measure: str
 ) -> list[str]:
     """Lines about an ensemble: its folder, its figures, and a warning if its best member is better."""
+    # Probabilities have no metric of the model's own.
+    measure = next(each for each in (measure, ACCURACY, LOSS) if f"{VALIDATION}{each}" in figures)
     lines = [
         f"ensemble       {folder}, the mean of {members} members",
         f"  validation   {_text(figures, VALIDATION, measure)}",
         f"  test         {_text(figures, TEST, measure)}",
     ]
-    of_all, of_best = (each[f"{VALIDATION}{measure}"] for each in (figures, best.figures))
+    of_all, of_best = (each.get(f"{VALIDATION}{measure}", math.nan) for each in (figures, best.figures))
     chosen = best.config.best_metric
     lower = lower_is_better(measure, None if chosen is None else metric_and_mode(chosen)[1])
     if (of_all > of_best) if lower else (of_all < of_best):

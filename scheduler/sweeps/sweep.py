@@ -547,7 +547,8 @@ class Sweep:
         values = [self.folder.member_values(member.number) for member in members]
         path = self.folder.path / ENSEMBLE
         export_ensemble(path, stored, values)
-        with TrainedModel(path, device=self.members[0].config.devices[0]) as model:
+        device = self.members[0].config.devices[0]
+        with doing("evaluating the ensemble"), TrainedModel(path, device=device) as model:
             for split, data in self.data.evaluated.items():
                 self.ensemble_figures |= figures_of(split, model.evaluate(data))
 

@@ -13,13 +13,8 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.training import TERMINAL
 
 CHOICE = "TENSORBOW_WORKERS"  # "mpi": join the job, whatever started it; "none": train alone
-OPEN_MPI = {  # what workers set for Open MPI where it is not set
-    # Waiting workers let others run: 40 times as fast where cores are fewer than what runs on them.
-    "OMPI_MCA_mpi_yield_when_idle": "1",
-    # On one machine vectors go through buffers in the caches. The system's copies from process to process pin
-    # every page first: an exchange of 4 MiB took 1.1 to 1.5 times as long.
-    "OMPI_MCA_smsc": "^cma",
-}
+# Open MPI's waiting workers let others run: 40 times as fast where cores are fewer than what runs on them.
+PATIENT = "OMPI_MCA_mpi_yield_when_idle", "1"
 SIZES = "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"  # set by mpirun and mpiexec
 RANKS = "PMIX_RANK", "PMI_RANK"  # set by others that start MPI, as Slurm
 ALL_RANKS = ("OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", *RANKS, "SLURM_PROCID")
@@ -36,8 +31,7 @@ def worker_group() -> WorkerGroup:
     """
     if not _is_started_by_mpi():
         return LoneWorker()
-    for name, value in OPEN_MPI.items():
-        os.environ.setdefault(name, value)
+    os.environ.setdefault(*PATIENT)
     group = MpiWorkers()
     os.environ[CHOICE] = "none"
     if group.size == 1:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class Pulse:
-    """What the engine's runs leave here, and the watch reads from its own thread.
+    """Progress of this process: the engine writes it, and the watch reads it from its own thread.
 
     begun, ended: launches so far. round: the round before which the last one ended. waits: whether the
     program waits for such an end. calls, returned: calls that end when all other workers have made them, so

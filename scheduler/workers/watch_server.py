@@ -26,7 +26,7 @@ BEAT_S = 1.0  # longest time between two messages, in both directions
 def own_port() -> int:
     """The port that TENSORBOW_WATCH_PORT says, 0 by default. Raises InvalidArgumentError for another text."""
     text = os.environ.get(PORT, "0")
-    if not text.isdecimal() or int(text[:6]) >= MOST_PORTS:
+    if not text.isdecimal() or len(text) > 5 or int(text) >= MOST_PORTS:
         raise InvalidArgumentError(f"{PORT}: expected a port, 0 for any, got {text!r:.40}")
     return int(text)
 

@@ -1,8 +1,8 @@
 """Parts of a dynamic step: its graph cut between tasks, with a Send and a Receive for what crosses.
 
 Loops and branches may be on several tasks (white paper, section 4.4): each task of a loop has a control loop,
-and what crosses within the loop is sent in each iteration. Of a branch that is not taken it is sent that
-there are no values. Constants, fed placeholders and what enters a loop as it is are copied to the tasks that
+and what crosses within the loop is sent in each iteration. A branch that is not taken sends a mark in the
+place of its values. Constants, fed placeholders and what enters a loop as it is are copied to the tasks that
 read them.
 """
 
@@ -126,7 +126,7 @@ class StepCut:
             part.nodes.append(replace(node, device=f"{part.task}/device:CPU:0"))
 
     def _copy_enter(self, node: NodeDef, part: _Nodes) -> None:
-        """Adds what enters a loop as it is to a task that reads it there."""
+        """Copies an Enter of a value that a loop does not change to a task that reads it there."""
         if node.name not in part.copied:
             part.copied.add(node.name)
             inputs = [self._input(item, part) for item in node.input]
@@ -263,7 +263,7 @@ class StepCut:
 
 
 def _with_loop_variables(nodes: Sequence[NodeDef]) -> dict[str, NodeDef]:
-    """The nodes by name, with what comes into the Merge of a loop's variable on the task of this Merge."""
+    """The nodes by name; the inputs of the Merge of a loop's variable are moved to its task."""
     found = {node.name: node for node in nodes}
     for node in nodes:
         sources = [found[operation_name(item)] for item in data_inputs(node)] if node.op == "Merge" else []

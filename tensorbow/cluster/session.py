@@ -37,17 +37,15 @@ from tensorbow.executor import DynamicPlan
 from tensorbow.graph import AsGraph, GraphDef, Operation, Tensor, get_default_graph
 from tensorbow.graph.graph_def import operation_name
 from tensorbow.kinds import Flag, Mapped, Name, Names, PositiveNumber, Text, checked
-from tensorbow.nest import flatten
 from tensorbow.ops.constant import to_array
 from tensorbow.ops.state import VariableReference
 from tensorbow.queues.python_functions import PyFunc, PyFuncStateless
 from tensorbow.runtime import AsConfig, Session
-from tensorbow.runtime.config_proto import RunMetadata, RunOptions, warn_of_ignored
-from tensorbow.runtime.fetches_and_feeds import Arguments, computed_for
+from tensorbow.runtime.config_proto import warn_of_ignored
+from tensorbow.runtime.fetches_and_feeds import Arguments, GraphElements
 from tensorbow.runtime.forgotten_updates import warn_of_forgotten_updates
 from tensorbow.runtime.partition_graphs import partition_graphs_of
 from tensorbow.runtime.random_state import RandomState
-from tensorbow.runtime.run_costs import cost_graph_of
 from tensorbow.runtime.run_watch import current_watch
 from tensorbow.runtime.shape_counts import ShapeCounts
 from tensorbow.runtime.step_cache import CACHED_STEPS
@@ -202,7 +200,7 @@ class ClusterSession(Session):
 
     @contextmanager
     def _turn(self, step: _RegisteredStep, limit: TimeLimit | None) -> Iterator[TimeLimit | None]:
-        """Waits until fewer planned steps run than the config lets; what is left of the limit then.
+        """Waits for a place among inter_op_parallelism_threads; yields what is left of the limit.
 
         A dynamic step does not wait, as it may be what another one waits for; its tasks limit its ops.
         """
@@ -237,29 +235,14 @@ class ClusterSession(Session):
             )
         return None
 
-    def _describe_run(
-        self,
-        fetches: Any,
-        feed_dict: Mapping[Any, Any] | None,
-        options: RunOptions,
-        run_metadata: RunMetadata,
-    ) -> None:
-        """Fills in what is derived from a run's spans and graph."""
-        elements = [self._arguments.fetched(leaf) for leaf in flatten(fetches)]
-        fed = {} if feed_dict is None else self._arguments.feeds(feed_dict)
-        elements = computed_for(elements, fed)
-        if options.trace_level:
-            run_metadata.cost_graph = cost_graph_of(self.graph, run_metadata.step_stats.tracer, elements)
-        if options.output_partition_graphs:
-            step = self._registered(elements, {tensor: value.shape for tensor, value in fed.items()})
-            graphs = step.graphs
-            if not step.is_dynamic:
-                needed = needed_for(elements, fed)
-                with self._registering:
-                    places = self._placed(needed)
-                home = str(self._places.home.name)
-                graphs = partition_graphs_of(needed, fed, elements, places, home)
-            run_metadata.partition_graphs = list(graphs)
+    def _partition_graphs(self, elements: GraphElements, fed: Mapping[Tensor, Array]) -> Sequence[GraphDef]:
+        step = self._registered(elements, {tensor: value.shape for tensor, value in fed.items()})
+        if step.is_dynamic:
+            return step.graphs
+        needed = needed_for(elements, fed)
+        with self._registering:
+            places = self._placed(needed)
+        return partition_graphs_of(needed, fed, elements, places, str(self._places.home.name))
 
     def _run_on_tasks(
         self, step: _RegisteredStep, feeds: Mapping[Tensor, Array], limit: TimeLimit | None
@@ -303,8 +286,8 @@ class ClusterSession(Session):
                     header["limit"] = limit.to_entry()
                 if tracers:
                     header["traced"] = True
-                connection.send(header, arrays)
                 sent_s[task] = perf_counter()
+                connection.send(header, arrays)
             if local is not None:
                 link, arguments = local
                 try:

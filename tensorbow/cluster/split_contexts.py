@@ -1,4 +1,4 @@
-"""Loops and conds of a GraphDef that are on several tasks, and so no wholes that one task may compile."""
+"""Loops and conds of a GraphDef that span several tasks, so that no task can compile them whole."""
 
 from __future__ import annotations
 

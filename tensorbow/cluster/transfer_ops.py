@@ -82,7 +82,7 @@ def _received_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     return TensorSpec(attrs["shape"], attrs["dtype"])
 
 
-# signal: the value itself is not sent, only that there is one, or without an input that it is its turn.
+# signal: no value is sent, only that the input has been computed, or, without one, that the op has run.
 # lossy: float32 is sent as its upper 16 bits.
 Send = define_op(
     "SendToTask",

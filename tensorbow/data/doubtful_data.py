@@ -74,6 +74,8 @@ def _are_classes_as_floats(labels: Array) -> bool:
     """True for floating labels [examples] that are each of the numbers from 0 to a small one, many times."""
     if labels.ndim != 1 or labels.dtype.kind != "f":
         return False
+    if not (labels[:_ROWS] == np.round(labels[:_ROWS])).all():
+        return False
     found = np.unique(labels)
     few = 2 <= len(found) <= min(_CLASSES, len(labels) // _EACH)
     return bool(few and (found == np.arange(len(found))).all())

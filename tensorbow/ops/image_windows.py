@@ -70,7 +70,7 @@ def middle_of(extent: int, fraction: float) -> int:
 
 
 def _common(start: int, size: int, extent: int) -> tuple[slice, slice]:
-    """What an axis of the images and the window share: the part of the images, and that of the window."""
+    """The overlap of images and window along an axis, as a slice of each."""
     first, last = max(start, 0), max(min(start + size, extent), max(start, 0))
     return slice(first, last), slice(first - start, last - start)
 

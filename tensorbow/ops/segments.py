@@ -232,7 +232,7 @@ _UNSORTED = "segment_ids must be sorted and at least 0"
 
 
 def _sorted(op: str, reduce: Any, data: Any, segment_ids: Any, name: str | None) -> Tensor:
-    """The count of segments is the last id + 1: a constant where the ids are, else data of the step."""
+    """A reduction by sorted ids into last id + 1 segments: with constant ids a fixed number."""
     x, ids = as_tensor(data), as_tensor(segment_ids)
     require_dtype(op, ids.spec, (int32, int64), "segment_ids")
     if ids.shape.ndims not in (1, None):

@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import Tensor, as_tensor, name_scope
+from tensorbow.graph import Operation, Tensor, as_tensor, control_dependencies, name_scope
 from tensorbow.kinds import Name, Positive, checked
 from tensorbow.ops.argument_kinds import BlockShape, DataFormat, Padding, PairList, WindowSize
 from tensorbow.ops.arrays import concat, reshape, stack, transpose
 from tensorbow.ops.broadcasting import shape
+from tensorbow.ops.checks import asserted
+from tensorbow.ops.control import identity
 from tensorbow.ops.data_format import with_channels_last
-from tensorbow.ops.elementwise import add, floordiv, maximum, multiply, subtract
+from tensorbow.ops.elementwise import add, floordiv, less_equal, maximum, multiply, subtract
 from tensorbow.ops.reductions import reduce_prod
 from tensorbow.ops.slicing import pad, strided_slice
 from tensorbow.ops.sliding_windows import Axis, make_axis, spatial_pair
@@ -258,6 +260,16 @@ def _space_to_batch(x: Tensor, blocks: list[int], pairs: Sequence[Any]) -> Tenso
     return _in_shape(parts, [times(batch, *blocks), *smaller], tail)
 
 
+def _fits(extent: Extent, crops: int) -> Operation | None:
+    """Checks that so many elements can be cut off an extent: at once, or by an op where a step knows it."""
+    message = f"batch_to_space: crops of {crops} are larger than an extent"
+    if isinstance(extent, Tensor):
+        return asserted(less_equal(crops, extent), [extent], message) if crops else None
+    if crops > extent:
+        raise InvalidArgumentError(f"{message} of {extent}")
+    return None
+
+
 def _batch_to_space(x: Tensor, blocks: list[int], crops: Sequence[Any]) -> Tensor:
     count = len(blocks)
     flat, (batch, *extents), tail = _flattened("batch_to_space", x, crops, count)
@@ -267,6 +279,9 @@ def _batch_to_space(x: Tensor, blocks: list[int], crops: Sequence[Any]) -> Tenso
     parts = transpose(reshape(flat, [*blocks, examples, *extents, rest]), [count, *pairs, 2 * count + 1])
     larger = [times(extent, block) for extent, block in zip(extents, blocks, strict=True)]
     whole = reshape(parts, [examples, *larger, rest])
+    fits = [_fits(extent, before + after) for extent, (before, after) in zip(larger, crops, strict=True)]
+    with control_dependencies([each for each in fits if each is not None]):
+        whole = identity(whole)
     whole = strided_slice(
         whole, (slice(None), *(slice(before, -after if after else None) for before, after in crops))
     )

@@ -22,7 +22,7 @@ Execute: TypeAlias = Callable[[list[Element], dict[Tensor, Array], frozenset[Ope
 
 @dataclass(frozen=True)
 class RunPart:
-    """What one call runs.
+    """Work of one call.
 
     computed: elements for the caller. kept: tensors for later parts. feeds: values that it reads. within:
     operations that run.
@@ -74,7 +74,7 @@ class PartialRun:
         return made_of(elements, self._fed, iter(computed))
 
     def _begin(self, elements: Sequence[Element], feeds: Mapping[Tensor, Array]) -> RunPart:
-        """What to run for these fetches."""
+        """The work of a call with these fetches and feeds."""
         self._check(elements, feeds)
         values, unfed = {**self._values, **feeds}, self._unfed - feeds.keys()
         known = self._fed | values.keys()

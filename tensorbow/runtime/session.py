@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Annotated, Any, TypeAlias, overload
 
@@ -17,6 +17,7 @@ from tensorbow.errors import (
 )
 from tensorbow.graph import (
     AsGraph,
+    GraphDef,
     Operation,
     Tensor,
     default_session,
@@ -211,16 +212,18 @@ class Session:
         if options.trace_level:
             run_metadata.cost_graph = cost_graph_of(self.graph, run_metadata.step_stats.tracer, elements)
         if options.output_partition_graphs:
-            needed = needed_for(elements, fed)
-            placer = Placer(self._devices, soft=self._soft, fixed=self._device_variables.placement)
-            devices = {op: str(device.name) for op, device in placer.place(needed).items()}
-            if self._greedy is not None:
-                shapes = {tensor: value.shape for tensor, value in fed.items()}
-                placed = self._planned.step(elements, shapes).devices(str(self.device.name))
-                devices = {op: placed.get(op.name, device) for op, device in devices.items()}
-            run_metadata.partition_graphs = partition_graphs_of(
-                needed, fed, elements, devices, str(self.device.name)
-            )
+            run_metadata.partition_graphs = list(self._partition_graphs(elements, fed))
+
+    def _partition_graphs(self, elements: GraphElements, fed: Mapping[Tensor, Array]) -> Sequence[GraphDef]:
+        """The graph of each device that takes part in a run."""
+        needed = needed_for(elements, fed)
+        placer = Placer(self._devices, soft=self._soft, fixed=self._device_variables.placement)
+        devices = {op: str(device.name) for op, device in placer.place(needed).items()}
+        if self._greedy is not None:
+            shapes = {tensor: value.shape for tensor, value in fed.items()}
+            placed = self._planned.step(elements, shapes).devices(str(self.device.name))
+            devices = {op: placed.get(op.name, device) for op, device in devices.items()}
+        return partition_graphs_of(needed, fed, elements, devices, str(self.device.name))
 
     @checked
     def make_callable(self, fetches: Any, feed_list: Items | None = None) -> Callable[..., Any]:

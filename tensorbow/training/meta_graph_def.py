@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, TensorBowError
 from tensorbow.files import link_file, write_file
 from tensorbow.graph import Graph, GraphDef
 from tensorbow.graph.protobuf.message_classes import message_classes
@@ -122,7 +122,7 @@ class MetaGraphFiles:
     def write(self, path: Path, graph: Graph, saver_def: SaverDef) -> None:
         """Writes a protocol buffer, or JSON without protobuf; a link to the last file of an equal graph.
 
-        A graph that cannot be written has no file, and a message says why.
+        A graph that cannot be written has no file, and a message says why; the checkpoint is whole without.
         """
         sizes = {key: len(graph.get_collection(key)) for key in graph.get_all_collection_keys()}
         state = graph, graph.version, sizes
@@ -130,11 +130,10 @@ class MetaGraphFiles:
             self._written = path
             return
         try:
-            blob = _content(MetaGraphDef(graph.as_graph_def(), saver_def))
-        except InvalidArgumentError as error:
+            write_file(path, _content(MetaGraphDef(graph.as_graph_def(), saver_def)))
+        except (TensorBowError, ValueError) as error:  # the second from protobuf, above 2 GiB
             _LOG.info("%s is not written: %s", path, error)
             return
-        write_file(path, blob)
         self._written, self._of = path, state
 
 

@@ -194,8 +194,6 @@ class Saver:
             save_arrays(path, arrays, described)
             remove_shards(path.with_suffix(""))
             name = str(path)
-        if write_meta_graph and self._def is not None:
-            self._meta_graphs.write(meta_file(path), session.graph, self._def)
         before = self._paths, self.best_checkpoint, self.best_value
         self._paths = [*(p for p in self._paths if p != name), name]
         self._written_s[name] = time.time()
@@ -215,6 +213,8 @@ class Saver:
         for old in (*dropped, superseded):
             if old is not None and old not in kept:
                 remove_files(old)
+        if write_meta_graph and self._def is not None:
+            self._meta_graphs.write(meta_file(path), session.graph, self._def)
         return name
 
     def _write_shards(self, session: Any, prefix: Path, described: Mapping[str, Any]) -> str:

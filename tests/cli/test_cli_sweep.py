@@ -87,6 +87,14 @@ def test_an_ensemble_worse_than_its_best_member_is_warned_of(best: float) -> Non
     assert [line.startswith(warning) for line in lines[3:]] == [True] * (best > 0.5)
 
 
+def test_an_ensemble_has_no_metric_of_its_model() -> None:
+    config = TrainingConfig(model="logreg", dataset="synthetic")
+    member = Member(0, {}, config, figures={"validation_own": 1.0, "test_own": 1.0})
+    figures = {"validation_accuracy": 0.5, "test_accuracy": 0.625}
+    lines = ensemble_lines(Path("out/ensemble"), 3, figures, member, "own")
+    assert lines[1:] == ["  validation   accuracy 50.00%", "  test         accuracy 62.50%"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

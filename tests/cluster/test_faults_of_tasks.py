@@ -234,7 +234,7 @@ def test_a_cut_link_is_named_within_seconds(far):
         assert "/job:worker/task:1" in said
         assert took_s < 15
         assert processes_in(far) > 1
-    ends = time.monotonic() + 10
-    while processes_in(far) > 1:
-        assert time.monotonic() < ends, "a process stays on the second machine"
-        time.sleep(0.05)
+    for _ in range(200):
+        if processes_in(far) > 1:
+            time.sleep(0.05)
+    assert processes_in(far) <= 1

@@ -140,3 +140,11 @@ def test_labels_that_do_not_fit_are_refused_when_shapes_are_known(cross_entropy,
     )
     with words:
         results(cross_entropy, [labels, normal(2, 3, 4)], lambda a: None)
+
+
+@pytest.mark.parametrize("dims", [[8, 2, 3, 1], [None] * 4, None])
+def test_crops_beyond_an_extent_are_refused(dims):
+    with tb.Graph().as_default(), tb.Session() as session:
+        x = tb.placeholder(tb.float32, dims)
+        with pytest.raises(InvalidArgumentError, match="larger"):
+            session.run(tb.batch_to_space_nd(x, [2, 2], [[3, 2], [0, 0]]), {x: normal(8, 2, 3, 1)})

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import shutil
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -178,17 +179,19 @@ def test_a_shard_begins_again_with_its_newest_checkpoint(tmp_path):
     step = worker.shared_step
     names = [variable.name for variable in step.variables]
 
-    def shard():
-        return kept(ParameterShard(step, names, folder=tmp_path / "shard", save_every=2))
+    def shard(name):
+        return kept(ParameterShard(step, names, folder=tmp_path / name, save_every=2))
 
-    first = shard()
+    first = shard("first")
     for sequence in range(3):
         _, contribution = worker.step(first.pull())
         values = first.push(0, sequence, contribution)
         if sequence == 1:
             saved = first.state()
-    first.close()  # the checkpoint is written now
-    second = shard()
+            while RollingCheckpoints(tmp_path / "first").newest()[0].metadata["round"] < 2:
+                time.sleep(0.01)
+            shutil.copytree(tmp_path / "first", tmp_path / "as one that dies here leaves it")
+    second = shard("as one that dies here leaves it")
     assert second.pushes == 2
     assert second.last_of(0) == 1
     assert all((value == saved[name]).all() for name, value in second.state().items())
@@ -253,12 +256,11 @@ def test_what_shards_have_saved_is_read_for_another_number_of_shards(tmp_path):
     for sequence in range(3):
         _, contribution = worker.step(pulled(shards))
         pushed(shards, sequence, contribution)
-        if sequence == 1:
-            saved = {name: value for _, shard in shards[::-1] for name, value in shard.state().items()}
+    saved = {name: value for _, shard in shards[::-1] for name, value in shard.state().items()}
     for _, shard in shards:
         shard.close()
     state, pushes = state_in(tmp_path)
-    assert pushes == 2
+    assert pushes == 3  # a last checkpoint is written at the end
     assert set(state) == set(saved)
     assert all((value == saved[name]).all() for name, value in state.items())
     assert len(state) > 2 * len(step.variables)  # slots too
@@ -267,11 +269,34 @@ def test_what_shards_have_saved_is_read_for_another_number_of_shards(tmp_path):
 
     assert other_folders(tmp_path, 1) == folders
     assert other_folders(tmp_path, 2) == []
-    shutil.rmtree(folders[1])
+    for folder in shard_folders(tmp_path, 3)[:2]:  # a later training that died before all shards had begun
+        folder.mkdir()
+        RollingCheckpoints(folder).save(0, saved, {"round": 0, "applied": {}})
+    assert state_in(tmp_path)[1] == 3
+    for folder in (folders[1], *shard_folders(tmp_path, 3)[:2]):
+        shutil.rmtree(folder)
     with pytest.raises(tb.errors.DataLossError, match="2 shards, of which shard-1-of-2 is missing"):
         state_in(tmp_path)
     with pytest.raises(tb.errors.NotFoundError, match="no checkpoints of shards"):
         state_in(folders[0])
+
+
+def test_a_training_that_cannot_begin_keeps_what_it_would_go_on_from(tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise tb.errors.UnavailableError("no cluster")
+
+    module = "replicator.asynchronous.multi_worker_async"
+    monkeypatch.setattr(f"{module}.ray_library", lambda address: None)
+    monkeypatch.setattr(f"{module}.AsyncProcesses", fail)
+    (folder,) = shard_folders(tmp_path, 1)
+    folder.mkdir()
+    RollingCheckpoints(folder).save(7, {"w": np.ones(2, np.float32)}, {"round": 7, "applied": {}})
+    replicator = tb.MultiWorkerAsyncReplicator(2, folder=tmp_path)
+    assert replicator.restore(tmp_path) == 7
+    for _ in range(2):
+        with pytest.raises(tb.errors.UnavailableError, match="no cluster"):
+            next(replicator.train(lambda batch: batch, lambda context: iter([1.0])))
+    assert state_in(tmp_path)[1] == 7
 
 
 def test_a_folder_with_checkpoints_of_other_variables_is_refused(tmp_path):

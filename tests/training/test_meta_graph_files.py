@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.errors import NotFoundError
+from tensorbow.errors import NotFoundError, ResourceExhaustedError
 
 
 def _metas(folder: Path) -> list[str]:
@@ -95,3 +95,20 @@ def test_a_saver_of_nothing_does_nothing_where_that_is_allowed(tmp_path: Path) -
         assert list(tmp_path.iterdir()) == []
         with pytest.raises(tb.errors.InvalidArgumentError, match="no variables to save"):
             tb.train.Saver()
+
+
+def test_a_checkpoint_is_whole_where_its_graph_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, blob: bytes) -> None:
+        raise ResourceExhaustedError("the disk is full")
+
+    monkeypatch.setattr("tensorbow.training.meta_graph_def.write_file", full)
+    with tb.Graph().as_default(), tb.Session() as session:
+        v = tb.Variable(1.0, name="v")
+        session.run(v.initializer)
+        saver = tb.train.Saver()
+        path = saver.save(session, tmp_path / "m", 1)
+        assert tb.train.latest_checkpoint(tmp_path) == path
+        assert _metas(tmp_path) == []
+        saver.restore(session, path)

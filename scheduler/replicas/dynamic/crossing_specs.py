@@ -66,7 +66,7 @@ def _inferred(ops: Sequence[Operation], fed: Mapping[Tensor, TensorSpec]) -> dic
 
 
 def _joined(first: TensorSpec, second: TensorSpec) -> TensorSpec:
-    """What two specs of a tensor say together."""
+    """The spec that has the extents known from either of two specs of a tensor."""
     if first.shape is None or second.shape is None or not compatible(first.shape, second.shape):
         return second if first.shape is None else first
     dims = tuple(b if a is None else a for a, b in zip(first.shape, second.shape, strict=True))

@@ -16,35 +16,26 @@ from scheduler.replicas.dynamic.division import Division, divide
 from scheduler.replicas.dynamic.executor_part import ExecutorPart
 from tensorbow.compiler import Binding, NeedsDynamicModeError, VariableLayout, compile_step
 from tensorbow.compiler.prune import prune
-from tensorbow.errors import InternalError
 from tensorbow.executor import DynamicPlan
 from tensorbow.graph import Operation, Resources, Tensor
 from tensorbow.program import Backend, Executable
 from tensorbow.specs import TensorSpec
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class DividedExecutable(Executable):
     """The planned part of a step, and the part that the dynamic executor runs before it.
 
+    part: of the executor. planned: the planned part as it was compiled.
     `counters`, `scalars`, `reads_first` and `writes` are those of both parts; `inputs` has what the executor
     hands over, and the inputs that the planned part reads itself.
     """
 
-    executor: ExecutorPart | None = None  # of a divided step never None
-    planned: Executable | None = None
-
-    @property
-    def part(self) -> ExecutorPart:
-        """The part of the executor."""
-        if self.executor is None:
-            raise InternalError("a divided step without its executor's part")
-        return self.executor
+    part: ExecutorPart
+    planned: Executable
 
     def for_device(self, first: int, count: int) -> Executable:
         """See Executable: what runs once per device is planned."""
-        if self.planned is None:
-            raise InternalError("a divided step without its planned part")
         return self.planned.for_device(first, count)
 
 
@@ -116,7 +107,7 @@ def compile_divided(
         resources,
     )
     own = {field: getattr(planned, field) for field in planned.__dataclass_fields__}
-    made = DividedExecutable(**own, executor=part, planned=planned)
+    made = DividedExecutable(**own, part=part, planned=planned)
     return replace(
         made,
         counters=tuple(dict.fromkeys((*planned.counters, *part.counters))),

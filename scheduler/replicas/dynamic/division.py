@@ -6,7 +6,7 @@ calls that a planned step has. Everything else, the forward and the backward pas
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tensorbow.compiler.wholes import chains_of, wholes_in
@@ -85,7 +85,7 @@ def shows_order(ops: Sequence[Operation]) -> Operation | None:
 
 
 class _Dependencies:
-    """What each op waits for: inputs, control inputs, and accesses of a variable before its own.
+    """Ops that each op waits for: of its inputs and control inputs, and earlier users of its variables.
 
     A loop or cond is one thing, with all that is in it, and so are a stack, or a TensorArray, and all who use
     it: what one op of it needs, all need.
@@ -157,20 +157,14 @@ def _variable_of(tensor: Tensor) -> Operation | None:
     return tensor.op
 
 
-def _written(op: Operation) -> set[Operation]:
+def _written(op: Operation) -> list[Operation]:
     """The variables that an op writes."""
-    return set(_variables_written(op))
-
-
-def _variables_written(op: Operation) -> Iterator[Operation]:
-    for index in op.definition.writes:
-        variable = _variable_of(op.inputs[index])
-        if variable is not None:
-            yield variable
+    found = [_variable_of(op.inputs[index]) for index in op.definition.writes]
+    return [variable for variable in found if variable is not None]
 
 
 def _writes_weights(op: Operation) -> bool:
-    return any(variable.attrs["role"] == "weights" for variable in _variables_written(op))
+    return any(variable.attrs["role"] == "weights" for variable in _written(op))
 
 
 def _refusal(op: Operation, host: Operation) -> InvalidArgumentError:

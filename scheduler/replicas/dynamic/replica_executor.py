@@ -85,7 +85,7 @@ class ReplicaExecutor:
         self._values[number] = self._last = made
 
     def take(self, number: int) -> dict[str, Array]:
-        """What a step has made for the planned part, by tensor name."""
+        """Values that a step has made for the planned part, by tensor name; forgets them."""
         return self._values.pop(number)
 
     @property

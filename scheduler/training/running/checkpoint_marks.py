@@ -15,7 +15,7 @@ from tensorbow.specs import Array
 
 
 class CheckpointMarks:
-    """What a run did since its last checkpoint; worker 0 marks the next one by it, in its tally.
+    """Progress of a run since its last checkpoint, which worker 0 writes into the next one, in its tally.
 
     trained: (round of the last checkpoint, mean loss since then). test_loss: of the last evaluation.
     """

@@ -16,14 +16,15 @@ OWN = frozenset((EXACT, SHAPES, TYPES, LINE, CLASS, CONTEXT, PART, OWN_SHAPES))
 _T, _OUT, _NHWC = {"T": "0"}, {"T": "out"}, {"T": "0", "data_format": "NHWC"}
 DERIVED: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(
-        ("Abs", "Acos", "Acosh", "Add", "Asin", "Asinh", "Assign", "AssignAdd", "AssignSub", "Atan", "Atan2",
-         "Atanh", "BatchMatMulV2", "Ceil", "Cos", "Cosh", "Elu", "EluGrad", "Enter", "Equal", "Erf", "Erfc",
-         "Exit", "Expm1", "Floor", "FloorDiv", "FloorMod", "Greater", "GreaterEqual", "Identity", "IsFinite",
-         "L2Loss", "LeakyRelu", "LeakyReluGrad", "Less", "LessEqual", "Lgamma", "Log", "Log1p", "LogSoftmax",
-         "MatMul", "Maximum", "Minimum", "Mul", "Neg", "NextIteration", "NotEqual", "Pow", "Rank", "RealDiv",
-         "Reciprocal", "Relu", "ReluGrad", "Round", "Rsqrt", "Sigmoid", "SigmoidGrad", "Sign", "Sin", "Sinh",
-         "Softmax", "SoftmaxCrossEntropyWithLogits", "Softplus", "Sqrt", "Square", "Squeeze", "Sub", "Switch",
-         "Tan", "Tanh", "TanhGrad"),
+        ("Abs", "Acos", "Acosh", "Add", "Asin", "Asinh", "Assign", "AssignAdd", "AssignSub", "Atan",
+         "Atan2", "Atanh", "BatchMatMulV2", "BroadcastArgs", "Ceil", "Cos", "Cosh", "Elu", "EluGrad",
+         "EnsureShape", "Enter", "Equal", "Erf", "Erfc", "Exit", "Expm1", "Floor", "FloorDiv", "FloorMod",
+         "Greater", "GreaterEqual", "Identity", "IsFinite", "L2Loss", "LeakyRelu", "LeakyReluGrad", "Less",
+         "LessEqual", "Lgamma", "Log", "Log1p", "LogSoftmax", "MatMul", "Maximum", "Minimum", "Mul", "Neg",
+         "NextIteration", "NotEqual", "Pow", "Rank", "RealDiv", "Reciprocal", "Relu", "ReluGrad", "Round",
+         "Rsqrt", "Sigmoid", "SigmoidGrad", "Sign", "Sin", "Sinh", "Softmax",
+         "SoftmaxCrossEntropyWithLogits", "Softplus", "Sqrt", "Square", "Squeeze", "Sub", "Switch", "Tan",
+         "Tanh", "TanhGrad"),
         _T,
     ),
     **dict.fromkeys(("AvgPool", "BiasAdd", "BiasAddGrad", "Conv2D", "DepthwiseConv2dNative", "MaxPool",

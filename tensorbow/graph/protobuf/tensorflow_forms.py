@@ -409,7 +409,6 @@ FORMS: Mapping[str, Rule] = {
     "ConcatV2": _concat,
     "Copy": _first("Identity"),
     "CustomGradient": _first("Identity"),
-    "EnsureShape": _first("Identity"),
     "ExpandDims": _with_axis("ExpandDims", "dim", {"T": "0"}),
     "FusedBatchNorm": _batch_norm,
     "FusedBatchNormGrad": _batch_norm_grad,
