@@ -221,6 +221,7 @@ def _read_flattened_sizes(value: Any) -> tuple[tuple[str, tuple[int, int, int]],
 
 
 PATTERNS = Kind("names or patterns, as fc.*,head/*", _read_patterns)
+COLUMNS = Kind("names of columns, separated by commas", _read_patterns)
 NAME_PAIRS = Kind("pairs of names, as conv1=features.0,fc=classifier", _read_name_pairs)
 FLATTENED_SIZES = Kind(
     "height, width and channels by names of kernels, as fc/kernel=7x7x64", _read_flattened_sizes
