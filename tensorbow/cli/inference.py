@@ -206,7 +206,9 @@ def predict(
         click.echo((_json_line if as_json else _line)(name, row, trained.class_names if of_classes else None))
 
 
-def _examples_of(paths: Sequence[Path], trained: TrainedModel, resize: bool) -> tuple[list[str], Any]:
+def _examples_of(
+    paths: Sequence[Path], trained: TrainedModel | Ensemble, resize: bool
+) -> tuple[list[str], Any]:
     """Names and inputs of the examples of one or several files or folders."""
     names: list[str] = []
     found = []
