@@ -44,6 +44,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     operators,
     ordering,
     orthogonal,
+    patches,
     pooling,
     positions,
     quantization,
@@ -95,6 +96,7 @@ from tensorbow.ops.nd_indexing import *
 from tensorbow.ops.nd_writes import *
 from tensorbow.ops.norms import *
 from tensorbow.ops.older_names import *
+from tensorbow.ops.patches import *
 from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
 from tensorbow.ops.random_distributions import *
@@ -133,6 +135,7 @@ __all__ += linalg.__all__
 __all__ += nd_indexing.__all__
 __all__ += norms.__all__
 __all__ += older_names.__all__
+__all__ += patches.__all__
 __all__ += positions.__all__
 __all__ += random.__all__
 __all__ += reductions.__all__

@@ -49,12 +49,12 @@ from tensorbow.ops.elementwise import (
     multiply,
     subtract,
 )
+from tensorbow.ops.extents import Extent, extents_of, times
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.philox import stream_key
 from tensorbow.ops.random import SEEDS, get_seed
 from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.ops.spatial_blocks import Extent, extents_of, times
 from tensorbow.specs import FLOATING, Array, TensorSpec, compatible, float32, int32, int64
 
 __all__ = [
