@@ -270,14 +270,17 @@ register_tensor_conversion(IndexedSlices, _to_dense)
 
 
 def _one_hot_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    (indices,) = inputs
-    require_dtype("OneHot", indices, POSITIONS, "indices")
-    if attrs["depth"] < 0:
-        raise InvalidArgumentError(f"OneHot: depth is {attrs['depth']}, expected the number of classes")
+    """Of both ops: the depth is an attribute, or the second input."""
+    indices, *by_data = inputs
+    require_dtype("one_hot", indices, POSITIONS, "indices")
+    for depth in by_data:
+        require_dtype("one_hot", depth, (int32, int64), "depth")
+    if not by_data and attrs["depth"] < 0:
+        raise InvalidArgumentError(f"one_hot: depth is {attrs['depth']}, expected the number of classes")
     if indices.shape is None:
         return TensorSpec(None, attrs["dtype"])
-    axis = checked_axis("OneHot", attrs["axis"], len(indices.shape) + 1)
-    dims = (*indices.shape[:axis], attrs["depth"], *indices.shape[axis:])
+    axis = checked_axis("one_hot", attrs["axis"], len(indices.shape) + 1)
+    dims = (*indices.shape[:axis], None if by_data else attrs["depth"], *indices.shape[axis:])
     return TensorSpec(dims, attrs["dtype"])
 
 
@@ -317,19 +320,9 @@ def _one_hot_of_data(call: HostCall) -> Array:
     return np.where(np.expand_dims(indices, axis) == classes, on, off)
 
 
-def _one_hot_of_data_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    indices, depth = inputs
-    require_dtype("one_hot", indices, POSITIONS, "indices")
-    require_dtype("one_hot", depth, (int32, int64), "depth")
-    if indices.shape is None:
-        return TensorSpec(None, attrs["dtype"])
-    axis = checked_axis("one_hot", attrs["axis"], len(indices.shape) + 1)
-    return TensorSpec((*indices.shape[:axis], None, *indices.shape[axis:]), attrs["dtype"])
-
-
 OneHotOfData = define_op(
     "OneHotOfData",
-    spec=_one_hot_of_data_spec,
+    spec=_one_hot_spec,
     gradient=NOT_DIFFERENTIABLE,
     host=_one_hot_of_data,
     inputs=("indices", "depth"),

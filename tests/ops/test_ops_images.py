@@ -248,7 +248,7 @@ def test_refusals():
             lambda: tb.image.crop_to_bounding_box(X, 2, 0, 3, 5),
             r"rows 2:5, columns 0:5 of .* inside the image",
         ),
-        (lambda: tb.image.pad_to_bounding_box(X, 0, 1, 4, 5), r"does not fit 4 x 5"),
+        (lambda: tb.image.pad_to_bounding_box(X, 0, 1, 4, 5), r"do not fit 4 x 5"),
         (lambda: tb.image.resize_images(X, [3]), r"a size \[height, width\], got .* and \(3,\)"),
         (
             lambda: tb.image.resize_images(tb.placeholder(tb.float32), [3, 3]),
