@@ -13,7 +13,8 @@ from scheduler.engine.backup_run import BackupRun
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
 from scheduler.engine.rollback import EngineState
-from scheduler.engine.runs import EngineRun, TaskRun
+from scheduler.engine.runs import EngineRun
+from scheduler.engine.task_run import TaskRun
 from tensorbow.data import BatchInputs, BatchRun
 from tensorbow.devices.forks import forked, tell_of_forks
 from tensorbow.errors import FailedPreconditionError, InternalError, InvalidArgumentError

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
+from tensorbow.compiler import constant_results
 from tensorbow.compiler.constant_results import MOST_FOLDED
 from tensorbow.compiler.fold import fold
 from tensorbow.compiler.prune import prune
@@ -179,7 +180,7 @@ def test_results_are_the_same_folded_or_not(monkeypatch):
     y = [tb.square(x) + float(number) for number in range(4)]
     with tb.Session() as session:
         folded = session.run(y)
-    monkeypatch.setattr(folding, "MOST_FOLDED", 0)
+    monkeypatch.setattr(constant_results, "MOST_FOLDED", 0)
     with tb.Session() as session:
         computed = session.run(y)
     for a, b in zip(folded, computed, strict=True):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 from scheduler.batches.sources import DatasetBatches
+from scheduler.engine.engine_arguments import AsWorkers
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
 from scheduler.training.configuration.config import TrainingConfig
@@ -67,7 +68,6 @@ from scheduler.training.running.tensorboard import TensorBoard
 from scheduler.training.tuning.auto import tuning_of
 from scheduler.training.tuning.launch_pace import LaunchPace
 from scheduler.workers.find import worker_group
-from scheduler.workers.group import WorkerGroup
 from scheduler.workers.joint_calls import JointCalls
 from scheduler.workers.pulse import doing
 from scheduler.workers.watch_client import tell_folder
@@ -87,7 +87,6 @@ from tensorbow.training import Checkpoint, TrainingProgress
 _logger = logging.getLogger("tensorbow.training")
 
 AsConfig: TypeAlias = Annotated[TrainingConfig, instance(TrainingConfig, expected="a tb.TrainingConfig")]
-AsWorkers: TypeAlias = Annotated[WorkerGroup, instance(WorkerGroup, expected="what tb.worker_group() gives")]
 AsModel: TypeAlias = Annotated[Any, MODEL]
 AsProgress: TypeAlias = Annotated[TrainingProgress, instance(TrainingProgress, expected="a TrainingProgress")]
 
