@@ -329,6 +329,11 @@ class OpDef:
         """Adds this op to the default graph; returns its tensor, tuple of tensors, or Operation."""
         return build_op(self, inputs, attrs, name)
 
+    def tensor(self, *inputs: Any, name: str | None = None, **attrs: Any) -> Tensor:
+        """The tensor of an op with one output, added as by a call."""
+        result: Tensor = build_op(self, inputs, attrs, name)
+        return result
+
     def __repr__(self) -> str:
         return f"<OpDef {self.name}>"
 

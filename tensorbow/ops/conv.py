@@ -133,8 +133,7 @@ def conv2d_backprop_input(
 
         def backprop(part: Tensor, group: Tensor, name: str | None = None) -> Tensor:
             own = sizes if groups == 1 else _with_last(sizes, group, 2)
-            result: Tensor = Conv2DBackpropInput(own, group, part, name=name, **attrs)
-            return result
+            return Conv2DBackpropInput.tensor(own, group, part, name=name, **attrs)
 
         images = in_groups(op, backprop, groups, flow, w, name)
         images.set_shape(known)
@@ -169,8 +168,7 @@ def conv2d_backprop_filter(
 
         def backprop(part: Tensor, flow: Tensor, name: str | None = None) -> Tensor:
             own = sizes if groups == 1 else _with_last(sizes, flow, 3)
-            result: Tensor = Conv2DBackpropFilter(part, own, flow, name=name, **attrs)
-            return result
+            return Conv2DBackpropFilter.tensor(part, own, flow, name=name, **attrs)
 
         filters = in_groups(op, backprop, groups, images, gradient, name)
         filters.set_shape(known)

@@ -167,8 +167,7 @@ def nonzero(x: Any, name: Name = None) -> Tensor:
     """The coordinates of elements that are not 0, in row-major order: int64 `[n, rank]`."""
     tensor = as_tensor(x)
     with tensor.graph.as_default(), name_scope(name or "NonZero"):
-        result: Tensor = Where(tensor if tensor.dtype == bool_ else not_equal(tensor, 0))
-        return result
+        return Where.tensor(tensor if tensor.dtype == bool_ else not_equal(tensor, 0))
 
 
 @checked

@@ -148,8 +148,7 @@ def matrix_band_part(
 
 
 def _identity_like(diagonal: Tensor) -> Tensor:
-    result: Tensor = MatrixDiag(ones_like(diagonal))
-    return result
+    return MatrixDiag.tensor(ones_like(diagonal))
 
 
 def _row(x: Tensor) -> Tensor:
@@ -197,8 +196,7 @@ def cholesky(input: Any, name: Name = None) -> Tensor:
     The mean of the input and its transpose is decomposed, so that its gradient is symmetric. Raises
     InvalidArgumentError at run time for a matrix that is not positive definite.
     """
-    result: Tensor = Cholesky(input, name=name)
-    return result
+    return Cholesky.tensor(input, name=name)
 
 
 @checked
@@ -207,8 +205,7 @@ def cholesky_solve(chol: Any, rhs: Any, name: Name = None) -> Tensor:
     with graph_of([chol, rhs]).as_default(), name_scope(name or "cholesky_solve"):
         factor = as_tensor(chol)
         first = MatrixTriangularSolve(factor, rhs, lower=True)
-        result: Tensor = MatrixTriangularSolve(factor, first, lower=True, adjoint=True)
-        return result
+        return MatrixTriangularSolve.tensor(factor, first, lower=True, adjoint=True)
 
 
 @checked
@@ -267,8 +264,7 @@ def matrix_solve(matrix: Any, rhs: Any, adjoint: Flag = False, name: Name = None
 
     Raises InvalidArgumentError at run time for a singular matrix.
     """
-    result: Tensor = MatrixSolve(matrix, rhs, adjoint=adjoint, name=name)
-    return result
+    return MatrixSolve.tensor(matrix, rhs, adjoint=adjoint, name=name)
 
 
 def _triangular_solve(attrs: Attrs, matrix: Array, rhs: Array) -> list[Array]:
@@ -321,8 +317,7 @@ def matrix_triangular_solve(
 
     adjoint: solve A^T X = `rhs`. Raises InvalidArgumentError at run time for a 0 on the diagonal.
     """
-    result: Tensor = MatrixTriangularSolve(matrix, rhs, lower=lower, adjoint=adjoint, name=name)
-    return result
+    return MatrixTriangularSolve.tensor(matrix, rhs, lower=lower, adjoint=adjoint, name=name)
 
 
 @checked
@@ -357,8 +352,7 @@ def matrix_solve_ls(
             q, r = Qr(matrix_transpose(a))
             return matmul(q, MatrixTriangularSolve(r, b, lower=False, adjoint=True))
         q, r = Qr(a)
-        result: Tensor = MatrixTriangularSolve(r, matmul(q, b, transpose_a=True), lower=False)
-        return result
+        return MatrixTriangularSolve.tensor(r, matmul(q, b, transpose_a=True), lower=False)
 
 
 # QR -----------------------------------------------------------------------------------------------------
@@ -562,5 +556,4 @@ def self_adjoint_eig(tensor: Any, name: Name = None) -> tuple[Tensor, Tensor]:
 @checked
 def self_adjoint_eigvals(tensor: Any, name: Name = None) -> Tensor:
     """The eigenvalues `[..., n]`, in rising order, of symmetric matrices `[..., n, n]`, floating."""
-    result: Tensor = SelfAdjointEigV2(tensor, compute_v=False, name=name)
-    return result
+    return SelfAdjointEigV2.tensor(tensor, compute_v=False, name=name)

@@ -95,8 +95,7 @@ def conjugate(x: Tensor) -> Tensor:
         return x
     if x.op.definition is Conj:
         return x.op.inputs[0]
-    result: Tensor = Conj(x)
-    return result
+    return Conj.tensor(x)
 
 
 def _define(row: Elementwise) -> OpDef:

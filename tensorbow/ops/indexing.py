@@ -150,8 +150,7 @@ def gather(
     """
     if batch_dims:
         return _gather_by_example(as_tensor(params), as_tensor(indices), axis, batch_dims, name)
-    result: Tensor = GatherV2(params, indices, axis=axis or 0, name=name)
-    return result
+    return GatherV2.tensor(params, indices, axis=axis or 0, name=name)
 
 
 def _gather_by_example(
@@ -257,10 +256,9 @@ def _to_dense(slices: IndexedSlices, dtype: DType | None, name: str | None) -> T
         raise InvalidArgumentError(
             f"{slices!r} has no dense_shape, so that it cannot become a tensor; give one"
         )
-    result: Tensor = GatherGrad(
+    return GatherGrad.tensor(
         slices.values, slices.indices, slices.dense_shape, axis=0, allow_unused=True, name=name
     )
-    return result
 
 
 register_tensor_conversion(IndexedSlices, _to_dense)
@@ -358,7 +356,5 @@ def one_hot(
     attrs = {"axis": -1 if axis is None else axis, "on_value": on, "off_value": off, "dtype": dtype}
     (number,) = numbers_of(depth)
     if is_tensor(number):
-        of_data: Tensor = OneHotOfData(indices, number, **attrs, name=name)
-        return of_data
-    result: Tensor = OneHot(indices, depth=number, **attrs, name=name)
-    return result
+        return OneHotOfData.tensor(indices, number, **attrs, name=name)
+    return OneHot.tensor(indices, depth=number, **attrs, name=name)

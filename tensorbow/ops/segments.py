@@ -313,8 +313,7 @@ def histogram_fixed_width(
     x = as_tensor(values)
     with x.graph.as_default(), name_scope(name or "histogram_fixed_width"):
         bins = _bins(reshape(x, [-1]), value_range, nbins)
-        result: Tensor = GatherGrad(cast(ones_like(bins), dtype), bins, constant([nbins]))
-        return result
+        return GatherGrad.tensor(cast(ones_like(bins), dtype), bins, constant([nbins]))
 
 
 @checked
