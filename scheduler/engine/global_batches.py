@@ -33,7 +33,7 @@ def require_parts(tensor: Tensor, rows: int, replicas: int) -> None:
 def split_feeds(
     feeds: Mapping[Tensor, Array], split: Sequence[bool], replicas: int
 ) -> list[tuple[Array, ...]]:
-    """By replica, the feeds: its rows of those that are split, and the others whole."""
+    """Feeds of each replica: its rows of those that are split, and the others whole."""
     parts: list[tuple[Array, ...]] = []
     for replica in range(replicas):
         arrays = []

@@ -197,7 +197,7 @@ class Stepper:
         self.engine.round = self.round = state.round
 
     def lose_thread(self) -> None:
-        """In a forked process: what is in flight is the parent's, and nothing here will tell of its end."""
+        """Marks what is in flight as lost, in a forked process: nothing tells this process of its end."""
         self._lost = True
 
     def close(self) -> None:

@@ -80,7 +80,7 @@ class ReplicaValues:
             model.fill({name: first.read(name) for name in model.names})
 
     def initialize_replica(self, index: int, values: Mapping[str, Array]) -> None:
-        """Gives one replica these values; optimisers' slots that are not among them start as always.
+        """Gives one replica these values; slots that are not among them start from their initial values.
 
         Raises InvalidArgumentError or NotFoundError for values that do not fit, before any change.
         """

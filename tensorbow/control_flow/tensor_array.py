@@ -86,7 +86,7 @@ class TensorArray:
 
     @property
     def element_shape(self) -> Dims | None:
-        """What is known of the elements' shape."""
+        """Known part of the elements' shape."""
         return self._element_shape
 
     def with_flow(self, flow: Tensor) -> TensorArray:

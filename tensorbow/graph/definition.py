@@ -392,7 +392,7 @@ def gradient_of(op: Operation, gradients: Sequence[Tensor | None]) -> Sequence[T
 
 
 def check_gradients(op: Operation, result: object) -> Sequence[Tensor | None]:
-    """What a gradient rule has given: a result per input. Raises InvalidArgumentError."""
+    """Results of a gradient rule, one per input. Raises InvalidArgumentError for anything else."""
     count = len(op.inputs)
     if not isinstance(result, (list, tuple)) or (isinstance(result, tuple) and hasattr(result, "_fields")):
         got = type(result).__name__

@@ -144,9 +144,9 @@ def conv2d_transpose(
             kernel_regularizer,
             trainable=trainable,
         )
-        steps = [*steps] if last else [1, 1, *steps]
+        strides = [*steps] if last else [1, 1, *steps]
         rest = [*sides, filters] if last else [filters, *sides]
-        result = transposed(transposed_convolve, images, kernel, rest, steps, how, layout, cut)
+        result = transposed(transposed_convolve, images, kernel, rest, strides, how, layout, cut)
         bias = use_bias, bias_initializer, bias_regularizer, trainable
         return completed(result, filters, *bias, activation, layout)
 

@@ -62,7 +62,7 @@ def _unique_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]
 
 
 def _unique(call: HostCall) -> list[Array]:
-    """In the order of first appearance, as TensorFlow has it."""
+    """Unique values in the order of first appearance, as in TensorFlow."""
     (x,) = call.inputs
     values, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
     order = np.argsort(first)

@@ -268,7 +268,7 @@ register_tensor_conversion(IndexedSlices, _to_dense)
 
 
 def _one_hot_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    """Of both ops: the depth is an attribute, or the second input."""
+    """Spec of both ops, whose depth is an attribute or the second input."""
     indices, *by_data = inputs
     require_dtype("one_hot", indices, POSITIONS, "indices")
     for depth in by_data:

@@ -191,7 +191,7 @@ def spatial_pair(op: str, value: tuple[int, ...] | None, what: str, data_format:
 
 
 def pool_attrs(
-    op: str, ksize: tuple[int, ...], strides: tuple[int, ...], padding: str, data_format: str
+    op: str, ksize: tuple[int, ...], strides: tuple[int, ...], padding: str, data_format: str | None
 ) -> dict[str, object]:
     """Attributes of the ops that pool. Raises InvalidArgumentError as `spatial_pair`."""
     return {

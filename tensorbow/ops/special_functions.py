@@ -77,7 +77,7 @@ def _defined(name: str, inputs: str, function: Callable[..., Array], gradient: G
 
 
 def _log_gamma(x: Array) -> Array:
-    """For x > 0: recurrence up to 10, then Stirling's series."""
+    """lgamma of x > 0: recurrence up to 10, then Stirling's series."""
     product, z = np.ones_like(x), x.copy()
     for _ in range(10):
         low = z < 10
@@ -90,7 +90,7 @@ def _log_gamma(x: Array) -> Array:
 
 
 def _digamma(x: Array) -> Array:
-    """For x > 0: recurrence up to 8, then the asymptotic series."""
+    """digamma of x > 0: recurrence up to 8, then the asymptotic series."""
     result, z = np.zeros_like(x), x.copy()
     for _ in range(8):
         low = z < 8

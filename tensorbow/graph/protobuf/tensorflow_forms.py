@@ -108,7 +108,7 @@ def _int32(suffix: str, value: Any) -> FormPart:
 
 
 def _unary(op: str, attr: Mapping[str, str] | None = None) -> Rule:
-    """Of the same inputs; attr: of TensorFlow, of "0", "1" the type of an input, "out", or our attribute."""
+    """Form with the same inputs. attr: by TensorFlow's name "0", "1" (an input's type), "out", or ours."""
 
     def form(source: FormSource) -> Form:
         return Form(op, source.input, _attrs(source, {"T": "0"} if attr is None else attr))
