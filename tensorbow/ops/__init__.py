@@ -34,7 +34,9 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     indexed_slices,
     indexing,
     linalg,
+    linear_equations,
     losses,
+    matrix_bands,
     nd_indexing,
     nd_writes,
     nn,
@@ -91,7 +93,9 @@ from tensorbow.ops.indexed_slices import *
 from tensorbow.ops.indexing import *
 from tensorbow.ops.joint_results import tuple_ as tuple
 from tensorbow.ops.linalg import *
+from tensorbow.ops.linear_equations import *
 from tensorbow.ops.matmul import matmul
+from tensorbow.ops.matrix_bands import *
 from tensorbow.ops.nd_indexing import *
 from tensorbow.ops.nd_writes import *
 from tensorbow.ops.norms import *
@@ -124,6 +128,8 @@ __all__ += control.__all__
 __all__ += cumulative.__all__
 __all__ += data_dependent.__all__
 __all__ += decompositions.__all__
+__all__ += linear_equations.__all__
+__all__ += matrix_bands.__all__
 __all__ += definition.__all__
 __all__ += elementwise.__all__
 __all__ += filling.__all__
