@@ -119,6 +119,8 @@ def conv2d_backprop_input(
 ) -> Tensor:
     """The gradient of `conv2d` with respect to its images, of shape `input_sizes` [4].
 
+    filter: [height, width, in, out]. out_backprop: the gradient of the result, [batch, rows, columns, out].
+
     A filter with fewer channels than `input_sizes` is applied in groups.
 
     Raises InvalidArgumentError unless `out_backprop` has the shape of that convolution's result.
@@ -153,6 +155,8 @@ def conv2d_backprop_filter(
     name: Name = None,
 ) -> Tensor:
     """The gradient of `conv2d` with respect to its filter, of shape `filter_sizes` [4].
+
+    input: [batch, height, width, in]. out_backprop: the gradient of the result, [batch, rows, columns, out].
 
     A filter with fewer channels than `input` is applied in groups.
 

@@ -46,7 +46,7 @@ def string_to_hash_bucket(string_tensor: Any, num_buckets: Buckets, name: Name =
 
 @checked
 def string_to_hash_bucket_fast(input: Any, num_buckets: Buckets, name: Name = None) -> Tensor:
-    """`string_to_hash_bucket` by FarmHash's Fingerprint64: the numbers that TensorFlow gives."""
+    """A number below `num_buckets` for each string, int64, by FarmHash's Fingerprint64, as in TensorFlow."""
     return StringToHashBucketFast.tensor(as_strings(input), num_buckets=num_buckets, name=name)
 
 
