@@ -93,7 +93,7 @@ class PartitionedVariable(TensorOperators):
 
     @checked
     def assign(self, value: Any, *, name: Name = None) -> Tensor:
-        """Assigns to each part its rows of `value`, of the whole's shape; the result is the whole after it."""
+        """Assigns to each part its rows of `value`, of the whole's shape; gives the whole after it."""
         return self._write("assign", value, name)
 
     @checked
