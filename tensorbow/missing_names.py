@@ -1,4 +1,4 @@
-"""Names in error messages: lists of them, and what may be meant by one that is missing, or PyTorch\'s."""
+"""Names in error messages: lists of them, and what may be meant by one that is missing, or PyTorch's."""
 
 from __future__ import annotations
 
