@@ -236,7 +236,7 @@ def sparse_minimum(sp_a: Sparse, sp_b: Sparse, name: Name = None) -> SparseTenso
 def _joined(op: str, function: Any, a: Any, b: Any, name: str | None) -> SparseTensor:
     first, second = _made(a), _made(b)
     with first.graph.as_default(), name_scope(name or op):
-        rank = _rank_of(op, first)
+        rank = first.rank
         message = f"{op}: the dense shapes differ; expected equal ones"
         extents = _require(equal(first.dense_shape, second.dense_shape), message, first.dense_shape)
         positions, numbers = unique(_flat(concat([first.indices, second.indices], 0), extents, rank))
