@@ -8,6 +8,8 @@ from tensorbow.ops.sparse_functions import sparse_maximum as maximum
 from tensorbow.ops.sparse_functions import sparse_merge as merge
 from tensorbow.ops.sparse_functions import sparse_minimum as minimum
 from tensorbow.ops.sparse_functions import sparse_reduce_max as reduce_max
+from tensorbow.ops.sparse_functions import sparse_reduce_max_sparse as reduce_max_sparse
+from tensorbow.ops.sparse_functions import sparse_reduce_sum_sparse as reduce_sum_sparse
 from tensorbow.ops.sparse_functions import sparse_reset_shape as reset_shape
 from tensorbow.ops.sparse_functions import sparse_slice as slice
 from tensorbow.ops.sparse_functions import sparse_softmax as softmax
@@ -43,7 +45,9 @@ __all__ = [
     "minimum",
     "placeholder",
     "reduce_max",
+    "reduce_max_sparse",
     "reduce_sum",
+    "reduce_sum_sparse",
     "reorder",
     "reset_shape",
     "reshape",

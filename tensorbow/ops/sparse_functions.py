@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -65,7 +66,7 @@ from tensorbow.ops.sparse_tensors import (
     sparse_reorder,
     sparse_retain,
 )
-from tensorbow.specs import int32, int64
+from tensorbow.specs import bool_, int32, int64
 
 __all__ = [
     "sparse_expand_dims",
@@ -76,6 +77,8 @@ __all__ = [
     "sparse_merge",
     "sparse_minimum",
     "sparse_reduce_max",
+    "sparse_reduce_max_sparse",
+    "sparse_reduce_sum_sparse",
     "sparse_reset_shape",
     "sparse_slice",
     "sparse_softmax",
@@ -233,7 +236,7 @@ def sparse_minimum(sp_a: Sparse, sp_b: Sparse, name: Name = None) -> SparseTenso
 def _joined(op: str, function: Any, a: Any, b: Any, name: str | None) -> SparseTensor:
     first, second = _made(a), _made(b)
     with first.graph.as_default(), name_scope(name or op):
-        rank = _rank_of(op, first)
+        rank = first.rank
         message = f"{op}: the dense shapes differ; expected equal ones"
         extents = _require(equal(first.dense_shape, second.dense_shape), message, first.dense_shape)
         positions, numbers = unique(_flat(concat([first.indices, second.indices], 0), extents, rank))
@@ -264,6 +267,44 @@ def sparse_reduce_max(
         for each in sorted(over) if keepdims else ():
             result = expand_dims(result, each)
         return result
+
+
+@checked
+def sparse_reduce_sum_sparse(
+    sp_input: Sparse, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+) -> SparseTensor:
+    """The sums of the entries over the given axes, or over all: a sparse tensor in row-major order.
+
+    It has an entry where the input has one along the axes; the gradient reaches the values.
+    """
+    return _reduced("sparse_reduce_sum_sparse", unsorted_segment_sum, sp_input, axis, keepdims, name)
+
+
+@checked
+def sparse_reduce_max_sparse(
+    sp_input: Sparse, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
+) -> SparseTensor:
+    """The greatest entries over the given axes, or over all, sparse: see `sparse_reduce_sum_sparse`."""
+    return _reduced("sparse_reduce_max_sparse", unsorted_segment_max, sp_input, axis, keepdims, name)
+
+
+def _reduced(
+    op: str, function: Any, sp_input: Any, axis: Sequence[int] | None, keepdims: bool, name: str | None
+) -> SparseTensor:
+    sparse = _made(sp_input)
+    with sparse.graph.as_default(), name_scope(name or op):
+        rank = _rank_of(op, sparse)
+        over = [checked_axis(op, each, rank) for each in (range(rank) if axis is None else axis)]
+        stays = [each not in over for each in range(rank)]
+        extents = select(constant(stays, bool_), sparse.dense_shape, 1)
+        indices = multiply(sparse.indices, constant([int(each) for each in stays], int64))
+        positions, numbers = unique(_flat(indices, extents, rank))
+        values = function(sparse.values, numbers, size(positions))
+        reduced = sparse_reorder(SparseTensor(_unflat(positions, extents, rank), values, extents))
+        if keepdims:
+            return reduced
+        kept = constant([each for each in range(rank) if stays[each]], int64)
+        return SparseTensor(gather(reduced.indices, kept, axis=1), reduced.values, gather(extents, kept))
 
 
 # Ids and masks --------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from tensorbow.ops.broadcasting import as_shape_vector, broadcast_to, checked_ax
 from tensorbow.ops.checks import AssertOp
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import identity, placeholder
+from tensorbow.ops.cumulative import cumprod
 from tensorbow.ops.data_dependent import boolean_mask, unique
 from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.ops.elementwise import (
@@ -47,14 +48,19 @@ from tensorbow.ops.elementwise import (
     equal,
     floordiv,
     greater,
+    greater_equal,
     less,
+    logical_and,
     maximum,
     mod,
     multiply,
+    negative,
+    not_equal,
     sqrt,
     subtract,
 )
 from tensorbow.ops.filling import fill
+from tensorbow.ops.filling import range as range_of
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.nd_indexing import scatter_nd
 from tensorbow.ops.reductions import reduce_all, reduce_prod, reduce_sum
@@ -210,18 +216,20 @@ Order = define_op(
 )
 
 
-def _strides(dense_shape: Tensor, rank: int) -> Tensor:
+def _strides(dense_shape: Tensor, rank: int | None) -> Tensor:
     """How far apart neighbours along each axis are in row-major order: int64 [rank]."""
+    if rank is None:
+        return cumprod(dense_shape, exclusive=True, reverse=True)
     steps = [reduce_prod(strided_slice(dense_shape, slice(axis + 1, None))) for axis in range(rank)]
     return stack(steps) if rank else constant([], int64)
 
 
-def _flat(indices: Tensor, dense_shape: Tensor, rank: int) -> Tensor:
+def _flat(indices: Tensor, dense_shape: Tensor, rank: int | None) -> Tensor:
     """Row-major positions [n] of coordinates [n, rank]."""
     return reduce_sum(multiply(indices, _strides(dense_shape, rank)), -1)
 
 
-def _unflat(positions: Tensor, dense_shape: Tensor, rank: int) -> Tensor:
+def _unflat(positions: Tensor, dense_shape: Tensor, rank: int | None) -> Tensor:
     """Coordinates [n, rank] of row-major positions [n]."""
     places = floordiv(expand_dims(positions, -1), maximum(_strides(dense_shape, rank), 1))
     return mod(places, maximum(dense_shape, 1))
@@ -299,23 +307,28 @@ def _dense(indices: Tensor, extents: Tensor, values: Tensor, default: Any, valid
     if validate:
         rank = (extents.spec.shape or (None,))[0]
         rank = (indices.spec.shape or (None, None))[1] if rank is None else rank
-        if rank is None:
-            raise InvalidArgumentError(
-                f"sparse_to_dense: the rank of the result is unknown ({indices.spec}, shape {extents.spec}); "
-                "give the indices a static shape"
-            )
         flat = _flat(indices, extents, rank)
         rising = greater(strided_slice(flat, slice(1, None)), strided_slice(flat, slice(None, -1)))
         message = (
             "indices are not in row-major order, or repeat; use tb.sparse_reorder or validate_indices=False"
         )
         indices = _require(rising, message, indices)
-    dense = scatter_nd(indices, values, extents)
+    dense = _scattered(indices, values, extents)
     number = as_tensor(default, values.dtype)
     if number.spec.value is not None and number.spec.value.ndim == 0 and not number.spec.value:
         return dense
     count = strided_slice(shape(indices), slice(1))
-    return select(greater(scatter_nd(indices, fill(count, 1), extents), 0), dense, number)
+    return select(greater(_scattered(indices, fill(count, 1), extents), 0), dense, number)
+
+
+def _scattered(indices: Tensor, values: Tensor, extents: Tensor) -> Tensor:
+    """Sums of the values at each of the coordinates [n, rank], also of a rank that a run decides."""
+    if (indices.spec.shape or (None, None))[1] is not None:
+        return scatter_nd(indices, values, extents)
+    inside = logical_and(greater_equal(indices, 0), less(indices, extents))
+    within = _require(inside, "indices of a sparse tensor are outside its dense shape", indices)
+    sums = unsorted_segment_sum(values, _flat(within, extents, None), reduce_prod(extents))
+    return reshape(sums, cast(extents, int32))
 
 
 @checked
@@ -367,7 +380,7 @@ def sparse_reorder(sp_input: Sparse, name: Name = None) -> SparseTensor:
     """The same sparse tensor with its entries in row-major order."""
     sparse = _made(sp_input)
     with sparse.graph.as_default(), name_scope(name or "SparseReorder"):
-        order = Order(_flat(sparse.indices, sparse.dense_shape, _rank_of("sparse_reorder", sparse)))
+        order = Order(_flat(sparse.indices, sparse.dense_shape, sparse.rank))
         return SparseTensor(gather(sparse.indices, order), gather(sparse.values, order), sparse.dense_shape)
 
 
@@ -379,7 +392,6 @@ def sparse_reshape(sp_input: Sparse, shape: Extents, name: Name = None) -> Spars
     """
     sparse = _made(sp_input)
     with sparse.graph.as_default(), name_scope(name or "SparseReshape"):
-        rank = _rank_of("sparse_reshape", sparse)
         wanted = cast(as_tensor(as_shape_vector(shape)), int64)
         length = (wanted.spec.shape or (None,))[0]
         if length is None:
@@ -389,7 +401,7 @@ def sparse_reshape(sp_input: Sparse, shape: Extents, name: Name = None) -> Spars
         target = select(less(wanted, 0), floordiv(total, maximum(given, 1)), wanted)
         message = "sparse_reshape: the number of elements differs; expected the same"
         target = _require(equal(reduce_prod(target), total), message, target)
-        flat = _flat(sparse.indices, sparse.dense_shape, rank)
+        flat = _flat(sparse.indices, sparse.dense_shape, sparse.rank)
         return SparseTensor(_unflat(flat, target, length), sparse.values, target)
 
 
@@ -445,7 +457,7 @@ def sparse_add(a: Any, b: Any, name: Name = None) -> Any:
         return add(sparse_tensor_to_dense(part, validate_indices=False), dense, name=name)
     first, second = _made(a), _made(b)
     with first.graph.as_default(), name_scope(name or "SparseAdd"):
-        rank = _rank_of("sparse_add", first)
+        rank = first.rank
         same = equal(first.dense_shape, second.dense_shape)
         extents = _require(
             same, "sparse_add: the dense shapes differ; expected equal ones", first.dense_shape
@@ -470,9 +482,14 @@ def sparse_retain(sp_input: Sparse, to_retain: Any, name: Name = None) -> Sparse
 def sparse_reduce_sum(
     sp_input: Sparse, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
 ) -> Tensor:
-    """The sums over the given axes, or over all: a dense tensor."""
+    """The sums over the given axes, or over all: a dense tensor.
+
+    Of a rank that a run decides, axes that do not fit raise InvalidArgumentError then.
+    """
     sparse = _made(sp_input)
     with sparse.graph.as_default(), name_scope(name or "SparseReduceSum"):
+        if sparse.rank is None:
+            return _sum_of_any_rank(sparse, axis, keepdims)
         rank = _rank_of("sparse_reduce_sum", sparse)
         over = (
             range(rank) if axis is None else [checked_axis("sparse_reduce_sum", each, rank) for each in axis]
@@ -486,6 +503,19 @@ def sparse_reduce_sum(
         for each in sorted(over) if keepdims else ():
             result = expand_dims(result, each)
         return result
+
+
+def _sum_of_any_rank(sparse: SparseTensor, axis: Sequence[int] | None, keepdims: bool) -> Tensor:
+    """`sparse_reduce_sum` where only a run knows the rank."""
+    rank = size(sparse.dense_shape)
+    axes = range_of(rank) if axis is None else constant(list(axis), int32)
+    fits = logical_and(greater_equal(axes, negative(rank)), less(axes, rank))
+    message = f"sparse_reduce_sum: axis {axis} is outside the rank of the sparse tensor"
+    over = mod(_require(fits, message, axes), maximum(rank, 1))
+    stays = reduce_all(not_equal(expand_dims(range_of(rank), 1), expand_dims(over, 0)), 1)
+    extents = select(stays, sparse.dense_shape, 1)
+    sums = _scattered(multiply(sparse.indices, cast(stays, int64)), sparse.values, extents)
+    return sums if keepdims else reshape(sums, cast(boolean_mask(sparse.dense_shape, stays), int32))
 
 
 # Segments of gathered rows ------------------------------------------------------------------------------

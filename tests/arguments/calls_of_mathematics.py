@@ -167,7 +167,11 @@ CALLS: Mapping[str, Call] = {
         sorts={**_ONE, "default_value": "tensor"},
         names=("fill",),
     ),
-    "sparse_reduce_max": Call(lambda: {"sp_input": sparse()}, sorts={**_ONE, "axis": "axes or none"}),
+    **_calls(
+        "sparse_reduce_max sparse_reduce_max_sparse sparse_reduce_sum_sparse",
+        lambda: {"sp_input": sparse()},
+        sorts={**_ONE, "axis": "axes or none"},
+    ),
     "sparse_merge": Call(
         lambda: {"sp_ids": ids(), "sp_values": sparse(), "vocab_size": 4},
         sorts={"sp_ids": "object", "sp_values": "object", "vocab_size": "count", "already_sorted": "flag"},

@@ -47,6 +47,36 @@ def test_parts(session: tb.Session) -> None:
         np.testing.assert_array_equal(dense_of(wide), np.expand_dims(DENSE, -1 if axis is None else axis))
 
 
+def _dense(value: Any) -> Any:
+    return dense_of(value) if value.dense_shape.size else value.values[0]
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_reduced_entries(session: tb.Session, keepdims: bool) -> None:
+    for axis in (0, -1, [1, 0], None):
+        over = tuple(axis) if isinstance(axis, list) else axis
+        order = [3, 0, 4, 1, 2]
+        mixed = tb.SparseTensor(INDICES[order], VALUES[order], [4, 5])
+        total = session.run(tb.sparse_reduce_sum_sparse(mixed, axis, keepdims))
+        sums = DENSE.sum(over, keepdims=keepdims)
+        np.testing.assert_allclose(_dense(total), sums, rtol=1e-6)
+        present = np.zeros(DENSE.shape, bool)
+        present[tuple(INDICES.T)] = True
+        assert len(total.values) == present.any(over).sum()
+        assert total.indices.shape == (len(total.values), sums.ndim)
+        assert not total.dense_shape.size or in_order(total)
+        greatest = session.run(tb.sparse_reduce_max_sparse(mixed, axis, keepdims))
+        entries = np.where(present, DENSE, -np.inf).max(over, keepdims=keepdims)
+        expected = np.where(present.any(over, keepdims=keepdims), entries, 0)
+        np.testing.assert_array_equal(_dense(greatest), expected)
+    values = tb.constant(VALUES)
+    reduced = tb.sparse_reduce_sum_sparse(sample(values), 1, keepdims).values
+    (slope,) = tb.gradients(reduced * [2.0, 3.0], values)
+    assert session.run(slope).tolist() == [2, 2, 3, 3, 3]
+    empty = tb.SparseTensor(np.zeros((0, 2), np.int64), np.zeros(0, np.float32), [4, 5])
+    assert session.run(tb.sparse_reduce_sum_sparse(empty, 0, keepdims)).values.size == 0
+
+
 def test_rows_and_shapes(session: tb.Session) -> None:
     filled, is_empty = session.run(tb.sparse_fill_empty_rows(sample(), 9.0))
     expected = DENSE.copy()
