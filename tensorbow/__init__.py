@@ -130,7 +130,10 @@ from tensorbow.ops.selection import *
 from tensorbow.ops.shape_rules import *
 from tensorbow.ops.shaping import *
 from tensorbow.ops.slicing import *
+from tensorbow.ops.sparse_dense import *
 from tensorbow.ops.sparse_functions import *
+from tensorbow.ops.sparse_reductions import *
+from tensorbow.ops.sparse_shapes import *
 from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
 from tensorbow.ops.special_functions import *

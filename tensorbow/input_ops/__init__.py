@@ -14,6 +14,11 @@ from tensorbow.input_ops.example_parsing import (
     parse_single_sequence_example,
 )
 from tensorbow.input_ops.file_ops import matching_files, read_file, write_file
+from tensorbow.input_ops.sparse_strings import (
+    deserialize_many_sparse,
+    serialize_many_sparse,
+    serialize_sparse,
+)
 
 __all__ = [
     "FixedLenFeature",
@@ -23,12 +28,15 @@ __all__ = [
     "decode_csv",
     "decode_idx",
     "decode_raw",
+    "deserialize_many_sparse",
     "matching_files",
     "parse_example",
     "parse_single_example",
     "parse_single_sequence_example",
     "parse_tensor",
     "read_file",
+    "serialize_many_sparse",
+    "serialize_sparse",
     "serialize_tensor",
     "write_file",
 ]

@@ -58,8 +58,11 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     shape_rules,
     shaping,
     slicing,
+    sparse_dense,
     sparse_functions,
     sparse_lookups,
+    sparse_reductions,
+    sparse_shapes,
     sparse_tensors,
     spatial_blocks,
     special_functions,
@@ -106,7 +109,10 @@ from tensorbow.ops.sets import edit_distance
 from tensorbow.ops.shape_rules import *
 from tensorbow.ops.shaping import *
 from tensorbow.ops.slicing import *
+from tensorbow.ops.sparse_dense import *
 from tensorbow.ops.sparse_functions import *
+from tensorbow.ops.sparse_reductions import *
+from tensorbow.ops.sparse_shapes import *
 from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
 from tensorbow.ops.special_functions import *
@@ -148,4 +154,7 @@ __all__ += conversions.__all__
 __all__ += nd_writes.__all__
 __all__ += random_distributions.__all__
 __all__ += special_functions.__all__
+__all__ += sparse_dense.__all__
 __all__ += sparse_functions.__all__
+__all__ += sparse_reductions.__all__
+__all__ += sparse_shapes.__all__

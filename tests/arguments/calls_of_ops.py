@@ -875,11 +875,14 @@ CALLS: Mapping[str, Call] = {
     "sparse_transpose": Call(
         lambda: {"sp_input": sparse()}, sorts={"sp_input": "object", "perm": "axes or none"}
     ),
-    "sparse_concat": Call(lambda: {"axis": 0, "sp_inputs": [sparse()]}, sorts={"sp_inputs": "list of texts"}),
+    "sparse_concat": Call(
+        lambda: {"axis": 0, "sp_inputs": [sparse()]},
+        sorts={"sp_inputs": "list of texts", "expand_nonconcat_dims": "flag"},
+    ),
     "sparse_add": Call(
         lambda: {"a": sparse(), "b": sparse()},
-        sorts={"a": "tensor", "b": "tensor"},
-        names=("Add",),
+        sorts={"a": "tensor", "b": "tensor", "threshold": "tensor"},
+        names=("Add", "greater_equal"),
     ),
     "sparse_retain": Call(
         lambda: {"sp_input": sparse(), "to_retain": [True]},
@@ -892,7 +895,7 @@ CALLS: Mapping[str, Call] = {
     **_ops(
         "sparse_segment_mean sparse_segment_sqrt_n sparse_segment_sum",
         lambda: {"data": x23(), "indices": [0, 1], "segment_ids": [0, 0]},
-        sorts=dict.fromkeys(("data", "segment_ids"), "tensor"),
+        sorts={"data": "tensor", "segment_ids": "tensor", "num_segments": "count or none"},
         names=("segment_sum", "segment_mean", "Gather", "GatherV2"),
     ),
     "nn.embedding_lookup_sparse": Call(

@@ -53,6 +53,7 @@ STRUCTURAL = {
             *("DecodeBmp", "DecodeCSV", "DecodeGif", "DecodeIdx", "DecodeImage", "DecodeJpeg", "DecodePng"),
             *("DecodeRaw", "EncodeJpeg", "EncodePng", "MatchingFiles", "MatchingFilesOnce", "ParseTensor"),
             *("ParseExample", "ParseSingleSequenceExample", "ReadFile", "SerializeTensor", "WriteFile"),
+            *("DeserializeManySparse", "SerializeManySparse", "SerializeSparse"),
         ),
         "functions of the host: tests/input_ops",
     ),
