@@ -116,6 +116,8 @@ from tensorbow.ops.importing import *
 from tensorbow.ops.indexed_slices import *
 from tensorbow.ops.indexing import *
 from tensorbow.ops.linalg import *
+from tensorbow.ops.lu_decomposition import *
+from tensorbow.ops.matrix_functions import *
 from tensorbow.ops.nd_indexing import *
 from tensorbow.ops.nd_writes import *
 from tensorbow.ops.norms import *

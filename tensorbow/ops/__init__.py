@@ -35,6 +35,8 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     indexing,
     linalg,
     losses,
+    lu_decomposition,
+    matrix_functions,
     nd_indexing,
     nd_writes,
     nn,
@@ -93,7 +95,9 @@ from tensorbow.ops.indexed_slices import *
 from tensorbow.ops.indexing import *
 from tensorbow.ops.joint_results import tuple_ as tuple
 from tensorbow.ops.linalg import *
+from tensorbow.ops.lu_decomposition import *
 from tensorbow.ops.matmul import matmul
+from tensorbow.ops.matrix_functions import *
 from tensorbow.ops.nd_indexing import *
 from tensorbow.ops.nd_writes import *
 from tensorbow.ops.norms import *
@@ -136,6 +140,8 @@ __all__ += importing.__all__
 __all__ += indexed_slices.__all__
 __all__ += indexing.__all__
 __all__ += linalg.__all__
+__all__ += lu_decomposition.__all__
+__all__ += matrix_functions.__all__
 __all__ += nd_indexing.__all__
 __all__ += norms.__all__
 __all__ += older_names.__all__

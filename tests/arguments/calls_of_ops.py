@@ -372,7 +372,19 @@ CALLS: Mapping[str, Call] = {
         names=("MatrixDiag", "Select"),
     ),
     "matrix_determinant": Call(lambda: {"input": square()}),
-    "matrix_transpose": Call(lambda: {"a": x23()}, names=("transpose",)),
+    "matrix_transpose": Call(lambda: {"a": x23()}, sorts={"conjugate": "flag"}, names=("transpose",)),
+    "adjoint": Call(lambda: {"matrix": x23()}, sorts={"matrix": "tensor"}, names=("matrix_transpose",)),
+    "matvec": Call(
+        lambda: {"a": x23(), "b": [1.0, 2.0, 3.0]},
+        sorts=dict.fromkeys(("transpose_a", "adjoint_a", "a_is_sparse", "b_is_sparse"), "flag"),
+        names=("MatMul", "matmul"),
+    ),
+    **_ops(
+        "matrix_exponential matrix_logarithm matrix_square_root slogdet",
+        lambda: {"input": square()},
+        names=("LogMatrixDeterminant",),
+    ),
+    "lu": Call(lambda: {"input": square()}, sorts={"output_idx_type": "dtype"}),
     "trace": Call(lambda: {"x": square()}, names=("MatrixDiagPart", "sum")),
     "norm": Call(
         lambda: {"tensor": x23()}, sorts={"ord": "anything", "axis": "axes or none"}, names=("square", "sum")
