@@ -8,8 +8,8 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, graph_of, name_scope
-from tensorbow.kinds import AsDType, Count, Flag, Name, Positive, checked, optional, whole
-from tensorbow.ops.argument_kinds import Extents
+from tensorbow.kinds import AsDType, Flag, Name, Positive, checked, optional, whole
+from tensorbow.ops.argument_kinds import INT32, Extents
 from tensorbow.ops.arrays import concat, expand_dims, reshape, transpose
 from tensorbow.ops.broadcasting import as_shape_vector, broadcast_to, shape
 from tensorbow.ops.conditions import where
@@ -132,8 +132,8 @@ def sparse_from_dense(tensor: Any, name: Name = None) -> SparseTensor:
 
 @checked
 def sparse_eye(
-    num_rows: Count,
-    num_columns: Annotated[int | None, optional(whole(0))] = None,
+    num_rows: Annotated[int, whole(0, INT32 - 1)],
+    num_columns: Annotated[int | None, optional(whole(0, INT32 - 1))] = None,
     dtype: AsDType = float32,
     name: Name = None,
 ) -> SparseTensor:

@@ -71,6 +71,8 @@ def sparse_add(a: Any, b: Any, threshold: Any = 0, name: Name = None) -> Any:
         if isinstance(threshold, (int, float)) and not threshold:
             return total
         least = as_tensor(threshold, absolute(total.values).dtype)
+        if least.shape.ndims:
+            raise refuse("sparse_add", "threshold", "a scalar", threshold)
         return sparse_retain(total, greater_equal(absolute(total.values), least))
 
 

@@ -112,9 +112,12 @@ def safe_embedding_lookup_sparse(
                 weights = sparse_fill_empty_rows(weighted, 1)[0].values
             chosen, _ = sparse_fill_empty_rows(chosen, default_id)
         sp_weights = None if weights is None else SparseTensor(chosen.indices, weights, chosen.dense_shape)
-        found = embedding_lookup_sparse(
-            embedding_weights, chosen, sp_weights, partition_strategy, None, combiner
-        )
+        try:
+            found = embedding_lookup_sparse(
+                embedding_weights, chosen, sp_weights, partition_strategy, combiner=combiner
+            )
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(str(error).replace("params", "embedding_weights")) from None
         if ids.rank == 2:
             return found
         width = strided_slice(shape(found), slice(1, None))

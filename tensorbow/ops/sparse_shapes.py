@@ -114,14 +114,14 @@ def sparse_transpose(sp_input: Sparse, perm: AxisNumbers = None, name: Name = No
     """The sparse tensor with its axis `perm[i]` as axis i, by default reversed, in row-major order."""
     sparse = as_sparse(sp_input)
     with sparse.graph.as_default(), name_scope(name or "SparseTranspose"):
-        if perm is not None:
-            sparse = with_rank("sparse_transpose", sparse, len(perm))
-        rank = sparse.rank
+        rank = sparse.rank if perm is None or sparse.rank is not None else len(perm)
         axes = perm if perm is not None or rank is None else tuple(reversed(range(rank)))
-        if axes is not None and sorted(axes) != list(range(len(axes))):
+        if axes is not None and sorted(axes) != list(range(rank or 0)):
             raise InvalidArgumentError(
                 f"sparse_transpose: perm {list(axes)} is no permutation of {rank} axes"
             )
+        if rank is not None:
+            sparse = with_rank("sparse_transpose", sparse, rank)
         count = size(sparse.dense_shape)
         order = subtract(subtract(count, 1), range_of(count)) if axes is None else constant(list(axes), int32)
         extents = gather(sparse.dense_shape, order)

@@ -147,9 +147,8 @@ class SparseTensor:
     def from_value(cls, sparse_tensor_value: Any) -> SparseTensor:
         """A sparse tensor of constants, of a `tb.SparseTensorValue`; a SparseTensor is given back."""
         if not isinstance(sparse_tensor_value, (SparseTensor, SparseTensorValue)):
-            raise refuse(
-                "SparseTensor.from_value", "it", Sparse.__metadata__[0].expected, sparse_tensor_value
-            )
+            expected = "a tb.SparseTensor or a tb.SparseTensorValue"
+            raise refuse("SparseTensor.from_value", "sparse_tensor_value", expected, sparse_tensor_value)
         return as_sparse(sparse_tensor_value)
 
     def eval(self, feed_dict: Any = None, session: Any = None) -> SparseTensorValue:

@@ -62,6 +62,9 @@ ComponentNames: TypeAlias = Annotated[Any, optional(sequence(TEXT, "a list of na
 SharedName: TypeAlias = Annotated["str | None", optional(TEXT)]
 
 
+_HANDLES = (FifoQueueHandle, PaddingQueueHandle, PriorityQueueHandle, ShuffleQueueHandle)
+
+
 def shared_attrs(shared_name: str | None) -> dict[str, str]:
     """Attributes of an op whose object sessions share by name, in the container of the scope."""
     return {"container": get_default_graph().current_container, "shared_name": shared_name or ""}
@@ -88,6 +91,22 @@ class QueueBase:
         self._shapes = tuple(shapes) if shapes is not None else ()
         self._names = tuple(names) if names else None
         self._pads = pads
+
+    @classmethod
+    def of_handle(cls, queue_ref: Tensor, names: Sequence[str] | None) -> QueueBase:
+        """The queue of the operation that makes it, as of an imported graph.
+
+        Raises InvalidArgumentError for a tensor that is no handle of a queue, and names of another number.
+        """
+        op = queue_ref.op
+        if op.definition not in _HANDLES or queue_ref is not op.outputs[0]:
+            raise InvalidArgumentError(f"{queue_ref.name} is no handle of a queue")
+        dtypes, shapes = op.attrs["component_types"], op.attrs["shapes"]
+        if names is not None and len(names) != len(dtypes):
+            raise InvalidArgumentError(
+                f"{queue_ref.name} has {len(dtypes)} components, got {len(names)} names"
+            )
+        return QueueBase(queue_ref, dtypes, shapes or None, names, op.definition is PaddingQueueHandle)
 
     @property
     def queue_ref(self) -> Tensor:
