@@ -49,7 +49,7 @@ from tensorbow.custom_gradients import NoGradient, NotDifferentiable, RegisterGr
 from tensorbow.devices import configure_gpus
 from tensorbow.errors import TensorBowError
 from tensorbow.functions import Defun, make_template
-from tensorbow.gradients import gradients, hessians
+from tensorbow.gradients import UnconnectedGradients, gradients, hessians
 from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
     Graph,
@@ -204,6 +204,14 @@ from tensorbow.specs import (
 )
 from tensorbow.specs import bool_ as bool
 from tensorbow.string_ops import *
+from tensorbow.variable_lists import (
+    all_variables,
+    get_local_variable,
+    initialize_all_variables,
+    initialize_local_variables,
+    initialize_variables,
+    moving_average_variables,
+)
 from tensorbow.variable_scope import (
     AUTO_REUSE,
     VariableScope,
@@ -393,6 +401,7 @@ __all__ = [
     "TensorShape",
     "TensorSpec",
     "TextLineReader",
+    "UnconnectedGradients",
     "Variable",
     "VariableAggregation",
     "VariableScope",
@@ -400,6 +409,7 @@ __all__ = [
     "WholeFileReader",
     "add_to_collection",
     "add_to_collections",
+    "all_variables",
     "app",
     "as_dtype",
     "assign",
@@ -435,6 +445,7 @@ __all__ = [
     "get_collection",
     "get_default_graph",
     "get_default_session",
+    "get_local_variable",
     "get_variable",
     "get_variable_scope",
     "gfile",
@@ -447,6 +458,9 @@ __all__ = [
     "half",
     "hessians",
     "image",
+    "initialize_all_variables",
+    "initialize_local_variables",
+    "initialize_variables",
     "initializers",
     "int8",
     "int16",
@@ -464,6 +478,7 @@ __all__ = [
     "metrics",
     "min_max_variable_partitioner",
     "model_variables",
+    "moving_average_variables",
     "name_scope",
     "nn",
     "ones_initializer",

@@ -42,7 +42,6 @@ INSTEAD = {
     "enable_eager_execution": _GRAPHS,
     "estimator": _MODELS,
     "function": _GRAPHS,
-    "initialize_all_variables": "write tb.global_variables_initializer()",
     "keras": _MODELS,
     "mul": "write tb.multiply",
     "numpy_function": "write tb.py_func",
@@ -52,10 +51,6 @@ INSTEAD = {
     "top_k": "write tb.nn.top_k",
     "is_variable_initialized": _READY,
     "report_uninitialized_variables": _READY,
-    "all_variables": "write tb.global_variables()",
-    "initialize_variables": "write tb.variables_initializer(variables)",
-    "initialize_local_variables": "write tb.local_variables_initializer()",
-    "get_local_variable": "write tb.get_variable(..., collections=[tb.GraphKeys.LOCAL_VARIABLES])",
     "variable_op_scope": "write tb.variable_scope",
     "op_scope": "write tb.name_scope",
     "Dimension": "tb.TensorShape has whole numbers and None; extents of x.get_shape() have .value",
@@ -70,7 +65,6 @@ INSTEAD = {
         for each, function in _SHARED.items()
     },
     **{f"layers.{each}": f"write tb.layers.{function}(x, ...)" for each, function in _PLAIN.items()},
-    "train.global_step": "session.run(tb.train.get_global_step()) gives it",
 }
 
 

@@ -1,7 +1,14 @@
 """Input ops: files, records, readers, decoding; host functions of the dynamic mode, after TensorFlow 1's."""
 
 from tensorbow.input_ops.csv_ops import decode_csv
-from tensorbow.input_ops.decoding import decode_idx, decode_raw, parse_tensor, serialize_tensor
+from tensorbow.input_ops.decoding import (
+    decode_idx,
+    decode_raw,
+    make_ndarray,
+    make_tensor_proto,
+    parse_tensor,
+    serialize_tensor,
+)
 from tensorbow.input_ops.example_features import (
     FixedLenFeature,
     FixedLenSequenceFeature,
@@ -29,6 +36,8 @@ __all__ = [
     "decode_idx",
     "decode_raw",
     "deserialize_many_sparse",
+    "make_ndarray",
+    "make_tensor_proto",
     "matching_files",
     "parse_example",
     "parse_single_example",

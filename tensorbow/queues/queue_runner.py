@@ -25,7 +25,7 @@ from tensorbow.graph import (
 )
 from tensorbow.kinds import Flag, Text, checked, instance, optional, refuse
 from tensorbow.queues.coordinator import Coordinator
-from tensorbow.queues.queues import QueueBase
+from tensorbow.queues.queues import QueueBase, queue_of_handle
 
 AsCoordinator: TypeAlias = Annotated[Any, optional(instance(Coordinator, expected="a tb.train.Coordinator"))]
 AsQueue: TypeAlias = Annotated[Any, instance(QueueBase, expected="a queue")]
@@ -97,7 +97,7 @@ class QueueRunner:
             or not all(isinstance(kind, type) and issubclass(kind, TensorBowError) for kind in kinds)
         ):
             raise InvalidArgumentError("a queue runner of another queue, operations, names or errors")
-        queue = QueueBase.of_handle(queue_ref, names)
+        queue = queue_of_handle(queue_ref, names)
         ops = [lookup(each) for each in (content["close"], content["cancel"])]
         return cls(queue, [lookup(each) for each in enqueue], *ops, kinds)
 

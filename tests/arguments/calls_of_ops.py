@@ -151,6 +151,12 @@ CALLS: Mapping[str, Call] = {
         sorts={"axis": "axis or none", "output_type": "dtype"},
         names=("argmax", "neg", "sub"),
     ),
+    **_ops(
+        "arg_max arg_min",
+        lambda: {"input": x23(), "dimension": 1},
+        sorts={"dimension": "axis", "output_type": "dtype"},
+        names=("argmax", "argmin", "neg", "sub"),
+    ),
     "reduce_logsumexp": Call(
         lambda: {"input_tensor": x23()}, sorts={"axis": "axes or none"}, names=("max", "squeeze", "sub")
     ),
@@ -620,6 +626,11 @@ CALLS: Mapping[str, Call] = {
     "nn.depthwise_conv2d": Call(
         lambda: {"input": images(), "filter": filters(), **same()},
         sorts={"rate": "windows or none", "data_format": "choice or none"},
+    ),
+    "nn.depthwise_conv2d_native": Call(
+        lambda: {"input": images(), "filter": filters(), **same()},
+        sorts={"data_format": "choice or none"},
+        names=("depthwise_conv2d",),
     ),
     "nn.conv1d": Call(
         lambda: {"value": tb.zeros([2, 6, 3]), "filters": tb.zeros([2, 3, 4])},

@@ -123,6 +123,21 @@ CALLS: Mapping[str, Call] = {
         target=lambda: tb.global_variables()[0].load,
         names=("weights",),
     ),
+    "initialize_variables": Call(
+        lambda: {"var_list": [weights()]}, {"var_list": "object"}, {"var_list": frozenset({"empty list"})}
+    ),
+    "moving_average_variables": Call(dict, {"scope": "name"}),
+    "get_local_variable": Call(
+        lambda: {"name": "w", "shape": [2]},
+        {
+            "name": "text",
+            "shape": "extents",
+            **dict.fromkeys(("dtype", "initializer", "collections"), "nothing"),
+            "regularizer": "function or none",
+        },
+        {"shape": SHAPES},
+        names=OF_INITIALIZER,
+    ),
     "variables_initializer": Call(
         lambda: {"variables": [weights()]}, {"variables": "object"}, {"variables": frozenset({"empty list"})}
     ),
