@@ -16,19 +16,6 @@ _MODELS = "tb.layers, tb.nn and tb.train have layers, operations, optimisers; tb
 _PRINT = "write tb.Print, or fetch the tensor by session.run and print it"
 _QUEUES = "the queues are tb.FIFOQueue, tb.RandomShuffleQueue, tb.PriorityQueue and tb.PaddingFIFOQueue"
 _CELLS = "tb.nn.dynamic_rnn builds a layer of cells"
-# Classes of layers, by the functions that make them: those with variables, and those without.
-_SHARED = {
-    "Dense": "dense",
-    "BatchNormalization": "batch_normalization",
-    **{f"Conv{n}D": f"conv{n}d" for n in (1, 2, 3)},
-    **{f"Conv{n}DTranspose": f"conv{n}d_transpose" for n in (2, 3)},
-    "SeparableConv2D": "separable_conv2d",
-}
-_PLAIN = {
-    "Dropout": "dropout",
-    "Flatten": "flatten",
-    **{f"{kind}Pooling{n}D": f"{kind.lower()}_pooling{n}d" for kind in ("Max", "Average") for n in (1, 2, 3)},
-}
 INSTEAD = {
     "compat": "the names of TensorFlow 1 are tensorbow's own: write tb.Session for tf.compat.v1.Session",
     "contrib": "tb.nn.rnn_cell has its cells, tb.layers normalizations and regularizers, "
@@ -59,12 +46,6 @@ INSTEAD = {
     **dict.fromkeys(("nn.gru", "layers.gru", "layers.GRU"), f"{_CELLS}, of tb.nn.rnn_cell.GRUCell"),
     "train.FtrlOptimizer": "tb.train has Adagrad, Adadelta, Adam, Momentum, RMSProp and plain descent",
     "train.ProximalGradientDescentOptimizer": "add a regularizer of tb.layers, or give weight_decay=",
-    **{
-        f"layers.{each}": f"write tb.layers.{function}(x, ..., name='own'), and reuse=True where it is used "
-        "again"
-        for each, function in _SHARED.items()
-    },
-    **{f"layers.{each}": f"write tb.layers.{function}(x, ...)" for each, function in _PLAIN.items()},
 }
 
 

@@ -86,11 +86,9 @@ def decode_item(entry: Any, lookup: Lookup) -> Any:
         if isinstance(element, Tensor) != (kind == "tensor"):
             raise InvalidArgumentError(f"'{content}' is no {kind}")
         return element
-    if kind in ("list", "tuple", "dict"):
-        if type(content) is not (dict if kind == "dict" else list):
-            raise InvalidArgumentError(f"expected a {kind} of items")
-        if kind == "dict":
-            return {key: decode_item(each, lookup) for key, each in content.items()}
+    if kind == "dict" and isinstance(content, dict):
+        return {key: decode_item(each, lookup) for key, each in content.items()}
+    if kind in ("list", "tuple") and isinstance(content, list):
         items = [decode_item(each, lookup) for each in content]
         return tuple(items) if kind == "tuple" else items
     if kind not in _types:

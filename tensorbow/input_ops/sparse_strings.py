@@ -80,7 +80,8 @@ def _joined_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]
 
 def _joined(call: HostCall) -> list[Array]:
     dtype, rows = call.attrs["dtype"], call.inputs[0].tolist()
-    indices, values, shapes = [], [], []
+    indices, values = list[Array](), list[Array]()
+    shapes: list[Array] = []
     for row, texts in enumerate(rows):
         coordinates, found, shape = map(parsed_tensor, texts)
         fits = coordinates.shape == (len(found), len(shape)) and as_dtype(found.dtype) == dtype

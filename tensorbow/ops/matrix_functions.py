@@ -167,6 +167,7 @@ def _square_root(a: Array) -> Array:
         return _iterated_root(a)
     except _NoResultError:  # not invertible; there may be a root of its eigenvalues
         values, vectors = np.linalg.eig(a)
+        root: Array
         try:
             root = np.linalg.solve(vectors.T, (vectors * np.sqrt(values.astype(complex))).T).T.real
         except np.linalg.LinAlgError:

@@ -142,7 +142,8 @@ def sparse_eye(
     with name_scope(name or "eye"):
         places = np.arange(min(num_rows, wide))
         ones = cast(constant(np.ones(len(places), np.int32)), dtype)
-        return SparseTensor(np.stack([places, places], 1), ones, [num_rows, wide])
+        indices, extents = constant(np.stack([places, places], 1), int64), constant([num_rows, wide], int64)
+        return SparseTensor(indices, ones, extents)
 
 
 @checked

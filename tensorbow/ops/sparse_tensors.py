@@ -181,11 +181,6 @@ Sparse: TypeAlias = Annotated[
 ]
 
 
-Sparse: TypeAlias = Annotated[
-    Any, instance(SparseTensor, SparseTensorValue, expected="a tb.SparseTensor or a tb.SparseTensorValue")
-]
-
-
 def as_sparse(sparse: Any) -> SparseTensor:
     """A sparse tensor, of a value made of constants."""
     return sparse if isinstance(sparse, SparseTensor) else SparseTensor(*sparse)
@@ -272,7 +267,7 @@ def _by_dense(op: str, function: Callable[..., Tensor], sparse: SparseTensor, op
         dense = as_tensor(operand, sparse.dtype)
         rank = dense.shape.ndims
         known = None if rank is None or sparse.rank is None else sparse.shape[sparse.rank - rank :]
-        if rank is None or (known is not None and not _broadcasts(dense.spec.shape, known)):
+        if rank is None or (known is not None and not _broadcasts(dense.spec.dims, known)):
             raise InvalidArgumentError(
                 f"{op}: the dense tensor is {dense.spec}, expected one that broadcasts to {sparse!r}"
             )

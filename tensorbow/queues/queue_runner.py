@@ -98,8 +98,8 @@ class QueueRunner:
         ):
             raise InvalidArgumentError("a queue runner of another queue, operations, names or errors")
         queue = queue_of_handle(queue_ref, names)
-        ops = [lookup(each) for each in (content["close"], content["cancel"])]
-        return cls(queue, [lookup(each) for each in enqueue], *ops, kinds)
+        close, cancel = lookup(content["close"]), lookup(content["cancel"])
+        return cls(queue, [lookup(each) for each in enqueue], close, cancel, kinds)
 
     @property
     def name(self) -> str:

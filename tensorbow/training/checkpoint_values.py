@@ -69,7 +69,7 @@ def init_from_checkpoint(ckpt_dir_or_file: AsPath, assignment_map: Mapped) -> No
                 array = array[info.index]
             if array.shape != variable.shape.dims:
                 raise InvalidArgumentError(
-                    f"init_from_checkpoint: {variable.name} is {render_dims(variable.shape.dims)}, but "
+                    f"init_from_checkpoint: {variable.name} is {render_dims(variable.shape.dims or ())}, but "
                     f"{name} in {reader.path} is {render_dims(array.shape)}"
                 )
             variable._starts_with(array)

@@ -411,12 +411,14 @@ def _written(saver: Saver) -> dict[str, Any] | None:
 def _restored(content: Any, lookup: Callable[[str], Operation | Tensor]) -> LaterItem:
     """A saver of an imported graph, made after the variables. Raises InvalidArgumentError."""
     definition = read_saver_def(content)
-    names = {
-        part: lookup(getattr(definition, part)).name
-        for part in ("filename_tensor_name", "save_tensor_name", "restore_op_name")
-    }
-    variables = {key: lookup(name).name for key, name in definition.variables.items()}
-    return LaterItem(lambda: Saver(saver_def=replace(definition, variables=variables, **names)))
+    renamed = replace(
+        definition,
+        filename_tensor_name=lookup(definition.filename_tensor_name).name,
+        save_tensor_name=lookup(definition.save_tensor_name).name,
+        restore_op_name=lookup(definition.restore_op_name).name,
+        variables={key: lookup(name).name for key, name in definition.variables.items()},
+    )
+    return LaterItem(lambda: Saver(saver_def=renamed))
 
 
 register_collection_item("saver", Saver, _written, _restored)

@@ -235,6 +235,12 @@ CALLS: Mapping[str, Call] = {
         )
     },
     **{f"{name}_initializer": with_seed(name) for name in ("glorot_normal", "glorot_uniform")},
+    "LayerObject.__call__": Call(
+        lambda: {"inputs": rows()},
+        {"inputs": "tensor"},
+        target=lambda: tb.layers.Dense(4),
+        names=(*OF_INITIALIZER, "dense", "MatMul", "constant"),
+    ),
     "layers.dense": Call(
         lambda: {"inputs": rows(), "units": 4},
         {"units": "count", **LAYER},
