@@ -148,7 +148,7 @@ class LayerObject:
 
 
 def _layer(name: str, function: Callable[..., Any]) -> type[LayerObject]:
-    doc = f"`tb.layers.{function.__name__}` as an object, with its arguments but `inputs`; calls share variables."
+    doc = f"`tb.layers.{function.__name__}` as an object, with its arguments; calls share variables."
     fields = {"_function": staticmethod(function), "_default_name": function.__name__, "__doc__": doc}
     return type(name, (LayerObject,), {**fields, "__module__": __name__})
 
