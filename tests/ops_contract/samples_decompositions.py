@@ -128,6 +128,10 @@ SAMPLES = [
         for op in (MatrixExponential, MatrixLogarithm, MatrixSquareRoot)
         for shape in ((0, 3, 3), (2, 0, 0))
     ),
+    *(
+        Sample(op, (_positive(40, 60, 60),), None, label="large", **LOOSE)
+        for op in (MatrixExponential, MatrixLogarithm, MatrixSquareRoot, Lu, LogMatrixDeterminant)
+    ),
     Sample(MatrixSquareRoot, (_positive(4, 4),), _of_eigenvalues(np.sqrt), label="symmetric", **LOOSE),
     Sample(MatrixLogarithm, (_positive(4, 4),), _of_eigenvalues(np.log), label="symmetric", **LOOSE),
     Sample(Lu, (_close(4, 4),), _eliminated, second_order=True, through=(0,), **LOOSE),
