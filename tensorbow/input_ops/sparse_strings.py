@@ -119,8 +119,7 @@ def serialize_sparse(sp_input: Sparse, name: Name = None) -> Tensor:
     """
     sparse = as_sparse(sp_input)
     with sparse.graph.as_default():
-        result: Tensor = SerializeSparse(sparse.indices, sparse.values, sparse.dense_shape, name=name)
-    return result
+        return SerializeSparse.tensor(sparse.indices, sparse.values, sparse.dense_shape, name=name)
 
 
 @checked

@@ -15,13 +15,14 @@ from tensorbow.graph import Attrs, Kernel, Operation, Tensor
 from tensorbow.kinds import AsDType, Name, checked
 from tensorbow.ops.arrays import expand_dims
 from tensorbow.ops.broadcasting import ones_like, shape
-from tensorbow.ops.decompositions import MatrixTriangularSolve, matrix_band_part
 from tensorbow.ops.definition import define_op
 from tensorbow.ops.diagonals import MatrixDiag, MatrixDiagPart
 from tensorbow.ops.elementwise import add, multiply, subtract
 from tensorbow.ops.indexing import one_hot
 from tensorbow.ops.linalg import MatrixInverse, square_dims
+from tensorbow.ops.linear_equations import MatrixTriangularSolve
 from tensorbow.ops.matmul import matmul
+from tensorbow.ops.matrix_bands import matrix_band_part
 from tensorbow.ops.matrix_functions import WHY_CPU, by_matrix
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import Array, TensorSpec, int32

@@ -250,8 +250,7 @@ MatrixSquareRoot = _function("MatrixSquareRoot", _square_root, "The principal ro
 @checked
 def matrix_exponential(input: Any, name: Name = None) -> Tensor:
     """The exponential of each matrix of `input` `[..., n, n]`, floating: the sum of A^k / k!."""
-    result: Tensor = MatrixExponential(input, name=name)
-    return result
+    return MatrixExponential.tensor(input, name=name)
 
 
 @checked
@@ -260,8 +259,7 @@ def matrix_logarithm(input: Any, name: Name = None) -> Tensor:
 
     Raises InvalidArgumentError at run time for a matrix with an eigenvalue that is real and not positive.
     """
-    result: Tensor = MatrixLogarithm(input, name=name)
-    return result
+    return MatrixLogarithm.tensor(input, name=name)
 
 
 @checked
@@ -271,5 +269,4 @@ def matrix_square_root(input: Any, name: Name = None) -> Tensor:
     Raises InvalidArgumentError at run time for a matrix without a real one, as with a negative eigenvalue.
     The gradient needs an invertible matrix.
     """
-    result: Tensor = MatrixSquareRoot(input, name=name)
-    return result
+    return MatrixSquareRoot.tensor(input, name=name)

@@ -6,14 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorbow.ops.decompositions import (
-    Cholesky,
-    MatrixSolve,
-    MatrixTriangularSolve,
-    Qr,
-    SelfAdjointEigV2,
-    Svd,
-)
+from tensorbow.ops.decompositions import Qr, SelfAdjointEigV2, Svd
+from tensorbow.ops.linear_equations import Cholesky, MatrixSolve, MatrixTriangularSolve
 from tensorbow.ops.lu_decomposition import LogMatrixDeterminant, Lu
 from tensorbow.ops.matrix_functions import MatrixExponential, MatrixLogarithm, MatrixSquareRoot
 from tensorbow.specs import Array
