@@ -132,7 +132,7 @@ def serialize_many_sparse(sp_input: Sparse, name: Name = None) -> Tensor:
     if sparse.rank == 0:
         raise InvalidArgumentError(f"serialize_many_sparse: expected a minibatch [n, ...], got {sparse!r}")
     with sparse.graph.as_default():
-        result: Tensor = SerializeManySparse(sparse.indices, sparse.values, sparse.dense_shape, name=name)
+        result = SerializeManySparse.tensor(sparse.indices, sparse.values, sparse.dense_shape, name=name)
         result.set_shape([sparse.shape[0] if sparse.rank else None, 3])
     return result
 
