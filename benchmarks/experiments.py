@@ -332,8 +332,8 @@ EXPERIMENTS = (
         "worker_exchange",
         "Workers over MPI beside one process",
         "rate of LeNet (b=16, sma) with two workers of one replica each over one process with two, in turn, "
-        "by memory that they share and by MPI alone, and the time of an exchange of 4 MiB by MPI over that "
-        "of `MPI_Allreduce` alone.",
+        "by memory that they share, by pieces that MPI sends and by its sums of whole vectors, and the time "
+        "of an exchange of 4 MiB over that of `MPI_Allreduce` alone.",
         alone=True,
         cpu_only="its workers share the cores",
     ),

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from scheduler.workers.lockstep import Lockstep
-from scheduler.workers.shared_memory import EXCHANGE
+from scheduler.workers.shared_memory import BY_MPI, EXCHANGE
 from tensorbow.devices import Device, GpuDevice
 from tensorbow.devices.nccl import NcclRanks, nccl_id, nccl_is_there
 
@@ -32,7 +32,7 @@ def joined_gpus(lockstep: Lockstep, devices: Sequence[Device]) -> JoinedGpus | N
     """Finds how NCCL joins the GPUs of all workers; collective.
 
     None where some worker has other devices, NCCL is missing, a GPU is of two workers, which NCCL refuses, or
-    TENSORBOW_EXCHANGE is mpi: then workers exchange through the memory of their hosts.
+    TENSORBOW_EXCHANGE is mpi or allreduce: then workers exchange through the memory of their hosts.
     """
     told = lockstep.all_gather("GPUs of workers", _gpus_of(devices))
     gpus = [gpu for own in told for gpu in own]
@@ -56,7 +56,7 @@ def _ranks(lockstep: Lockstep, first: int, total: int) -> NcclRanks:
 def _gpus_of(devices: Sequence[Device]) -> list[tuple[str, str]]:
     """Host and bus id of each physical GPU; none where they cannot be joined."""
     runtimes = dict.fromkeys(device.runtime for device in devices if isinstance(device, GpuDevice))
-    if os.environ.get(EXCHANGE) == "mpi" or not all(isinstance(device, GpuDevice) for device in devices):
+    if os.environ.get(EXCHANGE) in BY_MPI or not all(isinstance(device, GpuDevice) for device in devices):
         return []
     if not nccl_is_there():
         return []

@@ -349,6 +349,7 @@ class Learners:
             partial(lockstep.overlapped, halves=halves) if overlaps else None,
             lockstep.overlap_nbytes or 0,
             lockstep.shares_memory and self.averages,
+            group.native_swap if lockstep.swaps and not halves else None,
         )
 
     def _sends_halves(self, number: int) -> bool:

@@ -83,6 +83,12 @@ class WorkerGroup(ABC):
         """`all_sum` of a vector as a call for native code; None for a dtype or size that it cannot do."""
 
     @abstractmethod
+    def native_swap(self, own: int, theirs: int, nbytes: int) -> tuple[NativeCall, NativeCall]:
+        """Calls for native code of one of two workers: one begins to send the other a vector and to receive
+        its, the other waits for the end. own, theirs: addresses, where nothing else is done between the two.
+        """
+
+    @abstractmethod
     def native_share(self, address: int, parts: Sequence[range]) -> NativeCall | None:
         """`share` of a vector of bytes as a call for native code; None for sizes that it cannot do.
 
@@ -146,6 +152,10 @@ class LoneWorker(WorkerGroup):
     def native_sum(self, address: int, size: int, dtype: DType, halves: bool = False) -> NativeCall | None:
         """See WorkerGroup: there is nothing to call."""
         return None
+
+    def native_swap(self, own: int, theirs: int, nbytes: int) -> tuple[NativeCall, NativeCall]:
+        """See WorkerGroup: there is no other."""
+        raise InternalError(f"{self.name} has no other worker to exchange anything with")
 
     def native_share(self, address: int, parts: Sequence[range]) -> NativeCall | None:
         """See WorkerGroup: there is nothing to call."""

@@ -12,6 +12,7 @@ or gradient is not finite, and how many have failed. So one that waits in an exc
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import zlib
 from collections.abc import Callable, Sequence
@@ -31,6 +32,8 @@ from scheduler.workers.overlapped_sums import (
     overlap_choice,
 )
 from scheduler.workers.shared_memory import (
+    EXCHANGE,
+    WHOLE,
     SharedPages,
     are_together,
     may_share_memory,
@@ -57,8 +60,9 @@ class Lockstep:
 
     exchanges: the group for exchanges of replicas, whose calls streams and native code make.
     control: int64 [2]: the number that workers sum at the begin of an exchange, and how often they have.
-    shares_memory: whether they exchange sums by memory that they share. overlap_nbytes: of the smallest sum
-    that is exchanged beside other work, None where none is.
+    shares_memory: whether they exchange sums by memory that they share. swaps: whether two workers, with no
+    link between them, send each other their sums piece by piece. overlap_nbytes: of the smallest sum that is
+    exchanged beside other work, None where none is.
     """
 
     def __init__(self, workers: WorkerGroup):
@@ -68,12 +72,15 @@ class Lockstep:
         self.control = np.zeros(2, np.int64)
         self._names: list[str] = self._host.all_gather(workers.name)
         self.shares_memory = may_share_memory(self._host)
+        together = are_together(self._host)
+        by_calls = together and not self.shares_memory
+        self.swaps = self.size == 2 and by_calls and os.environ.get(EXCHANGE) != WHOLE
         choices = self._host.all_gather(overlap_choice())
         if len({*choices}) > 1:
             raise InvalidArgumentError(
                 f"{OVERLAP}: expected the same on all workers, got {', '.join(map(repr, choices))}"
             )
-        waits = are_together(self._host) or self.size > OVERLAP_WORKERS
+        waits = together or self.size > OVERLAP_WORKERS
         by_default = None if waits else OVERLAP_NBYTES
         self.overlap_nbytes = {"always": 1, "never": None}.get(choices[0], by_default)
         self._summing, self._sums = workers.duplicate(by_streams=True), OverlappedSums()

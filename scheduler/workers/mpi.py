@@ -22,7 +22,7 @@ from tensorbow.specs import Array, DType
 
 LARGEST = (1 << 31) - 1  # of a count in C's MPI_Allreduce
 SWAPPED = 1 << 24  # elements that two workers send each other at a time
-LETTER, VECTOR = 1, 2  # tags of what one worker sends another
+LETTER, VECTOR, PIECE = 1, 2, 3  # tags of what one worker sends another
 HALVES_CHUNK = 1 << 20  # elements whose upper halves are sent at a time
 SHORTEST_REST_S, LONGEST_REST_S = 5e-5, 5e-4  # between two looks whether a call that does not wait has ended
 REST = 0.01  # of the time that has been waited, within these limits
@@ -212,6 +212,23 @@ class MpiWorkers(WorkerGroup):
             self._handle(self._mpi.SUM),
             self._handle(self._communicator),
         )
+
+    def native_swap(self, own: int, theirs: int, nbytes: int) -> tuple[NativeCall, NativeCall]:
+        """See WorkerGroup: requests that are started again and again."""
+        sizeof, kind = self._mpi._sizeof, ctypes.c_uint8 * nbytes
+        requests = [
+            self._called(
+                function, self._bytes(np.ctypeslib.as_array(kind.from_address(address))), other, PIECE
+            )
+            for other in [1 - self.rank]
+            for function, address in (("Recv_init", theirs), ("Send_init", own))
+        ]
+        width = sizeof(self._mpi.Request)
+        handles = np.array([self._handle(each) % (1 << 8 * width) for each in requests], f"u{width}")
+        statuses = np.zeros(2 * sizeof(self._mpi.Status), np.uint8)
+        self._kept += [requests, handles, statuses]
+        arguments = len(requests), handles.ctypes.data, statuses.ctypes.data
+        return self._native_call("MPI_Startall", *arguments[:2]), self._native_call("MPI_Waitall", *arguments)
 
     def _native_halves(self, address: int, size: int) -> Any:
         """A C function that calls `all_sum` of halves: packing takes longer than a call from native code."""

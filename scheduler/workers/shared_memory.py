@@ -20,6 +20,8 @@ from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, Reso
 from tensorbow.specs import Array
 
 EXCHANGE = "TENSORBOW_EXCHANGE"  # "mpi": never share memory; "shared": fail where that cannot be
+WHOLE = "allreduce"  # as "mpi", and two workers of one machine exchange whole vectors, not piece by piece
+BY_MPI = ("mpi", WHOLE)
 SMALL = 4096  # bytes
 MAP_FIXED = 0x10  # of mmap, on Linux: at that address
 
@@ -27,16 +29,16 @@ MAP_FIXED = 0x10  # of mmap, on Linux: at that address
 def may_share_memory(workers: WorkerGroup) -> bool:
     """True if all workers are on one machine, and its system lets them share memory. Collective.
 
-    TENSORBOW_EXCHANGE decides where it is set: `mpi` or `shared`. Raises InvalidArgumentError for another
-    choice, or different ones; FailedPreconditionError for `shared` where it cannot be.
+    TENSORBOW_EXCHANGE decides where it is set: `mpi`, `allreduce` or `shared`. Raises InvalidArgumentError
+    for another choice, or different ones; FailedPreconditionError for `shared` where it cannot be.
     """
     choices = workers.all_gather(os.environ.get(EXCHANGE, ""))
-    if choices[0] not in ("", "mpi", "shared") or len({*choices}) > 1:
+    if choices[0] not in ("", *BY_MPI, "shared") or len({*choices}) > 1:
         raise InvalidArgumentError(
-            f"{EXCHANGE}: expected mpi or shared, the same on all workers, got "
+            f"{EXCHANGE}: expected mpi, allreduce or shared, the same on all workers, got "
             f"{', '.join(map(repr, choices))}; unset it, and workers of one machine share memory"
         )
-    if choices[0] == "mpi":
+    if choices[0] in BY_MPI:
         return False
     problem = _share(workers, SMALL)[1]
     if problem and choices[0]:

@@ -7,7 +7,7 @@ short that is much of what they cost; and on one processor the passes over memor
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, TypeAlias
@@ -43,6 +43,8 @@ class WorkerExchange:
     overlapped: the calls that begin to sum some vectors, given by address, size and dtype, and that wait for
     the end; None where that is not done beside other work. overlap_nbytes: of the smallest sum that is.
     may_share_central: whether all devices of all workers may have their z in the same memory.
+    swap_of: the calls by which two workers begin to send each other a vector, and wait for the end, given the
+    addresses of their own and of what comes, and its bytes; None where sums are not exchanged so.
     """
 
     control: NDArray[np.int64]
@@ -56,12 +58,14 @@ class WorkerExchange:
     overlapped: Callable[[Sequence[tuple[int, int, DType]]], tuple[NativeCall, NativeCall]] | None = None
     overlap_nbytes: int = 0
     may_share_central: bool = False
+    swap_of: Callable[[int, int, int], tuple[NativeCall, NativeCall]] | None = None
 
     @property
-    def kind(self) -> tuple[bool, bool, int | None, int]:
+    def kind(self) -> tuple[Hashable, ...]:
         """Key of native code: all that it depends on."""
         later = None if self.overlapped is None else self.overlap_nbytes
-        return self.shares_memory, self.halves, later, max(self.counts) if self.may_share_central else 0
+        threads = max(self.counts) if self.may_share_central else 0
+        return self.shares_memory, self.halves, later, threads, self.swap_of is not None
 
     @property
     def shares_memory(self) -> bool:

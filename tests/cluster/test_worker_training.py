@@ -22,15 +22,27 @@ def is_done(job: CompletedProcess[str]) -> bool:
         pytest.param("reference", "all", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("overlap", ["", pytest.param("always", marks=pytest.mark.slow)])
-def test_two_workers_train_as_one_process_and_end_together(kernels, cases, overlap):
+@pytest.mark.parametrize(
+    ("overlap", "exchange"),
+    [
+        ("", ""),
+        pytest.param("always", "mpi", marks=pytest.mark.slow),
+        pytest.param("", "mpi", marks=pytest.mark.slow),
+    ],
+)
+def test_two_workers_train_as_one_process_and_end_together(kernels, cases, overlap, exchange):
     if kernels == "native":
         pytest.importorskip("llvmlite", reason="native code needs llvmlite")
     program = "tests/cluster_rig/worker_training.py"
-    environment = {"TENSORBOW_CPU": kernels, "TENSORBOW_OVERLAP": overlap}
-    if overlap:
-        environment["TENSORBOW_EXCHANGE"] = "mpi"
+    environment = {"TENSORBOW_CPU": kernels, "TENSORBOW_OVERLAP": overlap, "TENSORBOW_EXCHANGE": exchange}
     assert is_done(run_job(2, program, kernels, cases, seconds=120, environment=environment))
+
+
+@pytest.mark.slow
+def test_two_workers_that_exchange_piece_by_piece_have_the_bits_of_whole_vectors():
+    pytest.importorskip("llvmlite", reason="native code needs llvmlite")
+    program = "tests/cluster_rig/exchanged_pieces.py"
+    assert is_done(run_job(2, program, seconds=120, environment={"TENSORBOW_CPU": "native"}))
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ RANK, COUNTS = workers.rank, [2, 1]  # devices, and replicas, of each worker
 FIRST = sum(COUNTS[:RANK])
 NATIVE = sys.argv[1] == "native"
 ROUNDS = 12
+EXCHANGE = os.environ.get("TENSORBOW_EXCHANGE", "")
 DILOCO = {"sync": "diloco", "tau": 3, "exchange_dtype": "bfloat16"}
 
 
@@ -108,7 +109,7 @@ def equals_one_process() -> None:
         others += [{"sync": "diloco", "tau": 2}, {"sync": "diloco", "tau": 2, "staleness": 1}]
         cases += [(which, options) for which in (step, model) for options in others]
     for which, options in cases:
-        os.environ["TENSORBOW_EXCHANGE"] = "mpi" if "exchange_dtype" in options else ""
+        os.environ["TENSORBOW_EXCHANGE"] = "mpi" if "exchange_dtype" in options else EXCHANGE
         together, alone = trained(which, False, **options), trained(which, True, **options)
         assert len([name for name in together if name.startswith("replica")]) > 1
         if options.get("sync") == "none":  # there is no z

@@ -19,8 +19,9 @@ from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.plan import NativeSegments, native_call
 from tensorbow.kernels.native.rounds.deferral import LateExchange, ended_before, most_under_way
 from tensorbow.kernels.native.rounds.driver import ROUNDS, add_yield, driver_module
-from tensorbow.kernels.native.rounds.exchange_pass import PASS, PassStage, blocks_of, pass_module
+from tensorbow.kernels.native.rounds.exchange_pass import PASS, PassStage, blocks_of, chunk_of, pass_module
 from tensorbow.kernels.native.rounds.exchange_plan import ExchangePlan, ExchangeReduction, plan_exchange
+from tensorbow.kernels.native.rounds.pieces import NOT_CUT, SumPieces, cut_sums
 from tensorbow.program.plan import Group, Region, SegmentKind
 from tensorbow.program.rounds import RoundProgramSpec, WorkerExchange
 from tensorbow.specs import DType, float32
@@ -36,8 +37,8 @@ class Phase:
     the pass, or 0. device_function: the number of the function that each device calls behind it, or -1. name:
     of the exchange, or "". With other workers: sums: what they exchange between two passes, as (offset in
     bytes, elements, dtype), none where they share memory; copies: gathers and broadcasts; uses_address: of
-    the pass behind these, or 0; ends: the variant whose exchange ends before this pass, where this one ends
-    later itself.
+    the pass behind these, or 0; pieces: of the sums, where two workers exchange them one by one; ends: the
+    variant whose exchange ends before this pass, where this one ends later itself.
     """
 
     first: int
@@ -46,6 +47,7 @@ class Phase:
     device_function: int
     name: str
     uses_address: int = 0
+    pieces: SumPieces = NOT_CUT
     sums: Sequence[tuple[int, int, DType]] = ()
     copies: Sequence[Group] = ()
     ends: int | None = None
@@ -96,7 +98,7 @@ class RoundCode:
             sum(
                 MEETINGS_LATER
                 if phase.ends is not None
-                else of_pass + 2 * (phase.uses_address != 0) + (phase.device_function >= 0)
+                else of_pass + 2 * _turns(phase) + (phase.device_function >= 0)
                 for phase in phases
                 if phase.pass_address
             )
@@ -178,7 +180,8 @@ class RoundCode:
                 phases.append(Phase(first, end, self._pass(plan), function, name))
                 continue
             late = self._late_exchange(plan, works, self._workers)
-            offsets, sums = self._place_sums(plan, self._workers, 0 if late is None else self.sums_nbytes)
+            ends_later = late is not None and self._workers.overlapped is not None
+            offsets, sums, pieces = self._place_sums(plan, self._workers, ends_later)
             if late is None:
                 self._may_end_later = False
             else:
@@ -194,9 +197,9 @@ class RoundCode:
                 )
                 plan = replace(plan, reductions=[])
             else:
-                first_pass = self._pass(plan, PassStage.SUMS, offsets)
-            uses = self._pass(plan, PassStage.USES, offsets) if sums or copies else 0
-            phases.append(Phase(first, end, first_pass, function, name, uses, sums, copies))
+                first_pass = self._pass(plan, PassStage.SUMS, offsets, slot=pieces.slot)
+            uses = self._pass(plan, PassStage.USES, offsets, slot=pieces.slot) if sums or copies else 0
+            phases.append(Phase(first, end, first_pass, function, name, uses, pieces, sums, copies))
         return phases
 
     def _late_exchange(
@@ -215,13 +218,14 @@ class RoundCode:
         return LateExchange(before, made, after, written, [ref for use in uses for ref in use.reads])
 
     def _place_sums(
-        self, plan: ExchangePlan, workers: WorkerExchange, end: int
-    ) -> tuple[list[int], list[tuple[int, int, DType]]]:
-        """Offset of each sum of an exchange, and the vectors, one per dtype, that workers exchange.
+        self, plan: ExchangePlan, workers: WorkerExchange, ends_later: bool
+    ) -> tuple[list[int], list[tuple[int, int, DType]], SumPieces]:
+        """Offset of each sum of an exchange, and what workers exchange: vectors, one per dtype, or pieces.
 
-        end: of the sums of other exchanges that may be under way. Sets `is_possible` to False where they
-        cannot.
+        ends_later: behind the sums of other exchanges that may be under way. Sets `is_possible` to False
+        where workers cannot exchange them.
         """
+        end = self.sums_nbytes if ends_later else 0
         packs = workers.shares_memory and workers.halves
         offsets, vectors = [0] * len(plan.reductions), list[tuple[int, int, DType]]()
         sources = [each.total.inputs[0] for each in plan.reductions]
@@ -233,13 +237,21 @@ class RoundCode:
                     nbytes = source.nbytes // 2 if packs and dtype == float32 else source.nbytes
                     end += -(-nbytes // ALIGNMENT) * ALIGNMENT
             vectors.append((begin, (end - begin) // dtype.size, dtype))
+        pieces = NOT_CUT
+        if workers.swap_of is not None and not ends_later and not plan.gathers_and_broadcasts:
+            chunks = [
+                chunk_of(each) * source.dtype.size
+                for each, source in zip(plan.reductions, sources, strict=True)
+            ]
+            pieces = cut_sums([*zip(offsets, [source.nbytes for source in sources], chunks, strict=True)])
+            end = pieces.nbytes
         self.sums_nbytes = max(self.sums_nbytes, end)
         copies = [
             workers.share_of(0, [range(group.outputs[0].nbytes)]) for group in plan.gathers_and_broadcasts
         ]
         if None in copies or None in [workers.sum_of(0, size, dtype) for _, size, dtype in vectors]:
             self.is_possible = False
-        return offsets, vectors
+        return offsets, vectors, pieces
 
     def _add_function(self, groups: Sequence[Group]) -> None:
         """Adds the function of some calls, if there are any: that of a whole segment, or a new one."""
@@ -266,6 +278,7 @@ class RoundCode:
         offsets: Sequence[int] = (),
         flags: Sequence[int] = (),
         halves: bool = False,
+        slot: int = 0,
     ) -> int:
         """The address of the pass of an exchange; 0 if some of it has no native code."""
         if not self.is_possible:
@@ -279,24 +292,16 @@ class RoundCode:
         how = [(each.made_by is not None, each.keeps, each.checks) for each in reductions]
         copies = [(g.definition.name, g.attrs, g.inputs, g.outputs) for g in plan.gathers_and_broadcasts]
         key = plan_key(groups, status)
-        key = (
-            None
-            if key is None
-            else f"{PASS} {stage.value} {offsets} {flags} {halves} {shares_central} {how} {copies} {key}"
-        )
-        make = partial(
-            pass_module,
-            reductions,
-            plan.gathers_and_broadcasts,
-            status,
-            segments.target,
-            stage,
-            offsets,
-            flags,
-            halves,
-            shares_central,
-        )
+        options = stage, tuple(offsets), tuple(flags), halves, shares_central, slot
+        key = None if key is None else f"{PASS} {options} {how} {copies} {key}"
+        gathers_and_broadcasts, target = plan.gathers_and_broadcasts, segments.target
+        make = partial(pass_module, reductions, gathers_and_broadcasts, status, target, *options)
         return self._add(compile_unless_kept(key, make, segments.target, segments.folder)).address(PASS)
+
+
+def _turns(phase: Phase) -> int:
+    """How often threads wait while one of them calls the other workers."""
+    return len(phase.pieces.parts) or int(phase.uses_address != 0)
 
 
 def _may_share_central(plans: Sequence[ExchangePlan]) -> bool:

@@ -21,6 +21,7 @@ from llvmlite import ir
 from tensorbow.kernels.native.codegen.call_table import ACCEPTED, SIGNATURE
 from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index
 from tensorbow.kernels.native.codegen.target import Target
+from tensorbow.kernels.native.rounds.pieces import PIECE_LAG
 from tensorbow.kernels.native.rounds.waiting import YIELD, rest_function
 from tensorbow.kernels.native.rounds.words import (
     CallResult,
@@ -218,7 +219,16 @@ class _DriverWriter:
             with later:
                 self._exchange_later(phase, earlier, meeting)
             with now:
-                self._exchange_now(phase)
+                pieces = load_word(b, phase, PhaseWord.PIECES)
+                with b.if_else(b.icmp_signed("!=", pieces, index(0))) as (in_pieces, whole):
+                    with in_pieces:
+                        self._exchange_pieces(phase, pieces)
+                    with whole:
+                        self._exchange_now(phase)
+                self._wait_for_all()
+                with b.if_then(self._has_device_calls(phase)):
+                    self._call_devices(phase)
+                    self._wait_for_all()
         self._note_time(TimesWord.ENDED)
 
     def _is_under_way(self, phase: ir.Value) -> ir.Value:
@@ -255,10 +265,30 @@ class _DriverWriter:
                 self._call_workers(phase)
             self._wait_for_all()
             b.call(_function(b, uses), [self._thread])
-        self._wait_for_all()
-        with b.if_then(self._has_device_calls(phase)):
-            self._call_devices(phase)
-            self._wait_for_all()
+
+    def _exchange_pieces(self, phase: ir.Value, pieces: ir.Value) -> None:
+        """Sums a piece, begins to exchange it, and uses the piece PIECE_LAG before, which has come then."""
+        b = self._b
+        calls = load_pointer(b, phase, PhaseWord.CALLS)
+        number = word_at(b, self._thread, ThreadWord.PIECE)
+
+        def call_workers(piece: ir.Value, which: int) -> None:
+            position = b.add(b.mul(piece, index(2)), index(which))
+            with self._of_first_thread():
+                self._call_between_workers(word_at(b, calls, b.mul(position, index(CALL_ARGUMENTS + 1))))
+
+        with self._e.loop(b.add(pieces, index(PIECE_LAG))) as piece:
+            with b.if_then(b.icmp_signed("<", piece, pieces)):
+                b.store(piece, number)
+                b.call(_function(b, load_word(b, phase, PhaseWord.PASS)), [self._thread])
+                self._wait_for_all()
+                call_workers(piece, 0)
+            behind = b.sub(piece, index(PIECE_LAG))
+            with b.if_then(b.icmp_signed(">=", behind, index(0))):
+                call_workers(behind, 1)
+                self._wait_for_all()
+                b.store(behind, number)
+                b.call(_function(b, load_word(b, phase, PhaseWord.USES)), [self._thread])
 
     def _has_device_calls(self, phase: ir.Value) -> ir.Value:
         return self._b.icmp_signed(">=", load_word(self._b, phase, PhaseWord.DEVICE), index(0))

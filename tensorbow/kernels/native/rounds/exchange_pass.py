@@ -28,6 +28,7 @@ from tensorbow.kernels.native.codegen.target import Target
 from tensorbow.kernels.native.ops.finite_check import largest_magnitude_is_infinite
 from tensorbow.kernels.native.ops.maps import emit_rule
 from tensorbow.kernels.native.rounds.exchange_plan import ExchangeReduction
+from tensorbow.kernels.native.rounds.pieces import PIECE_NBYTES, PIECE_SLOTS, emit_first_chunk
 from tensorbow.kernels.native.rounds.waiting import wait_function
 from tensorbow.kernels.native.rounds.words import (
     LINE,
@@ -77,12 +78,14 @@ def pass_module(
     flags: Sequence[int] = (),
     halves: bool = False,
     shares_central: bool = False,
+    piece_slot: int = 0,
 ) -> ir.Module:
     """The function PASS of a thread's words: its part of an exchange of all replicas.
 
     copies: gathers and broadcasts. offsets: of each reduction's sums among a worker's, in bytes. flags: the
     number of each reduction's first flag, where workers share memory. halves: they share sums of float32 as
     their upper halves. shares_central: all workers have one z; a thread's first flag tells of its end.
+    piece_slot: bytes of memory for a piece of the sums, where two workers exchange piece by piece.
     """
     functions = Functions(status, target)
     function = ir.Function(functions.module, SIGNATURE, PASS)
@@ -96,6 +99,8 @@ def pass_module(
             whole.emit(function.args[0])
         elif stage is PassStage.SHARED:
             whole.emit_shared(function.args[0], offsets[number], flags[number], halves, shares_central)
+        elif piece_slot:
+            whole.emit_piece(function.args[0], stage, offsets[number], piece_slot)
         else:
             whole.emit_stage(function.args[0], stage, offsets[number])
     if shares_central:
@@ -149,7 +154,7 @@ class _Pass:
         (source,), (total,) = reduction.total.inputs, reduction.total.outputs
         self._dtype, self._size, self._itemsize = source.dtype, math.prod(source.shape), source.dtype.size
         maker = reduction.made_by
-        self._chunk, self._blocks = _chunk_of(reduction), blocks_of(reduction)
+        self._chunk, self._blocks = chunk_of(reduction), blocks_of(reduction)
         # Refs that only name the sums: in a region that no call of a pass touches.
         self._total, self._device, self._one = (
             replace(source, region=Region.INPUT, offset=number * source.nbytes) for number in range(3)
@@ -192,6 +197,31 @@ class _Pass:
             if stage is PassStage.SUMS:
                 self._emit_sums(shared, bounds, sums)
             else:
+                self._emit_uses(thread, shared, bounds, sums)
+
+    def emit_piece(self, thread: ir.Value, stage: PassStage, offset: int, slot: int) -> None:
+        """Emits the loop of one stage over this thread's chunks of a piece; see `pieces`.
+
+        slot: bytes of memory for a piece. In SUMS are PIECE_SLOTS of them with this worker's sums, and behind
+        these as many with the other one's, which are used over and over.
+        """
+        b = self._emitter.builder
+        shared = load_pointer(b, thread, ThreadWord.SHARED)
+        piece = load_word(b, thread, ThreadWord.PIECE)
+        back = b.sub(index(offset), b.mul(piece, index(PIECE_NBYTES)), flags=["nsw"])
+        begin = b.add(b.mul(b.urem(piece, index(PIECE_SLOTS)), index(slot)), back, flags=["nsw"])
+        own = bytes_on(b, load_pointer(b, shared, SharedWord.SUMS), begin)
+        geometry = offset, self._chunk * self._itemsize, -(-self._size // self._chunk)
+        first = emit_first_chunk(b, piece, *geometry)
+        end = emit_first_chunk(b, b.add(piece, index(1)), *geometry)
+        share, share_end = self._share(thread, b.sub(end, first))
+        with self._bounds_of(b.add(first, share), b.add(first, share_end)) as bounds:
+            sums = self._scratch_of(bounds[0])
+            if stage is PassStage.SUMS:
+                self._emit_sums(shared, bounds, {**sums, self._total: own})
+            else:
+                two = {self._device: own, self._one: bytes_on(b, own, PIECE_SLOTS * slot)}
+                self._add_two.emit(b, load_pointer(b, shared, SharedWord.BASES), bounds, {**sums, **two})
                 self._emit_uses(thread, shared, bounds, sums)
 
     def emit_shared(
@@ -304,15 +334,15 @@ class _Pass:
         with self._bounds_of(*self._share(thread, -(-self._size // self._chunk))) as bounds:
             yield bounds
 
-    def _share(self, thread: ir.Value, count: int) -> tuple[ir.Value, ir.Value]:
+    def _share(self, thread: ir.Value, count: int | ir.Value) -> tuple[ir.Value, ir.Value]:
         """The first of this thread's of so many parts, and the one behind its last."""
         builder = self._emitter.builder
         number, threads = (
             load_word(builder, thread, word) for word in (ThreadWord.NUMBER, ThreadWord.THREADS)
         )
+        parts = index(count) if isinstance(count, int) else count
         first, last = (
-            builder.udiv(builder.mul(index(count), own), threads)
-            for own in (number, builder.add(number, index(1)))
+            builder.udiv(builder.mul(parts, own), threads) for own in (number, builder.add(number, index(1)))
         )
         return first, last
 
@@ -441,10 +471,10 @@ def _strips(e: Emitter, bounds: Bounds) -> Iterator[tuple[int, ir.Value]]:
 
 def blocks_of(reduction: ExchangeReduction) -> int:
     """Number of a reduction's blocks: so many flags has each worker that shares memory."""
-    return -(-math.prod(reduction.total.inputs[0].shape) // (BLOCK * _chunk_of(reduction)))
+    return -(-math.prod(reduction.total.inputs[0].shape) // (BLOCK * chunk_of(reduction)))
 
 
-def _chunk_of(reduction: ExchangeReduction) -> int:
+def chunk_of(reduction: ExchangeReduction) -> int:
     """Elements of a reduction's chunks."""
     maker = reduction.made_by
     grain = maker.kernel.grain if maker is not None and isinstance(maker.kernel, NativeKernel) else 1

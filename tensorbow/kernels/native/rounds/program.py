@@ -116,6 +116,14 @@ class NativeRounds(RoundProgram):
                 row[PhaseWord.POST], row[PhaseWord.WAIT] = map(self._table, workers.overlapped(vectors))
                 row[PhaseWord.ENDS] = self._phases[ends[phase.ends]].ctypes.data
                 continue
+            if phase.pieces.parts and workers.swap_of is not None:
+                swaps = chain.from_iterable(
+                    workers.swap_of(sums.ctypes.data + own, sums.ctypes.data + theirs, nbytes)
+                    for own, theirs, nbytes in phase.pieces.places()
+                )
+                row[PhaseWord.CALLS] = self._table([*chain.from_iterable(swaps)])
+                row[PhaseWord.PIECES] = len(phase.pieces.parts)
+                continue
             calls = [
                 _found(workers.sum_of(sums.ctypes.data + offset, size, dtype))
                 for offset, size, dtype in phase.sums

@@ -68,7 +68,8 @@ class PhaseWord(IntEnum):
     POST = 8  # native call that begins to exchange the sums,
     WAIT = 9  # and the one that waits for the end
     UNDER_WAY = 10  # MEETING of the exchange that has begun, 0 if none has; by the code
-    WORDS = 11
+    PIECES = 11  # of the sums, of each of which CALLS has the one that begins and the one that waits, or 0
+    WORDS = 12
 
 
 class ThreadWord(IntEnum):
@@ -87,7 +88,8 @@ class ThreadWord(IntEnum):
     MEETING = 10  # arrivals at the meeting before the pass: no other has that number; by the code
     TIMES = 11  # array of `TimesWord`s, one row for each exchange of the launch, or 0
     TIMED = 12  # rows that are filled, by the code
-    WORDS = 13
+    PIECE = 13  # number of the one that a pass is for; by the code
+    WORDS = 14
 
 
 class TimesWord(IntEnum):
