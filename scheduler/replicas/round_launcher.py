@@ -16,6 +16,7 @@ from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.transport import Transport
 from scheduler.replicas.central import CentralModel
+from scheduler.replicas.dynamic.divided_rounds import DividedRounds
 from scheduler.replicas.dynamic.divided_step import DividedExecutable
 from scheduler.replicas.launches import LaunchedRounds, Launcher
 from scheduler.replicas.replica import Replica
@@ -58,6 +59,11 @@ class ProgramLaunch(LaunchedRounds):
         self.launch, self.threads, self._first, self._traced = launch, threads, first, traced
         if traced is not None:
             launch.time_exchanges()
+
+    @property
+    def whole_rounds(self) -> int:
+        """See LaunchedRounds.whole_rounds."""
+        return self.launch.whole_rounds
 
     def run(self, thread: int) -> None:
         """Does a thread's part, on its stream."""
@@ -135,6 +141,9 @@ class RoundLauncher(Launcher):
 
     def _feeds(self, inputs: Sequence[BatchInputs | BatchRun]) -> LaunchFeeds:
         """Picks of a data set that the devices keep, or arrays."""
+        if self._replicas[0].executor is not None:
+            pairs = zip(self._replicas, inputs, strict=True)
+            return LaunchFeeds([replica.batches(own) for replica, own in pairs])
         data = self._replicas[0].data
         if (
             not isinstance(inputs, LaunchRecipes)
@@ -269,4 +278,8 @@ def round_launcher(
     )
     plans = [replica.binding.plan for replica in replicas]
     program = backend_for(replicas[0].device).round_program(plans, rounds)
+    executors = [replica.executor for replica in replicas if replica.executor is not None]
+    if program is not None and executors:
+        run = [replica.run_dynamic_part for replica in replicas]
+        program = DividedRounds(program, rounds.step.state, executors[0].part, executors, run)
     return None if program is None else RoundLauncher(replicas, program, variants, workers is not None)

@@ -18,6 +18,7 @@ from tensorbow.executor.op_places import OpPlaces, is_back_edge
 from tensorbow.executor.plan_nodes import DynamicNode, Frame, NodeKind
 from tensorbow.executor.units import Excluded, Item, Units, WholeUnit, is_quick, partners_among
 from tensorbow.graph import Operation, Tensor, is_free
+from tensorbow.ops.state import ReadVariable, VariableReference
 
 _KINDS = {
     "": NodeKind.HOST,
@@ -41,9 +42,11 @@ class DynamicPlan:
         needed: Sequence[Operation],
         reason: str,
         compiles_loops: bool = True,
+        repeats_reads: bool = False,
     ):
         """reason: why the step is not planned. needed: the pruned operations, in program order.
-        compiles_loops: regions may have loops and conds.
+        compiles_loops: regions may have loops and conds. repeats_reads: nobody else writes the step's
+        variables, so that each region may read them itself.
 
         Raises InvalidArgumentError for fetches and feeds in a loop, and tensors read in the wrong frame.
         """
@@ -56,6 +59,7 @@ class DynamicPlan:
         wholes = wholes_in(self._ops)
         self._chains = chains_of(self._ops, wholes)
         wanted = frozenset(each for each in elements if isinstance(each, Tensor))
+        self._repeated = self._repeated_reads(wanted) if repeats_reads else frozenset[Operation]()
         self._graph = StepGraph(
             frozenset(self._ops),
             frozenset(self._fed),
@@ -63,6 +67,7 @@ class DynamicPlan:
             wholes,
             compiles_loops,
             partners_among(self._ops),
+            self._repeated,
         )
         self.sources: list[tuple[Tensor, list[tuple[DynamicNode, int]]]] = []  # readers of fed tensors
         self.results: list[tuple[DynamicNode, int] | Tensor | None] = []  # of the elements
@@ -115,6 +120,26 @@ class DynamicPlan:
         self._loose |= Units.left_out(items)
         return not items
 
+    def _repeated_reads(self, wanted: Collection[Tensor]) -> frozenset[Operation]:
+        """Reads of variables that the step does not write, whose values regions alone take."""
+        written = {op.inputs[index].op for op in self._ops for index in op.definition.writes}
+        awaited = {control for op in self._ops for control in op.control_inputs}
+        return frozenset(
+            op
+            for op in self._ops
+            if op.definition is ReadVariable
+            and op.inputs[0].op.definition is VariableReference
+            and op.inputs[0].op not in written
+            and not op.control_inputs
+            and op not in awaited
+            and op.outputs[0] not in wanted
+            and all(
+                reader.definition.host is None and not reader.definition.flow and not reader.has_strings
+                for reader in op.outputs[0].consumers()
+                if reader in self._included
+            )
+        )
+
     def _is_fed(self, op: Operation) -> bool:
         """True for a fed placeholder that something waits for: its value is there."""
         return op.definition.name == "Placeholder" and op.outputs[0] in self._fed
@@ -153,10 +178,12 @@ class DynamicPlan:
             self._order_iterations(node, [item])
             self._nodes[item] = node
         for items in members.values():
-            ops = sorted(
-                (op for item in items for op in (item.ops if isinstance(item, WholeUnit) else [item])),
-                key=lambda op: op.id,
-            )
+            own = {op for item in items for op in (item.ops if isinstance(item, WholeUnit) else [item])}
+            own -= self._repeated
+            own |= {tensor.op for op in own for tensor in op.inputs if tensor.op in self._repeated}
+            if not own:
+                continue
+            ops = sorted(own, key=lambda op: op.id)
             inputs, outputs, sequence = make_sequence(ops, self._graph)
             frame = self._places.of(items[0]).frame
             node = DynamicNode(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from scheduler.replicas.dynamic.executor_part import COMPILED, ExecutorPart
-from tensorbow.compiler import Binding
+from tensorbow.compiler import Binding, RegionMemory
 from tensorbow.devices import StreamGroup
 from tensorbow.errors import AbortedError, InternalError
 from tensorbow.executor import VARIABLE, DynamicStep, InterOpPool, StaticRegion, StepSpans, default_threads
@@ -21,6 +21,7 @@ from tensorbow.runtime.run_stop import RunStop
 from tensorbow.specs import Array
 from tensorbow.timeline import CURRENT
 
+VARIABLES = (Region.WEIGHTS, Region.SLOTS, Region.STATISTICS)
 AGAIN = 1 << 40  # added to the counter of random ops for each further run of a region in a step
 
 
@@ -31,10 +32,13 @@ class ReplicaExecutor:
     that `cancel` can end a step that waits for one.
     """
 
-    def __init__(self, part: ExecutorPart, group: StreamGroup, variables: Mapping[Region, int], owner: str):
-        """variables: base addresses of the replica's variables."""
+    def __init__(self, part: ExecutorPart, group: StreamGroup, bases: Mapping[Region, int], owner: str):
+        """bases: base addresses of the replica's variables and gradients."""
         self.part = part
-        self._group, self._variables, self._owner = group, variables, owner
+        self._group, self._owner = group, owner
+        self._bases = {region: bases[region] for region in (*VARIABLES, Region.GRADIENTS)}
+        self._memory = RegionMemory(group, f"{owner} between regions")
+        self._homes: dict[Tensor, Array] = {}  # arrays of what lies in its home, where the host addresses it
         # On a GPU the stream's calls have one thread, also those of regions.
         self._pool = None if group.device.kind == "gpu" else InterOpPool(default_threads(), owner)
         self._idle: dict[Executable, list[Binding]] = {}  # bound regions that no run uses
@@ -44,16 +48,18 @@ class ReplicaExecutor:
         self._values: dict[int, dict[str, Array]] = {}  # by result number, of steps that are not yet taken
         self._last: dict[str, Array] = {}  # what the last step made
 
-    def run(self, number: int, inputs: Mapping[str, Array], state: Mapping[str, Any], counter: int) -> None:
-        """Runs a step; its values are there for `take`.
+    def run(self, number: int, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+        """Runs a step; its gradients lie where the planned part reads them, its other values are there for
+        `take`.
 
-        number: of the result. inputs: the batch, by tensor name. state: all step scalars. counter: of the
-        random ops.
+        number: of the result. inputs: the batch, by tensor name. state: all step scalars.
         Raises the first error of an op, AbortedError after `cancel`.
         """
         part, tracer = self.part, CURRENT.tracer
         stop = RunStop(None, lambda: None)
         runs: dict[StaticRegion, int] = {}
+        counters = (f"counter:{name}" for name in part.counters)
+        counter = next((state[key] for key in counters if key in state), number)
         step = DynamicStep(
             part.plan,
             partial(self._run_region, stop, state, counter, runs),
@@ -69,6 +75,7 @@ class ReplicaExecutor:
             if self._cancelled is not None:
                 raise self._cancelled
             self._step = step
+        self._find_homes()
         try:
             values = step.run({tensor: inputs[tensor.name] for tensor in part.inputs})
         finally:
@@ -82,7 +89,30 @@ class ReplicaExecutor:
                 raise InternalError(f"{element.name} is a variable's reference, which nothing hands over")
             part.require_shape(element, value)
             made[element.name] = value
-        self._values[number] = self._last = made
+            gradient = part.gradients.get(element)
+            if gradient is not None and value is not self._homes.get(element):
+                self._group.device.write(self._bases[Region.GRADIENTS] + gradient.offset, value)
+        self._last = made
+        gradients = {tensor.name for tensor in part.gradients}
+        self._values[number] = {name: value for name, value in made.items() if name not in gradients}
+
+    def _find_homes(self) -> None:
+        """Makes the arrays of values that have homes, when the first step runs and after `move_to`."""
+        part, device = self.part, self._group.device
+        if device.kind != "cpu" or len(self._homes) == len(part.homes):
+            return
+        if Region.HANDED not in self._bases:
+            self._bases[Region.HANDED] = self._memory.allocate(Region.HANDED, part.handed_nbytes)
+        self._homes = {
+            tensor: device.view(self._bases[ref.region] + ref.offset, ref.shape, ref.dtype.as_numpy_dtype)
+            for tensor, ref in part.homes.items()
+        }
+
+    def move_to(self, bases: Mapping[Region, int]) -> None:
+        """Takes other base addresses of the replica, while nothing runs."""
+        self._bases[Region.GRADIENTS] = bases[Region.GRADIENTS]
+        self._homes = {}
+        self._unbind()
 
     def take(self, number: int) -> dict[str, Array]:
         """Values that a step has made for the planned part, by tensor name; forgets them."""
@@ -125,7 +155,11 @@ class ReplicaExecutor:
         region: StaticRegion,
         arrays: Sequence[Array],
     ) -> Sequence[Array]:
-        executable = self.part.compiled(region, arrays)
+        homes = self._homes
+        pairs = list(zip(region.inputs, arrays, strict=True))
+        in_place = frozenset(tensor for tensor, array in pairs if homes.get(tensor) is array)
+        on_cpu = self._group.device.kind == "cpu"
+        executable = self.part.compiled(region, arrays, in_place if on_cpu else None)
         state = {key: scalars[key] for key in executable.state if key in scalars}
         if executable.counters:
             with self._lock:
@@ -134,18 +168,35 @@ class ReplicaExecutor:
             state |= {f"counter:{name}": drawn for name in executable.counters}
         inputs = {
             tensor.name: array
-            for tensor, array in zip(region.inputs, arrays, strict=True)
-            if tensor.name not in region.baked_names
+            for tensor, array in pairs
+            if tensor not in in_place and tensor.name not in region.baked_names
         }
         binding = self._bound(executable)
         try:
             with stop.running(binding.plan) if executable.may_not_end else nullcontext():
-                return self._launch(binding, inputs, state)[: len(region.outputs)]
+                binding.write(inputs, state)
+                return self._results(region, binding) if on_cpu else self._copied(binding)
         finally:
             self._give(binding)
 
-    def _launch(self, binding: Binding, inputs: Mapping[str, Array], state: Mapping[str, Any]) -> list[Array]:
-        binding.write(inputs, state)
+    def _results(self, region: StaticRegion, binding: Binding) -> list[Array]:
+        """Launches a region; its results in their homes, or in new arrays."""
+        executable, results, targets = binding.executable, list[Array](), list[Array | None]()
+        for tensor, source in zip(region.outputs, executable.fetch_sources, strict=True):
+            home, ref = self._homes.get(tensor), self.part.homes.get(tensor)
+            if home is None or ref is None or home.shape != source.shape:
+                results.append(np.empty(source.shape, source.dtype.as_numpy_dtype))
+                targets.append(results[-1])
+                continue
+            is_there = (ref.region, ref.offset) == (source.region, source.offset)
+            results.append(home)
+            targets.append(None if is_there else home)
+        for segment in range(len(executable.segments)):
+            binding.plan.launch_into(segment, targets)
+        return results
+
+    def _copied(self, binding: Binding) -> list[Array]:
+        """Launches a region; copies of its results."""
         for segment in range(len(binding.executable.segments)):
             binding.plan.launch(segment)
         if self._group.device.kind == "gpu":
@@ -161,7 +212,8 @@ class ReplicaExecutor:
                 for each in self._idle.pop(next(iter(self._idle))):
                     each.close()
             owner = f"{self._owner} region {len(self._idle)}"
-            return Binding(executable, self._group, self._variables, ring=1, owner=owner)
+            ring = 0 if self._group.device.kind == "cpu" else 1
+            return Binding(executable, self._group, self._bases, ring=ring, owner=owner)
 
     def _give(self, binding: Binding) -> None:
         with self._lock:
@@ -171,6 +223,11 @@ class ReplicaExecutor:
         """Gives the memory back, while nothing runs; idempotent."""
         if self._pool is not None:
             self._pool.close()
+        self._unbind()
+        self._homes = {}
+        self._memory.free()
+
+    def _unbind(self) -> None:
         with self._lock:
             bound, self._idle = self._idle, {}
         for bindings in bound.values():
