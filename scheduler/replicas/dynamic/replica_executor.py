@@ -82,6 +82,8 @@ class ReplicaExecutor:
             with self._lock:
                 self._step = None
         made: dict[str, Array] = {}
+        if self._group.device.kind == "gpu":
+            self._group.compute.synchronize()  # the step before may still be reading gradients
         for element, value in zip(part.plan.elements, values, strict=True):
             if not isinstance(element, Tensor):
                 continue
@@ -102,7 +104,8 @@ class ReplicaExecutor:
         if device.kind != "cpu" or len(self._homes) == len(part.homes):
             return
         if Region.HANDED not in self._bases:
-            self._bases[Region.HANDED] = self._memory.allocate(Region.HANDED, part.handed_nbytes)
+            with self._lock:
+                self._bases[Region.HANDED] = self._memory.allocate(Region.HANDED, part.handed_nbytes)
         self._homes = {
             tensor: device.view(self._bases[ref.region] + ref.offset, ref.shape, ref.dtype.as_numpy_dtype)
             for tensor, ref in part.homes.items()
@@ -224,7 +227,7 @@ class ReplicaExecutor:
         if self._pool is not None:
             self._pool.close()
         self._unbind()
-        self._homes = {}
+        self._homes, self._last = {}, {}
         self._memory.free()
 
     def _unbind(self) -> None:

@@ -406,9 +406,10 @@ def in_launches(model: Model, steps: int, rounds: int = ROUNDS, per_device: int 
 )
 @pytest.mark.sampled(2)
 def test_several_rounds_of_a_launch_have_the_bits_of_one_each(options: dict[str, Any]) -> None:
-    for per_device in (1, 2, 5):  # also more threads than cores
-        one = left(masked(), cpu_devices(1), per_device, **options)
-        several = in_launches(masked(), 3, per_device=per_device, **options)
+    waits = masked(np.ones_like, stateful=False)  # a thread for each replica, more than there are cores
+    for per_device, model in ((1, masked()), (2, masked()), (5, waits)):
+        one = left(model, cpu_devices(1), per_device, **options)
+        several = in_launches(model, 3, per_device=per_device, **options)
         assert one[0] == several[0]
         assert same_bits(one[1], several[1])
 
