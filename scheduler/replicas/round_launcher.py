@@ -20,7 +20,7 @@ from scheduler.replicas.dynamic.divided_rounds import DividedRounds
 from scheduler.replicas.dynamic.divided_step import DividedExecutable
 from scheduler.replicas.launches import LaunchedRounds, Launcher
 from scheduler.replicas.replica import Replica
-from scheduler.replicas.thread_choice import ThreadChoice, Threads
+from scheduler.replicas.thread_choice import SHORT, SHORT_OF_EXECUTORS, ThreadChoice, Threads
 from tensorbow.data import BatchInputs, BatchRecipe, BatchRun, LaunchRecipes
 from tensorbow.devices import Device, Event, usable_cores
 from tensorbow.errors import InternalError, TensorBowError
@@ -103,7 +103,9 @@ class RoundLauncher(Launcher):
         self.shares_central = program.shares_central
         self._variants = variants
         self._numbers = {name: number for number, name in enumerate(self._variants.names)}
-        self._choice = ThreadChoice(alone=len(replicas) == 1) if program.chooses_threads else None
+        short_s = SHORT if replicas[0].executor is None else SHORT_OF_EXECUTORS
+        alone, chooses = len(replicas) == 1, program.chooses_threads
+        self._choice = ThreadChoice(alone=alone, short_s=short_s) if chooses else None
         self._streams = [replica.group.compute for replica in replicas]
         self._may_not_end = any(replica.may_not_end for replica in replicas)
         self._labels = [f"replica {replica.index} step" for replica in replicas]

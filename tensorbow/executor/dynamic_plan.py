@@ -7,7 +7,8 @@ In a sequence static ops are regions, which are compiled like planned steps when
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from tensorbow.compiler.wholes import chains_of, wholes_in
 from tensorbow.control_flow.contexts import LoopContext
@@ -16,10 +17,13 @@ from tensorbow.executor.make_sequence import StepGraph, make_sequence
 from tensorbow.executor.op_levels import OpLevels
 from tensorbow.executor.op_places import OpPlaces, is_back_edge
 from tensorbow.executor.plan_nodes import DynamicNode, Frame, NodeKind
+from tensorbow.executor.sequence import OpSequence
 from tensorbow.executor.units import Excluded, Item, Units, WholeUnit, is_quick, partners_among
 from tensorbow.graph import Operation, Tensor, is_free
 from tensorbow.ops.state import ReadVariable, VariableReference
+from tensorbow.specs import Array
 
+VARIABLE: Any = object()  # stands for the value of a fetched variable, which is read when the step has ended
 _KINDS = {
     "": NodeKind.HOST,
     "switch": NodeKind.SWITCH,
@@ -79,6 +83,23 @@ class DynamicPlan:
             pass
         self._make_nodes()
         self._connect()
+        self.only = self._only()
+
+    def _only(self) -> tuple[OpSequence, Sequence[Tensor]] | None:
+        """The sequence that is all of the step, and its inputs, which are fed; None if there is more."""
+        nodes = [node for frame in self.frames for node in frame.nodes]
+        if len(nodes) != 1 or nodes[0].sequence is None or not self._fed.issuperset(nodes[0].inputs):
+            return None
+        return nodes[0].sequence, nodes[0].inputs
+
+    @staticmethod
+    def given(result: Tensor | None, feeds: Mapping[Tensor, Array]) -> Any:
+        """The value of an element that no node makes: fed, constant, `VARIABLE`, or None of an operation."""
+        if result is None:
+            return None
+        if result in feeds:
+            return feeds[result]
+        return result.op.attrs["value"] if result.op.definition.name == "Const" else VARIABLE
 
     def _arrange(self) -> bool:
         """Gives each op its frame, conditions and level; False if another try is needed."""

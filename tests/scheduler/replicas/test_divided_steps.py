@@ -309,6 +309,27 @@ def test_a_value_that_is_not_finite_is_named() -> None:
         assert same_bits(before, stepper.state().arrays)
 
 
+@pytest.mark.parametrize("mode", ["auto", "dynamic"])
+def test_both_modes_check_the_loss_that_a_program_names_and_gradients_alone_without(mode: str) -> None:
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [3], name="x")
+        w = tb.Variable(np.ones(3, np.float32), name="w")
+        loss = tb.reduce_sum(w * x) + tb.stop_gradient(tb.log(x[0]))
+        named, unnamed = (StepProgram((x,), each, sgd(loss), {}, mode=mode) for each in (loss, None))
+    bad = (np.array([-1, 2, 3], np.float32),)  # its gradient is finite
+    for program in (named, unnamed):
+        model = Model(program, [tb.TensorSpec((3,), tb.float32)], {"w": np.ones(3)}, lambda *at: ())
+        with engine_of(model, cpu_devices(1), 2) as engine, Stepper(engine) as stepper:
+            if program is named:
+                with pytest.raises(NumericsError, match="the loss of replica 0 is not finite at step 0"):
+                    stepper.step([bad, bad])
+            else:
+                stepper.step([bad, bad])
+            stepper.settle()
+            moved = engine.learners.values.replica_values(0)["w"] != 1
+            assert moved.all() == (program is unnamed)
+
+
 def test_counters_are_not_written_where_the_loss_is_not_finite() -> None:
     with tb.Graph().as_default():
         x = tb.placeholder(tb.float32, [3], name="x")
