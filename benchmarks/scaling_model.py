@@ -13,8 +13,8 @@ number, m(W) = 2 (W - 1) latency; an exchange of N bytes takes x(W) = 2 (W - 1) 
     diloco, tau, staleness 1    (max(tau c, x) + p + m) / tau
 
 So it is between machines, where the next rounds run while a sum is exchanged, and a message waits for looks
-of both workers. Workers of one machine, and more than 16, wait for their exchanges: then each takes
-c + (p + m + x) / tau.
+of both workers: 2/3 of the time between two looks in the mean. Workers of one machine, and more than 16,
+wait for their exchanges: then each takes c + (p + m + x) / tau.
 Latency, bandwidth and p are measured with two workers, by S-SGD; c with as many workers at once as compute,
 which never exchange, since they share the memory's bandwidth; the rest is predicted. LeNet (b=16) is
 measured with one and two workers, which wait; with four and eight, of which there are more than cores,
@@ -50,7 +50,7 @@ import tensorbow as tb
 from scheduler import LearningEngine, ReadyBatch, StepProgram, Synchronisation
 from scheduler.engine.results import RoundResults
 from scheduler.workers.find import worker_group
-from scheduler.workers.mpi import REST_S
+from scheduler.workers.mpi import rest_s
 from scheduler.workers.overlapped_sums import OVERLAP_WORKERS
 from tensorbow.devices import usable_cores
 from tensorbow.graph import NOT_DIFFERENTIABLE, Kernel, KernelCall
@@ -79,6 +79,8 @@ ROUNDS, WINDOWS = 48, 9  # ROUNDS: of a window, a multiple of each tau
 MANY = tuple(2**n for n in range(1, 11))
 WORKERS = {LENET: (1, 2), SLEEPS: (1, 2, 4, 8)}
 LATER = 2 / 3  # mean of the later of two looks, in times between looks
+WAKING_S = 8e-5  # that a sleep takes longer than it should
+REPEATED = 50  # estimates of the time that an exchange takes and of the rests in it, each by the other
 WITHIN = 0.15
 
 
@@ -86,7 +88,7 @@ WITHIN = 0.15
 class Costs:
     """Seconds of steps of one worker (samples), of the work at an exchange, of a message, and of a byte.
 
-    look: until workers see a message of an exchange that runs beside the next rounds; None where none does.
+    overlaps: exchanges run beside the next rounds where they may; workers look whether a message has come.
     cores: that workers share, or None where each has its own.
     """
 
@@ -94,13 +96,17 @@ class Costs:
     work: float
     latency: float
     byte: float
-    look: float | None
+    overlaps: bool
     cores: int | None = None
 
-    def _exchange(self, workers: int, look: float = 0.0) -> float:
+    def _exchange(self, workers: int, is_looked_for: bool = False) -> float:
         """Seconds of an exchange of SIZE numbers."""
         share = self.byte * 4 * SIZE * 2 * (workers - 1) / workers
-        return 2 * (workers - 1) * (self.latency + look) + share * self._in_turn(workers)
+        messages = 2 * (workers - 1)
+        awaited = taken = messages * self.latency + share * self._in_turn(workers)
+        for _ in range(REPEATED if is_looked_for else 0):  # the longer it takes the longer workers rest
+            taken = awaited + messages * LATER * (rest_s(taken / 2) + WAKING_S)
+        return taken
 
     def round(self, way: str, workers: int) -> float:
         """Seconds of a round."""
@@ -109,8 +115,8 @@ class Costs:
         if workers == 1:
             return step
         work = (self.work + 2 * (workers - 1) * self.latency) * self._in_turn(workers)
-        if self.look is not None and (options["sync"] == "sma" or options.get("staleness")):
-            return (max(tau * step, self._exchange(workers, self.look)) + work) / tau
+        if self.overlaps and (options["sync"] == "sma" or options.get("staleness")):
+            return (max(tau * step, self._exchange(workers, True)) + work) / tau
         return step + (work + self._exchange(workers)) / tau
 
     def _slowest(self, workers: int, tau: int) -> float:
@@ -255,10 +261,9 @@ def costs_of(found: dict[int, dict[str, Any]], cores: int, overlaps: bool) -> di
     """Costs of this machine by number of workers, given their jobs' figures."""
     two = found[2]
     latency, byte = two["message"] / 2, max(two["exchange"] - two["message"], 0.0) / (4 * SIZE)
-    look = LATER * REST_S if overlaps else None
 
     def costs(workers: int, work: float) -> Costs:
-        return Costs(found[workers][f"{APART} steps"], work, latency, byte, look, cores)
+        return Costs(found[workers][f"{APART} steps"], work, latency, byte, overlaps, cores)
 
     work = max(two["ssgd"] - costs(2, 0.0).round("ssgd", 2), 0.0)
     return {workers: costs(workers, work) for workers in found}
@@ -330,10 +335,7 @@ def main() -> None:
             held.append({**row, "measured_ms": round(1e3 * had, 2), "error": round(predicted / had - 1, 4)})
     costs = fitted[LENET]
     link = options.latency_us * 1e-6, 8e-9 / options.gigabits
-    apart = {
-        workers: Costs(costs.steps, costs.work, *link, LATER * REST_S if workers <= OVERLAP_WORKERS else None)
-        for workers in MANY
-    }
+    apart = {workers: Costs(costs.steps, costs.work, *link, workers <= OVERLAP_WORKERS) for workers in MANY}
     curves = {
         way: [
             round(workers * each.round(way, 1) / each.round(way, workers), 3)
@@ -342,7 +344,7 @@ def main() -> None:
         for way in WAYS
     }
     known = {
-        what: {"latency_s": each.latency, "byte_s": each.byte, "look_s": each.look, "work_s": each.work}
+        what: {"latency_s": each.latency, "byte_s": each.byte, "work_s": each.work}
         for what, each in fitted.items()
     }
     details = {

@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
@@ -24,7 +24,8 @@ LARGEST = (1 << 31) - 1  # of a count in C's MPI_Allreduce
 SWAPPED = 1 << 24  # elements that two workers send each other at a time
 LETTER, VECTOR = 1, 2  # tags of what one worker sends another
 HALVES_CHUNK = 1 << 20  # elements whose upper halves are sent at a time
-REST_S = 5e-4  # longest time between two looks whether a call that does not wait has ended
+SHORTEST_REST_S, LONGEST_REST_S = 5e-5, 5e-4  # between two looks whether a call that does not wait has ended
+REST = 0.01  # of the time that has been waited, within these limits
 MOST_GATHERED = 3  # workers; among more of them, each adds up a part of the elements
 MESSAGE_NBYTES = 1 << 15  # MPI libraries send so few bytes at once, without asking the receiver first
 WINDOW, MOST_SENT = 4, 64  # messages that are on their way to a worker at first, and at most
@@ -107,15 +108,15 @@ class MpiWorkers(WorkerGroup):
         (sent, byte), (received, _) = self._bytes(own), self._bytes(theirs)
         parts = [slice(start, start + MESSAGE_NBYTES) for start in range(0, own.nbytes, MESSAGE_NBYTES)]
         coming = [self._called("Irecv", [received[part], byte], other) for part in parts]
-        going, arrived, window, rest_s = list[Any](), 0, WINDOW, 0.0
-        while min(arrived, len(going)) < len(parts):
+        going, arrived, window = list[Any](), 0, WINDOW
+        for _ in _looks():
             for part in parts[len(going) : arrived + window]:
                 going.append(self._called("Isend", [sent[part], byte], other))
             arrived += len(self._tested("Testsome", coming) or ())
             if arrived >= len(going):
                 window = min(2 * window, MOST_SENT)
-            time.sleep(rest_s)
-            rest_s = min(rest_s + REST_S / 16, REST_S)
+            if min(arrived, len(going)) == len(parts):
+                break
         self._look_until_ended(going)
         return theirs
 
@@ -124,10 +125,9 @@ class MpiWorkers(WorkerGroup):
         self._look_until_ended([self._called(f"I{function.lower()}", *arguments)])
 
     def _look_until_ended(self, requests: list[Any]) -> None:
-        rest_s = 0.0
-        while not self._tested("Testall", requests):
-            time.sleep(rest_s)
-            rest_s = min(rest_s + REST_S / 16, REST_S)
+        for _ in _looks():
+            if self._tested("Testall", requests):
+                return
 
     def _tested(self, function: str, requests: list[Any]) -> Any:
         try:
@@ -311,6 +311,19 @@ class MpiWorkers(WorkerGroup):
         if dtype.kind in "iu":
             names[dtype.name] = f"{dtype.name.upper()}_T"
         return getattr(self._mpi, names[dtype.name]) if dtype.name in names else None
+
+
+def rest_s(waited_s: float) -> float:
+    """Seconds until the next look whether a call has ended for which so many have been waited."""
+    return min(max(REST * waited_s, SHORTEST_REST_S), LONGEST_REST_S)
+
+
+def _looks() -> Iterator[None]:
+    """Turns of a loop that looks whether something has ended, with rests between them."""
+    began = time.perf_counter()
+    while True:
+        yield
+        time.sleep(rest_s(time.perf_counter() - began))
 
 
 def _sum_of_halves(every: Array) -> Array:
