@@ -196,9 +196,9 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
 def table(details: dict[str, Any]) -> Table:
     rows = []
     for row in details["rows"]:
-        value, limit = (row["ratio"], LIMIT_OF_RATIO) if "ratio" in row else (row["us"], row["limit"])
-        met = "met" if value <= limit else MISSED
-        rows.append([row["case"], row["us"], row.get("planned_us"), row.get("ratio"), f"{met} ({limit:g})"])
+        value, limit = row.get("ratio", row["us"]), row.get("limit", LIMIT_OF_RATIO)
+        met = "" if limit is None else f"{'met' if value <= limit else MISSED} ({limit:g})"
+        rows.append([row["case"], row["us"], row.get("planned_us"), row.get("ratio"), met])
     columns = ["what", "us", "us unrolled or planned", "ratio", "limit: us, or ratio"]
     more = [
         f"{row['case']}: {row['us'] - row['planned_us']:,.0f} us a round more than planned."
@@ -241,12 +241,15 @@ def main() -> None:
             contestants = {str(masked): replicas(network, masked, steps) for masked in (False, True)}
             times = {way: microseconds(m) for way, m in interleave(contestants, seconds, windows).items()}
             launch = f"{steps} round{'s' if steps > 1 else ''} a launch"
+            # Of the layer, which takes next to no time, the difference counts, not the ratio.
+            limit = {} if network == "LeNet" else {"limit": None}
             rows.append(
                 {
                     "case": f"{REPLICAS} replicas of {network}, b={BATCH}, dynamic, {launch}",
                     "us": times["True"],
                     "planned_us": times["False"],
                     "ratio": float(f"{times['True'] / times['False']:.3g}"),
+                    **limit,
                 }
             )
     details = {"rows": rows, "method": in_turn(windows, seconds)}
