@@ -18,7 +18,7 @@ from tensorbow.errors import AbortedError, TensorBowError
 from tensorbow.program import STICKY, LaunchFeeds, RoundLaunch, RoundProgram
 from tensorbow.specs import Array
 
-RunPart: TypeAlias = "Callable[[int, Mapping[str, Array], Mapping[str, Any]], Mapping[str, Array]]"
+RunDynamicPart: TypeAlias = "Callable[[int, Mapping[str, Array], Mapping[str, Any]], Mapping[str, Array]]"
 """(round, batch, step scalars) -> inputs of the planned part: runs one replica's dynamic part."""
 
 
@@ -53,7 +53,7 @@ class DividedRounds(RoundProgram):
         scalars: Collection[str],
         part: ExecutorPart,
         executors: Sequence[ReplicaExecutor],
-        run: Sequence[RunPart],
+        run: Sequence[RunDynamicPart],
     ):
         """planned: of the planned parts, which have these step scalars. executors, run: by replica."""
         self.scalars = scalars
