@@ -24,7 +24,7 @@ from tensorbow.ops.elementwise import pair
 from tensorbow.ops.sliding_windows import Windows, count_windows, image_dims, sizes_of, spatial_pair
 from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, compatible, render_dims
 
-__all__ = ["depthwise_conv2d", "separable_conv2d"]
+__all__ = ["depthwise_conv2d", "depthwise_conv2d_native", "separable_conv2d"]
 
 WINDOW_ATTRS = {"strides": (1, 1, 1, 1), "padding": "VALID", "dilations": (1, 1, 1, 1)}
 
@@ -64,6 +64,20 @@ def depthwise_conv2d(
         x,
         data_format,
     )
+
+
+@checked
+def depthwise_conv2d_native(
+    input: Any,
+    filter: Any,
+    strides: WindowSize,
+    padding: Padding,
+    data_format: DataFormat = "NHWC",
+    dilations: WindowSize = (1, 1, 1, 1),
+    name: Name = None,
+) -> Tensor:
+    """`depthwise_conv2d` with the arguments of TensorFlow's op; `dilations` is its `rate`."""
+    return depthwise_conv2d(input, filter, strides, padding, dilations, name, data_format)
 
 
 @checked
@@ -188,13 +202,8 @@ def _lanes(output: Array, multiplier: int) -> list[Array]:
     return [output[..., j::multiplier] for j in range(multiplier)]
 
 
-def _prepare(call: KernelCall) -> Callable[[], None]:
-    (images, filters), (result,), (product,) = call.inputs, call.outputs, call.scratch
-    plan = [
-        (images[pixels], filters[row, column, :, j], product[part], lane[part])
-        for (row, column), part, pixels in _windows(images.shape, filters.shape, call.attrs).elements()
-        for j, lane in enumerate(_lanes(result, filters.shape[3]))
-    ]
+def _sum_of_products(plan: list[tuple[Array, Array, Array, Array]], result: Array) -> Callable[[], None]:
+    """plan: factors, room for their product, and the part of the result to which it is added."""
 
     def step() -> None:
         result.fill(0)
@@ -205,6 +214,17 @@ def _prepare(call: KernelCall) -> Callable[[], None]:
     return step if result.size else lambda: None
 
 
+def _prepare(call: KernelCall) -> Callable[[], None]:
+    (images, filters), (result,), (product,) = call.inputs, call.outputs, call.scratch
+    plan = [
+        (images[pixels], filters[row, column, :, j], product[part], lane[part])
+        for (row, column), part, pixels in _windows(images.shape, filters.shape, call.attrs).elements()
+        for j, lane in enumerate(_lanes(result, filters.shape[3]))
+    ]
+
+    return _sum_of_products(plan, result)
+
+
 def _prepare_input(call: KernelCall) -> Callable[[], None]:
     (_, filters, gradient), (result,), (product,) = call.inputs, call.outputs, call.scratch
     plan = [
@@ -213,13 +233,7 @@ def _prepare_input(call: KernelCall) -> Callable[[], None]:
         for j, lane in enumerate(_lanes(gradient, filters.shape[3]))
     ]
 
-    def step() -> None:
-        result.fill(0)
-        for flow, weight, term, total in plan:
-            np.multiply(flow, weight, out=term)
-            np.add(total, term, out=total)
-
-    return step if result.size else lambda: None
+    return _sum_of_products(plan, result)
 
 
 def _prepare_filter(call: KernelCall) -> Callable[[], None]:

@@ -140,7 +140,7 @@ class DynamicRuns:
         return [next(read) if value is VARIABLE else _owned(value) for value in values]
 
     def _spans_of_step(self, watch: RunWatch | None) -> StepSpans | None:
-        """Where a dynamic step tells its spans: a trace, and the metadata of the run; None for neither."""
+        """Receiver of a dynamic step's spans: a trace, and the metadata of the run; None for neither."""
         tracers = [CURRENT.tracer, None if watch is None else watch.tracer]
         wanted = [each for each in tracers if each is not None]
         return StepSpans(wanted, self._track) if wanted else None
