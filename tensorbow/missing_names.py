@@ -1,4 +1,4 @@
-"""Names in error messages: lists of them, and what may be meant by one that is missing."""
+"""Names in error messages: lists of them, and what may be meant by one that is missing, or PyTorch's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,46 @@ _MODELS = "tb.layers, tb.nn and tb.train have layers, operations, optimisers; tb
 _PRINT = "write tb.Print, or fetch the tensor by session.run and print it"
 _QUEUES = "the queues are tb.FIFOQueue, tb.RandomShuffleQueue, tb.PriorityQueue and tb.PaddingFIFOQueue"
 _CELLS = "tb.nn.dynamic_rnn builds a layer of cells"
+# Names of PyTorch, by what does the same here.
+_OF_PYTORCH = {
+    "nn.Linear": "tb.layers.dense(x, m)",
+    "nn.BatchNorm1d": "tb.layers.batch_normalization(x, training=training)",
+    "nn.BatchNorm2d": "tb.layers.batch_normalization(x, training=training)",
+    "nn.Conv1d": "tb.layers.conv1d(x, filters, size)",
+    "nn.Conv2d": "tb.layers.conv2d(x, filters, size), on [batch, height, width, channels]",
+    "nn.Dropout": "tb.layers.dropout(x, rate, training=training)",
+    "nn.Embedding": "tb.layers.embedding(x, n, m)",
+    "nn.Flatten": "tb.layers.flatten(x)",
+    "nn.GELU": "tb.nn.gelu(x)",
+    "nn.GRU": "tb.nn.dynamic_rnn(tb.nn.rnn_cell.GRUCell(m, reset_after=True), x)",
+    "nn.GroupNorm": "tb.layers.group_normalization(x, groups)",
+    "nn.LSTM": "tb.nn.dynamic_rnn(tb.nn.rnn_cell.LSTMCell(m), x)",
+    "nn.LayerNorm": "tb.layers.layer_normalization(x)",
+    "nn.MaxPool2d": "tb.layers.max_pooling2d(x, size, strides)",
+    "nn.MultiheadAttention": "tb.layers.multi_head_attention(x, num_heads=heads)",
+    "nn.ReLU": "tb.nn.relu(x)",
+    "nn.Sequential": "tb.layers.sequential",
+    "nn.CrossEntropyLoss": "tb.nn.sparse_softmax_cross_entropy_with_logits",
+    "nn.BCEWithLogitsLoss": "tb.losses.sigmoid_cross_entropy",
+    "nn.MSELoss": "tb.losses.mean_squared_error",
+    "nn.group_norm": "tb.layers.group_normalization(x, groups)",
+    "train.Adam": "tb.train.AdamOptimizer",
+    "train.AdamW": "tb.train.AdamWOptimizer",
+    "train.SGD": "tb.train.MomentumOptimizer or tb.train.GradientDescentOptimizer",
+    "losses.mse": "tb.losses.mean_squared_error",
+    "losses.cross_entropy": "tb.losses.sparse_softmax_cross_entropy",
+    "optim": "tb.train, as tb.train.AdamOptimizer(rate).minimize(loss)",
+}
+_TORCH_PAGE = "docs/tutorials/from_pytorch.md says what is called how"
 INSTEAD = {
+    **{name: f"write {text}" for name, text in _OF_PYTORCH.items()},
+    **dict.fromkeys(
+        ("nn.Module", "Module"), f"a model is a function or class (inputs, labels, training); {_TORCH_PAGE}"
+    ),
+    "no_grad": "session.run computes gradients only where the graph has them: leave it out",
+    "cuda": "devices are named, as tb.MultiGpuReplicator(num_gpus=1) or tb.device('/gpu:0') do",
+    "jit": "each step is compiled once, when it first runs",
+    "vmap": 'replicas that do not average are independent: tb.MultiGpuReplicator(..., sync="none")',
     "compat": "the names of TensorFlow 1 are tensorbow's own: write tb.Session for tf.compat.v1.Session",
     "contrib": "tb.nn.rnn_cell has its cells, tb.layers normalizations and regularizers, "
     "tb.initializers Xavier's, tb.train ScipyOptimizerInterface; other experiments are not there",

@@ -93,7 +93,23 @@ def errors_of_user(label: str, file: Path | None = None) -> Iterator[None]:
             raise kind(f"{label}: {text}{f' ({line})' if line else ''}") from error
         name = type(error).__name__
         what = text if text.startswith(name) else f"{name}: {text}"
-        raise InvalidArgumentError(f"{label}: {f'{line}: ' if line else ''}{what}") from error
+        raise InvalidArgumentError(f"{label}: {f'{line}: ' if line else ''}{what}{_hint(error)}") from error
+
+
+def _hint(error: Exception) -> str:
+    """What a model that was written for PyTorch needs; "" for other errors."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__", ""))
+    text = str(error)
+    in_torch = module.partition(".")[0] == "torch" and "Tensor" in text
+    if not in_torch and "must be Tensor, not Tensor" not in text:
+        return ""
+    return (
+        "; modules of PyTorch do not take TensorBow's tensors: write the model with tb.layers, or train it "
+        "as an ONNX file of torch.onnx.export (tensorbow train module.onnx)"
+    )
 
 
 def called_by_name(function: Callable[..., Result], *arguments: Any, **further: Any) -> Result:

@@ -150,8 +150,8 @@ def test_what_is_misspelt_has_a_hint_only_where_something_is_alike():
             getattr(module, name)
     assert "tanh" in str(tensorbow_error("tanhh"))
     assert "did you mean" not in str(tensorbow_error("sim"))  # one letter of three is not sin
-    with pytest.raises(AttributeError, match=r"no attribute 'no_grad'$"):
-        tensorbow.no_grad  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'autocast'$"):
+        tensorbow.autocast  # noqa: B018
     assert not hasattr(tensorbow, "__wrapped__")
 
 

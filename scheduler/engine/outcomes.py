@@ -157,7 +157,10 @@ class StepOutcomes:
         self, index: int, inputs: BatchInputs, round: int, loss_is_finite: bool, batch_number: int
     ) -> NumericsError:
         """The error of a replica's task that is to end the run."""
-        what, remedy = "a gradient" if loss_is_finite else "the loss", "skip such updates by on_nan='skip'"
+        what, remedy = (
+            "a gradient" if loss_is_finite else "the loss",
+            "skip such updates by on_nan='skip' (--on-nan skip)",
+        )
         if self.on_nan == "skip":
             what, remedy = f"for {HOPELESS} steps in a row {what}", "go on from a checkpoint"
         op = self.find_cause(index, inputs, round, batch_number)

@@ -24,7 +24,7 @@ DIGITS = 4  # significant digits of numbers that are drawn, so that they can be 
 # Options that are equal for all members.
 SHARED = (
     *("model", "dataset", "data_dir", "data", "target", "task", "image_size", "augmentation"),
-    *("validation_split", "test_split", "split_seed", "devices", "replica_mode", "compute"),
+    *("ignore_columns", "validation_split", "test_split", "split_seed", "devices", "replica_mode", "compute"),
     *("launch_ahead", "steps_per_launch", "data_on_device", "best_metric"),
 )
 # Options of single runs: of averaging, of their ends, and of their files.

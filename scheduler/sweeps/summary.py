@@ -79,17 +79,19 @@ class ConfigurationSummary:
         return (fmean(known) if known else math.nan), epoch
 
     @property
-    def _order(self) -> tuple[bool, int, bool, float, int]:
+    def _order(self) -> tuple[bool, int, bool, float, float, int]:
         chosen = self.members[0].config.best_metric
         mode = None if chosen is None else metric_and_mode(chosen)[1]
         value, epoch = (self.mean, 0) if self.values else self.last
         value = value if lower_is_better(self.measure, mode) else -value
         unknown = math.isnan(value)
-        return not self.values, -epoch, unknown, 0.0 if unknown else value, self.members[0].number
+        loss = fmean(member.figures.get(f"{VALIDATION}loss", 0.0) for member in self.members)
+        loss = loss if math.isfinite(loss) else math.inf
+        return not self.values, -epoch, unknown, 0.0 if unknown else value, loss, self.members[0].number
 
 
 def summaries(members: Sequence[Member]) -> list[ConfigurationSummary]:
-    """A summary of each configuration, the best mean first.
+    """A summary of each configuration, the best mean first; of equal ones that with the lower loss.
 
     Those without a finished member come last, first those that trained longest.
     """

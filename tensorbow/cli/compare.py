@@ -157,13 +157,20 @@ def _show(rows: Sequence[dict[str, Any]], metric: str) -> None:
     columns = [
         Column(
             name,
-            name if name == metric else name.replace("_", " ").replace("images per second", "images/s"),
+            _headline(metric)
+            if name == metric
+            else name.replace("_", " ").replace("images per second", "images/s"),
             [_text(name, row[name], percent and name in (metric, "best")) for row in rows],
             is_text=any(isinstance(row[name], str) for row in rows),
         )
         for name in rows[0]
     ]
     show_table(columns, kept=(metric, "best"))
+
+
+def _headline(metric: str) -> str:
+    """Name of the metric that runs are compared by; losses without a split are of training."""
+    return "training loss" if metric == "loss" else metric
 
 
 def _text(name: str, value: Any, percent: bool) -> str:

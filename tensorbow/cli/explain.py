@@ -69,6 +69,7 @@ EXAMPLES = (
         "dataset",
         "data",
         "target",
+        "ignore_columns",
         "task",
         "image_size",
         "batch_size",

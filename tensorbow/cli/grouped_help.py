@@ -19,6 +19,7 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "data_dir",
         "data",
         "target",
+        "ignore_columns",
         "task",
         "image_size",
         "validation_split",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -152,7 +153,7 @@ EXPORT_EXAMPLES = (
 
 @click.command(cls=grouped(PREDICT_EXAMPLES, click.Command), epilog=MODEL_HELP)
 @click.argument("model", type=PathOption(path_type=Path))
-@click.argument("examples", metavar="INPUT", type=PathOption(path_type=Path))
+@click.argument("examples", metavar="INPUT...", nargs=-1, required=True, type=PathOption(path_type=Path))
 @click.option("--resize", is_flag=True, show_default="off", help="Resize picture files to the model's size.")
 @click.option(
     "--output",
@@ -170,7 +171,7 @@ EXPORT_EXAMPLES = (
 @device_option
 def predict(
     model: Path,
-    examples: Path,
+    examples: tuple[Path, ...],
     resize: bool,
     output: Path | None,
     as_json: bool,
@@ -184,19 +185,17 @@ def predict(
 
     Prints one line per example, separated by tabs: its name, and its class with the probability, or the
     model's outputs; of outputs for each step of a sequence, spaces separate the numbers of a step. Inputs of
-    a .npz file are found by their names, columns of a table by its header.
+    a .npz file are found by their names, columns of a table by its header. Of several INPUTs that are no
+    pictures, an example's name begins with its file's.
     """
     if output is not None and output.suffix not in (".npy", ".npz"):
         raise OptionValueError(f"--output: expected a file that ends in .npy or .npz, got {str(output)!r}")
     if output is not None:
-        if output.exists() and examples.exists() and output.samefile(examples):
+        if output.exists() and any(each.exists() and output.samefile(each) for each in examples):
             raise OptionValueError(f"--output: {shown(output)} is INPUT, which is kept; choose another path")
         require_writable("--output", output)
     with _opened(model, device, replica, ema, best, ensemble) as trained:
-        if "image_shape" in trained.about:
-            names, inputs = read_pictures(examples, trained.image_shape, resize)
-        else:
-            names, inputs = read_inputs(examples, trained.input_specs, trained.about.get("feature_names", ()))
+        names, inputs = _examples_of(examples, trained, resize)
         of_classes = trained.classes is not None
         outputs = trained.probabilities(inputs) if of_classes else trained.predict(inputs)
     if output is not None:
@@ -205,6 +204,26 @@ def predict(
         name = name if name.isprintable() else ascii(name)
         row = pack(outputs, iter([array[index] for array in flatten(outputs)]))
         click.echo((_json_line if as_json else _line)(name, row, trained.class_names if of_classes else None))
+
+
+def _examples_of(
+    paths: Sequence[Path], trained: TrainedModel | Ensemble, resize: bool
+) -> tuple[list[str], Any]:
+    """Names and inputs of the examples of one or several files or folders."""
+    names: list[str] = []
+    found = []
+    for path in paths:
+        if "image_shape" in trained.about:
+            own, inputs = read_pictures(path, trained.image_shape, resize)
+        else:
+            own, inputs = read_inputs(path, trained.input_specs, trained.about.get("feature_names", ()))
+        of_array = len(paths) > 1 and own == [str(number) for number in range(len(own))]
+        names += [f"{path.name}:{name}" for name in own] if of_array else own
+        found.append(inputs)
+    if len(found) == 1:
+        return names, found[0]
+    leaves = zip(*map(flatten, found), strict=True)
+    return names, pack(found[0], iter([np.concatenate(each) for each in leaves]))
 
 
 def _write(path: Path, outputs: Any) -> None:
@@ -254,6 +273,7 @@ def _json_line(name: str, row: Any, class_names: list[str] | None) -> str:
     "data_dir",
     "data",
     "target",
+    "ignore_columns",
     "task",
     "image_size",
     dataset=RUN_S_OWN,

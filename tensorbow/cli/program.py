@@ -174,7 +174,10 @@ def _ending(error: BaseException, signals: StopSignals) -> tuple[int, str]:
     if isinstance(error, BrokenPipeError):
         return NOT_READ, ""
     if isinstance(error, MemoryError) and not isinstance(error, TensorBowError):
-        return 1, f"out of memory: {error or 'an allocation failed'}; use fewer replicas or a smaller batch"
+        return (
+            1,
+            f"out of memory: {error or 'an allocation failed'}; use fewer replicas, a smaller batch or model",
+        )
     if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
         return 1, f"cannot write to standard output: {error.strerror}"  # errors of files have a filename
     if isinstance(error, OSError) and not isinstance(error, TensorBowError) and error.strerror:

@@ -58,6 +58,7 @@ EXAMPLES = (
         "dataset",
         "data",
         "target",
+        "ignore_columns",
         "task",
         "image_size",
         "data_dir",

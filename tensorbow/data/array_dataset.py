@@ -16,7 +16,8 @@ from tensorbow.data.image_dataset import ImageDataset
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import Positive, Text, checked, instance
 from tensorbow.nest import flatten, map_leaves, named_leaves
-from tensorbow.ops.elementwise import multiply, subtract
+from tensorbow.ops.elementwise import is_nan, multiply, subtract
+from tensorbow.ops.selection import select
 from tensorbow.specs import COMPILED, Array, TensorSpec, as_dtype
 
 _MOST_CLASSES = 1 << 20
@@ -52,7 +53,8 @@ class ArrayDataset(ArrayRows):
         labels are one array of integers of at least 0. class_names: by class; labels [examples] that are
         texts have themselves as names, in their order, and are numbered by it. feature_names: of the columns
         of inputs [examples, columns]. standardisation: mean and standard deviation `[columns]`; the model
-        gets (inputs - mean) / std. label_scale: mean and standard deviation of labels that are numbers, given
+        gets (inputs - mean) / std, and 0 for NaN, a missing value.
+        label_scale: mean and standard deviation of labels that are numbers, given
         to models that have an argument of this name; `splits_of` sets it by the training split.
         Raises InvalidArgumentError for arrays of different numbers of examples, of no examples or no numbers.
         """
@@ -186,11 +188,15 @@ class ArrayDataset(ArrayRows):
 
 
 def standardised(inputs: Any, standardisation: tuple[Array, Array] | None) -> Any:
-    """Inputs, a tensor [batch, columns], less the mean and divided by the standard deviation, if given."""
+    """Inputs, a tensor [batch, columns], less the mean and divided by the standard deviation, if given.
+
+    NaN, a missing value, becomes 0: the mean.
+    """
     if standardisation is None:
         return inputs
     mean, std = standardisation
-    return multiply(subtract(inputs, mean.astype(np.float32)), (1 / std).astype(np.float32))
+    scaled = multiply(subtract(inputs, mean.astype(np.float32)), (1 / std).astype(np.float32))
+    return select(is_nan(scaled), 0, scaled)
 
 
 def numbered(labels: Any) -> tuple[Any, Sequence[str]]:

@@ -1,12 +1,13 @@
-"""Doubts about data that mean something else in other libraries: channels first, one-hot labels."""
+"""Doubts about data: channels first, one-hot labels, classes from 1, numbers that are not finite."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import numpy as np
 
-from tensorbow.data.array_dataset import TrainingData
+from tensorbow.data.array_dataset import ArrayDataset, TrainingData
 from tensorbow.nest import named_leaves
 from tensorbow.specs import Array
 
@@ -14,6 +15,7 @@ _logger = logging.getLogger("tensorbow.data")
 _LEAST = 8  # rows and columns of a picture
 _ROWS = 10_000  # of labels that are looked at
 _CLASSES, _EACH = 100, 5  # most classes, and least examples of each on average
+_NBYTES = 1 << 30  # of an array that is searched for numbers that are not finite
 
 
 def warn_of_doubts(data: TrainingData, *, any_labels: bool) -> None:
@@ -22,7 +24,10 @@ def warn_of_doubts(data: TrainingData, *, any_labels: bool) -> None:
     any_labels: labels are meant as they are, as for the loss of a user's model.
     """
     _warn_of_channels_first(data)
+    _warn_of_infinite_numbers(data)
     labels = data.labels
+    if isinstance(labels, np.ndarray):
+        _warn_of_classes(data.name, labels, data.class_names)
     if any_labels or not isinstance(labels, np.ndarray):
         return
     if _is_one_hot(labels):
@@ -51,6 +56,39 @@ def _warn_of_channels_first(data: TrainingData) -> None:
                 *(data.name, f"{path} [examples, {channels}, {height}, {width}]"),
                 *(channels, height, width, height, width, channels),
             )
+
+
+def _warn_of_infinite_numbers(data: TrainingData) -> None:
+    """Warns of NaN and infinite numbers, but for NaN in tables, which stands for a missing number."""
+    if not isinstance(data, ArrayDataset):
+        return
+    found = [("inputs", data.inputs)] if data.standardisation is None else []
+    found += [] if data.labels is None else [("labels", data.labels)]
+    for what, nest in found:
+        for path, array in named_leaves(nest, what):
+            if array.dtype.kind != "f" or array.nbytes > _NBYTES:
+                continue
+            bad = ~np.isfinite(array.reshape(len(array), -1)).all(1)
+            if bad.any():
+                _logger.warning(
+                    "%s: %s: %d of %d examples have NaN or infinite numbers, with which training ends; leave "
+                    "out or mend those that numpy.isfinite(x) finds",
+                    *(data.name, path, bad.sum(), len(bad)),
+                )
+
+
+def _warn_of_classes(name: str, labels: Array, class_names: Sequence[str]) -> None:
+    """Warns of labels [examples] that are classes numbered from 1, or all the same class."""
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or class_names:
+        return
+    least, most = labels.min(), labels.max()
+    if least == most and len(labels) >= 2 * _EACH:
+        _logger.warning("%s: all labels are %d: there is nothing to learn; give other labels", name, least)
+    elif least == 1 and most <= _CLASSES and len(np.unique(labels)) == most:
+        _logger.warning(
+            "%s: labels are numbered from 1 to %d, and are taken as %d classes from 0: give labels - 1",
+            *(name, most, most + 1),
+        )
 
 
 def _is_channels_first(dims: list[int]) -> bool:

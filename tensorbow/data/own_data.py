@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,21 @@ def name_of_data(data: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name) or "data"
 
 
-def load_own(data: str, *, target: str | None = None, image_size: tuple[int, int] | None = None) -> Any:
+def load_own(
+    data: str,
+    *,
+    target: str | None = None,
+    ignored: Sequence[str] = (),
+    image_size: tuple[int, int] | None = None,
+    feature_names: Sequence[str] = (),
+    say: Callable[[str], None] = lambda text: None,
+) -> Any:
     """Data as `splits_of` takes it: of a .npz, .csv or .parquet file, a folder of pictures, or a function.
 
-    target: the column of a table, or the array of an archive, to predict. image_size: (height, width) of a
-    folder's pictures. Raises NotFoundError, InvalidArgumentError with the line for a user's function,
-    DataLossError for damaged files.
+    target: the column of a table, or the array of an archive, to predict. ignored: columns of a table to
+    leave out. image_size: (height, width) of a folder's pictures. feature_names: of the model that a table is
+    for. say: called with a line about a table's texts and missing values. Raises NotFoundError,
+    InvalidArgumentError with the line for a user's function, DataLossError for damaged files.
     """
     if is_object_name(data):
         return _made_by_user(data)
@@ -65,8 +74,7 @@ def load_own(data: str, *, target: str | None = None, image_size: tuple[int, int
     if suffix == ".npz":
         return _from_archive(path, target)
     if suffix in TABLES:
-        columns = read_table(path)
-        return table_dataset(columns, target, shown(path))
+        return table_dataset(read_table(path), target, shown(path), ignored, feature_names, say)
     raise InvalidArgumentError(
         "data: expected a .npz, .csv or .parquet file, a folder of pictures or FILE.py:FUNCTION, got "
         f"{shown(path)}"

@@ -77,7 +77,7 @@ def splits_of(
             train, validation_split, seed, f"{name}/validation", "validation_split", say
         )
     if isinstance(train, ArrayDataset) and train.standardisation is not None:
-        by_train = standardisation_of(train.inputs)
+        by_train = standardisation_of(train.inputs, train.standardisation)
         for each in (train, validation, test):
             if isinstance(each, ArrayDataset):
                 each.standardisation = by_train

@@ -264,7 +264,7 @@ def image_extents(images: Tensor) -> tuple[int, int, int]:
     """(height, width, channels) of images. Raises InvalidArgumentError if they are unknown."""
     dims = images.spec.shape
     if dims is None or len(dims) != 4 or None in dims[1:]:
-        raise InvalidArgumentError(f"images must be [batch, height, width, channels], got {images.spec}")
+        raise _no_images(images)
     height, width, channels = (d for d in dims[1:] if d is not None)
     return height, width, channels
 
@@ -278,12 +278,25 @@ def flat_features(inputs: Tensor) -> tuple[Tensor, int]:
     if not dims or None in dims[1:]:
         raise InvalidArgumentError(f"features must be [batch, ...] of known size, got {inputs.spec}")
     features = math.prod(extent for extent in dims[1:] if extent is not None)
-    return reshape(float_images(inputs), [-1, features]), features
+    return reshape(_as_floats(inputs), [-1, features]), features
 
 
 def float_images(images: Tensor) -> Tensor:
-    """Images of a model: floating ones as they are, uint8 ones as float32 from 0 to 1."""
-    return multiply(cast(images, float32), 1 / 255) if images.dtype == uint8 else images
+    """Images of a model: floating ones as they are, uint8 ones as float32 from 0 to 1.
+
+    Raises InvalidArgumentError for another rank than that of [batch, height, width, channels].
+    """
+    if images.spec.rank not in (4, None):
+        raise _no_images(images)
+    return _as_floats(images)
+
+
+def _as_floats(values: Tensor) -> Tensor:
+    return multiply(cast(values, float32), 1 / 255) if values.dtype == uint8 else values
+
+
+def _no_images(images: Tensor) -> InvalidArgumentError:
+    return InvalidArgumentError(f"images must be [batch, height, width, channels], got {images.spec}")
 
 
 def token_steps(tokens: Tensor) -> int:

@@ -201,10 +201,15 @@ def _outputs_in(result: Any, name: str) -> ModelOutputs:
     if isinstance(result, Tensor):
         return ModelOutputs(result)
     if isinstance(result, Mapping) and "loss" in result and set(result) <= {"loss", "outputs", "metrics"}:
-        return ModelOutputs(result["loss"], result.get("outputs"), result.get("metrics") or {})
+        return ModelOutputs(result["loss"], result.get("outputs"), _or_none(result.get("metrics")))
     if isinstance(result, (tuple, list)) and 1 <= len(result) <= 3:
-        return ModelOutputs(result[0], *result[1:2], *[metrics or {} for metrics in result[2:]])
+        return ModelOutputs(result[0], *result[1:2], *map(_or_none, result[2:]))
     raise InvalidArgumentError(f"{name}: expected the model to return {_FORMS}; got {shown(result)}")
+
+
+def _or_none(metrics: Any) -> Any:
+    """Metrics as a model returned them; none for None."""
+    return {} if metrics is None else metrics
 
 
 def _checked_metrics(metrics: Any, name: str) -> dict[str, Tensor]:

@@ -266,4 +266,6 @@ def _filled_like(tensor: Any, value: int, dtype: DType | None, name: str | None)
         if kind.is_string and value:
             raise InvalidArgumentError("ones_like: there is no one among strings; use tb.fill")
         scalar = constant(b"" if kind.is_string else np.array(value, kind.as_numpy_dtype))
-        return broadcast_to(scalar, shape(like), name)
+        result = broadcast_to(scalar, shape(like), name)
+        result.set_shape(like.spec.shape)
+        return result

@@ -218,6 +218,8 @@ def _number(item: Any) -> Any:
         return _POSITION.read(item)
     except RefusedError:
         remedy = "use tb.gather for tensors and lists of positions, tb.slice for tensors as bounds"
+        if isinstance(item, str):
+            remedy = "this is one tensor, no dictionary of tensors by name"
         raise refuse(
             "strided_slice", "index", "made of integers, slices, ... and None", item, remedy
         ) from None

@@ -209,6 +209,18 @@ def test_predict_takes_arrays_and_idx(call: Call, run: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+def test_predict_takes_several_files(call: Call, run: Path, tmp_path: Path) -> None:
+    _, test = load("digits")
+    np.save(tmp_path / "a.npy", test.images[:2])
+    np.save(tmp_path / "b.npy", test.images[2:5])
+    one = rows(call("predict", run, tmp_path / "a.npy").out) + rows(
+        call("predict", run, tmp_path / "b.npy").out
+    )
+    both = rows(call("predict", run, tmp_path / "a.npy", tmp_path / "b.npy").out)
+    assert [row[0] for row in both] == ["a.npy:0", "a.npy:1", "b.npy:0", "b.npy:1", "b.npy:2"]
+    assert [row[1:] for row in both] == [row[1:] for row in one]
+
+
 def test_predict_takes_a_folder_of_pictures(call: Call, run: Path, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     pictures = load("digits")[1].images[:3, ..., 0]

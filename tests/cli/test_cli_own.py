@@ -177,6 +177,25 @@ def test_prices_of_a_table_by_a_model_of_the_zoo(call: Call, project: Path) -> N
     assert len(call("predict", "two", "t.csv").out.splitlines()[0].split("\t")) == 3
 
 
+def test_a_table_with_texts_and_missing_numbers(call: Call, project: Path) -> None:
+    towns, area = ("Ulm", "Bonn", "Kiel"), np.random.default_rng(0).uniform(1, 2, 300).round(3)
+    rows = [f"{n},{'NA' if n % 20 == 5 else area[n]},{towns[n % 3]},{area[n] + n % 3}" for n in range(300)]
+    (project / "h.csv").write_text("\n".join(["id,area,town,price", *rows]))
+    words = ("linear", "--data", "h.csv", "--target", "price", "--ignore-columns", "id", "--epochs", 30)
+    ended = call("train", *words, "--learning-rate", 0.05, "--output", "h")
+    assert (
+        "'h.csv': area (15 missing), town (3 texts); texts become columns of 0 and 1" in ended.err + ended.out
+    )
+    assert json.loads(call("evaluate", "h", "--json").out)["r2"] > 0.9
+    # A table of other columns and fewer texts is read by the features of the first.
+    (project / "few.csv").write_text("town,price,area\nUlm,1.5,1.5\nUlm,1.5,\nJena,1.5,1.5\n")
+    found = call("evaluate", "h", "--data", "few.csv", "--split", "train", "--json")
+    assert json.loads(found.out)["examples"] == 2
+    found = call("predict", "h", "few.csv")
+    assert "texts that the training data did not: Jena" in found.err
+    assert float(found.out.split()[1]) == pytest.approx(1.5, abs=0.2)
+
+
 def test_a_target_of_several_columns_must_be_there(call: Call, project: Path) -> None:
     ended = call("train", "mlp", "--data", "t.csv", "--target", "a,cost")
     assert "--target: expected a column of 't.csv', one of a, b, price; got 'a,cost'" in ended.err

@@ -32,7 +32,7 @@ def test_training_begins_with_the_weights_of_a_file(
 ) -> None:
     ended = call(*QUICK, "--weights", "w.safetensors", "--learning-rate", "1e-30", "--output", "run")
     assert (ended.status, ended.err) == (0, "")
-    assert "weights: w.safetensors: of 2 variables" in ended.out.splitlines()
+    assert "weights: w.safetensors: taken by 2 variables" in ended.out.splitlines()
     values, _ = load_arrays(tmp_path / "run" / "model.safetensors")
     np.testing.assert_allclose(values["weights"], state["weight"].T, rtol=1e-6)
     again = call("train", "--resume", "auto", "--output", "run", "--epochs", "2", "--weights", "other")
@@ -66,7 +66,7 @@ def test_what_does_not_fit_is_said_in_options(
 ) -> None:
     ended = call(*QUICK, "--weights", "w.safetensors", *words, "--output", "run", "--max-seconds", "0.001")
     if said is None:
-        assert "weights: w.safetensors: of 1 variable; biases begin as without weights" in ended.out
+        assert "weights: w.safetensors: taken by 1 variable; biases begin without" in ended.out
     else:
         assert said in ended.line
 

@@ -43,6 +43,7 @@ OTHERS: dict[str, Any] = {  # values that are not their type's
     "image_size": [8, 9],
     "class_weights": [1.0, 0.5],
     "augmentation": "flip",
+    "ignore_columns": ["id", "name"],
     "weights_skip": ["fc.*", "head/*"],
     "weights_names": {"conv1": "features.0"},
     "weights_flattened": {"fc/kernel": [7, 5, 64]},

@@ -37,6 +37,36 @@ def test_shapes_of_which_channels_seem_to_be_first(
     assert len(caplog.records) == warns
 
 
+def test_numbers_that_are_not_finite_and_classes_that_do_not_begin_with_0(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    x, classes = np.zeros((30, 2), np.float32), np.arange(30) % 3
+    bad = x.copy()
+    bad[4, 1], bad[7, 0] = np.nan, np.inf
+    doubts = [
+        (
+            x,
+            classes + 1,
+            "own: labels are numbered from 1 to 3, and are taken as 4 classes from 0: give labels - 1",
+        ),
+        (x, classes * 0 + 2, "own: all labels are 2: there is nothing to learn"),
+        (bad, classes, "own: inputs: 2 of 30 examples have NaN or infinite numbers"),
+        (x, bad[:, 1], "own: labels: 1 of 30 examples have NaN or infinite numbers"),
+        (x, classes, ""),
+        (x, classes + 2, ""),  # as some numbers of words
+        (x, np.repeat(classes[:, None] + 1, 2, 1), ""),
+    ]
+    for inputs, labels, message in doubts:
+        caplog.clear()
+        warn_of_doubts(tb.data.ArrayDataset(inputs, labels, name="own"), any_labels=True)
+        assert caplog.text.count("WARNING") == (message != "")
+        assert message in caplog.text
+    table = tb.data.ArrayDataset(bad[:, 1:], classes, standardisation=(np.zeros(1), np.ones(1)))
+    caplog.clear()
+    warn_of_doubts(table, any_labels=True)
+    assert not caplog.records  # a missing number
+
+
 def test_the_input_is_named_with_a_remedy(caplog: pytest.LogCaptureFixture) -> None:
     inputs = {"size": np.zeros((5, 2)), "photo": np.zeros((5, 3, 16, 24))}
     warn_of_doubts(tb.data.ArrayDataset(inputs, np.zeros(5), name="own/train"), any_labels=False)
@@ -84,7 +114,7 @@ def test_one_hot_labels_for_a_model_of_the_zoo(dtype: type, caplog: pytest.LogCa
 
 def test_classes_as_floats_for_a_model_of_the_zoo(caplog: pytest.LogCaptureFixture) -> None:
     classes = np.arange(20) % 3
-    others = classes + 0.5, classes + 1.0, classes * 2.0, np.arange(20.0), np.full(20, np.nan)
+    others = classes + 0.5, classes + 1.0, classes * 2.0, np.arange(20.0)
     for labels in (classes, *others):
         warn_of_doubts(tb.data.ArrayDataset(np.zeros((20, 2)), labels, name="own/train"), any_labels=False)
     assert not caplog.records

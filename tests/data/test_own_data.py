@@ -110,12 +110,62 @@ def test_targets_of_a_table(tmp_path: Path) -> None:
 TABLES: list[tuple[str, str | None, str]] = [
     ("a,b\n1,2\n", None, "expected a column of .*one of a, b; give --target COLUMN"),
     ("a,b\n1,2\n", "c", "got 'c'"),
-    ("a,y\nred,2\n3,4\n", None, "row 2: column a has 'red', no number"),
-    ("a,y\n1,2\n,4\n", None, "row 3: column a has no value"),
+    ("a,y\nred,2\n3,4\n", None, "row 2: column a has 'red', no number, where other rows have numbers"),
+    ("a,y\n1,2\n2,\n", None, "row 3: column y has no value; fill it in, or drop the row"),
+    ("a,y\n1,yes\n2,\n", None, "row 3: column y has no value"),
+    ("a,y\n1,2\ninf,4\n", None, "row 3: column a has an infinite number"),
+    ("a,b,y\n1,,2\n3,NA,4\n", None, "column b has no values; leave it out by --ignore-columns b"),
+    (
+        "a,y\n" + "".join(f"t{n},{n}\n" for n in range(101)),
+        None,
+        "column a has 101 different texts, .*most 100",
+    ),
     ("a,y\n1,2\n3\n", None, "row 3: expected 2 values, as the header, got 1"),
     ("1,2\n3,4\n", "y", "expected a header of different names, got 1, 2"),
     ("a,y\n", None, "expected a header and rows"),
 ]
+
+
+HOUSES = (
+    "area,town,built,id,price\n"
+    + "".join(
+        f"{50 + n},{town},{1950 + n},h{n},{n}.5\n" for n, town in enumerate(["Ulm", "Bonn", "", "Kiel"] * 5)
+    )
+    + ",Ulm,NA,h20,1.5\n?,,2000,h21,2.5\n"
+)
+
+
+def test_texts_of_a_table_become_columns_and_missing_numbers_the_mean(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, said = written(tmp_path / "t.csv", HOUSES), list[str]()
+    own = load_own(str(table), target="price", ignored=["id"], say=said.append)
+    assert "area (2 missing), town (3 texts, 6 missing), built (1 missing); texts become" in said[0]
+    names = ("area", "town=Bonn", "town=Kiel", "town=Ulm", "built")
+    assert own.feature_names == names
+    train = tb.data.splits_of(own, "t").train
+    assert isinstance(train, tb.data.ArrayDataset)
+    assert train.standardisation is not None
+    area = train.inputs[:, 0]
+    assert train.standardisation[0] == pytest.approx(
+        [np.nanmean(area), 0, 0, 0, np.nanmean(train.inputs[:, 4])]
+    )
+    assert train.standardisation[1][:4] == pytest.approx([np.nanstd(area), 1, 1, 1])
+    x = tb.placeholder(tb.float32, [None, 5])
+    with tb.Session() as session:
+        values = session.run(train.prepared(x), {x: own.inputs})
+    assert values[1, 1:4].tolist() == [1, 0, 0]
+    assert values[2, 1:4].tolist() == [0, 0, 0]
+    assert values[20].tolist() == [0, 0, 0, 1, 0]
+    # Another table, with other texts, has the features of the first.
+    other = written(tmp_path / "o.csv", "town,built,area,x\nJena,1990,,a\nKiel,,70,b\n")
+    _, inputs = read_inputs(other, None, names)
+    assert inputs[:, 1:4].tolist() == [[0, 0, 0], [0, 1, 0]]
+    assert np.isnan(inputs[0, 0])
+    assert inputs[1, 0] == 70
+    assert "column town has texts that the training data did not: Jena; they count as missing" in caplog.text
+    with pytest.raises(InvalidArgumentError, match=r"ignore_columns: .*got 'price'"):
+        load_own(str(table), target="price", ignored=["price"])
 
 
 @pytest.mark.parametrize(("text", "target", "words"), TABLES)

@@ -178,6 +178,27 @@ def test_operations_without_a_counterpart_are_listed(tmp_path):
 
 
 @pytest.mark.slow
+def test_several_inputs_have_their_names_in_the_data(tmp_path):
+    def towers(inputs, labels, training):
+        features = tb.concat([inputs["age"], inputs["logits"]], 1)
+        outputs = tb.layers.dense(features, 1)[:, 0]
+        return tb.reduce_mean(tb.square(outputs - labels)), {"logits": outputs}
+
+    rng = np.random.default_rng(0)
+    inputs = {name: rng.normal(size=(40, 2)).astype(np.float32) for name in ("age", "logits")}
+    split = inputs, rng.normal(size=40).astype(np.float32)
+    with tb.fit(towers, (split, split), epochs=1, progress=False, output=str(tmp_path / "run")) as trained:
+        expected = trained.predict(inputs)["logits"]
+    tb.interop.onnx.export(tmp_path / "run", tmp_path / "m.onnx")
+    onnx_session = runtime.InferenceSession(tmp_path / "m.onnx")
+    names = sorted(item.name for item in onnx_session.get_inputs())
+    assert names[0] == "age"
+    (output,) = (item.name for item in onnx_session.get_outputs())
+    assert (names[1] == "logits") == (output != "logits")  # an output keeps its name
+    (found,) = onnx_session.run(None, dict(zip(names, (inputs["age"], inputs["logits"]), strict=True)))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 def test_a_file_is_trained_and_its_run_becomes_a_file(tmp_path):
     """`train m.onnx`, whose run is used without that file, and `export --format onnx`."""
     source, run, file = tmp_path / "m.onnx", tmp_path / "run", tmp_path / "trained.onnx"

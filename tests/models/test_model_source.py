@@ -14,6 +14,7 @@ import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.models import ModelOutputs, find_model
 from tensorbow.models.model_outputs import outputs_of
+from tensorbow.user_code import errors_of_user
 
 FILE = """
 from __future__ import annotations
@@ -201,8 +202,31 @@ def test_weights_of_classes_are_for_models_that_take_them() -> None:
 
 def test_an_error_of_the_zoo_names_no_line_of_the_library() -> None:
     x, labels = tb.placeholder(tb.float32, [None, 3]), tb.placeholder(tb.int64, [None])
-    with pytest.raises(InvalidArgumentError, match=r"^model lenet: images must be .*float32\[\?, 3\]$"):
-        find_model("lenet").build({}, x, labels, True, classes=2)
+    for name in ("lenet", "resnet18", "vit-tiny", "mobilenet"):
+        with pytest.raises(InvalidArgumentError, match=rf"^model {name}: images must be .*float32\[\?, 3\]$"):
+            find_model(name).build({}, x, labels, True, classes=2)
+
+
+def test_metrics_that_are_a_tensor_or_a_list_are_refused() -> None:
+    x, labels = tb.placeholder(tb.float32, [None, 3]), tb.placeholder(tb.int64, [None])
+    for metrics in (tb.constant(1.0), [], 0.5):
+        with pytest.raises(
+            InvalidArgumentError, match=r"expected metrics by name, as \{'accuracy': accuracy\}"
+        ):
+            outputs_of(lambda *_, given=metrics: (tb.reduce_mean(x), x, given), x, labels, True)
+
+
+def test_modules_of_pytorch_get_a_hint() -> None:
+    def linear(*_: Any) -> None:
+        raise TypeError("linear(): argument 'input' (position 1) must be Tensor, not Tensor")
+
+    with (
+        pytest.raises(
+            InvalidArgumentError, match=r"not Tensor; modules of PyTorch do not .* with tb\.layers"
+        ),
+        errors_of_user("model net.py:net"),
+    ):
+        linear()
 
 
 @pytest.mark.parametrize("many", [False, True])

@@ -41,6 +41,35 @@ def test_small_models_predict_the_next_character(model: str, epochs: int, tmp_pa
     assert result.test_accuracy > commonest + 0.1
 
 
+@pytest.mark.slow
+def test_a_language_model_predicts_words_better_than_their_frequencies(tmp_path: Path) -> None:
+    train, test = load("words")
+    data = beginnings(train, 6000), beginnings(test, 400)
+    config = TrainingConfig(
+        model="lstm-lm",
+        model_options={"units": 64, "depth": 1, "softmax": "sampled"},
+        learning_rate=0.01,
+        epochs=3,
+        output=str(tmp_path / "run"),
+    )
+    with Trainer(config, data=data) as trainer:
+        result = trainer.train()
+    counts = np.bincount(data[0].labels.ravel(), minlength=data[0].classes or 0) + 1.0
+    of_frequencies = -np.log(counts / counts.sum())[data[1].labels].mean()
+    assert result.metrics["test_loss"] < of_frequencies - 0.1
+
+
+@pytest.mark.slow
+def test_a_line_is_learned_from_a_table(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(3, 2, (400, 3)).astype(np.float32)
+    split = x, x @ np.array([1, -2, 0.5], np.float32) + 7
+    with Trainer(
+        TrainingConfig("linear", epochs=5, output=str(tmp_path / "run")), data=(split, split)
+    ) as trainer:
+        result = trainer.train()
+    assert result.metrics["test_r2"] > 0.9
+
+
 # Epochs, and the test accuracy that runs of several seeds exceed; resnets of 6n+2 layers default to CIFAR-10,
 # which has to be fetched.
 PICTURES: dict[str, tuple[int, float, dict[str, Any]]] = {
@@ -56,6 +85,8 @@ PICTURES: dict[str, tuple[int, float, dict[str, Any]]] = {
     "vit-tiny": (4, 0.7, {}),
     "alexnet": (4, 0.8, {}),
     "googlenet": (3, 0.8, {}),
+    "resnet50": (2, 0.5, {}),
+    "overfeat": (2, 0.8, {}),
 }
 
 

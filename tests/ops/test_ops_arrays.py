@@ -55,6 +55,7 @@ def test_static_shapes_with_an_unknown_batch():
     assert dims(argmax(batch(10), 1)) == [None]
     assert dims(one_hot(placeholder(int32, [None]), 10)) == [None, 10]
     assert dims(slice(batch(8), [0, 2], [-1, 3])) == [None, 3]
+    assert dims(zeros_like(batch(8))) == dims(ones_like(batch(8), float64)) == [None, 8]
     assert dims(batch(8)[:, 2:5]) == [None, 3]
     assert dims(pad(batch(8), [[0, 0], [1, 2]])) == [None, 11]
     assert dims(expand_dims(batch(8), 1)) == [None, 1, 8]

@@ -50,6 +50,7 @@ from scheduler.training.configuration.option_kinds import (
     AUTO,
     CLASS_WEIGHTS,
     COLUMN,
+    COLUMNS,
     DEVICES,
     DROPS,
     EARLY_STOPPING,
@@ -140,6 +141,15 @@ class TrainingConfig:
         COLUMN,
         shown="target, label, class or y, whichever there is",
         metavar="COLUMN",
+        fixed=True,
+        ignored=lambda run: "" if run.data is not None else "it is for --data",
+    )
+    ignore_columns: tuple[str, ...] | None = option(
+        None,
+        "Columns of a table that are not given to the model, separated by commas, as numbers of customers.",
+        COLUMNS,
+        shown="none",
+        metavar="COLUMN[,...]",
         fixed=True,
         ignored=lambda run: "" if run.data is not None else "it is for --data",
     )

@@ -168,6 +168,10 @@ def _read_column(value: Any) -> str:
     return name
 
 
+def _read_columns(value: Any) -> tuple[str, ...]:
+    return tuple(map(_read_column, _read_patterns(value)))
+
+
 def _read_augmentation(value: Any) -> str:
     text: str = TEXT.read(value)
     augmentation_of(text)
@@ -226,6 +230,7 @@ FLATTENED_SIZES = Kind(
     "height, width and channels by names of kernels, as fc/kernel=7x7x64", _read_flattened_sizes
 )
 COLUMN = Kind("the name of a column", _read_column)
+COLUMNS = Kind("names of columns, separated by commas", _read_columns)
 AUGMENTATION = Kind("names of augmentations, as flip,crop", _read_augmentation)
 BALANCED = "balanced"  # value of class_weights
 _EXTENT = whole(1, 1 << 14)

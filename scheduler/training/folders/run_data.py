@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +31,7 @@ ABOUT = (
     "data_dir",
     "data",
     "target",
+    "ignore_columns",
     "image_size",
     "validation_split",
     "test_split",
@@ -40,13 +41,18 @@ ABOUT = (
 
 
 def load_data(
-    config: TrainingConfig, data: Any = None, say: Callable[[str], None] = lambda text: None
+    config: TrainingConfig,
+    data: Any = None,
+    say: Callable[[str], None] = lambda text: None,
+    feature_names: Sequence[str] = (),
 ) -> DataSplits:
     """Splits of a run's data. data: given by a program, instead of the options; see `splits_of`.
 
+    feature_names: of the model that a table is for; by default those of the table.
+
     Raises a TensorBowError for data that cannot be read, or does not fit the options.
     """
-    splits = _loaded(config, data, say)
+    splits = _loaded(config, data, say, feature_names)
     if config.augmentation is None:
         return splits
     if not isinstance(splits.train, ImageDataset):
@@ -63,7 +69,9 @@ def warn_of_data(config: TrainingConfig, train: TrainingData) -> None:
     warn_of_doubts(train, any_labels=given)
 
 
-def _loaded(config: TrainingConfig, data: Any, say: Callable[[str], None]) -> DataSplits:
+def _loaded(
+    config: TrainingConfig, data: Any, say: Callable[[str], None], feature_names: Sequence[str]
+) -> DataSplits:
     options: dict[str, Any] = {
         "validation_split": config.validation_split,
         "test_split": config.test_split,
@@ -78,7 +86,14 @@ def _loaded(config: TrainingConfig, data: Any, say: Callable[[str], None]) -> Da
         if config.image_size is not None and config.image_size != parts[0].specs[0].dims[1:3]:
             parts = resized(parts, *config.image_size)
         return splits_of(parts, str(config.dataset), **options)
-    own = load_own(config.data, target=config.target, image_size=config.image_size)
+    own = load_own(
+        config.data,
+        target=config.target,
+        ignored=config.ignore_columns or (),
+        image_size=config.image_size,
+        feature_names=feature_names,
+        say=say,
+    )
     return splits_of(own, config.data_name, **options)
 
 
@@ -111,7 +126,8 @@ def data_of_run(model: Path, about: Mapping[str, Any], given: Mapping[str, Any])
     if "data" in given or "dataset" in given:
         values |= {"data": None, "dataset": None}
     config = TrainingConfig(**{name: v for name, v in {**values, **given}.items() if v is not None})
-    splits, names = load_data(config), about.get("class_names")
+    splits = load_data(config, feature_names=about.get("feature_names", ()))
+    names = about.get("class_names")
     if names:  # those of other data may be some of the model's
         parts = {part: getattr(splits, part) for part in ("train", "validation", "test")}
         named = {part: each for part, each in parts.items() if each is not None and each.class_names}

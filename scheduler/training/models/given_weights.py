@@ -109,7 +109,7 @@ def given_weights(
         )
     kept = [v.op.name for v in variables if v.op.name in found.skipped]
     more = " ..." if len(kept) > SHOWN else ""
-    rest = f"; {', '.join(kept[:SHOWN])}{more} begin as without weights" if kept else ""
+    rest = f"; {', '.join(kept[:SHOWN])}{more} begin without" if kept else ""
     count = "1 variable" if len(found.values) == 1 else f"{len(found.values)} variables"
     entries = found.entries if read.about is None else names_described(read.about)
     entries = {name: entry for name, entry in entries.items() if name in found.values}
@@ -117,7 +117,7 @@ def given_weights(
     return GivenWeights(
         found.values,
         entries,
-        f"{label}: of {count}{_reordered(found)}{rest}",
+        f"{label}: taken by {count}{_reordered(found)}{rest}",
         f"{label}: {warning}" if warning else "",
     )
 

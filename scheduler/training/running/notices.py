@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -58,13 +59,14 @@ def epoch_text(epoch: float) -> str:
 
 
 def loss_text(loss: float) -> str:
-    """A loss as text, with four decimals; from 1e6 on in scientific notation."""
-    return f"{loss:.4f}" if loss < 1e6 else f"{loss:.4g}"
+    """A loss as text, with four decimals; from 1,000 on with one, from 1e6 on in scientific notation."""
+    return f"{loss:.4f}" if loss < 1e3 else f"{loss:.1f}" if loss < 1e6 else f"{loss:.4g}"
 
 
 def metric_text(name: str, value: float) -> str:
-    """A metric as text; accuracies, precision, recall and F1 in percent."""
-    return f"{value:7.2%}" if name.endswith((ACCURACY, "precision", "recall", "f1")) else loss_text(value)
+    """A metric as text; accuracies, also those of topK, precision, recall and F1 in percent."""
+    is_share = name.endswith((ACCURACY, "precision", "recall", "f1")) or re.search(r"\btop\d+$", name)
+    return f"{value:7.2%}" if is_share else loss_text(value)
 
 
 def epoch_line(config: TrainingConfig, tally: Tally, epoch: float, split: str) -> str:

@@ -83,7 +83,8 @@ def export(
 
 def _of_saved(saved: SavedModel, wanted: Any, file: Path, opset: int) -> str:
     given = set(saved.inputs.values())
-    names = (saved.about.get("signature") or {"labels": "labels"}).get("labels")
+    signature = saved.about.get("signature") or {"labels": "labels"}
+    names, nest = signature.get("labels"), signature.get("inputs")
     labels = {saved.inputs[name] for name in flatten(names) if name in saved.inputs}
     chosen: dict[str, Tensor] = {}
     for name, tensor in saved.outputs.items():
@@ -97,7 +98,13 @@ def _of_saved(saved: SavedModel, wanted: Any, file: Path, opset: int) -> str:
             f"onnx.export: expected outputs among {', '.join(saved.outputs)}, "
             f"got {', '.join(missing) or 'none'}"
         )
-    return _write(saved.graph, saved.inputs, chosen, saved.session, file, opset)
+    # Of several inputs each has its own name, `user` and not inputs_user, where nothing else has it.
+    found = nest if isinstance(nest, Mapping) else {}
+    own = {name: key for key, name in found.items() if isinstance(name, str)}
+    taken = {*saved.inputs, *chosen}
+    given_names = {name: own[name] for name in own if name in saved.inputs and own[name] not in taken}
+    inputs = {given_names.get(name, name): tensor for name, tensor in saved.inputs.items()}
+    return _write(saved.graph, inputs, chosen, saved.session, file, opset)
 
 
 def _write(

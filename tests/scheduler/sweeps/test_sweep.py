@@ -13,9 +13,10 @@ from safetensors.numpy import save_file
 import tensorbow as tb
 from scheduler import TrainedModel, Trainer
 from scheduler.sweeps.folder import SweepFolder
-from scheduler.sweeps.members import members_of
+from scheduler.sweeps.members import FINISHED, members_of, ranked
 from scheduler.sweeps.pictures import draw_sweep
 from scheduler.sweeps.pool import MemberPool
+from scheduler.sweeps.summary import summaries
 from tensorbow.data import load
 from tensorbow.errors import (
     FailedPreconditionError,
@@ -52,6 +53,15 @@ GRIDS = {
     "mixup": ({"mixup": [0.2, 0.4]}, {"epochs": 2}),
     "programs": ({"batch_size": [8, 16], "optimizer": ["adam", "adamw"]}, {"weight_decay": 0.01}),
 }
+
+
+def test_of_equal_configurations_the_table_begins_with_the_one_that_is_best() -> None:
+    members = members_of({"model": "logreg"}, [{"learning_rate": rate} for rate in (0.01, 0.02, 0.03)], 1)
+    for member, loss in zip(members, (0.3, 0.1, 0.2), strict=True):
+        member.status = FINISHED
+        member.figures = {"validation_accuracy": 1.0, "validation_loss": loss}
+    assert [found.choices["learning_rate"] for found in summaries(members)] == [0.02, 0.03, 0.01]
+    assert ranked(members)[0] is members[1]
 
 
 def require_bits_of_runs_alone(sweep, folder):

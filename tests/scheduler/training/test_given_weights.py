@@ -80,10 +80,10 @@ def test_all_replicas_begin_with_the_weights_of_an_earlier_run(
     for weights in (tmp_path / "run", tmp_path / "run" / MODEL, tmp_path / "export"):
         z, lines = begun(options(weights=weights, sync=sync, optimizer="adam"))
         assert same_bits(z, expected)
-        assert f"weights: {weights}: of 2 variables" in lines
+        assert f"weights: {weights}: taken by 2 variables" in lines
     z, lines = begun(options(sync=sync), weights=expected)
     assert same_bits(z, expected)
-    assert "weights: the given state: of 2 variables" in lines
+    assert "weights: the given state: taken by 2 variables" in lines
 
 
 def test_a_run_that_is_resumed_goes_on_with_its_checkpoint_and_says_so(
@@ -138,7 +138,7 @@ def test_a_head_is_left_out_and_begins_at_random(tmp_path: Path, options: Option
     np.testing.assert_array_equal(z["net/fc1/bias"], state["fc1.bias"])
     for name in ("net/fc2/kernel", "net/fc2/bias"):
         np.testing.assert_array_equal(z[name], plain[name])
-    said = "of 6 variables; net/fc2/kernel, net/fc2/bias begin as without weights"
+    said = "taken by 6 variables; net/fc2/kernel, net/fc2/bias begin without"
     assert f"weights: the given state: {said}" in lines
     own = {name: value for name, value in plain.items() if "fc2" not in name}
     own["net/fc2/kernel"], own["net/fc2/bias"] = np.ones((4, 7), np.float32), np.ones(7, np.float32)
@@ -216,7 +216,7 @@ def test_what_differs_from_pytorch_is_said(
     assert record.getMessage().startswith('weights: the given state: padding "same" of net/conv (windows 5x5')
     _, lines = begun(options(model=uneven_net), weights=state_of_uneven_net())
     said = "rows of net/fc/kernel (images 7x7x2) reordered, as PyTorch flattens with channels first"
-    assert f"weights: the given state: of 4 variables; {said}" in lines
+    assert f"weights: the given state: taken by 4 variables; {said}" in lines
     caplog.clear()
     for weights in (tmp_path / "run", file):
         begun(options(model=uneven_net, weights=weights))

@@ -86,7 +86,7 @@ def test_a_run_that_explodes_at_once_has_nothing_to_go_on_from(tmp_path: Path, r
         run(output=tmp_path / "some", epochs=2, **given)
     with pytest.raises(NumericsError, match=r"known to be sound: start anew$"):
         run(output=tmp_path / "none", epochs=2, **{**given, "checkpoint_rounds": None})
-    with pytest.raises(NumericsError, match=r"by on_nan='skip'$"):
+    with pytest.raises(NumericsError, match=r"by on_nan='skip' \(--on-nan skip\)$"):
         run(epochs=2, **given)
 
 

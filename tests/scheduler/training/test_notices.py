@@ -130,4 +130,8 @@ def test_accuracies_of_a_strange_checkpoint_are_refused() -> None:
 
 
 def test_f1_is_shown_as_accuracies_are() -> None:
-    assert metric_text("test_f1", 0.8985) == metric_text("accuracy", 0.8985) == " 89.85%"
+    for share in ("test_f1", "accuracy", "test top5", "top1"):
+        assert metric_text(share, 0.8985) == " 89.85%"
+    assert [metric_text("stop1", value) for value in (0.5, 999.4, 41626.6992, 2.5e9)] == [
+        *("0.5000", "999.4000", "41626.7", "2.5e+09")
+    ]
