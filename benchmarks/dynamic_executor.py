@@ -1,4 +1,4 @@
-"""Costs of control flow: an iteration of a loop, a step of a recurrent network, an op that does nothing.
+"""Costs of control flow: an iteration of a loop, a step of a recurrent network or of replicas, a null op.
 
     python benchmarks/dynamic_executor.py [--small] [--output FOLDER]
 
@@ -7,8 +7,11 @@ session may compile no loops. An LSTM's loop of known length is unrolled into a 
 of a fed array, a session compiles it for each length; with lengths as data (`sequence_length`) it is one
 compiled loop for all of them; by the dynamic executor it runs if the session may compile no loops. What a
 null op costs is measured with ops that are kept: additions of 0 to a scalar, conds that return what they get,
-in a plan and in the dynamic executor, and ops of the host that return their input. The contestants take
-turns.
+in a plan and in the dynamic executor, and ops of the host that return their input.
+
+Steps of two replicas, averaged by SMA, run in the dynamic mode as their labels go through a boolean_mask that
+keeps all of them; beside the same step without the mask, which is planned. One round a launch, or as many as
+take some 20 ms, from batches that are always ready. The contestants take turns.
 """
 
 from __future__ import annotations
@@ -20,9 +23,12 @@ import numpy as np
 from drawing import LIMIT as LIMIT_LINE
 from drawing import finish_figure
 from harness import Measured, Window, in_turn, interleave, paced, parser, save
+from null_steps import InstantBatches
 from results_page import MISSED, Table
 
 import tensorbow as tb
+from scheduler import LearningEngine, StepProgram, gathered
+from tensorbow.models import get_model
 from tensorbow.pictures import BLUE
 
 if TYPE_CHECKING:
@@ -45,6 +51,8 @@ LIMIT_OF_RATIO = 1.3
 UNROLLED, FED, DATA, DYNAMIC = "length known", "length fed", "length as data", "not compiled"
 WAYS = (FED, DATA, DYNAMIC)
 LSTMS = ((20, 8, 16, 32), (50, 16, 32, 64), (20, 32, 128, 256))  # time steps, batch, inputs, units
+REPLICAS, BATCH = 2, 16
+NETWORKS = {"LeNet": 8, "a layer of 10 units": 256}  # rounds of a launch, where there are several
 
 
 def repeated(call: Callable[..., Any], *values: Any) -> Callable[[int], None]:
@@ -130,6 +138,43 @@ def lstm(time: int, batch: int, inputs: int, units: int, training: bool, way: st
     return paced(repeated(call, *feeds.values()), 1)
 
 
+def replicas(network: str, masked: bool, rounds_per_launch: int) -> Window:
+    """Window of rounds of `REPLICAS` replicas, in rounds a second.
+
+    masked: the labels go through a mask. Raises RuntimeError if the step runs in the other mode.
+    """
+    with tb.Graph().as_default():
+        tb.set_random_seed(1)
+        images = tb.placeholder(tb.float32, [None, 28, 28, 1])
+        labels = tb.placeholder(tb.int64, [None])
+        kept = labels
+        if masked:
+            kept = tb.boolean_mask(labels, labels >= 0)
+            kept.set_shape([BATCH])
+        if network == "LeNet":
+            loss = get_model("lenet")(images, kept, training=True, classes=10).loss
+        else:
+            outputs = tb.layers.dense(tb.reshape(images, [-1, 784]), 10)
+            losses = tb.nn.sparse_softmax_cross_entropy_with_logits(labels=kept, logits=outputs)
+            loss = tb.reduce_mean(losses)
+        update = tb.train.MomentumOptimizer(0.001, 0.9).minimize(loss)
+        program = StepProgram((images, labels), loss, update)
+    engine = LearningEngine(program, BATCH, ["/cpu:0"], REPLICAS, steps_per_launch=rounds_per_launch)
+    if ("mode: dynamic" in engine.explain()) is not masked:
+        raise RuntimeError(f"replicas of {network}: the step runs in the other mode")
+    engine.initialize()
+    random = np.random.default_rng(0)
+    pictures = random.normal(size=(BATCH, 28, 28, 1)).astype(np.float32)
+    source = InstantBatches((pictures, random.integers(0, 10, BATCH)), REPLICAS).open
+    if rounds_per_launch > 1:
+        source = gathered(source, rounds_per_launch)
+
+    def run(count: int) -> None:
+        engine.run(source, engine.round, engine.round + count * rounds_per_launch)
+
+    return paced(run, rounds_per_launch)
+
+
 def draw(figure: Figure, result: dict[str, Any]) -> None:
     rows = [row for row in result["details"]["rows"] if "ratio" in row][::-1]
     axes = figure.subplots()
@@ -140,22 +185,27 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
         color=LIMIT_LINE,
         linestyle="--",
         linewidth=1.2,
-        label=f"at most {LIMIT_OF_RATIO:g} times unrolled",
+        label=f"at most {LIMIT_OF_RATIO:g} times unrolled or planned",
     )
     axes.set_xscale("log")
-    axes.set_xlabel("time of a step / unrolled")
+    axes.set_xlabel("time of a step / unrolled, or planned")
     axes.grid(visible=False, axis="y")
-    finish_figure(figure, "LSTMs whose length is fed", 1.2 + 0.32 * len(rows))
+    finish_figure(figure, "LSTMs whose length is fed, and replicas", 1.2 + 0.32 * len(rows))
 
 
 def table(details: dict[str, Any]) -> Table:
     rows = []
     for row in details["rows"]:
-        value, limit = (row["ratio"], LIMIT_OF_RATIO) if "ratio" in row else (row["us"], row["limit"])
-        met = "met" if value <= limit else MISSED
-        rows.append([row["case"], row["us"], row.get("planned_us"), row.get("ratio"), f"{met} ({limit:g})"])
-    columns = ["what", "us", "us with known length", "ratio", "limit: us, or ratio for LSTMs"]
-    return Table(columns, rows, [details["method"]])
+        value, limit = row.get("ratio", row["us"]), row.get("limit", LIMIT_OF_RATIO)
+        met = "" if limit is None else f"{'met' if value <= limit else MISSED} ({limit:g})"
+        rows.append([row["case"], row["us"], row.get("planned_us"), row.get("ratio"), met])
+    columns = ["what", "us", "us unrolled or planned", "ratio", "limit: us, or ratio"]
+    more = [
+        f"{row['case']}: {row['us'] - row['planned_us']:,.0f} us a round more than planned."
+        for row in details["rows"]
+        if row["case"].startswith(f"{REPLICAS} replicas")
+    ]
+    return Table(columns, rows, [*more, details["method"]])
 
 
 def microseconds(measured: Measured) -> float:
@@ -186,6 +236,22 @@ def main() -> None:
                 }
                 for way in WAYS
             ]
+    for network, several in NETWORKS.items():
+        for steps in (1, several):
+            contestants = {str(masked): replicas(network, masked, steps) for masked in (False, True)}
+            times = {way: microseconds(m) for way, m in interleave(contestants, seconds, windows).items()}
+            launch = f"{steps} round{'s' if steps > 1 else ''} a launch"
+            # Of the layer, which takes next to no time, the difference counts, not the ratio.
+            limit = {} if network == "LeNet" else {"limit": None}
+            rows.append(
+                {
+                    "case": f"{REPLICAS} replicas of {network}, b={BATCH}, dynamic, {launch}",
+                    "us": times["True"],
+                    "planned_us": times["False"],
+                    "ratio": float(f"{times['True'] / times['False']:.3g}"),
+                    **limit,
+                }
+            )
     details = {"rows": rows, "method": in_turn(windows, seconds)}
     save(options, NAME, details, table(details), draw)
 

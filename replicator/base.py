@@ -426,7 +426,8 @@ class Replicator:
         steps_per_launch: rounds that replicas do in one launch, on CPU devices with native code and on GPUs;
         `auto`: as many as take about 20 ms, at most 64. Results, values and errors are those of 1. Inputs of
         so many rounds are drawn ahead, unless `prefetch` is 0 or input_fn gives a function that is called for
-        each step: then there is one round a launch. Between two rounds that were launched together, whoever
+        each step: then there is one round a launch, as with functions that have effects (`tb.py_func` without
+        `stateful=False`, queues). Between two rounds that were launched together, whoever
         reads or changes the replicas has some of their rounds done again; that is cheap every N steps, N
         constant.
         """

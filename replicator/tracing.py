@@ -134,7 +134,7 @@ def trace_step(step_fn: Callable[..., Any], inputs: StepInputs, trace: Trace) ->
                 raise
             raise InvalidArgumentError(
                 f"step_fn uses what was made outside of the replicator's graph: {error}; "
-                "make variables inside `with replicator.context():` or in step_fn"
+                "make variables, queues and constants inside `with replicator.context():` or in step_fn"
             ) from error
         _check_placeholders(fed, [leaf for leaf in leaves.values() if leaf is not None])
         _check_optimizers(trace, graph.get_operations()[before:])

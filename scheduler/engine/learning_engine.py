@@ -325,8 +325,8 @@ class LearningEngine:
             reason = f" ({slow[0]}{f', and {len(slow) - 1} more' if slow[1:] else ''})" if slow else ""
             raise InvalidArgumentError(
                 f"steps_per_launch={steps}: several steps in one launch need native code for all of the "
-                f"step, on CPU devices, or kernels that can be captured, on GPUs, with dispatch "
-                f"round_robin{reason}; give 1"
+                f"step, or for what of it is planned, on CPU devices, or kernels that can be captured, on "
+                f"GPUs, with dispatch round_robin{reason}; give 1"
             )
 
     @checked
@@ -457,9 +457,9 @@ class LearningEngine:
         Raises NumericsError for the first loss or gradient that is not finite (unless `on_nan` is `skip`);
         that replica has written nothing from there on, and all have ended at the same round. Raises the error
         of a failed op, of the batch source or of `on_results`. After a failed op all replicas and z are as
-        before its round, which is `round`: the rounds since a copy of the state are done again. With `fcfs`,
-        with several workers, and where a GPU is lost, replicas may be some rounds apart; go on from a
-        checkpoint. Raises AbortedError where another worker has failed.
+        before its round, which is `round`: where some had gone on, the rounds since a copy of the state are
+        done again. With `fcfs`, with several workers, and where a GPU is lost, replicas may be some rounds
+        apart; go on from a checkpoint. Raises AbortedError where another worker has failed.
         """
         source = getattr(open_source, "__self__", None)
         if isinstance(source, DatasetBatches) and source.replicas != self.learners.count:
@@ -615,9 +615,16 @@ class LearningEngine:
                 raise self._with_host_copy(run.error) from run.error
             if isinstance(run, RoundRun) and run.rollback is not None and run.broken_at is not None:
                 self._roll_back(run.rollback, run.broken_at)
+            elif isinstance(run, RoundRun) and run.broken_at is not None and self._fails_whole:
+                self.round = run.broken_at
             raise_if_any(run.error)
         finally:
             run.error = None  # see raise_if_any
+
+    @property
+    def _fails_whole(self) -> bool:
+        """True if an op that fails has changed no replica in its round: it is of a dynamic part."""
+        return self.learners.runs_executors and self.lockstep is None
 
     def _roll_back(self, rollback: Rollback, round: int) -> None:
         """Brings all replicas to a round in which an op has failed."""

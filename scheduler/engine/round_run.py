@@ -245,7 +245,7 @@ class RoundRun(EngineRun):
             tasks.forget()
             self._fail(error)
             if self.broken_at is None:
-                self.broken_at = tasks.rounds.start
+                self.broken_at = tasks.rounds.start + tasks.whole_rounds
         elif len(self._bad) > known:
             self._failed = True
             self.keep_error(AbortedError(f"not finite at step {min(self._bad)[0]}"))
@@ -296,7 +296,7 @@ class RoundRun(EngineRun):
 
     def _columns_of(self, replica: int, tasks: LaunchedRounds) -> list[Sequence[Any] | Array]:
         """Columns fetched by the finished tasks of a replica."""
-        done = slice(0 if tasks.failed(replica) else None)
+        done = slice(tasks.whole_rounds if tasks.failed(replica) else None)
         return [column[done] for column in self._learners.launcher.fetched(replica, tasks)]
 
     def _task_of(self, round: int, batch_number: int) -> tuple[int, BatchInputs]:

@@ -40,6 +40,11 @@ class LaunchedRounds:
         for event in events:
             event.on_done(one_ended)
 
+    @property
+    def whole_rounds(self) -> int:
+        """Rounds of a launch that failed which all replicas have done, where none has gone further."""
+        return 0
+
     def forget(self) -> None:
         """Holds the events no more: their errors hold frames, and these this object."""
         self.events = ()

@@ -37,6 +37,7 @@ from tensorbow.errors import (
     TensorBowError,
     UnimplementedError,
 )
+from tensorbow.graph import Operation
 from tensorbow.kernels import backend_for
 from tensorbow.program import Executable, Region, WorkerExchange
 from tensorbow.specs import TensorSpec
@@ -369,7 +370,7 @@ class Learners:
             if trains and not falls_back:
                 raise UnimplementedError(f"replica_mode: the replicas of this step cannot be fused: {why}")
             options = replace(options, replica_mode="captured")
-        if self.runs_executors:
+        if self.runs_executors and (self.devices[0].kind != "cpu" or self.lockstep is not None):
             return None
         try:
             return round_launcher(self.replicas, self.central, options, transport, self.worker_exchange)
@@ -434,8 +435,14 @@ class Learners:
 
     @property
     def runs_executors(self) -> bool:
-        """True if replicas run part of the selected step by the dynamic executor, round by round."""
+        """True if replicas run part of the selected step by the dynamic executor."""
         return isinstance(self.replicas[0].step, DividedExecutable)
+
+    @property
+    def ordered_by(self) -> Operation | None:
+        """An op of the selected step whose effects show the order of replicas and rounds, if there is one."""
+        step = self.replicas[0].step
+        return step.part.ordered_by if isinstance(step, DividedExecutable) else None
 
     @property
     def launches_rounds(self) -> bool:

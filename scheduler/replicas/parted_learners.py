@@ -29,7 +29,7 @@ from tensorbow.specs import Array, TensorSpec
 class PartedLearners:
     """k replicas with several parts each; see `Learners` for what is done with all of them."""
 
-    runs_executors = False  # see Learners: their steps are planned
+    runs_executors, ordered_by = False, None  # see Learners: their steps are planned
 
     def __init__(
         self,

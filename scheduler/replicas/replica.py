@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from scheduler.replicas.device_dataset import BatchMaker, DeviceDataset
 from scheduler.replicas.dynamic.divided_step import DividedBinding, DividedExecutable
-from scheduler.replicas.dynamic.replica_executor import ReplicaExecutor
+from scheduler.replicas.dynamic.late_batches import LateBatches
+from scheduler.replicas.dynamic.replica_executor import VARIABLES, ReplicaExecutor
 from scheduler.replicas.mail import Mail
 from scheduler.replicas.memory import planned_nbytes
 from tensorbow.array_likes import as_array
@@ -22,8 +24,7 @@ from tensorbow.kernels import backend_for
 from tensorbow.program import Executable, Ref, Region
 from tensorbow.runtime import Container
 from tensorbow.specs import Array, render_dims
-
-VARIABLES = (Region.WEIGHTS, Region.SLOTS, Region.STATISTICS)
+from tensorbow.timeline import CURRENT, WORK
 
 
 class Replica:
@@ -63,7 +64,7 @@ class Replica:
             self.group.close()
             raise
         self._data: DeviceDataset | None = None
-        self._bound = [_ReplicaStep(executable, self.binding, index, ring, self._executor_of(executable))]
+        self._bound = [self._step_of(executable, self.binding, ring)]
         self._now = self._bound[0]
         self.step = executable  # with all segments, also those that devices run
         self.own_step = executable.for_replica
@@ -91,11 +92,12 @@ class Replica:
         kind = DividedBinding if isinstance(own, DividedExecutable) else Binding
         return kind(own, self.group, bases, ring=ring, owner=self._owner, scratch=scratch)
 
-    def _executor_of(self, executable: Executable) -> ReplicaExecutor | None:
-        """The executor of a divided step."""
-        if not isinstance(executable, DividedExecutable):
-            return None
-        return ReplicaExecutor(executable.part, self.group, self.container.bases, self._owner)
+    def _step_of(self, executable: Executable, binding: Binding, ring: int) -> _ReplicaStep:
+        """A bound step, and the executor of a divided one."""
+        executor = None
+        if isinstance(executable, DividedExecutable):
+            executor = ReplicaExecutor(executable.part, self.group, binding.bases, self._owner)
+        return _ReplicaStep(executable, binding, self.index, ring, executor)
 
     def add(self, executable: Executable, shared: Mapping[Region, int], ring: int) -> bool:
         """Binds a further step to the same variables, z and stream, for `select`, while nothing is in flight.
@@ -123,8 +125,7 @@ class Replica:
                 bound.move_to(scratch)
             before.free()
             self.group.allocator.trim()
-        executor = self._executor_of(executable)
-        self._bound.append(_ReplicaStep(executable, binding, self.index, ring, executor))
+        self._bound.append(self._step_of(executable, binding, ring))
         return moves
 
     def executables_of(self, number: int) -> tuple[Executable, ...]:
@@ -279,33 +280,53 @@ class Replica:
         return self._now.executor
 
     def run_executor(
-        self, round: int, inputs: BatchInputs, state: Mapping[str, Any], result_number: int | None = None
+        self,
+        round: int,
+        inputs: BatchInputs,
+        state: Mapping[str, Any],
+        result_number: int | None = None,
+        after: Event | None = None,
     ) -> Event:
         """Enqueues the dynamic part of a divided step, whose planned part `launch` enqueues behind it.
 
         Arguments are those of `launch`; its results are there for the planned part of that number alone.
+        after: event of another stream, which has read the gradients before.
         """
-        executor, binding = self._now.executor, self.binding
+        executor = self._now.executor
         if executor is None:
             raise InternalError(f"replica {self.index} has a planned step, which no executor runs")
-        given = None if isinstance(inputs, BatchRecipe) else self._feeds(inputs)
-        number = round if result_number is None else result_number
-        counter = next(
-            (state[key] for name in executor.part.counters if (key := f"counter:{name}") in state), round
-        )
+        number, batch = round if result_number is None else result_number, self.batches(inputs)
+        values = {**self.binding.scalars, **state}
 
         def run() -> None:
-            batch = self._feeds(inputs.arrays()) if isinstance(inputs, BatchRecipe) else given
-            executor.run(number, batch or {}, {**binding.scalars, **state}, counter)
+            executor.run(number, batch[0], values)
 
-        nbytes, bases = self.layout.region_nbytes, self.container.bases
+        nbytes, bases, part = self.layout.region_nbytes, self.binding.bases, executor.part
         touched = [Access(bases[region], nbytes[region]) for region in VARIABLES if nbytes[region]]
+        made = [Access(bases[ref.region] + ref.offset, ref.nbytes) for ref in part.gradients.values()]
+        if after is not None:
+            self.group.compute.wait(after)
         return self.group.compute.submit(
             partial(self._name_errors, round, run),
             label=f"replica {self.index} dynamic part",
             reads=touched,
-            writes=touched if executor.part.writes else (),
+            writes=[*touched, *made] if part.writes else made,
         )
+
+    def run_dynamic_part(
+        self, round: int, batch: Mapping[str, Array], state: Mapping[str, Any]
+    ) -> dict[str, Array]:
+        """Runs the dynamic part of a divided step in this thread; the inputs of the planned part, by name."""
+        executor = self._now.executor
+        if executor is None:
+            raise InternalError(f"replica {self.index} has a planned step, which no executor runs")
+        tracer, began_s = CURRENT.tracer, perf_counter()
+        executor.run(round, batch, {**self.binding.scalars, **state})
+        if tracer is not None:
+            label = f"replica {self.index} dynamic part"
+            tracer.add(self.group.compute.track, label, WORK, began_s, perf_counter())
+        made, read = executor.take(round), self.own_step.inputs
+        return {**made, **{name: batch[name] for name in read if name not in made}}
 
     def _copy(self, feeds: Mapping[str, Array], state: Mapping[str, Any]) -> None:
         """Copies a batch from where it is: not first to memory that the device reaches."""
@@ -349,6 +370,10 @@ class Replica:
                 )
             feeds[name] = value
         return feeds
+
+    def batches(self, inputs: BatchInputs | BatchRun) -> LateBatches:
+        """The batch of a step, or of several, by input name. Raises InvalidArgumentError as `launch`."""
+        return LateBatches(self._feeds, inputs)
 
     def feeds_of(self, inputs: BatchInputs | BatchRun) -> list[dict[str, Array]]:
         """The batch of a step, or the batches of several, by input name; see `launch`."""
@@ -525,6 +550,8 @@ class _ReplicaStep:
     def move_to(self, scratch: Scratch) -> None:
         """See Binding.move_to."""
         self.binding.move_to(scratch)
+        if self.executor is not None:
+            self.executor.move_to(self.binding.bases)
         self.forget_batch_maker()
         self._find_accesses()
 

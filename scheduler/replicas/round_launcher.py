@@ -16,10 +16,11 @@ from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation
 from scheduler.averaging.transport import Transport
 from scheduler.replicas.central import CentralModel
+from scheduler.replicas.dynamic.divided_rounds import DividedRounds
 from scheduler.replicas.dynamic.divided_step import DividedExecutable
 from scheduler.replicas.launches import LaunchedRounds, Launcher
 from scheduler.replicas.replica import Replica
-from scheduler.replicas.thread_choice import ThreadChoice, Threads
+from scheduler.replicas.thread_choice import SHORT, SHORT_OF_EXECUTORS, ThreadChoice, Threads
 from tensorbow.data import BatchInputs, BatchRecipe, BatchRun, LaunchRecipes
 from tensorbow.devices import Device, Event, usable_cores
 from tensorbow.errors import InternalError, TensorBowError
@@ -59,6 +60,11 @@ class ProgramLaunch(LaunchedRounds):
         if traced is not None:
             launch.time_exchanges()
 
+    @property
+    def whole_rounds(self) -> int:
+        """See LaunchedRounds.whole_rounds."""
+        return self.launch.whole_rounds
+
     def run(self, thread: int) -> None:
         """Does a thread's part, on its stream."""
         try:
@@ -97,7 +103,9 @@ class RoundLauncher(Launcher):
         self.shares_central = program.shares_central
         self._variants = variants
         self._numbers = {name: number for number, name in enumerate(self._variants.names)}
-        self._choice = ThreadChoice(alone=len(replicas) == 1) if program.chooses_threads else None
+        short_s = SHORT if replicas[0].executor is None else SHORT_OF_EXECUTORS
+        alone, chooses = len(replicas) == 1, program.chooses_threads
+        self._choice = ThreadChoice(alone=alone, short_s=short_s) if chooses else None
         self._streams = [replica.group.compute for replica in replicas]
         self._may_not_end = any(replica.may_not_end for replica in replicas)
         self._labels = [f"replica {replica.index} step" for replica in replicas]
@@ -135,6 +143,9 @@ class RoundLauncher(Launcher):
 
     def _feeds(self, inputs: Sequence[BatchInputs | BatchRun]) -> LaunchFeeds:
         """Picks of a data set that the devices keep, or arrays."""
+        if self._replicas[0].executor is not None:
+            pairs = zip(self._replicas, inputs, strict=True)
+            return LaunchFeeds([replica.batches(own) for replica, own in pairs])
         data = self._replicas[0].data
         if (
             not isinstance(inputs, LaunchRecipes)
@@ -269,4 +280,8 @@ def round_launcher(
     )
     plans = [replica.binding.plan for replica in replicas]
     program = backend_for(replicas[0].device).round_program(plans, rounds)
+    executors = [replica.executor for replica in replicas if replica.executor is not None]
+    if program is not None and executors:
+        run = [replica.run_dynamic_part for replica in replicas]
+        program = DividedRounds(program, rounds.step.state, executors[0].part, executors, run)
     return None if program is None else RoundLauncher(replicas, program, variants, workers is not None)

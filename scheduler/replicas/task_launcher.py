@@ -11,13 +11,15 @@ from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisers import UPDATE, UPDATE_ON_MEAN
 from scheduler.averaging.transport import Transport
 from scheduler.replicas.central import CentralModel
+from scheduler.replicas.dynamic.divided_rounds import scalars_of_replica
+from scheduler.replicas.dynamic.divided_step import DividedExecutable
 from scheduler.replicas.launches import LaunchedRounds, Launcher
 from scheduler.replicas.replica import Replica
 from tensorbow.data import BatchInputs, BatchRun
 from tensorbow.devices import Event
 from tensorbow.errors import InternalError
 from tensorbow.kernels.merging import touch
-from tensorbow.program import STICKY, Executable, Ref, Region, SegmentKind
+from tensorbow.program import Executable, Ref, Region, SegmentKind
 from tensorbow.specs import Array
 
 NEVER: tuple[int, list[Event]] = 0, []
@@ -98,7 +100,7 @@ class TaskLauncher(Launcher):
             own = inputs[index]
             if isinstance(own, BatchRun):
                 raise InternalError(f"step {number}: expected one batch for each replica, got several")
-            self._begin(index, number, own, _state_of(index, state), work[device_index])
+            self._begin(index, number, own, scalars_of_replica(state, index), work[device_index])
 
     def _run_executors(
         self, number: int, inputs: Sequence[BatchInputs | BatchRun], state: Mapping[str, Any]
@@ -118,7 +120,8 @@ class TaskLauncher(Launcher):
                 raise InternalError(f"step {number}: expected one batch for each replica, got several")
             if events and executor.part.ordered_by is not None:
                 replica.group.compute.wait(events[-1])
-            events.append(replica.run_executor(number, own, _state_of(index, state)))
+            after = self._event_before(0, self._device_indices[index])
+            events.append(replica.run_executor(number, own, scalars_of_replica(state, index), after=after))
             events[-1].on_done(self._end_others)
         for index, replica in enumerate(self._replicas):
             for other, event in enumerate(events):
@@ -186,7 +189,9 @@ class TaskLauncher(Launcher):
         waits = self.caller_waits and len(self._replicas) == 1
         replica = self._replicas[index]
         if alone and replica.executor is not None:
-            replica.run_executor(round, inputs, state, result_number).on_done(self._end_others)
+            after = self._event_before(0, self._device_indices[index])
+            event = replica.run_executor(round, inputs, state, result_number, after)
+            event.on_done(self._end_others)
         done = self._last[index] = replica.launch(round, inputs, state, work, result_number, waits)
         return done
 
@@ -295,15 +300,6 @@ class TaskLauncher(Launcher):
         return [event for event in last if event is not None]
 
 
-def _state_of(replica: int, state: Mapping[str, Any]) -> dict[str, Any]:
-    """A replica's step scalars in one round; one with a sticky status keeps what it has."""
-    own: dict[str, Any] = {}
-    for key, value in state.items():
-        if value != STICKY:
-            own[key] = value[replica][0] if isinstance(value, list) else value
-    return own
-
-
 class _Segments:
     """The segments of a step by their kinds, and which of them touch the same memory."""
 
@@ -332,6 +328,8 @@ class _Segments:
             if segments[segment].fetches:
                 reads.update(self._executable.fetch_sources)
             writes = {ref for group in segments[segment].groups for ref in group.writes}
+            if segment == 0 and isinstance(self._executable, DividedExecutable):  # made before it
+                writes.update(self._executable.part.gradients.values())
             found = self._conflicts[segment] = []
             for number, other in enumerate(segments):
                 if other.kind is not SegmentKind.REPLICA:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 SHORT = 3e-4  # seconds of a round: longer ones are faster on threads of their own, and nothing else is tried
+SHORT_OF_EXECUTORS = 1.5e-3  # where the replicas' dynamic parts share the lock of Python's interpreter
 FAR_TOO_LONG = 3  # times that: one window tells
 BRIEF = 1.5e-4  # seconds of a launch: during longer ones a request to stop would wait for the caller's thread
 WINDOW = 4  # launches at least that are timed together: they end in bursts, of as many as are launched ahead
@@ -36,6 +37,7 @@ class _Trial:
     """Timing of launches with equal numbers of rounds: seconds by threads and window, and the choice."""
 
     alone: bool
+    short_s: float
     windows: dict[Threads, list[float]] = field(default_factory=lambda: {threads: [] for threads in Threads})
     found: Threads | None = None
     left: int = 0  # launches for which that holds
@@ -52,11 +54,11 @@ class _Trial:
         """Threads of the next launch: the chosen ones, or those to be timed."""
         best, least = Threads.EACH, self.seconds(Threads.EACH)
         if least is None:
-            far = [s for s in self.windows[Threads.EACH] if s > FAR_TOO_LONG * SHORT * rounds]
+            far = [s for s in self.windows[Threads.EACH] if s > FAR_TOO_LONG * self.short_s * rounds]
             if far:
                 self._find(Threads.EACH, far[0])
             return Threads.EACH
-        others = ((Threads.ONE, SHORT * rounds), (Threads.CALLER, BRIEF))
+        others = ((Threads.ONE, self.short_s * rounds), (Threads.CALLER, BRIEF))
         for threads, longest in others[1:] if self.alone else others:
             if least > longest:
                 break
@@ -81,11 +83,17 @@ class _Trial:
 class ThreadChoice:
     """Asked before every launch, and told of its end; launches end in the order of asking."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter, *, alone: bool = False) -> None:
-        """alone: there is one replica, whose own thread is the first replica's."""
-        self._clock, self._alone = clock, alone
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        alone: bool = False,
+        short_s: float = SHORT,
+    ) -> None:
+        """alone: there is one replica, whose own thread is the first replica's. short_s: see `SHORT`."""
+        self._clock, self._alone, self._short_s = clock, alone, short_s
         self._trials: dict[int, _Trial] = {}  # by rounds of a launch
-        self._asked = _Trial(alone)  # of the launch last asked about
+        self._asked = _Trial(alone, short_s)  # of the launch last asked about
         self._last: tuple[int, Threads] | None = None  # rounds and threads of the last launch
         self._began_s = 0.0  # when the current window began,
         self._launches = 0  # how many of its launches have ended,
@@ -96,7 +104,7 @@ class ThreadChoice:
         """Threads of the next launch of that many rounds."""
         trial = self._trials.get(rounds)
         if trial is None:
-            trial = self._trials[rounds] = _Trial(self._alone)
+            trial = self._trials[rounds] = _Trial(self._alone, self._short_s)
         self._asked = trial
         if trial.found is not None:
             trial.left -= 1

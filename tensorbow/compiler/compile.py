@@ -46,6 +46,7 @@ def compile_step(
     swap: str = NEVER,
     swap_below: int = 0,
     copied: Collection[Tensor] = (),
+    placed: Mapping[Tensor, Ref] | None = None,
 ) -> Executable:
     """Compiles a step for the fed shapes.
 
@@ -57,8 +58,9 @@ def compile_step(
     within: see `prune`. compiles_loops: see `fold`.
     recompute, swap: see the passes of these names; the plan with the smallest peak is taken.
     swap_below: bytes of a slab that needs no swap.
-    copied: fed tensors that the step reads as if it had computed them, so that gradients among them lie
-        where gradients do.
+    copied: fed tensors that the step reads as if it had computed them.
+    placed: memory of the caller's, of some tensors: fed ones lie there and are no inputs; fetched ones are
+        computed there, if nothing speaks against it: `fetch_sources` says where they are.
 
     Raises InvalidArgumentError, naming op and user line, for a step that cannot be planned.
     """
@@ -84,6 +86,7 @@ def compile_step(
                 0, f"pruned: {len(needed)} of the graph's {needed[0].graph.version} ops are needed"
             )
         program = drop_unused(merge(drop_unused(program)))
+        _place_fed(program, placed or {})
         _copy_fed(program, copied)
         if how != NEVER:
             program = drop_unused(repeat(program, how))
@@ -99,7 +102,9 @@ def compile_step(
         state = state_scalars(drafts)
         if rewriting is not None:
             state |= dict.fromkeys(AVERAGING_STATE, float64)
-        plan = plan_memory(program, drafts, layout, state)
+        fetched = zip(program.fetches, tensors, strict=True) if placed else ()
+        homes = {value: placed[tensor] for value, tensor in fetched if placed and tensor in placed}
+        plan = plan_memory(program, drafts, layout, state, homes)
         return _Planned(program, drafts, plan, variants)
 
     tried = dict.fromkeys((how, NEVER) for how in TRIED[recompute])
@@ -115,6 +120,14 @@ def compile_step(
         best.program.notes.append(no_effect(backend.kernel_kind))
     check_no_overlap(best.drafts, best.plan)
     return assemble(best.program, best.drafts, best.plan, best.variants, fetches_status=rewriting is not None)
+
+
+def _place_fed(program: Program, placed: Mapping[Tensor, Ref]) -> None:
+    """Has the nodes read fed tensors where they lie."""
+    for tensor, ref in placed.items():
+        value = program.feeds.pop(tensor.name, None)
+        if value is not None:
+            value.ref = ref
 
 
 def _copy_fed(program: Program, tensors: Collection[Tensor]) -> None:

@@ -45,9 +45,13 @@ class MemoryPlan:
 
 
 def plan_memory(
-    program: Program, drafts: Sequence[SegmentDraft], layout: VariableLayout, state: Mapping[str, DType]
+    program: Program,
+    drafts: Sequence[SegmentDraft],
+    layout: VariableLayout,
+    state: Mapping[str, DType],
+    homes: Mapping[Value, Ref] | None = None,
 ) -> MemoryPlan:
-    """Assigns regions and offsets. state: the scalars of STATE.
+    """Assigns regions and offsets. state: the scalars of STATE. homes: memory for some results of the step.
 
     Views share their root's memory. What a segment receives lies in the slab, from that segment on until its
     last reader. An output reuses an input's memory only where its kernel allows it and nothing reads the
@@ -63,7 +67,10 @@ def plan_memory(
     results = _Packer(Region.RESULTS, ALIGNMENT, ends[Region.RESULTS])
     handed = _Packer(Region.EXCHANGE, ALIGNMENT, ends[Region.EXCHANGE])
     storages, notes = _slab_storages(program, drafts, once)
-    _assign_gradients(units, storages, layout)
+    _assign_gradients(
+        units, storages, layout, {ref.offset for ref in given if ref.region is Region.GRADIENTS}
+    )
+    _assign_homes(homes or {}, storages)
     for unit in units:
         if unit in once:
             _assign_once(unit, storages, results, handed)
@@ -251,8 +258,25 @@ def _take_over(
     notes.append(f"{unit.head.name}: works in the memory of {operand.name}")
 
 
-def _assign_gradients(units: Sequence[Unit], storages: dict[Value, _Storage], layout: VariableLayout) -> None:
-    """Assigns gradients to GRADIENTS; a second live gradient of the same variable stays in the slab."""
+def _assign_homes(homes: Mapping[Value, Ref], storages: Mapping[Value, _Storage]) -> None:
+    """Assigns the caller's memory to values that lie in the slab and fill it."""
+    for value, ref in homes.items():
+        root = storage_of(value)
+        storage = storages.get(root)
+        if storage is not None and storage.home is None and storage.nbytes == ref.nbytes:
+            storage.home = Ref(ref.region, ref.offset, root.spec.extents, root.spec.dtype)
+
+
+def _assign_gradients(
+    units: Sequence[Unit],
+    storages: dict[Value, _Storage],
+    layout: VariableLayout,
+    taken: Collection[int] = (),
+) -> None:
+    """Assigns gradients to GRADIENTS; a second live gradient of the same variable stays in the slab.
+
+    taken: offsets there at which gradients lie that the step does not make.
+    """
     residents: dict[str, list[_Storage]] = {}  # by variable
     for unit in units:
         update = unit.head.definition.update
@@ -263,7 +287,7 @@ def _assign_gradients(units: Sequence[Unit], storages: dict[Value, _Storage], la
         if variable is None or storage is None or storage.home is not None:
             continue
         home = layout.ref(variable.name)
-        if home.region is not Region.WEIGHTS or storage.nbytes != home.nbytes:
+        if home.region is not Region.WEIGHTS or storage.nbytes != home.nbytes or home.offset in taken:
             continue
         others = residents.setdefault(variable.name, [])
         if not any(storage.first <= other.last and other.first <= storage.last for other in others):

@@ -7,7 +7,8 @@ In a sequence static ops are regions, which are compiled like planned steps when
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from tensorbow.compiler.wholes import chains_of, wholes_in
 from tensorbow.control_flow.contexts import LoopContext
@@ -16,9 +17,13 @@ from tensorbow.executor.make_sequence import StepGraph, make_sequence
 from tensorbow.executor.op_levels import OpLevels
 from tensorbow.executor.op_places import OpPlaces, is_back_edge
 from tensorbow.executor.plan_nodes import DynamicNode, Frame, NodeKind
+from tensorbow.executor.sequence import OpSequence
 from tensorbow.executor.units import Excluded, Item, Units, WholeUnit, is_quick, partners_among
 from tensorbow.graph import Operation, Tensor, is_free
+from tensorbow.ops.state import ReadVariable, VariableReference
+from tensorbow.specs import Array
 
+VARIABLE: Any = object()  # stands for the value of a fetched variable, which is read when the step has ended
 _KINDS = {
     "": NodeKind.HOST,
     "switch": NodeKind.SWITCH,
@@ -41,9 +46,11 @@ class DynamicPlan:
         needed: Sequence[Operation],
         reason: str,
         compiles_loops: bool = True,
+        repeats_reads: bool = False,
     ):
         """reason: why the step is not planned. needed: the pruned operations, in program order.
-        compiles_loops: regions may have loops and conds.
+        compiles_loops: regions may have loops and conds. repeats_reads: nobody else writes the step's
+        variables, so that each region may read them itself.
 
         Raises InvalidArgumentError for fetches and feeds in a loop, and tensors read in the wrong frame.
         """
@@ -56,6 +63,7 @@ class DynamicPlan:
         wholes = wholes_in(self._ops)
         self._chains = chains_of(self._ops, wholes)
         wanted = frozenset(each for each in elements if isinstance(each, Tensor))
+        self._repeated = self._repeated_reads(wanted) if repeats_reads else frozenset[Operation]()
         self._graph = StepGraph(
             frozenset(self._ops),
             frozenset(self._fed),
@@ -63,6 +71,7 @@ class DynamicPlan:
             wholes,
             compiles_loops,
             partners_among(self._ops),
+            self._repeated,
         )
         self.sources: list[tuple[Tensor, list[tuple[DynamicNode, int]]]] = []  # readers of fed tensors
         self.results: list[tuple[DynamicNode, int] | Tensor | None] = []  # of the elements
@@ -76,6 +85,23 @@ class DynamicPlan:
             pass
         self._make_nodes()
         self._connect()
+        self.only = self._only()
+
+    def _only(self) -> tuple[OpSequence, Sequence[Tensor]] | None:
+        """The sequence that is all of the step, and its inputs, which are fed; None if there is more."""
+        nodes = [node for frame in self.frames for node in frame.nodes]
+        if len(nodes) != 1 or nodes[0].sequence is None or not self._fed.issuperset(nodes[0].inputs):
+            return None
+        return nodes[0].sequence, nodes[0].inputs
+
+    @staticmethod
+    def given(result: Tensor | None, feeds: Mapping[Tensor, Array]) -> Any:
+        """The value of an element that no node makes: fed, constant, `VARIABLE`, or None of an operation."""
+        if result is None:
+            return None
+        if result in feeds:
+            return feeds[result]
+        return result.op.attrs["value"] if result.op.definition.name == "Const" else VARIABLE
 
     def _arrange(self) -> bool:
         """Gives each op its frame, conditions and level; False if another try is needed."""
@@ -117,6 +143,26 @@ class DynamicPlan:
         self._loose |= Units.left_out(items)
         return not items
 
+    def _repeated_reads(self, wanted: Collection[Tensor]) -> frozenset[Operation]:
+        """Reads of variables that the step does not write, whose values regions alone take."""
+        written = {op.inputs[index].op for op in self._ops for index in op.definition.writes}
+        awaited = {control for op in self._ops for control in op.control_inputs}
+        return frozenset(
+            op
+            for op in self._ops
+            if op.definition is ReadVariable
+            and op.inputs[0].op.definition is VariableReference
+            and op.inputs[0].op not in written
+            and not op.control_inputs
+            and op not in awaited
+            and op.outputs[0] not in wanted
+            and all(
+                reader.definition.host is None and not reader.definition.flow and not reader.has_strings
+                for reader in op.outputs[0].consumers()
+                if reader in self._included
+            )
+        )
+
     def _is_fed(self, op: Operation) -> bool:
         """True for a fed placeholder that something waits for: its value is there."""
         return op.definition.name == "Placeholder" and op.outputs[0] in self._fed
@@ -155,10 +201,12 @@ class DynamicPlan:
             self._order_iterations(node, [item])
             self._nodes[item] = node
         for items in members.values():
-            ops = sorted(
-                (op for item in items for op in (item.ops if isinstance(item, WholeUnit) else [item])),
-                key=lambda op: op.id,
-            )
+            own = {op for item in items for op in (item.ops if isinstance(item, WholeUnit) else [item])}
+            own -= self._repeated
+            own |= {tensor.op for op in own for tensor in op.inputs if tensor.op in self._repeated}
+            if not own:
+                continue
+            ops = sorted(own, key=lambda op: op.id)
             inputs, outputs, sequence = make_sequence(ops, self._graph)
             frame = self._places.of(items[0]).frame
             node = DynamicNode(

@@ -35,8 +35,6 @@ from tensorbow.graph import (
 from tensorbow.specs import Array
 from tensorbow.timeline import OP, WAIT, WORK
 
-VARIABLE: Any = object()  # stands for the value of a fetched variable, which is read when the step has ended
-
 
 class _Wait:
     """An op that is under way on the pool, or waits."""
@@ -143,11 +141,7 @@ class DynamicStep:
             return None
         result = self._plan.results[self._plan.elements.index(element)]
         if isinstance(result, Tensor):
-            if result in feeds:
-                return feeds[result]
-            if result.op.definition.name != "Const":
-                return VARIABLE
-            return result.op.attrs["value"]
+            return self._plan.given(result, feeds)
         if result is None:
             raise InternalError(f"{element.name} has no result")
         value = self._flow.fetched.get(result, DEAD)

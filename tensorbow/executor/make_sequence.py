@@ -25,7 +25,7 @@ class StepGraph:
 
     ops: all that the step needs. fed: its feeds. wanted: tensors that are fetched. wholes: its loops and
     conds with all ops of each. compiles_loops: regions may have loops and conds. partners: by op of a
-    TensorArray or stack, all ops of the same one.
+    TensorArray or stack, all ops of the same one. repeated: reads of variables that each region does itself.
     """
 
     ops: frozenset[Operation]
@@ -34,6 +34,7 @@ class StepGraph:
     wholes: Mapping[Whole, Sequence[Operation]]
     compiles_loops: bool
     partners: Mapping[Operation, Sequence[Operation]]
+    repeated: frozenset[Operation] = frozenset()
 
 
 def make_sequence(
@@ -117,9 +118,13 @@ class _Maker:
         return None
 
     def _leaves(self, tensor: Tensor) -> bool:
-        return tensor in self._graph.wanted or any(
-            reader in self._graph.ops and reader not in self._inside for reader in tensor.consumers()
-        )
+        return tensor in self._graph.wanted or self._is_read_outside(tensor, self._inside)
+
+    def _is_read_outside(self, tensor: Tensor, inside: Collection[Operation]) -> bool:
+        """True if ops that are not `inside` are given a value."""
+        ops = self._graph.ops
+        readers = () if tensor.op in self._graph.repeated else tensor.consumers()
+        return any(reader in ops and reader not in inside for reader in readers)
 
     def _free_slots(self, parts: Sequence[SequencePart], kept: set[int]) -> None:
         for number, part in enumerate(parts):
@@ -221,7 +226,10 @@ class _Maker:
 
     def _region(self, items: Sequence[Entry]) -> RegionPart:
         units = [item for item in items if isinstance(item, WholeUnit)]
-        ops = sorted((op for item in items for op in ops_of(item)), key=lambda op: op.id)
+        repeated = self._graph.repeated
+        own = {op for item in items for op in ops_of(item)} - repeated
+        own |= {tensor.op for op in own for tensor in op.inputs if tensor.op in repeated}
+        ops = sorted(own, key=lambda op: op.id)
         inside = set(ops)
         hidden = {op for unit in units for op in unit.ops if op not in unit.borders}
         fed = self._graph.fed
@@ -239,10 +247,7 @@ class _Maker:
             for op in ops
             if op not in hidden
             for tensor in op.outputs
-            if tensor not in fed
-            and (
-                tensor in wanted or any(r in self._graph.ops and r not in inside for r in tensor.consumers())
-            )
+            if tensor not in fed and (tensor in wanted or self._is_read_outside(tensor, inside))
         ]
         read = {tensor.op for op in ops for tensor in op.inputs}
         made = {tensor.op for tensor in outputs}

@@ -183,8 +183,20 @@ class ReferencePlan(BoundPlan):
 
         Raises the kernel's error with the op's name and the user's line.
         """
-        self._call_all(self._calls[segment], partial(self._blame, segment))
+        self._run(segment)
         self._fetch(segment, step)
+
+    def _run(self, segment: int) -> None:
+        """Runs a segment's calls."""
+        self._call_all(self._calls[segment], partial(self._blame, segment))
+
+    def launch_into(self, segment: int, targets: Sequence[Array | None]) -> None:
+        """See BoundPlan.launch_into."""
+        self._run(segment)
+        if self.executable.segments[segment].fetches:
+            for source, target in zip(self._fetch_sources, targets, strict=True):
+                if target is not None:
+                    np.copyto(target, source)
 
     def launch_traced(self, segment: int, step: int, tell: TellOp) -> None:
         """See BoundPlan.launch_traced."""

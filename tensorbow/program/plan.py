@@ -46,6 +46,7 @@ class Region(IntEnum):
     DATA_7 = 20
     CONTROL = 21  # words of the loops that a plan runs: see `program.stacks`
     SWAPPED = 22  # pinned host memory: values that are swapped out between their uses
+    HANDED = 23  # values that one plan of a step makes and another reads, in the memory of what runs both
 
 
 DATA = tuple(region for region in Region if Region.DATA_0 <= region <= Region.DATA_7)
@@ -259,6 +260,13 @@ class BoundPlan(ABC):
         Raises InternalError unless `keeps_values`.
         """
         raise InternalError(f"{type(self).__name__}: it leaves no values on its device")
+
+    def launch_into(self, segment: int, targets: Sequence[Array | None]) -> None:
+        """As `launch`, but each fetched value is copied to its target alone; one without stays where it is.
+
+        Raises InternalError on devices whose memory the host does not address.
+        """
+        raise InternalError(f"{type(self).__name__}: the host cannot address its results")
 
     def launch_traced(self, segment: int, step: int, tell: TellOp) -> None:
         """Runs one segment op by op, where the host computes, and tells each one's time; else as `launch`."""

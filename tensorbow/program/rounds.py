@@ -152,6 +152,12 @@ class RoundLaunch(ABC):
     def done(self, replica: int) -> int:
         """A replica's rounds done: fewer than asked for after an error, or a status that is set."""
 
+    @property
+    def whole_rounds(self) -> int:
+        """Rounds before the one in which a thread has failed, where the others go no further either; else 0,
+        as replicas may be apart."""
+        return 0
+
     @abstractmethod
     def let_go(self) -> None:
         """Holds the inputs no more; after its end."""

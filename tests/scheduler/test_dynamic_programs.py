@@ -174,6 +174,62 @@ def test_a_users_model_is_fitted_resumed_and_used(tmp_path: Path) -> None:
         assert found.predict(X[:2]).shape == (2, 1)
 
 
+class Rounds(tb.Callback):
+    """Keeps what a run tells of its rounds."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, float, int]] = []
+
+    def on_round(self, run: Any, report: Any) -> None:
+        self.told.append((report.round, sum(report.losses), run.round))
+
+
+def test_rounds_of_a_launch_change_no_result_of_a_run_and_are_told_in_order() -> None:
+    one, several = Rounds(), Rounds()
+    runs = [
+        trained(epochs=2, steps_per_launch=steps, callbacks=[each])
+        for steps, each in ((1, one), (4, several))
+    ]
+    assert runs[0].result.metrics == runs[1].result.metrics
+    assert [told[:2] for told in one.told] == [told[:2] for told in several.told]
+    assert [told[2] for told in several.told][:8] == [4] * 4 + [8] * 4
+
+
+def masked_step(replicator: Any, stateful: bool) -> Any:
+    def step_fn(batch: Any) -> Any:
+        loss = loss_of(*batch)
+        seen = tb.py_func(lambda loss: loss, [loss], tb.float32, stateful=stateful, name="seen")
+        seen.set_shape([])
+        return seen, replicator.wrap_optimizer(tb.train.GradientDescentOptimizer(0.1)).minimize(loss)
+
+    return step_fn
+
+
+def rows_of(replica_id: int) -> Any:
+    for n in range(6):
+        rows = np.arange(4) + 8 * n + 4 * replica_id
+        yield X[rows], Y[rows]
+
+
+def test_a_replicator_launches_several_dynamic_rounds_where_it_may_do_them_again() -> None:
+    found = []
+    for steps in (1, 3):
+        with tb.Graph().as_default(), tb.MultiGpuReplicator(["/cpu:0"], 2, sync="sma") as replicator:
+            losses = []
+            for number, (loss, _) in enumerate(
+                replicator.train(masked_step(replicator, False), rows_of, steps_per_launch=steps)
+            ):
+                losses.append(loss.tolist())
+                if number == 3:  # within a launch
+                    losses.append(replicator.central_values()["w"].tolist())
+            found.append(losses)
+    assert found[0] == found[1]
+    with tb.Graph().as_default(), tb.MultiGpuReplicator(["/cpu:0"], 2, sync="sma") as replicator:
+        words = r"steps_per_launch=3: expected 1 or 'auto', since rounds .* the effects of PyFunc seen"
+        with pytest.raises(InvalidArgumentError, match=words):
+            next(replicator.train(masked_step(replicator, True), rows_of, steps_per_launch=3))
+
+
 def test_a_model_that_cannot_be_saved_is_refused_with_a_remedy() -> None:
     def broken(inputs: Any, labels: Any, training: bool) -> Any:
         outputs = tb.layers.dense(inputs, 1)

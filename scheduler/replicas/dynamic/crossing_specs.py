@@ -11,17 +11,13 @@ from tensorbow.specs import TensorSpec, compatible
 
 
 def crossing_specs(
-    wanted: Sequence[Tensor],
-    dynamic: Sequence[Operation],
-    planned: Collection[Operation],
-    fed: Mapping[Tensor, TensorSpec],
+    wanted: Sequence[Tensor], planned: Collection[Operation], known: Mapping[Tensor, TensorSpec]
 ) -> dict[Tensor, TensorSpec]:
-    """The spec of each wanted tensor, which `dynamic` ops make and `planned` ones read.
+    """The spec of each wanted tensor, which `planned` ops read.
 
-    fed: the specs of the inputs. A gradient has the shape of the variable that it updates.
+    known: see `inferred_specs`. A gradient has the shape of the variable that it updates.
     Raises InvalidArgumentError for a shape that depends on data, and for strings.
     """
-    known = _inferred(dynamic, fed)
     variables = _shapes_of_gradients(planned)
     specs: dict[Tensor, TensorSpec] = {}
     for tensor in wanted:
@@ -49,8 +45,11 @@ def crossing_specs(
     return specs
 
 
-def _inferred(ops: Sequence[Operation], fed: Mapping[Tensor, TensorSpec]) -> dict[Tensor, TensorSpec]:
-    """The specs of what ops outside of loops make, as far as they follow from those of the inputs."""
+def inferred_specs(ops: Sequence[Operation], fed: Mapping[Tensor, TensorSpec]) -> dict[Tensor, TensorSpec]:
+    """The specs of what ops outside of loops make, as far as they follow from those of the inputs.
+
+    fed: the specs of the inputs.
+    """
     known: dict[Tensor, TensorSpec] = dict(fed)
     for op in ops:
         chain = op.context.chain() if op.context is not None else ()

@@ -1,7 +1,7 @@
 """A step that no plan can run, compiled for replicas: a part of the dynamic executor, and a planned one.
 
-The executor hands gradients, the loss and reported values to the planned part, whose inputs they are, so that
-everything behind them (checks of gradients, exchanges, updates, averaging) is what a planned step has.
+The executor leaves gradients where a planned step has them, and hands the loss and reported values over as
+inputs, so that everything behind them (checks, exchanges, updates, averaging) is what a planned step has.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scheduler.averaging.synchronisers import Synchroniser
-from scheduler.replicas.dynamic.crossing_specs import crossing_specs
+from scheduler.replicas.dynamic.crossing_specs import crossing_specs, inferred_specs
 from scheduler.replicas.dynamic.division import Division, divide
 from scheduler.replicas.dynamic.executor_part import ExecutorPart
+from scheduler.replicas.dynamic.handed_values import gradients_in_place
 from tensorbow.compiler import Binding, NeedsDynamicModeError, VariableLayout, compile_step
 from tensorbow.compiler.prune import prune
 from tensorbow.executor import DynamicPlan
@@ -73,12 +74,10 @@ def compile_divided(
     reason = error.why or str(error)
     while True:
         division = divide(needed, feeds, fetches, operations, never_planned)
-        crossing = crossing_specs(
-            sorted({*division.crossing, *division.results}, key=lambda tensor: (tensor.op.id, tensor.index)),
-            division.dynamic,
-            division.planned,
-            feeds,
-        )
+        known = inferred_specs(division.dynamic, feeds)
+        handed = sorted({*division.crossing, *division.results}, key=lambda each: (each.op.id, each.index))
+        crossing = crossing_specs(handed, division.planned, known)
+        gradients = gradients_in_place(division.planned, crossing, layout)
         try:
             planned = compile_step(
                 [*fetches, *(op for op in operations if op in division.planned)],
@@ -89,7 +88,8 @@ def compile_divided(
                 guard=loss,
                 replicas=replicas,
                 within=division.planned,
-                copied=division.crossing,
+                copied=[tensor for tensor in division.crossing if tensor not in gradients],
+                placed=gradients,
             )
         except NeedsDynamicModeError as late:
             if late.op is None or late.op in never_planned:
@@ -98,10 +98,12 @@ def compile_divided(
             continue
         break
     part = ExecutorPart(
-        _dynamic_plan(division, crossing, needed, feeds, reason),
+        _dynamic_plan(division, crossing, feeds, reason),
         division.dynamic,
         dict(feeds),
         crossing,
+        gradients,
+        known,
         layout,
         backend,
         resources,
@@ -129,10 +131,10 @@ def _read_by(
 def _dynamic_plan(
     division: Division,
     crossing: Mapping[Tensor, TensorSpec],
-    needed: Sequence[Operation],
     feeds: Mapping[Tensor, TensorSpec],
     reason: str,
 ) -> DynamicPlan:
     elements: list[Tensor | Operation] = [*crossing, *division.targets]
     wanted = [each if isinstance(each, Operation) else each.op for each in elements]
-    return DynamicPlan(elements, feeds, prune(wanted, feeds, frozenset(division.dynamic)), reason)
+    needed = prune(wanted, feeds, frozenset(division.dynamic))
+    return DynamicPlan(elements, feeds, needed, reason, repeats_reads=True)

@@ -175,17 +175,16 @@ class NativePlan(ReferencePlan):
                 calls[first:end] = [self._step(f"run{number}", address, groups[first:end])]
                 first_groups[first:end] = [first]
 
-    def launch(self, segment: int, step: int = 0) -> None:
-        """See ReferencePlan.launch; a fully native segment is one call with little overhead."""
+    def _run(self, segment: int) -> None:
+        """See ReferencePlan._run; a fully native segment is one call with little overhead."""
         calls = self._calls[segment]
         if not self._is_native[segment]:
-            super().launch(segment, step)
+            super()._run(segment)
             return
         try:
             calls[0]()
         except TensorBowError as error:
             raise type(error)(self._blame(segment, 0, error)) from error
-        self._fetch(segment, step)
 
     @property
     def bases_address(self) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from scheduler import Stepper, StepProgram
+from scheduler import Stepper, StepProgram, gathered
 from scheduler.replicas.dynamic.divided_step import DividedExecutable
 from scheduler.replicas.dynamic.division import divide, needs_executor
 from scheduler.replicas.round_launcher import why_not_fused
@@ -309,6 +309,27 @@ def test_a_value_that_is_not_finite_is_named() -> None:
         assert same_bits(before, stepper.state().arrays)
 
 
+@pytest.mark.parametrize("mode", ["auto", "dynamic"])
+def test_both_modes_check_the_loss_that_a_program_names_and_gradients_alone_without(mode: str) -> None:
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [3], name="x")
+        w = tb.Variable(np.ones(3, np.float32), name="w")
+        loss = tb.reduce_sum(w * x) + tb.stop_gradient(tb.log(x[0]))
+        named, unnamed = (StepProgram((x,), each, sgd(loss), {}, mode=mode) for each in (loss, None))
+    bad = (np.array([-1, 2, 3], np.float32),)  # its gradient is finite
+    for program in (named, unnamed):
+        model = Model(program, [tb.TensorSpec((3,), tb.float32)], {"w": np.ones(3)}, lambda *at: ())
+        with engine_of(model, cpu_devices(1), 2) as engine, Stepper(engine) as stepper:
+            if program is named:
+                with pytest.raises(NumericsError, match="the loss of replica 0 is not finite at step 0"):
+                    stepper.step([bad, bad])
+            else:
+                stepper.step([bad, bad])
+            stepper.settle()
+            moved = engine.learners.values.replica_values(0)["w"] != 1
+            assert moved.all() == (program is unnamed)
+
+
 def test_counters_are_not_written_where_the_loss_is_not_finite() -> None:
     with tb.Graph().as_default():
         x = tb.placeholder(tb.float32, [3], name="x")
@@ -387,14 +408,81 @@ def test_what_cannot_be_divided_is_refused_with_the_op_and_the_line() -> None:
     refused(reports_rows, r"rows/\w+:0: its shape depends on data, float32\[\?, 2\]")
 
 
-def test_several_steps_in_one_launch_and_fused_replicas_are_refused_with_the_reason() -> None:
+def in_launches(model: Model, steps: int, rounds: int = ROUNDS, per_device: int = 2, **options: Any) -> Any:
+    """As `left`, with so many rounds of a launch."""
+    losses: dict[tuple[int, int], float] = {}
+    with engine_of(model, cpu_devices(1), per_device, steps_per_launch=steps, **options) as engine:
+        source = Prepared(model.batch, per_device).open
+        source = source if steps == 1 else gathered(source, steps)
+
+        def keep(results: Any) -> None:
+            losses.update({(r.round, r.replica): r.loss for r in results})
+
+        within(lambda: engine.run(source, 0, rounds, keep))
+        return losses, engine.learners.values.state_arrays()
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"mu": 0.5, "tau": 3}, {"sync": "ssgd"}, {"staleness": 1}, {"sync": "none"}], ids=str
+)
+@pytest.mark.sampled(2)
+def test_several_rounds_of_a_launch_have_the_bits_of_one_each(options: dict[str, Any]) -> None:
+    waits = masked(np.ones_like, stateful=False)  # a thread for each replica, more than there are cores
+    for per_device, model in ((1, masked()), (2, masked()), (5, waits)):
+        one = left(model, cpu_devices(1), per_device, **options)
+        several = in_launches(model, 3, per_device=per_device, **options)
+        assert one[0] == several[0]
+        assert same_bits(one[1], several[1])
+
+
+def test_functions_are_called_in_the_order_of_rounds_and_replicas_whatever_the_launch() -> None:
+    orders = []
+    for steps in (1, 4):
+        calls: list[bytes] = []
+
+        def weigh(errors: Any, calls: list[bytes] = calls) -> Any:
+            calls.append(errors.tobytes())
+            return np.ones_like(errors)
+
+        in_launches(masked(weigh), steps, per_device=3)
+        orders.append(calls)
+    assert len(orders[0]) == 3 * ROUNDS
+    assert orders[0] == orders[1]
+
+
+def test_a_function_that_fails_within_a_launch_leaves_the_rounds_before() -> None:
+    seen: list[int] = []
+    bad, good = masked(failing_at(10, ValueError("no luck"))), masked(np.ones_like)  # replica 1's in round 4
+    with engine_of(bad, cpu_devices(1), 2, steps_per_launch=6) as engine:
+        source = gathered(Prepared(bad.batch, 2).open, 6)
+        with pytest.raises(
+            InvalidArgumentError, match=r"^replica 1 at step 4: PyFunc weigh: ValueError: no luck"
+        ):
+            within(lambda: engine.run(source, 0, 12, lambda results: seen.extend(results.rounds)))
+        assert (seen, engine.round) == ([0, 1, 2, 3], 4)
+        state = engine.learners.values.state_arrays()
+        within(lambda: engine.run(source, engine.round, 6))
+        whole = engine.learners.values.state_arrays()
+    assert same_bits(state, left(good, cpu_devices(1), 2, rounds=4)[1])
+    assert same_bits(whole, left(good, cpu_devices(1), 2, rounds=6)[1])
+
+
+def test_a_loss_that_is_not_finite_ends_a_launch_at_its_round() -> None:
+    def weigh(errors: Any) -> Any:
+        calls.append(0)
+        return np.full_like(errors, np.nan if len(calls) == 6 else 1)  # replica 1's in round 2
+
+    calls: list[int] = []
+    model = masked(weigh)
+    words = "the loss of replica 1 is not finite at step 2; first NaN or infinite result: Mean"
+    with engine_of(model, cpu_devices(1), 2, steps_per_launch=6) as engine:
+        with pytest.raises(NumericsError, match=words):
+            within(lambda: engine.run(gathered(Prepared(model.batch, 2).open, 6), 0, 12))
+        assert len(calls) <= 8  # no round behind the next
+
+
+def test_fused_replicas_are_refused_with_the_reason() -> None:
     model = masked(np.ones_like)
-    words = r"steps_per_launch=4: .*is control flow or an op of the host"
-    with (
-        pytest.raises(InvalidArgumentError, match=words),
-        engine_of(model, cpu_devices(1), 2, steps_per_launch=4),
-    ):
-        pass
     step = tb.LearningEngine(model.program, model.shapes, ["/cpu:0"], 2)
     with step as engine:
         why = why_not_fused(engine.executables_of(0)[0], engine.learners.devices[0], tb.Synchronisation(), 2)
