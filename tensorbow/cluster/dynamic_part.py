@@ -128,8 +128,8 @@ class DynamicPart:
             read = iter(this.read(late) if late else ())
             return [next(read) if value is VARIABLE else value for value in values]
         except LimitReachedError as error:
-            waited = f"waited for {', '.join(step.waited_for)}" if step.waited_for else ""
-            raise LimitReachedError(error.what or this.was_at or waited) from None
+            waited = f"it waited for {', '.join(step.waited_for)}" if step.waited_for else ""
+            raise LimitReachedError(this.was_at or waited or str(error) or "it computed") from None
         finally:
             with self._lock:
                 self._running.discard(step)
@@ -250,7 +250,7 @@ class _Run:
         try:
             return self._part.run_step(key, elements, specs, within, name, inputs, self._draw, self._limit)
         except LimitReachedError as error:
-            self.was_at = error.what
+            self.was_at = str(error)
             raise
 
     def _draw(self, name: str) -> int:

@@ -14,9 +14,10 @@ from typing import Any, NoReturn
 
 from tensorbow.cluster.dynamic_cut import StepCut, follow_handles
 from tensorbow.cluster.links import Links, Pending
-from tensorbow.cluster.run_limit import LimitReachedError, RunLimit, TimeLimit
+from tensorbow.cluster.run_limit import RunLimit, TimeLimit
 from tensorbow.cluster.run_spans import ARRAYS, TaskSpans, TracesOfTasks
 from tensorbow.cluster.sent_graph import SentGraph, name_on_tasks, text_of
+from tensorbow.cluster.task_errors import of_task
 from tensorbow.cluster.task_step import task_of
 from tensorbow.compiler import DeviceSet, Placer
 from tensorbow.compiler.prune import needed_for
@@ -247,7 +248,11 @@ class ClusterSession(Session):
     def _run_on_tasks(
         self, step: _RegisteredStep, feeds: Mapping[Tensor, Array], limit: TimeLimit | None
     ) -> dict[int, Any]:
-        """Runs a registered step; the fetched values by index. Raises the first error of a task."""
+        """Runs a registered step; the fetched values by index. Raises the first error of a task.
+
+        This process's task runs its part in this thread; under a time limit it does so as the others do, on
+        one of its own, so that this one can give the step up.
+        """
         run = f"{self._id}-{next(self._serial)}"
         values: dict[int, Any] = {}
         pending = Pending(self._links.check_s, limit)
@@ -270,7 +275,7 @@ class ClusterSession(Session):
                 state = self.random_state.draw(step.counters[task])
                 arrays = [feeds[tensor] for _, tensor in fed]
                 names = [name for name, _ in fed]
-                if link.here is not None and local is None:
+                if link.here is not None and local is None and limit is None:
                     local = link, [dict(zip(names, arrays, strict=True)), state]
                     continue
                 connection = link.take()
@@ -292,15 +297,13 @@ class ClusterSession(Session):
                 link, arguments = local
                 try:
                     spans = TaskSpans() if tracers else None
-                    own = RunLimit(pending.look, limit, spans)
+                    own = RunLimit(pending.look, spans=spans)
                     keep(link.name, link.here.run(step.handle, run, *arguments, own, _copied))
-                except LimitReachedError as error:
-                    pending.add_late(f"{link.name}: {error}")
                 except TensorBowError as error:
                     pending.raise_if_cancelled()
-                    if str(error).startswith(("/job:", "run: ")):
+                    if error.task:
                         raise
-                    raise type(error)(f"{link.name}: {error}") from error
+                    raise of_task(error, link.name) from error
                 if spans is not None:
                     self._traces.add(tracers, spans.to_arrays(), spans.began_s)
             for task, (_, found) in pending.collect().items():

@@ -16,6 +16,7 @@ from tensorbow.cluster.connection import Connection, connect
 from tensorbow.cluster.dynamic_part import DynamicPart
 from tensorbow.cluster.run_limit import RunLimit
 from tensorbow.cluster.sent_graph import container_of
+from tensorbow.cluster.task_errors import named
 from tensorbow.cluster.task_step import Arrivals, StepOfTask, TaskStep, task_of
 from tensorbow.cluster.task_variables import TaskVariables
 from tensorbow.compiler import (
@@ -461,7 +462,7 @@ class ClusterTask:
         connection = connect(self._addresses[task], self.token, hello, task, CONNECT_S)
         if connection.welcome.get("incarnation") != incarnation:
             connection.close()
-            raise UnavailableError(f"{task} was started anew; make a new session")
+            raise named(UnavailableError(f"{task} was started anew; make a new session"), task)
         return connection
 
     def check_links(self) -> None:
