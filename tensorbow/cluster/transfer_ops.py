@@ -96,7 +96,7 @@ Send = define_op(
     strings=True,
     doc="Sends a value to another task of a cluster, also that there is none.",
 )
-# conditions: those under which the sender has a value, as `Frames` names them.
+# conditions: those under which the sender has a value, see `condition_name`.
 Receive = define_op(
     "ReceiveFromTask",
     spec=_received_spec,

@@ -1,17 +1,26 @@
 """The dynamic executor: steps whose control flow or shapes depend on data (TensorFlow white paper, 4.4)."""
 
 from tensorbow.executor.dynamic_plan import DynamicPlan
-from tensorbow.executor.dynamic_step import VARIABLE, DynamicStep
-from tensorbow.executor.inter_op_pool import InterOpPool, default_threads
+from tensorbow.executor.dynamic_step import VARIABLE, DynamicStep, with_variables
+from tensorbow.executor.inter_op_pool import InterOpPool, PoolShare, TaskPool, threads_beside_caller
+from tensorbow.executor.op_places import OpPlaces
+from tensorbow.executor.plan_nodes import Frame
 from tensorbow.executor.region import StaticRegion
 from tensorbow.executor.step_spans import StepSpans
+from tensorbow.executor.units import Units
 
 __all__ = [
     "VARIABLE",
     "DynamicPlan",
     "DynamicStep",
+    "Frame",
     "InterOpPool",
+    "OpPlaces",
+    "PoolShare",
     "StaticRegion",
     "StepSpans",
-    "default_threads",
+    "TaskPool",
+    "Units",
+    "threads_beside_caller",
+    "with_variables",
 ]

@@ -66,6 +66,43 @@ def test_a_loop_has_its_body_on_another_task(servers):
         assert is_dynamic(session)
 
 
+@pytest.mark.parametrize("compiles", [True, False])
+@pytest.mark.parametrize("reads", ["the constant", "what is made of it"])
+def test_a_constant_of_an_imported_loop_waits_for_its_iteration(servers, reads, compiles):
+    """TensorFlow's graphs give the constants in a loop's body a control input there."""
+    with tb.Graph().as_default() as graph:
+        x = tb.placeholder(tb.float32, [3], "x")
+
+        def body(a):
+            with tb.device(FAR), tb.control_dependencies([a]):
+                c = tb.constant(1.5, name="c")
+            with tb.device(FAR):
+                return a * c if reads == "the constant" else a * tb.reshape(c * 2.0, [1])
+
+        found = tb.while_loop(lambda a: tb.reduce_sum(a) < 90.0, body, [x], name="loop")
+        made = graph.as_graph_def()
+    for node in made.node:
+        if node.name == "loop/c":
+            assert node.op == "Identity"
+            node.op, node.context, node.attr = "Const", "", {"value": np.array(1.5, np.float32)}
+            node.input = [item for item in node.input if item.startswith("^")]
+            assert node.input
+    (found,) = tb.import_graph_def(made, name="", return_elements=[found.name])
+    config = tb.ConfigProto(compiles_loops=compiles, allow_soft_placement=True)
+    with (
+        tb.Session(servers["worker0"].target, config=LIMITED) as session,
+        tb.Session(config=config) as plain,
+    ):
+        expected = plain.run(found, {"x:0": [1.0, 2.0, 3.0]})
+        np.testing.assert_array_equal(session.run(found, {"x:0": [1.0, 2.0, 3.0]}), expected)
+        assert is_dynamic(session)
+    factor = 1.5 if reads == "the constant" else 3.0
+    value = np.float32([1.0, 2.0, 3.0])
+    while value.sum() < 90.0:
+        value *= np.float32(factor)
+    np.testing.assert_array_equal(expected, value)
+
+
 def test_loops_with_their_condition_and_variables_elsewhere(servers):
     x = tb.placeholder(tb.float32, [], "x")
 

@@ -14,7 +14,14 @@ from scheduler.replicas.dynamic.executor_part import COMPILED, ExecutorPart
 from tensorbow.compiler import Binding
 from tensorbow.devices import StreamGroup
 from tensorbow.errors import AbortedError, InternalError
-from tensorbow.executor import VARIABLE, DynamicStep, InterOpPool, StaticRegion, StepSpans, default_threads
+from tensorbow.executor import (
+    VARIABLE,
+    DynamicStep,
+    InterOpPool,
+    StaticRegion,
+    StepSpans,
+    threads_beside_caller,
+)
 from tensorbow.graph import Tensor
 from tensorbow.program import Executable, Region
 from tensorbow.runtime.run_stop import RunStop
@@ -36,7 +43,7 @@ class ReplicaExecutor:
         self.part = part
         self._group, self._variables, self._owner = group, variables, owner
         # On a GPU the stream's calls have one thread, also those of regions.
-        self._pool = None if group.device.kind == "gpu" else InterOpPool(default_threads(), owner)
+        self._pool = None if group.device.kind == "gpu" else InterOpPool(threads_beside_caller(0), owner)
         self._idle: dict[Executable, list[Binding]] = {}  # bound regions that no run uses
         self._lock = threading.Lock()  # guards all fields here, and the group's allocator
         self._step: DynamicStep | None = None  # that runs
