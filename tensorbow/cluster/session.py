@@ -250,8 +250,7 @@ class ClusterSession(Session):
     ) -> dict[int, Any]:
         """Runs a registered step; the fetched values by index. Raises the first error of a task.
 
-        This process's task runs its part in this thread; under a time limit it does so as the others do, on
-        one of its own, so that this one can give the step up.
+        This process's task runs its part in this thread, but under a time limit as others do: it may be late.
         """
         run = f"{self._id}-{next(self._serial)}"
         values: dict[int, Any] = {}
@@ -476,7 +475,7 @@ class ClusterSession(Session):
             self._links.link(task).call(header, self._links.check_s, [arrays[op] for op in own])
 
     def without_value(self, variables: Sequence[Operation]) -> list[str]:
-        """The names of those variables that have no value yet. One request to each of their tasks."""
+        """The names of those variables that have no value yet."""
         missing: set[str] = set()
         for task, own in self._at_tasks(list(variables)).items():
             asked: dict[str, list[str]] = {}

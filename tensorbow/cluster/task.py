@@ -74,9 +74,7 @@ class ClusterTask:
     """One task of a cluster, in this process. All methods are thread-safe."""
 
     def __init__(self, cluster: ClusterSpec, job: str, index: int, token: str, threads: int = 0):
-        """threads: on which ops of dynamic steps run at the same time, at most, beside those of their
-        sessions; 0 for the default.
-        """
+        """threads: for ops of all dynamic steps, one of them each step's own; 0 for the default."""
         self.cluster = cluster
         self.name = task_name(job, index)
         self.incarnation = uuid.uuid4().hex

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
+import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -43,6 +45,21 @@ def compare(servers, fetches, *feeds, initialise=(), at="worker0"):
             got, expected = session.run(fetches, feed), plain.run(fetches, feed)
             for number, (one, other) in enumerate(zip(got, expected, strict=True)):
                 np.testing.assert_allclose(one, other, rtol=1e-6, err_msg=f"{fetches[number]} {feed}")
+
+
+@contextmanager
+def once(holds, call):
+    """Calls a function from another thread as soon as something holds, as that a task has sent a value."""
+
+    def watch():
+        while not holds():
+            time.sleep(0.001)
+        call()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    yield
+    thread.join(60)
 
 
 def is_dynamic(session):
@@ -381,12 +398,12 @@ def test_a_loop_ends_when_one_of_its_tasks_stops(servers):
         return a + taken
 
     found = tb.while_loop(lambda a: a > 0.0, body, [x])
-    with tb.Session(servers["worker0"].target) as session:
-        timer = threading.Timer(0.2, servers["worker1"].stop)
-        timer.start()
-        with pytest.raises(UnavailableError, match="/job:worker/task:1"):
-            session.run(found, {x: 1.0})
-        timer.join()
+    with (
+        tb.Session(servers["worker0"].target) as session,
+        once(lambda: servers["worker1"]._task._peers, servers["worker1"].stop),
+        pytest.raises(UnavailableError, match="/job:worker/task:1"),
+    ):
+        session.run(found, {x: 1.0})
 
 
 @pytest.mark.slow
@@ -402,12 +419,12 @@ def test_a_killed_process_is_named_and_the_loop_runs_once_it_is_back():
 
         found = tb.while_loop(lambda a: a > 0.0, body, [x])
         with tb.train.Server(cluster, "worker", 0) as server:
-            with tb.Session(server.target) as session:
-                timer = threading.Timer(1.0, process.kill)
-                timer.start()
-                with pytest.raises(UnavailableError, match=r"^/job:worker/task:1 is unavailable"):
-                    session.run(found, {x: 1.0})
-                timer.join()
+            with (
+                tb.Session(server.target) as session,
+                once(lambda: server._task._peers, process.kill),
+                pytest.raises(UnavailableError, match=r"^/job:worker/task:1 is unavailable"),
+            ):
+                session.run(found, {x: 1.0})
             end(process)
             process = start_process(cluster, "worker", 1)
             with tb.Session(server.target) as session:

@@ -154,7 +154,12 @@ def test_an_interrupt_ends_loops_at_tasks(servers, target):
     try:
         with tb.Session(servers[target].target) as session:
             session.run(w.initializer)
-            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+            def interrupt():
+                await_loop(servers, session, "compiled")
+                os.kill(os.getpid(), signal.SIGINT)
+
+            threading.Thread(target=interrupt, daemon=True).start()
             with pytest.raises(KeyboardInterrupt):
                 session.run(turned, {"x:0": [1.0, 1.0]})
             session.run(update)
