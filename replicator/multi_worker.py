@@ -65,7 +65,8 @@ class MultiWorkerReplicator(MultiGpuReplicator):
             replica of several GPUs.
         backup: counts the replicas of all workers. A worker gets the results of those of its own whose
             gradients counted, which may be none: `[0 to num_local_replicas, ...]`. The workers meet every 16
-            steps for inputs, and wait for late gradients there. On CPU devices.
+            steps for inputs, and wait for late gradients there; values that are read in between are those of
+            the end of the 16. On CPU devices.
 
         Collective. Raises as `MultiGpuReplicator`, and NotFoundError where mpi4py is missing.
         """

@@ -21,7 +21,7 @@ def is_constant_enter(node: NodeDef) -> bool:
 
 
 @dataclass
-class Loop:
+class LoopNodes:
     """A loop. condition: the name of its LoopCond's tensor. enters: the names of its Enters."""
 
     condition: str = ""
@@ -37,10 +37,10 @@ class StepFrames:
         ops = list(self._ops.values())
         units = Units(ops, {}, set(ops), fed, (), (), None, in_sequences=True)
         self._places = OpPlaces(units, set(ops), fed, {}, name)
-        self.loops: dict[Frame, Loop] = {}
+        self.loops: dict[Frame, LoopNodes] = {}
         for op in ops:
             if op.definition.flow == "enter":
-                self.loops.setdefault(self._places.target(op), Loop()).enters.append(op.name)
+                self.loops.setdefault(self._places.target(op), LoopNodes()).enters.append(op.name)
             elif op.definition.flow == "loop_condition":
                 self.loops[self._places.of(op).frame].condition = op.outputs[0].name
 

@@ -136,6 +136,11 @@ class _TaskStage:
     accesses: tuple[Sequence[Access], Sequence[Access]]
     endless: Sequence[str]  # calls with loops that may never end
 
+    def waited_for_variables(self) -> str:
+        """What it waits for before it runs, for messages."""
+        names = ", ".join(sorted(self.reads | self.writes)[:3])
+        return f"waited for {names}, as another step uses such a variable"
+
 
 @dataclass
 class StepOfTask:
@@ -355,8 +360,7 @@ class TaskStep:
                     plan.copy_out(ref, box)
 
             if stage.reads or stage.writes:
-                names = ", ".join(sorted(stage.reads | stage.writes)[:3])
-                waits.at = lambda: f"waited for {names}, as another step uses such a variable"  # noqa: B023
+                waits.at = stage.waited_for_variables
                 lock.acquire(work, stage.reads, stage.writes, waits)
             try:
                 self._execute(binding, work, stage, waits)
