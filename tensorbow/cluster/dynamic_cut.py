@@ -64,6 +64,8 @@ class StepCut:
         self._graph = without_split_contexts(nodes, self._task_of)
         self._by_name = {node.name: node for node in self._graph.node}
         self._names = set(self._by_name)
+        self._sends: dict[str, list[tuple[str, str, Frame]]] = {}  # by task: sources, names and frames
+        self._bits, self._reach = self._reached()
         self._parts: dict[str, _Nodes] = {}
         self._received: dict[tuple[str, str], str] = {}  # by input and task: the input there
         self._controls: dict[tuple[Frame, str], str] = {}  # Merges of control loops, by loop and task
@@ -199,14 +201,46 @@ class StepCut:
                 "shape": spec.shape,
                 "lossy": lossy,
                 "conditions": tuple(sorted(map(str, conditions))),
+                "after": self._sent_before(source.name, part.task, frame),
             },
             [TensorSpec(spec.shape, spec.dtype)],
             f"{part.task}/device:CPU:0",
             source=source.source,
         )
         self._of(task_of(source.device)).nodes.append(send)
+        self._sends.setdefault(task_of(source.device), []).append((source.name, send.name, frame))
         part.nodes.append(receive)
         return f"^{receive.name}" if end else f"{receive.name}:0"
+
+    def _reached(self) -> tuple[dict[str, int], dict[str, int]]:
+        """A bit for each node that another task reads, and by node those bits that it depends on, its own
+        with it; in one iteration.
+        """
+        bits: dict[str, int] = {}
+        for node in self._graph.node:
+            for item in node.input if self._task_of(node) else ():
+                source = self._by_name[operation_name(item)]
+                if self._task_of(source) not in ("", task_of(node.device)):
+                    bits.setdefault(source.name, 1 << len(bits))
+        reach: dict[str, int] = {}
+        for node in self._graph.node:
+            found = bits.get(node.name, 0) | reach.get(str(node.attr.get(PUSH)), 0)
+            for item in node.input:
+                source = self._by_name[operation_name(item)]
+                if not (node.op == "Merge" and source.op == "NextIteration"):
+                    found |= reach.get(source.name, 0)
+            reach[node.name] = found
+        return bits, reach
+
+    def _sent_before(self, name: str, task: str, frame: Frame) -> tuple[str, ...]:
+        """The last Sends of a task so far, in a frame, that a node on another task depends on."""
+        needed, earlier, found = self._reach[name], 0, []
+        for source, send, own in reversed(self._sends.get(task, ())):
+            bit = self._bits.get(source, 0)
+            if own is frame and needed & bit & ~earlier:
+                found.append(send)
+                earlier |= self._reach[source] & ~bit
+        return tuple(found)
 
     def _control(self, frame: Frame, part: _Nodes) -> str:
         """The name of the Merge of a task's control loop, which runs once in each iteration of the frame.

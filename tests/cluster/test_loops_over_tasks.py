@@ -174,6 +174,17 @@ def test_branches_on_different_tasks(servers):
     )
 
 
+def test_a_gradient_that_comes_back_from_another_task_does_not_hold_its_branch_up(servers):
+    """A branch and its gradient are no sequence: the gradient waits for what is made of the branch."""
+    x, y = tb.placeholder(tb.float64, [], "x"), tb.placeholder(tb.float64, [], "y")
+    with tb.device(HOME):
+        rows = tb.where(tb.stack([x, y]) > -9.0)
+        chosen = tb.cond(y > 0.25, lambda: x * 0.5 + x, lambda: tb.sin(x + x) * 0.3)
+    with tb.device(PS):
+        total = y * 0.5 + chosen * chosen
+    compare(servers, [total, rows, *tb.gradients(total, [x, y])], {x: 0.7, y: 0.0}, {x: 0.7, y: 1.0})
+
+
 def test_a_branch_on_one_task_with_its_predicate_on_another(servers):
     x = tb.placeholder(tb.float32, [2], "x")
     with tb.device(PS):
