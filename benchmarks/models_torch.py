@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from convnets_torch import CONVNETS, convnet
 from torch import nn, relu
+from torch.nn import functional
 
 CLASSES = 10
 
 
 def torch_network(model: str) -> nn.Module:
-    """`logreg`, `lenet`, `resnet9` or `resnet<6n+2>`: logits [batch, 10] of NCHW images; or a `convnet`."""
+    """`logreg`, `lenet`, `fast_resnet` or `resnet<6n+2>`: logits [batch, 10] of NCHW images; or a `convnet`."""
     if model in CONVNETS:
         return convnet(model)
     if model == "logreg":
@@ -25,8 +27,8 @@ def torch_network(model: str) -> nn.Module:
             *(nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2)),
             *(nn.Flatten(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, CLASSES)),
         )
-    if model == "resnet9":
-        return _ResNet9(32)
+    if model == "fast_resnet":
+        return _FastResNet()
     layers, inputs = [_normalized(3, 16, 3, 1), nn.ReLU()], 16
     for outputs in (16, 32, 64):
         for number in range((int(model.removeprefix("resnet")) - 2) // 6):
@@ -53,21 +55,25 @@ class _Block(nn.Module):
         return relu(self.second(relu(self.first(x))) + self.shortcut(x))
 
 
-class _ResNet9(nn.Module):
-    """Eight convolutions, of which two pairs are residual branches."""
+class _FastResNet(nn.Module):
+    """Fixed filters of 2x2 pixels; three stages of a convolution, pooling and a residual branch."""
 
-    def __init__(self, width: int):
+    def __init__(self) -> None:
         super().__init__()
-        extents = [(3, 1), (1, 2), (2, 2), (2, 2), (2, 4), (4, 8), (8, 8), (8, 8)]  # in units of the width
-        channels = [(3 if i == 0 else width * a, width * b) for i, (a, b) in enumerate(extents)]
-        self.layers = nn.ModuleList(nn.Sequential(_normalized(a, b, 3, 1), nn.ReLU()) for a, b in channels)
-        self.pool = nn.MaxPool2d(2)
-        self.fc = nn.Linear(8 * width, CLASSES, bias=False)
+        self.register_buffer("filters", torch.randn(24, 3, 2, 2))
+        self.bias = nn.Parameter(torch.zeros(24))
+        extents = [(24, 64), (64, 64), (64, 256), (256, 256), (256, 256), (256, 256)]
+        self.convolutions = nn.ModuleList(nn.Conv2d(*ends, 3, padding=1, bias=False) for ends in extents)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(outputs) for _, outputs in extents)
+        self.fc = nn.Linear(256, CLASSES, bias=False)
 
     def forward(self, x: Any) -> Any:
-        first, stage1, *branch1, stage2, stage3, branch3, branch4 = self.layers
-        x = self.pool(stage1(first(x)))
-        x = x + branch1[1](branch1[0](x))
-        x = self.pool(stage3(self.pool(stage2(x))))
-        x = x + branch4(branch3(x))
+        x = functional.conv2d(functional.pad(x - 0.47, (0, 1, 0, 1)), self.filters, self.bias)
+        x = functional.gelu(x, approximate="tanh")
+        for number, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
+            y = convolution(x)
+            if number % 2 == 0:
+                x = functional.gelu(norm(functional.max_pool2d(y, 2)), approximate="tanh")
+            else:
+                x = x + functional.gelu(norm(y), approximate="tanh")
         return 0.125 * self.fc(x.amax((2, 3)))

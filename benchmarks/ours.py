@@ -19,7 +19,7 @@ EXAMPLES, CLASSES = 4096, 10
 
 def image_shape(model: str) -> tuple[int, int, int]:
     """Height, width and channels of a model's pictures: MNIST's, for ResNets CIFAR's."""
-    return (32, 32, 3) if model.startswith("resnet") else (28, 28, 1)
+    return (32, 32, 3) if "resnet" in model else (28, 28, 1)
 
 
 def made_up_data(model: str) -> ImageDataset:

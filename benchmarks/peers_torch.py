@@ -20,7 +20,8 @@ def torch_trainer(
 ) -> tuple[Callable[[int], float], dict[str, Any]]:
     """Function that trains so many steps and returns the last loss; and the chosen SGD.
 
-    variant: `eager`, `channels-last`, `compile` or `compile, channels-last`. examples: images float32
+    variant: `eager`, `channels-last`, `compile` or `compile, channels-last`; with `bf16` behind it, products
+    and convolutions of bfloat16 (`torch.autocast`). examples: images float32
     [examples, height, width, channels], labels int64 [examples]. Uses the faster of PyTorch's two fast
     implementations of SGD.
     """
@@ -60,7 +61,9 @@ class _Trainer:
         self._order, self._position = torch.randperm(len(answers)), 0
 
         def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            return nn.functional.cross_entropy(network(x), y)
+            with torch.autocast("cpu", torch.bfloat16, enabled="bf16" in variant):
+                logits = network(x)
+            return nn.functional.cross_entropy(logits.float(), y)
 
         self._loss = torch.compile(loss, dynamic=False) if variant.startswith("compile") else loss
 

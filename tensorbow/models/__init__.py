@@ -1,6 +1,7 @@
 """The models that come with the library."""
 
 from tensorbow.models.character_rnn import CharacterRNN
+from tensorbow.models.fast_resnet import FastResNet
 from tensorbow.models.imagenet_convnets import AlexNet, Overfeat, OxfordNet
 from tensorbow.models.imagenet_resnet import ImageNetResNet
 from tensorbow.models.inception import GoogLeNet, InceptionV3
@@ -28,6 +29,7 @@ __all__ = [
     "AlexNet",
     "CharacterRNN",
     "Defaults",
+    "FastResNet",
     "GoogLeNet",
     "ImageNetResNet",
     "InceptionV3",

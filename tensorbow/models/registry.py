@@ -10,6 +10,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.kinds import Text, checked
 from tensorbow.missing_names import did_you_mean
 from tensorbow.models.character_rnn import CharacterRNN
+from tensorbow.models.fast_resnet import FastResNet
 from tensorbow.models.imagenet_convnets import AlexNet, Overfeat, OxfordNet
 from tensorbow.models.imagenet_resnet import BLOCKS, ImageNetResNet
 from tensorbow.models.inception import GoogLeNet, InceptionV3
@@ -36,6 +37,7 @@ MODELS: dict[str, Callable[[], Model]] = {
     MLP.name: MLP,
     **{f"resnet{6 * blocks + 2}": partial(ResNet, blocks) for blocks in (1, 2, 3, 5, 7, 9, 18)},
     ResNet9.name: ResNet9,
+    FastResNet.name: FastResNet,
     **{f"resnet{depth}": partial(ImageNetResNet, depth) for depth in BLOCKS},
     **{f"vgg{depth}": partial(VGG, depth) for depth in CONVOLUTIONS},
     **{model.name: model for model in (AlexNet, Overfeat, OxfordNet, GoogLeNet, InceptionV3)},

@@ -25,7 +25,7 @@ class ResNet9(Model):
     defaults = Defaults(
         dataset="cifar10",
         batch_size=32,
-        learning_rate=0.035,
+        learning_rate=0.1,
         weight_decay=5e-4,
         epochs=24,
         schedule="one_cycle",

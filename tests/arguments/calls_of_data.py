@@ -350,6 +350,7 @@ CALLS: Mapping[str, Call] = {
     **{
         f"{make.__name__}.logits": logits_of(make)
         for make in (
+            tb.models.FastResNet,
             tb.models.ImageNetResNet,
             tb.models.MLP,
             tb.models.MobileNet,
@@ -381,6 +382,7 @@ CALLS: Mapping[str, Call] = {
         for make in (tb.models.CharacterRNN, tb.models.LSTMLanguageModel, tb.models.TinyTransformer)
     },
     "models.ImageNetResNet": Call(dict, {"depth": "object"}),
+    "models.FastResNet": Call(dict, {"width": "positive"}),
     "models.ResNet9": Call(dict, {"width": "positive"}),
     "models.VGG": Call(dict, {"depth": "object"}),
     "models.MLP": Call(

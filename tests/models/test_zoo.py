@@ -10,6 +10,7 @@ import pytest
 import tensorbow as tb
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.models import MODELS, get_model, imagenet_resnet, vgg
+from tensorbow.models.fast_resnet import whitening
 
 IMAGENET = (224, 224, 3)
 
@@ -44,6 +45,7 @@ def slow(*case):
         slow("resnet101", IMAGENET, 1000, 44_549_160),
         slow("resnet152", IMAGENET, 1000, 60_192_808),
         slow("resnet9", (32, 32, 3), 10, 1_646_112),
+        ("fast_resnet", (32, 32, 3), 10, 1_972_504),
         ("vgg11", (32, 32, 3), 10, 9_231_114),  # of the usual networks for CIFAR-10
         slow("vgg13", (32, 32, 3), 10, 9_416_010),
         slow("vgg16", (32, 32, 3), 10, 14_728_266),
@@ -147,6 +149,7 @@ def small(monkeypatch):
         "mlp": (tb.models.MLP((16, 12), dropout=0.1), pictures, classes),
         "resnet18": (tb.models.ImageNetResNet(18), pictures, classes),
         "resnet9": (tb.models.ResNet9(4), pictures, classes),
+        "fast_resnet": (tb.models.FastResNet(4), pictures, classes),
         "vgg11": (tb.models.VGG(11), pictures, classes),
         "mobilenet": (tb.models.MobileNet(0.1, dropout=0.0), pictures, classes),
         "googlenet": (tb.models.GoogLeNet(dropout=0.0), draw.integers(0, 256, (8, 32, 32, 3)), classes),
@@ -164,7 +167,16 @@ def small(monkeypatch):
         *("mlp", "char-rnn", "transformer-tiny"),
         *(
             pytest.param(n, marks=pytest.mark.slow)
-            for n in ("resnet18", "resnet9", "vgg11", "mobilenet", "vit-tiny", "googlenet", "lstm-lm")
+            for n in (
+                "resnet18",
+                "resnet9",
+                "fast_resnet",
+                "vgg11",
+                "mobilenet",
+                "vit-tiny",
+                "googlenet",
+                "lstm-lm",
+            )
         ),
     ],
 )
@@ -221,3 +233,18 @@ def test_names():
     assert isinstance(get_model("resnet50"), tb.models.ImageNetResNet)
     assert isinstance(get_model("resnet56"), tb.models.ResNet)
     assert get_model("resnet146").blocks == 24
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_filters_of_the_fast_resnet_decorrelate_patches(channels):
+    """Where all pixels of a patch are as much alike; of two channels each is whitened by itself."""
+    filters = whitening(channels)
+    assert filters.shape == (2, 2, channels, 8 * channels)
+    np.testing.assert_array_equal(filters[..., : 4 * channels], -filters[..., 4 * channels :])
+    columns = filters.reshape(4 * channels, -1)[:, : 4 * channels]
+    of_channel = np.kron(
+        np.ones((4, 4)), np.eye(channels) if channels == 2 else np.ones((channels, channels))
+    )
+    covariance = columns.T @ (0.05 * of_channel + 0.01 * np.eye(4 * channels)) @ columns
+    deviations = np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose(covariance / np.outer(deviations, deviations), np.eye(4 * channels), atol=1e-5)
