@@ -4,8 +4,8 @@
 
 Two replicas of the network, b=32, flips and crops, smoothed labels, products of bfloat16 where the processor
 has them; a one-cycle learning rate, Nesterov momentum and weight decay by the model's defaults. The run is
-that of `tensorbow train`, with its evaluations twice an epoch, and ends where it reaches 90 %. `--run` goes on
-with a run in this folder, or shows a finished one. `--small`: four channels first, on pictures made here.
+that of `tensorbow train`, with its evaluations twice an epoch, and ends where it reaches 90 %. `--run` goes
+on with a run in this folder, or shows a finished one. `--small`: four channels first, on pictures made here.
 
 Behind it the rates of training are measured in turns, ours and those of PyTorch and JAX where they are
 installed, on the same network without augmentation: the time of as many epochs. The peers have bfloat16, too,

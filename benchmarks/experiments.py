@@ -10,7 +10,7 @@ from typing import Any
 FOLDER = Path(__file__).resolve().parent
 THESIS = "TensorBow (Budea, 2019)"
 CROSSBOW = "Crossbow (VLDB 2019)"
-TITLES = {"logreg": "logistic regression", "lenet": "LeNet"}  # of models
+TITLES = {"logreg": "logistic regression", "lenet": "LeNet", "fast_resnet": "FastResNet"}  # of models
 TITLES |= {f"resnet{layers}": f"ResNet-{layers}" for layers in (8, 9, 14, 20, 32, 44, 56, 110)}
 
 
@@ -165,7 +165,7 @@ EXPERIMENTS = (
     ),
     Experiment(
         "cifar10_course",
-        "ResNet-9 on CIFAR-10 with augmentation",
+        "FastResNet on CIFAR-10 with augmentation",
         "test accuracy by epoch and seconds of training of two replicas of b=32, with flips, crops and a "
         "one-cycle learning rate.",
         alone=True,

@@ -16,7 +16,7 @@ CLASSES = 10
 
 
 def torch_network(model: str) -> nn.Module:
-    """`logreg`, `lenet`, `fast_resnet` or `resnet<6n+2>`: logits [batch, 10] of NCHW images; or a `convnet`."""
+    """Logits [batch, 10] of NCHW images: `logreg`, `lenet`, `fast_resnet`, `resnet<6n+2>` or a `convnet`."""
     if model in CONVNETS:
         return convnet(model)
     if model == "logreg":

@@ -119,7 +119,7 @@ class Replicator:
         self._saved_by: list[CheckpointSaverHook] = []
 
     def _new_replicas(self, tried: str | None = None) -> RunningReplicas:
-        """So many replicas as there are to be, none of which are there by now. tried: their mode."""
+        """Replicas that are to be started, in the number that is set. tried: their mode."""
         synchronisation = self.synchronisation
         if tried is not None:
             synchronisation = replace(synchronisation, replica_mode=tried)

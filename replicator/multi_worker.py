@@ -6,7 +6,7 @@ import socket
 from typing import Any
 
 from replicator.multi_gpu import MultiGpuReplicator
-from scheduler.engine.learning_engine import AsWorkers
+from scheduler.engine.engine_arguments import AsWorkers
 from scheduler.workers.find import worker_group
 from tensorbow.devices import AsDevices, available_devices
 from tensorbow.errors import InvalidArgumentError

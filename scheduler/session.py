@@ -6,9 +6,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, TypeAlias, TypeGuard
-
-import numpy as np
+from typing import Any, TypeGuard
 
 from scheduler.averaging.synchronisation import (
     FUSED,
@@ -20,8 +18,9 @@ from scheduler.averaging.synchronisation import (
 )
 from scheduler.decisions.replica_tuner import Decision
 from scheduler.decisions.step_tuner import BatchSplitTuner
+from scheduler.engine.engine_arguments import AsWorkers
+from scheduler.engine.global_batches import Extents, is_batch, joined_results, require_parts, split_feeds
 from scheduler.engine.growing import grown, new_variables, started
-from scheduler.engine.learning_engine import AsWorkers
 from scheduler.engine.stepper import Stepper
 from scheduler.replicas.device_plans import DevicePlans
 from scheduler.replicas.replica_counts import TunedCounts, device_list, replica_counts
@@ -57,8 +56,6 @@ from tensorbow.runtime.fetches_and_feeds import GraphElements, computed_for
 from tensorbow.specs import Array, TensorSpec
 
 REMEMBERED = 256  # fetch lists whose `_update_among` result is cached
-
-Extents: TypeAlias = "tuple[int, ...]"
 
 
 @dataclass(frozen=True)
@@ -283,10 +280,10 @@ class TensorBowSession(Session):
         self, elements: GraphElements, shapes: Mapping[Tensor, Extents], update: Operation
     ) -> _LearningStep:
         """A step, not yet compiled. Raises InvalidArgumentError for a batch that does not split."""
-        split = tuple(_is_batch(tensor, extents) for tensor, extents in shapes.items())
+        split = tuple(is_batch(tensor, extents) for tensor, extents in shapes.items())
         for (tensor, extents), is_split in zip(shapes.items(), split, strict=True):
             if is_split:
-                self._require_parts(tensor, extents[0])
+                require_parts(tensor, extents[0], self.num_replicas)
         fed = tuple(TensorSpec(extents, tensor.dtype) for tensor, extents in shapes.items())
         program = self._program(elements, list(shapes), update)
         return _LearningStep(len(self._steps), program, fed, split)
@@ -303,12 +300,12 @@ class TensorBowSession(Session):
             self._follow_mode(self._tuner, stepper)
         self._z_is_newer = True
         began = perf_counter()
-        results = stepper.step(self._split(feeds, step.split))
+        results = stepper.step(split_feeds(feeds, step.split, self.num_replicas))
         if self._tuner is not None:
             sizes = (spec.extents[0] for spec, is_split in zip(step.fed, step.split, strict=True) if is_split)
             self._tuner.after_run(perf_counter() - began, next(sizes, self.num_replicas))
         computed = _computed(elements, feeds)
-        joined = iter([*map(_joined, computed, results.metrics)])
+        joined = iter([*map(joined_results, computed, results.metrics)])
         values: list[Any] = []
         for element in elements:
             if _is_variable(element, feeds):
@@ -317,17 +314,6 @@ class TensorBowSession(Session):
             else:
                 values.append(next(joined) if isinstance(element, Tensor) else None)
         return values
-
-    def _split(self, feeds: Mapping[Tensor, Array], split: Sequence[bool]) -> list[tuple[Array, ...]]:
-        count = self.num_replicas
-        parts: list[tuple[Array, ...]] = []
-        for replica in range(count):
-            arrays = []
-            for value, is_split in zip(feeds.values(), split, strict=True):
-                rows = value.shape[0] // count if is_split else 0
-                arrays.append(value[replica * rows : (replica + 1) * rows] if is_split else value)
-            parts.append(tuple(arrays))
-        return parts
 
     def _learning_step(
         self, elements: GraphElements, feeds: Mapping[Tensor, Array], update: Operation
@@ -356,14 +342,6 @@ class TensorBowSession(Session):
             f"{self.num_replicas} replicas get the same copy and learn from the same examples; give it the "
             f"shape [{open_dims}] to split a global batch over the replicas (made at {batch.op.source})"
         )
-
-    def _require_parts(self, tensor: Tensor, rows: int) -> None:
-        count = self.num_replicas
-        if rows % count or not rows:
-            got = f"a global batch of {rows} does not split over" if rows else "an empty batch has none for"
-            raise InvalidArgumentError(
-                f"feed {tensor.name}: {got} {count} replicas; feed a multiple of {count}, {count} at least"
-            )
 
     def _program(self, elements: GraphElements, fed: list[Tensor], update: Operation) -> StepProgram:
         tensors = _computed(elements, fed)
@@ -427,9 +405,7 @@ class TensorBowSession(Session):
     def _tune(self, tuner: BatchSplitTuner, feeds: Mapping[Tensor, Array]) -> None:
         """Changes the number of replicas to the one that the tuner wants in the next run."""
         (current, *_), stepper = self._per_device, self._stepper
-        tuner.before_run(
-            [value.shape[0] for tensor, value in feeds.items() if _leads_with_batch(tensor, value)]
-        )
+        tuner.before_run([value.shape[0] for tensor, value in feeds.items() if is_batch(tensor, value.shape)])
         counts = (tuner.replicas,) * len(self._learner_devices)
         if stepper is not None and tuner.replicas != current:
             stepper.settle()
@@ -565,29 +541,3 @@ def _is_variable(element: Tensor | Operation, fed: Collection[Tensor]) -> TypeGu
 def _computed(elements: GraphElements, fed: Collection[Tensor]) -> list[Tensor]:
     """Fetched tensors that the replicas compute: all except variables."""
     return [e for e in elements if isinstance(e, Tensor) and not _is_variable(e, fed)]
-
-
-def _leads_with_batch(tensor: Tensor, value: Array) -> bool:
-    return _is_batch(tensor, value.shape)
-
-
-def _is_batch(tensor: Tensor, extents: Extents) -> bool:
-    """True for a value that is not a scalar and whose leading dimension is unknown in the graph."""
-    dims = tensor.spec.shape
-    return len(extents) > 0 and (dims is None or dims[0] is None)
-
-
-def _joined(tensor: Tensor, of_replicas: Sequence[Any]) -> Any:
-    """Combines the replicas' values of a fetched tensor: concatenates or averages them (see the class)."""
-    values = [np.asarray(value) for value in of_replicas]
-    kind = tensor.dtype.as_numpy_dtype
-    if len(values) == 1:
-        return values[0].astype(kind)[()]
-    if _leads_with_batch(tensor, values[0]):
-        return np.concatenate(values)
-    if values[0].dtype.kind == "b":
-        return values[0][()]
-    stacked = np.stack(values)
-    if stacked.dtype.kind in "iu":
-        return np.floor_divide(stacked.sum(axis=0, dtype=np.int64), len(values)).astype(kind)[()]
-    return np.mean(stacked, axis=0, dtype=np.float64).astype(kind)[()]

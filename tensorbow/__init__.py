@@ -116,10 +116,13 @@ from tensorbow.ops.importing import *
 from tensorbow.ops.indexed_slices import *
 from tensorbow.ops.indexing import *
 from tensorbow.ops.linalg import *
+from tensorbow.ops.linear_equations import *
+from tensorbow.ops.matrix_bands import *
 from tensorbow.ops.nd_indexing import *
 from tensorbow.ops.nd_writes import *
 from tensorbow.ops.norms import *
 from tensorbow.ops.older_names import *
+from tensorbow.ops.patches import *
 from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
 from tensorbow.ops.random_distributions import *

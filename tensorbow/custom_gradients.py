@@ -151,16 +151,17 @@ def _rule(
 
     def rule(*gradients: Tensor) -> list[Any]:
         if not variables:
-            return _listed(gradient(*gradients), count, "arguments")
+            return _gradients_of(gradient(*gradients), count, "arguments")
         result = gradient(*gradients, variables=variables)
         if not isinstance(result, tuple) or len(result) != 2:
             raise refuse("custom_gradient", "the gradient", "a pair, for arguments and for variables", result)
-        return _listed(result[0], count, "arguments") + _listed(result[1], len(variables), "variables")
+        by_variable = _gradients_of(result[1], len(variables), "variables")
+        return _gradients_of(result[0], count, "arguments") + by_variable
 
     return rule
 
 
-def _listed(result: Any, count: int, what: str) -> list[Any]:
+def _gradients_of(result: Any, count: int, what: str) -> list[Any]:
     items = list(result) if isinstance(result, (list, tuple)) else [result]
     if len(items) != count and not (count == 0 and items == [None]):
         raise InvalidArgumentError(

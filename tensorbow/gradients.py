@@ -130,7 +130,7 @@ def _hessian(first: Gradient | None, x: Tensor) -> Tensor:
     return reshape(stack(rows), extents) if rows else zeros(extents, x.dtype)
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     if value is None:
         return []
     return list(value) if isinstance(value, (list, tuple)) else [value]
@@ -147,7 +147,7 @@ def _tensors(argument: str, value: Any) -> list[Tensor]:
 
 
 def _initial(ys: Sequence[Tensor], grad_ys: Any) -> Iterable[Tensor]:
-    given = _listed(grad_ys) or [None] * len(ys)
+    given = _as_list(grad_ys) or [None] * len(ys)
     if len(given) != len(ys):
         raise InvalidArgumentError(f"gradients: grad_ys: {len(given)} for {len(ys)} ys; give one for each")
     for y, grad in zip(ys, given, strict=True):

@@ -8,8 +8,8 @@ from tensorbow.ops.image_colors import *
 from tensorbow.ops.image_edges import *
 from tensorbow.ops.image_geometry import *
 from tensorbow.ops.image_similarity import *
+from tensorbow.ops.patches import extract_image_patches
 from tensorbow.ops.resizing import *
-from tensorbow.ops.spatial_blocks import extract_image_patches
 
 __all__ = ["extract_image_patches"]
 __all__ += image_boxes.__all__

@@ -188,6 +188,7 @@ class RandomNormal(Initializer):
     """Normal distribution."""
 
     _draws_elements = True
+    _draw = staticmethod(drawn.random_normal)
 
     @checked
     def __init__(
@@ -200,26 +201,13 @@ class RandomNormal(Initializer):
         self.mean, self.stddev, self.seed, self.dtype = mean, stddev, seed, dtype
 
     def _make(self, shape: list[int], dtype: DType) -> Tensor:
-        return drawn.random_normal(shape, self.mean, self.stddev, dtype, seed=self.seed)
+        return self._draw(shape, self.mean, self.stddev, dtype, seed=self.seed)
 
 
-class TruncatedNormal(Initializer):
+class TruncatedNormal(RandomNormal):
     """Normal distribution; values beyond two standard deviations are drawn again."""
 
-    _draws_elements = True
-
-    @checked
-    def __init__(
-        self,
-        mean: NumberOrTensor = 0.0,
-        stddev: NumberOrTensor = 0.05,
-        seed: Seed = None,
-        dtype: AsDType = float32,
-    ):
-        self.mean, self.stddev, self.seed, self.dtype = mean, stddev, seed, dtype
-
-    def _make(self, shape: list[int], dtype: DType) -> Tensor:
-        return drawn.truncated_normal(shape, self.mean, self.stddev, dtype, seed=self.seed)
+    _draw = staticmethod(drawn.truncated_normal)
 
 
 class VarianceScaling(Initializer):

@@ -1,10 +1,7 @@
 """`tb.linalg`: matrices under TensorFlow's names; `tb.matmul` and others are the same functions."""
 
-from tensorbow.ops.decompositions import cholesky, cholesky_solve, logdet, qr, svd
-from tensorbow.ops.decompositions import matrix_band_part as band_part
-from tensorbow.ops.decompositions import matrix_solve as solve
 from tensorbow.ops.decompositions import matrix_solve_ls as lstsq
-from tensorbow.ops.decompositions import matrix_triangular_solve as triangular_solve
+from tensorbow.ops.decompositions import qr, svd
 from tensorbow.ops.decompositions import self_adjoint_eig as eigh
 from tensorbow.ops.decompositions import self_adjoint_eigvals as eigvalsh
 from tensorbow.ops.einsum import einsum, tensordot
@@ -17,7 +14,11 @@ from tensorbow.ops.linalg import matrix_diag_part as diag_part
 from tensorbow.ops.linalg import matrix_inverse as inv
 from tensorbow.ops.linalg import matrix_set_diag as set_diag
 from tensorbow.ops.linalg import matrix_transpose as transpose
+from tensorbow.ops.linear_equations import cholesky, cholesky_solve, logdet
+from tensorbow.ops.linear_equations import matrix_solve as solve
+from tensorbow.ops.linear_equations import matrix_triangular_solve as triangular_solve
 from tensorbow.ops.matmul import matmul
+from tensorbow.ops.matrix_bands import matrix_band_part as band_part
 from tensorbow.ops.normalization import l2_normalize
 from tensorbow.ops.norms import norm
 from tensorbow.optimizers.clipping import global_norm

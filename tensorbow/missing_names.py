@@ -1,8 +1,8 @@
-"""Names that are missing: near ones, and what to use instead of TensorFlow 1's, for error messages."""
+"""Names in error messages: lists of them, and what may be meant by one that is missing."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 
 from tensorbow.tensorflow_names import TENSORFLOW_NAMES
@@ -75,6 +75,12 @@ INSTEAD = {
 
 
 LONGEST_NAME = 100  # characters; difflib takes long for long texts
+
+
+def listed(texts: Sequence[str], most: int = 3) -> str:
+    """Texts with commas between; of more than `most` the first ones, and how many more there are."""
+    rest = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{rest}"
 
 
 def did_you_mean(name: str, names: Iterable[str], most: int = 1, before: str = "", alike: float = 0.6) -> str:

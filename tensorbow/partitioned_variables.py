@@ -93,17 +93,17 @@ class PartitionedVariable(TensorOperators):
 
     @checked
     def assign(self, value: Any, *, name: Name = None) -> Tensor:
-        """Assigns slices of a value to the parts; the result is the whole value right after."""
+        """Assigns to each part its rows of `value`, of the whole's shape; gives the whole after it."""
         return self._write("assign", value, name)
 
     @checked
     def assign_add(self, delta: Any, *, name: Name = None) -> Tensor:
-        """Adds slices to the parts; the result is the whole value right after."""
+        """Adds to each part its rows of `delta`, see `assign`."""
         return self._write("assign_add", delta, name)
 
     @checked
     def assign_sub(self, delta: Any, *, name: Name = None) -> Tensor:
-        """Subtracts slices from the parts; the result is the whole value right after."""
+        """Subtracts from each part its rows of `delta`, see `assign`."""
         return self._write("assign_sub", delta, name)
 
     def _write(self, method: str, value: Any, name: str | None) -> Tensor:

@@ -82,7 +82,7 @@ def _repeated_ops(made: Sequence[Operation], ys: Sequence[Tensor]) -> list[Opera
 
 
 def _outside(ops: Sequence[Operation], ys: Sequence[Tensor], xs: Sequence[Tensor]) -> list[Tensor]:
-    """What repeated ops read of others, beside xs, and results that are not repeated."""
+    """Inputs of repeated ops from other ops, beside xs, and results that are not repeated."""
     inside = set(ops)
     read = [tensor for op in ops for tensor in op.inputs] + [*ys]
     own = {*inside, *(x.op for x in xs)}

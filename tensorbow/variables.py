@@ -296,8 +296,7 @@ class Variable(TensorOperators):
 
     def read_value(self) -> Tensor:
         """A new read at this point of the program, after the current control dependencies."""
-        result: Tensor = ReadVariable(self._ref, name=f"{self.op.name.rpartition('/')[2]}/read")
-        return result
+        return ReadVariable.tensor(self._ref, name=f"{self.op.name.rpartition('/')[2]}/read")
 
     def initialized_value(self) -> Tensor:
         """The value, for initial values of other variables: initialisers run in program order.

@@ -152,3 +152,8 @@ def test_no_gradient_is_registered_under_a_name():
             y = tb.nn.relu(x)
         assert tb.gradients(y, x) == [None]
         assert tb.gradients(tb.nn.relu(x), x) != [None]
+
+
+def test_a_gradient_is_not_registered_for_an_op_that_is_there():
+    with pytest.raises(InvalidArgumentError, match="got the op Sub, whose gradient is in its definition"):
+        tb.RegisterGradient("Sub")

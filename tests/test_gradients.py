@@ -217,3 +217,10 @@ def test_hessians_of_quadratic_forms():
     np.testing.assert_allclose(found[3], value @ a @ value * 6 * 2.0)
     with pytest.raises(InvalidArgumentError, match=r"hessians: x .* expected a known shape"):
         tb.hessians(tb.reduce_sum(quadratic), tb.placeholder(tb.float64, [None]))
+
+
+def test_zeros_for_what_a_result_does_not_depend_on():
+    x, other = tb.constant([1.0, 2.0]), tb.constant([[3.0]])
+    assert tb.gradients(x * x, [other]) == [None]
+    found = tb.gradients(x * x, [x, other], unconnected_gradients="zero")
+    assert [each.tolist() for each in value(found)] == [[2.0, 4.0], [[0.0]]]

@@ -122,3 +122,27 @@ def test_misuse():
             tb.get_variable("w", [3])
         with pytest.raises(InvalidArgumentError, match="is float32, not int32"):
             tb.get_variable("w", dtype=tb.int32)
+
+
+def test_a_getter_of_ones_own(session):
+    seen = []
+
+    def halves(getter, name, shape=None, dtype=None, *arguments, **named):
+        seen.append((name, dtype, named["trainable"]))
+        made = getter(name, shape, tb.float32, *arguments, **named)
+        return tb.cast(made, dtype)
+
+    def noted(getter, *arguments, **named):
+        seen.append("outer")
+        return getter(*arguments, **named)
+
+    with tb.variable_scope("a", custom_getter=noted, use_resource=True):
+        with tb.variable_scope("b", custom_getter=halves, dtype=tb.float16):
+            w = tb.get_variable("w", [2])
+        tb.get_variable("v", [2], use_resource=False, validate_shape=False)
+    assert (w.dtype, seen) == (tb.float16, [("a/b/w", tb.float16, True), "outer", "outer"])
+    assert [each.name for each in tb.global_variables()] == ["a/b/w:0", "a/v:0"]
+    with tb.variable_scope("a/b", reuse=True):
+        assert tb.get_variable("w").dtype == tb.float32
+    with pytest.raises(InvalidArgumentError, match="custom_getter to be a function"):
+        tb.get_variable("x", [2], custom_getter=lambda: None)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, OutOfRangeError
 from tensorbow.graph import NOT_DIFFERENTIABLE, Kernel
 from tensorbow.ops.updates import ApplyMomentum
 
@@ -281,3 +281,26 @@ def test_integers_have_no_mean_over_replicas(dtype):
     for arguments in ({"combine": "mean"}, on_read):
         with pytest.raises(InvalidArgumentError, match=f"{dtype.name}: expected a floating dtype .*; use"):
             tb.Variable(1, dtype=dtype, **arguments)
+
+
+def test_assignments_take_use_locking(session):
+    v = tb.Variable(1.0)
+    session.run(v.initializer)
+    session.run(tb.assign(v, 5.0, validate_shape=True, use_locking=True))
+    session.run(tb.assign_add(v, 2.0, use_locking=True))
+    assert session.run(v.assign_sub(1.0, use_locking=False)) == 6.0
+
+
+def test_a_counter_ends(session):
+    counter = tb.Variable(0)
+    session.run(counter.initializer)
+    count = counter.count_up_to(2)
+    assert [int(session.run(count)) for _ in range(2)] == [0, 1]
+    with pytest.raises(OutOfRangeError, match="the variable is 2, and the limit 2"):
+        session.run(count)
+    assert (session.run(counter), session.run(tb.count_up_to(counter, 3))) == (2, 2)
+    assert session.run(counter) == 3
+
+
+def test_variables_take_use_resource():
+    assert tb.Variable([1.0], True, None, False, use_resource=True).shape == [1]

@@ -75,7 +75,7 @@ class AsyncWorker:
 
     @property
     def shared_step(self) -> SharedStep:
-        """What the shards need to know; with this worker's initial values."""
+        """Facts that the shards need; with this worker's initial values."""
         names = [*self._variables]
         values = dict(zip(names, self._session.run([*self._variables.values()]), strict=True))
         variables = [

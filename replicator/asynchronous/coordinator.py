@@ -13,7 +13,7 @@ GO, WAIT, END = "go", "wait", "end"
 
 @dataclass
 class _Progress:
-    """Of one worker. clock: steps that it is taken to have done; active: it has joined and not left."""
+    """State of one worker. clock: steps that it is taken to have done; active: it has joined and not left."""
 
     clock: int = 0
     active: bool = False

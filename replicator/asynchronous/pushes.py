@@ -19,7 +19,7 @@ from tensorbow.variables import Variable
 PUSHED = "pushed_gradients"  # collection of a step's graph
 
 Gradient: TypeAlias = "Array | tuple[Array, Array]"
-"""Of one variable: an array, or (values, indices) of rows."""
+"""Change of one variable: an array, or (values, indices) of rows."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class SharedStep:
 
 @dataclass
 class Contribution:
-    """What one step of a worker changes.
+    """Changes by one step of a worker.
 
     gradients: by number of the push, and by variable. added: the change of each variable that the step
     assigns by itself, such as moving averages and counters; of bools the new value.

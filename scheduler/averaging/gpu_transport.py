@@ -21,8 +21,8 @@ NcclPart: TypeAlias = tuple[int, int, int]  # the rank that has some elements, t
 
 
 class GpuTransport(Transport):
-    """Between GPU devices: those that share a physical GPU are joined there in the first of them, in their
-    order; NCCL joins the physical GPUs; the others get a copy.
+    """Transport between GPU devices: those that share a physical GPU are joined there in the first of
+    them, in their order; NCCL joins the physical GPUs; the others get a copy.
 
     Everything is enqueued, on one stream for each physical GPU, by the thread that posts. With `joined` NCCL
     joins the GPUs of all workers, whose ranks go by worker; with `halves`, too, the first GPU of each worker

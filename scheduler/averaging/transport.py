@@ -121,7 +121,7 @@ class OuterTransport(Transport):
 
 
 class InProcessTransport(Transport):
-    """Between devices whose memory this process can address: one stream does all exchanges, in order."""
+    """Transport between devices whose memory this process can address: all exchanges on one stream."""
 
     def __init__(self, device: Device, name: str):
         """`device` lends the stream; the exchanges run on its thread."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from typing import Any
 
 Score = tuple[float, ...]
 """Greater is better; compared from the first number on."""
@@ -19,6 +21,26 @@ class SuccessiveHalving:
     def __init__(self, first: int, factor: int, rungs: Mapping[int, Mapping[int, Score]] | None = None):
         self.first, self.factor = first, factor
         self.rungs = {epoch: dict(scores) for epoch, scores in (rungs or {}).items()}
+
+    def state(self) -> dict[str, Any]:
+        """The rungs as JSON values: None for a number that is not finite."""
+        return {
+            str(epoch): {
+                number: [part if math.isfinite(part) else None for part in score]
+                for number, score in scores.items()
+            }
+            for epoch, scores in self.rungs.items()
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Takes the rungs of `state`, in which JSON has made texts of numbers of members."""
+        self.rungs = {
+            int(epoch): {
+                int(number): tuple(-math.inf if part is None else part for part in score)
+                for number, score in scores.items()
+            }
+            for epoch, scores in state.items()
+        }
 
     def is_rung(self, epoch: int) -> bool:
         """True for an epoch after which members are compared."""

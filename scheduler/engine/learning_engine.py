@@ -2,7 +2,7 @@
 
 It enqueues what can be enqueued, on streams ordered by events, and is told by the events what has ended. No
 host thread waits for a device while training, except the one that takes messages from a queue. What happens
-between a run's beginning and its end is in `runs`.
+between a run's beginning and its end is in `runs`, `round_run`, `task_run` and `backup_run`.
 """
 
 from __future__ import annotations
@@ -12,28 +12,36 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, TypeAlias
 
 from scheduler.averaging.synchronisation import FREEZE, AsSynchronisation, OnNanAlone, Synchronisation
-from scheduler.averaging.transport import Transport
 from scheduler.batches.sources import BatchSource, DatasetBatches, OpenSource, ReadyLaunch
 from scheduler.engine.backup_run import BackupRun
+from scheduler.engine.engine_arguments import (
+    Ahead,
+    AsSchedule,
+    AsTransport,
+    AsWorkers,
+    Shapes,
+    ShapesOfAll,
+    Specs,
+    Steps,
+)
+from scheduler.engine.learners_choice import lockstep_of, made_learners
 from scheduler.engine.outcomes import StepOutcomes
 from scheduler.engine.restarts import Restarts
 from scheduler.engine.rollback import Rollback
-from scheduler.engine.runs import EngineRun, OnResults, RoundRun, TaskRun
+from scheduler.engine.round_run import RoundRun
+from scheduler.engine.runs import EngineRun, OnResults
+from scheduler.engine.task_run import TaskRun
 from scheduler.replicas.device_plans import MOST_STEPS, Compiled, results_kept
-from scheduler.replicas.learners import Learners
-from scheduler.replicas.parted_learners import AnyLearners, PartedLearners
+from scheduler.replicas.parted_learners import PartedLearners
 from scheduler.replicas.replica_counts import ReplicaCounts, device_list
 from scheduler.replicas.replica_seeds import Seeds, initial_values_of, seeds_for
 from scheduler.replicas.resizing import Resizing, made_again
 from scheduler.replicas.step_program import AsProgram, StepProgram
 from scheduler.replicas.step_summary import explained
-from scheduler.workers.group import WorkerGroup
-from scheduler.workers.lockstep import Lockstep
 from scheduler.workers.pulse import PULSE
-from tensorbow.devices import AsDevices, Device, opened
+from tensorbow.devices import AsDevices, opened
 from tensorbow.devices.cuda_runtime import CudaError
 from tensorbow.errors import (
     FailedPreconditionError,
@@ -49,28 +57,11 @@ from tensorbow.kinds import (
     Mapped,
     Positive,
     checked,
-    instance,
     refuse,
-    sequence,
-    whole,
 )
 from tensorbow.optimizers import Schedule
 from tensorbow.program import Executable
 from tensorbow.specs import Array, TensorSpec
-
-AsSchedule: TypeAlias = Annotated[Schedule, instance(Schedule, expected="a schedule of tb.train")]
-AsTransport: TypeAlias = Annotated[Transport, instance(Transport, expected="a transport of exchanges")]
-AsWorkers: TypeAlias = Annotated[WorkerGroup, instance(WorkerGroup, expected="what tb.worker_group() gives")]
-Ahead: TypeAlias = Annotated[int, whole(1, 64)]
-Steps: TypeAlias = Annotated[int, whole(1, 4096)]
-_SPECS = sequence(
-    instance(TensorSpec, expected="a tb.TensorSpec"), "a tb.TensorSpec for each input, in a list"
-)
-Specs: TypeAlias = Annotated[Sequence[TensorSpec], _SPECS]
-Shapes: TypeAlias = Annotated[int | Sequence[TensorSpec], whole(1, (1 << 31) - 1) | _SPECS]
-ShapesOfAll: TypeAlias = Annotated[
-    Sequence[Sequence[TensorSpec]], sequence(_SPECS, "a list of specs for each program")
-]
 
 
 class LearningEngine:
@@ -146,10 +137,22 @@ class LearningEngine:
         self._compiled: Compiled = {}
         self._given_transport = transport
         self.devices_per_replica = devices_per_replica
-        self.workers, self.lockstep = workers, self._lockstep_of(workers, options)
+        self.workers = workers
+        self.lockstep = lockstep_of(workers, options, devices_per_replica, transport)
         try:
-            on = [*map(opened, device_list(devices))]
-            self.learners = self._made(program, specs, on, replicas_per_device, options)
+            self.learners = made_learners(
+                program,
+                specs,
+                [*map(opened, device_list(devices))],
+                replicas_per_device,
+                options,
+                devices_per_replica,
+                transport,
+                self.lockstep,
+                results=results_kept(launch_ahead, self._rooms[0]),
+                compiled=self._compiled,
+                random_streams=self.seeds,
+            )
             try:
                 self._complete(on_nan)
             except BaseException:
@@ -175,54 +178,6 @@ class LearningEngine:
         self.selected = 0
         self.select(0)
         self._restarts.require_followed(self.schedule)
-
-    def _made(
-        self,
-        program: StepProgram,
-        specs: Sequence[TensorSpec],
-        devices: Sequence[Device],
-        replicas_per_device: int | Sequence[int],
-        options: Synchronisation,
-    ) -> AnyLearners:
-        results = results_kept(self.launch_ahead, self._rooms[0])
-        common: dict[str, Any] = {
-            "results": results,
-            "compiled": self._compiled,
-            "random_streams": self.seeds,
-        }
-        if self.devices_per_replica == 1:
-            transport = self._given_transport
-            return Learners(
-                program,
-                specs,
-                devices,
-                replicas_per_device,
-                options,
-                transport=transport,
-                lockstep=self.lockstep,
-                **common,
-            )
-        if self._given_transport is not None:
-            raise InvalidArgumentError("transport: not for replicas with several devices; leave it out")
-        group = self.devices_per_replica
-        return PartedLearners(program, specs, devices, group, replicas_per_device, options, **common)
-
-    def _lockstep_of(self, workers: WorkerGroup | None, options: Synchronisation) -> Lockstep | None:
-        """Agreement with other workers, if there are some. Raises InvalidArgumentError for what is alone."""
-        if workers is None or workers.size == 1:
-            return None
-        refused = (
-            ("dispatch", options.first_come, "round_robin", "'fcfs'"),
-            ("devices_per_replica", self.devices_per_replica > 1, "1", self.devices_per_replica),
-            ("transport", self._given_transport is not None, "none of the caller's", "one"),
-        )
-        for name, is_refused, expected, got in refused:
-            if is_refused:
-                raise InvalidArgumentError(
-                    f"{name}: expected {expected} with {workers.size} workers, got {got}; leave it out, or "
-                    "train in one process"
-                )
-        return Lockstep(workers)
 
     @property
     def options(self) -> Synchronisation:

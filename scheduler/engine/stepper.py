@@ -13,7 +13,8 @@ from scheduler.engine.backup_run import BackupRun
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
 from scheduler.engine.rollback import EngineState
-from scheduler.engine.runs import EngineRun, OnResults, TaskRun
+from scheduler.engine.runs import EngineRun, OnResults
+from scheduler.engine.task_run import TaskRun
 from tensorbow.data import BatchInputs, BatchRun
 from tensorbow.devices.forks import forked, tell_of_forks
 from tensorbow.errors import FailedPreconditionError, InternalError, InvalidArgumentError
@@ -218,7 +219,7 @@ class Stepper:
         self.engine.round = self.round = state.round
 
     def lose_thread(self) -> None:
-        """In a forked process: what is in flight is the parent's, and nothing here will tell of its end."""
+        """Marks what is in flight as lost, in a forked process: nothing tells this process of its end."""
         self._lost = True
 
     def close(self) -> None:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from scheduler.averaging.joined_gpus import JoinedGpus, joined_gpus
-from scheduler.averaging.member_transport import MemberTransport
 from scheduler.averaging.outer_progress import replica_layout
 from scheduler.averaging.round_variants import RoundVariants
 from scheduler.averaging.synchronisation import Synchronisation, require_no_meeting
 from scheduler.averaging.synchronisers import UPDATE, Synchroniser
-from scheduler.averaging.transport import InProcessTransport, Transport
-from scheduler.averaging.worker_transport import WorkerTransport
+from scheduler.averaging.transport import Transport
+from scheduler.averaging.transport_choice import transport_for
 from scheduler.replicas.central import CentralModel, device_exchanges
 from scheduler.replicas.device_dataset import DeviceDataset
 from scheduler.replicas.device_plans import Compiled, DevicePlans, require_host_memory
 from scheduler.replicas.dynamic.divided_step import DividedExecutable
+from scheduler.replicas.endless_loops import loops_end
 from scheduler.replicas.launches import Launcher
 from scheduler.replicas.parted_step import AnyProgram
 from scheduler.replicas.replica import Replica
@@ -42,8 +40,6 @@ from tensorbow.errors import (
 from tensorbow.kernels import backend_for
 from tensorbow.program import Executable, Region, WorkerExchange
 from tensorbow.specs import TensorSpec
-
-LOOP_GRACE_S = 1.0  # seconds that a loop has to end after an interrupt or a failure
 
 _numbers = itertools.count()
 
@@ -178,18 +174,24 @@ class Learners:
         """Has every device do what it does once for its replicas in a step, if there is anything."""
         if not steps[0].shares_memory:
             return
-        priority, first = self.options.priority, self.first
-        synchroniser = Synchroniser.of(self.options, self.total)
+        options, first = self.options, self.first
+        synchroniser = Synchroniser.of(options, self.total)
         for device_index, (device, count) in enumerate(zip(self.devices, self.per_device, strict=True)):
             replicas, first = range(first, first + count), first + count
             if device_index < len(self.central):
                 self.central[device_index].add(number, steps[device_index])
                 continue
             model = CentralModel(
-                device, self.layout, number, steps[device_index], replicas, synchroniser, self._name, priority
+                device,
+                self.layout,
+                number,
+                steps[device_index],
+                replicas,
+                synchroniser,
+                self._name,
+                options.priority,
             )
             self.central.append(model)
-            options = self.options
             model.set_state(
                 {
                     "mu": options.z_momentum,
@@ -197,16 +199,8 @@ class Learners:
                     "outer_rate": options.outer_learning_rate,
                 }
             )
-        if self._transport is not None:
-            return
-        joined = None if self.lockstep is None else joined_gpus(self.lockstep, self.devices)
-        if joined is not None or len(self.central) > 1:
-            self._transport = transport_between(self.devices, f"{self._name} exchanges", priority, joined)
-        if self.lockstep is not None and self.options.backup:
-            letters = self.lockstep.letters()
-            self._transport = MemberTransport(self.lockstep.rank, letters, self._transport)
-        elif self.lockstep is not None:
-            self._transport = WorkerTransport(self.lockstep, self._transport, joined is not None)
+        if self._transport is None:
+            self._transport = transport_for(self.devices, f"{self._name} exchanges", options, self.lockstep)
 
     def _shared(self, number: int, index: int) -> dict[Region, int]:
         """Base addresses of what a replica shares with its device in a step."""
@@ -496,11 +490,11 @@ class Learners:
     def drain(self) -> BaseException | None:
         """Waits until nothing is in flight; makes failed streams usable again. The first error, or None.
 
-        A loop that counts to no limit is stopped if it goes on for longer than `LOOP_GRACE_S`.
+        Loops that count to no limit are stopped, see `loops_end`.
         """
         first: BaseException | None = None
         streams = self._streams()
-        with self._loops_end():
+        with loops_end(self.replicas):
             for stream in streams:
                 try:
                     stream.synchronize()
@@ -520,29 +514,6 @@ class Learners:
             return first
         finally:
             del first  # see raise_if_any
-
-    @contextmanager
-    def _loops_end(self) -> Iterator[None]:
-        """Context of a wait: loops that may never end are stopped after `LOOP_GRACE_S`."""
-        endless = [replica for replica in self.replicas if replica.may_not_end]
-        if not endless:
-            yield
-            return
-
-        def stop() -> None:
-            for replica in endless:
-                replica.stop_loops()
-
-        timer = threading.Timer(LOOP_GRACE_S, stop)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-            timer.join()
-            for replica in endless:
-                replica.resume_loops()
 
     def keep_data(self, kept: Sequence[DeviceDataset]) -> None:
         """Has replicas make batches from a data set that devices keep, while nothing is in flight.
@@ -605,7 +576,7 @@ class Learners:
             self._transport.close()
             self._transport = None
         if any(replica.may_not_end for replica in self.replicas):
-            with self._loops_end():
+            with loops_end(self.replicas):
                 for stream in self._streams():
                     with suppress(Exception):
                         stream.synchronize()
@@ -625,23 +596,3 @@ def require_count(inputs: Sequence[BatchInputs], replicas: int) -> None:
         raise InvalidArgumentError(
             f"step: expected inputs for {replicas} replicas, a tuple of arrays each, got {len(inputs)}"
         )
-
-
-def transport_between(
-    devices: Sequence[Device], name: str, priority: int = 0, joined: JoinedGpus | None = None
-) -> Transport:
-    """Transport of the exchanges between replicas on these devices. priority: of its streams, on GPUs.
-    joined: with those of other workers.
-
-    Raises InvalidArgumentError for devices of several kinds, CudaError when NCCL cannot join the GPUs.
-    """
-    kinds = sorted({device.kind for device in devices})
-    if len(kinds) > 1:
-        raise InvalidArgumentError(
-            f"devices: expected one kind of device for replicas, got {' and '.join(kinds)}; leave one out"
-        )
-    if kinds == ["gpu"]:
-        from scheduler.averaging.gpu_transport import GpuTransport
-
-        return GpuTransport(devices, name, priority, joined)
-    return InProcessTransport(devices[0], name)

@@ -39,7 +39,7 @@ def device_list(devices: Sequence[str | Device]) -> list[str | Device]:
 
 
 def require_different(devices: Sequence[Device]) -> None:
-    """Raises InvalidArgumentError for a device that stands there twice."""
+    """Raises InvalidArgumentError for a device that is given twice."""
     names = [str(device.name) for device in devices]
     if len(set(names)) != len(names):
         raise InvalidArgumentError(

@@ -14,6 +14,7 @@ from scheduler.replicas.replica import Replica
 from scheduler.workers.lockstep import Lockstep
 from tensorbow.compiler import VariableLayout
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from tensorbow.missing_names import listed
 from tensorbow.program import Ref
 from tensorbow.specs import Array
 
@@ -59,13 +60,13 @@ class ReplicaValues:
         unknown = sorted(values.keys() - operations.keys())
         if unknown:
             raise NotFoundError(
-                f"initialize: the step has no variable {_some(unknown)}; "
-                f"it has {_some(sorted(operations.keys() - slots))}"
+                f"initialize: the step has no variable {listed(unknown)}; "
+                f"it has {listed(sorted(operations.keys() - slots)) or 'none'}"
             )
         missing = sorted(operations.keys() - slots - values.keys())
         if missing:
             raise InvalidArgumentError(
-                f"initialize: no value for {_some(missing)}; give one for every variable of the step"
+                f"initialize: no value for {listed(missing)}; give one for every variable of the step"
             )
         starts = (values, *others) if others else repeat(values)
         for number, (replica, own) in enumerate(zip(self._replicas, starts, strict=False)):
@@ -79,7 +80,7 @@ class ReplicaValues:
             model.fill({name: first.read(name) for name in model.names})
 
     def initialize_replica(self, index: int, values: Mapping[str, Array]) -> None:
-        """Gives one replica these values; optimisers' slots that are not among them start as always.
+        """Gives one replica these values; slots that are not among them start from their initial values.
 
         Raises InvalidArgumentError or NotFoundError for values that do not fit, before any change.
         """
@@ -198,8 +199,9 @@ class ReplicaValues:
         missing, unknown = sorted(targets.keys() - arrays.keys()), sorted(arrays.keys() - targets.keys())
         if missing or unknown:
             raise InvalidArgumentError(
-                f"the checkpoint does not fit this model and these replicas: missing {_some(missing)}; "
-                f"unexpected {_some(unknown)}; resume with the options it was written with"
+                "the checkpoint does not fit this model and these replicas: missing "
+                f"{listed(missing) or 'nothing'}; unexpected {listed(unknown) or 'nothing'}; resume with the "
+                "options it was written with"
             )
         for name, (ref, _) in targets.items():
             have, dtype = arrays[name], ref.dtype.as_numpy_dtype
@@ -243,11 +245,6 @@ class ReplicaValues:
     def _write_velocity(self, name: str, value: Array) -> None:
         for model in self._central:
             model.write_velocity({name: value})
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:3]) or "nothing"
-    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
 
 
 def check_combination(layout: VariableLayout) -> None:

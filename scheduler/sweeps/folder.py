@@ -12,7 +12,10 @@ from typing import Any
 
 from scheduler.options import shortened
 from scheduler.sweeps.members import Member
+from scheduler.sweeps.search_space import read_range
+from scheduler.training.configuration.config import TrainingConfig
 from scheduler.training.configuration.config_file import config_text
+from scheduler.training.folders.output_folders import first_output, numbered_folders
 from scheduler.training.folders.run_data import GIVEN
 from scheduler.training.folders.run_folder import (
     CONFIG,
@@ -46,6 +49,37 @@ def read_options_file(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         pass
     raise DataLossError(f"{path / OPTIONS} is damaged; begin the sweep anew in another folder")
+
+
+def default_folder(config: TrainingConfig) -> Path:
+    """Default output folder of a new sweep: the first free one of runs/sweep-MODEL-DATASET."""
+    first = first_output(config)
+    folders = numbered_folders(first.with_name(f"sweep-{first.name}"))
+    return next(folder for folder in folders if not os.path.lexists(folder))
+
+
+def saved_sweep(
+    output: Path,
+    base: Mapping[str, Any],
+    grid: Mapping[str, Any],
+    ranges: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """(options of runs, grid, ranges, options of the sweep) of a folder, with those given now.
+
+    Raises NotFoundError for a folder without a sweep, DataLossError for a damaged one.
+    """
+    saved = read_options_file(output)
+    drawn = {
+        name: read_range(f"{name}={own}")[1] if isinstance(own, str) else own
+        for name, own in saved["ranges"].items()
+    }
+    return (
+        {**saved["options"], **base},
+        {**saved["grid"], **grid},
+        {**drawn, **ranges},
+        {**saved["sweep"], **options},
+    )
 
 
 class SweepFolder:

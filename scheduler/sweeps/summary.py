@@ -13,8 +13,15 @@ from scheduler.sweeps.pool import LOSS
 from scheduler.sweeps.search_space import Choices
 from scheduler.training.configuration.option_kinds import metric_and_mode
 from scheduler.training.measures.metric_order import lower_is_better
+from scheduler.training.models.evaluation import Evaluation
 
 VALIDATION = "validation_"  # prefix of the figures by which members are compared
+
+
+def figures_of(split: str, evaluation: Evaluation) -> dict[str, float]:
+    """Loss and metrics of an evaluation by name, such as validation_accuracy."""
+    figures = {LOSS: evaluation.loss, **evaluation.metrics}
+    return {f"{split}_{name}": value for name, value in figures.items()}
 
 
 def headline(members: Sequence[Member]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -15,7 +14,7 @@ from scheduler.averaging.synchronisation import FREEZE
 from scheduler.decisions.halving import Score, SuccessiveHalving
 from scheduler.options import options_of
 from scheduler.sweeps.ensemble import export_ensemble, require_ensemble
-from scheduler.sweeps.folder import BEST, ENSEMBLE, SweepFolder, read_options_file
+from scheduler.sweeps.folder import BEST, ENSEMBLE, SweepFolder, default_folder
 from scheduler.sweeps.member_data import MemberEvaluators, SweepData
 from scheduler.sweeps.members import (
     DIVERGED,
@@ -32,29 +31,27 @@ from scheduler.sweeps.members import (
 )
 from scheduler.sweeps.options import DEFAULT_PLACES, ENSEMBLE_MEMBERS, HELD_OUT, SweepOptions
 from scheduler.sweeps.pictures import draw_sweep
-from scheduler.sweeps.pool import LOSS, MemberPool, draws_in_steps
+from scheduler.sweeps.pool import MemberPool, draws_in_steps
 from scheduler.sweeps.report import best_lines, ensemble_lines, text_of
 from scheduler.sweeps.search_space import (
     OF_RUNS,
     Range,
     configurations,
     plain_values,
-    read_range,
     with_required,
 )
 from scheduler.sweeps.summary import (
     VALIDATION,
     ConfigurationSummary,
+    figures_of,
     headline,
     summaries,
 )
 from scheduler.training.configuration.config import TrainingConfig
 from scheduler.training.configuration.option_kinds import metric_and_mode
 from scheduler.training.configuration.precision import PrecisionSetting
-from scheduler.training.folders.output_folders import first_output, numbered_folders
 from scheduler.training.folders.run_data import GIVEN, warn_of_data
 from scheduler.training.models.classifier_step import build_step
-from scheduler.training.models.evaluation import Evaluation
 from scheduler.training.models.given_weights import given_weights, weights_key
 from scheduler.training.models.trained_model import TrainedModel
 from scheduler.training.running.callbacks import require_figure
@@ -70,37 +67,6 @@ from tensorbow.training import finite_values
 NOT_COMPARED = ("devices", "data_dir", "launch_ahead", "steps_per_launch", "data_on_device")
 _logger = logging.getLogger("tensorbow.sweeps")
 TOLD_S = 10.0  # seconds between two lines of progress
-
-
-def _default_folder(config: TrainingConfig) -> Path:
-    """Default output folder of a new sweep: the first free one of runs/sweep-MODEL-DATASET."""
-    first = first_output(config)
-    folders = numbered_folders(first.with_name(f"sweep-{first.name}"))
-    return next(folder for folder in folders if not os.path.lexists(folder))
-
-
-def saved_sweep(
-    output: Path,
-    base: Mapping[str, Any],
-    grid: Mapping[str, Any],
-    ranges: Mapping[str, Any],
-    options: Mapping[str, Any],
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """(options of runs, grid, ranges, options of the sweep) of a folder, with those given now.
-
-    Raises NotFoundError for a folder without a sweep, DataLossError for a damaged one.
-    """
-    saved = read_options_file(output)
-    drawn = {
-        name: read_range(f"{name}={own}")[1] if isinstance(own, str) else own
-        for name, own in saved["ranges"].items()
-    }
-    return (
-        {**saved["options"], **base},
-        {**saved["grid"], **grid},
-        {**drawn, **ranges},
-        {**saved["sweep"], **options},
-    )
 
 
 class Sweep:
@@ -172,7 +138,7 @@ class Sweep:
         self._folder: SweepFolder | None = None  # of worker 0
         self.path = self.joint.by_first(
             lambda: self._open_folder(
-                _default_folder(config) if output is None else Path(output), described, resume
+                default_folder(config) if output is None else Path(output), described, resume
             )
         )
         try:
@@ -300,13 +266,7 @@ class Sweep:
             return 0, 0
         for member, own in zip(self.members, state["members"], strict=True):
             member.load(own)
-        self._halving.rungs = {
-            int(epoch): {
-                int(number): tuple(-math.inf if part is None else part for part in score)
-                for number, score in scores.items()
-            }
-            for epoch, scores in state["rungs"].items()
-        }
+        self._halving.load(state["rungs"])
         return int(state.get("stage", 0)), int(state["group"])
 
     def _run_group(self, stage: int, number: int) -> bool:
@@ -491,13 +451,7 @@ class Sweep:
     def _save(self, stage: int, group: int, pool: MemberPool | None) -> None:
         """Writes a checkpoint."""
         own = ({}, {"offset": 0, "places": {}}) if pool is None or not pool.members else pool.state()
-        rungs = {
-            str(epoch): {
-                number: [part if math.isfinite(part) else None for part in score]
-                for number, score in scores.items()
-            }
-            for epoch, scores in self._halving.rungs.items()
-        }
+        rungs = self._halving.state()
 
         def save(states: Sequence[tuple[Mapping[str, Array], Mapping[str, Any]]]) -> None:
             arrays = {name: value for own, _ in states for name, value in own.items()}
@@ -594,9 +548,3 @@ def _part_of(
     arrays, state = saved
     numbers = {str(member.number) for member in members}
     return {n: value for n, value in arrays.items() if n.partition("/")[0] in numbers}, state["pool"]
-
-
-def figures_of(split: str, evaluation: Evaluation) -> dict[str, float]:
-    """Loss and metrics of an evaluation by name, such as validation_accuracy."""
-    figures = {LOSS: evaluation.loss, **evaluation.metrics}
-    return {f"{split}_{name}": value for name, value in figures.items()}

@@ -13,6 +13,7 @@ from tensorbow.checkpoint_files.shards import INDEX, SHARD, remove_shards
 from tensorbow.errors import DataLossError, InvalidArgumentError, TensorBowError
 from tensorbow.files import read_file
 from tensorbow.kinds import PATH, AsPath, Text, checked, read_as
+from tensorbow.missing_names import listed
 from tensorbow.strict_json import parse_json
 
 SUFFIX = SHARD
@@ -107,5 +108,5 @@ def not_found(missing: Sequence[str], path: Path, there: Collection[str]) -> str
     """Message for missing names: the first in TensorFlow's words, similar names in the file, the others."""
     near = difflib.get_close_matches(missing[0], there, 3)
     hint = f"; it has {', '.join(near)}" if near else ""
-    more = ", ".join(missing[1:SHOWN]) + (f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
-    return f"Key {missing[0]} not found in checkpoint {path}{hint}{f'; nor are {more}' if more else ''}"
+    others = f"; nor are {listed(missing[1:], SHOWN - 1)}" if missing[1:] else ""
+    return f"Key {missing[0]} not found in checkpoint {path}{hint}{others}"

@@ -14,12 +14,12 @@ from rich.table import Table
 
 from scheduler import TrainingConfig
 from scheduler.options import options_of
-from scheduler.sweeps.folder import RESULTS
+from scheduler.sweeps.folder import RESULTS, saved_sweep
 from scheduler.sweeps.members import DIVERGED, FINISHED, STOPPED
 from scheduler.sweeps.options import HELD_OUT, SweepOptions
 from scheduler.sweeps.search_space import OF_RUNS, read_range, read_values
 from scheduler.sweeps.summary import ConfigurationSummary, figure_text, value_text
-from scheduler.sweeps.sweep import Sweep, saved_sweep
+from scheduler.sweeps.sweep import Sweep
 from scheduler.workers.find import worker_group
 from scheduler.workers.joint_calls import JointCalls
 from scheduler.workers.watch_client import tell_folder

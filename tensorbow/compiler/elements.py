@@ -65,7 +65,7 @@ class ArrayElements:
 
 
 def array_source(tensor: Tensor) -> Operation | None:
-    """The op that makes the handle of a TensorArray."""
+    """The op that makes the handle of the TensorArray that a tensor is of; None if it is of none."""
     op = tensor.op
     while op.definition not in (TensorArrayNew, TensorArrayGrad):
         if op.definition is StackPop:  # of a handle that enters a loop

@@ -8,14 +8,13 @@ the value itself. Other loops and conds become one node each, see `blocks`.
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from tensorbow.compiler.constant_results import FoldedBytes, changes_nothing, constant_results
 from tensorbow.compiler.dynamic_mode import DEAD, NeedsDynamicModeError, dynamic
 from tensorbow.compiler.elements import ArrayElements, StepArrays
+from tensorbow.compiler.known_specs import attrs_in_step, known_specs
 from tensorbow.compiler.levels import Kept, Key, Levels
 from tensorbow.compiler.loop_limits import limit_of
 from tensorbow.compiler.whole_conds import CondMaker
@@ -24,33 +23,25 @@ from tensorbow.compiler.wholes import Item, WholeCond, WholeLoop, in_order, whol
 from tensorbow.control_flow.contexts import LoopContext
 from tensorbow.errors import InvalidArgumentError, TensorBowError
 from tensorbow.function_calls import Call
-from tensorbow.graph import Attrs, Kernel, NodeSpec, OpDef, Operation, Tensor, add_iteration, blame
-from tensorbow.ops.arrays import Reshape
-from tensorbow.ops.broadcasting import BroadcastTo, SumTo
+from tensorbow.graph import Attrs, OpDef, Operation, Tensor, add_iteration, blame
 from tensorbow.ops.constant import Const
 from tensorbow.ops.control import (
     AtMost,
-    Identity,
     NoOp,
     Placeholder,
     PlaceholderWithDefault,
     StepScalar,
-    StopGradient,
 )
 from tensorbow.ops.control_flow import StackPop, StackPush
-from tensorbow.ops.definition import run_reference_kernel
 from tensorbow.ops.elementwise_table import Minimum
-from tensorbow.ops.selection import Cast, Select
+from tensorbow.ops.selection import Select
 from tensorbow.ops.state import VariableReference
 from tensorbow.ops.tensor_arrays import TENSOR_ARRAY_OPS
-from tensorbow.program.nodes import Node, Program, Value, storage_of
+from tensorbow.program.nodes import Node, Program, Value
 from tensorbow.specs import Array, TensorSpec, as_dtype
 
-LARGEST_EXTENTS = 1 << 60  # product of nonzero extents: byte counts then fit a signed 64-bit integer
-LARGEST_FOLDED = 1 << 20  # bytes: larger results are cheaper to compute than to keep
-MOST_FOLDED = 64 << 20  # bytes of all folded results, or of one op's scratch; beyond it only small ones fold
-SMALL_FOLDED = 1 << 10  # bytes: always folded, since shapes may depend on it
-DROPPED = (SumTo, BroadcastTo, Cast, Reshape, Identity, StopGradient)  # removed where they change nothing
+MOST_UNROLLED = 4096  # nodes of a step's loops
+MOST_ITERATIONS = 20_000  # of all loops of a step, also of those that fold to constants
 
 
 def fold(
@@ -101,21 +92,6 @@ def _has_effect(op: Operation) -> bool:
     return bool(op.definition.stateful and op.definition.kernels)
 
 
-@dataclass
-class _Folded:
-    """Count of the bytes of a program's folded results."""
-
-    nbytes: int = 0
-
-    def leaves_room(self, nbytes: int) -> bool:
-        """True if results of this size may still be folded."""
-        return nbytes <= SMALL_FOLDED or (nbytes <= LARGEST_FOLDED and self.nbytes + nbytes <= MOST_FOLDED)
-
-
-MOST_UNROLLED = 4096  # nodes of a step's loops
-MOST_ITERATIONS = 20_000  # of all loops of a step, also of those that fold to constants
-
-
 @dataclass(frozen=True)
 class _State:
     """State of a folding: counts of what was made, what is kept for gradients, and the TensorArrays."""
@@ -157,7 +133,7 @@ class _Folder:
         self._devices = devices
         self._replicas = replicas
         self._ends: dict[Operation, tuple[Node, ...]] = {}  # of the last nodes of each op
-        self._folded = _Folded()
+        self._folded = FoldedBytes()
         self._dead: set[Operation] = set()
         self._tags: list[int] = []  # number of the iteration of each loop around
         self._calls: list[Operation] = []  # of functions, the outermost first
@@ -466,17 +442,17 @@ class _Folder:
             values[op.outputs[0]] = Value(op.outputs[0].name, op.outputs[0].spec, scalar=op)
             return
         inputs = [values[t] for t in op.inputs]
-        attrs = _attrs_for(op, self._replicas, self._tags)
+        attrs = attrs_in_step(op, self._replicas, self._tags)
         scope, tag = self._scope, self.tag
-        specs = _infer(op, attrs, inputs)
-        results = _try_fold(op, inputs, specs, self._folded)
+        specs = known_specs(op, attrs, inputs)
+        results = constant_results(op, inputs, specs, self._folded)
         if results is not None:
             self._folded.nbytes += sum(result.nbytes for result in results)
             for tensor, result in zip(op.outputs, results, strict=True):
                 values.setdefault(tensor, _constant(f"{scope}{tensor.name}{tag}", result))
             self.notes.append(f"{op.name}: folded to a constant")
             return
-        if _changes_nothing(op, inputs, specs):
+        if changes_nothing(op, inputs, specs):
             values.setdefault(op.outputs[0], inputs[0])
             self.notes.append(f"{op.name}: dropped, its result equals {inputs[0].name}")
             return
@@ -494,10 +470,6 @@ class _Folder:
         self.made.append((node, outer))
 
 
-def _refused(op: Operation, reason: str) -> str:
-    return f"{op.type} {op.name}: {reason} (made at {op.source})"
-
-
 def _has_effects(node: Node) -> bool:
     definition = node.definition
     return bool(definition.stateful or definition.exchange or definition.writes or definition.sets_status)
@@ -512,99 +484,3 @@ def _too_long(loop: WholeLoop) -> NeedsDynamicModeError:
 
 def _constant(name: str, array: Array) -> Value:
     return Value(name, TensorSpec(array.shape, as_dtype(array.dtype), array), constant=array)
-
-
-def _attrs_for(op: Operation, replicas: int, iteration: Sequence[int] = ()) -> Attrs:
-    """The attributes of an op in a step of so many replicas, and in an iteration of the loops around it."""
-    if op.definition.random and iteration:  # another seed, for other numbers in every iteration
-        numbered = f"{op.attrs['seed2']} {','.join(map(str, iteration))}"
-        return {**op.attrs, "seed2": zlib.crc32(numbered.encode())}
-    if not op.definition.exchange:
-        return op.attrs
-    if op.attrs.get("source", 0) >= replicas:
-        raise InvalidArgumentError(
-            f"{op.type} {op.name}: source {op.attrs['source']} is no replica: there are {replicas}, counted "
-            f"from 0 (made at {op.source})"
-        )
-    return {**op.attrs, "replicas": replicas} if "replicas" in op.attrs else op.attrs
-
-
-def _infer(op: Operation, attrs: Attrs, inputs: Sequence[Value]) -> tuple[TensorSpec, ...]:
-    for index in op.definition.shape_inputs:
-        if inputs[index].constant is None:
-            raise NeedsDynamicModeError(
-                f"{op.type} {op.name}: the shape argument {op.inputs[index].name} depends on data; planned "
-                f"steps need it to be constant once the feeds' shapes are known (made at {op.source})",
-                f"the shape argument {op.inputs[index].name} of {op.type} {op.name} depends on data",
-                op,
-            )
-    try:
-        specs = op.definition.infer([value.spec for value in inputs], attrs)
-    except TensorBowError as error:
-        raise type(error)(blame(op.type, op.name, error, op.source)) from None
-    for tensor, spec in zip(op.outputs, specs, strict=True):
-        if not spec.is_static:
-            raise InvalidArgumentError(
-                f"{op.type} {op.name}: the shape of {tensor.name} is {spec} even with all feeds known; "
-                f"shapes that depend on data are not supported (made at {op.source})"
-            )
-        if math.prod(extent or 1 for extent in spec.extents) > LARGEST_EXTENTS:  # even if another extent is 0
-            raise InvalidArgumentError(
-                f"{op.type} {op.name}: {tensor.name} would be {spec}, whose elements cannot be numbered by "
-                f"64 bits; use smaller extents (made at {op.source})"
-            )
-    _check_writes(op, inputs)
-    return specs
-
-
-def _check_writes(op: Operation, inputs: Sequence[Value]) -> None:
-    """Raises InvalidArgumentError if an op writes one variable through two of its inputs."""
-    written = [storage_of(inputs[index]).variable for index in op.definition.writes]
-    for number, variable in enumerate(written):
-        if variable is not None and variable in written[:number]:
-            raise InvalidArgumentError(
-                f"{op.type} {op.name}: writes the variable {variable.name} twice; expected a variable of its "
-                f"own for each of the inputs {list(op.definition.writes)} (made at {op.source})"
-            )
-
-
-def _try_fold(
-    op: Operation, inputs: Sequence[Value], specs: Sequence[TensorSpec], folded: _Folded
-) -> tuple[Array, ...] | None:
-    definition = op.definition
-    if definition.stateful or definition.random or definition.exchange or not specs:
-        return None
-    if all(spec.value is not None for spec in specs):  # the spec rule alone gives the values
-        return tuple(spec.value for spec in specs if spec.value is not None)
-    arrays = [value.constant for value in inputs]
-    if any(array is None for array in arrays) or not folded.leaves_room(sum(s.nbytes for s in specs)):
-        return None
-    kernel = definition.kernels.get("cpu")
-    if kernel is None and not definition.is_view:
-        return None
-    with np.errstate(all="ignore"):
-        try:
-            if kernel is not None and _scratch_nbytes(kernel, op, inputs, specs) > MOST_FOLDED:
-                return None
-            return run_reference_kernel(definition, arrays, op.attrs)
-        except TensorBowError as error:
-            raise type(error)(blame(op.type, op.name, error, op.source)) from None
-        except Exception as error:  # a user's kernel may raise anything
-            raise InvalidArgumentError(blame(op.type, op.name, error, op.source)) from error
-
-
-def _scratch_nbytes(
-    kernel: Kernel, op: Operation, inputs: Sequence[Value], specs: Sequence[TensorSpec]
-) -> int:
-    node = NodeSpec(op.attrs, tuple(value.spec for value in inputs), tuple(specs))
-    return sum(scratch.nbytes for scratch in kernel.scratch_specs(node))
-
-
-def _changes_nothing(op: Operation, inputs: Sequence[Value], specs: Sequence[TensorSpec]) -> bool:
-    """True if the result equals the first input: a reduction or broadcast to the same shape, a cast to the
-    same dtype, a view with the same shape. Reads of variables are kept: when they happen matters.
-    """
-    if op.definition not in DROPPED:
-        return False
-    source = inputs[0]
-    return source.variable is None and source.spec == specs[0]

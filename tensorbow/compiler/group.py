@@ -103,7 +103,7 @@ def group_variants(
 
 
 def units_of(nodes: Sequence[Node], backend: Backend) -> list[Unit]:
-    """Fuses neighbouring nodes into units of the backend, but no unfused node with any other.
+    """Units of the backend: neighbouring nodes, fused where the backend can, and `unfused` nodes alone.
 
     Sends come last.
     """

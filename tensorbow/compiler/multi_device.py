@@ -176,7 +176,7 @@ def of_one_device(executable: Executable, name: str, device: Device) -> MultiDev
 
 
 def senders_of(cut: Cut) -> dict[tuple[str, str], int]:
-    """By receiving device and key, the number of the stage that sends a value."""
+    """Number of the stage that sends a value, by receiving device and key."""
     return {
         (node.attrs["to"], node.attrs["key"]): number
         for number, stage in enumerate(cut.stages)

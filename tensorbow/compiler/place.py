@@ -16,6 +16,7 @@ from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.function_calls import Call
 from tensorbow.graph import OpDef, Operation
 from tensorbow.kernels.backends import backend_for
+from tensorbow.missing_names import listed
 from tensorbow.ops.state import VariableReference
 from tensorbow.specs import DType, uncompiled
 
@@ -166,7 +167,7 @@ class Placer:
             candidates = self._devices.matching(wish)
         if not candidates and not self._soft:
             raise InvalidArgumentError(
-                f"{_listed(group)} share a device and together request {wish}, which does not exist; there "
+                f"{_members(group)} share a device and together request {wish}, which does not exist; there "
                 f"are: {self._devices}; correct their device scopes (made at {group[-1].source})"
             )
         candidates = candidates or [self._devices.home]
@@ -226,7 +227,7 @@ class Placer:
                 joins = next((each for each in group if len(leaders_of(each)) > 1), group[-1])
                 raise InvalidArgumentError(
                     f"{joins.type} {joins.name} must be where {other.name} is, on {its.short}, and where "
-                    f"{op.name} is, on {wish.short}: {_listed(group)} share a device; give them one device "
+                    f"{op.name} is, on {wish.short}: {_members(group)} share a device; give them one device "
                     f"scope, or do not colocate them (made at {joins.source})"
                 )
         return joint, missing
@@ -297,10 +298,9 @@ def _intersection(first: DeviceName | None, second: DeviceName) -> DeviceName | 
     return DeviceName(**parts)
 
 
-def _listed(group: Sequence[Operation]) -> str:
+def _members(group: Sequence[Operation]) -> str:
     """The members of a group and their requests, as text."""
-    members = [f"{op.name} ({op.device})" if op.device else op.name for op in group[:NAMED]]
-    return ", ".join(members) + (f" and {len(group) - NAMED} more" if len(group) > NAMED else "")
+    return listed([f"{op.name} ({op.device})" if op.device else op.name for op in group], NAMED)
 
 
 def leaders_of(op: Operation) -> list[Operation]:
@@ -320,10 +320,7 @@ def lines_of(notes: Mapping[Operation, str]) -> list[str]:
     names: dict[str, list[str]] = {}
     for op, reason in notes.items():
         names.setdefault(reason, []).append(op.name)
-    return [
-        f"{', '.join(them[:NAMED])}{f' and {len(them) - NAMED} more' if len(them) > NAMED else ''}: {reason}"
-        for reason, them in names.items()
-    ]
+    return [f"{listed(them, NAMED)}: {reason}" for reason, them in names.items()]
 
 
 def _definitions(op: Operation, soft: bool) -> list[OpDef]:

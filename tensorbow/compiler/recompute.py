@@ -25,7 +25,7 @@ TRIED = {
     SEGMENTS: (NEVER, SEGMENTS),
     SMALLEST: (NEVER, CHEAP, SEGMENTS),
 }
-"""By option, the ways that are planned: the one with the smallest peak is taken."""
+"""Ways that are planned, by option: the one with the smallest peak is taken."""
 CHEAP_FLOPS = 16  # for each element of the results: as many are soon done beside a convolution
 
 
@@ -57,7 +57,7 @@ def _is_cheap(node: Node) -> bool:
 
 
 class _Lives:
-    """When the values of a program are made and read, and those that cross its peak.
+    """Times at which the values of a program are made and read, and those that cross its peak.
 
     peak: position of the node at which most bytes are live. before: nodes up to it. crossing: what they make
     and later nodes read; by storage, so without views.
@@ -180,7 +180,7 @@ class _Lives:
         return found
 
     def _cut_nbytes(self) -> list[int]:
-        """By position, the bytes made up to it that forward nodes behind it read."""
+        """Bytes made up to each position that forward nodes behind it read."""
         changes = [0] * (len(self.before) + 1)
         for index, node in enumerate(self.before):
             for value in node.outputs:

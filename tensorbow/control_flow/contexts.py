@@ -426,7 +426,7 @@ class LoopContext(BuiltContext):
 
     @property
     def remaining(self) -> Tensor:
-        """Of the loop that computes a gradient: the number of the iteration that it goes through."""
+        """Number of the iteration that the loop of a gradient goes through."""
         if self._remaining is None:
             raise InternalError("a loop that computes no gradient")
         return self._remaining

@@ -111,9 +111,7 @@ def map_fn(
             lambda index, arrays: less(index, rows.count),
             body,
             [constant(0), made],
-            parallel_iterations=parallel_iterations,
-            back_prop=back_prop,
-            swap_memory=swap_memory,
+            **_loop_options(parallel_iterations, back_prop, swap_memory),
         )
         return pack(like, iter(_stacked(arrays, shapes, rows)))
 
@@ -127,6 +125,14 @@ def _stacked(arrays: Sequence[TensorArray], written: Sequence[TensorArray], rows
             tensor.set_shape([rows.known, *tensor.spec.shape[1:]])
         results.append(tensor)
     return results
+
+
+def _loop_options(parallel_iterations: int, back_prop: bool, swap_memory: bool) -> dict[str, Any]:
+    return {
+        "parallel_iterations": parallel_iterations,
+        "back_prop": back_prop,
+        "swap_memory": swap_memory,
+    }
 
 
 def _folded(
@@ -192,11 +198,7 @@ def foldl(
     Raises InvalidArgumentError for scalars and results that do not fit; a step does for no rows and no
     initializer.
     """
-    options = {
-        "parallel_iterations": parallel_iterations,
-        "back_prop": back_prop,
-        "swap_memory": swap_memory,
-    }
+    options = _loop_options(parallel_iterations, back_prop, swap_memory)
     return _folded("foldl", fn, elems, initializer, False, False, options, name)
 
 
@@ -211,11 +213,7 @@ def foldr(
     name: Name = None,
 ) -> Any:
     """`foldl` from the last row to the first."""
-    options = {
-        "parallel_iterations": parallel_iterations,
-        "back_prop": back_prop,
-        "swap_memory": swap_memory,
-    }
+    options = _loop_options(parallel_iterations, back_prop, swap_memory)
     return _folded("foldr", fn, elems, initializer, True, False, options, name)
 
 
@@ -235,9 +233,5 @@ def scan(
 
     infer_shape: all values have one shape. Raises what `foldl` raises.
     """
-    options = {
-        "parallel_iterations": parallel_iterations,
-        "back_prop": back_prop,
-        "swap_memory": swap_memory,
-    }
+    options = _loop_options(parallel_iterations, back_prop, swap_memory)
     return _folded("scan", fn, elems, initializer, reverse, True, options, name, infer_shape)

@@ -24,7 +24,7 @@ class SlicesNest:
 
 
 def opened(nest: Any) -> Any:
-    """The nest with the tensors of each IndexedSlices as leaves; packed, it has IndexedSlices again."""
+    """A nest in which the tensors of each IndexedSlices are leaves; `pack` restores them."""
     return pack(nest, iter([_opened(leaf) for leaf in flatten(nest)]))
 
 

@@ -86,7 +86,7 @@ class TensorArray:
 
     @property
     def element_shape(self) -> Dims | None:
-        """What is known of the elements' shape."""
+        """Known part of the elements' shape."""
         return self._element_shape
 
     def with_flow(self, flow: Tensor) -> TensorArray:
@@ -131,18 +131,16 @@ class TensorArray:
     @checked
     def read(self, index: Any, name: Name = None) -> Tensor:
         """The element of an index, an int32 scalar."""
-        element: Tensor = TensorArrayRead(
+        return TensorArrayRead.tensor(
             self.handle, as_tensor(index, int32), self.flow, name=name, **self._attrs()
         )
-        return element
 
     @checked
     def gather(self, indices: Any, name: Name = None) -> Tensor:
         """The elements of indices, an int32 vector, as rows: `[indices, *element]`."""
-        rows: Tensor = TensorArrayGather(
+        return TensorArrayGather.tensor(
             self.handle, as_tensor(indices, int32), self.flow, name=name, **self._attrs()
         )
-        return rows
 
     @checked
     def stack(self, name: Name = None) -> Tensor:
@@ -153,10 +151,9 @@ class TensorArray:
     def stack_or_zeros(self) -> Tensor:
         """All elements as rows: `[size, *element]`, with zeros for those that were not written."""
         with graph_of([self.flow]).as_default(), name_scope("TensorArrayStack"):
-            rows: Tensor = TensorArrayGather(
+            return TensorArrayGather.tensor(
                 self.handle, range_of(self.size()), self.flow, or_zeros=True, **self._attrs()
             )
-            return rows
 
     @checked
     def concat(self, name: Name = None) -> Tensor:
@@ -219,8 +216,7 @@ class TensorArray:
     @checked
     def size(self, name: Name = None) -> Tensor:
         """The number of elements, an int32 scalar."""
-        count: Tensor = TensorArraySize(self.handle, self.flow, name=name)
-        return count
+        return TensorArraySize.tensor(self.handle, self.flow, name=name)
 
     def identity(self) -> TensorArray:
         """The same array, behind the current control dependencies."""

@@ -34,7 +34,7 @@ class DrawingAhead:
         tell_of_forks(self)
 
     def lose_thread(self) -> None:
-        """In a forked process: nothing more will be drawn, and the parent's thread may hold the lock."""
+        """Ends drawing in a forked process, where the parent's thread may hold the lock."""
         self._lost = True
 
     def take(self) -> Any:

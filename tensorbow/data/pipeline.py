@@ -329,7 +329,7 @@ class Dataset:
 
     @checked
     def prefetch(self, buffer_size: Positive) -> Dataset:
-        """The same elements, made by a thread up to `buffer_size` ahead of the one who iterates."""
+        """The same elements, made by a thread up to `buffer_size` ahead of the iteration."""
         return Dataset(
             lambda key: _made_ahead(self._elements(key), buffer_size), self._length, dims_of=self._dims_of
         )

@@ -223,7 +223,7 @@ class _Worker:
                 self.waiter()
 
     def lose_thread(self) -> None:
-        """In a forked process, which lacks the parent's threads: marks the stream closed and drained."""
+        """Marks the stream closed and drained in a forked process, which lacks the parent's threads."""
         self.lock = threading.Lock()  # another thread may have held the old one
         self.here = self.put_off = None
         self.closing = self.lost = True

@@ -199,7 +199,7 @@ class GpuDevice(Device):
         return flat.view(dtype).reshape(shape)
 
     def mailbox(self, sender: Device, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
-        """From another GPU directly; its memory is part of what is left to CUDA. See Device.mailbox."""
+        """Direct mailbox from another GPU, in memory that is left to CUDA. See Device.mailbox."""
         if not isinstance(sender, GpuDevice):
             return super().mailbox(sender, shape, dtype)
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize

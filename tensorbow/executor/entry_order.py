@@ -10,7 +10,7 @@ from typing import TypeAlias
 from tensorbow.compiler.wholes import Whole
 from tensorbow.errors import InternalError
 from tensorbow.executor.effects import touched
-from tensorbow.executor.shape_arguments import determining, shape_arguments
+from tensorbow.executor.shape_arguments import by_op, determining, follows_shapes, shape_arguments
 from tensorbow.executor.units import Item, Units, WholeUnit
 from tensorbow.graph import Operation, Tensor, is_free
 from tensorbow.graph.function import SHAPE_ONLY
@@ -92,7 +92,7 @@ class EntryOrder:
         self._cluster_of = {item: n for n, each in enumerate(units.clusters) for item in each}
         self._floors = [0] * len(units.clusters)
         self.aliases: set[Operation] = set()
-        self._folding: dict[Tensor, bool] = {}
+        self._known: dict[Tensor, bool] = {}
         self._cut_of: dict[Entry, list[Tensor]] = {}
 
     def is_static(self, entry: Entry) -> bool:
@@ -223,35 +223,14 @@ class EntryOrder:
             found = list(determining(entry.ops, lambda tensor: tensor.op not in inside))
         else:
             found = shape_arguments(entry) if isinstance(entry, Operation) else []
-        return [tensor for tensor in found if not self._folds(tensor)]
+        return [tensor for tensor in found if not follows_shapes(tensor, self._is_known, self._known)]
 
-    def _folds(self, tensor: Tensor) -> bool:
-        """True if a value is known in its region once the shapes of the region's inputs are."""
-        pending = [tensor]
-        while pending:
-            each = pending[-1]
-            known = self._is_folded(each)
-            if known is None:
-                waits = [source for source in each.op.inputs if source not in self._folding]
-                if waits:
-                    pending += waits
-                    continue
-                known = all(self._folding[source] for source in each.op.inputs)
-            self._folding[each] = known
-            pending.pop()
-        return self._folding[tensor]
-
-    def _is_folded(self, tensor: Tensor) -> bool | None:
-        """See `_folds`; None if a value is known where those are of which it is computed."""
+    def _is_known(self, tensor: Tensor) -> bool | None:
+        """True if a value is known in its region once the shapes of the region's inputs are: see `by_op`."""
         definition = tensor.op.definition
-        if tensor in self._folding:
-            return self._folding[tensor]
-        if is_free(tensor.op):
-            return definition.name == "Const"
-        if tensor in self._fed:
-            return False
-        if definition.name in SHAPE_ONLY or definition is TensorArraySize:
-            return not self._units.is_dynamic(tensor.op)
-        if tensor.op.is_dynamic or definition.stateful or definition.random or not tensor.op.inputs:
-            return False
-        return None
+        if not is_free(tensor.op):
+            if tensor in self._fed:
+                return False
+            if definition.name in SHAPE_ONLY or definition is TensorArraySize:
+                return not self._units.is_dynamic(tensor.op)
+        return by_op(tensor)

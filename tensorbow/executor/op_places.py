@@ -14,7 +14,7 @@ from tensorbow.graph import Operation, Tensor
 
 @dataclass(eq=False)
 class OpPlace:
-    """Where an op is: its frame, the conditions under which it runs, and what it waits behind.
+    """Place of an op: its frame, the conditions under which it runs, and what it waits behind.
 
     waits: the bits of the slow ops and ops of control flow that run before it.
     """

@@ -82,7 +82,7 @@ class StaticRegion:
         }
 
     def key(self, arrays: Sequence[Array]) -> object:
-        """What its compiled form depends on: shapes, and the values in shapes."""
+        """Key of its compiled form: shapes, and the values in shapes."""
         shapes = tuple([array.shape for array in arrays])
         if not self.baked:
             return shapes

@@ -27,24 +27,45 @@ NUMBERS = {  # by op of a TensorArray, the input with numbers of elements, which
 def shape_arguments(op: Operation) -> list[Tensor]:
     """The inputs of an op that its shapes depend on; of one of a TensorArray also those that plans know."""
     if op.definition in NUMBERS:
-        return [tensor for tensor in op.inputs[NUMBERS[op.definition] :][:1] if _is_of_shapes(tensor)]
+        return [tensor for tensor in op.inputs[NUMBERS[op.definition] :][:1] if follows_shapes(tensor, by_op)]
     indices = op.attrs["f"].shape_arguments if op.definition is Call else op.definition.shape_inputs
     return [op.inputs[i] for i in indices if i < len(op.inputs)]
 
 
-def _is_of_shapes(tensor: Tensor) -> bool:
-    """True if a value depends on constants and shapes alone, so that it changes only where shapes do."""
-    pending, seen = [tensor.op], set[Operation]()
+def follows_shapes(
+    tensor: Tensor, decide: Callable[[Tensor], bool | None], known: dict[Tensor, bool] | None = None
+) -> bool:
+    """True if a value changes only where shapes do.
+
+    decide: `by_op`, or a rule of the caller's in front of it; None where the inputs decide. known: what was
+    found, kept from call to call.
+    """
+    known = {} if known is None else known
+    pending = [tensor]
     while pending:
-        op = pending.pop()
-        if op in seen or op.definition.name in SHAPE_ONLY or op.definition.name == "Const":
-            continue
-        seen.add(op)
-        definition = op.definition
-        if is_free(op) or op.is_dynamic or definition.stateful or definition.random or not op.inputs:
-            return False
-        pending += [each.op for each in op.inputs]
-    return True
+        each = pending[-1]
+        found = known.get(each, decide(each))
+        if found is None:
+            waits = [source for source in each.op.inputs if source not in known]
+            if waits:
+                pending += waits
+                continue
+            found = all(known[source] for source in each.op.inputs)
+        known[each] = found
+        pending.pop()
+    return known[tensor]
+
+
+def by_op(tensor: Tensor) -> bool | None:
+    """True for constants and shapes, False for what other things change, None where the inputs decide."""
+    op, definition = tensor.op, tensor.op.definition
+    if is_free(op):
+        return definition.name == "Const"
+    if definition.name in SHAPE_ONLY:
+        return True
+    if op.is_dynamic or definition.stateful or definition.random or not op.inputs:
+        return False
+    return None
 
 
 def determining(ops: Sequence[Operation], is_input: Callable[[Tensor], bool]) -> dict[Tensor, None]:

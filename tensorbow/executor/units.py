@@ -29,7 +29,7 @@ def is_quick(op: Operation) -> bool:
 
 
 def partners_among(ops: Iterable[Operation]) -> dict[Operation, list[Operation]]:
-    """By op of a TensorArray or stack, all ops of the same one."""
+    """All ops of the same TensorArray or stack, by each of them."""
     groups: dict[Operation | None, list[Operation]] = {}
     for op in ops:
         if op.definition is StackPop:

@@ -205,7 +205,7 @@ class ContextKind:
 
 @dataclass(frozen=True)
 class Finder:
-    """What names in a ContextDef stand for. All raise InvalidArgumentError or NotFoundError."""
+    """Objects by their names in a ContextDef. All methods raise InvalidArgumentError or NotFoundError."""
 
     tensor: Callable[[str], Tensor]
     operation: Callable[[str], Operation]

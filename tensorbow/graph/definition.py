@@ -329,6 +329,11 @@ class OpDef:
         """Adds this op to the default graph; returns its tensor, tuple of tensors, or Operation."""
         return build_op(self, inputs, attrs, name)
 
+    def tensor(self, *inputs: Any, name: str | None = None, **attrs: Any) -> Tensor:
+        """The tensor of an op with one output, added as by a call."""
+        result: Tensor = build_op(self, inputs, attrs, name)
+        return result
+
     def __repr__(self) -> str:
         return f"<OpDef {self.name}>"
 
@@ -387,7 +392,7 @@ def gradient_of(op: Operation, gradients: Sequence[Tensor | None]) -> Sequence[T
 
 
 def check_gradients(op: Operation, result: object) -> Sequence[Tensor | None]:
-    """What a gradient rule has given: a result per input. Raises InvalidArgumentError."""
+    """Results of a gradient rule, one per input. Raises InvalidArgumentError for anything else."""
     count = len(op.inputs)
     if not isinstance(result, (list, tuple)) or (isinstance(result, tuple) and hasattr(result, "_fields")):
         got = type(result).__name__

@@ -76,8 +76,7 @@ def decode_raw(bytes: Any, out_type: AsDType, little_endian: Flag = True, name: 
     """
     if out_type.is_string:
         raise InvalidArgumentError("decode_raw: expected out_type to be a dtype of numbers, got string")
-    result: Tensor = DecodeRaw(as_strings(bytes), out_type=out_type, little_endian=little_endian, name=name)
-    return result
+    return DecodeRaw.tensor(as_strings(bytes), out_type=out_type, little_endian=little_endian, name=name)
 
 
 # IDX ----------------------------------------------------------------------------------------------
@@ -128,8 +127,7 @@ def decode_idx(contents: Any, out_type: AsDType = uint8, name: Name = None) -> T
     contents: a scalar string, not compressed. out_type: the dtype of its values. Raises InvalidArgumentError,
     when it runs, for another content.
     """
-    result: Tensor = DecodeIdx(as_strings(contents), out_type=out_type, name=name)
-    return result
+    return DecodeIdx.tensor(as_strings(contents), out_type=out_type, name=name)
 
 
 # Serialised tensors -------------------------------------------------------------------------------
@@ -156,8 +154,7 @@ def serialize_tensor(tensor: Any, name: Name = None) -> Tensor:
 
     Needs `pip install 'tensorbow[protobuf]'`.
     """
-    result: Tensor = SerializeTensor(as_tensor(tensor), name=name)
-    return result
+    return SerializeTensor.tensor(as_tensor(tensor), name=name)
 
 
 def _parse_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
@@ -196,5 +193,4 @@ def parse_tensor(serialized: Any, out_type: AsDType, name: Name = None) -> Tenso
 
     Raises InvalidArgumentError, when it runs, for other bytes and another dtype.
     """
-    result: Tensor = ParseTensor(as_strings(serialized), out_type=out_type, name=name)
-    return result
+    return ParseTensor.tensor(as_strings(serialized), out_type=out_type, name=name)

@@ -63,8 +63,7 @@ def read_file(filename: Any, name: Name = None) -> Tensor:
     Raises, when it runs, NotFoundError for a missing file, FailedPreconditionError for one that cannot be
     read or is no regular file.
     """
-    result: Tensor = ReadFile(as_strings(filename), name=name)
-    return result
+    return ReadFile.tensor(as_strings(filename), name=name)
 
 
 def _write_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> tuple[()]:
@@ -156,8 +155,7 @@ def matching_files(pattern: Any, name: Name = None) -> Tensor:
 
     `*`, `?` and `[...]` stand for characters within a part of a path, as in a shell.
     """
-    result: Tensor = MatchingFiles(as_strings(pattern), name=name)
-    return result
+    return MatchingFiles.tensor(as_strings(pattern), name=name)
 
 
 @checked
@@ -166,5 +164,4 @@ def match_filenames_once(pattern: Any, name: Name = None) -> Tensor:
 
     TensorFlow keeps them in a local variable; here nothing needs to be initialised.
     """
-    result: Tensor = MatchingFilesOnce(as_strings(pattern), name=name or "matching_filenames")
-    return result
+    return MatchingFilesOnce.tensor(as_strings(pattern), name=name or "matching_filenames")

@@ -218,8 +218,7 @@ def decode_png(
     """
     if dtype not in (uint8, uint16):
         raise InvalidArgumentError(f"decode_png: expected dtype to be uint8 or uint16, got {dtype.name}")
-    result: Tensor = DecodePng(as_strings(contents), channels=channels, dtype=dtype, name=name)
-    return result
+    return DecodePng.tensor(as_strings(contents), channels=channels, dtype=dtype, name=name)
 
 
 @checked
@@ -237,8 +236,7 @@ def decode_jpeg(
     "INTEGER_FAST", "INTEGER_ACCURATE" or "", TensorFlow's; has no effect, as Pillow decodes accurately.
     Raises InvalidArgumentError, when it runs, for other bytes.
     """
-    result: Tensor = DecodeJpeg(as_strings(contents), channels=channels, ratio=ratio, name=name)
-    return result
+    return DecodeJpeg.tensor(as_strings(contents), channels=channels, ratio=ratio, name=name)
 
 
 @checked
@@ -271,15 +269,13 @@ def decode_and_crop_jpeg(
 @checked
 def decode_bmp(contents: Any, channels: ImageChannels = 0, name: Name = None) -> Tensor:
     """The pixels [height, width, channels] of a BMP, uint8: see `decode_png`."""
-    result: Tensor = DecodeBmp(as_strings(contents), channels=channels, name=name)
-    return result
+    return DecodeBmp.tensor(as_strings(contents), channels=channels, name=name)
 
 
 @checked
 def decode_gif(contents: Any, name: Name = None) -> Tensor:
     """The pixels [frames, height, width, 3] of a GIF, uint8: see `decode_png`."""
-    result: Tensor = DecodeGif(as_strings(contents), name=name)
-    return result
+    return DecodeGif.tensor(as_strings(contents), name=name)
 
 
 @checked
@@ -288,8 +284,7 @@ def decode_image(contents: Any, channels: ImageChannels | None = None, name: Nam
 
     The shape is unknown: use `set_shape` before you resize. See `decode_png`.
     """
-    result: Tensor = DecodeImage(as_strings(contents), channels=channels or 0, name=name)
-    return result
+    return DecodeImage.tensor(as_strings(contents), channels=channels or 0, name=name)
 
 
 # Encoding -----------------------------------------------------------------------------------------
@@ -371,8 +366,7 @@ def encode_png(image: Any, compression: Annotated[int, whole(-1, 9)] = -1, name:
     image: uint8 with 1 to 4 channels (gray, gray and alpha, RGB, RGBA), or uint16 with 1. compression: 0 to
     9, the smallest; -1: Pillow's choice. Raises InvalidArgumentError for other shapes and dtypes.
     """
-    result: Tensor = EncodePng(as_tensor(image), compression=compression, name=name)
-    return result
+    return EncodePng.tensor(as_tensor(image), compression=compression, name=name)
 
 
 @checked
@@ -390,7 +384,7 @@ def encode_jpeg(
     format: the expected channels, "" for those that are there. chroma_downsampling: stores colours in half
     the resolution. Raises InvalidArgumentError for other shapes and dtypes.
     """
-    result: Tensor = EncodeJpeg(
+    return EncodeJpeg.tensor(
         as_tensor(image),
         format=format,
         quality=quality,
@@ -399,4 +393,3 @@ def encode_jpeg(
         chroma_downsampling=chroma_downsampling,
         name=name,
     )
-    return result

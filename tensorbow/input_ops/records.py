@@ -78,7 +78,7 @@ class _Inflated:
         self._file, self._stream, self._pending = file, zlib.decompressobj(), b""
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes, fewer at the end. Raises zlib.error and EOFError."""
+        """Reads at most `size` bytes, fewer at the end. Raises zlib.error and EOFError."""
         parts, missing = [], size
         while missing and not self._stream.eof:
             packed = self._pending or self._file.read(_CHUNK)

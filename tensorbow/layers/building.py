@@ -113,18 +113,21 @@ def layer_scope(name: str | None, default: str, reuse: Any) -> AbstractContextMa
     return variable_scope(name or (default if reuse else None), default, reuse=reuse)
 
 
-def biased(
+def completed(
     result: Tensor,
     units: int,
+    use_bias: bool,
     initializer: Any,
+    regularizer: Callable[[Tensor], Any] | None,
     trainable: bool,
+    activation: Callable[[Tensor], Tensor] | None,
     layout: str = "NHWC",
-    *,
-    regularizer: Callable[[Tensor], Any] | None = None,
 ) -> Tensor:
-    """The result of a layer plus a bias, a new variable `[units]`."""
-    bias = get_variable("bias", [units], result.dtype, initializer, regularizer, trainable=trainable)
-    return bias_add(result, bias, layout)
+    """The result of a layer plus a bias, a new variable `[units]`, and the activation of that, as wanted."""
+    if use_bias:
+        bias = get_variable("bias", [units], result.dtype, initializer, regularizer, trainable=trainable)
+        result = bias_add(result, bias, "NCHW" if layout[1] == "C" else "NHWC")
+    return result if activation is None else activation(result)
 
 
 def known_extent(layer: str, tensor: Tensor, axis: int) -> int:

@@ -16,21 +16,20 @@ from tensorbow.layers.building import (
     PaddingOrWidth,
     Pair,
     RowsAndColumns,
-    biased,
+    completed,
     known_extent,
     layer_scope,
     read_pair,
 )
-from tensorbow.layers.window_padding import cut_off, for_convolution, for_maximum, for_mean, for_transposed
+from tensorbow.layers.window_padding import for_convolution, for_maximum, for_mean, for_transposed, transposed
 from tensorbow.ops.arrays import expand_dims, squeeze
 from tensorbow.ops.average_pooling import avg_pool2d
-from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.conv import conv2d as convolve
 from tensorbow.ops.conv import conv2d_transpose as transposed_convolve
 from tensorbow.ops.conv1d import conv1d as convolve_steps
 from tensorbow.ops.depthwise import depthwise_conv2d as convolve_channels
 from tensorbow.ops.pooling import max_pool2d
-from tensorbow.ops.slicing import pad, strided_slice
+from tensorbow.ops.slicing import pad
 from tensorbow.variable_scope import Reuse, Start, get_variable
 
 __all__ = [
@@ -94,11 +93,8 @@ def conv2d(
             "kernel", shape, images.dtype, kernel_initializer, kernel_regularizer, trainable=trainable
         )
         result = convolve(images, kernel, steps, how, data_format=layout, dilations=rates)
-        if use_bias:
-            result = biased(
-                result, filters, bias_initializer, trainable, layout, regularizer=bias_regularizer
-            )
-        return result if activation is None else activation(result)
+        bias = use_bias, bias_initializer, bias_regularizer, trainable
+        return completed(result, filters, *bias, activation, layout)
 
 
 @checked
@@ -148,23 +144,11 @@ def conv2d_transpose(
             kernel_regularizer,
             trainable=trainable,
         )
-        batch = images.shape[0]
+        strides = [*steps] if last else [1, 1, *steps]
         rest = [*sides, filters] if last else [filters, *sides]
-        result = transposed_convolve(
-            images,
-            kernel,
-            [strided_slice(shape(images), 0) if batch is None else batch, *rest],
-            [*steps] if last else [1, 1, *steps],
-            how,
-            layout,
-        )
-        result.set_shape([batch, *rest])
-        result = cut_off(result, cut, layout)
-        if use_bias:
-            result = biased(
-                result, filters, bias_initializer, trainable, layout, regularizer=bias_regularizer
-            )
-        return result if activation is None else activation(result)
+        result = transposed(transposed_convolve, images, kernel, rest, strides, how, layout, cut)
+        bias = use_bias, bias_initializer, bias_regularizer, trainable
+        return completed(result, filters, *bias, activation, layout)
 
 
 @checked
@@ -194,7 +178,7 @@ def conv1d(
     Raises InvalidArgumentError if the number of channels is unknown.
     """
     sequences = convert_to_tensor(inputs)
-    layout, last = FORMATS[data_format], data_format == "channels_last"
+    last = data_format == "channels_last"
     channels = known_extent("conv1d", sequences, -1 if last else 1)
     with sequences.graph.as_default(), layer_scope(name, "conv1d", reuse):
         shape = [kernel_size, channels, filters]
@@ -210,11 +194,8 @@ def conv1d(
         how = "SAME" if padding == "same" else "VALID"
         format_of_op = "NWC" if last else "NCW"
         result = convolve_steps(sequences, kernel, strides, how, format_of_op, dilation_rate)
-        if use_bias:
-            rows = expand_dims(result, 1 if last else 2)
-            rows = biased(rows, filters, bias_initializer, trainable, layout, regularizer=bias_regularizer)
-            result = squeeze(rows, 1 if last else 2)
-        return result if activation is None else activation(result)
+        bias = use_bias, bias_initializer, bias_regularizer, trainable
+        return completed(result, filters, *bias, activation, format_of_op)
 
 
 @checked
@@ -251,11 +232,8 @@ def depthwise_conv2d(
             *("depthwise_conv2d", images, kernel_size, strides, padding, depth_multiplier, layout),
             *(dilation_rate, depthwise_initializer, depthwise_regularizer, trainable),
         )
-        if use_bias:
-            result = biased(
-                result, channels, bias_initializer, trainable, layout, regularizer=bias_regularizer
-            )
-        return result if activation is None else activation(result)
+        bias = use_bias, bias_initializer, bias_regularizer, trainable
+        return completed(result, channels, *bias, activation, layout)
 
 
 @checked
@@ -300,11 +278,8 @@ def separable_conv2d(
             trainable=trainable,
         )
         result = convolve(hidden, mixing, 1, "VALID", data_format=layout)
-        if use_bias:
-            result = biased(
-                result, filters, bias_initializer, trainable, layout, regularizer=bias_regularizer
-            )
-        return result if activation is None else activation(result)
+        bias = use_bias, bias_initializer, bias_regularizer, trainable
+        return completed(result, filters, *bias, activation, layout)
 
 
 def _each_channel(

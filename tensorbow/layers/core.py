@@ -14,7 +14,7 @@ from tensorbow.layers.building import (
     NoiseShape,
     Rate,
     Training,
-    biased,
+    completed,
     known_extent,
     layer_scope,
 )
@@ -60,9 +60,8 @@ def dense(
             "kernel", extents, tensor.dtype, kernel_initializer, kernel_regularizer, trainable=trainable
         )
         result = matmul(tensor, kernel)
-        if use_bias:
-            result = biased(result, units, bias_initializer, trainable, regularizer=bias_regularizer)
-        return result if activation is None else activation(result)
+        bias = use_bias, bias_initializer, bias_regularizer, trainable
+        return completed(result, units, *bias, activation)
 
 
 @checked

@@ -12,14 +12,11 @@ from tensorbow.layers.building import (
     Format,
     PaddingOrWidths,
     SlicesRowsAndColumns,
+    completed,
     known_extent,
     layer_scope,
 )
-from tensorbow.layers.window_padding import cut_off, for_convolution, for_maximum, for_mean, for_transposed
-from tensorbow.ops.arrays import reshape
-from tensorbow.ops.broadcasting import shape
-from tensorbow.ops.elementwise import add
-from tensorbow.ops.slicing import strided_slice
+from tensorbow.layers.window_padding import for_convolution, for_maximum, for_mean, for_transposed, transposed
 from tensorbow.ops.volumes import avg_pool3d, max_pool3d
 from tensorbow.ops.volumes import conv3d as convolve
 from tensorbow.ops.volumes import conv3d_transpose as transposed_convolve
@@ -37,23 +34,6 @@ def _triple(layer: str, what: str, numbers: tuple[int, ...]) -> tuple[int, int, 
     if len(numbers) != 3:
         raise InvalidArgumentError(f"{layer}: {what} is {list(numbers)}, expected one or three whole numbers")
     return numbers[0], numbers[1], numbers[2]
-
-
-def _completed(
-    result: Tensor,
-    filters: int,
-    use_bias: bool,
-    initializer: Any,
-    regularizer: Any,
-    trainable: bool,
-    is_last: bool,
-    activation: Any,
-) -> Tensor:
-    """Result with a new variable `bias` added, and the activation applied."""
-    if use_bias:
-        bias = get_variable("bias", [filters], result.dtype, initializer, regularizer, trainable=trainable)
-        result = add(result, bias if is_last else reshape(bias, [filters, 1, 1, 1]))
-    return result if activation is None else activation(result)
 
 
 @checked
@@ -105,9 +85,8 @@ def conv3d(
         windows = [*zip(sizes, steps, gaps, strict=True)]
         volumes, how = for_convolution(volumes, padding, windows, layout)
         result = convolve(volumes, kernel, steps, how, layout, gaps)
-        return _completed(
-            result, filters, use_bias, bias_initializer, bias_regularizer, trainable, is_last, activation
-        )
+        bias = use_bias, bias_initializer, bias_regularizer, trainable
+        return completed(result, filters, *bias, activation, layout)
 
 
 @checked
@@ -154,21 +133,10 @@ def conv3d_transpose(
             kernel_regularizer,
             trainable=trainable,
         )
-        batch = volumes.shape[0]
         rest = [*sides, filters] if is_last else [filters, *sides]
-        result = transposed_convolve(
-            volumes,
-            kernel,
-            [strided_slice(shape(volumes), 0) if batch is None else batch, *rest],
-            steps,
-            how,
-            layout,
-        )
-        result.set_shape([batch, *rest])
-        result = cut_off(result, cut, layout)
-        return _completed(
-            result, filters, use_bias, bias_initializer, bias_regularizer, trainable, is_last, activation
-        )
+        result = transposed(transposed_convolve, volumes, kernel, rest, steps, how, layout, cut)
+        bias = use_bias, bias_initializer, bias_regularizer, trainable
+        return completed(result, filters, *bias, activation, layout)
 
 
 @checked

@@ -6,10 +6,12 @@ second.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor
+from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.slicing import pad, strided_slice
 
 
@@ -99,7 +101,7 @@ def for_transposed(
     return whole, "VALID", padding
 
 
-def cut_off(images: Tensor, widths: tuple[int, ...], layout: str) -> Tensor:
+def _cut_off(images: Tensor, widths: tuple[int, ...], layout: str) -> Tensor:
     """Images without so many rows and columns on each side; their extents must be known."""
     if not any(widths):
         return images
@@ -147,3 +149,24 @@ def _with_sides(images: Tensor, widths: tuple[int, ...], first: int, value: floa
     for axis, width in enumerate(widths, first):
         sides[axis] = [width, width]
     return pad(images, sides, constant_values=value)
+
+
+def transposed(
+    convolve: Callable[..., Tensor],
+    inputs: Tensor,
+    kernel: Any,
+    extents: Sequence[int],
+    strides: Sequence[int],
+    padding: str,
+    layout: str,
+    cut: Any,
+) -> Tensor:
+    """A transposed convolution of a batch of any size. padding, cut: as `for_transposed` gives them.
+
+    extents: all but the batch's, in the order of the layout.
+    """
+    batch = inputs.shape[0]
+    size = strided_slice(shape(inputs), 0) if batch is None else batch
+    result = convolve(inputs, kernel, [size, *extents], strides, padding, layout)
+    result.set_shape([batch, *extents])
+    return _cut_off(result, cut, layout)

@@ -39,7 +39,7 @@ class CharacterRNN(Model):
 
     @checked
     def logits(self, tokens: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """Logits [batch, steps, classes] of the next symbol, from whole numbers [batch, steps]."""
+        """Logits, float32 [batch, steps, classes], of the next symbol, from whole numbers [batch, steps]."""
         token_steps(tokens)
         hidden = layers.embedding(tokens, classes, self.embedding, name="symbols")
         cells: list[RNNCell] = [CELLS[self.cell](self.units) for _ in range(self.depth)]

@@ -68,7 +68,7 @@ class PlainConvNet(Model):
 
     @checked
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """Logits [batch, classes] from images [batch, height, width, channels].
+        """Logits, float32 [batch, classes], from images [batch, height, width, channels].
 
         Raises InvalidArgumentError for pictures that are too small.
         """

@@ -39,7 +39,7 @@ class ImageNetResNet(Model):
 
     @checked
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """Logits [batch, classes] from images [batch, height, width, channels].
+        """Logits, float32 [batch, classes], from images [batch, height, width, channels].
 
         training: normalise by the batch's statistics instead of the moving averages.
         """

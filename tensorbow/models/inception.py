@@ -58,7 +58,7 @@ class GoogLeNet(Model):
 
     @checked
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """Logits [batch, classes] from images [batch, height, width, channels] of at least 32 x 32.
+        """Logits, float32 [batch, classes], from images [batch, height, width, channels] of at least 32 x 32.
 
         Raises InvalidArgumentError for smaller ones.
         """
@@ -104,7 +104,7 @@ class InceptionV3(Model):
 
     @checked
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """Logits [batch, classes] from images [batch, height, width, channels] of at least 75 x 75.
+        """Logits, float32 [batch, classes], from images [batch, height, width, channels] of at least 75 x 75.
 
         Raises InvalidArgumentError for smaller ones; the published size is 299 x 299.
         """

@@ -64,7 +64,7 @@ class LSTMLanguageModel(Model):
 
     @checked
     def logits(self, tokens: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """Logits [batch, steps, classes] of the next word, from whole numbers [batch, steps]."""
+        """Logits, float32 [batch, steps, classes], of the next word, from whole numbers [batch, steps]."""
         hidden = self._hidden(tokens, classes, training)
         flat = self._full(hidden, *self._softmax_variables(classes))
         return reshape(flat, [-1, token_steps(tokens), classes])

@@ -38,7 +38,7 @@ class LeNet(Model):
 
     @checked
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """Logits [batch, classes] from images [batch, height, width, channels] of at least 16x16."""
+        """Logits, float32 [batch, classes], from images [batch, height, width, channels] from 16x16 on."""
         channels = image_extents(images)[2]
         hidden = _convolution("conv1", float_images(images), [5, 5, channels, 32])
         hidden = _convolution("conv2", hidden, [5, 5, 32, 64])

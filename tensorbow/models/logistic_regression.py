@@ -20,7 +20,7 @@ class LogisticRegression(Model):
 
     @checked
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """Logits [batch, classes] from images [batch, height, width, channels], or features [batch, ...]."""
+        """Logits, float32 [batch, classes], from images [batch, height, width, channels] or features."""
         values, features = flat_features(images)
         weights = Variable(zeros([features, classes]), name="weights")
         biases = Variable(zeros([classes]), name="biases")

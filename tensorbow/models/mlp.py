@@ -26,7 +26,7 @@ class MLP(Model):
 
     @checked
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """Logits [batch, classes] from images [batch, height, width, channels], or features [batch, ...]."""
+        """Logits, float32 [batch, classes], from images [batch, height, width, channels] or features."""
         values, _ = flat_features(images)
         for number, width in enumerate(self.hidden, start=1):
             values = layers.dense(values, width, relu, kernel_initializer="he_normal", name=f"fc{number}")

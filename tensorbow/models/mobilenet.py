@@ -55,7 +55,7 @@ class MobileNet(Model):
 
     @checked
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """Logits [batch, classes] from images [batch, height, width, channels]."""
+        """Logits, float32 [batch, classes], from images [batch, height, width, channels]."""
         small = max(image_extents(images)[:2]) < SMALL
         with variable_scope("conv1"):
             stem = convolved(float_images(images), _multiple_of_8(STEM * self.width), 3, 1 if small else 2)

@@ -42,7 +42,7 @@ class ResNet(Model):
 
     @checked
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """Logits [batch, classes] from images [batch, height, width, channels].
+        """Logits, float32 [batch, classes], from images [batch, height, width, channels].
 
         training: normalise by the batch's statistics instead of the moving averages.
         """

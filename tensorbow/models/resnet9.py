@@ -39,7 +39,7 @@ class ResNet9(Model):
 
     @checked
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """Logits [batch, classes] from images [batch, height, width, channels] with sides of at least 8."""
+        """Logits, float32 [batch, classes], from images [batch, height, width, channels] from 8x8 on."""
         image_extents(images)
         hidden = _layer(float_images(images), self.width, "conv1", training)
         for stage in (1, 2, 3):

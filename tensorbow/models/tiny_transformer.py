@@ -26,7 +26,7 @@ class TinyTransformer(Model):
 
     @checked
     def logits(self, tokens: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """Logits [batch, steps, classes] of the next symbol, from whole numbers [batch, steps]."""
+        """Logits, float32 [batch, steps, classes], of the next symbol, from whole numbers [batch, steps]."""
         steps = token_steps(tokens)
         symbols = layers.embedding(tokens, classes, self.width, START, name="symbols")
         places = get_variable("positions", [steps, self.width], initializer=START, decayed=False)

@@ -35,7 +35,7 @@ class VGG(Model):
 
     @checked
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """Logits [batch, classes] from images [batch, height, width, channels]."""
+        """Logits, float32 [batch, classes], from images [batch, height, width, channels]."""
         hidden = float_images(images)
         for stage, (count, channels) in enumerate(zip(CONVOLUTIONS[self.depth], CHANNELS, strict=True), 1):
             for number in range(1, count + 1):

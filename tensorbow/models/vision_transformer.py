@@ -44,7 +44,7 @@ class VisionTransformer(Model):
 
     @checked
     def logits(self, images: AsTensor, classes: Classes, training: Flag = False) -> Tensor:
-        """Logits [batch, classes] from images [batch, height, width, channels].
+        """Logits, float32 [batch, classes], from images [batch, height, width, channels].
 
         Raises InvalidArgumentError for sides that the patches do not divide.
         """

@@ -34,7 +34,9 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     indexed_slices,
     indexing,
     linalg,
+    linear_equations,
     losses,
+    matrix_bands,
     nd_indexing,
     nd_writes,
     nn,
@@ -44,6 +46,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     operators,
     ordering,
     orthogonal,
+    patches,
     pooling,
     positions,
     quantization,
@@ -90,11 +93,14 @@ from tensorbow.ops.indexed_slices import *
 from tensorbow.ops.indexing import *
 from tensorbow.ops.joint_results import tuple_ as tuple
 from tensorbow.ops.linalg import *
+from tensorbow.ops.linear_equations import *
 from tensorbow.ops.matmul import matmul
+from tensorbow.ops.matrix_bands import *
 from tensorbow.ops.nd_indexing import *
 from tensorbow.ops.nd_writes import *
 from tensorbow.ops.norms import *
 from tensorbow.ops.older_names import *
+from tensorbow.ops.patches import *
 from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
 from tensorbow.ops.random_distributions import *
@@ -122,6 +128,8 @@ __all__ += control.__all__
 __all__ += cumulative.__all__
 __all__ += data_dependent.__all__
 __all__ += decompositions.__all__
+__all__ += linear_equations.__all__
+__all__ += matrix_bands.__all__
 __all__ += definition.__all__
 __all__ += elementwise.__all__
 __all__ += filling.__all__
@@ -133,6 +141,7 @@ __all__ += linalg.__all__
 __all__ += nd_indexing.__all__
 __all__ += norms.__all__
 __all__ += older_names.__all__
+__all__ += patches.__all__
 __all__ += positions.__all__
 __all__ += random.__all__
 __all__ += reductions.__all__

@@ -62,15 +62,13 @@ _SELU_SCALE, _SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
 @checked
 def elu(features: Any, name: Name = None) -> Tensor:
     """`features` if positive, else exp(features) - 1 (Clevert et al., 2015); floating."""
-    result: Tensor = table.Elu(features, name=name)
-    return result
+    return table.Elu.tensor(features, name=name)
 
 
 @checked
 def softplus(features: Any, name: Name = None) -> Tensor:
     """log(1 + exp(features)), without overflow; floating."""
-    result: Tensor = table.Softplus(features, name=name)
-    return result
+    return table.Softplus.tensor(features, name=name)
 
 
 @checked
@@ -163,8 +161,7 @@ def hard_swish(features: Any, name: Name = None) -> Tensor:
 @checked
 def leaky_relu(features: Any, alpha: Number = 0.2, name: Name = None) -> Tensor:
     """`features` if positive, else `alpha` times `features`; floating. The slope at 0 is `alpha`."""
-    result: Tensor = LeakyRelu(features, alpha=alpha, name=name)
-    return result
+    return LeakyRelu.tensor(features, alpha=alpha, name=name)
 
 
 def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:

@@ -121,8 +121,7 @@ ExpandDims = define_op(
 @checked
 def expand_dims(input: Any, axis: AxisNumber, name: Name = None) -> Tensor:
     """`input` with an axis of extent 1 inserted as axis `axis` of the result."""
-    result: Tensor = ExpandDims(input, axis=axis, name=name)
-    return result
+    return ExpandDims.tensor(input, axis=axis, name=name)
 
 
 def _squeeze_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
@@ -156,8 +155,7 @@ def squeeze(input: Any, axis: AxisNumbers = None, name: Name = None) -> Tensor:
 
     Raises InvalidArgumentError when an axis given has another extent.
     """
-    result: Tensor = Squeeze(input, axis=axis or (), name=name)
-    return result
+    return Squeeze.tensor(input, axis=axis or (), name=name)
 
 
 # Transpose ------------------------------------------------------------------------------------------
@@ -206,8 +204,7 @@ def transpose(a: Any, perm: AxisNumbers = None, name: Name = None) -> Tensor:
 
     Raises InvalidArgumentError if `perm` is no permutation of the axes.
     """
-    result: Tensor = Transpose(a, perm=perm, name=name)
-    return result
+    return Transpose.tensor(a, perm=perm, name=name)
 
 
 # Concatenation --------------------------------------------------------------------------------------
@@ -293,8 +290,7 @@ def concat(values: Joined, axis: AxisNumber, name: Name = None) -> Tensor:
 
     Raises InvalidArgumentError if they are not, or if the list is empty.
     """
-    result: Tensor = ConcatV2(*values, axis=axis, name=name)
-    return result
+    return ConcatV2.tensor(*values, axis=axis, name=name)
 
 
 @checked

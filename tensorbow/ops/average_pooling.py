@@ -20,12 +20,12 @@ from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.ops.sliding_windows import (
     Axis,
     Windows,
-    count_windows,
     image_dims,
+    pool_attrs,
+    pooled_dims,
     sizes_of,
-    spatial_pair,
 )
-from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, compatible, render_dims
+from tensorbow.specs import FLOATING, Array, TensorSpec, compatible, render_dims
 
 __all__ = ["avg_pool", "avg_pool2d"]
 
@@ -50,11 +50,7 @@ def avg_pool(
     Raises InvalidArgumentError for a window larger than a VALID image, and for invalid windows, strides,
     paddings or data formats.
     """
-    attrs = {
-        "ksize": spatial_pair("avg_pool", ksize, "ksize", data_format),
-        "strides": spatial_pair("avg_pool", strides, "strides", data_format),
-        "padding": padding,
-    }
+    attrs = pool_attrs("avg_pool", ksize, strides, padding, data_format)
     return with_channels_last(
         "avg_pool", lambda images: AvgPool(images, name=name, **attrs), value, data_format
     )
@@ -66,28 +62,18 @@ avg_pool2d = avg_pool
 # Specs --------------------------------------------------------------------------------------------
 
 
-def _pooled_dims(dims: Sequence[int | None], attrs: Attrs) -> Dims:
-    batch, height, width, channels = dims
-    _, rows, columns, _ = attrs["ksize"]
-    _, down, across, _ = attrs["strides"]
-    return (
-        batch,
-        count_windows("avg_pool", height, rows, down, attrs["padding"]),
-        count_windows("avg_pool", width, columns, across, attrs["padding"]),
-        channels,
-    )
-
-
 def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     require_dtype("avg_pool", inputs[0], FLOATING, "the images")
-    return TensorSpec(_pooled_dims(image_dims("avg_pool", inputs[0], "the images"), attrs), inputs[0].dtype)
+    return TensorSpec(
+        pooled_dims("avg_pool", image_dims("avg_pool", inputs[0], "the images"), attrs), inputs[0].dtype
+    )
 
 
 def _grad_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     sizes, gradient = inputs
     require_dtype("avg_pool gradient", gradient, FLOATING, "the gradient")
     dims = sizes_of("avg_pool gradient", sizes, "the images' shape")
-    expected = _pooled_dims(dims, attrs)
+    expected = pooled_dims("avg_pool", dims, attrs)
     if not compatible(expected, gradient.shape):
         raise InvalidArgumentError(f"avg_pool gradient: expected {render_dims(expected)}, got {gradient}")
     return TensorSpec(dims, gradient.dtype)

@@ -146,15 +146,13 @@ Size = define_op(
 @checked
 def shape(input: Any, name: Name = None, out_type: AsDType = int32) -> Tensor:
     """The shape of `input` as an integer vector `[rank]`."""
-    result: Tensor = Shape(input, out_type=out_type, name=name)
-    return result
+    return Shape.tensor(input, out_type=out_type, name=name)
 
 
 @checked
 def size(input: Any, name: Name = None, out_type: AsDType = int32) -> Tensor:
     """The number of elements of `input`, a scalar."""
-    result: Tensor = Size(input, out_type=out_type, name=name)
-    return result
+    return Size.tensor(input, out_type=out_type, name=name)
 
 
 # BroadcastTo and SumTo --------------------------------------------------------------------------
@@ -203,8 +201,7 @@ BroadcastTo = define_op(
 @checked
 def broadcast_to(input: Any, shape: Extents, name: Name = None) -> Tensor:
     """`input` broadcast to `shape`, by NumPy's rule. Raises InvalidArgumentError if it does not fit."""
-    result: Tensor = BroadcastTo(input, as_shape_vector(shape), name=name)
-    return result
+    return BroadcastTo.tensor(input, as_shape_vector(shape), name=name)
 
 
 def _sum_to_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
@@ -244,8 +241,7 @@ def sum_to(gradient: Tensor, like: Tensor) -> Tensor:
     """
     if gradient.spec.is_static and gradient.spec.shape == like.spec.shape:
         return gradient
-    result: Tensor = SumTo(gradient, shape(like))
-    return result
+    return SumTo.tensor(gradient, shape(like))
 
 
 # Filled tensors ---------------------------------------------------------------------------------

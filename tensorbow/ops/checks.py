@@ -289,8 +289,7 @@ def check_numerics(tensor: Any, message: Text, name: Name = None) -> Tensor:
 
     The error says `message`, the count of such elements and where the first one is.
     """
-    result: Tensor = CheckNumerics(tensor, message=message, name=name)
-    return result
+    return CheckNumerics.tensor(tensor, message=message, name=name)
 
 
 @checked

@@ -70,7 +70,7 @@ def all_reduce(value: Any, op: HowReduced = "sum", name: Name = None) -> Any:
 
 @checked
 def all_sum(value: Any, name: Name = None) -> Any:
-    """Sums each tensor of a nest over all replicas; see `all_reduce`. Its gradient is the gradients' sum."""
+    """Sums each tensor of a nest over all replicas, see `all_reduce`; the gradient is the gradients' sum."""
     return _mapped("all_sum", lambda leaf, given: _reduced(leaf, "sum", given), value, name)
 
 

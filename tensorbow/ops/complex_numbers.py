@@ -107,8 +107,7 @@ Angle = _part("Angle", _angle, _angle_gradient)
 def complex(real: Any, imag: Any, name: Name = None) -> Tensor:
     """Complex numbers of their real and imaginary parts, which broadcast: float32 gives complex64,
     float64 complex128."""
-    result: Tensor = Complex(real, imag, name=name)
-    return result
+    return Complex.tensor(real, imag, name=name)
 
 
 @checked
@@ -117,8 +116,7 @@ def real(input: Any, name: Name = None) -> Tensor:
     x = as_tensor(input)
     if not x.dtype.is_complex:
         return identity(x, name)
-    result: Tensor = Real(x, name=name)
-    return result
+    return Real.tensor(x, name=name)
 
 
 @checked
@@ -127,8 +125,7 @@ def imag(input: Any, name: Name = None) -> Tensor:
     x = as_tensor(input)
     if not x.dtype.is_complex:
         return zeros_like(x, name=name)
-    result: Tensor = Imag(x, name=name)
-    return result
+    return Imag.tensor(x, name=name)
 
 
 @checked
@@ -148,8 +145,7 @@ def angle(input: Any, name: Name = None) -> Tensor:
     """
     x = as_tensor(input)
     if x.dtype.is_complex:
-        result: Tensor = Angle(x, name=name)
-        return result
+        return Angle.tensor(x, name=name)
     require_dtype("angle", x.spec, NUMERIC)
     with x.graph.as_default(), name_scope(name or "Angle"):
         kind = x.dtype if x.dtype.is_floating else float32

@@ -74,8 +74,7 @@ def _of_rows(condition: Tensor, branches: Sequence[Tensor]) -> Tensor:
     if rank not in (1, None) or all(each is not None and each <= 1 for each in ranks):
         return condition
     if rank is None or None in ranks:
-        result: Tensor = ConditionOfRows(condition, *branches)
-        return result
+        return ConditionOfRows.tensor(condition, *branches)
     like = max((branch.spec for branch in branches), key=lambda branch: branch.rank)
     _require_rows("where", condition.spec, like)
     return reshape(condition, [-1, *[1] * (like.rank - 1)])
@@ -94,8 +93,7 @@ def where(condition: Any, x: Any = None, y: Any = None, name: Name = None) -> Te
     if (x is None) != (y is None):
         raise InvalidArgumentError("where: got only one of x and y, expected both, or neither")
     if x is None:
-        found: Tensor = Where(condition, name=name)
-        return found
+        return Where.tensor(condition, name=name)
     with graph_of([condition, x, y]).as_default():
         branches, chooser = branches_of(x, y), as_tensor(condition)
         result: Tensor = Select(_of_rows(chooser, branches), *branches, name=name)

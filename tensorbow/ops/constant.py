@@ -90,8 +90,7 @@ def make_constant(
     _require_room(array.shape, array.itemsize)
     array = np.array(array, order="C")
     array.flags.writeable = False
-    result: Tensor = Const(value=array, name=name)
-    return result
+    return Const.tensor(value=array, name=name)
 
 
 def filled(shape: Sequence[int], value: Array) -> Array:

@@ -179,8 +179,7 @@ def placeholder(dtype: AsDType = float32, shape: StaticShape = None, name: Name 
 
     The dtype is float32 by default, as in the listing of TensorFlow's white paper (figure 1).
     """
-    result: Tensor = Placeholder(dtype=dtype, shape=shape, name=name)
-    return result
+    return Placeholder.tensor(dtype=dtype, shape=shape, name=name)
 
 
 @checked
@@ -189,22 +188,19 @@ def placeholder_with_default(input: Any, shape: StaticShape, name: Name = None) 
 
     Raises InvalidArgumentError if the shape of `input` is not compatible.
     """
-    result: Tensor = PlaceholderWithDefault(input, shape=shape, name=name)
-    return result
+    return PlaceholderWithDefault.tensor(input, shape=shape, name=name)
 
 
 @checked
 def identity(input: Any, name: Name = "Identity") -> Tensor:
     """The same value under another name; copies nothing."""
-    result: Tensor = Identity(input, name=name)
-    return result
+    return Identity.tensor(input, name=name)
 
 
 @checked
 def stop_gradient(input: Any, name: Name = "StopGradient") -> Tensor:
     """The same value; gradients do not flow through."""
-    result: Tensor = StopGradient(input, name=name)
-    return result
+    return StopGradient.tensor(input, name=name)
 
 
 @checked

@@ -119,6 +119,8 @@ def conv2d_backprop_input(
 ) -> Tensor:
     """The gradient of `conv2d` with respect to its images, of shape `input_sizes` [4].
 
+    filter: [height, width, in, out]. out_backprop: the gradient of the result, [batch, rows, columns, out].
+
     A filter with fewer channels than `input_sizes` is applied in groups.
 
     Raises InvalidArgumentError unless `out_backprop` has the shape of that convolution's result.
@@ -133,8 +135,7 @@ def conv2d_backprop_input(
 
         def backprop(part: Tensor, group: Tensor, name: str | None = None) -> Tensor:
             own = sizes if groups == 1 else _with_last(sizes, group, 2)
-            result: Tensor = Conv2DBackpropInput(own, group, part, name=name, **attrs)
-            return result
+            return Conv2DBackpropInput.tensor(own, group, part, name=name, **attrs)
 
         images = in_groups(op, backprop, groups, flow, w, name)
         images.set_shape(known)
@@ -155,6 +156,8 @@ def conv2d_backprop_filter(
 ) -> Tensor:
     """The gradient of `conv2d` with respect to its filter, of shape `filter_sizes` [4].
 
+    input: [batch, height, width, in]. out_backprop: the gradient of the result, [batch, rows, columns, out].
+
     A filter with fewer channels than `input` is applied in groups.
 
     Raises InvalidArgumentError unless `out_backprop` has the shape of that convolution's result.
@@ -169,8 +172,7 @@ def conv2d_backprop_filter(
 
         def backprop(part: Tensor, flow: Tensor, name: str | None = None) -> Tensor:
             own = sizes if groups == 1 else _with_last(sizes, flow, 3)
-            result: Tensor = Conv2DBackpropFilter(part, own, flow, name=name, **attrs)
-            return result
+            return Conv2DBackpropFilter.tensor(part, own, flow, name=name, **attrs)
 
         filters = in_groups(op, backprop, groups, images, gradient, name)
         filters.set_shape(known)

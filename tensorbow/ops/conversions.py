@@ -66,8 +66,7 @@ def bitcast(input: Any, type: AsDType, name: Name = None) -> Tensor:
     A smaller dtype adds a last axis, of the parts of an element, lowest first on little-endian machines; a
     larger one takes the last axis away. Raises InvalidArgumentError for a last axis of another extent.
     """
-    result: Tensor = Bitcast(input, type=type, name=name)
-    return result
+    return Bitcast.tensor(input, type=type, name=name)
 
 
 @checked

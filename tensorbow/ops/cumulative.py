@@ -135,8 +135,7 @@ def cumsum(
 
     `exclusive` leaves the element itself out; `reverse` sums from the end.
     """
-    result: Tensor = Cumsum(x, axis=axis, exclusive=exclusive, reverse=reverse, name=name)
-    return result
+    return Cumsum.tensor(x, axis=axis, exclusive=exclusive, reverse=reverse, name=name)
 
 
 @checked
@@ -147,8 +146,7 @@ def cumprod(
 
     The gradient is also correct at zeros (TensorFlow's is NaN there).
     """
-    result: Tensor = Cumprod(x, axis=axis, exclusive=exclusive, reverse=reverse, name=name)
-    return result
+    return Cumprod.tensor(x, axis=axis, exclusive=exclusive, reverse=reverse, name=name)
 
 
 def others(x: Tensor, axis: int) -> Tensor:

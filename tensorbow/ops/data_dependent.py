@@ -62,7 +62,7 @@ def _unique_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]
 
 
 def _unique(call: HostCall) -> list[Array]:
-    """In the order of first appearance, as TensorFlow has it."""
+    """Unique values in the order of first appearance, as in TensorFlow."""
     (x,) = call.inputs
     values, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
     order = np.argsort(first)
@@ -167,8 +167,7 @@ def nonzero(x: Any, name: Name = None) -> Tensor:
     """The coordinates of elements that are not 0, in row-major order: int64 `[n, rank]`."""
     tensor = as_tensor(x)
     with tensor.graph.as_default(), name_scope(name or "NonZero"):
-        result: Tensor = Where(tensor if tensor.dtype == bool_ else not_equal(tensor, 0))
-        return result
+        return Where.tensor(tensor if tensor.dtype == bool_ else not_equal(tensor, 0))
 
 
 @checked

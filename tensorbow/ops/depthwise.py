@@ -188,13 +188,8 @@ def _lanes(output: Array, multiplier: int) -> list[Array]:
     return [output[..., j::multiplier] for j in range(multiplier)]
 
 
-def _prepare(call: KernelCall) -> Callable[[], None]:
-    (images, filters), (result,), (product,) = call.inputs, call.outputs, call.scratch
-    plan = [
-        (images[pixels], filters[row, column, :, j], product[part], lane[part])
-        for (row, column), part, pixels in _windows(images.shape, filters.shape, call.attrs).elements()
-        for j, lane in enumerate(_lanes(result, filters.shape[3]))
-    ]
+def _sum_of_products(plan: list[tuple[Array, Array, Array, Array]], result: Array) -> Callable[[], None]:
+    """plan: factors, room for their product, and the part of the result to which it is added."""
 
     def step() -> None:
         result.fill(0)
@@ -205,6 +200,17 @@ def _prepare(call: KernelCall) -> Callable[[], None]:
     return step if result.size else lambda: None
 
 
+def _prepare(call: KernelCall) -> Callable[[], None]:
+    (images, filters), (result,), (product,) = call.inputs, call.outputs, call.scratch
+    plan = [
+        (images[pixels], filters[row, column, :, j], product[part], lane[part])
+        for (row, column), part, pixels in _windows(images.shape, filters.shape, call.attrs).elements()
+        for j, lane in enumerate(_lanes(result, filters.shape[3]))
+    ]
+
+    return _sum_of_products(plan, result)
+
+
 def _prepare_input(call: KernelCall) -> Callable[[], None]:
     (_, filters, gradient), (result,), (product,) = call.inputs, call.outputs, call.scratch
     plan = [
@@ -213,13 +219,7 @@ def _prepare_input(call: KernelCall) -> Callable[[], None]:
         for j, lane in enumerate(_lanes(gradient, filters.shape[3]))
     ]
 
-    def step() -> None:
-        result.fill(0)
-        for flow, weight, term, total in plan:
-            np.multiply(flow, weight, out=term)
-            np.add(total, term, out=total)
-
-    return step if result.size else lambda: None
+    return _sum_of_products(plan, result)
 
 
 def _prepare_filter(call: KernelCall) -> Callable[[], None]:

@@ -104,22 +104,19 @@ __all__ = [
 @checked
 def add(x: Any, y: Any, name: Name = None) -> Tensor:
     """x + y."""
-    result: Tensor = table.Add(x, y, name=name)
-    return result
+    return table.Add.tensor(x, y, name=name)
 
 
 @checked
 def subtract(x: Any, y: Any, name: Name = None) -> Tensor:
     """x - y."""
-    result: Tensor = table.Sub(x, y, name=name)
-    return result
+    return table.Sub.tensor(x, y, name=name)
 
 
 @checked
 def multiply(x: Any, y: Any, name: Name = None) -> Tensor:
     """x * y."""
-    result: Tensor = table.Mul(x, y, name=name)
-    return result
+    return table.Mul.tensor(x, y, name=name)
 
 
 @checked
@@ -134,15 +131,13 @@ def squared_difference(x: Any, y: Any, name: Name = None) -> Tensor:
 @checked
 def floordiv(x: Any, y: Any, name: Name = None) -> Tensor:
     """x / y rounded down. Raises InvalidArgumentError for an integer y of 0."""
-    result: Tensor = table.FloorDiv(x, y, name=name)
-    return result
+    return table.FloorDiv.tensor(x, y, name=name)
 
 
 @checked
 def mod(x: Any, y: Any, name: Name = None) -> Tensor:
     """x - y * floordiv(x, y), with the sign of y. Raises InvalidArgumentError for an integer y of 0."""
-    result: Tensor = table.FloorMod(x, y, name=name)
-    return result
+    return table.FloorMod.tensor(x, y, name=name)
 
 
 @checked
@@ -152,78 +147,67 @@ def pow(x: Any, y: Any, name: Name = None) -> Tensor:
     0 to the power of 0 is 1, with a gradient of 0.
     """
     a, b = pair(x, y)
-    result: Tensor = (IntegerPow if a.dtype.is_integer else table.Pow)(a, b, name=name)
-    return result
+    return (IntegerPow if a.dtype.is_integer else table.Pow).tensor(a, b, name=name)
 
 
 @checked
 def maximum(x: Any, y: Any, name: Name = None) -> Tensor:
     """The greater of x and y; if they are equal the gradient goes to x."""
-    result: Tensor = table.Maximum(x, y, name=name)
-    return result
+    return table.Maximum.tensor(x, y, name=name)
 
 
 @checked
 def minimum(x: Any, y: Any, name: Name = None) -> Tensor:
     """The smaller of x and y; if they are equal the gradient goes to x."""
-    result: Tensor = table.Minimum(x, y, name=name)
-    return result
+    return table.Minimum.tensor(x, y, name=name)
 
 
 @checked
 def equal(x: Any, y: Any, name: Name = None) -> Tensor:
     """True where x == y (the operator `==` compares tensors by identity)."""
-    result: Tensor = table.Equal(x, y, name=name)
-    return result
+    return table.Equal.tensor(x, y, name=name)
 
 
 @checked
 def not_equal(x: Any, y: Any, name: Name = None) -> Tensor:
     """True where x != y (the operator `!=` compares tensors by identity)."""
-    result: Tensor = table.NotEqual(x, y, name=name)
-    return result
+    return table.NotEqual.tensor(x, y, name=name)
 
 
 @checked
 def less(x: Any, y: Any, name: Name = None) -> Tensor:
     """True where x < y."""
-    result: Tensor = table.Less(x, y, name=name)
-    return result
+    return table.Less.tensor(x, y, name=name)
 
 
 @checked
 def less_equal(x: Any, y: Any, name: Name = None) -> Tensor:
     """True where x <= y."""
-    result: Tensor = table.LessEqual(x, y, name=name)
-    return result
+    return table.LessEqual.tensor(x, y, name=name)
 
 
 @checked
 def greater(x: Any, y: Any, name: Name = None) -> Tensor:
     """True where x > y."""
-    result: Tensor = table.Greater(x, y, name=name)
-    return result
+    return table.Greater.tensor(x, y, name=name)
 
 
 @checked
 def greater_equal(x: Any, y: Any, name: Name = None) -> Tensor:
     """True where x >= y."""
-    result: Tensor = table.GreaterEqual(x, y, name=name)
-    return result
+    return table.GreaterEqual.tensor(x, y, name=name)
 
 
 @checked
 def logical_and(x: Any, y: Any, name: Name = None) -> Tensor:
     """x and y (bool)."""
-    result: Tensor = table.LogicalAnd(x, y, name=name)
-    return result
+    return table.LogicalAnd.tensor(x, y, name=name)
 
 
 @checked
 def logical_or(x: Any, y: Any, name: Name = None) -> Tensor:
     """x or y (bool)."""
-    result: Tensor = table.LogicalOr(x, y, name=name)
-    return result
+    return table.LogicalOr.tensor(x, y, name=name)
 
 
 @checked
@@ -237,8 +221,7 @@ def logical_xor(x: Any, y: Any, name: Name = None) -> Tensor:
 def divide(x: Any, y: Any, name: Name = None) -> Tensor:
     """x / y. Integers are cast first, as in TensorFlow: of 8 and 16 bits to float32, others to float64."""
     a, b = (_floating(v) for v in pair(x, y))
-    result: Tensor = table.RealDiv(a, b, name=name)
-    return result
+    return table.RealDiv.tensor(a, b, name=name)
 
 
 @checked
@@ -363,8 +346,7 @@ def scalar_mul(scalar: Any, x: Any, name: Name = None) -> Tensor:
 @checked
 def atan2(y: Any, x: Any, name: Name = None) -> Tensor:
     """The angle of the points (x, y) (floating), in [-pi, pi]."""
-    result: Tensor = table.Atan2(y, x, name=name)
-    return result
+    return table.Atan2.tensor(y, x, name=name)
 
 
 # One input ------------------------------------------------------------------------------------------
@@ -374,8 +356,7 @@ def atan2(y: Any, x: Any, name: Name = None) -> Tensor:
 @maps_values
 def negative(x: Any, name: Name = None) -> Tensor:
     """-x."""
-    result: Tensor = table.Neg(x, name=name)
-    return result
+    return table.Neg.tensor(x, name=name)
 
 
 @checked
@@ -383,30 +364,26 @@ def negative(x: Any, name: Name = None) -> Tensor:
 def abs(x: Any, name: Name = None) -> Tensor:
     """The absolute value; of complex numbers a real one."""
     tensor = as_tensor(x)
-    result: Tensor = (ComplexAbs if tensor.dtype.is_complex else table.Abs)(tensor, name=name)
-    return result
+    return (ComplexAbs if tensor.dtype.is_complex else table.Abs).tensor(tensor, name=name)
 
 
 @checked
 @maps_values
 def sign(x: Any, name: Name = None) -> Tensor:
     """-1, 0 or 1; of complex numbers x / |x|, or 0. Has no gradient."""
-    result: Tensor = table.Sign(x, name=name)
-    return result
+    return table.Sign.tensor(x, name=name)
 
 
 @checked
 def floor(x: Any, name: Name = None) -> Tensor:
     """Rounded towards minus infinity. Has no gradient."""
-    result: Tensor = table.Floor(x, name=name)
-    return result
+    return table.Floor.tensor(x, name=name)
 
 
 @checked
 def ceil(x: Any, name: Name = None) -> Tensor:
     """Rounded towards infinity. Has no gradient."""
-    result: Tensor = table.Ceil(x, name=name)
-    return result
+    return table.Ceil.tensor(x, name=name)
 
 
 @checked
@@ -421,136 +398,117 @@ def round(x: Any, name: Name = None) -> Tensor:
 @checked
 def sin(x: Any, name: Name = None) -> Tensor:
     """The sine (floating)."""
-    result: Tensor = table.Sin(x, name=name)
-    return result
+    return table.Sin.tensor(x, name=name)
 
 
 @checked
 def cos(x: Any, name: Name = None) -> Tensor:
     """The cosine (floating)."""
-    result: Tensor = table.Cos(x, name=name)
-    return result
+    return table.Cos.tensor(x, name=name)
 
 
 @checked
 def tan(x: Any, name: Name = None) -> Tensor:
     """The tangent (floating)."""
-    result: Tensor = table.Tan(x, name=name)
-    return result
+    return table.Tan.tensor(x, name=name)
 
 
 @checked
 def asin(x: Any, name: Name = None) -> Tensor:
     """The inverse of the sine (floating), in [-pi/2, pi/2]; NaN outside of [-1, 1]."""
-    result: Tensor = table.Asin(x, name=name)
-    return result
+    return table.Asin.tensor(x, name=name)
 
 
 @checked
 def acos(x: Any, name: Name = None) -> Tensor:
     """The inverse of the cosine (floating), in [0, pi]; NaN outside of [-1, 1]."""
-    result: Tensor = table.Acos(x, name=name)
-    return result
+    return table.Acos.tensor(x, name=name)
 
 
 @checked
 def atan(x: Any, name: Name = None) -> Tensor:
     """The inverse of the tangent (floating), in [-pi/2, pi/2]."""
-    result: Tensor = table.Atan(x, name=name)
-    return result
+    return table.Atan.tensor(x, name=name)
 
 
 @checked
 def sinh(x: Any, name: Name = None) -> Tensor:
     """The hyperbolic sine (floating)."""
-    result: Tensor = table.Sinh(x, name=name)
-    return result
+    return table.Sinh.tensor(x, name=name)
 
 
 @checked
 def cosh(x: Any, name: Name = None) -> Tensor:
     """The hyperbolic cosine (floating)."""
-    result: Tensor = table.Cosh(x, name=name)
-    return result
+    return table.Cosh.tensor(x, name=name)
 
 
 @checked
 def asinh(x: Any, name: Name = None) -> Tensor:
     """The inverse of the hyperbolic sine (floating)."""
-    result: Tensor = table.Asinh(x, name=name)
-    return result
+    return table.Asinh.tensor(x, name=name)
 
 
 @checked
 def acosh(x: Any, name: Name = None) -> Tensor:
     """The inverse of the hyperbolic cosine (floating), at least 0; NaN below 1."""
-    result: Tensor = table.Acosh(x, name=name)
-    return result
+    return table.Acosh.tensor(x, name=name)
 
 
 @checked
 def atanh(x: Any, name: Name = None) -> Tensor:
     """The inverse of the hyperbolic tangent (floating); NaN outside of [-1, 1]."""
-    result: Tensor = table.Atanh(x, name=name)
-    return result
+    return table.Atanh.tensor(x, name=name)
 
 
 @checked
 @maps_values
 def square(x: Any, name: Name = None) -> Tensor:
     """x * x."""
-    result: Tensor = table.Square(x, name=name)
-    return result
+    return table.Square.tensor(x, name=name)
 
 
 @checked
 @maps_values
 def sqrt(x: Any, name: Name = None) -> Tensor:
     """The square root (floating)."""
-    result: Tensor = table.Sqrt(x, name=name)
-    return result
+    return table.Sqrt.tensor(x, name=name)
 
 
 @checked
 def rsqrt(x: Any, name: Name = None) -> Tensor:
     """1 / sqrt(x) (floating)."""
-    result: Tensor = table.Rsqrt(x, name=name)
-    return result
+    return table.Rsqrt.tensor(x, name=name)
 
 
 @checked
 def reciprocal(x: Any, name: Name = None) -> Tensor:
     """1 / x (floating)."""
-    result: Tensor = table.Reciprocal(x, name=name)
-    return result
+    return table.Reciprocal.tensor(x, name=name)
 
 
 @checked
 def exp(x: Any, name: Name = None) -> Tensor:
     """e to the power of x (floating)."""
-    result: Tensor = table.Exp(x, name=name)
-    return result
+    return table.Exp.tensor(x, name=name)
 
 
 @checked
 def log(x: Any, name: Name = None) -> Tensor:
     """The natural logarithm (floating)."""
-    result: Tensor = table.Log(x, name=name)
-    return result
+    return table.Log.tensor(x, name=name)
 
 
 @checked
 def expm1(x: Any, name: Name = None) -> Tensor:
     """exp(x) - 1 (floating), accurate near 0."""
-    result: Tensor = table.Expm1(x, name=name)
-    return result
+    return table.Expm1.tensor(x, name=name)
 
 
 @checked
 def log1p(x: Any, name: Name = None) -> Tensor:
     """log(1 + x) (floating), accurate near 0."""
-    result: Tensor = table.Log1p(x, name=name)
-    return result
+    return table.Log1p.tensor(x, name=name)
 
 
 @checked
@@ -570,22 +528,19 @@ def erf(x: Any, name: Name = None) -> Tensor:
     if tensor.dtype in HALVES:
         with tensor.graph.as_default(), name_scope(name or "Erf"):
             return cast(table.Erf(cast(tensor, float32)), tensor.dtype)
-    result: Tensor = table.Erf(tensor, name=name)
-    return result
+    return table.Erf.tensor(tensor, name=name)
 
 
 @checked
 def erfc(x: Any, name: Name = None) -> Tensor:
     """1 - erf(x) (floating), accurate also where erf is near 1."""
-    result: Tensor = table.Erfc(x, name=name)
-    return result
+    return table.Erfc.tensor(x, name=name)
 
 
 @checked
 def lgamma(x: Any, name: Name = None) -> Tensor:
     """The logarithm of the absolute value of the gamma function (floating)."""
-    result: Tensor = table.Lgamma(x, name=name)
-    return result
+    return table.Lgamma.tensor(x, name=name)
 
 
 @checked
@@ -600,37 +555,32 @@ def digamma(x: Any, name: Name = None) -> Tensor:
 @checked
 def sigmoid(x: Any, name: Name = None) -> Tensor:
     """1 / (1 + exp(-x)) (floating), without overflow for any x."""
-    result: Tensor = table.Sigmoid(x, name=name)
-    return result
+    return table.Sigmoid.tensor(x, name=name)
 
 
 @checked
 @maps_values
 def tanh(x: Any, name: Name = None) -> Tensor:
     """The hyperbolic tangent (floating)."""
-    result: Tensor = table.Tanh(x, name=name)
-    return result
+    return table.Tanh.tensor(x, name=name)
 
 
 @checked
 def relu(x: Any, name: Name = None) -> Tensor:
     """max(x, 0); the gradient at 0 is 0."""
-    result: Tensor = table.Relu(x, name=name)
-    return result
+    return table.Relu.tensor(x, name=name)
 
 
 @checked
 def logical_not(x: Any, name: Name = None) -> Tensor:
     """not x (bool)."""
-    result: Tensor = table.LogicalNot(x, name=name)
-    return result
+    return table.LogicalNot.tensor(x, name=name)
 
 
 @checked
 def is_finite(x: Any, name: Name = None) -> Tensor:
     """True where x is neither infinite nor NaN (floating)."""
-    result: Tensor = table.IsFinite(x, name=name)
-    return result
+    return table.IsFinite.tensor(x, name=name)
 
 
 @checked
@@ -642,8 +592,7 @@ def is_inf(x: Any, name: Name = None) -> Tensor:
 @checked
 def is_nan(x: Any, name: Name = None) -> Tensor:
     """True where x is NaN (floating)."""
-    result: Tensor = table.IsNan(x, name=name)
-    return result
+    return table.IsNan.tensor(x, name=name)
 
 
 neg = negative

@@ -95,8 +95,7 @@ def conjugate(x: Tensor) -> Tensor:
         return x
     if x.op.definition is Conj:
         return x.op.inputs[0]
-    result: Tensor = Conj(x)
-    return result
+    return Conj.tensor(x)
 
 
 def _define(row: Elementwise) -> OpDef:
@@ -143,7 +142,7 @@ def _integer_safe(name: str, function: Any) -> Any:
 
 
 def _sign(x: Array, out: Array) -> None:
-    """For complex numbers x / |x|, and 0 for 0, as in TensorFlow; NumPy 1 has another."""
+    """Sign; of complex numbers x / |x|, and 0 of 0, as in TensorFlow. NumPy 1 defines another."""
     if x.dtype.kind != "c":
         np.sign(x, out=out)
         return

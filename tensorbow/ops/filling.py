@@ -213,5 +213,4 @@ Rank = define_op(
 @checked
 def rank(input: Any, name: Name = None) -> Tensor:
     """The number of axes of `input`, an int32 scalar."""
-    result: Tensor = Rank(input, name=name)
-    return result
+    return Rank.tensor(input, name=name)

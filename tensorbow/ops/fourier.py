@@ -166,7 +166,7 @@ def _forward(x: Array, lengths: Sequence[int]) -> Array:
 
 
 def _forward_adjoint(g: Array, lengths: Sequence[int], extents: Sequence[int]) -> Array:
-    """Of g and zeros for the half that `_forward` leaves out, the inverse transform without its factor."""
+    """Inverse transform without its factor, of g and zeros for the half that `_forward` leaves out."""
     return _fitted(np.fft.ifftn(_fitted(g, lengths), norm="forward").real, extents)
 
 

@@ -49,12 +49,12 @@ from tensorbow.ops.elementwise import (
     multiply,
     subtract,
 )
+from tensorbow.ops.extents import Extent, extents_of, times
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.philox import stream_key
 from tensorbow.ops.random import SEEDS, get_seed
 from tensorbow.ops.selection import cast, select
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.ops.spatial_blocks import Extent, extents_of, times
 from tensorbow.specs import FLOATING, Array, TensorSpec, compatible, float32, int32, int64
 
 __all__ = [
@@ -220,8 +220,7 @@ def draw_bounding_boxes(images: Any, boxes: Any, name: Name = None) -> Tensor:
 
     float32 or float64 in [0, 1]. The boxes of an example have colours in turn; those outside are left out.
     """
-    result: Tensor = DrawBoundingBoxes(images, boxes, name=name)
-    return result
+    return DrawBoundingBoxes.tensor(images, boxes, name=name)
 
 
 # Choice ---------------------------------------------------------------------------------------------------
@@ -281,8 +280,7 @@ def non_max_suppression(
     """
     with graph_of([boxes, scores, max_output_size]).as_default():
         limits = (as_tensor(each, float32) for each in (iou_threshold, score_threshold))
-        result: Tensor = NonMaxSuppression(boxes, scores, max_output_size, *limits, name=name)
-        return result
+        return NonMaxSuppression.tensor(boxes, scores, max_output_size, *limits, name=name)
 
 
 # Random boxes ---------------------------------------------------------------------------------------------

@@ -24,7 +24,6 @@ from tensorbow.ops.image_windows import (
     PAD,
     is_fixed,
     known_size,
-    middle_of,
     window_of,
 )
 from tensorbow.ops.indexing import gather
@@ -33,7 +32,7 @@ from tensorbow.ops.reductions import reduce_max
 from tensorbow.ops.resizing import Method, ResizeMethod, resize_images
 from tensorbow.ops.selection import cast, select
 from tensorbow.ops.shaping import reverse
-from tensorbow.ops.slicing import pad, strided_slice
+from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import compatible, float64, int32
 
 __all__ = [
@@ -130,19 +129,7 @@ def crop_to_bounding_box(
     """
     x = image_of("crop_to_bounding_box", image)
     box = numbers_of(offset_height, offset_width, target_height, target_width)
-    if not is_fixed(x, box):
-        return window_of(CROP, x, box, name)
-    offset_height, offset_width, target_height, target_width = box
-    height, width = known_size(x)
-    bottom, right = offset_height + target_height, offset_width + target_width
-    if bottom > height or right > width:
-        raise InvalidArgumentError(
-            f"crop_to_bounding_box: rows {offset_height}:{bottom}, columns {offset_width}:{right} of "
-            f"{x.spec}; expected a box inside the image"
-        )
-    return strided_slice(
-        x, (..., slice(offset_height, bottom), slice(offset_width, right), slice(None)), name
-    )
+    return window_of(CROP, x, box, name)
 
 
 @checked
@@ -160,18 +147,7 @@ def pad_to_bounding_box(
     """
     x = image_of("pad_to_bounding_box", image)
     box = numbers_of(offset_height, offset_width, target_height, target_width)
-    if not is_fixed(x, box):
-        return window_of(PAD, x, box, name)
-    offset_height, offset_width, target_height, target_width = box
-    height, width = known_size(x)
-    below, right = target_height - offset_height - height, target_width - offset_width - width
-    if below < 0 or right < 0:
-        raise InvalidArgumentError(
-            f"pad_to_bounding_box: {x.spec} at [{offset_height}, {offset_width}] does not fit "
-            f"{target_height} x {target_width}"
-        )
-    margins = [[offset_height, below], [offset_width, right], [0, 0]]
-    return pad(x, margins if x.shape.ndims == 3 else [[0, 0], *margins], name=name)
+    return window_of(PAD, x, box, name)
 
 
 @checked
@@ -180,17 +156,7 @@ def resize_image_with_crop_or_pad(
 ) -> Tensor:
     """The middle of images, with zeros around it, so that they have a height and width."""
     x = image_of("resize_image_with_crop_or_pad", image)
-    size = numbers_of(target_height, target_width)
-    if not is_fixed(x, size):
-        return window_of(MIDDLE, x, size, name)
-    target_height, target_width = size
-    height, width = known_size(x)
-    with x.graph.as_default(), name_scope(name or "crop_or_pad"):
-        tall, wide = min(height, target_height), min(width, target_width)
-        cut = crop_to_bounding_box(x, (height - tall) // 2, (width - wide) // 2, tall, wide)
-        return pad_to_bounding_box(
-            cut, (target_height - tall) // 2, (target_width - wide) // 2, target_height, target_width
-        )
+    return window_of(MIDDLE, x, numbers_of(target_height, target_width), name)
 
 
 @checked
@@ -232,11 +198,7 @@ def central_crop(
 ) -> Tensor:
     """The middle of images: `central_fraction`, above 0 and at most 1, of the height and of the width."""
     x = image_of("central_crop", image)
-    if not is_fixed(x, ()):
-        return window_of(FRACTION, x, (), name, central_fraction)
-    height, width = known_size(x)
-    top, left = (middle_of(extent, central_fraction) for extent in (height, width))
-    return crop_to_bounding_box(x, top, left, height - 2 * top, width - 2 * left, name)
+    return window_of(FRACTION, x, (), name, central_fraction)
 
 
 @checked

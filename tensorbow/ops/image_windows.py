@@ -1,6 +1,7 @@
-"""Windows of images whose extents, or whose window, only a step knows: functions of the host.
+"""Windows of images: crops and margins.
 
-Pictures that are decoded each have another size; nothing is compiled anew for these.
+Where the extents of the images, or the window, are known by a step only, as of decoded pictures, the window
+is cut by a function of the host: nothing is compiled anew for pictures of another size.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.graph import REQUIRED, Attrs, HostCall, Operation, Tensor, as_tensor
+from tensorbow.graph import REQUIRED, Attrs, HostCall, Operation, Tensor, as_tensor, name_scope
 from tensorbow.kinds import is_tensor
 from tensorbow.ops.arrays import stack
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op
 from tensorbow.ops.selection import cast
+from tensorbow.ops.slicing import pad, strided_slice
 from tensorbow.specs import Array, TensorSpec, int64
 
 CROP, PAD, MIDDLE, FRACTION = "crop_to_bounding_box", "pad_to_bounding_box", "crop_or_pad", "central_crop"
@@ -31,14 +33,12 @@ def _spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     return TensorSpec((*dims[:-3], *size, dims[-1]), images.dtype)
 
 
-def _window(call: HostCall, extents: Sequence[int]) -> tuple[int, int, int, int]:
+def _window(kind: str, numbers: Sequence[int], fraction: float, extents: Sequence[int]) -> tuple[int, ...]:
     """Top, left, height and width of the window, in rows and columns of the images."""
-    kind = call.attrs["kind"]
     if kind == FRACTION:
-        starts = [middle_of(extent, call.attrs["fraction"]) for extent in extents]
-        height, width = (extent - 2 * start for extent, start in zip(extents, starts, strict=True))
-        return starts[0], starts[1], height, width
-    *offsets, height, width = (int(number) for number in call.inputs[-1])
+        starts = [int((extent - extent * fraction) / 2) for extent in extents]
+        return *starts, *(extent - 2 * start for extent, start in zip(extents, starts, strict=True))
+    *offsets, height, width = numbers
     if min(height, width) < 1 or min(offsets, default=0) < 0:
         raise InvalidArgumentError(
             f"{kind}: offsets {offsets}, height {height}, width {width}; expected offsets of at least 0 and "
@@ -64,11 +64,6 @@ def _window(call: HostCall, extents: Sequence[int]) -> tuple[int, int, int, int]
     return top, left, height, width
 
 
-def middle_of(extent: int, fraction: float) -> int:
-    """Where the middle of a fraction of an extent begins."""
-    return int((extent - extent * fraction) / 2)
-
-
 def _common(start: int, size: int, extent: int) -> tuple[slice, slice]:
     """The overlap of images and window along an axis, as a slice of each."""
     first, last = max(start, 0), max(min(start + size, extent), max(start, 0))
@@ -77,11 +72,9 @@ def _common(start: int, size: int, extent: int) -> tuple[slice, slice]:
 
 def _parts(call: HostCall, images: Array) -> tuple[tuple[int, ...], Any, Any]:
     """The window's shape, the part of the images, and the part of the window."""
-    height, width = images.shape[-3:-1]
-    window = _window(call, (height, width))
-    rows, columns = (
-        _common(window[axis], window[axis + 2], extent) for axis, extent in enumerate((height, width))
-    )
+    extents, numbers = images.shape[-3:-1], call.inputs[-1].tolist()
+    window = _window(call.attrs["kind"], numbers, call.attrs["fraction"], extents)
+    rows, columns = map(_common, window[:2], window[2:], extents)
     shape = (*images.shape[:-3], *window[2:], images.shape[-1])
     return shape, (..., rows[0], columns[0], slice(None)), (..., rows[1], columns[1], slice(None))
 
@@ -143,7 +136,12 @@ def is_fixed(x: Tensor, numbers: Sequence[Any]) -> bool:
 def window_of(
     kind: str, x: Tensor, numbers: Sequence[Any], name: str | None, fraction: float = 1.0
 ) -> Tensor:
-    """A window in the dynamic mode. numbers: whole numbers and scalar tensors."""
+    """A window of images. numbers: whole numbers and scalar tensors, [height, width] after offsets if any.
+
+    Raises InvalidArgumentError for a window that does not fit, in the step where only the step knows.
+    """
+    if is_fixed(x, numbers):
+        return _known_window(x, _window(kind, numbers, fraction, known_size(x)), name)
     with x.graph.as_default():
         if any(map(is_tensor, numbers)):
             vector = stack([cast(as_tensor(each), int64) for each in numbers])
@@ -154,3 +152,17 @@ def window_of(
         known = [None if is_tensor(each) else each for each in numbers[-2:]]
         result.set_shape([*x.spec.dims[:-3], *known, x.spec.dims[-1]])
     return result
+
+
+def _known_window(x: Tensor, window: Sequence[int], name: str | None) -> Tensor:
+    """Top, left, height and width of images, by a slice and zeros around it."""
+    axes = [*map(_common, window[:2], window[2:], known_size(x))]
+    kept = (..., *(source for source, _ in axes), slice(None))
+    margins = [[part.start, size - part.stop] for (_, part), size in zip(axes, window[2:], strict=True)]
+    if not any(map(any, margins)):
+        return strided_slice(x, kept, name)
+    pairs = [*[[0, 0]] * (x.spec.rank - 3), *margins, [0, 0]]
+    if all(source == slice(0, extent) for (source, _), extent in zip(axes, known_size(x), strict=True)):
+        return pad(x, pairs, name=name)
+    with x.graph.as_default(), name_scope(name or "window"):
+        return pad(strided_slice(x, kept), pairs)

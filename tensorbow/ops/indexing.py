@@ -150,8 +150,7 @@ def gather(
     """
     if batch_dims:
         return _gather_by_example(as_tensor(params), as_tensor(indices), axis, batch_dims, name)
-    result: Tensor = GatherV2(params, indices, axis=axis or 0, name=name)
-    return result
+    return GatherV2.tensor(params, indices, axis=axis or 0, name=name)
 
 
 def _gather_by_example(
@@ -257,10 +256,9 @@ def _to_dense(slices: IndexedSlices, dtype: DType | None, name: str | None) -> T
         raise InvalidArgumentError(
             f"{slices!r} has no dense_shape, so that it cannot become a tensor; give one"
         )
-    result: Tensor = GatherGrad(
+    return GatherGrad.tensor(
         slices.values, slices.indices, slices.dense_shape, axis=0, allow_unused=True, name=name
     )
-    return result
 
 
 register_tensor_conversion(IndexedSlices, _to_dense)
@@ -270,14 +268,17 @@ register_tensor_conversion(IndexedSlices, _to_dense)
 
 
 def _one_hot_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    (indices,) = inputs
-    require_dtype("OneHot", indices, POSITIONS, "indices")
-    if attrs["depth"] < 0:
-        raise InvalidArgumentError(f"OneHot: depth is {attrs['depth']}, expected the number of classes")
+    """Spec of both ops, whose depth is an attribute or the second input."""
+    indices, *by_data = inputs
+    require_dtype("one_hot", indices, POSITIONS, "indices")
+    for depth in by_data:
+        require_dtype("one_hot", depth, (int32, int64), "depth")
+    if not by_data and attrs["depth"] < 0:
+        raise InvalidArgumentError(f"one_hot: depth is {attrs['depth']}, expected the number of classes")
     if indices.shape is None:
         return TensorSpec(None, attrs["dtype"])
-    axis = checked_axis("OneHot", attrs["axis"], len(indices.shape) + 1)
-    dims = (*indices.shape[:axis], attrs["depth"], *indices.shape[axis:])
+    axis = checked_axis("one_hot", attrs["axis"], len(indices.shape) + 1)
+    dims = (*indices.shape[:axis], None if by_data else attrs["depth"], *indices.shape[axis:])
     return TensorSpec(dims, attrs["dtype"])
 
 
@@ -317,19 +318,9 @@ def _one_hot_of_data(call: HostCall) -> Array:
     return np.where(np.expand_dims(indices, axis) == classes, on, off)
 
 
-def _one_hot_of_data_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
-    indices, depth = inputs
-    require_dtype("one_hot", indices, POSITIONS, "indices")
-    require_dtype("one_hot", depth, (int32, int64), "depth")
-    if indices.shape is None:
-        return TensorSpec(None, attrs["dtype"])
-    axis = checked_axis("one_hot", attrs["axis"], len(indices.shape) + 1)
-    return TensorSpec((*indices.shape[:axis], None, *indices.shape[axis:]), attrs["dtype"])
-
-
 OneHotOfData = define_op(
     "OneHotOfData",
-    spec=_one_hot_of_data_spec,
+    spec=_one_hot_spec,
     gradient=NOT_DIFFERENTIABLE,
     host=_one_hot_of_data,
     inputs=("indices", "depth"),
@@ -365,7 +356,5 @@ def one_hot(
     attrs = {"axis": -1 if axis is None else axis, "on_value": on, "off_value": off, "dtype": dtype}
     (number,) = numbers_of(depth)
     if is_tensor(number):
-        of_data: Tensor = OneHotOfData(indices, number, **attrs, name=name)
-        return of_data
-    result: Tensor = OneHot(indices, depth=number, **attrs, name=name)
-    return result
+        return OneHotOfData.tensor(indices, number, **attrs, name=name)
+    return OneHot.tensor(indices, depth=number, **attrs, name=name)

@@ -110,8 +110,7 @@ def matrix_inverse(input: Any, adjoint: Flag = False, name: Name = None) -> Tens
 
     A singular matrix raises InvalidArgumentError at run time on CPU devices; on GPUs its inverse is NaN.
     """
-    result: Tensor = MatrixInverse(input, adjoint=adjoint, name=name)
-    return result
+    return MatrixInverse.tensor(input, adjoint=adjoint, name=name)
 
 
 # Determinant ------------------------------------------------------------------------------------------
@@ -152,8 +151,7 @@ def matrix_determinant(input: Any, name: Name = None) -> Tensor:
 
     The gradient computes the inverse: see `matrix_inverse` for singular matrices.
     """
-    result: Tensor = MatrixDeterminant(input, name=name)
-    return result
+    return MatrixDeterminant.tensor(input, name=name)
 
 
 # Compositions ---------------------------------------------------------------------------------------------
@@ -188,15 +186,13 @@ def _eye_of_data(rows: Any, columns: Any, batch_shape: Dims, dtype: DType, name:
 @checked
 def matrix_diag(diagonal: Any, name: Name = None) -> Tensor:
     """Matrices `[..., n, n]` with the diagonals `[..., n]`, zero elsewhere."""
-    result: Tensor = MatrixDiag(diagonal, name=name)
-    return result
+    return MatrixDiag.tensor(diagonal, name=name)
 
 
 @checked
 def matrix_diag_part(input: Any, name: Name = None) -> Tensor:
     """The diagonals `[..., n]` of square matrices `[..., n, n]`."""
-    result: Tensor = MatrixDiagPart(input, name=name)
-    return result
+    return MatrixDiagPart.tensor(input, name=name)
 
 
 @checked

@@ -188,13 +188,11 @@ def matmul(
     turn_x, turn_y = transpose_a or adjoint_a, transpose_b or adjoint_b
     if None not in ranks and max(r for r in ranks if r is not None) <= 2:
         x, y = conjugate(x) if adjoint_a else x, conjugate(y) if adjoint_b else y
-        result: Tensor = MatMul(x, y, transpose_a=turn_x, transpose_b=turn_y, name=name)
-        return result
+        return MatMul.tensor(x, y, transpose_a=turn_x, transpose_b=turn_y, name=name)
     if ranks[1] == 2 and ranks[0] is not None and not turn_x and _unites(x.spec, y.spec):
         return _united(x, conjugate(y) if adjoint_b else y, turn_y, name)
     x, y = conjugate(x) if transpose_a else x, conjugate(y) if transpose_b else y
-    batched: Tensor = BatchMatMulV2(x, y, adj_x=turn_x, adj_y=turn_y, name=name)
-    return batched
+    return BatchMatMulV2.tensor(x, y, adj_x=turn_x, adj_y=turn_y, name=name)
 
 
 def _unites(x: TensorSpec, y: TensorSpec) -> bool:

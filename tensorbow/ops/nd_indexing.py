@@ -115,8 +115,7 @@ def invert_permutation(x: Any, name: Name = None) -> Tensor:
     with values.graph.as_default(), name_scope(name or "InvertPermutation"):
         extent = shape(values)
         numbers = cast(number_range(strided_slice(extent, 0)), values.dtype)
-        result: Tensor = GatherGrad(numbers, values, extent, axis=0)
-        return result
+        return GatherGrad.tensor(numbers, values, extent, axis=0)
 
 
 @checked

@@ -62,8 +62,7 @@ def bias_add(value: Any, bias: Any, data_format: DataFormat = "NHWC", name: Name
     x, b = pair(value, bias)
     rank = x.shape.ndims
     if data_format != "NCHW" or rank == 2:
-        result: Tensor = BiasAdd(x, b, name=name)
-        return result
+        return BiasAdd.tensor(x, b, name=name)
     if rank is None:
         extents = shape(x)
         ones = ones_like(strided_slice(extents, np.s_[2:]))
@@ -275,8 +274,7 @@ LogSoftmax = define_op(
 @checked
 def l2_loss(t: Any, name: Name = None) -> Tensor:
     """sum(t ** 2) / 2 over all elements, a scalar; float32 or float64."""
-    result: Tensor = L2Loss(t, name=name)
-    return result
+    return L2Loss.tensor(t, name=name)
 
 
 def _l2_loss_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:

@@ -20,9 +20,9 @@ from tensorbow.ops.data_format import with_channels_last
 from tensorbow.ops.definition import define_op, require_dtype, require_same_dtype
 from tensorbow.ops.sliding_windows import (
     Windows,
-    count_windows,
     image_dims,
-    spatial_pair,
+    pool_attrs,
+    pooled_dims,
 )
 from tensorbow.specs import (
     FLOATING,
@@ -61,11 +61,7 @@ def max_pool(
     Raises InvalidArgumentError for a window larger than a VALID image, and for invalid windows, strides,
     paddings or data formats.
     """
-    attrs = {
-        "ksize": spatial_pair("max_pool", ksize, "ksize", data_format),
-        "strides": spatial_pair("max_pool", strides, "strides", data_format),
-        "padding": padding,
-    }
+    attrs = pool_attrs("max_pool", ksize, strides, padding, data_format)
     return with_channels_last(
         "max_pool", lambda images: MaxPool(images, name=name, **attrs), value, data_format
     )
@@ -78,15 +74,7 @@ max_pool2d = max_pool
 
 
 def _pooled_dims(images: TensorSpec, attrs: Attrs) -> Dims:
-    batch, height, width, channels = image_dims("max_pool", images, "the images")
-    _, rows, columns, _ = attrs["ksize"]
-    _, down, across, _ = attrs["strides"]
-    return (
-        batch,
-        count_windows("max_pool", height, rows, down, attrs["padding"]),
-        count_windows("max_pool", width, columns, across, attrs["padding"]),
-        channels,
-    )
+    return pooled_dims("max_pool", image_dims("max_pool", images, "the images"), attrs)
 
 
 def _max_pool_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:

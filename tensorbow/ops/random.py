@@ -18,6 +18,7 @@ from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
     REQUIRED,
     Attrs,
+    Kernel,
     OpDef,
     Tensor,
     as_tensor,
@@ -81,10 +82,9 @@ def random_uniform(
         if maxval is None:
             raise InvalidArgumentError(f"random_uniform: {dtype.name} needs maxval")
         bounds = as_tensor(minval, dtype), as_tensor(maxval, dtype)
-        integers: Tensor = RandomUniformInt(
+        return RandomUniformInt.tensor(
             as_shape_vector(shape), *bounds, seed=graph_seed, seed2=op_seed, name=name
         )
-        return integers
     _require_floating("random_uniform", dtype)
     with name_scope(name or "random_uniform"):
         result: Tensor = RandomUniform(as_shape_vector(shape), dtype=dtype, seed=graph_seed, seed2=op_seed)
@@ -167,8 +167,7 @@ def dropout_mask(shape: Any, rate: Any, seed: int | None = None, name: str | Non
     A rate that is not in [0, 1) gives NaN.
     """
     graph_seed, op_seed = get_seed(seed)
-    result: Tensor = DropoutMask(as_shape_vector(shape), rate, seed=graph_seed, seed2=op_seed, name=name)
-    return result
+    return DropoutMask.tensor(as_shape_vector(shape), rate, seed=graph_seed, seed2=op_seed, name=name)
 
 
 def get_seed(op_seed: int | None) -> tuple[int, int]:
@@ -228,38 +227,29 @@ def _mask_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:
     return TensorSpec(dims_of_vector("dropout", inputs[0], "noise_shape"), inputs[1].dtype)
 
 
-RandomUniform = define_op(
-    "RandomUniform",
-    spec=_drawn_spec("random_uniform"),
-    gradient=NOT_DIFFERENTIABLE,
-    kernel=sampling.UNIFORM,
-    inputs=("shape",),
-    attrs=DRAWN_ATTRS,
-    shape_inputs=(0,),
-    random=True,
-    doc="Uniform numbers in [0, 1).",
+def _distribution(name: str, function: str, kernel: Kernel, doc: str) -> OpDef:
+    return define_op(
+        name,
+        spec=_drawn_spec(function),
+        gradient=NOT_DIFFERENTIABLE,
+        kernel=kernel,
+        inputs=("shape",),
+        attrs=DRAWN_ATTRS,
+        shape_inputs=(0,),
+        random=True,
+        doc=doc,
+    )
+
+
+_STANDARD = "Normal numbers of mean 0 and standard deviation 1"
+RandomUniform = _distribution(
+    "RandomUniform", "random_uniform", sampling.UNIFORM, "Uniform numbers in [0, 1)."
 )
-RandomStandardNormal = define_op(
-    "RandomStandardNormal",
-    spec=_drawn_spec("random_normal"),
-    gradient=NOT_DIFFERENTIABLE,
-    kernel=sampling.NORMAL,
-    inputs=("shape",),
-    attrs=DRAWN_ATTRS,
-    shape_inputs=(0,),
-    random=True,
-    doc="Normal numbers of mean 0 and standard deviation 1.",
+RandomStandardNormal = _distribution(
+    "RandomStandardNormal", "random_normal", sampling.NORMAL, f"{_STANDARD}."
 )
-TruncatedNormal = define_op(
-    "TruncatedNormal",
-    spec=_drawn_spec("truncated_normal"),
-    gradient=NOT_DIFFERENTIABLE,
-    kernel=sampling.TRUNCATED_NORMAL,
-    inputs=("shape",),
-    attrs=DRAWN_ATTRS,
-    shape_inputs=(0,),
-    random=True,
-    doc="Normal numbers of mean 0 and standard deviation 1 that lie in [-2, 2].",
+TruncatedNormal = _distribution(
+    "TruncatedNormal", "truncated_normal", sampling.TRUNCATED_NORMAL, f"{_STANDARD} that lie in [-2, 2]."
 )
 
 

@@ -111,7 +111,7 @@ def _poisson(generator: np.random.Generator, rate: Array, size: tuple[int, int])
 
 
 def _gamma_gradient(op: Operation, g: Tensor) -> list[Tensor | None]:
-    """By implicit differentiation of the distribution function (Figurnov et al., 2018)."""
+    """Gradient by implicit differentiation of the distribution function (Figurnov et al., 2018)."""
     slopes = RandomGammaGrad(op.inputs[1], op.outputs[0])
     return [None, sum_to(multiply(g, slopes), op.inputs[1])]
 

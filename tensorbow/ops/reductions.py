@@ -312,8 +312,7 @@ def reduce_all(
 
 
 def _reduce(definition: OpDef, x: Any, axis: Any, keepdims: bool, name: str | None) -> Tensor:
-    result: Tensor = definition(x, axis=axis, keepdims=keepdims, name=name)
-    return result
+    return definition.tensor(x, axis=axis, keepdims=keepdims, name=name)
 
 
 # ArgMax -----------------------------------------------------------------------------------------------
@@ -362,8 +361,7 @@ def argmax(
 
     Raises InvalidArgumentError if the axis is empty.
     """
-    result: Tensor = ArgMax(input, axis=axis or 0, output_type=output_type, name=name)
-    return result
+    return ArgMax.tensor(input, axis=axis or 0, output_type=output_type, name=name)
 
 
 @checked

@@ -253,7 +253,7 @@ def _sorted(op: str, reduce: Any, data: Any, segment_ids: Any, name: str | None)
 
 
 def _of_data(op: str, reduce: Any, x: Tensor, ids: Tensor) -> Tensor:
-    """By ids that only a step knows. Segments without rows are 0, which sums and means of none are."""
+    """Segments by ids that only a step knows; those without rows are 0."""
     before, after = (strided_slice(ids, part) for part in (slice(None, -1), slice(1, None)))
     rises = logical_and(reduce_all(less_equal(before, after)), reduce_all(greater_equal(ids, 0)))
     with control_dependencies([asserted(rises, [ids], f"{op}: {_UNSORTED}; use unsorted_{op}")]):
@@ -313,8 +313,7 @@ def histogram_fixed_width(
     x = as_tensor(values)
     with x.graph.as_default(), name_scope(name or "histogram_fixed_width"):
         bins = _bins(reshape(x, [-1]), value_range, nbins)
-        result: Tensor = GatherGrad(cast(ones_like(bins), dtype), bins, constant([nbins]))
-        return result
+        return GatherGrad.tensor(cast(ones_like(bins), dtype), bins, constant([nbins]))
 
 
 @checked

@@ -68,8 +68,7 @@ def cast(x: Any, dtype: AsDType, name: Name = None) -> Tensor:
     tensor = as_tensor(x)
     if tensor.dtype == dtype:
         return tensor
-    result: Tensor = Cast(tensor, dtype=dtype, name=name)
-    return result
+    return Cast.tensor(tensor, dtype=dtype, name=name)
 
 
 def _select_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:

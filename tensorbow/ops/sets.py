@@ -154,8 +154,7 @@ def set_size(a: Any, validate_indices: Flag = True) -> Tensor:
     """The number of different elements along the last axis of a tensor [..., n], dense or sparse: int32."""
     sparse = _sparse("set_size", a)
     with sparse.graph.as_default(), name_scope("set_size"):
-        result: Tensor = SetSize(sparse.indices, sparse.values, sparse.dense_shape)
-        return result
+        return SetSize.tensor(sparse.indices, sparse.values, sparse.dense_shape)
 
 
 # Edit distance --------------------------------------------------------------------------------------------
@@ -213,5 +212,4 @@ def edit_distance(hypothesis: Sparse, truth: Sparse, normalize: Flag = True, nam
     with first.graph.as_default(), name_scope(name or "edit_distance"):
         require_same_dtype("edit_distance", [first.values.spec, second.values.spec])
         parts = [part for each in (first, second) for part in (each.indices, each.values, each.dense_shape)]
-        result: Tensor = EditDistance(*parts, normalize=normalize)
-        return result
+        return EditDistance.tensor(*parts, normalize=normalize)

@@ -53,8 +53,7 @@ def ensure_shape(x: Any, shape: AsShape, name: Name = None) -> Tensor:
     Unlike `set_shape`, it checks: another shape raises InvalidArgumentError, at run time where it is not
     known before.
     """
-    result: Tensor = EnsureShape(x, shape=TensorShape(shape).dims, name=name)
-    return result
+    return EnsureShape.tensor(x, shape=TensorShape(shape).dims, name=name)
 
 
 # Shapes of broadcasts -----------------------------------------------------------------------------------
@@ -115,5 +114,4 @@ def broadcast_dynamic_shape(shape_x: Extents, shape_y: Extents, name: Name = Non
 
     Shapes that do not broadcast raise InvalidArgumentError, at run time where they are not known before.
     """
-    result: Tensor = BroadcastArgs(as_shape_vector(shape_x), as_shape_vector(shape_y), name=name)
-    return result
+    return BroadcastArgs.tensor(as_shape_vector(shape_x), as_shape_vector(shape_y), name=name)

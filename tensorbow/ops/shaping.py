@@ -268,5 +268,4 @@ ReverseV2 = define_op(
 @checked
 def reverse(tensor: Any, axis: AxisList, name: Name = None) -> Tensor:
     """`tensor` with its elements in reverse order along each axis of `axis`."""
-    result: Tensor = ReverseV2(tensor, axis=axis, name=name)
-    return result
+    return ReverseV2.tensor(tensor, axis=axis, name=name)

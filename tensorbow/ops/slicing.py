@@ -122,8 +122,7 @@ def slice(input: Any, begin: Extents, size: Extents, name: Name = None) -> Tenso
 
     Raises InvalidArgumentError if the box exceeds `input`.
     """
-    result: Tensor = Slice(input, as_shape_vector(begin), as_shape_vector(size), name=name)
-    return result
+    return Slice.tensor(input, as_shape_vector(begin), as_shape_vector(size), name=name)
 
 
 # Pad ------------------------------------------------------------------------------------------------
@@ -188,8 +187,7 @@ def pad(
         raise UnimplementedError(f"pad: mode {mode!r} is not supported; use CONSTANT")
     tensor = as_tensor(tensor)
     require_scalar("pad", "constant_values", constant_values, tensor.dtype)
-    result: Tensor = Pad(tensor, paddings, constant_values=constant_values, name=name)
-    return result
+    return Pad.tensor(tensor, paddings, constant_values=constant_values, name=name)
 
 
 # x[...] -----------------------------------------------------------------------------------------------
@@ -322,5 +320,4 @@ def strided_slice(input: Any, index: Any, name: Name = None) -> Tensor:
     This is the operator `x[...]` of tensors. Raises InvalidArgumentError for a position out of range
     and for tensors as positions (use `tb.gather`, `tb.slice`).
     """
-    result: Tensor = StridedSlice(input, index=_to_index(index), name=name)
-    return result
+    return StridedSlice.tensor(input, index=_to_index(index), name=name)

@@ -190,6 +190,30 @@ def spatial_pair(op: str, value: tuple[int, ...] | None, what: str, data_format:
     )
 
 
+def pool_attrs(
+    op: str, ksize: tuple[int, ...], strides: tuple[int, ...], padding: str, data_format: str | None
+) -> dict[str, object]:
+    """Attributes of the ops that pool. Raises InvalidArgumentError as `spatial_pair`."""
+    return {
+        "ksize": spatial_pair(op, ksize, "ksize", data_format),
+        "strides": spatial_pair(op, strides, "strides", data_format),
+        "padding": padding,
+    }
+
+
+def pooled_dims(op: str, images: Sequence[int | None], attrs: Attrs) -> Dims:
+    """Dimensions of pooled images. Raises InvalidArgumentError as `count_windows`."""
+    batch, height, width, channels = images
+    _, rows, columns, _ = attrs["ksize"]
+    _, down, across, _ = attrs["strides"]
+    return (
+        batch,
+        count_windows(op, height, rows, down, attrs["padding"]),
+        count_windows(op, width, columns, across, attrs["padding"]),
+        channels,
+    )
+
+
 def image_dims(op: str, spec: TensorSpec, what: str) -> Sequence[int | None]:
     """The four dimensions of an image or filter tensor, None if unknown.
 

@@ -77,7 +77,7 @@ def _defined(name: str, inputs: str, function: Callable[..., Array], gradient: G
 
 
 def _log_gamma(x: Array) -> Array:
-    """For x > 0: recurrence up to 10, then Stirling's series."""
+    """lgamma of x > 0: recurrence up to 10, then Stirling's series."""
     product, z = np.ones_like(x), x.copy()
     for _ in range(10):
         low = z < 10
@@ -90,7 +90,7 @@ def _log_gamma(x: Array) -> Array:
 
 
 def _digamma(x: Array) -> Array:
-    """For x > 0: recurrence up to 8, then the asymptotic series."""
+    """digamma of x > 0: recurrence up to 8, then the asymptotic series."""
     result, z = np.zeros_like(x), x.copy()
     for _ in range(8):
         low = z < 8
@@ -282,15 +282,13 @@ def igamma(a: Any, x: Any, name: Name = None) -> Tensor:
 
     float32 or float64, on CPU devices; with gradients by both.
     """
-    result: Tensor = Igamma(a, x, name=name)
-    return result
+    return Igamma.tensor(a, x, name=name)
 
 
 @checked
 def igammac(a: Any, x: Any, name: Name = None) -> Tensor:
     """The upper regularised incomplete gamma function, 1 - `igamma`(a, x), accurate where it is small."""
-    result: Tensor = Igammac(a, x, name=name)
-    return result
+    return Igammac.tensor(a, x, name=name)
 
 
 @checked
@@ -299,22 +297,19 @@ def betainc(a: Any, b: Any, x: Any, name: Name = None) -> Tensor:
 
     float32 or float64, on CPU devices; with a gradient by x, as in TensorFlow.
     """
-    result: Tensor = Betainc(a, b, x, name=name)
-    return result
+    return Betainc.tensor(a, b, x, name=name)
 
 
 @checked
 def zeta(x: Any, q: Any, name: Name = None) -> Tensor:
     """Hurwitz's zeta function, the sum of (q + k)^-x over k = 0, 1, ...; for x > 1, with a gradient by q."""
-    result: Tensor = Zeta(x, q, name=name)
-    return result
+    return Zeta.tensor(x, q, name=name)
 
 
 @checked
 def polygamma(a: Any, x: Any, name: Name = None) -> Tensor:
     """The derivative of order `a` of `digamma` at x; a: whole numbers of a floating dtype. Gradient by x."""
-    result: Tensor = Polygamma(a, x, name=name)
-    return result
+    return Polygamma.tensor(a, x, name=name)
 
 
 @checked
@@ -322,5 +317,4 @@ def lbeta(x: Any, name: Name = None) -> Tensor:
     """The logarithm of the absolute value of the beta function along the last axis (floating)."""
     tensor = as_tensor(x)
     with graph_of([tensor]).as_default(), name_scope(name or "lbeta"):
-        result: Tensor = Sub(reduce_sum(Lgamma(tensor), -1), Lgamma(reduce_sum(tensor, -1)))
-        return result
+        return Sub.tensor(reduce_sum(Lgamma(tensor), -1), Lgamma(reduce_sum(tensor, -1)))

@@ -1,7 +1,7 @@
 """Convolution and pooling of volumes [batch, depth, height, width, channels], made of those of images.
 
 A convolution lays the slices that a window covers in depth side by side as channels; a pool takes height and
-width first, depth then. The extents of the volumes must be known, the batch need not be.
+width first, depth then. Pools and the transpose need known extents after the batch, a convolution does not.
 """
 
 from __future__ import annotations
@@ -20,19 +20,12 @@ from tensorbow.ops.average_pooling import avg_pool
 from tensorbow.ops.conv import conv2d
 from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.elementwise import pair
+from tensorbow.ops.extents import batch_of, extents_for_reshape, known_extents, times
+from tensorbow.ops.patches import SlidingAxis, padded_for
 from tensorbow.ops.pooling import max_pool
 from tensorbow.ops.shaping import reverse
 from tensorbow.ops.slicing import pad, strided_slice
 from tensorbow.ops.sliding_windows import make_axis
-from tensorbow.ops.spatial_blocks import (
-    SlidingAxis,
-    batch_of,
-    extents_of,
-    is_known,
-    known_extents,
-    padded_for,
-    times,
-)
 from tensorbow.specs import FLOATING, TensorShape
 
 __all__ = ["avg_pool3d", "conv3d", "conv3d_transpose", "max_pool3d"]
@@ -80,59 +73,25 @@ def conv3d(
     )
     with x.graph.as_default(), name_scope(name or "Conv3D"):
         x = transpose(x, TO_LAST) if data_format == "NCDHW" else x
-        rest = list(known_extents("conv3d", w, 5))
-        if is_known(x):
-            deep, height, width, channels = known_extents("conv3d", x, 5)
-        else:
-            return _of_unknown_volumes(x, w, (step, *steps), (gap, *gaps), padding, data_format)
+        *size, channels, out = known_extents("conv3d", w, 5)
         window = batch_of(w)
-        if window < 1 or rest[2] != channels:
+        batch, deep, height, width, own = extents_for_reshape("conv3d", x, 5)
+        if window < 1 or (isinstance(own, int) and own != channels):
             raise InvalidArgumentError(
-                f"conv3d: {channels} channels in {x.spec}; expected a filter "
-                f"[depth, height, width, {channels}, out], got {w.spec}"
+                f"conv3d: {own} channels in {x.spec}; expected a filter "
+                f"[depth, height, width, {own}, out], got {w.spec}"
             )
-        axis = make_axis(deep, window, step, padding, gap)
-        batch = batch_of(x)
-        flat = reshape(x, [batch, deep, height * width * channels])
-        if axis.is_padded:
-            flat = pad(flat, [[0, 0], [axis.before, max(0, axis.covered - axis.before - deep)], [0, 0]])
-        slices = [
-            reshape(
-                strided_slice(
-                    flat, (slice(None), slice(i * gap, i * gap + (axis.count - 1) * step + 1, step))
-                ),
-                [_images(batch, axis.count), height, width, channels],
-            )
-            for i in range(window)
-        ]
-        kernel = reshape(transpose(w, [1, 2, 0, 3, 4]), [rest[0], rest[1], window * channels, rest[3]])
-        images = slices[0] if window == 1 else concat(slices, 3)
-        flow = conv2d(images, kernel, tuple(steps), padding, dilations=tuple(gaps))
-        result = reshape(flow, [batch, axis.count, *known_extents("conv3d", flow)])
+        axis = SlidingAxis(deep, window, step, padding, gap)
+        flat = padded_for(reshape(x, [batch, deep, times(height, width, channels)]), [None, axis, None])
+        slices = [strided_slice(flat, (slice(None), axis.elements(i))) for i in range(window)]
+        count = extents_for_reshape("conv3d", slices[0], 3)[1]
+        images = [reshape(each, [times(batch, count), height, width, channels]) for each in slices]
+        kernel = reshape(transpose(w, [1, 2, 0, 3, 4]), [*size, window * channels, out])
+        laid = images[0] if window == 1 else concat(images, 3)
+        flow = conv2d(laid, kernel, tuple(steps), padding, dilations=tuple(gaps))
+        rows, columns = extents_for_reshape("conv3d", flow, 4)[1:3]
+        result = reshape(flow, [batch, count, rows, columns, out])
         return transpose(result, TO_SECOND) if data_format == "NCDHW" else result
-
-
-def _of_unknown_volumes(
-    x: Tensor, w: Tensor, steps: tuple[int, ...], gaps: tuple[int, ...], padding: str, data_format: str
-) -> Tensor:
-    """`conv3d` of volumes whose extents only a step knows."""
-    batch, deep, height, width, channels = extents_of("conv3d", x, 5)
-    window, *size, depth, out = (int(extent or 0) for extent in w.spec.dims)
-    if window < 1 or (channels not in (depth, None) and isinstance(channels, int)):
-        raise InvalidArgumentError(
-            f"conv3d: {channels} channels in {x.spec}; expected a filter "
-            f"[depth, height, width, {channels}, out], got {w.spec}"
-        )
-    axis = SlidingAxis(deep, window, steps[0], padding, gaps[0])
-    padded = padded_for(reshape(x, [batch, deep, height, width, depth]), [None, axis, None, None, None])
-    slices = [strided_slice(padded, (slice(None), axis.elements(i))) for i in range(window)]
-    count = extents_of("conv3d", slices[0], 5)[1]
-    images = [reshape(each, [times(batch, count), height, width, depth]) for each in slices]
-    kernel = reshape(transpose(w, [1, 2, 0, 3, 4]), [*size, window * depth, out])
-    flow = conv2d(concat(images, 3), kernel, steps[1:], padding, dilations=gaps[1:])
-    rows, columns = extents_of("conv3d", flow, 4)[1:3]
-    result = reshape(flow, [batch, count, rows, columns, out])
-    return transpose(result, TO_SECOND) if data_format == "NCDHW" else result
 
 
 @checked
@@ -211,10 +170,6 @@ def _padded_or_cut(x: Tensor, pairs: list[tuple[int, int]]) -> Tensor:
     return pad(x, [[0, 0], *([max(0, before), max(0, behind)] for before, behind in pairs), [0, 0]])
 
 
-def _images(batch: int, slices: int) -> int:
-    return batch if batch < 0 else batch * slices
-
-
 @checked
 def max_pool3d(
     input: Any,
@@ -260,7 +215,7 @@ def _pool(
         x = transpose(x, TO_LAST) if data_format == "NCDHW" else x
         deep, height, width, channels = known_extents(op, x, 5)
         batch = batch_of(x)
-        images = reshape(x, [_images(batch, deep), height, width, channels])
+        images = reshape(x, [times(batch, deep), height, width, channels])
         flow = pool(images, tuple(sizes), tuple(steps), padding)
         rows, columns, _ = known_extents(op, flow)
         result = pool(reshape(flow, [batch, deep, rows * columns, channels]), (size, 1), (step, 1), padding)

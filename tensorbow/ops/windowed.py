@@ -13,10 +13,11 @@ from tensorbow.ops.arrays import expand_dims, squeeze, transpose
 from tensorbow.ops.average_pooling import avg_pool
 from tensorbow.ops.conv import conv2d
 from tensorbow.ops.elementwise import pair
+from tensorbow.ops.extents import known_extents
 from tensorbow.ops.pooling import max_pool
 from tensorbow.ops.slicing import strided_slice
 from tensorbow.ops.sliding_windows import make_axis
-from tensorbow.ops.spatial_blocks import batch_to_space_nd, known_extents, space_to_batch_nd
+from tensorbow.ops.spatial_blocks import batch_to_space_nd, space_to_batch_nd
 from tensorbow.ops.volumes import avg_pool3d, conv3d, max_pool3d
 
 __all__ = ["convolution", "pool"]

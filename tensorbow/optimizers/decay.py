@@ -64,7 +64,7 @@ class ExponentialDecay(Schedule):
 
     @checked
     def tensor(self, step: Any, dtype: AsDType) -> Tensor:
-        """The formula as graph ops."""
+        """The rate at a step, a scalar of `dtype`, as graph ops."""
         return _exponential(self.rate, step, self.decay_steps, self.decay_rate, self.staircase, dtype)
 
     @checked
@@ -90,7 +90,7 @@ class CosineDecay(Schedule):
 
     @checked
     def tensor(self, step: Any, dtype: AsDType) -> Tensor:
-        """The formula as graph ops."""
+        """The rate at a step, a scalar of `dtype`, as graph ops."""
         return _cosine(self.rate, step, self.decay_steps, self.alpha, dtype)
 
     @checked
@@ -123,7 +123,7 @@ class PolynomialDecay(Schedule):
 
     @checked
     def tensor(self, step: Any, dtype: AsDType) -> Tensor:
-        """The formula as graph ops."""
+        """The rate at a step, a scalar of `dtype`, as graph ops."""
         done = divide(minimum(cast(step, dtype), self.decay_steps), self.decay_steps)
         left = pow(subtract(1.0, done), convert_to_tensor(self.power, dtype))
         return add(multiply(left, self.rate - self.end), self.end)
@@ -162,7 +162,7 @@ class OneCycle(Schedule):
 
     @checked
     def tensor(self, step: Any, dtype: AsDType) -> Tensor:
-        """Both halves as graph ops, and a select."""
+        """The rate at a step, a scalar of `dtype`: both halves as graph ops, and a select."""
         top, at = self.rise * self.steps, cast(step, dtype)
         start = self.rate / self.div_factor
         up = _along(start, self.rate, divide(minimum(at, top), top or 1.0))
@@ -200,7 +200,7 @@ class WarmUp(Schedule):
 
     @checked
     def tensor(self, step: Any, dtype: AsDType) -> Tensor:
-        """The product as graph ops."""
+        """The rate at a step, a scalar of `dtype`, as graph ops."""
         return multiply(self.schedule.tensor(step, dtype), _warm(step, self.steps, dtype))
 
     def restarts(self, step: int) -> bool:

@@ -39,7 +39,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def tensor(self, step: Tensor, dtype: DType) -> Tensor:
-        """The same function as a scalar tensor of a graph."""
+        """The rate at a step (a scalar of integers), a scalar tensor of `dtype`."""
 
     def restarts(self, step: int) -> bool:
         """True if averaging restarts before this step (Crossbow, section 3): at jumps of the rate."""
@@ -91,7 +91,7 @@ class PiecewiseConstant(Schedule):
 
     @checked
     def tensor(self, step: Any, dtype: AsDType) -> Tensor:
-        """A chain of selects as graph ops."""
+        """The rate at a step, a scalar of `dtype`: a chain of selects."""
         return _select(cast(step, int64), self.boundaries, self.values, dtype)
 
     def restarts(self, step: int) -> bool:

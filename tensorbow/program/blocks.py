@@ -186,7 +186,7 @@ class BlockMemory:
                 self.moved[number] = self._take(result.spec.nbytes)
 
     def place(self, value: Value) -> OperandPlace:
-        """Where a value lies."""
+        """Place of a value."""
         return self._places[storage_of(value)]
 
     @property
@@ -261,7 +261,7 @@ class BlockProgram(Protocol):
     """Blocks that run as one op."""
 
     def memory(self, scratch_of: ScratchOf, inplace_of: InplaceOf, *, moving: bool) -> BlockMemory:
-        """Where each value lies."""
+        """Place of each value."""
 
 
 BindBlocks: TypeAlias = "Callable[[KernelCall, BlockMemory, BlockCalls], Callable[[], None]]"

@@ -50,7 +50,7 @@ class BranchProgram:
         return len(self.branches[0].results)
 
     def memory(self, scratch_of: ScratchOf, inplace_of: InplaceOf, *, moving: bool) -> BlockMemory:
-        """Where each value lies; results are computed in the op's outputs."""
+        """Place of each value; results are computed in the op's outputs."""
         first = 1 + len(self.captured)
         given = {value: (1 + number, 0) for number, value in enumerate(self.captured)}
         for result, number in self.in_place.items():

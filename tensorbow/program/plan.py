@@ -254,7 +254,7 @@ class BoundPlan(ABC):
         """Runs one segment. `step` chooses the RING slot."""
 
     def launch_keeping(self, segment: int, kept: Mapping[int, DeviceValue]) -> None:
-        """As `launch`, but of the fetched values those in `kept`, by number, are copied there alone.
+        """Launches as `launch` does, but copies only the fetched values in `kept`, by number, and there.
 
         Raises InternalError unless `keeps_values`.
         """

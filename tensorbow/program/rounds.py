@@ -59,7 +59,7 @@ class WorkerExchange:
 
     @property
     def kind(self) -> tuple[bool, bool, int | None, int]:
-        """What native code depends on."""
+        """Key of native code: all that it depends on."""
         later = None if self.overlapped is None else self.overlap_nbytes
         return self.shares_memory, self.halves, later, max(self.counts) if self.may_share_central else 0
 

@@ -79,7 +79,7 @@ class LoopProgram:
         return len(self.variables) + (self.own is not None)
 
     def memory(self, scratch_of: ScratchOf, inplace_of: InplaceOf, *, moving: bool) -> BlockMemory:
-        """Where each value lies; the variables are in the op's outputs."""
+        """Place of each value; the variables are in the op's outputs."""
         count, kept = len(self.variables), len(self.captured)
         given = {value: (count + number, 0) for number, value in enumerate(self.captured)}
         homes = {}

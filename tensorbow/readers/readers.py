@@ -101,7 +101,7 @@ class ReaderBase:
 
     @checked
     def reset(self, name: Name = None) -> Operation:
-        """An operation that makes the reader as new: it forgets the item that it reads, and its counts."""
+        """An operation that resets the reader: it forgets the item that it reads, and its counts."""
         with self._ref.graph.as_default():
             result: Operation = ReaderReset(self._ref, name=name)
         return result

@@ -179,7 +179,7 @@ class RunOptions:
 
 @dataclass(slots=True)
 class RunMetadata:
-    """What is known of a run after it, as in TensorFlow 1.
+    """Facts about a run, filled in after it, as in TensorFlow 1.
 
     step_stats: the times of its ops by device, also of those on tasks of a cluster. cost_graph: the costs by
     op. partition_graphs: a GraphDef for each device, if RunOptions ask for them; of a dynamic step over tasks

@@ -138,7 +138,7 @@ class DynamicRuns:
         return with_variables(plan.elements, owned, lambda late: self._planned.run(late, {}))
 
     def _spans_of_step(self, watch: RunWatch | None) -> StepSpans | None:
-        """Where a dynamic step tells its spans: a trace, and the metadata of the run; None for neither."""
+        """Receiver of a dynamic step's spans: a trace, and the metadata of the run; None for neither."""
         wanted = wanted_tracers(watch)
         return StepSpans(wanted, self._track) if wanted else None
 

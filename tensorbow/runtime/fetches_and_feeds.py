@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeGuard
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.graph import Graph, Operation, Tensor
 from tensorbow.kinds import refuse, shown
+from tensorbow.missing_names import listed
 from tensorbow.ops.constant import to_array
 from tensorbow.ops.control import Placeholder
 from tensorbow.ops.sparse_tensors import SparseTensor
@@ -47,10 +48,8 @@ class Arguments:
 
     def _placeholders(self) -> str:
         """The names of the graph's placeholders, as text."""
-        names = [op.name for op in self._graph.get_operations() if op.definition is Placeholder]
-        shown_names = ", ".join(f"'{name}'" for name in names[:MOST_NAMES])
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        return f"placeholders are {shown_names}{more}" if names else "it has no placeholders"
+        names = [f"'{op.name}'" for op in self._graph.get_operations() if op.definition is Placeholder]
+        return f"placeholders are {listed(names, MOST_NAMES)}" if names else "it has no placeholders"
 
     def feeds(self, feed_dict: Mapping[Any, Any]) -> dict[Tensor, Array]:
         """The fed arrays, by tensor. Raises InvalidArgumentError for values that do not fit."""

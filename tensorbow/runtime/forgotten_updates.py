@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from tensorbow.compiler.prune import needed_for
 from tensorbow.graph import Graph, GraphKeys, Operation, Tensor, warn_at_user_line
+from tensorbow.missing_names import listed
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime.fetches_and_feeds import GraphElements
 
@@ -35,7 +36,7 @@ def warn_of_forgotten_updates(operations: Sequence[Operation]) -> None:
     missing = [name for name in sources if name not in kept and _layer(name) in trained]
     if missing:
         warn_at_user_line(
-            f"the step trains {_layer(missing[0])}, but does not update {_listed(missing)}, which "
+            f"the step trains {_layer(missing[0])}, but does not update {listed(missing)}, which "
             f"evaluation uses: {_REMEDY} (made at {sources[missing[0]]})"
         )
 
@@ -53,7 +54,7 @@ def warn_of_unsaved_averages(graph: Graph, saved: Collection[str]) -> None:
     missing = [name for name in dict.fromkeys(averages) if name not in saved and _layer(name) in layers]
     if missing:
         warn_at_user_line(
-            f"Saver: var_list has variables of {_layer(missing[0])}, but not {_listed(missing)}, "
+            f"Saver: var_list has variables of {_layer(missing[0])}, but not {listed(missing)}, "
             "which evaluation uses: a restored model would compute something else; give "
             "tb.global_variables(), or no var_list"
         )
@@ -68,10 +69,6 @@ def _written(op: Operation) -> list[Operation]:
     """The variables that an operation writes."""
     owners = [op.inputs[index].op for index in op.definition.writes]
     return [owner for owner in owners if owner.definition is VariableReference]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _layer(name: str) -> str:

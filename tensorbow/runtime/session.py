@@ -357,7 +357,7 @@ class Session:
     def _execute_within(
         self, elements: GraphElements, feeds: Mapping[Tensor, Array], within: frozenset[Operation] | None
     ) -> list[Any]:
-        """As `_execute`; within: see `prune`."""
+        """Runs as `_execute` does; within: see `prune`."""
         plan = self._dynamic.known(elements, feeds, within) if self._dynamic.plans else None
         if plan is None:
             try:

@@ -94,8 +94,7 @@ def as_string(
     Raises InvalidArgumentError for a tensor of strings, and for options of floating numbers with others.
     """
     options = {"precision": precision, "scientific": scientific, "shortest": shortest}
-    result: Tensor = AsString(as_tensor(input), **options, width=width, fill=fill, name=name)
-    return result
+    return AsString.tensor(as_tensor(input), **options, width=width, fill=fill, name=name)
 
 
 # Strings to numbers -------------------------------------------------------------------------------
@@ -131,8 +130,7 @@ def string_to_number(string_tensor: Any, out_type: AsDType = float32, name: Name
         raise InvalidArgumentError(
             f"string_to_number: expected out_type to be float32, float64, int32 or int64, got {out_type.name}"
         )
-    result: Tensor = StringToNumber(as_strings(string_tensor), out_type=out_type, name=name)
-    return result
+    return StringToNumber.tensor(as_strings(string_tensor), out_type=out_type, name=name)
 
 
 # Base64 -------------------------------------------------------------------------------------------
@@ -163,8 +161,7 @@ DecodeBase64 = define_map("DecodeBase64", lambda attrs: _decode)
 @checked
 def encode_base64(input: Any, pad: Flag = False, name: Name = None) -> Tensor:
     """Each string in web-safe base64 (`-` and `_` for `+` and `/`); pad: with `=` to a multiple of 4."""
-    result: Tensor = EncodeBase64(as_strings(input), pad=pad, name=name)
-    return result
+    return EncodeBase64.tensor(as_strings(input), pad=pad, name=name)
 
 
 @checked
@@ -173,5 +170,4 @@ def decode_base64(input: Any, name: Name = None) -> Tensor:
 
     Raises InvalidArgumentError, when it runs, for strings that are none.
     """
-    result: Tensor = DecodeBase64(as_strings(input), name=name)
-    return result
+    return DecodeBase64.tensor(as_strings(input), name=name)

@@ -41,15 +41,13 @@ def string_to_hash_bucket(string_tensor: Any, num_buckets: Buckets, name: Name =
     The hash is the first 8 bytes of BLAKE2b: the same in every process and version. TensorFlow's own hash
     under this name is another; `string_to_hash_bucket_fast` gives TensorFlow's numbers.
     """
-    result: Tensor = StringToHashBucket(as_strings(string_tensor), num_buckets=num_buckets, name=name)
-    return result
+    return StringToHashBucket.tensor(as_strings(string_tensor), num_buckets=num_buckets, name=name)
 
 
 @checked
 def string_to_hash_bucket_fast(input: Any, num_buckets: Buckets, name: Name = None) -> Tensor:
-    """`string_to_hash_bucket` by FarmHash's Fingerprint64: the numbers that TensorFlow gives."""
-    result: Tensor = StringToHashBucketFast(as_strings(input), num_buckets=num_buckets, name=name)
-    return result
+    """A number below `num_buckets` for each string, int64, by FarmHash's Fingerprint64, as in TensorFlow."""
+    return StringToHashBucketFast.tensor(as_strings(input), num_buckets=num_buckets, name=name)
 
 
 @checked
@@ -68,7 +66,6 @@ def string_to_hash_bucket_strong(
         raise InvalidArgumentError(
             f"string_to_hash_bucket_strong: expected key to be two whole numbers, got {len(key)}"
         )
-    result: Tensor = StringToHashBucketStrong(
+    return StringToHashBucketStrong.tensor(
         as_strings(input), num_buckets=num_buckets, hash_key=key, name=name
     )
-    return result

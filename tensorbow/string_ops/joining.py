@@ -116,5 +116,4 @@ def reduce_join(
     strings follow in row-major order. Raises InvalidArgumentError for an axis that is not there.
     """
     x = as_tensor(inputs, string)
-    result: Tensor = ReduceJoin(x, axis=axis, keepdims=keepdims, separator=separator, name=name)
-    return result
+    return ReduceJoin.tensor(x, axis=axis, keepdims=keepdims, separator=separator, name=name)

@@ -168,8 +168,7 @@ StringLength = define_map(
 @checked
 def string_length(input: Any, name: Name = None, unit: LengthUnit = "BYTE") -> Tensor:
     """The length of each string, int32, in bytes or characters of UTF-8 (unit UTF8_CHAR)."""
-    result: Tensor = StringLength(as_strings(input), unit=unit, name=name)
-    return result
+    return StringLength.tensor(as_strings(input), unit=unit, name=name)
 
 
 # Letters ------------------------------------------------------------------------------------------
@@ -194,19 +193,16 @@ StringStrip = define_map("StringStrip", lambda attrs: bytes.strip)
 @checked
 def string_lower(input: Any, encoding: Encoding = "", name: Name = None) -> Tensor:
     """Each string in lower case: the letters of ASCII, with encoding "utf-8" those of Unicode."""
-    result: Tensor = StringLower(as_strings(input), encoding=encoding, name=name)
-    return result
+    return StringLower.tensor(as_strings(input), encoding=encoding, name=name)
 
 
 @checked
 def string_upper(input: Any, encoding: Encoding = "", name: Name = None) -> Tensor:
     """Each string in upper case: the letters of ASCII, with encoding "utf-8" those of Unicode."""
-    result: Tensor = StringUpper(as_strings(input), encoding=encoding, name=name)
-    return result
+    return StringUpper.tensor(as_strings(input), encoding=encoding, name=name)
 
 
 @checked
 def string_strip(input: Any, name: Name = None) -> Tensor:
     """Each string without spaces, tabs and line ends before and after it."""
-    result: Tensor = StringStrip(as_strings(input), name=name)
-    return result
+    return StringStrip.tensor(as_strings(input), name=name)

@@ -5,7 +5,7 @@
 
 from tensorbow.torch_weights.known_names import TORCH_NAMES, known_names, names_described, remember_names
 from tensorbow.torch_weights.layouts import Layouts
-from tensorbow.torch_weights.matching import UNLIKE, Fitted, Wording, fitted, listed
+from tensorbow.torch_weights.matching import UNLIKE, Fitted, Wording, fitted
 from tensorbow.torch_weights.recurrent import TorchCell, layer_named, torch_cells
 from tensorbow.torch_weights.state_names import state_names
 from tensorbow.torch_weights.states import (
@@ -31,7 +31,6 @@ __all__ = [
     "is_written_here",
     "known_names",
     "layer_named",
-    "listed",
     "names_described",
     "parse_state",
     "read_state",

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.missing_names import listed
 from tensorbow.specs import Array
 from tensorbow.torch_weights.alike_names import alike, is_numbered, numbered
 from tensorbow.torch_weights.layouts import GIVE_FLATTENED, LAST_NAMES, Layouts
@@ -274,12 +275,6 @@ class _Match:
                     )
             if len(found) == before:
                 return problems
-
-
-def listed(texts: Sequence[str], most: int) -> str:
-    """Texts with commas between; of more than `most` the first ones, and how many more there are."""
-    rest = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return f"{', '.join(texts[:most])}{rest}"
 
 
 def _entries_of(layer: Layer) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from tensorbow.graph import Graph, Operation, Tensor
+from tensorbow.missing_names import listed
 from tensorbow.ops.average_pooling import AvgPool
 from tensorbow.ops.conv import Conv2D, Conv2DBackpropInput
 from tensorbow.ops.depthwise import DepthwiseConv2dNative
@@ -64,13 +65,11 @@ def warning_of_padding(graph: Graph, variables: Collection[str]) -> str:
     layers = uneven_layers(graph, variables)
     if not layers:
         return ""
-    named = ", ".join(map(str, layers[:SHOWN]))
-    more = f" and {len(layers) - SHOWN} more" if len(layers) > SHOWN else ""
     pools = " (only a pool with ceil_mode=True there is the same as here)"
     return (
-        f'padding "same" of {named}{more} adds more rows behind than in front, as TensorFlow does, where '
-        "layers of PyTorch add as many on both sides: outputs differ from the module's; give the model its "
-        f"padding as a number, as padding={max(layer.width for layer in layers)}"
+        f'padding "same" of {listed([*map(str, layers)], SHOWN)} adds more rows behind than in front, as '
+        "TensorFlow does, where layers of PyTorch add as many on both sides: outputs differ from the "
+        f"module's; give the model its padding as a number, as padding={max(layer.width for layer in layers)}"
         f"{pools if any(layer.is_pool for layer in layers) else ''}"
     )
 

@@ -15,6 +15,7 @@ from tensorbow.files import read_file, write_file
 from tensorbow.graph import Graph, GraphDef, Tensor
 from tensorbow.graph.graph_def import MAXIMUM_CHARACTERS
 from tensorbow.kinds import TEXT, AsPath, Flag, Kind, Mapped, Names, RefusedError, checked, instance
+from tensorbow.missing_names import listed
 from tensorbow.ops.importing import import_graph_def
 from tensorbow.ops.state import VariableReference
 from tensorbow.runtime import Session
@@ -126,8 +127,7 @@ def require_fitting(graph: Graph, arrays: Mapping[str, Array]) -> None:
     variables = [op for op in graph.get_operations() if op.definition is VariableReference]
     missing = [op.name for op in variables if op.name not in arrays]
     if missing:
-        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        raise InvalidArgumentError(f"variables without a value: {', '.join(missing[:5])}{more}")
+        raise InvalidArgumentError(f"variables without a value: {listed(missing, 5)}")
     for op in variables:
         spec, array = op.outputs[0].spec, arrays[op.name]
         if array.shape != spec.extents:

@@ -267,3 +267,11 @@ def test_long_chains_of_colocation(devices):
             op = tb.negative(op)
     placer = Placer(devices, fixed={})
     assert placer.place([op.op])[op.op].name.short == "/cpu:1"
+
+
+def test_colocation_groups():
+    leader = tb.constant(1.0, name="leader")
+    with tb.colocate_with(leader):
+        follower = tb.constant(2.0)
+    assert follower.op.colocation_groups() == [b"loc:@leader"]
+    assert leader.op.colocation_groups() == [b"loc:@leader"]

@@ -310,3 +310,14 @@ def test_pieces_of_sizes_by_data(session):
             session.run(pieces, {x: data, sizes: wrong})
     with pytest.raises(InvalidArgumentError, match=r"split: sizes int32\[\?\].*of a known length"):
         tb.split(x, tb.placeholder(tb.int32, [None]), 1)
+
+
+def test_results_have_names(session):
+    greatest = tb.nn.top_k([1.0, 3.0, 2.0], 2)
+    unique, counted = tb.unique([5, 5, 4]), tb.unique_with_counts([5, 5, 4])
+    left = tb.setdiff1d([1, 2, 3], [2])
+    assert session.run([greatest.values, greatest.indices])[1].tolist() == [1, 2]
+    found = session.run({"u": unique, "c": counted, "l": left})
+    assert (found["u"].y.tolist(), found["u"].idx.tolist()) == ([5, 4], [0, 0, 1])
+    assert found["c"].count.tolist() == [2, 1]
+    assert (found["l"].out.tolist(), found["l"].idx.tolist()) == ([1, 3], [0, 2])

@@ -234,3 +234,12 @@ def test_dynamic_rnn_over_an_unknown_number_of_steps(session, time_major):
         a, b = session.run(found, feeds)
         for one, other in zip(a, b, strict=True):
             np.testing.assert_allclose(one, other[tuple(map(slice, one.shape))], rtol=1e-5, atol=1e-6)
+
+
+def test_an_array_by_the_handle_and_flow_of_another(session):
+    first = tb.TensorArray(tb.float32, 2, False, True, "own").write(0, 1.0)
+    assert first.handle.op.name.startswith("own/")
+    again = tb.TensorArray(tb.float32, handle=first.handle, flow=first.flow).write(1, 2.0)
+    assert session.run(again.stack()).tolist() == [1.0, 2.0]
+    with pytest.raises(InvalidArgumentError, match="give both, and no size"):
+        tb.TensorArray(tb.float32, handle=first.handle)

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.compiler import fold as folding
+from tensorbow.compiler import constant_results
+from tensorbow.compiler.constant_results import MOST_FOLDED
+from tensorbow.compiler.fold import fold
 from tensorbow.compiler.prune import prune
 from tensorbow.devices import CpuDevice
 from tensorbow.devices.host_memory import host_memory_nbytes
@@ -139,23 +141,23 @@ def test_a_reshape_that_does_not_fit(shape, words):
 def test_what_a_program_folds_is_bounded():
     """Half a MiB each: the first ones are folded, the others stay operations, and so does nothing small."""
     each = MIB // 2
-    count = 3 * folding.MOST_FOLDED // each
+    count = 3 * MOST_FOLDED // each
     large = [tb.fill([each // 4], float(number)) for number in range(count)]
     small = tb.reshape(large[-1], tb.constant([2, 2]) * tb.constant([1, each // 16]))
     wanted = [*large, small]
     tracemalloc.start()
     try:
-        program = folding.fold(prune([t.op for t in wanted], ()), {}, wanted)
+        program = fold(prune([t.op for t in wanted], ()), {}, wanted)
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     folded = sum(value.constant is not None for value in program.fetches)
-    assert folding.MOST_FOLDED // each - 1 <= folded <= folding.MOST_FOLDED // each
-    assert held <= peak < folding.MOST_FOLDED + 16 * MIB
+    assert MOST_FOLDED // each - 1 <= folded <= MOST_FOLDED // each
+    assert held <= peak < MOST_FOLDED + 16 * MIB
     assert program.fetches[-1].spec.shape == (2, each // 8)  # the product of its shape was folded
 
 
-@pytest.mark.parametrize(("scratch_nbytes", "is_folded"), [(MIB, True), (2 * folding.MOST_FOLDED, False)])
+@pytest.mark.parametrize(("scratch_nbytes", "is_folded"), [(MIB, True), (2 * MOST_FOLDED, False)])
 def test_what_needs_too_much_scratch_is_not_folded(scratch_nbytes, is_folded):
     op = tb.define_op(
         "TestScratchy",
@@ -169,7 +171,7 @@ def test_what_needs_too_much_scratch_is_not_folded(scratch_nbytes, is_folded):
         replace=True,
     )
     y = op(tb.constant([1.0, 2.0]))
-    program = folding.fold(prune([y.op], ()), {}, [y])
+    program = fold(prune([y.op], ()), {}, [y])
     assert (program.fetches[0].constant is not None) == is_folded
 
 
@@ -178,7 +180,7 @@ def test_results_are_the_same_folded_or_not(monkeypatch):
     y = [tb.square(x) + float(number) for number in range(4)]
     with tb.Session() as session:
         folded = session.run(y)
-    monkeypatch.setattr(folding, "MOST_FOLDED", 0)
+    monkeypatch.setattr(constant_results, "MOST_FOLDED", 0)
     with tb.Session() as session:
         computed = session.run(y)
     for a, b in zip(folded, computed, strict=True):

@@ -75,3 +75,9 @@ def test_model_variables_are_those_that_a_program_adds(session):
     variable = tb.Variable(1.0, collections=[tb.GraphKeys.GLOBAL_VARIABLES, tb.GraphKeys.MODEL_VARIABLES])
     tb.Variable(2.0)
     assert tb.model_variables() == [variable]
+
+
+def test_older_names_of_the_axes_of_sequences(session):
+    x = tb.constant([[1, 2, 3], [4, 5, 6]])
+    turned = tb.reverse_sequence(x, [2, 3], seq_dim=1, batch_dim=0)
+    assert session.run(turned).tolist() == [[2, 1, 3], [6, 5, 4]]

@@ -428,3 +428,24 @@ def test_initializers_under_their_old_names(graph):
     assert values[0].tolist() == [[0.5] * 3] * 2
     assert values[1].tolist() == [0.0] * 3
     assert 0 < np.abs(values[2]).max() <= 0.2
+
+
+def test_a_quotient_is_zero_where_the_divisor_is():
+    x, y = tb.constant([1.0, 2.0, np.inf]), tb.constant([0.0, 4.0, 0.0])
+    quotient = tb.div_no_nan(x, y)
+    slopes = [value(each) for each in tb.gradients(quotient, [x, y])]
+    assert value(quotient).tolist() == [0.0, 0.5, 0.0]
+    assert [each.tolist() for each in slopes] == [[0.0, 0.25, 0.0], [0.0, -0.125, 0.0]]
+
+
+@pytest.mark.parametrize(("axis", "keepdims"), [((1, 2), False), ((0, 2), True), ((2, 0), True)])
+def test_two_norm_of_matrices(axis, keepdims):
+    x = np.random.default_rng(5).normal(size=(2, 3, 4))
+    found = value(tb.norm(x, 2, axis, keepdims))
+    assert np.allclose(found, np.linalg.norm(x, 2, axis, keepdims))
+
+
+def test_erf_of_halves():
+    found = value(tb.erf(tb.constant([0.5, -1.0], tb.float16)))
+    assert found.dtype == np.float16
+    assert np.allclose(found, [math.erf(0.5), math.erf(-1)], atol=1e-3)

@@ -248,7 +248,7 @@ def test_refusals():
             lambda: tb.image.crop_to_bounding_box(X, 2, 0, 3, 5),
             r"rows 2:5, columns 0:5 of .* inside the image",
         ),
-        (lambda: tb.image.pad_to_bounding_box(X, 0, 1, 4, 5), r"does not fit 4 x 5"),
+        (lambda: tb.image.pad_to_bounding_box(X, 0, 1, 4, 5), r"do not fit 4 x 5"),
         (lambda: tb.image.resize_images(X, [3]), r"a size \[height, width\], got .* and \(3,\)"),
         (
             lambda: tb.image.resize_images(tb.placeholder(tb.float32), [3, 3]),
@@ -262,3 +262,17 @@ def test_refusals():
     ):
         with pytest.raises(InvalidArgumentError, match=words):
             call()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_images_are_fitted_into_margins(known):
+    values = np.random.default_rng(2).normal(size=(4, 6, 2)).astype(np.float32)
+    x = tb.placeholder(tb.float32, [4, 6, 2] if known else [None, None, 2])
+    with tb.Session() as session:
+        found, inside = session.run(
+            [tb.image.resize_image_with_pad(x, 7, 4), tb.image.resize_images(x, [2, 4])], {x: values}
+        )
+    assert found.shape == (7, 4, 2)
+    assert np.allclose(found[2:4], inside)
+    assert not found[:2].any()
+    assert not found[4:].any()

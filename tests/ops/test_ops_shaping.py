@@ -53,6 +53,7 @@ def test_ranges():
     assert value(tb.range(0, 1, 0.25)).tolist() == [0, 0.25, 0.5, 0.75]
     assert tb.range(np.int64(3)).dtype == tb.int64
     assert tb.range(3, dtype=tb.float64).dtype == tb.float64
+    assert value(tb.lin_space(0.0, 1.0, 3)).tolist() == [0.0, 0.5, 1.0]
     with pytest.raises(InvalidArgumentError, match="does not end"):
         tb.range(0, 3, 0)
 

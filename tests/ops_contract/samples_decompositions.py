@@ -6,14 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorbow.ops.decompositions import (
-    Cholesky,
-    MatrixSolve,
-    MatrixTriangularSolve,
-    Qr,
-    SelfAdjointEigV2,
-    Svd,
-)
+from tensorbow.ops.decompositions import Qr, SelfAdjointEigV2, Svd
+from tensorbow.ops.linear_equations import Cholesky, MatrixSolve, MatrixTriangularSolve
 from tensorbow.specs import Array
 from tests.ops_contract.sample import Sample, normal
 

@@ -145,3 +145,14 @@ def test_sessions_on_tasks_warn_of_what_they_do_not_take():
         config = tb.ConfigProto(log_device_placement=True, lossy_transfers=True)
         with pytest.warns(UserWarning, match="log_device_placement=True has no effect in a session on tasks"):
             tb.Session(servers["worker0"].target, config=config).close()
+
+
+def test_options_without_effect():
+    assert tb.GPUOptions(allocator_type="BFC").allocator_type == "BFC"
+    with pytest.raises(InvalidArgumentError, match="allocator_type"):
+        tb.GPUOptions(allocator_type="other")
+    config = tb.ConfigProto()
+    config.graph_options.optimizer_options.global_jit_level = tb.OptimizerOptions.ON_1
+    with pytest.warns(UserWarning, match="graph_options have no effect"):
+        tb.Session(config=config).close()
+    tb.Session(config=tb.ConfigProto(graph_options=tb.GraphOptions())).close()

@@ -186,3 +186,9 @@ def test_texts_of_string_tensors():
     assert [dim.size for dim in values["table"].tensor.tensor_shape.dim] == [2, 2]
     assert values["line"].tensor.string_val == [b"3"]
     assert values["count"].simple_value == 4
+
+
+def test_summaries_made_by_hand():
+    made = tb.Summary(value=[tb.Summary.Value(tag="loss", simple_value=0.5)])
+    assert tb.Summary is tb.summary.Summary
+    assert tb.summary.Summary.FromString(made.SerializeToString()).value[0].simple_value == 0.5

@@ -30,20 +30,20 @@ from scheduler.training.configuration.optimizer_choice import (
     make_optimizer,
 )
 from scheduler.training.configuration.option_dependencies import (
-    alone,
-    late_ssgd,
+    averages_nothing,
+    ends_before_drops,
+    ends_before_ssgd,
+    never_restarts,
+    no_dataset_files,
+    no_given_weights,
+    no_swap_on_cpus,
+    no_tf32_on_cpus,
     only_cpus,
-    require_fitting,
-    unaveraged,
-    unaveraged_tau,
-    unknown_precision,
-    unused_drops,
-    without_end,
-    without_files,
-    without_momentum,
-    without_restart,
-    without_swap,
-    without_weights,
+    optimizer_without_momentum,
+    require_compatible,
+    schedule_without_final_rate,
+    single_replica,
+    tau_averages_nothing,
 )
 from scheduler.training.configuration.option_kinds import (
     AUGMENTATION,
@@ -207,7 +207,7 @@ class TrainingConfig:
         PATTERNS,
         shown="none",
         metavar="NAME[,...]",
-        ignored=without_weights,
+        ignored=no_given_weights,
     )
     weights_names: tuple[tuple[str, str], ...] = option(
         (),
@@ -216,7 +216,7 @@ class TrainingConfig:
         NAME_PAIRS,
         shown="found by names and shapes",
         metavar="NAME=NAME[,...]",
-        ignored=without_weights,
+        ignored=no_given_weights,
     )
     weights_flattened: tuple[tuple[str, tuple[int, int, int]], ...] = option(
         (),
@@ -226,7 +226,7 @@ class TrainingConfig:
         FLATTENED_SIZES,
         shown="found in the graph",
         metavar="NAME=HxWxC[,...]",
-        ignored=without_weights,
+        ignored=no_given_weights,
     )
     data_dir: str | None = option(
         None,
@@ -234,7 +234,7 @@ class TrainingConfig:
         PATH,
         shown="environment variable TENSORBOW_DATA",
         metavar="DIR",
-        ignored=without_files,
+        ignored=no_dataset_files,
     )
     batch_size: int = option(
         None,
@@ -263,15 +263,17 @@ class TrainingConfig:
         "With none, all replicas' models are saved, those after the first as model-replicaN.safetensors.",
         fixed=True,
     )
-    tau: int = same_option(Synchronisation, "tau", fixed=True, ignored=unaveraged_tau)
-    alpha: float | None = same_option(Synchronisation, "alpha", ignored=unaveraged)
-    mu: float = same_option(Synchronisation, "mu", ignored=unaveraged)
-    outer_learning_rate: float = same_option(Synchronisation, "outer_learning_rate", ignored=alone)
-    outer_momentum: float = same_option(Synchronisation, "outer_momentum", ignored=alone)
-    exchange_dtype: str | None = same_option(Synchronisation, "exchange_dtype", fixed=True, ignored=alone)
-    staleness: int = same_option(Synchronisation, "staleness", fixed=True, ignored=unaveraged)
+    tau: int = same_option(Synchronisation, "tau", fixed=True, ignored=tau_averages_nothing)
+    alpha: float | None = same_option(Synchronisation, "alpha", ignored=averages_nothing)
+    mu: float = same_option(Synchronisation, "mu", ignored=averages_nothing)
+    outer_learning_rate: float = same_option(Synchronisation, "outer_learning_rate", ignored=single_replica)
+    outer_momentum: float = same_option(Synchronisation, "outer_momentum", ignored=single_replica)
+    exchange_dtype: str | None = same_option(
+        Synchronisation, "exchange_dtype", fixed=True, ignored=single_replica
+    )
+    staleness: int = same_option(Synchronisation, "staleness", fixed=True, ignored=averages_nothing)
     ema: float | None = same_option(Synchronisation, "ema", "Its model is model-ema.safetensors.", fixed=True)
-    dispatch: str = same_option(Synchronisation, "dispatch", ignored=alone)
+    dispatch: str = same_option(Synchronisation, "dispatch", ignored=single_replica)
     backup: int = same_option(Synchronisation, "backup")
     replica_mode: str = same_option(
         Synchronisation,
@@ -284,9 +286,9 @@ class TrainingConfig:
         WHOLE_EPOCHS,
         shown="never",
         fixed=True,
-        ignored=late_ssgd,
+        ignored=ends_before_ssgd,
     )
-    clear_velocity: bool = same_option(Synchronisation, "clear_velocity", ignored=without_restart)
+    clear_velocity: bool = same_option(Synchronisation, "clear_velocity", ignored=never_restarts)
     optimizer: str = option(None, "Optimiser of each replica.", choices=OPTIMIZERS, of_model=True, fixed=True)
     optimizer_options: tuple[tuple[str, Any], ...] = option(
         (),
@@ -301,7 +303,7 @@ class TrainingConfig:
         0.9,
         "Momentum of each replica's optimiser.",
         MOMENTUM,
-        ignored=without_momentum,
+        ignored=optimizer_without_momentum,
     )
     learning_rate: float | None = option(None, "Learning rate of each replica.", RATE, shown=DEFAULT_RATES)
     schedule: str = option(
@@ -319,13 +321,13 @@ class TrainingConfig:
         "averaging restarts. An epoch may be a fraction, as 0.5.",
         DROPS,
         of_model=True,
-        ignored=unused_drops,
+        ignored=ends_before_drops,
     )
     final_rate: float = option(
         0.01,
         "Learning rate at the end of a smooth schedule, as a fraction of --learning-rate.",
         FINAL_RATE,
-        ignored=without_end,
+        ignored=schedule_without_final_rate,
     )
     warmup_epochs: float = option(
         0.0,
@@ -440,7 +442,7 @@ class TrainingConfig:
         "BF16; tf32 on GPUs.",
         choices=COMPUTE,
         shown=COMPUTE[0],
-        ignored=unknown_precision,
+        ignored=no_tf32_on_cpus,
     )
     recompute: str = option(
         NEVER,
@@ -455,7 +457,7 @@ class TrainingConfig:
         "short: hidden (those whose copies take no longer than what is computed meanwhile, by estimates), or "
         "smallest, which waits for copies where that frees more; does not change results.",
         choices=WAYS_TO_SWAP,
-        ignored=without_swap,
+        ignored=no_swap_on_cpus,
     )
     data_on_device: str = option(
         "auto",
@@ -538,7 +540,7 @@ class TrainingConfig:
         object.__setattr__(self, "model_options", source.read_options(self.model_options or {}))
         self._check_counts()
         make_optimizer(self.optimizer, 1.0, self.momentum, dict(self.optimizer_options))
-        require_fitting(self)
+        require_compatible(self)
 
     def _check_counts(self) -> None:
         """Checks that there is one count per device; replaces equal counts by one number."""

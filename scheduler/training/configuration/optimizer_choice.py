@@ -76,9 +76,10 @@ def options_of_optimizer(name: str) -> list[str]:
 def make_optimizer(
     name: str, rate: float, momentum: float | Tensor, options: Mapping[str, Any], **common: Any
 ) -> Optimizer:
-    """The optimiser. momentum: for those that have no option of this name.
+    """Makes an optimiser of a learning rate. momentum: for those that have it as an option of the run.
 
-    Raises InvalidArgumentError for an option that it has not, or with a wrong value.
+    options: its own, by name. common: further arguments of its class. Raises InvalidArgumentError for an
+    option that it lacks, or with a wrong value.
     """
     known = options_of_optimizer(name)
     for option in options:

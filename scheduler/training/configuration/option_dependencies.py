@@ -1,6 +1,6 @@
-"""Options of a run that depend on others: reasons why one has no effect, and combinations that are refused.
+"""Options of a run that depend on others: which are ignored and why, and which exclude each other.
 
-Reasons are functions of the run's options, for `ignored` of an option; "" where it has an effect.
+A function (options of a run) -> str is for `ignored` of an option: why it has no effect, or "".
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 ALONE = "there is one replica"  # reason why options of averaging are ignored
 
 
-def alone(run: TrainingConfig) -> str:
-    """Reason for options of several replicas."""
+def single_replica(run: TrainingConfig) -> str:
+    """Options of several replicas are ignored with one."""
     return ALONE if run.replicas == 1 and not run.tunes else ""
 
 
-def unaveraged(run: TrainingConfig) -> str:
-    """Reason for options of averaging."""
+def averages_nothing(run: TrainingConfig) -> str:
+    """Options of averaging are ignored where replicas are not averaged."""
     averages = run.synchronisation.averages(2)
-    return alone(run) or ("" if averages else f"--sync {run.sync} averages nothing")
+    return single_replica(run) or ("" if averages else f"--sync {run.sync} averages nothing")
 
 
-def unaveraged_tau(run: TrainingConfig) -> str:
-    """Reason for `tau`."""
-    return "" if run.tau == default_tau(run.sync) else unaveraged(run)
+def tau_averages_nothing(run: TrainingConfig) -> str:
+    """`averages_nothing`, but not for the default of `tau`, which --sync sets."""
+    return "" if run.tau == default_tau(run.sync) else averages_nothing(run)
 
 
-def late_ssgd(run: TrainingConfig) -> str:
-    """Reason for `ssgd_epoch`."""
+def ends_before_ssgd(run: TrainingConfig) -> str:
+    """`ssgd_epoch` is ignored where the run ends before it."""
     late = run.ssgd_epoch is not None and run.ssgd_epoch >= run.epochs
-    return unaveraged(run) or (f"the run ends with epoch {run.epochs}" if late else "")
+    return averages_nothing(run) or (f"the run ends with epoch {run.epochs}" if late else "")
 
 
-def without_restart(run: TrainingConfig) -> str:
-    """Reason for options of restarts of averaging."""
-    if reason := unaveraged(run):
+def never_restarts(run: TrainingConfig) -> str:
+    """Options of restarts are ignored where averaging never restarts."""
+    if reason := averages_nothing(run):
         return reason
     if not run.synchronisation.restarts:
         return f"averaging never restarts with --sync {run.sync}"
@@ -53,25 +53,25 @@ def without_restart(run: TrainingConfig) -> str:
     return "" if restarts else "averaging never restarts without --learning-rate-drops"
 
 
-def without_weights(run: TrainingConfig) -> str:
-    """Reason for options of given weights."""
+def no_given_weights(run: TrainingConfig) -> str:
+    """Options of given weights are ignored without these."""
     return "" if run.weights is not None else "it is for --weights"
 
 
-def without_files(run: TrainingConfig) -> str:
-    """Reason for the folder of the data set's files."""
+def no_dataset_files(run: TrainingConfig) -> str:
+    """`data_dir` is ignored for data without files there."""
     if run.data is not None:
         return "the data is --data"
     return f"the data set {run.dataset} needs no files" if run.dataset in WITHOUT_FILES else ""
 
 
-def without_momentum(run: TrainingConfig) -> str:
-    """Reason for `momentum`."""
+def optimizer_without_momentum(run: TrainingConfig) -> str:
+    """`momentum` is ignored by optimisers that have none, or as an option of their own."""
     return "" if run.optimizer in WITH_MOMENTUM else f"{run.optimizer} has none, or as an optimizer option"
 
 
-def unused_drops(run: TrainingConfig) -> str:
-    """Reason for `learning_rate_drops`."""
+def ends_before_drops(run: TrainingConfig) -> str:
+    """`learning_rate_drops` are ignored by other schedules, and where the run ends before them."""
     if run.schedule != "piecewise":
         return f"--schedule is {run.schedule}"
     late = [epoch for epoch, _ in run.learning_rate_drops if epoch >= run.epochs]
@@ -80,8 +80,8 @@ def unused_drops(run: TrainingConfig) -> str:
     )
 
 
-def without_end(run: TrainingConfig) -> str:
-    """Reason for the rate at the end of a smooth schedule."""
+def schedule_without_final_rate(run: TrainingConfig) -> str:
+    """`final_rate` is ignored by schedules that are not smooth."""
     return f"--schedule is {run.schedule}" if run.schedule in SCHEDULES[:2] else ""
 
 
@@ -90,17 +90,17 @@ def only_cpus(run: TrainingConfig) -> bool:
     return run.device_kinds == {"CPU"}
 
 
-def unknown_precision(run: TrainingConfig) -> str:
-    """Reason for `compute`."""
+def no_tf32_on_cpus(run: TrainingConfig) -> str:
+    """`compute` tf32 is ignored on CPU devices."""
     return "CPUs have no tf32, and compute in fp32" if run.compute == "tf32" and only_cpus(run) else ""
 
 
-def without_swap(run: TrainingConfig) -> str:
-    """Reason for `swap`."""
+def no_swap_on_cpus(run: TrainingConfig) -> str:
+    """`swap` is ignored on CPU devices."""
     return "CPUs compute in host memory" if run.swap != NEVER and only_cpus(run) else ""
 
 
-def require_fitting(run: TrainingConfig) -> None:
+def require_compatible(run: TrainingConfig) -> None:
     """Raises InvalidArgumentError for options that exclude each other, or need others."""
     if run.trace_rounds is not None and run.trace is None:
         raise InvalidArgumentError("trace_rounds: expected a trace to write them to, got none; give --trace")

@@ -50,7 +50,7 @@ class BatchSchedule(Schedule):
         raise UnimplementedError("a schedule over batches is set round by round, by the engine")
 
     def restarts(self, step: int) -> bool:
-        """True where the schedule of rounds restarts."""
+        """True if averaging restarts before round `step`."""
         return self.by_round.restarts(step)
 
     def scaled(self, factor: float) -> BatchSchedule:

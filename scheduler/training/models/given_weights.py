@@ -15,6 +15,7 @@ from scheduler.training.configuration.config import TrainingConfig
 from scheduler.training.folders.run_models import central_model
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Graph
+from tensorbow.missing_names import listed
 from tensorbow.specs import Array
 from tensorbow.torch_weights import (
     UNLIKE,
@@ -24,7 +25,6 @@ from tensorbow.torch_weights import (
     arrays_of,
     fitted,
     is_written_here,
-    listed,
     names_described,
     read_state,
     warning_of_padding,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -290,6 +290,22 @@ def require_figure(option: str, metric: str, known: Sequence[str]) -> None:
         alike = [name for name in known if split and figure and name.endswith(f"_{figure}")]
         hint = f"; did you mean {alike[0]}?" if alike else did_you_mean(metric, known)
         raise InvalidArgumentError(f"{option}: expected one of {', '.join(known)}, got {metric!r}{hint}")
+
+
+def require_watched(
+    config: TrainingConfig, split: str, metrics: Collection[str], evaluated: Collection[str]
+) -> None:
+    """Raises InvalidArgumentError for an option that watches a figure which evaluations will not have.
+
+    metrics: of training. evaluated: figures of the evaluated split.
+    """
+    known = ["loss", *metrics, *(f"{split}_{name}" for name in evaluated)]
+    known += [f"ema_{name}" for name in evaluated] if config.ema is not None else []
+    stopping = None if config.early_stopping is None else config.early_stopping[0]
+    best = None if config.best_metric is None else metric_and_mode(config.best_metric)[0]
+    for option, metric in (("early_stopping", stopping), ("best_metric", best)):
+        if metric is not None:
+            require_figure(option, metric, known)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What the workers of a job do together in a training run: sums, and the parts of checkpoints."""
+"""Collective work of a job's workers in a training run: sums, and the parts of checkpoints."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SUMS = (
 
 
 class JointRun:
-    """What the workers of a training run add up, and the parts of their checkpoints; collective."""
+    """Sums over the workers of a training run, and the parts of their checkpoints; collective."""
 
     def __init__(self, joint: JointCalls):
         self._joint = joint

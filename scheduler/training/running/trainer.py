@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 from scheduler.batches.sources import DatasetBatches
+from scheduler.engine.engine_arguments import AsWorkers
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
 from scheduler.training.configuration.config import TrainingConfig
-from scheduler.training.configuration.option_kinds import MODEL, metric_and_mode
+from scheduler.training.configuration.option_kinds import MODEL
 from scheduler.training.configuration.precision import PrecisionSetting
 from scheduler.training.configuration.schedule_choice import build_schedule
 from scheduler.training.folders.run_data import GIVEN, load_data, warn_of_data
@@ -33,7 +34,7 @@ from scheduler.training.running.callbacks import (
     Callbacks,
     EarlyStopping,
     TrainingRun,
-    require_figure,
+    require_watched,
 )
 from scheduler.training.running.checkpoint_marks import CheckpointMarks
 from scheduler.training.running.joint_run import COUNTS, JointRun, average_of, model_of, without_sums
@@ -67,7 +68,6 @@ from scheduler.training.running.tensorboard import TensorBoard
 from scheduler.training.tuning.auto import tuning_of
 from scheduler.training.tuning.launch_pace import LaunchPace
 from scheduler.workers.find import worker_group
-from scheduler.workers.group import WorkerGroup
 from scheduler.workers.joint_calls import JointCalls
 from scheduler.workers.pulse import doing
 from scheduler.workers.watch_client import tell_folder
@@ -87,7 +87,6 @@ from tensorbow.training import Checkpoint, TrainingProgress
 _logger = logging.getLogger("tensorbow.training")
 
 AsConfig: TypeAlias = Annotated[TrainingConfig, instance(TrainingConfig, expected="a tb.TrainingConfig")]
-AsWorkers: TypeAlias = Annotated[WorkerGroup, instance(WorkerGroup, expected="what tb.worker_group() gives")]
 AsModel: TypeAlias = Annotated[Any, MODEL]
 AsProgress: TypeAlias = Annotated[TrainingProgress, instance(TrainingProgress, expected="a TrainingProgress")]
 
@@ -224,7 +223,8 @@ class Trainer:
         if tuning is not None:
             self._pace.before_run = tuning.begin_run
         self._model_evaluations = ModelEvaluations(config, self._evaluated_set, self._engine, self._joint)
-        self._require_watched()
+        evaluated = self._evaluations.figures
+        require_watched(config, self.run.split, self._engine.program.metrics, evaluated)
         self.described = description_of(config, self._train_set, self._data_name)
         self._graph_text: bytes | None = None
         if not config.source.is_ours:
@@ -262,17 +262,6 @@ class Trainer:
         if self._torch_names:
             self.described = {**self.described, TORCH_NAMES: self._torch_names}
         return None if found is None else found.values
-
-    def _require_watched(self) -> None:
-        """Raises InvalidArgumentError for an option that watches a figure which evaluations will not have."""
-        config, evaluated = self.config, self._evaluations.figures
-        known = ["loss", *self.engine.program.metrics, *(f"{self.run.split}_{name}" for name in evaluated)]
-        known += [f"ema_{name}" for name in evaluated] if config.ema is not None else []
-        stopping = None if config.early_stopping is None else config.early_stopping[0]
-        best = None if config.best_metric is None else metric_and_mode(config.best_metric)[0]
-        for option, metric in (("early_stopping", stopping), ("best_metric", best)):
-            if metric is not None:
-                require_figure(option, metric, known)
 
     def _begin(self, checkpoint: Checkpoint | None) -> None:
         """Restores the checkpoint, opens the folder, and prints the first lines of the run."""

@@ -14,7 +14,7 @@ Shape: TypeAlias = "Sequence[int]"
 
 @dataclass(frozen=True)
 class DeviceSpeed:
-    """What estimates take a kind of device to reach: flop/s, bytes of memory/s, seconds for each call."""
+    """Assumed rates of a kind of device: flop/s, bytes of memory/s, seconds for each call."""
 
     flops_per_s: float
     bytes_per_s: float
@@ -63,7 +63,7 @@ def flops_of(op: str, attrs: Mapping[str, Any], inputs: Sequence[Shape], outputs
 
 @dataclass(frozen=True)
 class NodeCost:
-    """What decides the cost of an op: its type, and the dtypes and shapes of its inputs and outputs."""
+    """Key of the cost of an op: its type, and the dtypes and shapes of its inputs and outputs."""
 
     op: str
     inputs: tuple[tuple[str, tuple[int, ...]], ...]

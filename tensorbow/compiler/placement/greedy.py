@@ -20,7 +20,7 @@ SHARES = (1.0, 0.8, 0.6, 0.4, 0.2)  # of the limits, tried until a step fits: te
 
 @dataclass(frozen=True)
 class SimulatedOp:
-    """One op of a step, or a variable, which has no time and no inputs. Inputs come before.
+    """One op of a step, or a variable, which has no time and no inputs. Ops come after their inputs.
 
     group: index of its group. seconds: by device. inputs: index of the task that makes each, and its bytes.
     nbytes: of its outputs while they are needed; a variable's are its group's.
@@ -75,7 +75,7 @@ class _Step:
         self.used: set[int] = set()  # devices
 
     def begin(self, task: SimulatedOp, device: int, where: Callable[[int], int]) -> float:
-        """When a task could begin on a device. where: the device of an earlier task."""
+        """Time at which a task could begin on a device. where: the device of an earlier task."""
         ready = self.free_at[device]
         for index, nbytes in dict(task.inputs).items():
             if where(index) == device:

@@ -117,7 +117,7 @@ def spread_program(
     machine: Machine,
     model: CostModel,
 ) -> Spread:
-    """Sets the device of every node.
+    """Sets the device of every node; returns what was chosen and estimated.
 
     options: by the id of an operation, its colocation group and the devices that it may be on, by number; the
     group of a variable has one. Views go with what they are views of.

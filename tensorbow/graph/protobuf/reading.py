@@ -26,7 +26,8 @@ from tensorbow.graph.protobuf.op_spelling import (
     SHAPES,
     TYPES,
 )
-from tensorbow.graph.protobuf.tensorflow_forms import FORMS, output_index
+from tensorbow.graph.protobuf.output_names import output_index
+from tensorbow.graph.protobuf.tensorflow_forms import FORMS
 from tensorbow.graph.protobuf.tensorflow_reading import READERS, Foreign, Read
 from tensorbow.graph.protobuf.values import array_of, attribute_of, dims_of, dtype_of, messages
 from tensorbow.specs import Array, TensorSpec

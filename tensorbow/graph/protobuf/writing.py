@@ -11,6 +11,7 @@ import numpy as np
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph.attribute_json import encode_attribute
 from tensorbow.graph.function_def import CALL, FunctionDef
+from tensorbow.graph.protobuf.control_inputs import constants_after, constants_inside, writes_after
 from tensorbow.graph.protobuf.op_spelling import (
     CLASS,
     CONTEXT,
@@ -27,6 +28,7 @@ from tensorbow.graph.protobuf.op_spelling import (
     SPELLED,
     TYPES,
 )
+from tensorbow.graph.protobuf.output_names import output_argument
 from tensorbow.graph.protobuf.tensorflow_forms import (
     FORMS,
     OTHER_OUTPUTS,
@@ -35,11 +37,7 @@ from tensorbow.graph.protobuf.tensorflow_forms import (
     FormPart,
     FormSource,
     ShapeOf,
-    constants_after,
-    constants_inside,
-    output_argument,
     resources_of,
-    writes_after,
 )
 from tensorbow.graph.protobuf.values import (
     DT_RESOURCE,

@@ -29,7 +29,7 @@ def _convert(w: GraphWriter, op: Operation) -> None:
 
 @writes("PackWeights")
 def _pack(w: GraphWriter, op: Operation) -> None:
-    """Of constant weights the writer computes the words."""
+    """Quantised words: of constant weights the writer computes them."""
     raise UnimplementedError(f"its weights must be constant, {op.inputs[0].name} is not")
 
 

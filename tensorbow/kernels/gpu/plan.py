@@ -21,7 +21,7 @@ from tensorbow.errors import InternalError, ResourceExhaustedError, TensorBowErr
 from tensorbow.graph import KernelCall, blame
 from tensorbow.kernels.gpu.fusion.packed_filters import unpacked
 from tensorbow.kernels.gpu.launches import launches_of
-from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall
+from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, call_of
 from tensorbow.kernels.gpu.runtime.context import GpuContext
 from tensorbow.kernels.gpu.runtime.slots import PinnedSlots
 from tensorbow.kernels.gpu.source.copies_of_arrays import copy_arrays
@@ -118,16 +118,9 @@ class GpuPlan(BoundPlan):
         return pieces
 
     def _bound(self, group: Group) -> Enqueue:
-        status = self.executable.state["status"]
-        call = GpuCall(
-            attrs=group.attrs,
-            inputs=tuple(map(self._array, group.inputs)),
-            outputs=tuple(map(self._array, group.outputs)),
-            context=self.context,
-            scratch=tuple(map(self._array, group.scratch)),
-            state={key: self._array(ref) for key, ref in group.state},
-            predicate=self._array(status) if group.predicated or _writes_central(group) else None,
-        )
+        is_predicated = group.predicated or _writes_central(group)
+        status = self.executable.state["status"] if is_predicated else None
+        call = call_of(group, self._array, self.context, status)
         try:
             return group.kernel.bind(cast("KernelCall", call))
         except TensorBowError as error:

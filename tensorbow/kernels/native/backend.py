@@ -78,10 +78,10 @@ class NativeBackend(ReferenceBackend):
         return NativeBackend(target, self._folder)
 
     def fuse(self, nodes: Sequence[Node]) -> list[Unit]:
-        """A unit for each node, or a quantisation and the maps before it; random ops also read their seeds.
+        """Makes a unit of each node, and one of a quantisation with the maps before it.
 
-        Other chains of maps stay: their results are near when they are read, and a fused one would be
-        compiled for each.
+        Other chains of maps are not fused: their results are in the cache when they are read, and each chain
+        would be compiled anew.
         """
         return with_seeds(
             fuse_maps(

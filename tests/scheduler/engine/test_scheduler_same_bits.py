@@ -11,7 +11,7 @@ import pytest
 
 import tensorbow as tb
 from scheduler import LearningEngine
-from scheduler.engine.runs import RoundRun
+from scheduler.engine.round_run import RoundRun
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tests.scheduler_rig.programs import Model, convolutional, logistic, well
 from tests.scheduler_rig.reference import Sma, well_gradient

@@ -268,7 +268,7 @@ def test_a_replica_that_waits_ends_when_another_fails() -> None:
 
 def test_an_engine_ends_while_a_function_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after an interrupt, which leaves a round behind that waits."""
-    monkeypatch.setattr("scheduler.replicas.learners.LOOP_GRACE_S", 0.05)
+    monkeypatch.setattr("scheduler.replicas.endless_loops.GRACE_S", 0.05)
     hangs, called = threading.Event(), threading.Event()
 
     def weigh(errors: Any) -> Any:

@@ -80,7 +80,7 @@ def test_an_error_while_building_closes_what_was_opened(monkeypatch: pytest.Monk
     elif fails == "z":
         monkeypatch.setattr("scheduler.replicas.central.Binding.__init__", broken)
     elif fails == "transport":
-        monkeypatch.setattr(scheduler.replicas.learners, "transport_between", broken)
+        monkeypatch.setattr(scheduler.replicas.learners, "transport_for", broken)
     else:
         monkeypatch.setattr(CentralModel, "crossings", broken)
     with pytest.raises(OSError, match="out of luck"):

@@ -80,7 +80,7 @@ class ReplicaMemory:
         )
 
     def moves(self, array: DeviceArray) -> tuple[int, ...]:
-        """By replica, the distance in bytes of an array from that of replica 0."""
+        """Distance in bytes of each replica's array from that of replica 0."""
         return self._moves[self.region(array)]
 
     def points_into(self, value: int) -> bool:

@@ -14,7 +14,7 @@ from tensorbow.kernels.gpu.fused.context import FusedContext
 from tensorbow.kernels.gpu.fused.memory import ReplicaMemory
 from tensorbow.kernels.gpu.fusion.packed_filters import unpacked
 from tensorbow.kernels.gpu.launches import launches_of
-from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall
+from tensorbow.kernels.gpu.runtime.call import DeviceArray, Enqueue, GpuCall, call_of
 from tensorbow.kernels.gpu.runtime.context import GpuContext
 from tensorbow.kernels.gpu.source.copies_of_arrays import copy_arrays
 from tensorbow.program.plan import DATA, Executable, Group, Ref, Region, Segment, SegmentKind
@@ -107,16 +107,8 @@ class FusedPlan:
         return calls
 
     def _bound(self, group: Group) -> Enqueue:
-        status = self.executable.state["status"]
-        call = GpuCall(
-            attrs=group.attrs,
-            inputs=tuple(map(self._array, group.inputs)),
-            outputs=tuple(map(self._array, group.outputs)),
-            context=self._context,
-            scratch=tuple(map(self._array, group.scratch)),
-            state={key: self._array(ref) for key, ref in group.state},
-            predicate=self._array(status) if group.predicated else None,
-        )
+        status = self.executable.state["status"] if group.predicated else None
+        call = call_of(group, self._array, self._context, status)
         self._context.given.clear()
         try:
             enqueue = group.kernel.bind(cast("KernelCall", call))

@@ -85,7 +85,7 @@ def _stride(moves: Moves, itemsize: int) -> int | None:
 
 
 def _addresses(first: int, moves: Moves, step: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """By replica, then number: addresses of matrices that are `step` bytes apart."""
+    """Addresses, by replica, then number, of matrices that are `step` bytes apart."""
     return np.array([first + move + n * step for move in moves for n in range(count)], np.int64)
 
 

@@ -88,7 +88,7 @@ def _home(groups: Sequence[Group], index: int) -> tuple[Ref, bool]:
 
 
 def _copied(group: Group, waiting: set[Ref]) -> list[Group]:
-    """In place of unpacking: the copy of gradients that wait in the memory of packed ones."""
+    """Copy of gradients that wait in the memory of packed ones, in place of unpacking."""
     pairs = [
         (home, replace(packed, shape=home.shape))
         for home, packed in zip(group.outputs, group.inputs, strict=True)

@@ -20,6 +20,7 @@ from tensorbow.specs import TensorSpec
 
 if TYPE_CHECKING:
     from tensorbow.kernels.gpu.runtime.context import GpuContext
+    from tensorbow.program.plan import Group, Ref
 
 Enqueue = Callable[[], None]
 
@@ -90,6 +91,21 @@ class GpuCall:
     scratch: tuple[DeviceArray, ...] = ()
     state: Mapping[str, DeviceArray] = field(default_factory=dict)
     predicate: DeviceArray | None = None
+
+
+def call_of(
+    group: Group, array: Callable[[Ref], DeviceArray], context: GpuContext, status: Ref | None
+) -> GpuCall:
+    """The bound call of a group. array: of a place in the plan's memory. status: of a predicated call."""
+    return GpuCall(
+        attrs=group.attrs,
+        inputs=tuple(map(array, group.inputs)),
+        outputs=tuple(map(array, group.outputs)),
+        context=context,
+        scratch=tuple(map(array, group.scratch)),
+        state={key: array(ref) for key, ref in group.state},
+        predicate=None if status is None else array(status),
+    )
 
 
 def gpu_kernel(

@@ -73,7 +73,7 @@ class ChannelCut:
         )
 
     def scratch(self, numbers: int, dtype: DType) -> list[TensorSpec]:
-        """So many numbers for each part and channel; nothing with one launch."""
+        """Memory for so many numbers per part and channel; none with one launch."""
         return [] if self.at_once else [TensorSpec((self.parts, numbers, self.channels), dtype)]
 
 

@@ -38,7 +38,7 @@ def program_of(attrs: Attrs) -> LoopProgram | BranchProgram | None:
 
 
 def memory_of(program: LoopProgram | BranchProgram, target: Target) -> BlockMemory:
-    """Where values lie as native code is planned."""
+    """Places of values while native code is planned."""
     return program.memory(
         lambda node: lowering_of(node.definition).scratch(node_spec(node), target),
         lambda node: lowering_of(node.definition).inplace,
@@ -99,7 +99,7 @@ class BlockEmitter:
         return Ref(cast(Region, operand), offset, spec.extents, spec.dtype)
 
     def of_value(self, value: Value) -> Ref:
-        """Where a value lies."""
+        """Place of a value."""
         return self._ref(self.memory.place(value), value.spec)
 
     def address(self, value: Value) -> ir.Value:

@@ -1,4 +1,4 @@
-"""Whether the exchanges of rounds with other workers may end later, while replicas go on.
+"""Decision whether the exchanges of rounds with other workers may end later, while replicas go on.
 
 What devices do with a sum (z moves) then waits until z is needed: until the pass of a later exchange. That
 changes no bits where nothing that runs in between touches what they read and write. With SMA it is so up to

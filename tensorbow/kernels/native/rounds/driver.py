@@ -192,7 +192,7 @@ class _DriverWriter:
             self._call(which, self._bases)
 
     def _exchange(self, phase: ir.Value) -> None:
-        """Between two meetings this thread's part of the pass, then what devices do by themselves.
+        """Emits what lies between two meetings: this thread's part of the pass, then devices' own work.
 
         Where some replica's status is set, all end after this round; in rounds without an exchange the others
         go on to the end of the launch. With other workers one thread meets them first, while the others wait.
@@ -264,7 +264,7 @@ class _DriverWriter:
         return self._b.icmp_signed(">=", load_word(self._b, phase, PhaseWord.DEVICE), index(0))
 
     def _call_devices(self, phase: ir.Value) -> None:
-        """What devices do behind a pass, each in one thread."""
+        """Emits what devices do behind a pass, each in one thread."""
         b = self._b
         own, threads = (load_word(b, self._thread, word) for word in (ThreadWord.NUMBER, ThreadWord.THREADS))
         central = load_pointer(b, self._shared, SharedWord.CENTRAL)

@@ -52,7 +52,7 @@ WORD, HALF, HALF_BITS = ir.IntType(32), ir.IntType(16), 16  # of float32 that is
 
 
 class PassStage(Enum):
-    """What a pass does: all of an exchange, or with other workers what comes before and after they exchange.
+    """Work of a pass: all of an exchange, or with other workers what comes before and after they exchange.
 
     In between this worker's sums, which become those of all, stand in memory of their own (SUMS), and what
     replicas hand to gathers and broadcasts is in the results of the first device. Workers that share memory
@@ -327,7 +327,7 @@ class _Pass:
             yield begin, builder.select(in_range, rest, index(self._size))
 
     def _scratch_of(self, begin: ir.Value) -> dict[Ref, ir.Value]:
-        """Where the sums of a chunk stand on the stack, as if whole vectors did."""
+        """Addresses of a chunk's sums on the stack, as if whole vectors were there."""
         builder = self._emitter.builder
         back = builder.mul(begin, index(-self._itemsize), flags=["nsw"])
         rows = [builder.add(back, index(row * self._chunk * self._itemsize)) for row in range(3)]
