@@ -112,7 +112,7 @@ def test_the_limit_of_a_session_counts_for_steps_without_options(servers):
             session.run(taken)
         with pytest.raises(DeadlineExceededError, match=r" timeout_in_ms=20 "):
             session.run(taken, options=tb.RunOptions(timeout_in_ms=20))
-        assert session.run(tb.constant(2.0) * 3.0) == 6.0
+        assert session.run(tb.constant(2.0) * 3.0, options=tb.RunOptions(timeout_in_ms=60_000)) == 6.0
 
 
 @pytest.mark.parametrize("kind", ["planned", "compiled", "dynamic"])
