@@ -49,7 +49,7 @@ from tensorbow.custom_gradients import NoGradient, NotDifferentiable, RegisterGr
 from tensorbow.devices import configure_gpus
 from tensorbow.errors import TensorBowError
 from tensorbow.functions import Defun, make_template
-from tensorbow.gradients import gradients, hessians
+from tensorbow.gradients import UnconnectedGradients, gradients, hessians
 from tensorbow.graph import (
     NOT_DIFFERENTIABLE,
     Graph,
@@ -117,7 +117,9 @@ from tensorbow.ops.indexed_slices import *
 from tensorbow.ops.indexing import *
 from tensorbow.ops.linalg import *
 from tensorbow.ops.linear_equations import *
+from tensorbow.ops.lu_decomposition import *
 from tensorbow.ops.matrix_bands import *
+from tensorbow.ops.matrix_functions import *
 from tensorbow.ops.nd_indexing import *
 from tensorbow.ops.nd_writes import *
 from tensorbow.ops.norms import *
@@ -133,7 +135,10 @@ from tensorbow.ops.selection import *
 from tensorbow.ops.shape_rules import *
 from tensorbow.ops.shaping import *
 from tensorbow.ops.slicing import *
+from tensorbow.ops.sparse_dense import *
 from tensorbow.ops.sparse_functions import *
+from tensorbow.ops.sparse_reductions import *
+from tensorbow.ops.sparse_shapes import *
 from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
 from tensorbow.ops.special_functions import *
@@ -202,6 +207,14 @@ from tensorbow.specs import (
 )
 from tensorbow.specs import bool_ as bool
 from tensorbow.string_ops import *
+from tensorbow.variable_lists import (
+    all_variables,
+    get_local_variable,
+    initialize_all_variables,
+    initialize_local_variables,
+    initialize_variables,
+    moving_average_variables,
+)
 from tensorbow.variable_scope import (
     AUTO_REUSE,
     VariableScope,
@@ -391,6 +404,7 @@ __all__ = [
     "TensorShape",
     "TensorSpec",
     "TextLineReader",
+    "UnconnectedGradients",
     "Variable",
     "VariableAggregation",
     "VariableScope",
@@ -398,6 +412,7 @@ __all__ = [
     "WholeFileReader",
     "add_to_collection",
     "add_to_collections",
+    "all_variables",
     "app",
     "as_dtype",
     "assign",
@@ -433,6 +448,7 @@ __all__ = [
     "get_collection",
     "get_default_graph",
     "get_default_session",
+    "get_local_variable",
     "get_variable",
     "get_variable_scope",
     "gfile",
@@ -445,6 +461,9 @@ __all__ = [
     "half",
     "hessians",
     "image",
+    "initialize_all_variables",
+    "initialize_local_variables",
+    "initialize_variables",
     "initializers",
     "int8",
     "int16",
@@ -462,6 +481,7 @@ __all__ = [
     "metrics",
     "min_max_variable_partitioner",
     "model_variables",
+    "moving_average_variables",
     "name_scope",
     "nn",
     "ones_initializer",

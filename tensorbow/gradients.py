@@ -35,6 +35,17 @@ from tensorbow.ops.state import ReadVariable, VariableReference
 from tensorbow.specs import compatible
 
 Gradient: TypeAlias = Tensor | IndexedSlices
+
+
+class UnconnectedGradients:
+    """TensorFlow's names for what `gradients` gives for a tensor of which the result does not depend."""
+
+    NONE = "none"
+    """None."""
+    ZERO = "zero"
+    """Zeros of its shape."""
+
+
 Unconnected: TypeAlias = Annotated[str, one_of("none", "zero")]
 Flows: TypeAlias = "dict[Tensor, list[Gradient]]"
 

@@ -38,7 +38,17 @@ _JOINS = ("ConcatV2", "ExpandDims", "Reshape")  # what `stack` makes
 _ORDERED = (list, tuple, range, Iterator, KeysView, ValuesView)  # no sets: their order is arbitrary
 # TensorFlow 1's older names of parameters, read where a call has the newer one only.
 OLDER_NAMES = {
-    **dict.fromkeys(("concat_dim", "dim", "dimension", "reduction_indices", "squeeze_dims"), "axis"),
+    **dict.fromkeys(
+        (
+            *("concat_dim", "dim", "dimension", "split_dim"),
+            "reduction_axes",
+            "reduction_indices",
+            "squeeze_dims",
+        ),
+        "axis",
+    ),
+    "expand_nonconcat_dim": "expand_nonconcat_dims",
+    "thresh": "threshold",
     "keep_dims": "keepdims",
     "seq_dim": "seq_axis",
     "batch_dim": "batch_axis",

@@ -16,19 +16,6 @@ _MODELS = "tb.layers, tb.nn and tb.train have layers, operations, optimisers; tb
 _PRINT = "write tb.Print, or fetch the tensor by session.run and print it"
 _QUEUES = "the queues are tb.FIFOQueue, tb.RandomShuffleQueue, tb.PriorityQueue and tb.PaddingFIFOQueue"
 _CELLS = "tb.nn.dynamic_rnn builds a layer of cells"
-# Classes of layers, by the functions that make them: those with variables, and those without.
-_SHARED = {
-    "Dense": "dense",
-    "BatchNormalization": "batch_normalization",
-    **{f"Conv{n}D": f"conv{n}d" for n in (1, 2, 3)},
-    **{f"Conv{n}DTranspose": f"conv{n}d_transpose" for n in (2, 3)},
-    "SeparableConv2D": "separable_conv2d",
-}
-_PLAIN = {
-    "Dropout": "dropout",
-    "Flatten": "flatten",
-    **{f"{kind}Pooling{n}D": f"{kind.lower()}_pooling{n}d" for kind in ("Max", "Average") for n in (1, 2, 3)},
-}
 INSTEAD = {
     "compat": "the names of TensorFlow 1 are tensorbow's own: write tb.Session for tf.compat.v1.Session",
     "contrib": "tb.nn.rnn_cell has its cells, tb.layers normalizations and regularizers, "
@@ -42,7 +29,6 @@ INSTEAD = {
     "enable_eager_execution": _GRAPHS,
     "estimator": _MODELS,
     "function": _GRAPHS,
-    "initialize_all_variables": "write tb.global_variables_initializer()",
     "keras": _MODELS,
     "mul": "write tb.multiply",
     "numpy_function": "write tb.py_func",
@@ -52,10 +38,6 @@ INSTEAD = {
     "top_k": "write tb.nn.top_k",
     "is_variable_initialized": _READY,
     "report_uninitialized_variables": _READY,
-    "all_variables": "write tb.global_variables()",
-    "initialize_variables": "write tb.variables_initializer(variables)",
-    "initialize_local_variables": "write tb.local_variables_initializer()",
-    "get_local_variable": "write tb.get_variable(..., collections=[tb.GraphKeys.LOCAL_VARIABLES])",
     "variable_op_scope": "write tb.variable_scope",
     "op_scope": "write tb.name_scope",
     "Dimension": "tb.TensorShape has whole numbers and None; extents of x.get_shape() have .value",
@@ -64,13 +46,6 @@ INSTEAD = {
     **dict.fromkeys(("nn.gru", "layers.gru", "layers.GRU"), f"{_CELLS}, of tb.nn.rnn_cell.GRUCell"),
     "train.FtrlOptimizer": "tb.train has Adagrad, Adadelta, Adam, Momentum, RMSProp and plain descent",
     "train.ProximalGradientDescentOptimizer": "add a regularizer of tb.layers, or give weight_decay=",
-    **{
-        f"layers.{each}": f"write tb.layers.{function}(x, ..., name='own'), and reuse=True where it is used "
-        "again"
-        for each, function in _SHARED.items()
-    },
-    **{f"layers.{each}": f"write tb.layers.{function}(x, ...)" for each, function in _PLAIN.items()},
-    "train.global_step": "session.run(tb.train.get_global_step()) gives it",
 }
 
 

@@ -47,7 +47,7 @@ from tensorbow.ops.checks import CheckBelow
 from tensorbow.ops.control import group, identity, no_op
 from tensorbow.ops.elementwise import add
 from tensorbow.ops.state import COMBINE, Assign, AssignAdd, AssignSub, ReadVariable, VariableReference
-from tensorbow.specs import DType, SaveSliceInfo, TensorShape, TensorSpec
+from tensorbow.specs import Array, DType, SaveSliceInfo, TensorShape, TensorSpec
 
 
 def _read_slot(value: Any) -> tuple[Any, str, float]:
@@ -223,6 +223,12 @@ class Variable(TensorOperators):
         self.trainable = content["trainable"]
         self.save_slice_info = _read_slice(content["slice"], self._ref.spec) if "slice" in content else None
         return self
+
+    def _starts_with(self, value: Array) -> None:
+        """Makes the initializer assign an array of its shape, in place of its initial value."""
+        with self.graph.as_default(), control_dependencies(None), name_scope(f"{self.op.name}/"):
+            self.initial_value = convert_to_tensor(value, self.dtype, name="read_from_checkpoint")
+            self._initializer = Assign(self._ref, self.initial_value, name="Assign")
 
     def _parts(self) -> dict[str, Any]:
         """The operations and tensors that `_restored` needs."""

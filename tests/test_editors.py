@@ -28,7 +28,7 @@ reveal_type(tb.train.Saver())
 reveal_type(tb.reshape(y, [-1]))
 tb.nn.sofmax(y)
 tb.Multi
-tb.layers.Dense
+tb.layers.Denser
 tb.MultiGpuReplicator(["/cpu:0"], replica_per_gpu=2)
 """
 REVEALED = [

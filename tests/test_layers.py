@@ -62,6 +62,7 @@ LAYERS = (
     ("tensorbow.kernels.rounded_products",),
     ("tensorbow.program",),
     ("tensorbow.optimizers", "tensorbow.layers", "tensorbow.functions"),
+    ("tensorbow.variable_lists",),
     (
         "tensorbow.function_calls",
         "tensorbow.variable_scope",

@@ -15,7 +15,8 @@ from tensorbow.checkpoint_files.shards import INDEX, ShardIndex
 from tensorbow.checkpoint_files.slice_texts import index_of_slice
 from tensorbow.errors import DataLossError, NotFoundError
 from tensorbow.kinds import AsPath, checked
-from tensorbow.specs import Array
+from tensorbow.missing_names import did_you_mean
+from tensorbow.specs import Array, DType, as_dtype
 
 
 class CheckpointReader:
@@ -45,6 +46,27 @@ class CheckpointReader:
         if self._index is None:
             return {name: array.shape for name, array in self._arrays.items()}
         return {name: extents for name, (extents, _) in self._index.tensors.items()}
+
+    def has_tensor(self, tensor_str: str) -> bool:
+        """True if the checkpoint has a tensor of that name."""
+        return tensor_str in self.extents()
+
+    def get_tensor(self, tensor_str: str) -> Array:
+        """The tensor of that name. Raises NotFoundError."""
+        if not self.has_tensor(tensor_str):
+            raise NotFoundError(
+                f"Key {tensor_str} not found in checkpoint {self.path}"
+                f"{did_you_mean(tensor_str, self.extents())}"
+            )
+        return self.tensor(tensor_str)
+
+    def get_variable_to_shape_map(self) -> dict[str, list[int]]:
+        """Shapes of all tensors, as lists, by name."""
+        return {name: list(extents) for name, extents in self.extents().items()}
+
+    def get_variable_to_dtype_map(self) -> dict[str, DType]:
+        """Dtypes of all tensors, by name."""
+        return {name: as_dtype(self.tensor(name).dtype) for name in self.extents()}
 
     def tensor(self, name: str, cut: str = "") -> Array:
         """A tensor of that name, or a slice of it, as text. Raises DataLossError."""

@@ -32,11 +32,11 @@ class Dataflow:
         self.slow: list[tuple[DynamicNode, Iteration]] = []
         self.fetched: dict[tuple[DynamicNode, int], Any] = {}
         self._plan = plan
-        self._wanted: dict[DynamicNode, list[int]] = {}
-        for node, output in {result for result in plan.results if isinstance(result, tuple)}:
-            self._wanted.setdefault(node, []).append(output)
-        # What a node of control flow does with its inputs; sequences and ops of the host are the step's.
-        self.moves: dict[NodeKind, Callable[[DynamicNode, Iteration], None]] = {
+        self._wanted = plan.wanted
+
+    def moves(self) -> dict[NodeKind, Callable[[DynamicNode, Iteration], None]]:
+        """What nodes of control flow do with their inputs; sequences and ops of the host are the step's."""
+        return {
             NodeKind.SWITCH: self._switch,
             NodeKind.MERGE: self._merge,
             NodeKind.PASS: self._pass,

@@ -66,6 +66,8 @@ class DynamicPlan:
         )
         self.sources: list[tuple[Tensor, list[tuple[DynamicNode, int]]]] = []  # readers of fed tensors
         self.results: list[tuple[DynamicNode, int] | Tensor | None] = []  # of the elements
+        self.wanted: dict[DynamicNode, list[int]] = {}  # outputs that are results, by node
+        self.moves = False  # True if it has nodes of control flow
         self._check_feeds()
         self._excluded: set[Excluded] = set()
         self._loose: set[Excluded] = set()  # what cannot be with others that it is better with
@@ -213,9 +215,12 @@ class DynamicPlan:
                 self._count_enters(node)
         self._connect_controls()
         self.results = [self._result(element) for element in self.elements]
-        for result in self.results:
-            if isinstance(result, tuple):
-                result[0].fetched = True
+        self.wanted = {}
+        for node, output in {result for result in self.results if isinstance(result, tuple)}:
+            node.fetched = True
+            self.wanted.setdefault(node, []).append(output)
+        plain = (NodeKind.SEQUENCE, NodeKind.HOST, NodeKind.SEND)
+        self.moves = any(node.kind not in plain for frame in self.frames for node in frame.nodes)
 
     def _node_of(self, item: Item) -> DynamicNode:
         return self._nodes[item.ops[0] if isinstance(item, WholeUnit) else item]

@@ -35,7 +35,6 @@ from tensorbow.graph import (
 from tensorbow.specs import Array
 from tensorbow.timeline import OP, WAIT, WORK
 
-KINDS = tuple(NodeKind)
 VARIABLE: Any = object()  # stands for the value of a fetched variable, which is read when the step has ended
 
 
@@ -95,14 +94,15 @@ class DynamicStep:
         self.waited_for: list[str] = []  # ops that it waited for when its time limit ended it
         self.error: BaseException | None = None  # ends it
         self._flow = Dataflow(plan)
-        by_kind = {
-            **self._flow.moves,
+        by_kind: dict[NodeKind, Callable[[DynamicNode, Iteration], bool | None]] = {
             NodeKind.SEQUENCE: self._run_sequence,
             NodeKind.HOST: self._call_host,
             NodeKind.SEND: self._send,
         }
+        if plan.moves:
+            by_kind.update(self._flow.moves())
         self._calls = self._new_calls(None)
-        self._runners: list[Callable[[DynamicNode, Iteration], bool | None]] = [by_kind[k] for k in KINDS]
+        self._runners = by_kind
 
     def cancel(self, error: BaseException) -> None:
         """Ends the step with an error; thread-safe."""
@@ -285,11 +285,12 @@ class DynamicStep:
                     self._flow.pass_dead(node, iteration)
                     self._flow.end(iteration)
                     continue
-                try:
-                    outputs = checked_outputs(node.op, outputs)
-                except InvalidArgumentError as error:
-                    self._place(error, iteration)
-                    raise
+                if not _fits(node, outputs):
+                    try:
+                        outputs = checked_outputs(node.op, outputs)
+                    except InvalidArgumentError as error:
+                        self._place(error, iteration)
+                        raise
             self._flow.emit(node, iteration, outputs)
             self._flow.end(iteration)
 
@@ -434,6 +435,19 @@ def with_variables(
     late = [element for element, value in zip(elements, values, strict=True) if value is VARIABLE]
     found = iter(read(late) if late else ())
     return [next(found) if value is VARIABLE else value for value in values]
+
+
+def _fits(node: DynamicNode, outputs: Sequence[Any]) -> bool:
+    """True in the usual cases: nothing, or one array of the only output's dtype and shape."""
+    if not outputs:
+        return not node.outputs
+    array = outputs[0]
+    return (
+        type(array) is np.ndarray
+        and len(outputs) == 1
+        and array.dtype == node.dtype
+        and array.shape == node.shape
+    )
 
 
 def _numbers(iteration: Iteration) -> tuple[int, ...]:

@@ -51,13 +51,11 @@ class RunningFrame:
         self.frame = frame
         self.around = around
         # What every iteration begins with: constants, and what has come in by constant Enters.
-        self.pending = [node.waits + node.ordered for node in frame.nodes]
-        self.values: list[Any] = [None] * frame.slots
+        self.pending = frame.pending.copy()
+        self.values: list[Any] = frame.values.copy()
         self.dead = bytearray(len(frame.nodes))
-        self.ready = [node for node in frame.nodes if node.waits + node.ordered == 0]
+        self.ready = frame.ready.copy()
         self.turns = dict.fromkeys(frame.ordered, 0)  # the iteration whose turn it is
-        for slot, value in frame.constants:
-            self.values[slot] = value
         self.entering = frame.enters  # Enters still to come
         self.iterations: dict[int, Iteration] = {}
         self.oldest = 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
+from typing import Any
 
 from tensorbow.executor.sequence import OpSequence, usual_output
 from tensorbow.graph import Operation, Tensor
@@ -45,6 +47,24 @@ class Frame:
     constants: list[tuple[int, Array]] = field(default_factory=list)  # slots filled in every iteration
     conditions: frozenset[object] = frozenset()  # of the ops around it
     waits: int = 0
+
+    @cached_property
+    def pending(self) -> list[int]:
+        """What each of its nodes waits for when it begins; of a plan that is made."""
+        return [node.waits + node.ordered for node in self.nodes]
+
+    @cached_property
+    def ready(self) -> list[DynamicNode]:
+        """The nodes that wait for nothing."""
+        return [node for node, waits in zip(self.nodes, self.pending, strict=True) if waits == 0]
+
+    @cached_property
+    def values(self) -> list[Any]:
+        """The inputs that its nodes begin with: constants, and None."""
+        values: list[Any] = [None] * self.slots
+        for slot, value in self.constants:
+            values[slot] = value
+        return values
 
     def chain(self) -> list[Frame]:
         """The frames around it and itself, outermost first."""

@@ -15,7 +15,11 @@ class GraphKeys:
     TRAINABLE_VARIABLES = TRAINABLE_VARIABLES
     LOCAL_VARIABLES = "local_variables"  # not saved, and initialised separately
     METRIC_VARIABLES = "metric_variables"
-    MODEL_VARIABLES = "model_variables"  # of a program, for its own use
+    MODEL_VARIABLES = "model_variables"  # of a program, for its own use, as the three below
+    WEIGHTS = "weights"
+    BIASES = "biases"
+    ACTIVATIONS = "activations"
+    SAVERS = "savers"  # of a program; a meta graph brings them back
     UPDATE_OPS = "update_ops"  # to be run with each training step: updates of moving averages
     LOSSES = LOSSES
     REGULARIZATION_LOSSES = "regularization_losses"

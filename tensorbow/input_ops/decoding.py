@@ -11,15 +11,24 @@ import numpy as np
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import NOT_DIFFERENTIABLE, REQUIRED, Attrs, HostCall, Tensor, as_tensor
-from tensorbow.graph.protobuf.values import parsed_tensor, serialized_tensor
+from tensorbow.graph.protobuf.values import messages, parsed_tensor, serialized_tensor
 from tensorbow.input_ops.file_ops import string_scalar
 from tensorbow.input_ops.scalar_inputs import require_scalars
-from tensorbow.kinds import AsDType, Flag, Name, checked
+from tensorbow.kinds import AsDType, Flag, Name, checked, refuse
+from tensorbow.ops.argument_kinds import StaticShape
+from tensorbow.ops.constant import to_array
 from tensorbow.ops.definition import define_op
 from tensorbow.specs import Array, TensorSpec, as_dtype, string, uint8
 from tensorbow.string_ops.elements import as_strings, require_strings, scalar_of
 
-__all__ = ["decode_idx", "decode_raw", "parse_tensor", "serialize_tensor"]
+__all__ = [
+    "decode_idx",
+    "decode_raw",
+    "make_ndarray",
+    "make_tensor_proto",
+    "parse_tensor",
+    "serialize_tensor",
+]
 
 IDX_TYPES = {0x08: "uint8", 0x09: "int8", 0x0B: "int16", 0x0C: "int32", 0x0D: "float32", 0x0E: "float64"}
 """Dtypes of an IDX file's values, by the code in its header."""
@@ -155,6 +164,31 @@ def serialize_tensor(tensor: Any, name: Name = None) -> Tensor:
     Needs `pip install 'tensorbow[protobuf]'`.
     """
     return SerializeTensor.tensor(as_tensor(tensor), name=name)
+
+
+@checked
+def make_tensor_proto(values: Any, dtype: AsDType | None = None, shape: StaticShape = None) -> Any:
+    """TensorFlow's message TensorProto of an array, a number, a text or a nested list.
+
+    shape: of the message; one value fills it. Needs `pip install 'tensorbow[protobuf]'`.
+    """
+    array = to_array(values, dtype)
+    if shape is not None:
+        fits = array.size in (1, math.prod(n or 0 for n in shape)) and None not in shape
+        if not fits:
+            raise refuse("make_tensor_proto", "shape", f"one of {array.size} elements", shape)
+        array = np.broadcast_to(array.ravel(), shape) if array.size == 1 else array.reshape(shape)
+    message = messages()("TensorProto")()
+    message.ParseFromString(serialized_tensor(array))
+    return message
+
+
+@checked
+def make_ndarray(tensor: Any) -> Array:
+    """The array of a message TensorProto, of this library or of TensorFlow; strings as `bytes`."""
+    if not hasattr(tensor, "SerializeToString"):
+        raise refuse("make_ndarray", "tensor", "a TensorProto", tensor)
+    return parsed_tensor(tensor.SerializeToString())
 
 
 def _parse_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> TensorSpec:

@@ -9,11 +9,21 @@ the losses are in the collection REGULARIZATION_LOSSES, which `tb.losses.get_tot
 
 from typing import TYPE_CHECKING, Any
 
-from tensorbow.layers import attention, composition, convolution, core, normalization, regularizers, volumes
+from tensorbow.layers import (
+    attention,
+    composition,
+    convolution,
+    core,
+    layer_classes,
+    normalization,
+    regularizers,
+    volumes,
+)
 from tensorbow.layers.attention import *
 from tensorbow.layers.composition import *
 from tensorbow.layers.convolution import *
 from tensorbow.layers.core import *
+from tensorbow.layers.layer_classes import *
 from tensorbow.layers.normalization import *
 from tensorbow.layers.regularizers import *
 from tensorbow.layers.volumes import *
@@ -25,6 +35,7 @@ __all__: list[str] = sorted(
         *composition.__all__,
         *convolution.__all__,
         *core.__all__,
+        *layer_classes.__all__,
         *normalization.__all__,
         *regularizers.__all__,
         *volumes.__all__,

@@ -36,7 +36,9 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     linalg,
     linear_equations,
     losses,
+    lu_decomposition,
     matrix_bands,
+    matrix_functions,
     nd_indexing,
     nd_writes,
     nn,
@@ -61,8 +63,11 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     shape_rules,
     shaping,
     slicing,
+    sparse_dense,
     sparse_functions,
     sparse_lookups,
+    sparse_reductions,
+    sparse_shapes,
     sparse_tensors,
     spatial_blocks,
     special_functions,
@@ -94,8 +99,10 @@ from tensorbow.ops.indexing import *
 from tensorbow.ops.joint_results import tuple_ as tuple
 from tensorbow.ops.linalg import *
 from tensorbow.ops.linear_equations import *
+from tensorbow.ops.lu_decomposition import *
 from tensorbow.ops.matmul import matmul
 from tensorbow.ops.matrix_bands import *
+from tensorbow.ops.matrix_functions import *
 from tensorbow.ops.nd_indexing import *
 from tensorbow.ops.nd_writes import *
 from tensorbow.ops.norms import *
@@ -112,7 +119,10 @@ from tensorbow.ops.sets import edit_distance
 from tensorbow.ops.shape_rules import *
 from tensorbow.ops.shaping import *
 from tensorbow.ops.slicing import *
+from tensorbow.ops.sparse_dense import *
 from tensorbow.ops.sparse_functions import *
+from tensorbow.ops.sparse_reductions import *
+from tensorbow.ops.sparse_shapes import *
 from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
 from tensorbow.ops.special_functions import *
@@ -138,6 +148,8 @@ __all__ += importing.__all__
 __all__ += indexed_slices.__all__
 __all__ += indexing.__all__
 __all__ += linalg.__all__
+__all__ += lu_decomposition.__all__
+__all__ += matrix_functions.__all__
 __all__ += nd_indexing.__all__
 __all__ += norms.__all__
 __all__ += older_names.__all__
@@ -157,4 +169,7 @@ __all__ += conversions.__all__
 __all__ += nd_writes.__all__
 __all__ += random_distributions.__all__
 __all__ += special_functions.__all__
+__all__ += sparse_dense.__all__
 __all__ += sparse_functions.__all__
+__all__ += sparse_reductions.__all__
+__all__ += sparse_shapes.__all__

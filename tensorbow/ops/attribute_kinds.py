@@ -121,7 +121,8 @@ KINDS: Mapping[str, _Kind] = {
          "use_image_if_no_bounding_boxes", "use_nesterov", "use_quote_delim"),
         _BOOL,
     ),
-    **dict.fromkeys(("Targmax", "dtype", "key_type", "out_idx", "out_type", "output_type", "type"), _DTYPE),
+    **dict.fromkeys(("Targmax", "dtype", "key_type", "out_idx", "out_type", "output_idx_type"), _DTYPE),
+    **dict.fromkeys(("output_type", "type"), _DTYPE),
     **dict.fromkeys(
         ("alpha", "constant_values", "decay", "default", "epsilon", "fraction", "min_object_covered",
          "off_value", "on_value", "scale", "shift", "slot_value", "value", "weight_decay"),

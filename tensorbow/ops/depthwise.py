@@ -24,7 +24,7 @@ from tensorbow.ops.elementwise import pair
 from tensorbow.ops.sliding_windows import Windows, count_windows, image_dims, sizes_of, spatial_pair
 from tensorbow.specs import FLOATING, Array, Dims, TensorSpec, compatible, render_dims
 
-__all__ = ["depthwise_conv2d", "separable_conv2d"]
+__all__ = ["depthwise_conv2d", "depthwise_conv2d_native", "separable_conv2d"]
 
 WINDOW_ATTRS = {"strides": (1, 1, 1, 1), "padding": "VALID", "dilations": (1, 1, 1, 1)}
 
@@ -64,6 +64,20 @@ def depthwise_conv2d(
         x,
         data_format,
     )
+
+
+@checked
+def depthwise_conv2d_native(
+    input: Any,
+    filter: Any,
+    strides: WindowSize,
+    padding: Padding,
+    data_format: DataFormat = "NHWC",
+    dilations: WindowSize = (1, 1, 1, 1),
+    name: Name = None,
+) -> Tensor:
+    """`depthwise_conv2d` with the arguments of TensorFlow's op; `dilations` is its `rate`."""
+    return depthwise_conv2d(input, filter, strides, padding, dilations, name, data_format)
 
 
 @checked

@@ -20,7 +20,7 @@ from tensorbow.graph import (
     get_default_graph,
 )
 from tensorbow.graph.build import check_arity, complete_attrs
-from tensorbow.graph.collection_items import decode_item
+from tensorbow.graph.collection_items import LaterItem, decode_item
 from tensorbow.graph.control_flow import (
     ControlFlowContext,
     Finder,
@@ -416,8 +416,12 @@ class _Import:
             context.settle()
         for tensor in self._scalars:
             self._graph.add_to_collection(STEP_SCALARS, tensor)
+        later = [(name, item) for name, item in self._items if isinstance(item, LaterItem)]
         for name, item in self._items:
-            self._graph.add_to_collection(name, item)
+            if not isinstance(item, LaterItem):
+                self._graph.add_to_collection(name, item)
+        for name, item in later:
+            self._graph.add_to_collection(name, item.item)
 
 
 def _check_item(collection: str, entry: Any) -> None:

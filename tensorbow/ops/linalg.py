@@ -15,12 +15,13 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Attrs, Kernel, KernelCall, Operation, Tensor, as_tensor, graph_of, name_scope
 from tensorbow.kinds import AsDType, Flag, Name, checked, is_tensor
 from tensorbow.ops.argument_kinds import CountOrTensor, StaticShape, numbers_of
-from tensorbow.ops.arrays import concat, expand_dims, reshape, stack, transpose
+from tensorbow.ops.arrays import concat, expand_dims, reshape, squeeze, stack, transpose
 from tensorbow.ops.broadcasting import broadcast_to, ones_like, shape
 from tensorbow.ops.constant import constant
 from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.ops.diagonals import MatrixDiag, MatrixDiagPart
 from tensorbow.ops.elementwise import equal, multiply, negative, pair, subtract
+from tensorbow.ops.elementwise_table import conjugate as conjugate_of
 from tensorbow.ops.filling import range as number_range
 from tensorbow.ops.indexing import gather
 from tensorbow.ops.matmul import matmul
@@ -30,6 +31,7 @@ from tensorbow.ops.slicing import strided_slice
 from tensorbow.specs import FLOATING, Array, Dims, DType, TensorSpec, bool_, compatible, float32, int32
 
 __all__ = [
+    "adjoint",
     "cross",
     "diag",
     "diag_part",
@@ -40,6 +42,7 @@ __all__ = [
     "matrix_inverse",
     "matrix_set_diag",
     "matrix_transpose",
+    "matvec",
     "trace",
 ]
 
@@ -237,13 +240,41 @@ def trace(x: Any, name: Name = None) -> Tensor:
 
 
 @checked
-def matrix_transpose(a: Any, name: Name = None) -> Tensor:
-    """The matrices `[..., m, n]` with their axes swapped: `[..., n, m]`. The rank must be known."""
-    tensor = as_tensor(a)
+def matrix_transpose(a: Any, name: Name = None, conjugate: Flag = False) -> Tensor:
+    """The matrices `[..., m, n]` with their axes swapped: `[..., n, m]`. The rank must be known.
+
+    conjugate: of the conjugates of complex numbers.
+    """
+    tensor = conjugate_of(as_tensor(a)) if conjugate else as_tensor(a)
     rank = tensor.shape.ndims
     if rank is None or rank < 2:
         raise InvalidArgumentError(f"matrix_transpose: expected matrices [..., m, n], got {tensor.spec}")
     return transpose(tensor, [*range(rank - 2), rank - 1, rank - 2], name)
+
+
+@checked
+def adjoint(matrix: Any, name: Name = None) -> Tensor:
+    """The conjugates of the matrices `[..., m, n]` with their axes swapped: `[..., n, m]`."""
+    return matrix_transpose(matrix, name, conjugate=True)
+
+
+@checked
+def matvec(
+    a: Any,
+    b: Any,
+    transpose_a: Flag = False,
+    adjoint_a: Flag = False,
+    a_is_sparse: Flag = False,
+    b_is_sparse: Flag = False,
+    name: Name = None,
+) -> Tensor:
+    """The products of matrices `[..., m, n]` and vectors `[..., n]`: `[..., m]`; see `matmul`.
+
+    `a_is_sparse`, `b_is_sparse` have no effect.
+    """
+    with graph_of([a, b]).as_default(), name_scope(name or "MatVec"):
+        product = matmul(a, expand_dims(b, -1), transpose_a, adjoint_a=adjoint_a)
+        return squeeze(product, [-1])
 
 
 @checked

@@ -22,12 +22,14 @@ from tensorbow.ops.broadcasting import checked_axis, shape, size
 from tensorbow.ops.control import identity
 from tensorbow.ops.elementwise import divide, maximum, multiply, sqrt, square, subtract
 from tensorbow.ops.ordering import top_k
-from tensorbow.ops.reductions import reduce_sum
+from tensorbow.ops.reductions import argmax, argmin, reduce_sum
 from tensorbow.ops.selection import cast
 from tensorbow.ops.shaping import reverse
 from tensorbow.specs import bfloat16, float32, float64, int32, int64
 
 __all__ = [
+    "arg_max",
+    "arg_min",
     "argsort",
     "clip_by_average_norm",
     "identity_n",
@@ -42,6 +44,18 @@ __all__ = [
 
 ASCENDING, DESCENDING = "ASCENDING", "DESCENDING"
 SortDirection: TypeAlias = Annotated[str, one_of(ASCENDING, DESCENDING)]
+
+
+@checked
+def arg_max(input: Any, dimension: AxisNumber, output_type: AsDType = int64, name: Name = None) -> Tensor:
+    """The position of the greatest element along an axis: `argmax`."""
+    return argmax(input, dimension, name, output_type=output_type)
+
+
+@checked
+def arg_min(input: Any, dimension: AxisNumber, output_type: AsDType = int64, name: Name = None) -> Tensor:
+    """The position of the least element along an axis: `argmin`."""
+    return argmin(input, dimension, name, output_type=output_type)
 
 
 @checked

@@ -31,6 +31,11 @@ from tensorbow.ops.matmul import matmul
 from tensorbow.ops.tensor_indices import item
 
 
+def _times(x: Any, y: Any) -> Any:
+    """x * y; a sparse tensor does it itself."""
+    return NotImplemented if hasattr(y, "_with_values") else multiply(x, y)
+
+
 def _reflected(function: Any) -> Any:
     def operator(y: Any, x: Any) -> Any:
         return function(x, y)
@@ -55,6 +60,7 @@ for _symbol, _function in {
     Tensor.install_operator(f"__r{_symbol}__", _reflected(_function))
 for _symbol, _comparison in {"lt": less, "le": less_equal, "gt": greater, "ge": greater_equal}.items():
     Tensor.install_operator(f"__{_symbol}__", _comparison)
+Tensor.install_operator("__mul__", _times)
 Tensor.install_operator("__matmul__", matmul)
 Tensor.install_operator("__rmatmul__", _reflected(matmul))
 Tensor.install_operator("__neg__", negative)

@@ -14,7 +14,7 @@ from tensorbow.ops.arrays import reshape
 from tensorbow.ops.broadcasting import ones_like, shape
 from tensorbow.ops.conditions import where
 from tensorbow.ops.definition import define_op, require_same_dtype
-from tensorbow.ops.sparse_tensors import Sparse, SparseTensor, SparseTensorValue, _made
+from tensorbow.ops.sparse_tensors import Sparse, SparseTensor, SparseTensorValue, as_sparse
 from tensorbow.specs import Array, TensorSpec, bool_, float32, int32, int64
 
 __all__ = ["edit_distance", "set_difference", "set_intersection", "set_size", "set_union"]
@@ -108,7 +108,7 @@ SetSize = define_op(
 def _sparse(op: str, value: Any) -> SparseTensor:
     """A sparse tensor, or all elements of a dense one."""
     if isinstance(value, (SparseTensor, SparseTensorValue)):
-        return _made(value)
+        return as_sparse(value)
     dense = as_tensor(value)
     if dense.shape.ndims in (None, 0):
         raise InvalidArgumentError(f"{op}: expected sets [..., n] of known rank, got {dense.spec}")
@@ -208,7 +208,7 @@ def edit_distance(hypothesis: Sparse, truth: Sparse, normalize: Flag = True, nam
     normalize: divides by the length of the true sequence; infinity if only that one is empty. In the dynamic
     mode.
     """
-    first, second = _made(hypothesis), _made(truth)
+    first, second = as_sparse(hypothesis), as_sparse(truth)
     with first.graph.as_default(), name_scope(name or "edit_distance"):
         require_same_dtype("edit_distance", [first.values.spec, second.values.spec])
         parts = [part for each in (first, second) for part in (each.indices, each.values, each.dense_shape)]

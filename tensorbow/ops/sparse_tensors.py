@@ -1,96 +1,57 @@
 """Sparse tensors: coordinates, values and a dense shape, as in TensorFlow's `SparseTensor`.
 
-They are computed by gathers and sums by segment, so that gradients reach `values` and dense operands.
+They are computed by gathers and sums by segment, so that gradients reach `values` and dense operands. Only a
+run may know the rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
-import numpy as np
-
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import (
-    NOT_DIFFERENTIABLE,
     Graph,
-    HostCall,
+    Operation,
     Tensor,
     as_tensor,
     control_dependencies,
     graph_of,
     name_scope,
+    require_session,
 )
-from tensorbow.kinds import (
-    AsDType,
-    AxisNumber,
-    AxisNumbers,
-    Flag,
-    Items,
-    Name,
-    checked,
-    instance,
-    refuse,
-)
-from tensorbow.ops.argument_kinds import Extents, StaticShape
-from tensorbow.ops.arrays import concat, expand_dims, reshape, stack, transpose
-from tensorbow.ops.broadcasting import as_shape_vector, broadcast_to, checked_axis, ones_like, shape, size
+from tensorbow.kinds import AsDType, Name, checked, instance, refuse
+from tensorbow.ops.argument_kinds import StaticShape
+from tensorbow.ops.arrays import expand_dims, reshape, stack
+from tensorbow.ops.broadcasting import checked_axis, shape, size
 from tensorbow.ops.checks import AssertOp
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import identity, placeholder
-from tensorbow.ops.data_dependent import boolean_mask, unique
-from tensorbow.ops.definition import define_op, require_dtype
+from tensorbow.ops.cumulative import cumprod
+from tensorbow.ops.definition import require_dtype
 from tensorbow.ops.elementwise import (
-    add,
     divide,
     equal,
     floordiv,
     greater,
+    greater_equal,
     less,
+    logical_and,
+    logical_or,
     maximum,
     mod,
     multiply,
-    sqrt,
-    subtract,
+    negative,
 )
-from tensorbow.ops.filling import fill
+from tensorbow.ops.filling import range as range_of
 from tensorbow.ops.indexing import gather
-from tensorbow.ops.nd_indexing import scatter_nd
-from tensorbow.ops.reductions import reduce_all, reduce_prod, reduce_sum
-from tensorbow.ops.segments import segment_mean, segment_sum, unsorted_segment_sum
-from tensorbow.ops.selection import cast, select
+from tensorbow.ops.reductions import reduce_all, reduce_any, reduce_prod, reduce_sum
+from tensorbow.ops.selection import cast
 from tensorbow.ops.slicing import strided_slice
-from tensorbow.specs import (
-    Array,
-    DimensionShape,
-    DType,
-    TensorShape,
-    TensorSpec,
-    compatible,
-    float32,
-    int32,
-    int64,
-)
+from tensorbow.specs import DimensionShape, DType, TensorShape, compatible, float32, int32, int64
 
-__all__ = [
-    "SparseTensor",
-    "SparseTensorValue",
-    "sparse_add",
-    "sparse_concat",
-    "sparse_placeholder",
-    "sparse_reduce_sum",
-    "sparse_reorder",
-    "sparse_reshape",
-    "sparse_retain",
-    "sparse_segment_mean",
-    "sparse_segment_sqrt_n",
-    "sparse_segment_sum",
-    "sparse_tensor_dense_matmul",
-    "sparse_tensor_to_dense",
-    "sparse_to_dense",
-    "sparse_transpose",
-]
+__all__ = ["SparseTensor", "SparseTensorValue", "sparse_placeholder"]
 
 
 class SparseTensorValue(NamedTuple):
@@ -154,6 +115,11 @@ class SparseTensor:
         return self.values.dtype
 
     @property
+    def op(self) -> Operation:
+        """The operation that makes the values."""
+        return self.values.op
+
+    @property
     def graph(self) -> Graph:
         """The graph of its tensors."""
         return self.values.graph
@@ -177,6 +143,29 @@ class SparseTensor:
         """The static dense shape (TensorFlow's older name), as `Tensor.get_shape`."""
         return DimensionShape(self.shape)
 
+    @classmethod
+    def from_value(cls, sparse_tensor_value: Any) -> SparseTensor:
+        """A sparse tensor of constants, of a `tb.SparseTensorValue`; a SparseTensor is given back."""
+        if not isinstance(sparse_tensor_value, (SparseTensor, SparseTensorValue)):
+            expected = "a tb.SparseTensor or a tb.SparseTensorValue"
+            raise refuse("SparseTensor.from_value", "sparse_tensor_value", expected, sparse_tensor_value)
+        return as_sparse(sparse_tensor_value)
+
+    def eval(self, feed_dict: Any = None, session: Any = None) -> SparseTensorValue:
+        """The value, computed by the given or the default session."""
+        value: SparseTensorValue = require_session(session, f"eval of {self!r}").run(self, feed_dict)
+        return value
+
+    def __mul__(self, dense: Any) -> SparseTensor:
+        """The entries times the elements of a dense tensor at their places; it broadcasts to this shape."""
+        return _by_dense("SparseDenseCwiseMul", multiply, self, dense)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, dense: Any) -> SparseTensor:
+        """The entries by the elements of a dense tensor at their places; it broadcasts to this shape."""
+        return _by_dense("SparseDenseCwiseDiv", divide, self, dense)
+
     def __repr__(self) -> str:
         return f"<tb.SparseTensor {self.values.name!r} shape={self.shape} dtype={self.dtype.name}>"
 
@@ -192,57 +181,112 @@ Sparse: TypeAlias = Annotated[
 ]
 
 
-# Order --------------------------------------------------------------------------------------------------
+def as_sparse(sparse: Any) -> SparseTensor:
+    """A sparse tensor, of a value made of constants."""
+    return sparse if isinstance(sparse, SparseTensor) else SparseTensor(*sparse)
 
 
-def _order(call: HostCall) -> Array:
-    (positions,) = call.inputs
-    return np.argsort(positions, kind="stable")
+def read_sparse(op: str, value: Any, argument: str = "sp_inputs") -> SparseTensor:
+    """A sparse tensor or its value as a sparse tensor. Raises InvalidArgumentError for anything else."""
+    if not isinstance(value, (SparseTensor, SparseTensorValue)):
+        raise refuse(op, argument, "a list of sparse tensors", value)
+    return as_sparse(value)
 
 
-Order = define_op(
-    "SparseOrder",
-    spec=lambda inputs, attrs: TensorSpec(inputs[0].shape, int64),
-    gradient=NOT_DIFFERENTIABLE,
-    host=_order,
-    inputs=("positions",),
-    doc="The order of rising positions, stable.",
-)
+# Coordinates --------------------------------------------------------------------------------------------
 
 
-def _strides(dense_shape: Tensor, rank: int) -> Tensor:
+def row_major_strides(dense_shape: Tensor, rank: int | None) -> Tensor:
     """How far apart neighbours along each axis are in row-major order: int64 [rank]."""
+    if rank is None:
+        return cumprod(dense_shape, exclusive=True, reverse=True)
     steps = [reduce_prod(strided_slice(dense_shape, slice(axis + 1, None))) for axis in range(rank)]
     return stack(steps) if rank else constant([], int64)
 
 
-def _flat(indices: Tensor, dense_shape: Tensor, rank: int) -> Tensor:
+def row_major(indices: Tensor, dense_shape: Tensor, rank: int | None) -> Tensor:
     """Row-major positions [n] of coordinates [n, rank]."""
-    return reduce_sum(multiply(indices, _strides(dense_shape, rank)), -1)
+    return reduce_sum(multiply(indices, row_major_strides(dense_shape, rank)), -1)
 
 
-def _unflat(positions: Tensor, dense_shape: Tensor, rank: int) -> Tensor:
+def coordinates_of(positions: Tensor, dense_shape: Tensor, rank: int | None) -> Tensor:
     """Coordinates [n, rank] of row-major positions [n]."""
-    places = floordiv(expand_dims(positions, -1), maximum(_strides(dense_shape, rank), 1))
+    places = floordiv(expand_dims(positions, -1), maximum(row_major_strides(dense_shape, rank), 1))
     return mod(places, maximum(dense_shape, 1))
 
 
-def _rank_of(op: str, sparse: SparseTensor) -> int:
-    if sparse.rank is None:
-        raise InvalidArgumentError(
-            f"{op}: the rank of {sparse!r} is unknown; give dense_shape a known length"
+def columns(indices: Tensor, part: slice | int) -> Tensor:
+    """A column, or some, of coordinates [n, rank]."""
+    return strided_slice(indices, (slice(None), part))
+
+
+def axes_mask(op: str, sparse: SparseTensor, axes: Sequence[int] | None) -> Tensor:
+    """1 for the given axes, by default for all, and 0 for others: int64 [rank].
+
+    Raises InvalidArgumentError for axes that do not fit, at run time where only a run knows the rank.
+    """
+    if sparse.rank is not None:
+        chosen = (
+            range(sparse.rank) if axes is None else [checked_axis(op, each, sparse.rank) for each in axes]
         )
-    return sparse.rank
+        return constant([int(each in chosen) for each in range(sparse.rank)], int64)
+    rank = size(sparse.dense_shape)
+    given = range_of(rank) if axes is None else constant(list(axes), int32)
+    fits = logical_and(greater_equal(given, negative(rank)), less(given, rank))
+    message = f"{op}: axis {axes} is outside the rank of the sparse tensor"
+    places = mod(required(fits, message, given), maximum(rank, 1))
+    return cast(reduce_any(equal(expand_dims(range_of(rank), 1), expand_dims(places, 0)), 1), int64)
 
 
-def _made(sparse: Any) -> SparseTensor:
-    return sparse if isinstance(sparse, SparseTensor) else SparseTensor(*sparse)
+def with_rank(op: str, sparse: SparseTensor, rank: int) -> SparseTensor:
+    """The sparse tensor with a static rank.
+
+    Raises InvalidArgumentError for another one, at run time where only a run knows it.
+    """
+    if sparse.rank is None:
+        message = f"{op}: expected a sparse tensor of rank {rank}"
+        extents = required(equal(size(sparse.dense_shape), rank), message, sparse.dense_shape)
+        extents.set_shape([rank])
+        with control_dependencies([extents]):
+            indices = identity(sparse.indices)
+        indices.set_shape([None, rank])
+        return SparseTensor(indices, sparse.values, extents)
+    if sparse.rank != rank:
+        raise InvalidArgumentError(f"{op}: expected a sparse tensor of rank {rank}, got {sparse!r}")
+    return sparse
 
 
-def _require(condition: Tensor, message: str, tensor: Tensor) -> Tensor:
+def required(condition: Tensor, message: str, tensor: Tensor) -> Tensor:
     """`tensor`, after a check of the condition at run time."""
     with control_dependencies([AssertOp(reduce_all(condition), message=message)]):
         return identity(tensor)
+
+
+def _by_dense(op: str, function: Callable[..., Tensor], sparse: SparseTensor, operand: Any) -> SparseTensor:
+    with sparse.graph.as_default(), name_scope(op):
+        dense = as_tensor(operand, sparse.dtype)
+        rank = dense.shape.ndims
+        known = None if rank is None or sparse.rank is None else sparse.shape[sparse.rank - rank :]
+        if rank is None or (known is not None and not _broadcasts(dense.spec.dims, known)):
+            raise InvalidArgumentError(
+                f"{op}: the dense tensor is {dense.spec}, expected one that broadcasts to {sparse!r}"
+            )
+        if not rank:
+            return sparse._with_values(function(sparse.values, dense))
+        extents = shape(dense, out_type=int64)
+        last = strided_slice(sparse.dense_shape, slice(-rank, None))
+        message = f"{op}: the dense tensor does not broadcast to the shape of the sparse one"
+        places = columns(sparse.indices, slice(-rank, None))
+        places = required(logical_or(equal(extents, 1), equal(extents, last)), message, places)
+        inside = row_major(multiply(places, cast(greater(extents, 1), int64)), extents, rank)
+        elements = gather(reshape(dense, [-1]), inside)
+        return sparse._with_values(function(sparse.values, elements))
+
+
+def _broadcasts(dims: Sequence[int | None], to: Sequence[int | None]) -> bool:
+    return len(dims) == len(to) and all(
+        n == 1 or compatible((n,), (m,)) for n, m in zip(dims, to, strict=True)
+    )
 
 
 @checked
@@ -261,256 +305,3 @@ def sparse_placeholder(
             dense_shape = placeholder(int64, [rank], name="shape")
         indices = placeholder(int64, [None, rank], name="indices")
         return SparseTensor(indices, placeholder(dtype, [None], name="values"), dense_shape)
-
-
-@checked
-def sparse_to_dense(
-    sparse_indices: Any,
-    output_shape: Extents,
-    sparse_values: Any,
-    default_value: Any = 0,
-    validate_indices: Flag = True,
-    name: Name = None,
-) -> Tensor:
-    """A tensor of `output_shape` with `sparse_values` at `sparse_indices` and `default_value` elsewhere.
-
-    sparse_indices: int32 or int64, a scalar, [n], or coordinates [n, rank]; sparse_values: a scalar or [n].
-    Raises InvalidArgumentError at run time on CPU devices for coordinates out of the shape and, unless
-    `validate_indices` is False, for ones that are not in row-major order or repeat; unchecked repeats add up.
-    """
-    with graph_of([sparse_indices, output_shape, sparse_values]).as_default():
-        indices, values = as_tensor(sparse_indices), as_tensor(sparse_values)
-        require_dtype("sparse_to_dense", indices.spec, (int32, int64), "sparse_indices")
-        extents = cast(as_tensor(as_shape_vector(output_shape)), int64)
-        with name_scope(name or "SparseToDense"):
-            rank = indices.shape.ndims
-            if rank is None or rank > 2:
-                raise InvalidArgumentError(
-                    f"sparse_to_dense: sparse_indices are {indices.spec}, expected a scalar, [n] or [n, rank]"
-                )
-            wide = cast(indices, int64)
-            wide = wide if rank == 2 else reshape(wide, [-1, 1])
-            if values.shape.ndims == 0:
-                values = broadcast_to(values, strided_slice(shape(wide), slice(1)))
-            return _dense(wide, extents, values, default_value, validate_indices)
-
-
-def _dense(indices: Tensor, extents: Tensor, values: Tensor, default: Any, validate: bool) -> Tensor:
-    if validate:
-        rank = (extents.spec.shape or (None,))[0]
-        rank = (indices.spec.shape or (None, None))[1] if rank is None else rank
-        if rank is None:
-            raise InvalidArgumentError(
-                f"sparse_to_dense: the rank of the result is unknown ({indices.spec}, shape {extents.spec}); "
-                "give the indices a static shape"
-            )
-        flat = _flat(indices, extents, rank)
-        rising = greater(strided_slice(flat, slice(1, None)), strided_slice(flat, slice(None, -1)))
-        message = (
-            "indices are not in row-major order, or repeat; use tb.sparse_reorder or validate_indices=False"
-        )
-        indices = _require(rising, message, indices)
-    dense = scatter_nd(indices, values, extents)
-    number = as_tensor(default, values.dtype)
-    if number.spec.value is not None and number.spec.value.ndim == 0 and not number.spec.value:
-        return dense
-    count = strided_slice(shape(indices), slice(1))
-    return select(greater(scatter_nd(indices, fill(count, 1), extents), 0), dense, number)
-
-
-@checked
-def sparse_tensor_to_dense(
-    sp_input: Sparse, default_value: Any = 0, validate_indices: Flag = True, name: Name = None
-) -> Tensor:
-    """The dense tensor, with `default_value` where the sparse one has nothing: see `sparse_to_dense`."""
-    sparse = _made(sp_input)
-    with sparse.graph.as_default(), name_scope(name or "SparseToDense"):
-        result = _dense(sparse.indices, sparse.dense_shape, sparse.values, default_value, validate_indices)
-        result.set_shape(sparse.shape)
-        return result
-
-
-@checked
-def sparse_tensor_dense_matmul(
-    sp_a: Sparse, b: Any, adjoint_a: Flag = False, adjoint_b: Flag = False, name: Name = None
-) -> Tensor:
-    """The product [m, k] of a sparse matrix [m, n] and a dense one [n, k], either transposed on request.
-
-    The entries may come in any order; equal coordinates add up. The gradient reaches the values and `b`.
-    """
-    sparse = _made(sp_a)
-    with sparse.graph.as_default(), name_scope(name or "SparseTensorDenseMatMul"):
-        dense = as_tensor(b)
-        if sparse.rank != 2 or dense.shape.ndims != 2:
-            raise InvalidArgumentError(
-                f"sparse_tensor_dense_matmul: expected two matrices, got {sparse!r} and {dense.spec}"
-            )
-        if adjoint_b:
-            dense = transpose(dense)
-        rows, columns = (strided_slice(sparse.indices, (slice(None), axis)) for axis in (0, 1))
-        extents = [strided_slice(sparse.dense_shape, axis) for axis in (0, 1)]
-        if adjoint_a:
-            rows, columns, extents = columns, rows, extents[::-1]
-        inner = sparse.shape[0 if adjoint_a else 1], dense.shape[0]
-        if not compatible(inner[:1], inner[1:]):
-            raise InvalidArgumentError(
-                f"sparse_tensor_dense_matmul: inner extents {inner[0]} and {inner[1]} differ ({sparse!r}, "
-                f"{dense.spec}); use adjoint_a or adjoint_b"
-            )
-        return unsorted_segment_sum(
-            multiply(expand_dims(sparse.values, 1), gather(dense, columns)), rows, extents[0]
-        )
-
-
-@checked
-def sparse_reorder(sp_input: Sparse, name: Name = None) -> SparseTensor:
-    """The same sparse tensor with its entries in row-major order."""
-    sparse = _made(sp_input)
-    with sparse.graph.as_default(), name_scope(name or "SparseReorder"):
-        order = Order(_flat(sparse.indices, sparse.dense_shape, _rank_of("sparse_reorder", sparse)))
-        return SparseTensor(gather(sparse.indices, order), gather(sparse.values, order), sparse.dense_shape)
-
-
-@checked
-def sparse_reshape(sp_input: Sparse, shape: Extents, name: Name = None) -> SparseTensor:
-    """The same entries under another dense shape, one of whose extents may be -1.
-
-    Raises InvalidArgumentError at run time if the number of elements changes.
-    """
-    sparse = _made(sp_input)
-    with sparse.graph.as_default(), name_scope(name or "SparseReshape"):
-        rank = _rank_of("sparse_reshape", sparse)
-        wanted = cast(as_tensor(as_shape_vector(shape)), int64)
-        length = (wanted.spec.shape or (None,))[0]
-        if length is None:
-            raise InvalidArgumentError(f"sparse_reshape: shape is {wanted.spec}, expected a known length")
-        total = reduce_prod(sparse.dense_shape)
-        given = reduce_prod(select(less(wanted, 0), 1, wanted))
-        target = select(less(wanted, 0), floordiv(total, maximum(given, 1)), wanted)
-        message = "sparse_reshape: the number of elements differs; expected the same"
-        target = _require(equal(reduce_prod(target), total), message, target)
-        flat = _flat(sparse.indices, sparse.dense_shape, rank)
-        return SparseTensor(_unflat(flat, target, length), sparse.values, target)
-
-
-@checked
-def sparse_transpose(sp_input: Sparse, perm: AxisNumbers = None, name: Name = None) -> SparseTensor:
-    """The sparse tensor with its axis `perm[i]` as axis i, by default reversed, in row-major order."""
-    sparse = _made(sp_input)
-    with sparse.graph.as_default(), name_scope(name or "SparseTranspose"):
-        rank = _rank_of("sparse_transpose", sparse)
-        order = list(reversed(range(rank))) if perm is None else list(perm)
-        if sorted(order) != list(range(rank)):
-            raise InvalidArgumentError(f"sparse_transpose: perm {order} is no permutation of {rank} axes")
-        extents = gather(sparse.dense_shape, order)
-        return sparse_reorder(SparseTensor(gather(sparse.indices, order, axis=1), sparse.values, extents))
-
-
-@checked
-def sparse_concat(axis: AxisNumber, sp_inputs: Items, name: Name = None) -> SparseTensor:
-    """Joins sparse tensors along `axis`, all other extents equal; the entries come in row-major order."""
-    if not sp_inputs:
-        raise refuse("sparse_concat", "sp_inputs", "a list of at least one sparse tensor", sp_inputs)
-    parts = [_read_sparse("sparse_concat", each) for each in sp_inputs]
-    with parts[0].graph.as_default(), name_scope(name or "SparseConcat"):
-        rank = _rank_of("sparse_concat", parts[0])
-        place = checked_axis("sparse_concat", axis, rank)
-        along = constant([int(each == place) for each in range(rank)], int64)
-        offset: Tensor = constant(0, int64)
-        indices, first = [], parts[0].dense_shape
-        for part in parts:
-            same = equal(multiply(subtract(1, along), subtract(part.dense_shape, first)), 0)
-            message = f"sparse_concat: extents of other axes than {place} differ; expected equal ones"
-            indices.append(_require(same, message, add(part.indices, multiply(along, offset))))
-            offset = add(offset, strided_slice(part.dense_shape, place))
-        extents = add(multiply(subtract(1, along), first), multiply(along, offset))
-        values = concat([part.values for part in parts], 0)
-        return sparse_reorder(SparseTensor(concat(indices, 0), values, extents))
-
-
-def _read_sparse(op: str, value: Any, argument: str = "sp_inputs") -> SparseTensor:
-    if not isinstance(value, (SparseTensor, SparseTensorValue)):
-        raise refuse(op, argument, "a list of sparse tensors", value)
-    return _made(value)
-
-
-@checked
-def sparse_add(a: Any, b: Any, name: Name = None) -> Any:
-    """The sum of two sparse tensors of one shape, sparse; with a dense one beside a sparse one, dense."""
-    sparse = [isinstance(each, (SparseTensor, SparseTensorValue)) for each in (a, b)]
-    if not any(sparse):
-        raise refuse("sparse_add", "a", "a tb.SparseTensor here or as b", a)
-    if not all(sparse):
-        part, dense = (a, b) if sparse[0] else (b, a)
-        return add(sparse_tensor_to_dense(part, validate_indices=False), dense, name=name)
-    first, second = _made(a), _made(b)
-    with first.graph.as_default(), name_scope(name or "SparseAdd"):
-        rank = _rank_of("sparse_add", first)
-        same = equal(first.dense_shape, second.dense_shape)
-        extents = _require(
-            same, "sparse_add: the dense shapes differ; expected equal ones", first.dense_shape
-        )
-        flat = _flat(concat([first.indices, second.indices], 0), extents, rank)
-        positions, numbers = unique(flat)
-        sums = unsorted_segment_sum(concat([first.values, second.values], 0), numbers, size(positions))
-        return sparse_reorder(SparseTensor(_unflat(positions, extents, rank), sums, extents))
-
-
-@checked
-def sparse_retain(sp_input: Sparse, to_retain: Any, name: Name = None) -> SparseTensor:
-    """The entries where `to_retain` (bool [n]) is true."""
-    sparse = _made(sp_input)
-    with sparse.graph.as_default(), name_scope(name or "SparseRetain"):
-        chosen = as_tensor(to_retain)
-        indices, values = (boolean_mask(each, chosen) for each in (sparse.indices, sparse.values))
-        return SparseTensor(indices, values, sparse.dense_shape)
-
-
-@checked
-def sparse_reduce_sum(
-    sp_input: Sparse, axis: AxisNumbers = None, keepdims: Flag = False, name: Name = None
-) -> Tensor:
-    """The sums over the given axes, or over all: a dense tensor."""
-    sparse = _made(sp_input)
-    with sparse.graph.as_default(), name_scope(name or "SparseReduceSum"):
-        rank = _rank_of("sparse_reduce_sum", sparse)
-        over = (
-            range(rank) if axis is None else [checked_axis("sparse_reduce_sum", each, rank) for each in axis]
-        )
-        kept = [each for each in range(rank) if each not in over]
-        if kept:
-            extents = gather(sparse.dense_shape, kept)
-            result = scatter_nd(gather(sparse.indices, kept, axis=1), sparse.values, extents)
-        else:
-            result = reduce_sum(sparse.values)
-        for each in sorted(over) if keepdims else ():
-            result = expand_dims(result, each)
-        return result
-
-
-# Segments of gathered rows ------------------------------------------------------------------------------
-
-
-@checked
-def sparse_segment_sum(data: Any, indices: Any, segment_ids: Any, name: Name = None) -> Tensor:
-    """The sums by segment of the rows `indices` [n] of `data`; `segment_ids` [n] rise from 0."""
-    with graph_of([data, indices, segment_ids]).as_default(), name_scope(name or "SparseSegmentSum"):
-        return segment_sum(gather(data, indices), segment_ids)
-
-
-@checked
-def sparse_segment_mean(data: Any, indices: Any, segment_ids: Any, name: Name = None) -> Tensor:
-    """The means by segment of the rows `indices` [n] of `data`: see `sparse_segment_sum`."""
-    with graph_of([data, indices, segment_ids]).as_default(), name_scope(name or "SparseSegmentMean"):
-        return segment_mean(gather(data, indices), segment_ids)
-
-
-@checked
-def sparse_segment_sqrt_n(data: Any, indices: Any, segment_ids: Any, name: Name = None) -> Tensor:
-    """The sums by segment of the rows `indices` [n] of `data`, divided by the root of their number."""
-    with graph_of([data, indices, segment_ids]).as_default(), name_scope(name or "SparseSegmentSqrtN"):
-        rows = gather(data, indices)
-        ones = segment_sum(cast(ones_like(as_tensor(segment_ids)), rows.dtype), segment_ids)
-        for _ in range(len(rows.shape) - 1):
-            ones = expand_dims(ones, -1)
-        return divide(segment_sum(rows, segment_ids), sqrt(maximum(ones, 1)))

@@ -9,9 +9,15 @@ from typing import Any, TypeAlias
 from tensorbow.control_flow import cond
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Operation, Tensor, as_tensor, control_dependencies, name_scope
+from tensorbow.input_ops.sparse_strings import (
+    deserialize_many_sparse,
+    serialize_many_sparse,
+    serialize_sparse,
+)
 from tensorbow.ops.constant import constant
 from tensorbow.ops.control import identity
 from tensorbow.ops.data_dependent import boolean_mask
+from tensorbow.ops.sparse_tensors import SparseTensor, SparseTensorValue, as_sparse
 from tensorbow.queues.queue_runner import QueueRunner, add_queue_runner
 from tensorbow.queues.queues import FIFOQueue, PaddingFIFOQueue, QueueBase, RandomShuffleQueue
 from tensorbow.specs import bool_
@@ -39,15 +45,21 @@ def sources(call: str, tensors_list: Any) -> Sequence[Any]:
     return tensors_list
 
 
-def named_tensors(tensors: Any, call: str) -> tuple[list[Tensor], list[str] | None]:
-    """The tensors of a list or a dictionary, and the dictionary's keys."""
+def _is_list(tensors: Any) -> bool:
+    return isinstance(tensors, (list, tuple)) and not isinstance(tensors, SparseTensorValue)
+
+
+def _listed(tensors: Any, call: str) -> tuple[list[Any], list[str] | None]:
+    """The tensors of a list or a dictionary, and the dictionary's keys. Sparse ones stay."""
     if isinstance(tensors, Mapping):
         names = sorted(tensors)
-        return [as_tensor(tensors[key]) for key in names], names
-    given = tensors if isinstance(tensors, (list, tuple)) else [tensors]
-    if not given:
-        raise InvalidArgumentError(f"{call}: expected at least one tensor, got an empty list")
-    return [as_tensor(each) for each in given], None
+        given: Sequence[Any] = [tensors[key] for key in names]
+    else:
+        names, given = None, tensors if _is_list(tensors) else [tensors]
+        if not given:
+            raise InvalidArgumentError(f"{call}: expected at least one tensor, got an empty list")
+    kinds = SparseTensor, SparseTensorValue
+    return [as_sparse(each) if isinstance(each, kinds) else as_tensor(each) for each in given], names
 
 
 def make_batches(
@@ -67,14 +79,18 @@ def make_batches(
 
     keep: for each of them a bool that says if its example is taken; with `enqueue_many` also a vector with
     one for each of its examples.
+
+    The queue holds sparse tensors as strings.
     """
-    lists = [named_tensors(tensors, call) for tensors in tensors_list]
-    first, names = lists[0]
-    for tensors, others in lists[1:]:
-        if others != names or [t.dtype for t in tensors] != [t.dtype for t in first]:
+    given = [_listed(tensors, call) for tensors in tensors_list]
+    model, names = given[0]
+    for tensors, others in given[1:]:
+        if others != names or [(type(t), t.dtype) for t in tensors] != [(type(t), t.dtype) for t in model]:
             raise InvalidArgumentError(
                 f"{call}: expected lists of tensors of the same dtypes and names in all"
             )
+    lists = [([_packed(t, enqueue_many) for t in tensors], keys) for tensors, keys in given]
+    first = lists[0][0]
     if shapes is None:
         found = []
         for each in zip(*(tensors for tensors, _ in lists), strict=True):
@@ -89,6 +105,8 @@ def make_batches(
             if None in found[-1] and not pads:
                 raise InvalidArgumentError(f"{call}: expected equal shapes in all lists, got {dims}")
         shapes = found
+    else:
+        shapes = [[3] if isinstance(t, SparseTensor) else s for t, s in zip(model, shapes, strict=False)]
     with first[0].graph.as_default(), name_scope(name or call):
         queue = make([t.dtype for t in first], shapes, names)
         enqueues = []
@@ -98,9 +116,33 @@ def make_batches(
             enqueues += [op] * copies
         add_queue_runner(QueueRunner(queue, enqueues))
         taken = (queue.dequeue_up_to if smaller else queue.dequeue_many)(batch_size)
-    if names is None and isinstance(tensors_list[0], (list, tuple)) and not isinstance(taken, list):
+        taken = _unpacked(taken, [tensors for tensors, _ in given], enqueue_many)
+    if names is None and _is_list(tensors_list[0]) and not isinstance(taken, list):
         return [taken]
     return taken
+
+
+def _packed(tensor: Any, many: bool) -> Tensor:
+    if not isinstance(tensor, SparseTensor):
+        return as_tensor(tensor)
+    return serialize_many_sparse(tensor) if many else serialize_sparse(tensor)
+
+
+def _unpacked(taken: Any, lists: Sequence[Sequence[Any]], many: bool) -> Any:
+    """What a queue gave in the structure that it has, with the sparse tensors of its strings."""
+    if not isinstance(taken, dict):
+        values = taken if isinstance(taken, list) else [taken]
+        made = [_read(value, parts, many) for value, *parts in zip(values, *lists, strict=True)]
+        return made if isinstance(taken, list) else made[0]
+    return {key: _read(taken[key], parts, many) for key, *parts in zip(sorted(taken), *lists, strict=True)}
+
+
+def _read(value: Tensor, parts: Sequence[Any], many: bool) -> Any:
+    """A dequeued tensor, as those that were enqueued in each list."""
+    if not isinstance(parts[0], SparseTensor):
+        return value
+    rank = parts[0].rank if len({each.rank for each in parts}) == 1 else None
+    return deserialize_many_sparse(value, parts[0].dtype, rank - many if rank is not None else None)
 
 
 def _put(

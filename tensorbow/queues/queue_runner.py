@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeAlias
 
-from tensorbow.errors import CancelledError, FailedPreconditionError, InvalidArgumentError, OutOfRangeError
-from tensorbow.graph import GraphKeys, Operation, get_default_graph, get_default_session
+from tensorbow import errors
+from tensorbow.errors import (
+    CancelledError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    OutOfRangeError,
+    TensorBowError,
+)
+from tensorbow.graph import (
+    GraphKeys,
+    Operation,
+    Tensor,
+    get_default_graph,
+    get_default_session,
+    register_collection_item,
+)
 from tensorbow.kinds import Flag, Text, checked, instance, optional, refuse
 from tensorbow.queues.coordinator import Coordinator
-from tensorbow.queues.queues import QueueBase
+from tensorbow.queues.queues import QueueBase, queue_of_handle
 
 AsCoordinator: TypeAlias = Annotated[Any, optional(instance(Coordinator, expected="a tb.train.Coordinator"))]
 AsQueue: TypeAlias = Annotated[Any, instance(QueueBase, expected="a queue")]
@@ -47,6 +61,45 @@ class QueueRunner:
         self._lock = threading.Lock()
         self._running: dict[int, int] = {}  # threads that run, by the id of their session
         self._errors: list[BaseException] = []
+
+    def _parts(self) -> dict[str, Any] | None:
+        """Names of the operations and errors that `_restored` needs; None for errors of other libraries."""
+        ended = [each.__name__ for each in self._ended]
+        if any(
+            getattr(errors, name, None) is not each for name, each in zip(ended, self._ended, strict=True)
+        ):
+            return None
+        return {
+            "queue": self._queue.queue_ref.name,
+            "names": self._queue.names,
+            "enqueue": [each.name for each in self._enqueue_ops],
+            "close": self._close_op.name,
+            "cancel": self._cancel_op.name,
+            "ended": ended,
+        }
+
+    @classmethod
+    def _restored(cls, content: Any, lookup: Callable[[str], Operation | Tensor]) -> QueueRunner:
+        """A queue runner of a GraphDef, from imported operations. Raises InvalidArgumentError."""
+        keys = {"queue", "names", "enqueue", "close", "cancel", "ended"}
+        if not isinstance(content, dict) or set(content) != keys:
+            raise InvalidArgumentError(f"a queue runner is {', '.join(sorted(keys))}")
+        names, enqueue, ended = content["names"], content["enqueue"], content["ended"]
+        queue_ref = lookup(content["queue"])
+        kinds = [getattr(errors, str(each), None) for each in ended] if isinstance(ended, list) else []
+        if (
+            not isinstance(queue_ref, Tensor)
+            or not isinstance(enqueue, list)
+            or not (
+                names is None or (isinstance(names, list) and all(isinstance(each, str) for each in names))
+            )
+            or not kinds
+            or not all(isinstance(kind, type) and issubclass(kind, TensorBowError) for kind in kinds)
+        ):
+            raise InvalidArgumentError("a queue runner of another queue, operations, names or errors")
+        queue = queue_of_handle(queue_ref, names)
+        close, cancel = lookup(content["close"]), lookup(content["cancel"])
+        return cls(queue, [lookup(each) for each in enqueue], close, cancel, kinds)
 
     @property
     def name(self) -> str:
@@ -132,6 +185,9 @@ class QueueRunner:
         """Closes the queue; a closed session has closed it already."""
         with contextlib.suppress(CancelledError, FailedPreconditionError):
             sess.run(op)
+
+
+register_collection_item("queue_runner", QueueRunner, QueueRunner._parts, QueueRunner._restored)
 
 
 @checked

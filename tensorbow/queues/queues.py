@@ -62,6 +62,9 @@ ComponentNames: TypeAlias = Annotated[Any, optional(sequence(TEXT, "a list of na
 SharedName: TypeAlias = Annotated["str | None", optional(TEXT)]
 
 
+_HANDLES = (FifoQueueHandle, PaddingQueueHandle, PriorityQueueHandle, ShuffleQueueHandle)
+
+
 def shared_attrs(shared_name: str | None) -> dict[str, str]:
     """Attributes of an op whose object sessions share by name, in the container of the scope."""
     return {"container": get_default_graph().current_container, "shared_name": shared_name or ""}
@@ -298,6 +301,20 @@ def require_fit(kind: str, dtypes: Any, shapes: Any, names: Any, static: bool = 
 
 def most(capacity: int) -> int:
     return (1 << 62) if capacity < 0 else capacity
+
+
+def queue_of_handle(queue_ref: Tensor, names: Sequence[str] | None) -> QueueBase:
+    """The queue of the operation that makes it, as of an imported graph.
+
+    Raises InvalidArgumentError for a tensor that is no handle of a queue, and names of another number.
+    """
+    op = queue_ref.op
+    if op.definition not in _HANDLES or queue_ref is not op.outputs[0]:
+        raise InvalidArgumentError(f"{queue_ref.name} is no handle of a queue")
+    dtypes, shapes = op.attrs["component_types"], op.attrs["shapes"]
+    if names is not None and len(names) != len(dtypes):
+        raise InvalidArgumentError(f"{queue_ref.name} has {len(dtypes)} components, got {len(names)} names")
+    return QueueBase(queue_ref, dtypes, shapes or None, names, op.definition is PaddingQueueHandle)
 
 
 class FIFOQueue(QueueBase):

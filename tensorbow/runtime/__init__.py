@@ -11,7 +11,12 @@ from tensorbow.runtime.config_proto import (
 )
 from tensorbow.runtime.container import Container
 from tensorbow.runtime.explain import Explanation
-from tensorbow.runtime.global_step import create_global_step, get_global_step, get_or_create_global_step
+from tensorbow.runtime.global_step import (
+    create_global_step,
+    get_global_step,
+    get_or_create_global_step,
+    global_step,
+)
 from tensorbow.runtime.initial_values import initial_values
 from tensorbow.runtime.interactive_session import InteractiveSession
 from tensorbow.runtime.loop_hooks import (
@@ -60,6 +65,7 @@ __all__ = [
     "create_global_step",
     "get_global_step",
     "get_or_create_global_step",
+    "global_step",
     "initial_values",
     "register_target",
 ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tensorbow.errors import AlreadyExistsError, InvalidArgumentError
 from tensorbow.graph import AsGraph, GraphKeys, get_default_graph, name_scope
-from tensorbow.kinds import checked
+from tensorbow.kinds import checked, refuse
 from tensorbow.variables import Variable
 
 NAME = "global_step"
@@ -59,3 +61,11 @@ def get_or_create_global_step(graph: AsGraph | None = None) -> Variable:
     """The global step of a graph; made if there is none."""
     step = get_global_step(graph)
     return create_global_step(graph) if step is None else step
+
+
+@checked
+def global_step(sess: Any, global_step_tensor: Any) -> int:
+    """The value of a global step in a session. Raises InvalidArgumentError for another session."""
+    if not hasattr(sess, "run"):
+        raise refuse("global_step", "sess", "a session", sess)
+    return int(sess.run(global_step_tensor))

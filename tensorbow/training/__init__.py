@@ -15,6 +15,12 @@ from tensorbow.training.checkpoint_state import (
     get_checkpoint_state,
     update_checkpoint_state,
 )
+from tensorbow.training.checkpoint_values import (
+    NewCheckpointReader,
+    init_from_checkpoint,
+    load_checkpoint,
+    load_variable,
+)
 from tensorbow.training.checkpoints import (
     Checkpoint,
     RollingCheckpoints,
@@ -22,7 +28,7 @@ from tensorbow.training.checkpoints import (
     make_folder,
     part_path,
 )
-from tensorbow.training.event_files import FileWriter, FileWriterCache, SummarySaverHook
+from tensorbow.training.event_files import FileWriter, FileWriterCache, SummarySaverHook, summary_iterator
 from tensorbow.training.graph_files import SavedModel, read_graph, save_model, write_graph
 from tensorbow.training.meta_graph_def import MetaGraphDef
 from tensorbow.training.meta_graphs import export_meta_graph, import_meta_graph
@@ -49,6 +55,7 @@ __all__ = [
     "MetaGraphDef",
     "MetricsLog",
     "MonitoredTrainingSession",
+    "NewCheckpointReader",
     "RollingCheckpoints",
     "SavedModel",
     "Saver",
@@ -65,11 +72,14 @@ __all__ = [
     "finite_values",
     "get_checkpoint_state",
     "import_meta_graph",
+    "init_from_checkpoint",
     "is_arrays_file",
     "latest_checkpoint",
     "list_variables",
     "load_arrays",
+    "load_checkpoint",
     "load_metadata",
+    "load_variable",
     "make_folder",
     "part_path",
     "read_graph",
@@ -77,6 +87,7 @@ __all__ = [
     "record_line",
     "save_arrays",
     "save_model",
+    "summary_iterator",
     "update_checkpoint_state",
     "write_graph",
 ]

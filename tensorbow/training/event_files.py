@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.graph import AsGraph, Graph, get_default_graph
+from tensorbow.input_ops.records import tf_record_iterator
 from tensorbow.kinds import AsPath, Count, Positive, PositiveNumber, Text, checked, instance, refuse
 from tensorbow.ops.summaries import event_protocol, is_summary, merge_all
 from tensorbow.runtime import (
@@ -228,3 +229,14 @@ def graph_message(graph: Graph) -> Any:
         attrs: Mapping[str, Any] = {"_output_shapes": AttrValue(list=outputs)}
         nodes.append(NodeDef(name=op.name, op=op.type, device=str(op.device), input=inputs, attr=attrs))
     return GraphDef(node=nodes, versions=VersionDef(producer=22))
+
+
+@checked
+def summary_iterator(path: AsPath) -> Iterator[Any]:
+    """An iterator over the events of an event file, each tensorboardX's message Event, in their order.
+
+    Raises NotFoundError for a missing file, DataLossError for a damaged one, FailedPreconditionError without
+    the extra `tensorboard`.
+    """
+    _, protocol = event_protocol()
+    return map(protocol.Event.FromString, tf_record_iterator(path))

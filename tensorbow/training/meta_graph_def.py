@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -15,24 +14,25 @@ from tensorbow.files import link_file, write_file
 from tensorbow.graph import Graph, GraphDef
 from tensorbow.graph.protobuf.message_classes import message_classes
 from tensorbow.strict_json import parse_json
-from tensorbow.training.save_graph import HOURS, SaverDef
+from tensorbow.training.collection_messages import COLLECTION_MESSAGES, read_collections, write_collection
+from tensorbow.training.save_graph import SAVER_NAMES, SaverDef, read_saver_def
 
 MOST_VALUES = 1 << 24  # of JSON in a file
 OWN_FIELD = 50001  # number of the field with the variables' names, which other readers skip
 _MESSAGES = {
-    "MetaGraphDef": "bytes graph_def 2, SaverDef saver_def 3",
+    "MetaGraphDef": "bytes graph_def 2, SaverDef saver_def 3, map:CollectionDef collection_def 4",
+    **COLLECTION_MESSAGES,
     "SaverDef": "string filename_tensor_name 1, string save_tensor_name 2, string restore_op_name 3, "
     f"int32 max_to_keep 4, bool sharded 5, float keep_checkpoint_every_n_hours 6, int32 version 7, "
     f"bytes tensorbow_variables {OWN_FIELD}",
 }
-TEXTS = ("filename_tensor_name", "save_tensor_name", "restore_op_name")  # fields of a SaverDef
 VERSION = 2  # TensorFlow's number of savers whose operations are SaveV2 and RestoreV2
 _LOG = logging.getLogger("tensorbow")
 
 
 @cache
 def _messages() -> Any:
-    return message_classes("meta_graph", _MESSAGES, {}, {})
+    return message_classes("meta_graph", _MESSAGES, {}, {"CollectionDef": "kind"})
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ class MetaGraphDef:
             message.saver_def.CopyFrom(
                 _messages()("SaverDef")(**known, version=VERSION, tensorbow_variables=variables)
             )
+        for name, entries in self.graph_def.collection.items():
+            write_collection(_messages(), name, entries, message.collection_def)
         blob: bytes = message.SerializeToString(deterministic=True)
         return blob
 
@@ -68,7 +70,7 @@ class MetaGraphDef:
                 fields = parse_json(content.decode("utf-8"), MOST_VALUES)
                 graph_def = GraphDef.from_json(json.dumps(fields["graph_def"]))
                 saver = fields["saver_def"]
-                return cls(graph_def, None if saver is None else _saver_def(saver))
+                return cls(graph_def, None if saver is None else read_saver_def(saver))
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise InvalidArgumentError(f"MetaGraphDef: {str(error)[:200]}") from None
         message = _messages()("MetaGraphDef")()
@@ -78,38 +80,24 @@ class MetaGraphDef:
             names = None if saver is None else _variables_of(saver.tensorbow_variables)
         except Exception as error:  # DecodeError of protobuf, ValueError
             raise InvalidArgumentError(f"MetaGraphDef: the bytes are no meta graph: {error}") from None
+        graph_def = GraphDef.FromString(message.graph_def)
+        if not graph_def.collection:  # TensorFlow's
+            graph_def.collection = read_collections(
+                message.collection_def, {node.name for node in graph_def.node}
+            )
         if saver is None:
-            return cls(GraphDef.FromString(message.graph_def))
+            return cls(graph_def)
         fields = {
-            **{key: getattr(saver, key) for key in (*TEXTS, "max_to_keep", "sharded")},
+            **{key: getattr(saver, key) for key in (*SAVER_NAMES, "max_to_keep", "sharded")},
             "variables": names,
         }
         if saver.keep_checkpoint_every_n_hours > 0:  # 0 in files that do not say it
             fields["keep_checkpoint_every_n_hours"] = saver.keep_checkpoint_every_n_hours
-        return cls(GraphDef.FromString(message.graph_def), _saver_def(fields))
+        return cls(graph_def, read_saver_def(fields))
 
 
 def _variables_of(text: bytes) -> Any:
     return parse_json(text.decode("utf-8"), MOST_VALUES) if text else {}
-
-
-def _saver_def(fields: Any) -> SaverDef:
-    """A SaverDef of what a file says. Raises InvalidArgumentError."""
-    needed, optional = {*TEXTS, "max_to_keep", "variables"}, {"sharded", "keep_checkpoint_every_n_hours"}
-    if (
-        not isinstance(fields, dict)
-        or not needed <= set(fields) <= needed | optional
-        or not all(isinstance(fields[key], str) for key in TEXTS)
-        or type(fields["max_to_keep"]) is not int
-        or fields["max_to_keep"] < 0
-        or type(fields.get("sharded", False)) is not bool
-        or type(hours := fields.get("keep_checkpoint_every_n_hours", HOURS)) not in (int, float)
-        or not 0 < hours < math.inf
-        or not isinstance(fields["variables"], dict)
-        or not all(isinstance(each, str) for each in fields["variables"].values())
-    ):
-        raise InvalidArgumentError("MetaGraphDef: its saver_def has other fields than a SaverDef")
-    return SaverDef(**fields)
 
 
 class MetaGraphFiles:

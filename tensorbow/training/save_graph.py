@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from tensorbow.checkpoint_files.save_ops import MergeCheckpoints, Restore, Save, ShardedFilename
 from tensorbow.checkpoint_files.slice_texts import slice_text
 from tensorbow.devices import DeviceName
+from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Graph, Operation, Tensor, control_dependencies, name_scope
 from tensorbow.ops.arrays import stack
 from tensorbow.ops.constant import constant
@@ -42,6 +45,31 @@ class SaverDef:
     variables: Mapping[str, str] = field(default_factory=dict)
     sharded: bool = False
     keep_checkpoint_every_n_hours: float = HOURS
+
+
+SAVER_NAMES = ("filename_tensor_name", "save_tensor_name", "restore_op_name")  # fields of a SaverDef
+
+
+def read_saver_def(fields: Any) -> SaverDef:
+    """A SaverDef of what a file says. Raises InvalidArgumentError."""
+    needed, optional = (
+        {*SAVER_NAMES, "max_to_keep", "variables"},
+        {"sharded", "keep_checkpoint_every_n_hours"},
+    )
+    if (
+        not isinstance(fields, dict)
+        or not needed <= set(fields) <= needed | optional
+        or not all(isinstance(fields[key], str) for key in SAVER_NAMES)
+        or type(fields["max_to_keep"]) is not int
+        or fields["max_to_keep"] < 0
+        or type(fields.get("sharded", False)) is not bool
+        or type(hours := fields.get("keep_checkpoint_every_n_hours", HOURS)) not in (int, float)
+        or not 0 < hours < math.inf
+        or not isinstance(fields["variables"], dict)
+        or not all(isinstance(each, str) for each in fields["variables"].values())
+    ):
+        raise InvalidArgumentError("MetaGraphDef: its saver_def has other fields than a SaverDef")
+    return SaverDef(**fields)
 
 
 def is_momentum(variable: Variable) -> bool:

@@ -6,8 +6,8 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -28,7 +28,8 @@ from tensorbow.checkpoint_files.checkpoint_paths import (
 from tensorbow.checkpoint_files.checkpoint_reader import CheckpointReader, load_checkpoint
 from tensorbow.checkpoint_files.shards import INDEX, ShardIndex, remove_shards
 from tensorbow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
-from tensorbow.graph import GraphKeys, get_default_graph
+from tensorbow.graph import GraphKeys, Operation, Tensor, get_default_graph, register_collection_item
+from tensorbow.graph.collection_items import LaterItem
 from tensorbow.kinds import (
     PATH,
     Count,
@@ -52,7 +53,14 @@ from tensorbow.specs import Array, SaveSliceInfo
 from tensorbow.training.checkpoint_state import write_state
 from tensorbow.training.checkpoints import make_folder
 from tensorbow.training.meta_graph_def import MetaGraphFiles
-from tensorbow.training.save_graph import HOURS, METADATA, SaverDef, add_save_graph, is_momentum
+from tensorbow.training.save_graph import (
+    HOURS,
+    METADATA,
+    SaverDef,
+    add_save_graph,
+    is_momentum,
+    read_saver_def,
+)
 from tensorbow.variables import Variable, global_variables
 
 MODES = ("max", "min")
@@ -394,6 +402,26 @@ def _by_name(
         warn_of_unsaved_averages(graph, {variable.op.name for variable in found.values()})
     _require_wholes(slices, found)
     return found, slices
+
+
+def _written(saver: Saver) -> dict[str, Any] | None:
+    return None if saver._def is None else asdict(saver._def)
+
+
+def _restored(content: Any, lookup: Callable[[str], Operation | Tensor]) -> LaterItem:
+    """A saver of an imported graph, made after the variables. Raises InvalidArgumentError."""
+    definition = read_saver_def(content)
+    renamed = replace(
+        definition,
+        filename_tensor_name=lookup(definition.filename_tensor_name).name,
+        save_tensor_name=lookup(definition.save_tensor_name).name,
+        restore_op_name=lookup(definition.restore_op_name).name,
+        variables={key: lookup(name).name for key, name in definition.variables.items()},
+    )
+    return LaterItem(lambda: Saver(saver_def=renamed))
+
+
+register_collection_item("saver", Saver, _written, _restored)
 
 
 def _of_definition(definition: SaverDef) -> tuple[dict[str, Variable], dict[str, SaveSliceInfo]]:

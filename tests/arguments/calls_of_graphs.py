@@ -170,6 +170,19 @@ CALLS: Mapping[str, Call] = {
         target=lambda: tb.constant(1.0).eval,
         names=("run",),
     ),
+    "SparseTensor.eval": Call(
+        lambda: {"session": tb.Session()},
+        {"feed_dict": "nothing", "session": "nothing"},
+        {"feed_dict": frozenset({"empty dict"})},
+        target=lambda: tb.sparse_eye(2).eval,
+        names=("run", "eval"),
+    ),
+    "SparseTensor.from_value": Call(
+        lambda: {"sparse_tensor_value": tb.SparseTensorValue([[0]], [1.0], [2])},
+        {"sparse_tensor_value": "object"},
+        target=lambda: tb.SparseTensor.from_value,
+        names=("from_value",),
+    ),
     "Operation.run": Call(
         lambda: {"session": tb.Session()},
         {"feed_dict": "nothing", "session": "nothing"},

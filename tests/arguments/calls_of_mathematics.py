@@ -167,7 +167,11 @@ CALLS: Mapping[str, Call] = {
         sorts={**_ONE, "default_value": "tensor"},
         names=("fill",),
     ),
-    "sparse_reduce_max": Call(lambda: {"sp_input": sparse()}, sorts={**_ONE, "axis": "axes or none"}),
+    **_calls(
+        "sparse_reduce_max sparse_reduce_max_sparse sparse_reduce_sum_sparse",
+        lambda: {"sp_input": sparse()},
+        sorts={**_ONE, "axis": "axes or none"},
+    ),
     "sparse_merge": Call(
         lambda: {"sp_ids": ids(), "sp_values": sparse(), "vocab_size": 4},
         sorts={"sp_ids": "object", "sp_values": "object", "vocab_size": "count", "already_sorted": "flag"},
@@ -175,6 +179,24 @@ CALLS: Mapping[str, Call] = {
     ),
     "sparse_to_indicator": Call(
         lambda: {"sp_input": ids(), "vocab_size": 4}, sorts={**_ONE, "vocab_size": "count"}
+    ),
+    "sparse_eye": Call(lambda: {"num_rows": 2}, sorts={"num_rows": "count", "num_columns": "count or none"}),
+    "sparse_from_dense": Call(lambda: {"tensor": [[1, 0]]}, names=("reshape", "not_equal")),
+    **_calls("serialize_sparse serialize_many_sparse", lambda: {"sp_input": sparse()}, sorts=_ONE),
+    "deserialize_many_sparse": Call(
+        lambda: {"serialized_sparse": [["a", "b", "c"]], "dtype": tb.float32},
+        sorts={"serialized_sparse": "strings", "rank": "count or none"},
+    ),
+    "nn.safe_embedding_lookup_sparse": Call(
+        lambda: {"embedding_weights": [[1.0, 2.0]], "sparse_ids": ids()},
+        sorts={
+            "embedding_weights": "tensor",
+            "sparse_ids": "object",
+            "sparse_weights": "object or none",
+            "default_id": "count or none",
+            **dict.fromkeys(("partition_strategy", "combiner"), "choice"),
+        },
+        names=("embedding_lookup", "embedding_lookup_sparse", "Gather", "GatherV2"),
     ),
     "sparse_mask": Call(
         lambda: {"a": tb.IndexedSlices(tb.constant([1.0]), [0], [2]), "mask_indices": [1]},

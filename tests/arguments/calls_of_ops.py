@@ -151,6 +151,12 @@ CALLS: Mapping[str, Call] = {
         sorts={"axis": "axis or none", "output_type": "dtype"},
         names=("argmax", "neg", "sub"),
     ),
+    **_ops(
+        "arg_max arg_min",
+        lambda: {"input": x23(), "dimension": 1},
+        sorts={"dimension": "axis", "output_type": "dtype"},
+        names=("argmax", "argmin", "neg", "sub"),
+    ),
     "reduce_logsumexp": Call(
         lambda: {"input_tensor": x23()}, sorts={"axis": "axes or none"}, names=("max", "squeeze", "sub")
     ),
@@ -372,7 +378,19 @@ CALLS: Mapping[str, Call] = {
         names=("MatrixDiag", "Select"),
     ),
     "matrix_determinant": Call(lambda: {"input": square()}),
-    "matrix_transpose": Call(lambda: {"a": x23()}, names=("transpose",)),
+    "matrix_transpose": Call(lambda: {"a": x23()}, sorts={"conjugate": "flag"}, names=("transpose",)),
+    "adjoint": Call(lambda: {"matrix": x23()}, sorts={"matrix": "tensor"}, names=("matrix_transpose",)),
+    "matvec": Call(
+        lambda: {"a": x23(), "b": [1.0, 2.0, 3.0]},
+        sorts=dict.fromkeys(("transpose_a", "adjoint_a", "a_is_sparse", "b_is_sparse"), "flag"),
+        names=("MatMul", "matmul"),
+    ),
+    **_ops(
+        "matrix_exponential matrix_logarithm matrix_square_root slogdet",
+        lambda: {"input": square()},
+        names=("LogMatrixDeterminant",),
+    ),
+    "lu": Call(lambda: {"input": square()}, sorts={"output_idx_type": "dtype"}),
     "trace": Call(lambda: {"x": square()}, names=("MatrixDiagPart", "sum")),
     "norm": Call(
         lambda: {"tensor": x23()}, sorts={"ord": "anything", "axis": "axes or none"}, names=("square", "sum")
@@ -608,6 +626,11 @@ CALLS: Mapping[str, Call] = {
     "nn.depthwise_conv2d": Call(
         lambda: {"input": images(), "filter": filters(), **same()},
         sorts={"rate": "windows or none", "data_format": "choice or none"},
+    ),
+    "nn.depthwise_conv2d_native": Call(
+        lambda: {"input": images(), "filter": filters(), **same()},
+        sorts={"data_format": "choice or none"},
+        names=("depthwise_conv2d",),
     ),
     "nn.conv1d": Call(
         lambda: {"value": tb.zeros([2, 6, 3]), "filters": tb.zeros([2, 3, 4])},
@@ -875,11 +898,14 @@ CALLS: Mapping[str, Call] = {
     "sparse_transpose": Call(
         lambda: {"sp_input": sparse()}, sorts={"sp_input": "object", "perm": "axes or none"}
     ),
-    "sparse_concat": Call(lambda: {"axis": 0, "sp_inputs": [sparse()]}, sorts={"sp_inputs": "list of texts"}),
+    "sparse_concat": Call(
+        lambda: {"axis": 0, "sp_inputs": [sparse()]},
+        sorts={"sp_inputs": "list of texts", "expand_nonconcat_dims": "flag"},
+    ),
     "sparse_add": Call(
         lambda: {"a": sparse(), "b": sparse()},
-        sorts={"a": "tensor", "b": "tensor"},
-        names=("Add",),
+        sorts={"a": "tensor", "b": "tensor", "threshold": "tensor"},
+        names=("Add", "greater_equal"),
     ),
     "sparse_retain": Call(
         lambda: {"sp_input": sparse(), "to_retain": [True]},
@@ -892,7 +918,7 @@ CALLS: Mapping[str, Call] = {
     **_ops(
         "sparse_segment_mean sparse_segment_sqrt_n sparse_segment_sum",
         lambda: {"data": x23(), "indices": [0, 1], "segment_ids": [0, 0]},
-        sorts=dict.fromkeys(("data", "segment_ids"), "tensor"),
+        sorts={"data": "tensor", "segment_ids": "tensor", "num_segments": "count or none"},
         names=("segment_sum", "segment_mean", "Gather", "GatherV2"),
     ),
     "nn.embedding_lookup_sparse": Call(

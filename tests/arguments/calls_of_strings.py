@@ -60,6 +60,10 @@ CALLS: Mapping[str, Call] = {
         lambda: {"serialized": "", "out_type": tb.int32}, {"serialized": "strings", "out_type": "dtype"}
     ),
     "read_file": Call(lambda: {"filename": "a"}, {"filename": "strings"}),
+    "make_tensor_proto": Call(
+        lambda: {"values": 1.0}, {"values": "anything", "dtype": "dtype or none", "shape": "static shape"}
+    ),
+    "make_ndarray": Call(lambda: {"tensor": tb.make_tensor_proto(1.0)}, {"tensor": "object"}),
     "serialize_tensor": Call(lambda: {"tensor": 1.0}),
     "train.match_filenames_once": Call(lambda: {"pattern": "*"}, {"pattern": "strings"}),
     "write_file": Call(

@@ -455,6 +455,11 @@ CALLS: Mapping[str, Call] = {
         target=lambda: saver("save"),
         names=("run",),
     ),
+    "train.global_step": Call(
+        lambda: {"sess": tb.Session(), "global_step_tensor": tb.constant(3)},
+        {"sess": "object", "global_step_tensor": "nothing"},
+        names=("run",),
+    ),
     "train.latest_checkpoint": Call(
         lambda: {"checkpoint_dir": folder()},
         {"checkpoint_dir": "text", "latest_filename": "text"},

@@ -123,6 +123,21 @@ CALLS: Mapping[str, Call] = {
         target=lambda: tb.global_variables()[0].load,
         names=("weights",),
     ),
+    "initialize_variables": Call(
+        lambda: {"var_list": [weights()]}, {"var_list": "object"}, {"var_list": frozenset({"empty list"})}
+    ),
+    "moving_average_variables": Call(dict, {"scope": "name"}),
+    "get_local_variable": Call(
+        lambda: {"name": "w", "shape": [2]},
+        {
+            "name": "text",
+            "shape": "extents",
+            **dict.fromkeys(("dtype", "initializer", "collections"), "nothing"),
+            "regularizer": "function or none",
+        },
+        {"shape": SHAPES},
+        names=OF_INITIALIZER,
+    ),
     "variables_initializer": Call(
         lambda: {"variables": [weights()]}, {"variables": "object"}, {"variables": frozenset({"empty list"})}
     ),
@@ -220,6 +235,12 @@ CALLS: Mapping[str, Call] = {
         )
     },
     **{f"{name}_initializer": with_seed(name) for name in ("glorot_normal", "glorot_uniform")},
+    "LayerObject.__call__": Call(
+        lambda: {"inputs": rows()},
+        {"inputs": "tensor"},
+        target=lambda: tb.layers.Dense(4),
+        names=(*OF_INITIALIZER, "dense", "MatMul", "constant"),
+    ),
     "layers.dense": Call(
         lambda: {"inputs": rows(), "units": 4},
         {"units": "count", **LAYER},

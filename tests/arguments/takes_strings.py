@@ -15,6 +15,7 @@ TAKE_STRINGS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("constant", "convert_to_tensor", "fill"), ("value",)),
     **dict.fromkeys(("foldl", "foldr", "scan"), ("initializer",)),
     "layers.flatten": ("inputs",),
+    "sparse_from_dense": ("tensor",),
     "transpose": ("a",),
 }
 

@@ -267,6 +267,8 @@ WITHOUT_ROW = frozenset(
         "train.SessionRunContext",
         "train.SessionRunValues",
         "train.list_variables",
+        *("train.NewCheckpointReader", "train.init_from_checkpoint", "train.load_checkpoint"),
+        *("train.load_variable", "train.summary_iterator"),
         "train.load_model",
         "train.read_graph",
     }

@@ -47,6 +47,36 @@ def test_parts(session: tb.Session) -> None:
         np.testing.assert_array_equal(dense_of(wide), np.expand_dims(DENSE, -1 if axis is None else axis))
 
 
+def _dense(value: Any) -> Any:
+    return dense_of(value) if value.dense_shape.size else value.values[0]
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_reduced_entries(session: tb.Session, keepdims: bool) -> None:
+    for axis in (0, -1, [1, 0], None):
+        over = tuple(axis) if isinstance(axis, list) else axis
+        order = [3, 0, 4, 1, 2]
+        mixed = tb.SparseTensor(INDICES[order], VALUES[order], [4, 5])
+        total = session.run(tb.sparse_reduce_sum_sparse(mixed, axis, keepdims))
+        sums = DENSE.sum(over, keepdims=keepdims)
+        np.testing.assert_allclose(_dense(total), sums, rtol=1e-6)
+        present = np.zeros(DENSE.shape, bool)
+        present[tuple(INDICES.T)] = True
+        assert len(total.values) == present.any(over).sum()
+        assert total.indices.shape == (len(total.values), sums.ndim)
+        assert not total.dense_shape.size or in_order(total)
+        greatest = session.run(tb.sparse_reduce_max_sparse(mixed, axis, keepdims))
+        entries = np.where(present, DENSE, -np.inf).max(over, keepdims=keepdims)
+        expected = np.where(present.any(over, keepdims=keepdims), entries, 0)
+        np.testing.assert_array_equal(_dense(greatest), expected)
+    values = tb.constant(VALUES)
+    reduced = tb.sparse_reduce_sum_sparse(sample(values), 1, keepdims).values
+    (slope,) = tb.gradients(reduced * [2.0, 3.0], values)
+    assert session.run(slope).tolist() == [2, 2, 3, 3, 3]
+    empty = tb.SparseTensor(np.zeros((0, 2), np.int64), np.zeros(0, np.float32), [4, 5])
+    assert session.run(tb.sparse_reduce_sum_sparse(empty, 0, keepdims)).values.size == 0
+
+
 def test_rows_and_shapes(session: tb.Session) -> None:
     filled, is_empty = session.run(tb.sparse_fill_empty_rows(sample(), 9.0))
     expected = DENSE.copy()
@@ -167,3 +197,134 @@ def test_edit_distances(session: tb.Session) -> None:
     shares = session.run(tb.edit_distance(made(rows[0]), made(rows[1])))
     for got, distance, a, b in zip(shares[0], distances, *rows, strict=True):
         assert got == pytest.approx(distance / len(b) if b else np.inf if a else 0)
+
+
+RANKLESS = (
+    lambda x: tb.sparse_transpose(x),
+    lambda x: tb.sparse_transpose(x, [1, 0]),
+    lambda x: tb.sparse_concat(-1, [x, x]),
+    lambda x: tb.sparse_concat(0, [x, tb.sparse_reset_shape(x, [7, 6])], expand_nonconcat_dim=True),
+    lambda x: tb.sparse_slice(x, [0, 1], [3, 3]),
+    lambda x: tb.sparse_split(sp_input=x, num_split=2, axis=-1)[0],
+    lambda x: tb.sparse_expand_dims(x),
+    lambda x: tb.sparse_expand_dims(x, 0),
+    lambda x: tb.sparse_expand_dims(x, -2),
+    lambda x: tb.sparse_reset_shape(x),
+    lambda x: tb.sparse_reset_shape(x, [6, 7]),
+    lambda x: tb.sparse_reshape(x, tb.constant([5, -1])),
+    lambda x: tb.sparse_fill_empty_rows(x, 7.0)[0],
+    lambda x: tb.sparse_softmax(x),
+    lambda x: tb.sparse_add(x, sample(), thresh=3.0),
+    lambda x: tb.sparse_add(sample(), x),
+    lambda x: tb.sparse_reduce_sum(x, -1),
+    lambda x: tb.sparse_reduce_max(x, [0], keepdims=True),
+    lambda x: tb.sparse_reduce_max(x),
+    lambda x: tb.sparse_reduce_sum_sparse(x, [1]),
+    lambda x: tb.sparse_reduce_max_sparse(x, 0, keepdims=True),
+    lambda x: tb.sparse_to_indicator(tb.SparseTensor(x.indices, np.arange(5), x.dense_shape), 5),
+    lambda x: tb.sparse_tensor_dense_matmul(x, np.eye(4, 3, dtype=np.float32), adjoint_a=True),
+    lambda x: x * np.arange(5, dtype=np.float32),
+)
+
+
+@pytest.mark.parametrize("number", range(len(RANKLESS)))
+def test_a_rank_that_only_a_run_knows(session: tb.Session, number: int) -> None:
+    fed = tb.sparse_placeholder(tb.float32)
+    value = tb.SparseTensorValue(INDICES, VALUES, [4, 5])
+    got = session.run(RANKLESS[number](fed), {fed: value})
+    expected = session.run(RANKLESS[number](sample()))
+    for left, right in zip(*(x if isinstance(x, tuple) else [x] for x in (got, expected)), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_what_does_not_fit_a_rank_that_only_a_run_knows(session: tb.Session) -> None:
+    fed = tb.sparse_placeholder(tb.float32)
+    value = tb.SparseTensorValue(INDICES, VALUES, [4, 5])
+    for refused, words in (
+        (tb.sparse_transpose(fed, [2, 0, 1]), "sparse_transpose: expected a sparse tensor of rank 3"),
+        (tb.sparse_expand_dims(fed, 3), "sparse_expand_dims: axis 3 is outside the rank"),
+        (tb.sparse_reduce_max(fed, -3), r"sparse_reduce_max: axis \(-3,\) is outside the rank"),
+        (tb.sparse_reset_shape(fed, [9, 9, 9]), "expected a sparse tensor of rank 3"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=words):
+            session.run(refused, {fed: value})
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (1,), (4, 1), (4, 5), (1, 5)])
+def test_a_dense_operand(session: tb.Session, shape: tuple[int, ...]) -> None:
+    dense = (1.5 + np.arange(np.prod(shape, dtype=int))).reshape(shape).astype(np.float32)
+    tensor = tb.constant(dense)
+    for result, expected in (
+        (sample() * tensor, DENSE * dense),
+        (tensor * sample(), DENSE * dense),
+        (sample() / tensor, DENSE / dense),
+    ):
+        np.testing.assert_allclose(dense_of(session.run(result)), expected, rtol=1e-6)
+    wide = tb.constant(dense.astype(np.float64))
+    values = tb.constant(VALUES.astype(np.float64))
+    weights = np.arange(1.0, 6.0)
+    slopes = tb.gradients((sample(values) / wide).values * weights, [values, wide])
+    known = np.broadcast_to(dense, (4, 5))[tuple(INDICES.T)].astype(np.float64)
+    of_values, of_dense = session.run(slopes)
+    np.testing.assert_allclose(of_values, weights / known)
+    full = np.zeros((4, 5))
+    full[tuple(INDICES.T)] = -weights * VALUES / known**2
+    lead = tuple(range(2 - len(shape)))
+    gone = tuple(i for i, n in enumerate(shape) if n == 1)
+    np.testing.assert_allclose(of_dense, full.sum(lead).sum(gone, keepdims=True), atol=1e-12)
+
+
+def test_dense_operands_that_do_not_fit(session: tb.Session) -> None:
+    with pytest.raises(InvalidArgumentError, match="expected one that broadcasts to"):
+        _ = sample() * np.ones((1, 4, 5), np.float32)
+    with pytest.raises(InvalidArgumentError, match="expected one that broadcasts to"):
+        _ = sample() * np.ones(4, np.float32)
+    fed = tb.placeholder(tb.float32, [None])
+    with pytest.raises(InvalidArgumentError, match="does not broadcast to the shape of the sparse one"):
+        session.run(sample() * fed, {fed: np.ones(4, np.float32)})
+
+
+def test_to_and_from_dense(session: tb.Session) -> None:
+    for dense in (DENSE, DENSE.reshape(2, 2, 5), DENSE != 0, np.zeros((2, 0), np.float32)):
+        made = session.run(tb.sparse.from_dense(dense))
+        np.testing.assert_array_equal(dense_of(made), dense)
+        assert (made.values != 0).all()
+    unknown = tb.placeholder(tb.float32)
+    np.testing.assert_array_equal(
+        dense_of(session.run(tb.sparse_from_dense(unknown), {unknown: DENSE})), DENSE
+    )
+    words = session.run(tb.sparse_from_dense([["", "a"], ["b", ""]]))
+    assert (words.indices.tolist(), words.values.tolist()) == ([[0, 1], [1, 0]], [b"a", b"b"])
+    np.testing.assert_array_equal(dense_of(tb.sparse.eye(3).eval(session=session)), np.eye(3))
+    np.testing.assert_array_equal(dense_of(session.run(tb.sparse.eye(2, 5, tb.int32))), np.eye(2, 5))
+    again = tb.SparseTensor.from_value(tb.SparseTensorValue(INDICES, VALUES, [4, 5]))
+    assert again.op is again.values.op
+
+
+def test_segments_of_a_given_number(session: tb.Session) -> None:
+    data, rows, ids = DENSE, [2, 0, 2], [0, 0, 2]
+    for function, scale in (
+        (tb.sparse_segment_sum, 1),
+        (tb.sparse_segment_mean, 2),
+        (tb.sparse_segment_sqrt_n, np.sqrt(2)),
+    ):
+        expected = np.stack([(data[2] + data[0]) / scale, np.zeros(5), data[2], np.zeros(5)])
+        np.testing.assert_allclose(
+            session.run(function(data, rows, ids, num_segments=4)), expected, rtol=1e-6
+        )
+
+
+def test_safe_lookups(session: tb.Session) -> None:
+    table = np.arange(8, dtype=np.float32).reshape(4, 2)
+    ids = tb.SparseTensor([[0, 0], [0, 1], [1, 0], [3, 2]], tb.constant([1, -1, -1, 3], tb.int64), [4, 3])
+    plain = session.run(tb.nn.safe_embedding_lookup_sparse(table, ids))
+    np.testing.assert_array_equal(plain, [table[1], [0, 0], [0, 0], table[3]])
+    filled = session.run(tb.nn.safe_embedding_lookup_sparse(table, ids, default_id=2))
+    np.testing.assert_array_equal(filled, [table[1], table[2], table[2], table[3]])
+    weights = tb.SparseTensor(ids.indices, [2.0, 1.0, 1.0, 0.0], [4, 3])
+    weighted = session.run(tb.nn.safe_embedding_lookup_sparse(table, ids, weights, default_id=2))
+    np.testing.assert_array_equal(weighted, [table[1], table[2], table[2], table[2]])
+    deep = tb.sparse_reshape(ids, [2, 2, 3])
+    np.testing.assert_array_equal(
+        session.run(tb.nn.safe_embedding_lookup_sparse(table, deep, combiner="sum")), plain.reshape(2, 2, 2)
+    )

@@ -168,6 +168,40 @@ def test_values_are_mapped(session):
     np.testing.assert_allclose(session.run(slope), 2 * values)
 
 
+def test_a_rank_that_a_run_decides(session):
+    sparse = tb.sparse_placeholder(tb.float32)
+    fed = {sparse: tb.SparseTensorValue(INDICES, VALUES, [3, 4])}
+    cube = np.stack([DENSE, 2 * DENSE])
+    of_cube = tb.SparseTensorValue(np.argwhere(cube), cube[cube != 0], cube.shape)
+    dense, filled = tb.sparse_tensor_to_dense(sparse), tb.sparse_tensor_to_dense(sparse, -1.0)
+    cases = [(axis, keepdims) for axis in (0, -1, None) for keepdims in (True, False)]
+    sums = [tb.sparse_reduce_sum(sparse, *case) for case in cases]
+    for value, expected in ((fed[sparse], DENSE), (of_cube, cube)):
+        got, other, totals = session.run([dense, filled, sums], {sparse: value})
+        np.testing.assert_array_equal(got, expected)
+        np.testing.assert_array_equal(other, np.where(expected == 0, -1, expected))
+        for total, (axis, keepdims) in zip(totals, cases, strict=True):
+            np.testing.assert_array_equal(total, expected.sum(axis, keepdims=keepdims))
+    mixed = tb.SparseTensorValue(INDICES[::-1], VALUES[::-1], [3, 4])
+    in_rows = session.run(tb.sparse_reorder(sparse), {sparse: mixed})
+    np.testing.assert_array_equal(in_rows.indices, INDICES)
+    twice = session.run(tb.sparse_add(sparse, sparse), fed)
+    np.testing.assert_array_equal(dense_of(twice), 2 * DENSE)
+    greater = session.run(tb.sparse_maximum(sparse, tb.SparseTensor([[1, 2]], [5.0], [3, 4])), fed)
+    assert dense_of(greater)[1].tolist() == [2, 0, 5, 3]
+    flat = session.run(tb.sparse_reshape(sparse, [2, -1]), fed)
+    np.testing.assert_array_equal(dense_of(flat), DENSE.reshape(2, -1))
+    with pytest.raises(InvalidArgumentError, match=r"axis \S*2\S* is outside the rank"):
+        session.run(tb.sparse_reduce_sum(sparse, 2), fed)
+    wrong = tb.SparseTensorValue([[0, 5]], [1.0], [2, 4])
+    with pytest.raises(InvalidArgumentError, match="outside its dense shape"):
+        session.run(dense, {sparse: wrong})
+    (slope,) = tb.gradients(
+        tb.sparse_reduce_sum(sparse, 0) * tb.constant([1.0, 2.0, 3.0, 4.0]), sparse.values
+    )
+    assert session.run(slope, fed).tolist() == [2, 1, 4, 3]
+
+
 def test_retained_entries(session):
     kept = session.run(tb.sparse_retain(sample(), sample().values > 1.5))
     np.testing.assert_array_equal(dense_of(kept), DENSE * (DENSE > 1.5))

@@ -8,6 +8,8 @@ import numpy as np
 
 from tensorbow.ops.decompositions import Qr, SelfAdjointEigV2, Svd
 from tensorbow.ops.linear_equations import Cholesky, MatrixSolve, MatrixTriangularSolve
+from tensorbow.ops.lu_decomposition import LogMatrixDeterminant, Lu
+from tensorbow.ops.matrix_functions import MatrixExponential, MatrixLogarithm, MatrixSquareRoot
 from tensorbow.specs import Array
 from tests.ops_contract.sample import Sample, normal
 
@@ -69,7 +71,81 @@ def _only_values(x: Array) -> tuple[Array | None, ...]:
     return _values(x), None, None
 
 
+def _of_eigenvalues(function: Any) -> Any:
+    """The function of matrices by their eigenvalues and eigenvectors, which are no symmetric ones."""
+
+    def result(x: Array) -> Array:
+        values, vectors = np.linalg.eig(x.astype(np.float64))
+        return np.asarray((vectors * function(values)[..., None, :]) @ np.linalg.inv(vectors)).real
+
+    return result
+
+
+def _close(*shape: int) -> Array:
+    """Matrices that are not symmetric and whose eigenvalues are positive."""
+    return _lower(*shape) @ np.asarray(np.triu(normal(*shape, seed=2)) / 9 + np.eye(shape[-1]), np.float32)
+
+
+def _eliminated(x: Array) -> tuple[Array, Array]:
+    """Factors by elimination, of matrices whose rows stay."""
+    x = x.astype(np.float64)
+    for k in range(x.shape[-1]):
+        x[..., k + 1 :, k] /= x[..., k : k + 1, k]
+        x[..., k + 1 :, k + 1 :] -= x[..., k + 1 :, k, None] * x[..., k, None, k + 1 :]
+    return x, np.broadcast_to(np.arange(x.shape[-1]), x.shape[:-1])
+
+
+def _of_determinant(x: Array) -> tuple[Array, Array]:
+    found = np.linalg.det(x.astype(np.float64))
+    return np.sign(found), np.log(np.abs(found))
+
+
+def _mixed(x: Array) -> Array:
+    """Rows of large diagonals, in another order."""
+    return np.ascontiguousarray(x[..., ::-1, :])
+
+
 SAMPLES = [
+    *(
+        Sample(
+            op, (x(*shape),), _of_eigenvalues(function), label=label, second_order=shape == (4, 4), **LOOSE
+        )
+        for op, x, function in (
+            (MatrixExponential, _spread, np.exp),
+            (MatrixLogarithm, _close, np.log),
+            (MatrixSquareRoot, _close, np.sqrt),
+        )
+        for label, shape in (("", (4, 4)), ("stack", (2, 3, 3)))
+    ),
+    *(
+        Sample(op, (np.zeros(shape, np.float32),), lambda x: x, label=f"empty {len(shape)}")
+        for op in (MatrixExponential, MatrixLogarithm, MatrixSquareRoot)
+        for shape in ((0, 3, 3), (2, 0, 0))
+    ),
+    *(
+        Sample(op, (_positive(40, 60, 60),), None, label="large", **LOOSE)
+        for op in (MatrixExponential, MatrixLogarithm, MatrixSquareRoot, Lu, LogMatrixDeterminant)
+    ),
+    Sample(MatrixSquareRoot, (_positive(4, 4),), _of_eigenvalues(np.sqrt), label="symmetric", **LOOSE),
+    Sample(MatrixLogarithm, (_positive(4, 4),), _of_eigenvalues(np.log), label="symmetric", **LOOSE),
+    Sample(Lu, (_close(4, 4),), _eliminated, second_order=True, through=(0,), **LOOSE),
+    Sample(
+        Lu,
+        (_mixed(_close(2, 3, 3)),),
+        lambda x: (_eliminated(x[..., ::-1, :])[0], np.broadcast_to([2, 1, 0], (2, 3))),
+        label="exchanged",
+        through=(0,),
+        **LOOSE,
+    ),
+    Sample(Lu, (np.zeros((0, 3, 3), np.float32),), lambda x: (x, x[:, 0].astype(np.int32)), label="empty"),
+    Sample(LogMatrixDeterminant, (_spread(4, 4),), _of_determinant, through=(1,), second_order=True, **LOOSE),
+    Sample(LogMatrixDeterminant, (_spread(2, 3, 3),), _of_determinant, label="stack", through=(1,), **LOOSE),
+    Sample(
+        LogMatrixDeterminant,
+        (np.zeros((0, 3, 3), np.float32),),
+        lambda x: (x[:, 0, 0], x[:, 0, 0]),
+        label="empty",
+    ),
     Sample(Cholesky, (_positive(5, 5),), _banachiewicz, second_order=True, **LOOSE),
     Sample(Cholesky, (_positive(2, 3, 4, 4),), _banachiewicz, label="stack", **LOOSE),
     Sample(Cholesky, (np.zeros((0, 3, 3), np.float32),), lambda x: x, label="empty"),

@@ -1,0 +1,67 @@
+"""Lists of variables, and their initialisers, under TensorFlow 1's other names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorbow.graph import GraphKeys, Operation, get_default_graph
+from tensorbow.kinds import Name, checked
+from tensorbow.variable_scope import get_variable
+from tensorbow.variables import (
+    Variable,
+    Variables,
+    global_variables,
+    global_variables_initializer,
+    local_variables_initializer,
+    variables_initializer,
+)
+
+__all__ = [
+    "all_variables",
+    "get_local_variable",
+    "initialize_all_variables",
+    "initialize_local_variables",
+    "initialize_variables",
+    "moving_average_variables",
+]
+
+
+def all_variables() -> list[Variable]:
+    """All variables of the default graph: `global_variables`."""
+    return global_variables()
+
+
+def initialize_all_variables() -> Operation:
+    """One operation that initialises all variables made so far: `global_variables_initializer`."""
+    return global_variables_initializer()
+
+
+def initialize_local_variables() -> Operation:
+    """One operation that initialises all local variables made so far: `local_variables_initializer`."""
+    return local_variables_initializer()
+
+
+@checked
+def initialize_variables(var_list: Variables, name: Name = "init") -> Operation:
+    """One operation that initialises the given variables: `variables_initializer`."""
+    return variables_initializer(var_list, name)
+
+
+def get_local_variable(
+    name: str,
+    shape: Any = None,
+    dtype: Any = None,
+    initializer: Any = None,
+    regularizer: Any = None,
+    collections: Any = None,
+    **more: Any,
+) -> Any:
+    """The variable of that name, as of `get_variable`, in the collection LOCAL_VARIABLES; not trainable."""
+    more |= {"trainable": False, "collections": [*(collections or ()), GraphKeys.LOCAL_VARIABLES]}
+    return get_variable(name, shape, dtype, initializer, regularizer, **more)
+
+
+@checked
+def moving_average_variables(scope: Name = None) -> list[Variable]:
+    """Variables of which `tb.train.ExponentialMovingAverage` keeps averages; scope: see `get_collection`."""
+    return get_default_graph().get_collection(GraphKeys.MOVING_AVERAGE_VARIABLES, scope)
