@@ -13,6 +13,7 @@ from types import NoneType
 from typing import Annotated, Any, TypeAlias
 from weakref import WeakSet
 
+from replicator.backup_launches import BackupLaunches
 from replicator.collectives import map_gather, map_reduce
 from replicator.dataset_inputs import OnDevice
 from replicator.first_come_loop import FirstComeLoop, require_any_taker
@@ -437,7 +438,9 @@ class Replicator:
 
     def _loop(self, step: BuiltStep, rounds: int | None, steps_per_launch: int | str) -> TrainingLoop:
         if not self.synchronisation.in_lockstep and not step.updates_no_weights:
-            return FirstComeLoop(step, rounds, steps_per_launch)
+            return (FirstComeLoop if self.workers.size == 1 else BackupLaunches)(
+                step, rounds, steps_per_launch
+            )
         return LockstepLoop(step, rounds, steps_per_launch)
 
     def _train(self, loop: TrainingLoop, there: bool = False) -> Iterator[Any]:

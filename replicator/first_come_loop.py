@@ -45,12 +45,7 @@ class FirstComeLoop(TrainingLoop):
         """
         super().__init__(step, rounds)
         self._steps_per_launch = steps_per_launch
-        if why := step.inputs.why_one_by_one:
-            raise InvalidArgumentError(
-                f"dispatch and backup: expected inputs that are there for a replica that is free, but they "
-                f"are drawn when each round begins ({why}); leave dispatch 'fcfs' and backup out, or have "
-                "input_fn give an iterable, with prefetch of at least 1"
-            )
+        require_drawn_ahead(step)
         self._most = 2  # rounds given and not handed out
         self._given: deque[_GivenRound] = deque()
         self._error: Exception | None = None  # that comes after all results
@@ -138,6 +133,16 @@ class FirstComeLoop(TrainingLoop):
         if later and not self._is_of_training:
             of_inputs, self._error = self._error, None
         self.step.inputs.give_back(later, of_inputs)
+
+
+def require_drawn_ahead(step: BuiltStep) -> None:
+    """Raises InvalidArgumentError for inputs that are drawn when each round begins."""
+    if why := step.inputs.why_one_by_one:
+        raise InvalidArgumentError(
+            f"dispatch and backup: expected inputs that are there for a replica that is free, but they "
+            f"are drawn when each round begins ({why}); leave dispatch 'fcfs' and backup out, or have "
+            "input_fn give an iterable, with prefetch of at least 1"
+        )
 
 
 def require_any_taker(step: BuiltStep, trace: Trace, options: Synchronisation) -> None:

@@ -72,8 +72,8 @@ class MultiGpuReplicator(Replicator):
             for `run` of a step that trains, which waits for all replicas each time; evaluations can be run.
         backup: for `train` with `ssgd`: so many of a step's gradients are not waited for (OSDI 2016, 4.4).
             A step's results are of the replicas whose gradients counted, `[num_replicas - backup, ...]`.
-            Not reproducible. Refused for a step with a collective, for `run` of a step that trains, for
-            replicas of several GPUs, and over several workers.
+            Not reproducible. Refused for a step with a collective, for `run` of a step that trains, and for
+            replicas of several GPUs.
         replica_mode: as of `Synchronisation`; with "auto", `tune` measures both and takes the faster one for
             all steps that can be fused; without it, replicas are captured.
         seeds: with sync `none`, one for each replica, of its initial values and random ops: replica i has the

@@ -19,11 +19,6 @@ REFUSED = {
         "whose replicas step together",
         "let a tb.MultiGpuReplicator train in one process",
     ),
-    "backup": (
-        0,
-        "whose programs meet for the inputs of each step, so that all would wait for a late one",
-        "train by tb.fit or the command line, which have backup workers over processes",
-    ),
     "num_gpus_per_replica": (
         1,
         "each of whose replicas has one device",
@@ -66,9 +61,12 @@ class MultiWorkerReplicator(MultiGpuReplicator):
         """devices: of this worker; default: the GPUs of its machine, shared out to the workers there; the CPU
             if there is none.
         workers: default: the job that has started this process (`tb.worker_group()`), which may be alone.
-        replicas_per_gpu, sync, options: as of `MultiGpuReplicator`, but neither dispatch `fcfs` nor backup
-            (the workers' programs meet for the inputs of each step, so that all would wait for a late one),
-            and no replica of several GPUs.
+        replicas_per_gpu, sync, options: as of `MultiGpuReplicator`, but neither dispatch `fcfs` nor a
+            replica of several GPUs.
+        backup: counts the replicas of all workers. A worker gets the results of those of its own whose
+            gradients counted, which may be none: `[0 to num_local_replicas, ...]`. The workers meet every 16
+            steps for inputs, and wait for late gradients there; values that are read in between are those of
+            the end of the 16. On CPU devices.
 
         Collective. Raises as `MultiGpuReplicator`, and NotFoundError where mpi4py is missing.
         """

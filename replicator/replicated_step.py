@@ -123,6 +123,8 @@ class BuiltStep:
         arrays = []
         for values, tensor in zip(columns, self.traced.tensors, strict=True):
             array = np.array(values, tensor.dtype.as_numpy_dtype)
+            if not len(values):  # of backup workers here none has counted
+                array = array.reshape(0, *(extent or 0 for extent in tensor.spec.shape or ()))
             arrays.append(array.reshape(rounds, len(values) // rounds, *array.shape[1:]))
         nest = self.traced.structure
         if isinstance(nest, int):

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 
 class TensorBowError(Exception):
-    """Base of every error this library raises on purpose."""
+    """Base of every error this library raises on purpose.
+
+    task: of a cluster, that the error is of and its message begins with; "" for none.
+    """
+
+    task: str = ""
 
 
 class InvalidArgumentError(TensorBowError, ValueError):

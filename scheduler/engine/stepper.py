@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, cast
 
 from scheduler.averaging.synchronisation import require_round_robin
-from scheduler.batches.sources import ReadyBatch, ReadyLaunch
+from scheduler.batches.sources import OnReady, ReadyBatch, ReadyLaunch
 from scheduler.engine.backup_run import BackupRun
 from scheduler.engine.learning_engine import LearningEngine
 from scheduler.engine.results import RoundResults
 from scheduler.engine.rollback import EngineState
-from scheduler.engine.runs import EngineRun
+from scheduler.engine.runs import EngineRun, OnResults
 from scheduler.engine.task_run import TaskRun
 from tensorbow.data import BatchInputs, BatchRun
 from tensorbow.devices.forks import forked, tell_of_forks
@@ -92,13 +92,35 @@ class Stepper:
         if self.engine.lockstep is not None:
             raise InvalidArgumentError(
                 "give: expected one process with backup, got several workers, which end together where one "
-                "fails, and steppers do not; call the engine's run"
+                "fails; call train"
             )
         self.engine.learners.require_inputs(inputs)
         run = self._begun(1)
         batches = [ReadyBatch(number, self.round, own, _nothing) for number, own in enumerate(inputs)]
         self.round += 1
         self._take(run, batches)
+
+    def train(self, rounds: Sequence[Sequence[BatchInputs]], on_results: OnResults) -> None:
+        """Runs rounds of several workers with backup workers; when it returns nothing is in flight.
+
+        rounds: the inputs of each round, as for `give`. on_results: takes the results of each one, in order.
+        Raises as `LearningEngine.run`; `round` is the first one whose results were not told.
+        """
+        self._require_open()
+        for inputs in rounds:
+            self.engine.learners.require_inputs(inputs)
+
+        def open_source(start: int, stop: int, on_ready: OnReady, on_error: object) -> _Given:
+            for number, inputs in enumerate(rounds, start):
+                for batch_number, own in enumerate(inputs):
+                    on_ready(ReadyBatch(batch_number, number, own, _nothing))
+            return _Given()
+
+        def tell(results: RoundResults) -> None:
+            self.round = self.begun = results.rounds.stop
+            on_results(results)
+
+        self.engine.run(open_source, self.round, self.round + len(rounds), tell)
 
     @property
     def has_results(self) -> bool:
@@ -263,6 +285,13 @@ class Stepper:
 
     def __exit__(self, *exception: Any) -> None:
         self.close()
+
+
+class _Given:
+    """A source whose batches are all there."""
+
+    def close(self) -> None:
+        """Does nothing: nothing is open."""
 
 
 def _nothing() -> None:

@@ -6,6 +6,7 @@ import os
 from functools import cache
 
 from scheduler.workers.group import LoneWorker, WorkerGroup
+from scheduler.workers.job_environment import PMI_RANKS, RANKS, SIZES, told
 from scheduler.workers.mpi import MpiWorkers
 from scheduler.workers.own_watch import watch
 from scheduler.workers.watch_client import WATCH
@@ -15,9 +16,6 @@ from tensorbow.training import TERMINAL
 CHOICE = "TENSORBOW_WORKERS"  # "mpi": join the job, whatever started it; "none": train alone
 # Open MPI's waiting workers let others run: 40 times as fast where cores are fewer than what runs on them.
 PATIENT = "OMPI_MCA_mpi_yield_when_idle", "1"
-SIZES = "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"  # set by mpirun and mpiexec
-RANKS = "PMIX_RANK", "PMI_RANK"  # set by others that start MPI, as Slurm
-ALL_RANKS = ("OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", *RANKS, "SLURM_PROCID")
 
 
 @cache
@@ -48,7 +46,7 @@ def leave_to_worker_0() -> bool:
     """
     if not _is_started_by_mpi():
         return False
-    number = _number()
+    number = told(RANKS)
     rank = worker_group().rank if number is None else number
     os.environ[CHOICE] = "none"
     os.environ.setdefault(TERMINAL, "0")
@@ -58,13 +56,7 @@ def leave_to_worker_0() -> bool:
 def is_repeated() -> bool:
     """True if worker 0 of the job, which was started with the same command line, says what this one would."""
     alone = worker_group.cache_info().currsize == 0 and WATCH not in os.environ  # nobody gathers the lines
-    return alone and _is_started_by_mpi() and bool(_number())
-
-
-def _number() -> int | None:
-    """The number of this worker, as far as its environment says."""
-    found = next((os.environ[name] for name in ALL_RANKS if name in os.environ), "")
-    return int(found) if found.isdecimal() else None
+    return alone and _is_started_by_mpi() and bool(told(RANKS))
 
 
 def _is_started_by_mpi() -> bool:
@@ -74,4 +66,4 @@ def _is_started_by_mpi() -> bool:
     if choice:
         return choice == "mpi"
     sizes = [os.environ[name] for name in SIZES if name in os.environ]
-    return any(size != "1" for size in sizes) or (not sizes and any(name in os.environ for name in RANKS))
+    return any(size != "1" for size in sizes) or (not sizes and any(name in os.environ for name in PMI_RANKS))

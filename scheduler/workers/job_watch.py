@@ -27,9 +27,9 @@ class Watched:
     heard: when the last one came. waits: for other workers. still_s: seconds since its rounds moved. doing,
     doing_s: what it does outside of rounds, and seconds for which it has.
     status: exit status of its program, None while it runs. left: that of a program whose end fails the job
-    only if others need it, and `status` is 0. reason: the error that ended it, or the text of `sys.exit`.
-    shown: lines for people on it. follows: 0 for an error of its own, 1 for one that may, 2 for one that does
-    follow on another worker's. lost: when its connection was closed.
+    only if others need it, and `status` is 0; None where it is not known. reason: the error that ended it, or
+    the text of `sys.exit`. shown: lines for people on it. follows: 0 for an error of its own, 1 for one that
+    may, 2 for one that does follow on another worker's. lost: when its connection was closed.
     """
 
     number: int
@@ -43,7 +43,7 @@ class Watched:
     doing_s: float = 0.0
     status: int | None = None
     ended: float = 0.0
-    left: int = 0
+    left: int | None = 0
     reason: str = ""
     follows: int = 0
     shown: str = ""
@@ -165,7 +165,8 @@ class JobWatch:
         if not ended or not all(_needs_others(worker, now, longest_s) for worker in others):
             return None
         first = min(ended, key=lambda worker: worker.ended)
-        how = f"with status {first.left}{f' ({first.reason})' if first.reason else ''}"
+        how = "at the end of its program" if first.left is None else f"with status {first.left}"
+        how += f" ({first.reason})" if first.reason else ""
         who = "the other one needs" if len(others) == 1 else "the others need"
         text = f"{first.name} left the job {first.where} {how}, while {who} it"
         return Fault(first.number, text, first.left or 1)

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
+from scheduler.workers.job_environment import LOCAL_SIZES, RANKS, SIZES, told
 from scheduler.workers.pulse import waiting
 from scheduler.workers.watch_client import WATCH
 from tensorbow.errors import AbortedError, InvalidArgumentError, NotFoundError
@@ -26,9 +27,6 @@ from tensorbow.errors import AbortedError, InvalidArgumentError, NotFoundError
 LIMIT = "TENSORBOW_WATCHDOG"  # environment variable: seconds, as `tensorbow launch --watchdog`
 USUAL_S = 300.0
 JOB = "PMIX_NAMESPACE"  # environment variable: the name of a job of Open MPI
-RANKS = "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"
-SIZES = "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"
-LOCAL_SIZES = "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"
 IMPORTS_S = 3.0  # by which processes that start together may come later, beside the limit
 MPI_S = 60.0  # for MPI itself, when all have come
 TURN_S, MOST_TURNS = 1.0, 4  # from one process's line to the next one's
@@ -86,7 +84,7 @@ def own_limit_s() -> float:
 @contextmanager
 def _limited(limit_s: float) -> Iterator[None]:
     """Context of MPI_Init, after whose limit this process ends with a line, and so the job."""
-    rank = _number(RANKS)
+    rank = told(RANKS)
     mark = None if rank is None else _mark(rank)
     over = threading.Event()
     if limit_s:
@@ -120,11 +118,6 @@ def _end_late(limit_s: float, rank: int | None, over: threading.Event) -> None:
     os._exit(1)
 
 
-def _number(names: tuple[str, ...]) -> int | None:
-    found = next((os.environ[name] for name in names if name in os.environ), "")
-    return int(found) if found.isdecimal() else None
-
-
 def _place(rank: int) -> str:
     """Name of a process's mark, in Linux's space of names without files."""
     return f"\0tensorbow-{os.getuid()}-{os.environ.get(JOB, os.getppid())}-{rank}"
@@ -143,8 +136,8 @@ def _mark(rank: int) -> socket.socket | None:
 
 def _absent() -> list[int] | None:
     """The processes without a mark of a job on this machine alone; None where that is not known."""
-    size = _number(SIZES)
-    if size is None or _number(LOCAL_SIZES) != size or not sys.platform.startswith("linux"):
+    size = told(SIZES)
+    if size is None or told(LOCAL_SIZES) != size or not sys.platform.startswith("linux"):
         return None
     absent = []
     for rank in range(size):

@@ -53,27 +53,31 @@ def watch(workers: WorkerGroup) -> None:
 
 
 class _Ending:
-    """The end of a worker's program; its status is that of the last `sys.exit`: `atexit` is not told."""
+    """The end of a worker's program; its status is that of the last `sys.exit`.
+
+    Without one it is not known: Python has dropped a SystemExit that a program raises when it calls `atexit`,
+    and tells its status to the operating system alone.
+    """
 
     def __init__(self, client: WatchClient):
         self._client, self._process, self._exit = client, os.getpid(), sys.exit
-        self._code: object = None
+        self._codes: list[object] = []
 
     def exit(self, code: Any = None, /) -> NoReturn:
         """`sys.exit`."""
-        self._code = code
+        self._codes.append(0 if code is None else code)
         self._exit(code)
 
     def tell(self) -> None:
         """Reports the end, and waits for the others' while the watch goes on."""
-        client, code = self._client, self._code
+        client, code = self._client, self._codes[-1] if self._codes else None
         if client.is_closed or os.getpid() != self._process:  # a forked process is no worker
             return
         error = getattr(sys, "last_value", None)  # of a program that has an excepthook of its own
         if isinstance(error, BaseException):
             client.fail(1, *reason_of(error))
         if code is None or isinstance(code, int):
-            client.tell_end(code or 0)
+            client.tell_end(None if code is None else int(code))
         else:
             client.tell_end(1, " ".join(f"{code}".split()))  # which Python has printed
         client.await_others()

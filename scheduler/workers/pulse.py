@@ -14,7 +14,7 @@ class Pulse:
     begun, ended: launches so far. round: the round before which the last one ended. waits: whether the
     program waits for such an end. calls, returned: calls that end when all other workers have made them, so
     far. doing: what the process does outside of rounds, and doing_since: from when on, by `time.monotonic`.
-    settled: set when a run of rounds has ended; the watch reports that at once, and clears it.
+    settled: set when a run of rounds has ended; the watch soon reports that, and clears it.
     """
 
     def __init__(self) -> None:

@@ -21,6 +21,7 @@ from tensorbow.strict_json import parse_json
 
 WATCH = "TENSORBOW_WATCH"  # environment variable: where the server of a launched job is
 CONNECT_S = 30.0
+LEAST_S = 0.05  # between two reports
 GRACE_S = 5.0  # beyond the limit, until the server's own verdict must have come
 LAST_S = 15.0  # longest time that a failed worker waits for the others
 OTHERS_S = 0.02  # between two looks whether the others have ended, too
@@ -100,7 +101,7 @@ class WatchClient:
         time.sleep(LAST_S)
         _end(status)
 
-    def tell_end(self, left: int = 0, reason: str = "") -> None:
+    def tell_end(self, left: int | None = 0, reason: str = "") -> None:
         """Reports that the program has ended, by which the job has not failed if no other worker needs it.
 
         left, reason: see Watched.
@@ -132,6 +133,7 @@ class WatchClient:
             self.tell(round=PULSE.round, waits=waits, still_s=still_s, doing=PULSE.doing, doing_s=doing_s)
             if os.getppid() != self._parent:
                 self._give_up("what started it is gone")
+            time.sleep(LEAST_S)
             PULSE.settled.wait(beat_s(self._limit_s))
 
     def _listen(self) -> None:

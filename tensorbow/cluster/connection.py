@@ -21,15 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from tensorbow import errors
 from tensorbow.cluster.cluster_spec import split_address
 from tensorbow.cluster.string_messages import pack_strings, unpack_strings
+from tensorbow.cluster.task_errors import named, of_entry, to_entry
 from tensorbow.errors import (
     DataLossError,
-    InternalError,
     InvalidArgumentError,
     PermissionDeniedError,
-    TensorBowError,
     UnavailableError,
 )
 from tensorbow.specs import DTYPES, Array, DType
@@ -107,12 +105,8 @@ class Connection:
         self.send({"ok": header}, arrays)
 
     def reply_error(self, error: BaseException) -> None:
-        """Sends an error, to be raised by the other side's `result` as the nearest class of `errors`."""
-        kinds = [each.__name__ for each in type(error).__mro__ if issubclass(each, TensorBowError)]
-        kind = next((each for each in kinds if hasattr(errors, each)), "")
-        if not kind or kind == "TensorBowError":
-            kind, error = "InternalError", InternalError(f"{type(error).__name__}: {error}")
-        self.send({"error": [kind, str(error)]})
+        """Sends an error, to be raised by the other side's `result`, see `to_entry`."""
+        self.send({"error": to_entry(error)})
 
     # Receiving --------------------------------------------------------------------------------
 
@@ -123,16 +117,14 @@ class Connection:
         """
         length = int.from_bytes(self._exactly(4), "big")
         if length > MOST_HEADER:
-            raise DataLossError(
-                f"{self.peer}: a header of {length:,} bytes; at most {MOST_HEADER:,} are read"
-            )
+            raise self._damaged(f"a header of {length:,} bytes; at most {MOST_HEADER:,} are read")
         try:
             header = parse_json(self._exactly(length).decode(), MOST_VALUES)
             specs = [_spec_of(*row) for row in header["arrays"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise DataLossError(f"{self.peer}: no message of a cluster: {error!r:.200}") from None
+            raise self._damaged(f"no message of a cluster: {error!r:.200}") from None
         if len(specs) > MOST_ARRAYS:
-            raise DataLossError(f"{self.peer}: a message of {len(specs):,} arrays")
+            raise self._damaged(f"a message of {len(specs):,} arrays")
         arrays = []
         for number, (dtype, shape, nbytes) in enumerate(specs):
             if dtype is None:
@@ -147,14 +139,10 @@ class Connection:
         return header, arrays
 
     def result(self) -> tuple[dict[str, Any], list[Array]]:
-        """The next result; raises the error that the other side sent instead, with its name in front."""
+        """The next result; raises the error that the other side sent instead, with its task in front."""
         header, arrays = self.receive()
         if "error" in header:
-            kind, text = header["error"]
-            raised = getattr(errors, kind, None)
-            if not (isinstance(raised, type) and issubclass(raised, TensorBowError)):
-                raised = InternalError
-            raise raised(text if text.startswith("/job:") else f"{self.peer}: {text}")
+            raise of_entry(header["error"], self.peer)
         return header["ok"], arrays
 
     def call(self, header: Mapping[str, Any], arrays: Sequence[Array] = ()) -> dict[str, Any]:
@@ -206,12 +194,16 @@ class Connection:
         except OSError as error:
             raise self._lost(error) from None
 
+    def _damaged(self, what: str) -> DataLossError:
+        return named(DataLossError(f"{self.peer}: {what}"), self.peer)
+
     def _lost(self, error: OSError) -> UnavailableError:
         reason = "it does not answer" if isinstance(error, TimeoutError) else str(error)
-        return UnavailableError(
+        lost = UnavailableError(
             f"{self.peer} is unavailable: {reason}; start it again, and make a new session that restores the "
             "last checkpoint"
         )
+        return named(lost, self.peer)
 
 
 def _spec_of(name: str, shape: Any, nbytes: int = 0) -> tuple[DType | None, tuple[int, ...], int]:
@@ -271,10 +263,11 @@ def connect(
         except (OSError, UnavailableError) as error:
             if not starts or time.monotonic() + pause_s >= deadline:
                 reason = " ".join(str(error).split())
-                raise UnavailableError(
+                silent = UnavailableError(
                     f"{peer} at {address} does not answer ({reason}); start its tb.train.Server, and check "
                     "that its address can be reached from here"
-                ) from None
+                )
+                raise named(silent, peer) from None
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, 0.5)
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from tensorbow.cluster.frames import FramePath, Frames, data_inputs, is_constant_enter
+from tensorbow.cluster.frames import StepFrames, data_inputs, is_constant_enter
 from tensorbow.cluster.split_contexts import without_split_contexts
 from tensorbow.cluster.task_step import task_of
 from tensorbow.cluster.transfer_ops import NOTHING, Receive, Send
 from tensorbow.errors import InvalidArgumentError
+from tensorbow.executor import Frame
 from tensorbow.graph import GraphDef, NodeDef, Operation
 from tensorbow.graph.context_def import ContextDef, used_contexts
 from tensorbow.graph.function_def import used_functions
@@ -50,22 +51,24 @@ class _Nodes:
 class StepCut:
     """Cuts a graph whose nodes have full device names."""
 
-    def __init__(self, graph: GraphDef, fed: Collection[str], lossy: bool = False):
+    def __init__(self, graph: GraphDef, frames: StepFrames, fed: Collection[str], lossy: bool = False):
         """fed: names of placeholders that are fed. lossy: float32 is sent as its upper 16 bits.
 
         Raises InvalidArgumentError for a gradient that takes back what is kept on another task.
         """
         self._fed, self._lossy = fed, lossy
         self._by_name = _with_loop_variables(graph.node)
-        self._frames = Frames(list(self._by_name.values()))
+        self._frames = frames
         self._tasks = self._tasks_of_frames()
         nodes = GraphDef(list(self._by_name.values()), context=graph.context, library=graph.library)
         self._graph = without_split_contexts(nodes, self._task_of)
         self._by_name = {node.name: node for node in self._graph.node}
         self._names = set(self._by_name)
+        self._sends: dict[str, list[tuple[str, str, Frame]]] = {}  # by task: sources, names and frames
+        self._bits, self._reach = self._reached()
         self._parts: dict[str, _Nodes] = {}
         self._received: dict[tuple[str, str], str] = {}  # by input and task: the input there
-        self._controls: dict[tuple[FramePath, str], str] = {}  # Merges of control loops, by loop and task
+        self._controls: dict[tuple[Frame, str], str] = {}  # Merges of control loops, by loop and task
         for node in self._graph.node:
             if node.op == "Enter":
                 self._begin(node)
@@ -105,25 +108,25 @@ class StepCut:
         return self._parts.setdefault(task, _Nodes(task))
 
     def _is_copied(self, node: NodeDef) -> bool:
-        return (node.op == "Const" and not node.input) or node.name in self._fed
+        return node.op == "Const" or node.name in self._fed
 
     def _task_of(self, node: NodeDef) -> str:
         """The task of a node; "" for one that each task has that reads it."""
         return "" if self._is_copied(node) or is_constant_enter(node) else task_of(node.device)
 
-    def _tasks_of_frames(self) -> dict[FramePath, set[str]]:
+    def _tasks_of_frames(self) -> dict[Frame, set[str]]:
         """The tasks that nodes of each loop are on, those of the loops in it counted."""
-        found: dict[FramePath, set[str]] = {}
+        found: dict[Frame, set[str]] = {}
         for node in self._by_name.values():
-            frame, task = self._frames.frame_of(node), self._task_of(node)
-            for depth in range(1, len(frame) + 1) if task else ():
-                found.setdefault(frame[:depth], set()).add(task)
+            task = self._task_of(node)
+            for frame in self._frames.frame_of(node).chain()[1:] if task else ():
+                found.setdefault(frame, set()).add(task)
         return found
 
     def _copy(self, node: NodeDef, part: _Nodes) -> None:
         if self._is_copied(node) and node.name not in part.copied:
             part.copied.add(node.name)
-            part.nodes.append(replace(node, device=f"{part.task}/device:CPU:0"))
+            part.nodes.append(replace(node, input=[], device=f"{part.task}/device:CPU:0"))
 
     def _copy_enter(self, node: NodeDef, part: _Nodes) -> None:
         """Copies an Enter of a value that a loop does not change to a task that reads it there."""
@@ -147,7 +150,7 @@ class StepCut:
 
     def _begin(self, enter: NodeDef) -> None:
         """Adds the control loops of a loop over tasks, where its first Enter is in program order."""
-        frame = (*self._frames.frame_of(enter), enter.attr["frame_name"])
+        frame = self._frames.entered(enter)
         tasks = self._tasks.get(frame, ())
         for task in sorted(tasks) if len(tasks) > 1 else ():
             self._control(frame, self._of(task))
@@ -190,24 +193,56 @@ class StepCut:
         receive = NodeDef(
             self._unique(f"{source.name}/receive"),
             Receive.name,
-            [f"^{self._control(frame, part)}"] if frame else [],
+            [f"^{self._control(frame, part)}"] if frame.parent is not None else [],
             {
                 "key": key,
                 "sender": task_of(source.device),
                 "dtype": spec.dtype,
                 "shape": spec.shape,
                 "lossy": lossy,
-                "conditions": tuple(sorted(conditions)),
+                "conditions": tuple(sorted(map(str, conditions))),
+                "after": self._sent_before(source.name, part.task, frame),
             },
             [TensorSpec(spec.shape, spec.dtype)],
             f"{part.task}/device:CPU:0",
             source=source.source,
         )
         self._of(task_of(source.device)).nodes.append(send)
+        self._sends.setdefault(task_of(source.device), []).append((source.name, send.name, frame))
         part.nodes.append(receive)
         return f"^{receive.name}" if end else f"{receive.name}:0"
 
-    def _control(self, frame: FramePath, part: _Nodes) -> str:
+    def _reached(self) -> tuple[dict[str, int], dict[str, int]]:
+        """A bit for each node that another task reads, and by node those bits that it depends on, its own
+        with it; in one iteration.
+        """
+        bits: dict[str, int] = {}
+        for node in self._graph.node:
+            for item in node.input if self._task_of(node) else ():
+                source = self._by_name[operation_name(item)]
+                if self._task_of(source) not in ("", task_of(node.device)):
+                    bits.setdefault(source.name, 1 << len(bits))
+        reach: dict[str, int] = {}
+        for node in self._graph.node:
+            found = bits.get(node.name, 0) | reach.get(str(node.attr.get(PUSH)), 0)
+            for item in node.input:
+                source = self._by_name[operation_name(item)]
+                if not (node.op == "Merge" and source.op == "NextIteration"):
+                    found |= reach.get(source.name, 0)
+            reach[node.name] = found
+        return bits, reach
+
+    def _sent_before(self, name: str, task: str, frame: Frame) -> tuple[str, ...]:
+        """The last Sends of a task so far, in a frame, that a node on another task depends on."""
+        needed, earlier, found = self._reach[name], 0, []
+        for source, send, own in reversed(self._sends.get(task, ())):
+            bit = self._bits.get(source, 0)
+            if own is frame and needed & bit & ~earlier:
+                found.append(send)
+                earlier |= self._reach[source] & ~bit
+        return tuple(found)
+
+    def _control(self, frame: Frame, part: _Nodes) -> str:
         """The name of the Merge of a task's control loop, which runs once in each iteration of the frame.
 
         White paper, section 4.4: each task of a loop has a small loop of its own; the task of the condition
@@ -216,7 +251,7 @@ class StepCut:
         known = self._controls.get((frame, part.task))
         if known is not None:
             return known
-        loop, name = self._frames.loops[frame], frame[-1]
+        loop, name = self._frames.loops[frame], frame.name
         enter, merge, switch, following = (
             self._unique(f"{name}/control/{each}") for each in ("Enter", "Merge", "Switch", "NextIteration")
         )
@@ -224,7 +259,7 @@ class StepCut:
         attrs = {
             "frame_name": name,
             "is_constant": False,
-            "parallel_iterations": loop.parallel_iterations,
+            "parallel_iterations": frame.parallel_iterations,
             "shape": None,
         }
         device = f"{part.task}/device:CPU:0"
@@ -235,10 +270,11 @@ class StepCut:
         part.nodes.append(NodeDef(following, "NextIteration", [f"{switch}:1"], device=device))
         return merge
 
-    def _token(self, frame: FramePath, part: _Nodes) -> str:
+    def _token(self, frame: Frame, part: _Nodes) -> str:
         """A tensor around a loop that is there when the loop runs, and dead when it does not."""
-        entered = (data_inputs(enter)[0] for enter in self._frames.loops[frame].enters)
-        for item in entered if frame[:-1] or self._frames.loops[frame].conditions else ():
+        around = frame.chain()[-2]
+        entered = (data_inputs(self._by_name[name])[0] for name in self._frames.loops[frame].enters)
+        for item in entered if around.parent is not None or frame.conditions else ():
             source = self._by_name[operation_name(item)]
             if self._is_copied(source) or is_constant_enter(source):
                 continue
@@ -248,9 +284,9 @@ class StepCut:
             if key not in self._received:
                 self._received[key] = self._transfer(item, source, part, signal=True)
             return self._received[key]
-        if frame[:-1]:
-            return f"{self._control(frame[:-1], part)}:0"
-        start = NodeDef(self._unique(f"{frame[-1]}/control/start"), "Const", [], {"value": NOTHING})
+        if around.parent is not None:
+            return f"{self._control(around, part)}:0"
+        start = NodeDef(self._unique(f"{frame.name}/control/start"), "Const", [], {"value": NOTHING})
         start.output, start.device = [TensorSpec((), float32)], f"{part.task}/device:CPU:0"
         part.nodes.append(start)
         return f"{start.name}:0"

@@ -18,7 +18,7 @@ from tensorbow.cluster.run_limit import LimitReachedError, RunLimit
 from tensorbow.cluster.task_step import Arrivals
 from tensorbow.cluster.transfer_ops import RUN
 from tensorbow.compiler.prune import needed_for
-from tensorbow.executor import VARIABLE, DynamicPlan, DynamicStep, InterOpPool, StaticRegion, StepSpans
+from tensorbow.executor import DynamicPlan, DynamicStep, StaticRegion, StepSpans, TaskPool, with_variables
 from tensorbow.graph import Graph, Operation, Resources, Tensor
 from tensorbow.specs import Array, TensorSpec
 
@@ -70,7 +70,7 @@ class DynamicPart:
         fetches: Sequence[str],
         feeds: Sequence[str],
         home: str,
-        pool: InterOpPool,
+        pool: TaskPool,
     ):
         """graph: with the full name of each operation's device. fetches: names of tensors. feeds: names of
         placeholders. home: the device of constants. pool: of ops that wait or take long.
@@ -124,12 +124,10 @@ class DynamicPart:
             self._running.add(step)
         try:
             values = step.run({tensor: inputs[name] for name, tensor in self._feeds.items()})
-            late = [e for e, v in zip(self._plan.elements, values, strict=True) if v is VARIABLE]
-            read = iter(this.read(late) if late else ())
-            return [next(read) if value is VARIABLE else value for value in values]
+            return with_variables(self._plan.elements, values, this.read)
         except LimitReachedError as error:
-            waited = f"waited for {', '.join(step.waited_for)}" if step.waited_for else ""
-            raise LimitReachedError(error.what or this.was_at or waited) from None
+            waited = f"it waited for {', '.join(step.waited_for)}" if step.waited_for else ""
+            raise LimitReachedError(this.was_at or waited or str(error) or "it computed") from None
         finally:
             with self._lock:
                 self._running.discard(step)
@@ -250,7 +248,7 @@ class _Run:
         try:
             return self._part.run_step(key, elements, specs, within, name, inputs, self._draw, self._limit)
         except LimitReachedError as error:
-            self.was_at = error.what
+            self.was_at = str(error)
             raise
 
     def _draw(self, name: str) -> int:

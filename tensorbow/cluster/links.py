@@ -11,9 +11,10 @@ from typing import Any
 
 from tensorbow.cluster.cluster_spec import ClusterSpec
 from tensorbow.cluster.connection import Connection, connect
-from tensorbow.cluster.run_limit import TimeLimit
+from tensorbow.cluster.run_limit import LimitReachedError, TimeLimit
 from tensorbow.cluster.server import task_here, token_for
 from tensorbow.cluster.task import ClusterTask
+from tensorbow.cluster.task_errors import named
 from tensorbow.errors import DeadlineExceededError, InvalidArgumentError, TensorBowError, UnavailableError
 from tensorbow.specs import Array
 
@@ -59,10 +60,11 @@ class TaskLink:
         connection.peer = self.name = welcome["task"]
         if not first and self.incarnation != welcome["incarnation"]:
             connection.close()
-            raise UnavailableError(
+            other = UnavailableError(
                 f"{self.name} was started anew and has lost its variables; make a new session, and restore "
                 "the last checkpoint"
             )
+            raise named(other, self.name)
         return connection
 
     @property
@@ -108,7 +110,8 @@ class TaskLink:
             connection.set_timeout(timeout_s)
             connection.call({"op": "ping"})
             if connection.welcome["incarnation"] != self.incarnation:
-                raise UnavailableError(f"{self.name} was started anew; make a new session")
+                other = UnavailableError(f"{self.name} was started anew; make a new session")
+                raise named(other, self.name)
         finally:
             connection.close()
 
@@ -189,7 +192,7 @@ class Pending:
         if errors:  # they may be a consequence
             self.raise_if_cancelled()
         for each in errors:
-            if self._limit is None or not isinstance(each, DeadlineExceededError):
+            if not isinstance(each, LimitReachedError):
                 raise each
             self._late.append(str(each))
         if time.monotonic() - self._checked_s > self._check_s:
@@ -207,10 +210,6 @@ class Pending:
         if self._late:
             raise self._too_late(())
         return self._answers
-
-    def add_late(self, said: str) -> None:
-        """Adds what a task of this process says at the run's limit."""
-        self._late.append(said)
 
     def _too_late(self, others: Sequence[str]) -> DeadlineExceededError:
         """The error of a run that has come to its limit. others: what is to be said of further tasks."""

@@ -49,11 +49,7 @@ class TimeLimit:
 
 
 class LimitReachedError(DeadlineExceededError):
-    """A part of a run has come to the run's time limit. what: it waited for, or was at; "" if not known."""
-
-    def __init__(self, what: str = "") -> None:
-        super().__init__(f"it {what}" if what else "it computed")
-        self.what = what
+    """A part of a run has come to the run's time limit. Its message says what it waited for, or was at."""
 
 
 class RunLimit:

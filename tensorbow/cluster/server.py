@@ -76,7 +76,8 @@ class Server:
     ):
         """server_or_cluster_def: a ClusterSpec, or its dictionary. job_name, task_index: this process's task,
         which may be left out in a cluster of one. protocol: has no effect, there is one. config: the task
-        takes `inter_op_parallelism_threads`, for ops of one dynamic step that run here at the same time.
+        takes `inter_op_parallelism_threads`: threads for ops of all dynamic steps that run here at the same
+        time, one of them each step's own.
 
         token: secret that all processes of the cluster share, by default that of the environment variable
         TENSORBOW_CLUSTER_TOKEN. Without one only addresses of this machine (localhost) are served.

@@ -13,10 +13,12 @@ from time import perf_counter
 from typing import Any, NoReturn
 
 from tensorbow.cluster.dynamic_cut import StepCut, follow_handles
+from tensorbow.cluster.frames import StepFrames
 from tensorbow.cluster.links import Links, Pending
-from tensorbow.cluster.run_limit import LimitReachedError, RunLimit, TimeLimit
+from tensorbow.cluster.run_limit import RunLimit, TimeLimit
 from tensorbow.cluster.run_spans import ARRAYS, TaskSpans, TracesOfTasks
 from tensorbow.cluster.sent_graph import SentGraph, name_on_tasks, text_of
+from tensorbow.cluster.task_errors import of_task
 from tensorbow.cluster.task_step import task_of
 from tensorbow.compiler import DeviceSet, Placer
 from tensorbow.compiler.prune import needed_for
@@ -46,11 +48,10 @@ from tensorbow.runtime.fetches_and_feeds import Arguments, GraphElements
 from tensorbow.runtime.forgotten_updates import warn_of_forgotten_updates
 from tensorbow.runtime.partition_graphs import partition_graphs_of
 from tensorbow.runtime.random_state import RandomState
-from tensorbow.runtime.run_watch import current_watch
+from tensorbow.runtime.run_watch import current_watch, wanted_tracers
 from tensorbow.runtime.shape_counts import ShapeCounts
 from tensorbow.runtime.step_cache import CACHED_STEPS
 from tensorbow.specs import Array
-from tensorbow.timeline import CURRENT
 
 SCHEMES = ("tcp://", "grpc://")  # the second as TensorFlow's programs write it; the protocol is the same
 # After these errors tasks may have forgotten the session's steps: the next runs register them again.
@@ -247,13 +248,14 @@ class ClusterSession(Session):
     def _run_on_tasks(
         self, step: _RegisteredStep, feeds: Mapping[Tensor, Array], limit: TimeLimit | None
     ) -> dict[int, Any]:
-        """Runs a registered step; the fetched values by index. Raises the first error of a task."""
+        """Runs a registered step; the fetched values by index. Raises the first error of a task.
+
+        This process's task runs its part in this thread, but under a time limit as others do: it may be late.
+        """
         run = f"{self._id}-{next(self._serial)}"
         values: dict[int, Any] = {}
         pending = Pending(self._links.check_s, limit)
-        watch = current_watch()
-        wanted = (CURRENT.tracer, None if watch is None else watch.tracer)
-        tracers = [each for each in wanted if each is not None]
+        tracers = wanted_tracers(current_watch())
         sent_s: dict[str, float] = {}
         if step.may_not_end:
             self._waiting.add(pending)
@@ -270,7 +272,7 @@ class ClusterSession(Session):
                 state = self.random_state.draw(step.counters[task])
                 arrays = [feeds[tensor] for _, tensor in fed]
                 names = [name for name, _ in fed]
-                if link.here is not None and local is None:
+                if link.here is not None and local is None and limit is None:
                     local = link, [dict(zip(names, arrays, strict=True)), state]
                     continue
                 connection = link.take()
@@ -292,15 +294,13 @@ class ClusterSession(Session):
                 link, arguments = local
                 try:
                     spans = TaskSpans() if tracers else None
-                    own = RunLimit(pending.look, limit, spans)
+                    own = RunLimit(pending.look, spans=spans)
                     keep(link.name, link.here.run(step.handle, run, *arguments, own, _copied))
-                except LimitReachedError as error:
-                    pending.add_late(f"{link.name}: {error}")
                 except TensorBowError as error:
                     pending.raise_if_cancelled()
-                    if str(error).startswith(("/job:", "run: ")):
+                    if error.task:
                         raise
-                    raise type(error)(f"{link.name}: {error}") from error
+                    raise of_task(error, link.name) from error
                 if spans is not None:
                     self._traces.add(tracers, spans.to_arrays(), spans.began_s)
             for task, (_, found) in pending.collect().items():
@@ -392,7 +392,8 @@ class ClusterSession(Session):
         DynamicPlan(elements, fed, needed, reason)  # raises for fetches and feeds in loops
         sent = SentGraph(needed, places, {tensor: tensor.spec.shape for tensor in fed}, home)
         placeholders = {operation_name(name): tensor for tensor, name in sent.fed.items()}
-        cut = StepCut(sent.graph, list(placeholders), self._lossy)
+        frames = StepFrames(needed, fed, sent.name)
+        cut = StepCut(sent.graph, frames, list(placeholders), self._lossy)
         fetched = [sent.name(element) for element in elements if isinstance(element, Tensor)]
         parts = cut.parts(fetched, task_of(home))
         random = [op for op in needed if op.definition.random]
@@ -475,14 +476,14 @@ class ClusterSession(Session):
 
     def without_value(self, variables: Sequence[Operation]) -> list[str]:
         """The names of those variables that have no value yet."""
-        missing: list[str] = []
+        missing: set[str] = set()
         for task, own in self._at_tasks(list(variables)).items():
             asked: dict[str, list[str]] = {}
             for op in own:
                 asked.setdefault(str(self._fixed[op].name), []).append(name_on_tasks(op))
             header = {"op": "without_value", "names": asked}
-            missing += self._links.link(task).call(header, self._links.check_s)["names"]
-        return missing
+            missing.update(self._links.link(task).call(header, self._links.check_s)["names"])
+        return [op.name for op in variables if name_on_tasks(op) in missing]
 
     @staticmethod
     @checked

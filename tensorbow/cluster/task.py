@@ -16,6 +16,7 @@ from tensorbow.cluster.connection import Connection, connect
 from tensorbow.cluster.dynamic_part import DynamicPart
 from tensorbow.cluster.run_limit import RunLimit
 from tensorbow.cluster.sent_graph import container_of
+from tensorbow.cluster.task_errors import named
 from tensorbow.cluster.task_step import Arrivals, StepOfTask, TaskStep, task_of
 from tensorbow.cluster.task_variables import TaskVariables
 from tensorbow.compiler import (
@@ -35,7 +36,7 @@ from tensorbow.errors import (
     TensorBowError,
     UnavailableError,
 )
-from tensorbow.executor import InterOpPool, default_threads
+from tensorbow.executor import InterOpPool, PoolShare, TaskPool, threads_beside_caller
 from tensorbow.graph import DEAD, Graph, GraphDef, Operation, Resources, Tensor
 from tensorbow.kernels.backends import backend_for
 from tensorbow.ops.importing import import_graph_def
@@ -73,7 +74,7 @@ class ClusterTask:
     """One task of a cluster, in this process. All methods are thread-safe."""
 
     def __init__(self, cluster: ClusterSpec, job: str, index: int, token: str, threads: int = 0):
-        """threads: on which ops of one dynamic step run at the same time, at most; 0 for the default."""
+        """threads: for ops of all dynamic steps, one of them each step's own; 0 for the default."""
         self.cluster = cluster
         self.name = task_name(job, index)
         self.incarnation = uuid.uuid4().hex
@@ -81,7 +82,7 @@ class ClusterTask:
         self._addresses = cluster.tasks()
         self._label = f"task {self.name} {next(_numbers)}"
         self._threads = threads
-        self._pool = InterOpPool(threads - 1 if threads else default_threads(), self._label)
+        self._pool = InterOpPool(threads_beside_caller(threads), self._label)  # of all sessions
         self._lock = threading.RLock()  # guards the fields below
         self._steps: dict[str, _Registered] = {}
         self._variables: dict[str, TaskVariables] = {}  # by full name of the device
@@ -95,7 +96,7 @@ class ClusterTask:
         self._parts: dict[str, tuple[DynamicPart, dict[str, str]]] = {}  # with the tasks' incarnations
         self._objects = NamedObjects()  # queues and the like, which sessions share
         self._resources: dict[str, Resources] = {}  # by session
-        self._pools: dict[str, InterOpPool] = {}  # of sessions that limit their ops
+        self._shares: dict[str, PoolShare] = {}  # of sessions that limit their ops
         self._closed = False
 
     def describe(self) -> dict[str, Any]:
@@ -233,14 +234,16 @@ class ClusterTask:
             if session not in self._resources:
                 self._resources[session] = Resources(self._objects)
 
-    def _pool_of(self, session: str, threads: int) -> InterOpPool:
-        """The pool for a session's ops: one of its own if it limits them, within the task's limit."""
+    def _pool_of(self, session: str, threads: int) -> TaskPool:
+        """The pool for a session's ops: a share of the task's if it limits them."""
         if not threads:
             return self._pool
-        if session not in self._pools:
-            most = min(threads, self._threads) if self._threads else threads
-            self._pools[session] = InterOpPool(most - 1, f"{self._label} {session[:8]}")
-        return self._pools[session]
+        if session not in self._shares:
+            most = threads_beside_caller(threads)
+            self._shares[session] = PoolShare(self._pool, most)
+            if not self._threads:
+                self._pool.allow(most)
+        return self._shares[session]
 
     def _variables_on(self, name: str) -> TaskVariables:
         if name not in self._variables:
@@ -271,9 +274,7 @@ class ClusterTask:
             self.release([h for h, (part, _) in self._parts.items() if part.session == session])
             self.release([h for h, registered in self._steps.items() if registered.session == session])
             resources = self._resources.pop(session, None)
-            pool = self._pools.pop(session, None)
-        if pool is not None:
-            pool.close()
+            self._shares.pop(session, None)
         if resources is not None:
             resources.close()
 
@@ -461,7 +462,7 @@ class ClusterTask:
         connection = connect(self._addresses[task], self.token, hello, task, CONNECT_S)
         if connection.welcome.get("incarnation") != incarnation:
             connection.close()
-            raise UnavailableError(f"{task} was started anew; make a new session")
+            raise named(UnavailableError(f"{task} was started anew; make a new session"), task)
         return connection
 
     def check_links(self) -> None:
@@ -548,7 +549,6 @@ class ClusterTask:
             peers = [connection for idle in self._peers.values() for connection in idle]
             self._peers.clear()
             parts, resources = list(self._parts), list(self._resources.values())
-            pools = [self._pool, *self._pools.values()]
             for part, _ in self._parts.values():
                 part.cancel(AbortedError(f"{self.name} closes"))
         for run in runs:
@@ -562,8 +562,7 @@ class ClusterTask:
         deadline = time.monotonic() + CONNECT_S
         while self._busy and time.monotonic() < deadline:
             time.sleep(0.01)
-        for pool in pools:
-            pool.close()
+        self._pool.close()
         with self._lock:
             for _, bound in self._failed:
                 bound.close()

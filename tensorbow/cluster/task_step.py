@@ -91,7 +91,7 @@ class Arrivals:
                 self._error = error
             self._changed.notify_all()
 
-    def wait(self, stages: frozenset[int], limit: RunLimit) -> None:
+    def wait(self, stages: frozenset[int], limit: _PartLimit) -> None:
         """Waits until these stages have ended. Raises the error of the abort, and what `limit` raises."""
         while True:
             with self._changed:
@@ -136,6 +136,11 @@ class _TaskStage:
     accesses: tuple[Sequence[Access], Sequence[Access]]
     endless: Sequence[str]  # calls with loops that may never end
 
+    def waited_for_variables(self) -> str:
+        """What it waits for before it runs, for messages."""
+        names = ", ".join(sorted(self.reads | self.writes)[:3])
+        return f"waited for {names}, as another step uses such a variable"
+
 
 @dataclass
 class StepOfTask:
@@ -154,20 +159,27 @@ def task_of(device: str) -> str:
 
 
 class _PartLimit:
-    """Time limit of the part of one device in a run, asked while it waits; tells its spans."""
+    """Time limit of the part of one device in a run, asked while it waits; tells its spans.
+
+    at: what the part is at, for the error at the limit.
+    """
 
     def __init__(self, run: Arrivals, limit: RunLimit, device: str, stream: str):
         self._run, self._limit = run, limit
         self._track = None if limit.spans is None else limit.spans.track(device, stream)
+        self.at: Callable[[], str] = lambda: "began"
         self.computed = ""  # the last op, where ops run one by one
 
     def left_s(self) -> float:
         """See RunLimit.left_s; raises the error of another part, too."""
         self._run.check()
-        return self._limit.left_s()
+        try:
+            return self._limit.left_s()
+        except LimitReachedError:
+            raise LimitReachedError(f"it {self.at()}") from None
 
     def after_op(self, op: str, began_s: float, ended_s: float) -> None:
-        """Called after an op. Raises the error that ends the run."""
+        """Called after an op, where ops run one by one. Raises the error that ends the run."""
         self.computed = op
         self.tell(op, OP, began_s, ended_s)
         self.left_s()
@@ -329,10 +341,8 @@ class TaskStep:
                 for task in list(held_back):
                     send(task)
                 began_s = perf_counter()
-                try:
-                    run.wait(stage.needs, limit)
-                except LimitReachedError as error:
-                    raise error if error.what else self._waited_for(run.missing(stage.needs)) from None
+                waits.at = lambda: f"waited for {self._devices_of(run.missing(stage.needs))}"  # noqa: B023
+                run.wait(stage.needs, waits)
                 waits.tell(f"wait for {self._devices_of(stage.needs)}", WAIT, began_s, perf_counter())
             values = [(key, run.value(key)) for key in stage.receives]
 
@@ -350,15 +360,8 @@ class TaskStep:
                     plan.copy_out(ref, box)
 
             if stage.reads or stage.writes:
-                try:
-                    lock.acquire(work, stage.reads, stage.writes, waits)
-                except LimitReachedError as error:
-                    names = ", ".join(sorted(stage.reads | stage.writes)[:3])
-                    raise (
-                        error
-                        if error.what
-                        else LimitReachedError(f"waited for {names}, as another step uses such a variable")
-                    ) from None
+                waits.at = stage.waited_for_variables
+                lock.acquire(work, stage.reads, stage.writes, waits)
             try:
                 self._execute(binding, work, stage, waits)
             finally:
@@ -374,10 +377,6 @@ class TaskStep:
         for task in list(held_back):
             send(task)
 
-    def _waited_for(self, stages: Sequence[int]) -> LimitReachedError:
-        """The error of a part that has waited for stages of other devices."""
-        return LimitReachedError(f"waited for {self._devices_of(stages)}")
-
     def _devices_of(self, stages: Iterable[int]) -> str:
         """The devices of stages."""
         names = self.step.executable.stages
@@ -386,32 +385,34 @@ class TaskStep:
     def _execute(
         self, binding: Binding, work: Callable[[], None], stage: _TaskStage, limit: _PartLimit
     ) -> None:
+        """Runs a stage and waits for its end. Raises the error of its op, or that ends the run."""
         stream = binding.group.compute
         label = f"{self._label} stage {stage.number}"
+        if stage.endless:
+            limit.at = lambda: f"was in {', '.join(map(loop_name, stage.endless))}"
+        else:
+            limit.at = lambda: f"computed {limit.computed}".rstrip()
         done = None if stage.endless else stream.run_here(work, label=label)
         if done is None:
             reads, writes = stage.accesses
             done = stream.submit(work, label=label, reads=reads, writes=writes)
         if stage.endless:
-            self._watch(binding, done, stage.endless, limit)
-        try:
+            self._watch(binding, done, limit)
+        with suppress(LimitReachedError):  # of `after_op`, in the words of a kernel's error
             done.synchronize()
-        except LimitReachedError:  # after an op
-            raise LimitReachedError(f"computed {limit.computed}") from None
+        limit.left_s()
 
-    def _watch(self, binding: Binding, done: Event, loops: Sequence[str], limit: _PartLimit) -> None:
+    def _watch(self, binding: Binding, done: Event, limit: _PartLimit) -> None:
         """Waits for work with loops that may never end. They stop, and their error comes, with the run's."""
         try:
             while not done.done():
                 left_s = limit.left_s()
                 with suppress(TimeoutError):
                     done.synchronize(left_s)
-        except BaseException as error:
+        except BaseException:
             binding.plan.stop()
             with suppress(Exception):
                 done.synchronize()
-            if isinstance(error, LimitReachedError) and not error.what:
-                raise LimitReachedError(f"was in {', '.join(map(loop_name, loops))}") from None
             raise
 
     def fetched(self) -> dict[str, tuple[Array, ...]]:

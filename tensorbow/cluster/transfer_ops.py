@@ -96,7 +96,8 @@ Send = define_op(
     strings=True,
     doc="Sends a value to another task of a cluster, also that there is none.",
 )
-# conditions: those under which the sender has a value, as `Frames` names them.
+# conditions: those under which the sender has a value, see `condition_name`. after: the names of Sends of its
+# part, in its frame, that must have run before the value can come.
 Receive = define_op(
     "ReceiveFromTask",
     spec=_received_spec,
@@ -108,6 +109,7 @@ Receive = define_op(
         "shape": None,
         "lossy": False,
         "conditions": (),
+        "after": (),
     },
     host=_receive,
     flow="receive",

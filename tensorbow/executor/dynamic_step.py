@@ -14,8 +14,8 @@ import numpy as np
 from tensorbow.devices import DeviceValue
 from tensorbow.errors import CancelledError, DeadlineExceededError, InternalError, InvalidArgumentError
 from tensorbow.executor.dataflow import Dataflow
-from tensorbow.executor.dynamic_plan import DynamicPlan
-from tensorbow.executor.inter_op_pool import InterOpPool
+from tensorbow.executor.dynamic_plan import VARIABLE, DynamicPlan
+from tensorbow.executor.inter_op_pool import TaskPool
 from tensorbow.executor.iterations import Iteration
 from tensorbow.executor.plan_nodes import DynamicNode, NodeKind
 from tensorbow.executor.region import RunRegion
@@ -59,7 +59,7 @@ class DynamicStep:
         resources: Resources,
         left_s: Callable[[], float | None] | None = None,
         spans: StepSpans | None = None,
-        pool: InterOpPool | None = None,
+        pool: TaskPool | None = None,
         within: Callable[[Callable[[], None]], None] | None = None,
         stop: Callable[[BaseException], None] | None = None,
         shared: Resources | None = None,
@@ -111,7 +111,7 @@ class DynamicStep:
             self._stop(error)
 
     def run(self, feeds: Mapping[Tensor, Array]) -> list[Any]:
-        """The values of the plan's elements: arrays, None for operations.
+        """The values of the plan's elements: arrays, None for operations; see `with_variables`.
 
         Raises the first error of an op, and CancelledError.
         """
@@ -415,6 +415,20 @@ class DynamicStep:
         for cancel in waiting.values():
             if cancel is not None:
                 cancel()
+
+
+def with_variables(
+    elements: Sequence[Tensor | Operation],
+    values: Sequence[Any],
+    read: Callable[[list[Tensor | Operation]], Sequence[Any]],
+) -> list[Any]:
+    """The values that a step has given for its elements, with those of fetched variables as they are now.
+
+    read: gives the values of variables.
+    """
+    late = [element for element, value in zip(elements, values, strict=True) if value is VARIABLE]
+    found = iter(read(late) if late else ())
+    return [next(found) if value is VARIABLE else value for value in values]
 
 
 def _fits(node: DynamicNode, outputs: Sequence[Any]) -> bool:

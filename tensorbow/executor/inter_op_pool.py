@@ -5,16 +5,27 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 PoolTask: TypeAlias = "Callable[[], None]"
 IDLE_S = 5.0  # seconds after which a thread without work ends
 
 
-def default_threads() -> int:
-    """Threads of a pool whose number is not given: most of what they run waits for something else."""
-    return max(4, 2 * (os.cpu_count() or 1))
+def threads_beside_caller(parallelism: int) -> int:
+    """Threads of a pool for `inter_op_parallelism_threads`, one of which is the caller's.
+
+    0: of a pool whose number is not given. Most of what they run waits for something else.
+    """
+    return parallelism - 1 if parallelism else max(4, 2 * (os.cpu_count() or 1))
+
+
+class TaskPool(Protocol):
+    """Threads, or a share of them."""
+
+    def run(self, task: PoolTask) -> bool:
+        """Runs a task, which raises nothing, on one of the threads; False if none is free."""
 
 
 class InterOpPool:
@@ -47,6 +58,11 @@ class InterOpPool:
         self._tasks.put(task)
         return True
 
+    def allow(self, most: int) -> None:
+        """Has at least so many threads from now on."""
+        with self._lock:
+            self._most = max(self._most, most)
+
     def _work(self) -> None:
         while True:
             try:
@@ -78,3 +94,33 @@ class InterOpPool:
             self._threads -= free
         for _ in range(free):
             self._tasks.put(None)
+
+
+class PoolShare:
+    """At most so many threads of a pool that others use, too. Thread-safe."""
+
+    def __init__(self, pool: TaskPool, most: int):
+        self._pool, self._most = pool, most
+        self._lock = threading.Lock()
+        self._running = 0
+
+    def run(self, task: PoolTask) -> bool:
+        """Runs a task, which raises nothing, on one of the threads; False if none is free."""
+        with self._lock:
+            if self._running == self._most:
+                return False
+            self._running += 1
+        taken = self._pool.run(partial(self._work, task))
+        if not taken:
+            self._end()
+        return taken
+
+    def _work(self, task: PoolTask) -> None:
+        try:
+            task()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._running -= 1

@@ -13,7 +13,8 @@ from tensorbow.executor.units import Item, Units, WholeUnit
 class OpLevels:
     """Sets the levels of the places of all items.
 
-    before: by op, those that touched the same variables before, in its frame or as whole loops.
+    before: by op, those that touched the same variables before, in its frame or as whole loops; by Receive,
+    the Sends that its value depends on.
     """
 
     def __init__(self, units: Units, places: OpPlaces, cluster_of: Mapping[Item, int]):
@@ -52,6 +53,8 @@ class OpLevels:
                     entering[frame] = self.before[item]
                 self.before[item] = set(entering[frame])
                 continue
+            if not isinstance(item, WholeUnit) and item.definition.flow == "receive":
+                self.before[item] = {item.graph.get_operation_by_name(name) for name in item.attrs["after"]}
             reads, writes = _touched_by(item)
             if reads or writes:
                 after(item, place.frame, reads, writes)

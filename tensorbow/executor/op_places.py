@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensorbow.errors import InvalidArgumentError
@@ -45,7 +45,7 @@ def condition_name(predicate: str, branch: int) -> str:
     return f"{predicate}={branch}"
 
 
-def _name_of(predicate: Tensor) -> str:
+def name_of_predicate(predicate: Tensor) -> str:
     """Name of a predicate, at the task that makes it."""
     received = predicate.op.definition.flow == "receive"
     return str(predicate.op.attrs["key"]) if received else predicate.name
@@ -63,9 +63,12 @@ class OpPlaces:
         included: Collection[Operation],
         fed: Collection[Tensor],
         cluster_of: Mapping[Item, int],
+        name: Callable[[Tensor], str] = name_of_predicate,
     ):
-        """included: all ops of the step. cluster_of: numbers of the clusters that items are in."""
-        self._units, self._included, self._fed = units, included, fed
+        """included: all ops of the step. cluster_of: numbers of the clusters that items are in. name: of a
+        predicate.
+        """
+        self._units, self._included, self._fed, self._name = units, included, fed, name
         self._cluster_of = cluster_of
         self.root: Frame
         self.frames: dict[tuple[Frame, str], Frame]
@@ -150,15 +153,10 @@ class OpPlaces:
         for control in controls_of(item):
             if control not in self._included or is_back_edge(control):
                 continue
-            place = self._places[self._units.of(control)]
-            where = self.target(control)
+            where, under, behind = self.of_end(control)
             frame = self._same_frame(item, frame, where)
-            waits |= place.waits
-            if where is place.frame:
-                conditions |= place.conditions
-            if control.definition.flow == "receive":
-                conditions |= frozenset(control.attrs["conditions"])
-                waits |= self._bits.get(control, 0)
+            conditions |= under
+            waits |= behind
         if not isinstance(item, WholeUnit) and item.definition.flow == "merge" and common is not None:
             conditions = common
         number = self._cluster_of.get(item)
@@ -186,6 +184,14 @@ class OpPlaces:
             return place.frame.parent
         return place.frame
 
+    def of_end(self, op: Operation) -> tuple[Frame, frozenset[object], int]:
+        """The frame that an op's control outputs are in, with the conditions and the waits there."""
+        place = self._places[self._units.of(op)]
+        flow = "" if op in self._units.unit_of else op.definition.flow
+        if flow in ("enter", "exit", "receive"):
+            return self.of_output(op.outputs[0])
+        return place.frame, place.conditions, place.waits
+
     def of_output(self, tensor: Tensor) -> tuple[Frame, frozenset[object], int]:
         """The frame of a tensor, the conditions under which it has a value, and what it waits behind."""
         op = tensor.op
@@ -196,7 +202,7 @@ class OpPlaces:
         if flow == "exit":
             return self.target(op), place.frame.conditions, place.waits | place.frame.waits
         if flow == "switch":
-            condition = condition_name(_name_of(op.inputs[1]), tensor.index)
+            condition = condition_name(self._name(op.inputs[1]), tensor.index)
             return place.frame, place.conditions | {condition}, place.waits
         conditions = place.conditions
         if flow == "receive":  # those of the value at its task

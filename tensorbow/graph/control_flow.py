@@ -6,8 +6,9 @@ An op in a branch or loop reads tensors from outside through a Switch or an Ente
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tensorbow.errors import InvalidArgumentError
@@ -104,6 +105,23 @@ class ControlFlowContext(ABC):
 def is_free(op: Operation) -> bool:
     """True for constants and references of variables, which are read in every context as they are."""
     return op.definition.name in ("Const", "Variable")
+
+
+def through_constants(
+    inputs: Iterable[Tensor],
+    controls: tuple[Operation, ...],
+    waits: Mapping[Operation, Sequence[Operation]] = MappingProxyType({}),
+) -> tuple[Operation, ...]:
+    """The control inputs of an op, and those of the constants that it reads or waits for.
+
+    Steps have constants as they are, and nothing waits for one: its readers wait for what it waits for.
+    waits: by constant, in the place of its control inputs.
+    """
+    found: list[Operation] = []
+    for op in (*controls, *(tensor.op for tensor in inputs)):
+        if op.definition.name == "Const":
+            found += waits.get(op, op.control_inputs)
+    return tuple(dict.fromkeys((*controls, *found))) if found else controls
 
 
 def entered_from(tensor: Tensor) -> Tensor | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from tensorbow.devices.names import DeviceName
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, TensorBowError
-from tensorbow.graph.control_flow import admitted, context_of
+from tensorbow.graph.control_flow import admitted, context_of, through_constants
 from tensorbow.graph.defaults import default_graphs
 from tensorbow.graph.dot import render_dot
 from tensorbow.graph.graph_def import GraphDef, graph_def_of
@@ -79,7 +79,7 @@ class Graph(Scopes):
                         "build all of one computation in one graph"
                     )
             source = user_line()
-            controls = self._control_inputs(inputs)
+            controls = through_constants(inputs, self._control_inputs(inputs))
             context = self.context
             if context is not None or controls or any(t.op.context is not None for t in inputs):
                 inputs, controls = admitted(context, definition, inputs, controls)

@@ -30,6 +30,7 @@ from tensorbow.graph.control_flow import (
     require_context,
     resolved,
     runs_by_itself,
+    through_constants,
 )
 from tensorbow.graph.function import GraphFunction
 from tensorbow.graph.function_def import CALL, FunctionDef, expand_calls
@@ -198,6 +199,7 @@ class _Import:
         self._back_edges: list[tuple[Operation, NodeDef, int]] = []  # of loops: Merges, and their index
         self._contexts = begin_contexts(graph, prefix, graph_def.context, graph.context)
         self._taken = {op.name for op in graph.get_operations()}
+        self._waits: dict[Operation, tuple[Operation, ...]] = {}  # what constants would wait for
         nodes = graph_def.node
         for index in program_order(graph_def, mapped):
             node = nodes[index]
@@ -264,9 +266,19 @@ class _Import:
             op.gradient_override = read_as(TEXT, gradient, definition.name, GRADIENT)
         op.colocation = tuple(self._operations[other] for other in node.colocation)
         op.context = self._context(node, definition)
+        self._pass_controls_on(op)
         if back:
             self._back_edges.append((op, node, index))
         return op
+
+    def _pass_controls_on(self, op: Operation) -> None:
+        """Gives an op what its constants wait for. A constant is in no loop or branch, and waits for none."""
+        own, waited = op.control_inputs, through_constants(op.inputs, op.control_inputs, self._waits)
+        if op.definition.name == "Const":
+            self._waits[op] = waited
+            op.control_inputs = tuple(other for other in own if other.context is None)
+        else:
+            op.control_inputs = tuple(o for o in waited if o in own or o.context is op.context)
 
     def _is_later(self, item: str) -> bool:
         return item not in self._mapped and operation_name(item) not in self._operations

@@ -130,7 +130,7 @@ class ConfigProto:
     A session on the tasks of a cluster takes only `allow_soft_placement`, `lossy_transfers`,
     `inter_op_parallelism_threads`, which each task keeps for its ops of a dynamic step, and
     `operation_timeout_in_ms`, which there limits all steps, as all may wait for another task; it warns of
-    others. A task has a limit of its own in the config of its `tb.train.Server`; the smaller one counts.
+    others. A task has a limit of its own in the config of its `tb.train.Server`, for all its sessions.
     Replicas of a session take `recompute` and `swap`, but for `auto`.
     """
 

@@ -14,13 +14,13 @@ from tensorbow.devices import Device, DeviceValue
 from tensorbow.devices.names import DeviceName
 from tensorbow.errors import CancelledError, DeadlineExceededError, InvalidArgumentError
 from tensorbow.executor import (
-    VARIABLE,
     DynamicPlan,
     DynamicStep,
     InterOpPool,
     StaticRegion,
     StepSpans,
-    default_threads,
+    threads_beside_caller,
+    with_variables,
 )
 from tensorbow.graph import Operation, Resources, Tensor
 from tensorbow.runtime.config_proto import ConfigProto
@@ -29,11 +29,11 @@ from tensorbow.runtime.forgotten_updates import warn_of_updates_forgotten_by
 from tensorbow.runtime.kept_values import Keep
 from tensorbow.runtime.planned_runs import PlannedRuns
 from tensorbow.runtime.run_stop import RunStop
-from tensorbow.runtime.run_watch import RunWatch, current_watch, within_watch
+from tensorbow.runtime.run_watch import RunWatch, current_watch, wanted_tracers, within_watch
 from tensorbow.runtime.session_variables import SessionVariables
 from tensorbow.runtime.step_cache import CACHED_STEPS
 from tensorbow.specs import Array
-from tensorbow.timeline import CURRENT, StreamTrack
+from tensorbow.timeline import StreamTrack
 
 
 class DynamicRuns:
@@ -57,8 +57,7 @@ class DynamicRuns:
         self._variables, self._planned = variables, planned
         self._soft, self._compiles_loops = soft, config.compiles_loops
         self._timeout_ms = config.operation_timeout_in_ms
-        most = config.inter_op_parallelism_threads
-        self._pool = InterOpPool(most - 1 if most else default_threads(), name)
+        self._pool = InterOpPool(threads_beside_caller(config.inter_op_parallelism_threads), name)
         self.resources = Resources()  # objects of ops of the host, such as queues
         self._track = StreamTrack(device.name.short, "dynamic steps")
 
@@ -135,14 +134,12 @@ class DynamicRuns:
             raise DeadlineExceededError(f"{error}; it waited for {', '.join(step.waited_for)}") from None
         finally:
             self.running.discard(step)
-        late = [e for e, value in zip(plan.elements, values, strict=True) if value is VARIABLE]
-        read = iter(self._planned.run(late, {}) if late else ())
-        return [next(read) if value is VARIABLE else _owned(value) for value in values]
+        owned = [_owned(value) for value in values]
+        return with_variables(plan.elements, owned, lambda late: self._planned.run(late, {}))
 
     def _spans_of_step(self, watch: RunWatch | None) -> StepSpans | None:
         """Receiver of a dynamic step's spans: a trace, and the metadata of the run; None for neither."""
-        tracers = [CURRENT.tracer, None if watch is None else watch.tracer]
-        wanted = [each for each in tracers if each is not None]
+        wanted = wanted_tracers(watch)
         return StepSpans(wanted, self._track) if wanted else None
 
     def _run_region(
@@ -178,7 +175,7 @@ def _require_strings_on_cpus(ops: Sequence[Operation]) -> None:
 
 
 def _owned(value: Any) -> Any:
-    """A fetched value as the caller's own: a copy, or for rank 0 a NumPy scalar."""
-    if value is None:
-        return None
+    """A fetched value as the caller's own: a copy, or for rank 0 a NumPy scalar. What is no array stays."""
+    if not isinstance(value, np.ndarray):
+        return value
     return value.copy() if value.ndim else value[()]

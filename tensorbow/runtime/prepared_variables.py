@@ -25,7 +25,7 @@ def prepare_variables(session: Session, initializer: Operation, restore: Callabl
         return False
     with session.graph.as_default():
         variables: list[Variable] = global_variables()
-    if without_value([variable.op for variable in variables]):
-        missing = [variable for variable in variables if without_value([variable.op])]
-        session.run([variable.initializer for variable in missing])
+    missing = set(without_value([variable.op for variable in variables]))
+    if missing:
+        session.run([variable.initializer for variable in variables if variable.op.name in missing])
     return True

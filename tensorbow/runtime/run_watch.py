@@ -9,7 +9,7 @@ from time import perf_counter
 
 from tensorbow.errors import DeadlineExceededError
 from tensorbow.runtime.config_proto import RunMetadata, RunOptions
-from tensorbow.timeline import OP, StepStats, StreamTrack, Tracer
+from tensorbow.timeline import CURRENT, OP, StepStats, StreamTrack, Tracer
 
 
 class RunWatch:
@@ -60,6 +60,12 @@ _CURRENT = _Current()
 def current_watch() -> RunWatch | None:
     """The watch of the run that the calling thread is in."""
     return _CURRENT.watch
+
+
+def wanted_tracers(watch: RunWatch | None) -> list[Tracer]:
+    """What takes the spans of a run: the process's trace, and the metadata of the run."""
+    tracers = [CURRENT.tracer, None if watch is None else watch.tracer]
+    return [tracer for tracer in tracers if tracer is not None]
 
 
 def within_watch(watch: RunWatch, call: Callable[[], None]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import tensorbow as tb
 import tensorbow as tf
+from tensorbow.cluster.task import ClusterTask
 from tensorbow.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -17,6 +18,7 @@ from tensorbow.errors import (
     UnavailableError,
     UnimplementedError,
 )
+from tensorbow.runtime.prepared_variables import prepare_variables
 from tests.cluster.servers import free_addresses, servers_here
 
 
@@ -123,6 +125,33 @@ def test_containers_tell_variables_of_one_name_apart(servers):
             one.run(a)
         one.load_variables({"count": 9})
         assert one.run(a) == 9
+
+
+def test_what_a_checkpoint_lacks_is_initialised_and_asked_for_at_once(servers, monkeypatch):
+    asked, without_value = [], ClusterTask.without_value
+
+    def counted(task, names):
+        asked.append(names)
+        return without_value(task, names)
+
+    monkeypatch.setattr(ClusterTask, "without_value", counted)
+    with tb.device("/job:ps/task:0"), tb.container("box"):
+        variables = [tb.Variable(np.int64(number), name=f"v{number}") for number in range(4)]
+    with tb.device("/job:worker/task:1"):
+        variables.append(tb.Variable(np.int64(4), name="v4"))
+    initializer = tb.global_variables_initializer()
+    with tb.Session(servers["worker0"].target) as session:
+
+        def restore():
+            session.load_variables({"v1": 10, "v3": 30})
+            return True
+
+        assert prepare_variables(session, initializer, restore)
+        assert len(asked) == 2  # once for each task
+        assert session.run(variables) == [0, 10, 2, 30, 4]
+        session.run(tb.assign_add(variables[0], np.int64(5)).op)
+        assert prepare_variables(session, initializer, lambda: True)
+        assert session.run(variables) == [5, 10, 2, 30, 4]
 
 
 def test_steps_of_several_threads_lose_no_update(servers):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
+from tensorbow.executor import threads_beside_caller
 from tests.cluster.servers import cluster_of
 
 
@@ -63,6 +64,23 @@ def test_independent_ops_of_a_task_run_at_the_same_time(of_server, of_session, t
             fetches = [op(x + k) for k in range(3)]
         assert session.run(fetches, {x: 1}) == [10, 20, 30]
     assert meeting.most == together
+
+
+@pytest.mark.parametrize(
+    ("of_server", "most"), [(2, 1), (4, 3), (0, max(8, min(threads_beside_caller(0), 16)))]
+)
+def test_sessions_share_the_threads_of_a_server(of_server, most):
+    """Beside those of the steps, of which each has one. A server without a number has what is asked for."""
+    config = tb.ConfigProto(inter_op_parallelism_threads=of_server)
+    go_on, began = threading.Event(), []
+    with tb.train.Server(cluster_of(ps=1), "ps", 0, config=config) as server:
+        pools = [server._task._pool_of(session, 9) for session in ("one", "other")]
+        assert server._task._pool_of("one", 9) is pools[0]
+        while pools[len(began) % 2].run(lambda: go_on.wait(30)):
+            began.append(1)
+        assert not pools[1 - len(began) % 2].run(lambda: None)
+        assert len(began) == most
+        go_on.set()
 
 
 def test_a_session_limits_its_planned_steps_and_a_run_that_waits_has_its_time_limit():

@@ -82,6 +82,7 @@ WAITING = {"round": 5, "waits": True, "still_s": LEFT_S}
     [
         ({"left": 3}, [WAITING], "with status 3, while the other one needs it", 3),
         ({}, [WAITING, WAITING], "with status 0, while the others need it", 1),
+        ({"left": None}, [WAITING], "at the end of its program, while the other one needs it", 1),
         ({"left": 1, "reason": "odd"}, [WAITING], "with status 1 (odd), while the other one needs it", 1),
         ({}, [{"status": 1, "follows": 1, "reason": "E"}], "with status 0, while the other one needs it", 1),
     ],

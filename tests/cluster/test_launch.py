@@ -233,7 +233,7 @@ for n, _ in enumerate(replicator.train(step_fn, input_fn, 10**7)):
         ("mpirun", "1", "3", "with status 3"),
         ("mpirun", "1", "0", "with status 0"),
         ("mpirun", "1", "text", r"with status 1 \(no data\)"),
-        ("mpirun", "1", "raise", "with status 0"),  # of which Python tells nobody
+        ("mpirun", "1", "raise", "at the end of its program"),  # Python tells nobody the status
         ("launch", "callback", "0", "with status 0"),
         ("launch", "1", "0", "with status 0"),
     ],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
+import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -45,6 +47,21 @@ def compare(servers, fetches, *feeds, initialise=(), at="worker0"):
                 np.testing.assert_allclose(one, other, rtol=1e-6, err_msg=f"{fetches[number]} {feed}")
 
 
+@contextmanager
+def once(holds, call):
+    """Calls a function from another thread as soon as something holds, as that a task has sent a value."""
+
+    def watch():
+        while not holds():
+            time.sleep(0.001)
+        call()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    yield
+    thread.join(60)
+
+
 def is_dynamic(session):
     return any(step.is_dynamic for step in session._steps.values())
 
@@ -64,6 +81,43 @@ def test_a_loop_has_its_body_on_another_task(servers):
             assert got[0] == expected[0]
             np.testing.assert_array_equal(got[1], expected[1])
         assert is_dynamic(session)
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+@pytest.mark.parametrize("reads", ["the constant", "what is made of it"])
+def test_a_constant_of_an_imported_loop_waits_for_its_iteration(servers, reads, compiles):
+    """TensorFlow's graphs give the constants in a loop's body a control input there."""
+    with tb.Graph().as_default() as graph:
+        x = tb.placeholder(tb.float32, [3], "x")
+
+        def body(a):
+            with tb.device(FAR), tb.control_dependencies([a]):
+                c = tb.constant(1.5, name="c")
+            with tb.device(FAR):
+                return a * c if reads == "the constant" else a * tb.reshape(c * 2.0, [1])
+
+        found = tb.while_loop(lambda a: tb.reduce_sum(a) < 90.0, body, [x], name="loop")
+        made = graph.as_graph_def()
+    for node in made.node:
+        if node.name == "loop/c":
+            assert node.op == "Identity"
+            node.op, node.context, node.attr = "Const", "", {"value": np.array(1.5, np.float32)}
+            node.input = [item for item in node.input if item.startswith("^")]
+            assert node.input
+    (found,) = tb.import_graph_def(made, name="", return_elements=[found.name])
+    config = tb.ConfigProto(compiles_loops=compiles, allow_soft_placement=True)
+    with (
+        tb.Session(servers["worker0"].target, config=LIMITED) as session,
+        tb.Session(config=config) as plain,
+    ):
+        expected = plain.run(found, {"x:0": [1.0, 2.0, 3.0]})
+        np.testing.assert_array_equal(session.run(found, {"x:0": [1.0, 2.0, 3.0]}), expected)
+        assert is_dynamic(session)
+    factor = 1.5 if reads == "the constant" else 3.0
+    value = np.float32([1.0, 2.0, 3.0])
+    while value.sum() < 90.0:
+        value *= np.float32(factor)
+    np.testing.assert_array_equal(expected, value)
 
 
 def test_loops_with_their_condition_and_variables_elsewhere(servers):
@@ -118,6 +172,17 @@ def test_branches_on_different_tasks(servers):
         {x: [1.0, 9.0]},
         initialise=[w.initializer],
     )
+
+
+def test_a_gradient_that_comes_back_from_another_task_does_not_hold_its_branch_up(servers):
+    """A branch and its gradient are no sequence: the gradient waits for what is made of the branch."""
+    x, y = tb.placeholder(tb.float64, [], "x"), tb.placeholder(tb.float64, [], "y")
+    with tb.device(HOME):
+        rows = tb.where(tb.stack([x, y]) > -9.0)
+        chosen = tb.cond(y > 0.25, lambda: x * 0.5 + x, lambda: tb.sin(x + x) * 0.3)
+    with tb.device(PS):
+        total = y * 0.5 + chosen * chosen
+    compare(servers, [total, rows, *tb.gradients(total, [x, y])], {x: 0.7, y: 0.0}, {x: 0.7, y: 1.0})
 
 
 def test_a_branch_on_one_task_with_its_predicate_on_another(servers):
@@ -344,12 +409,12 @@ def test_a_loop_ends_when_one_of_its_tasks_stops(servers):
         return a + taken
 
     found = tb.while_loop(lambda a: a > 0.0, body, [x])
-    with tb.Session(servers["worker0"].target) as session:
-        timer = threading.Timer(0.2, servers["worker1"].stop)
-        timer.start()
-        with pytest.raises(UnavailableError, match="/job:worker/task:1"):
-            session.run(found, {x: 1.0})
-        timer.join()
+    with (
+        tb.Session(servers["worker0"].target) as session,
+        once(lambda: servers["worker1"]._task._peers, servers["worker1"].stop),
+        pytest.raises(UnavailableError, match="/job:worker/task:1"),
+    ):
+        session.run(found, {x: 1.0})
 
 
 @pytest.mark.slow
@@ -365,12 +430,12 @@ def test_a_killed_process_is_named_and_the_loop_runs_once_it_is_back():
 
         found = tb.while_loop(lambda a: a > 0.0, body, [x])
         with tb.train.Server(cluster, "worker", 0) as server:
-            with tb.Session(server.target) as session:
-                timer = threading.Timer(1.0, process.kill)
-                timer.start()
-                with pytest.raises(UnavailableError, match=r"^/job:worker/task:1 is unavailable"):
-                    session.run(found, {x: 1.0})
-                timer.join()
+            with (
+                tb.Session(server.target) as session,
+                once(lambda: server._task._peers, process.kill),
+                pytest.raises(UnavailableError, match=r"^/job:worker/task:1 is unavailable"),
+            ):
+                session.run(found, {x: 1.0})
             end(process)
             process = start_process(cluster, "worker", 1)
             with tb.Session(server.target) as session:

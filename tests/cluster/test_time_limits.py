@@ -112,7 +112,7 @@ def test_the_limit_of_a_session_counts_for_steps_without_options(servers):
             session.run(taken)
         with pytest.raises(DeadlineExceededError, match=r" timeout_in_ms=20 "):
             session.run(taken, options=tb.RunOptions(timeout_in_ms=20))
-        assert session.run(tb.constant(2.0) * 3.0) == 6.0
+        assert session.run(tb.constant(2.0) * 3.0, options=tb.RunOptions(timeout_in_ms=60_000)) == 6.0
 
 
 @pytest.mark.parametrize("kind", ["planned", "compiled", "dynamic"])
@@ -154,7 +154,12 @@ def test_an_interrupt_ends_loops_at_tasks(servers, target):
     try:
         with tb.Session(servers[target].target) as session:
             session.run(w.initializer)
-            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+            def interrupt():
+                await_loop(servers, session, "compiled")
+                os.kill(os.getpid(), signal.SIGINT)
+
+            threading.Thread(target=interrupt, daemon=True).start()
             with pytest.raises(KeyboardInterrupt):
                 session.run(turned, {"x:0": [1.0, 1.0]})
             session.run(update)
@@ -208,27 +213,94 @@ def test_a_wait_for_variables_of_another_step_ends(servers):
         other.run(update)
 
 
-def test_a_step_ends_after_the_op_that_it_is_in(servers):
-    calls = []
+def slow_op(wait):
+    """An op that calls a function, and then hands its input on."""
 
-    def sleep(call):
-        calls.append(1)
-        time.sleep(0.05)
+    def kernel(call):
+        wait()
         call.outputs[0][...] = call.inputs[0]
 
-    op = tb.define_op(
-        "TestSleepingAtTask",
+    return tb.define_op(
+        "TestSlowAtTask",
         spec=lambda inputs, attrs: inputs[0],
         gradient=tb.NOT_DIFFERENTIABLE,
         inputs=("x",),
-        kernel=sleep,
+        kernel=kernel,
         replace=True,
     )
+
+
+@pytest.mark.parametrize("target", ["ps0", "worker0"])
+def test_a_run_is_given_up_while_its_planned_op_goes_on(servers, target, monkeypatch):
+    """Also on the session's own task, by the limit of the session, which leaves planned parts whole."""
+    monkeypatch.setattr("tensorbow.cluster.links.GRACE_S", 0.02)
+    goes_on = threading.Event()
+    op = slow_op(lambda: goes_on.wait(30))
+    with tb.device(PS):
+        a = tb.placeholder(tb.float32, [2], "a")
+        held = op(a) * 2.0
+    config = tb.ConfigProto(operation_timeout_in_ms=20)
+    with tb.Session(servers[target].target, config=config) as session:
+        session._register([held], {a: (2,)})  # compiled at the task before the clock starts
+        with pytest.raises(DeadlineExceededError, match=r"=20 and .*/job:ps/task:0 has not stopped yet; var"):
+            session.run(held, {a: [1.0, 2.0]})
+        goes_on.set()
+    with tb.Session(servers[target].target) as session:
+        assert session.run(held, {a: [1.0, 2.0]}).tolist() == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("target", ["ps0", "worker0"])
+def test_the_limit_of_a_session_counts_for_planned_parts_on_all_tasks(servers, target, monkeypatch):
+    monkeypatch.setattr("tensorbow.cluster.links.GRACE_S", 60.0)
+    longer_s = [0.05]
+    op = slow_op(lambda: time.sleep(longer_s[0]))
+    with tb.device(PS):
+        a = tb.placeholder(tb.float32, [2], "a")
+        slept = op(a)
+    with tb.device(WORKER):
+        after = slept + 1.0
+    config = tb.ConfigProto(operation_timeout_in_ms=20)
+    with tb.Session(servers[target].target, config=config) as session:
+        with pytest.raises(DeadlineExceededError) as caught:
+            session.run(after, {a: [1.0, 2.0]})
+        said = str(caught.value)
+        assert "/job:ps/task:0: it computed" in said
+        assert "/job:worker/task:0: it waited for /job:ps/task:0/device:CPU:0" in said
+        assert not any(step.is_dynamic for step in session._steps.values())
+        longer_s[0] = 0.0
+        patient = tb.RunOptions(timeout_in_ms=60_000)
+        assert session.run(after, {a: [1.0, 2.0]}, options=patient).tolist() == [2.0, 3.0]
+
+
+def test_an_op_that_has_come_to_a_limit_of_its_own_does_not_end_the_run_at_its_limit(servers):
+    def refuse():
+        raise DeadlineExceededError("the printer does not answer")
+
+    op = slow_op(refuse)
+    with tb.device(PS):
+        a = tb.placeholder(tb.float32, [2], "a")
+        refused = op(a)
+    config = tb.ConfigProto(operation_timeout_in_ms=60_000)
+    for target in ("ps0", "worker0"):
+        with tb.Session(servers[target].target, config=config) as session:
+            with pytest.raises(DeadlineExceededError, match=r"^/job:ps/task:0: .*printer") as caught:
+                session.run(refused, {a: [1.0, 2.0]})
+            assert caught.value.task == PS
+
+
+def test_a_step_ends_after_the_op_that_it_is_in(servers):
+    calls = []
+
+    def sleep():
+        calls.append(1)
+        time.sleep(0.05)
+
+    op = slow_op(sleep)
     with tb.device(PS):
         a = tb.placeholder(tb.float32, [2], "a")
         slept = op(op(op(a)))
     with tb.Session(servers["worker0"].target) as session:
-        with pytest.raises(DeadlineExceededError, match=r"/job:ps/task:0: it computed TestSleepingAtTask"):
+        with pytest.raises(DeadlineExceededError, match=r"/job:ps/task:0: it computed TestSlowAtTask"):
             session.run(slept, {a: [1.0, 2.0]}, options=tb.RunOptions(timeout_in_ms=25))
         assert len(calls) < 3
         assert session.run(slept, {a: [1.0, 2.0]}).tolist() == [1.0, 2.0]

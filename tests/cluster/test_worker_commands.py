@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.workers import find
+from scheduler.workers import find, joining
+from scheduler.workers.job_environment import LOCAL_SIZES, RANKS, SIZES
 from scheduler.workers.mpirun import AS_ROOT
 from tensorbow.training import load_arrays
 from tests.cluster_rig.mpi_jobs import FAST_START, ROOT, mpirun
@@ -47,7 +48,7 @@ def alone(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_what_is_not_shared_is_left_to_worker_0_without_mpi(monkeypatch):
-    for name in (*find.SIZES, *find.ALL_RANKS, find.CHOICE):
+    for name in (*SIZES, *RANKS, find.CHOICE):
         monkeypatch.delenv(name, raising=False)
     assert not find.leave_to_worker_0()
     assert not find.is_repeated()
@@ -62,6 +63,21 @@ def test_what_is_not_shared_is_left_to_worker_0_without_mpi(monkeypatch):
     monkeypatch.setenv(find.CHOICE, "")
     assert not find.leave_to_worker_0()
     assert not find.is_repeated()
+
+
+@pytest.mark.parametrize("starter", ["OMPI_COMM_WORLD_", "MV2_COMM_WORLD_", "PMI_"])
+def test_each_starter_of_mpi_is_known_wherever_a_worker_asks_for_its_number(monkeypatch, starter):
+    for name in (*SIZES, *RANKS, *LOCAL_SIZES):
+        monkeypatch.delenv(name, raising=False)
+    for name in (find.CHOICE, find.TERMINAL):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv(joining.JOB, f"test-{os.getpid()}")
+    monkeypatch.setenv(f"{starter}SIZE", "3")
+    monkeypatch.setenv("MPI_LOCALNRANKS" if starter == "PMI_" else f"{starter}LOCAL_SIZE", "3")
+    monkeypatch.setenv(f"{starter}RANK", "1")
+    with joining._limited(0.0):
+        assert joining._absent() == ([0, 2] if sys.platform.startswith("linux") else None)
+    assert find.leave_to_worker_0()
 
 
 @pytest.mark.slow

@@ -100,6 +100,12 @@ def test_a_replicator_of_two_workers_is_as_one_of_one_process(tmp_path, cases):
     assert is_done(run_job(2, program, tmp_path, cases, seconds=120, environment=environment))
 
 
+def test_a_replicator_of_three_workers_does_not_wait_for_its_backup(tmp_path):
+    environment = {"TENSORBOW_CPU": "reference"}
+    program = "tests/cluster_rig/worker_backup_replicators.py"
+    assert is_done(run_job(3, program, tmp_path, seconds=120, environment=environment))
+
+
 @pytest.mark.slow
 def test_workers_whose_replicas_run_dynamic_steps_have_the_bits_of_planned_ones():
     assert is_done(run_job(2, "tests/cluster_rig/worker_dynamic_steps.py"))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.executor import InterOpPool
+from tensorbow.executor import InterOpPool, PoolShare
 
 
 @pytest.fixture(autouse=True)
@@ -181,3 +181,26 @@ def test_a_pool_refuses_what_it_has_no_thread_for():
         time.sleep(1e-3)
     assert sorted(ran) == ["a", "b", "d"]
     assert not InterOpPool(0, "none").run(lambda: work("f"))
+
+
+def test_shares_of_a_pool_have_its_threads_together():
+    pool, go_on = InterOpPool(2, "test"), threading.Event()
+    one, other = PoolShare(pool, 1), PoolShare(pool, 9)
+
+    def work():
+        assert go_on.wait(30)
+
+    assert one.run(work)
+    assert not one.run(work)  # it has one
+    assert other.run(work)
+    assert not other.run(work)  # the pool has no more
+    pool.allow(3)
+    pool.allow(1)
+    assert not one.run(work)
+    assert other.run(work)
+    assert not other.run(work)
+    go_on.set()
+    while not one.run(work):  # its thread is free soon
+        time.sleep(1e-3)
+    pool.close()
+    assert not other.run(work)

@@ -41,6 +41,29 @@ def test_what_is_an_input_is_no_control_input():
         assert controls(tb.negative(a).op) == []
 
 
+def test_what_reads_a_constant_or_waits_for_one_waits_for_what_it_waits_for():
+    first = tb.no_op("first")
+    with tb.control_dependencies([first]):
+        one = tb.constant(1.0)
+    with tb.control_dependencies([one]):
+        two, last = tb.constant(2.0), tb.no_op("last")
+    for op in (tb.identity(one).op, tb.identity(two).op, last):
+        assert first in op.control_inputs
+    assert tb.identity(tb.constant(3.0)).op.control_inputs == ()
+
+
+def test_an_order_through_a_constant_holds_for_ops_of_the_host():
+    queue = tb.FIFOQueue(4, [tb.float32], [[]])
+    with tb.control_dependencies([tb.py_func(lambda: None, [], [])]):
+        put = queue.enqueue([5.0])
+    with tb.control_dependencies([put]):
+        token = tb.constant(1.0)
+    with tb.control_dependencies([token]):
+        size = queue.size()
+    with tb.Session() as session:
+        assert session.run(size) == 1
+
+
 def test_a_variable_stands_for_its_op():
     v = tb.Variable(1.0, name="v")
     with tb.control_dependencies([v]):

@@ -96,7 +96,7 @@ class OneOfTwo(LoneWorker):
     size = 2
 
 
-def test_several_workers_refuse_backups_and_say_what_has_them():
-    said = "backup: expected 0 with several workers, whose programs meet for the inputs of each step.*tb.fit"
+def test_several_workers_refuse_first_come_and_say_what_has_it():
+    said = "dispatch: expected 'round_robin' with several workers, whose .* got 'fcfs'; .*MultiGpuReplicator"
     with pytest.raises(InvalidArgumentError, match=said):
-        tb.MultiWorkerReplicator(["/cpu:0"], 3, workers=OneOfTwo(), backup=1)
+        tb.MultiWorkerReplicator(["/cpu:0"], 3, workers=OneOfTwo(), dispatch="fcfs")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,8 @@ import pytest
 import tensorbow as tb
 from tensorbow.devices import CpuDevice, Device, GpuDevice
 from tensorbow.runtime import step_cache
+from tensorbow.runtime.planned_runs import PlannedRuns
+from tensorbow.timeline import Tracer
 from tests.gpu_rig.counted import OpenedGpu
 from tests.gpu_rig.emulated_cuda import EmulatedCuda
 from tests.gpu_rig.runtimes import emulated_runtime, needs_compiler
@@ -171,6 +174,28 @@ def test_values_of_a_loop_stay_on_the_gpu(swaps: bool) -> None:
             assert gpu.memory.held_nbytes == held  # blocks of earlier values are used again
             session.trim()
             assert gpu.memory.held_nbytes < held
+        gc.collect()
+
+
+def test_a_trace_has_the_same_spans_whether_values_stay_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tb.Graph().as_default(), emulated_runtime() as runtime, gpu_of(runtime) as gpu:
+        fetches, feeds = loop_with_gradient()
+        counted = []
+        with tb.Session(device=gpu) as session:
+            session.run(tb.global_variables_initializer())
+            session.run(fetches, feeds)
+            for stays in (True, False):
+                if not stays:
+                    monkeypatch.setattr(PlannedRuns, "keep_on_devices", lambda runs: None)
+                runtime.log.clear()
+                tracer = Tracer()
+                tracer.start()
+                session.run(fetches, feeds)
+                tracer.stop()
+                assert (copies(runtime, "DEVICE_TO_DEVICE").count(NBYTES) > 1) is stays
+                counted.append(Counter((span.track.stream, span.name) for span in tracer.spans))
+        assert counted[0] == counted[1]
+        assert sum(counted[0].values()) > 2
         gc.collect()
 
 

@@ -21,7 +21,7 @@ from tensorbow.executor import (
     QuickStep,
     StaticRegion,
     StepSpans,
-    default_threads,
+    threads_beside_caller,
 )
 from tensorbow.graph import Tensor
 from tensorbow.program import BoundPlan, Executable, Region
@@ -78,7 +78,7 @@ class ReplicaExecutor:
         self._calls: dict[object, RegionCall] = {}  # by region, shapes of its inputs, and which lie in homes
         self._homes: dict[Tensor, Array] = {}  # arrays of what lies in its home, where the host addresses it
         # On a GPU the stream's calls have one thread, also those of regions.
-        self._pool = None if group.device.kind == "gpu" else InterOpPool(default_threads(), owner)
+        self._pool = None if group.device.kind == "gpu" else InterOpPool(threads_beside_caller(0), owner)
         self._idle: dict[Executable, list[Binding]] = {}  # bound regions that no run uses
         self._lock = threading.Lock()  # guards all fields here, and the group's allocator
         self._step: DynamicStep | QuickStep | None = None  # that runs
