@@ -161,7 +161,9 @@ KINDS: Mapping[str, _Kind] = {
     "func": _Kind("a function", callable),
     "object": _Kind("what the function changes, or None", lambda value: True),
     "f": _Kind("a function of the library", lambda value: isinstance(value, GraphFunction)),
-    **dict.fromkeys(("conditions", "momenta", "texts"), _tuple_of("str", lambda item: isinstance(item, str))),
+    **dict.fromkeys(
+        ("after", "conditions", "momenta", "texts"), _tuple_of("str", lambda item: isinstance(item, str))
+    ),
     **dict.fromkeys(("num_epochs", "replicas"), _optional(_COUNT)),
     **dict.fromkeys(("depth", "first", "k", "source"), _whole(" of at least 0", 0)),
     **dict.fromkeys(("seed", "seed2"), _whole(" of 64 bits", high=2 * INT64 - 1)),
