@@ -145,9 +145,10 @@ def beside_peers(details: dict[str, Any]) -> list[str]:
     best = max(rates, key=lambda name: rates[name])
     turns = harness.in_turn(found["windows"], found["seconds_per_window"])
     return [
-        f"The rates of the same network without augmentation: {turns} We train on {ours:,.0f} images/s; the "
-        f"fastest peer, {best}, on {rates[best]:,.0f}, {ours / rates[best]:.2f} times slower: at its rate "
-        f"{epochs:g} epochs take {images / rates[best]:,.0f} s. Its accuracy was not measured."
+        f"The rates of the same network without augmentation: {turns} We train on {ours:,.0f} images/s, "
+        f"{ours / rates[best]:.2f} times the {rates[best]:,.0f} of the fastest peer, {best}. "
+        f"{epochs:g} epochs take {images / ours:,.0f} s at our rate and {images / rates[best]:,.0f} s at the "
+        "peer's, whose accuracy was not measured."
     ]
 
 
