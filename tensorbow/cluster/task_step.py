@@ -137,7 +137,7 @@ class _TaskStage:
     endless: Sequence[str]  # calls with loops that may never end
 
     def waited_for_variables(self) -> str:
-        """What it waits for before it runs, for messages."""
+        """Words for messages on the variables that this part waits for before it runs."""
         names = ", ".join(sorted(self.reads | self.writes)[:3])
         return f"waited for {names}, as another step uses such a variable"
 

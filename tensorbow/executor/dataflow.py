@@ -35,7 +35,7 @@ class Dataflow:
         self._wanted = plan.wanted
 
     def moves(self) -> dict[NodeKind, Callable[[DynamicNode, Iteration], None]]:
-        """What nodes of control flow do with their inputs; sequences and ops of the host are the step's."""
+        """Functions that run nodes of control flow, by kind; the step runs sequences and ops of the host."""
         return {
             NodeKind.SWITCH: self._switch,
             NodeKind.MERGE: self._merge,

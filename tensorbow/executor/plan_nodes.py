@@ -50,7 +50,7 @@ class Frame:
 
     @cached_property
     def pending(self) -> list[int]:
-        """What each of its nodes waits for when it begins; of a plan that is made."""
+        """Numbers of inputs and of earlier nodes that each node waits for; read once the plan is complete."""
         return [node.waits + node.ordered for node in self.nodes]
 
     @cached_property

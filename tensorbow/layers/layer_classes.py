@@ -114,14 +114,14 @@ class LayerObject:
 
     @property
     def trainable_variables(self) -> list[Variable]:
-        """Those of its variables that are trained."""
+        """Variables of the layer that are trained."""
         return self._of(GraphKeys.TRAINABLE_VARIABLES)
 
     trainable_weights = trainable_variables
 
     @property
     def non_trainable_variables(self) -> list[Variable]:
-        """Those of its variables that are not trained."""
+        """Variables of the layer that are not trained, as moving statistics."""
         trained = self.trainable_variables
         return [each for each in self.variables if each not in trained]
 

@@ -13,15 +13,14 @@ from tensorbow.graph import Tensor
 from tensorbow.kinds import Flag, Positive, checked
 from tensorbow.models.model import AsTensor, Classes, Defaults, Model, float_images, image_extents
 from tensorbow.models.normalised_convolution import convolved, normalised
+from tensorbow.models.resnet9 import logits_of_largest
 from tensorbow.ops.activations import gelu
 from tensorbow.ops.conv import conv2d
-from tensorbow.ops.elementwise import add, multiply, subtract
-from tensorbow.ops.reductions import reduce_max
+from tensorbow.ops.elementwise import add, subtract
 from tensorbow.specs import Array
 from tensorbow.variable_scope import get_variable, variable_scope
 
 MEAN = 0.47  # of the values of natural pictures
-SCALE = 0.125  # of the logits
 HAAR = np.array([[1, 1], [1, -1]]) / 2**0.5
 OPPONENT = np.array([[1, 1, 1], [1, 0, -1], [1, -2, 1]]) / np.sqrt([[3], [2], [6]])
 # of grey, red - blue and magenta - green: of the mean of 2x2 pixels, of its columns, rows and diagonals
@@ -62,14 +61,7 @@ class FastResNet(Model):
             with variable_scope(f"stage{stage}"):
                 hidden = _layer(hidden, channels, "conv1", training, pools=True)
                 hidden = add(hidden, _layer(hidden, channels, "conv2", training))
-        logits = layers.dense(
-            reduce_max(hidden, [1, 2]),
-            classes,
-            use_bias=False,
-            kernel_initializer="glorot_uniform",
-            name="fc",
-        )
-        return multiply(logits, SCALE)
+        return logits_of_largest(hidden, classes)
 
 
 def _layer(inputs: Tensor, channels: int, name: str, training: bool, pools: bool = False) -> Tensor:

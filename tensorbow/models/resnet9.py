@@ -50,16 +50,16 @@ class ResNet9(Model):
                 if stage != 2:
                     branch = _layer(hidden, channels, "conv2", training)
                     hidden = add(hidden, _layer(branch, channels, "conv3", training))
-        logits = layers.dense(
-            reduce_max(hidden, [1, 2]),
-            classes,
-            use_bias=False,
-            kernel_initializer="glorot_uniform",
-            name="fc",
-        )
-        return multiply(logits, SCALE)
+        return logits_of_largest(hidden, classes)
 
 
 def _layer(inputs: Tensor, channels: int, name: str, training: bool) -> Tensor:
     with variable_scope(name):
         return relu(normalised(convolved(inputs, channels, 3, 1), training))
+
+
+def logits_of_largest(hidden: Tensor, classes: int) -> Tensor:
+    """Logits [batch, classes] from each channel's largest value; hidden: [batch, height, width, channels]."""
+    largest = reduce_max(hidden, [1, 2])
+    logits = layers.dense(largest, classes, use_bias=False, kernel_initializer="glorot_uniform", name="fc")
+    return multiply(logits, SCALE)

@@ -37,7 +37,7 @@ from tensorbow.ops.elementwise import (
     tanh,
 )
 from tensorbow.ops.selection import select
-from tensorbow.specs import FLOATING, TensorSpec, bool_, compatible
+from tensorbow.specs import FLOATING, FLOATS, TensorSpec, bool_, compatible
 
 __all__ = [
     "crelu",
@@ -78,6 +78,7 @@ def gelu(features: Any, approximate: Flag = False, name: Name = None) -> Tensor:
     `approximate` uses 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
     """
     x = as_tensor(features)
+    require_dtype("gelu", x.spec, FLOATS, "features")
     with x.graph.as_default(), name_scope(name or "Gelu"):
         if approximate:
             cubic = multiply(multiply(x, x), multiply(x, 0.044715))

@@ -16,7 +16,7 @@ from tensorbow.graph import Attrs, Kernel, Operation, Tensor, as_tensor, graph_o
 from tensorbow.kinds import Flag, Name, NonNegative, checked
 from tensorbow.ops.arrays import concat, expand_dims
 from tensorbow.ops.broadcasting import zeros_like
-from tensorbow.ops.definition import define_op
+from tensorbow.ops.definition import define_op, require_same_dtype
 from tensorbow.ops.diagonals import MatrixDiag, MatrixDiagPart
 from tensorbow.ops.elementwise import (
     add,
@@ -131,6 +131,7 @@ def matrix_solve_ls(
     """
     with graph_of([matrix, rhs]).as_default(), name_scope(name or "matrix_solve_ls"):
         a, b = as_tensor(matrix), as_tensor(rhs)
+        require_same_dtype("matrix_solve_ls", [a.spec, b.spec])
         if a.spec.shape is not None:
             require_matrices("matrix_solve_ls", a.spec, "matrix")
         rows, columns = (None, None) if a.spec.shape is None else a.spec.shape[-2:]

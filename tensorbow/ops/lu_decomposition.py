@@ -31,14 +31,14 @@ __all__ = ["lu", "slogdet"]
 
 
 class FactorsAndOrder(NamedTuple):
-    """What `tb.linalg.lu` gives: the factors L and U in one matrix, and the order of the rows."""
+    """Result of `tb.linalg.lu`: the factors L and U in one matrix, and the order of the rows."""
 
     lu: Tensor
     p: Tensor
 
 
 class SignAndLogarithm(NamedTuple):
-    """What `tb.linalg.slogdet` gives: signs of determinants, and logarithms of their absolute values."""
+    """Result of `tb.linalg.slogdet`: signs of determinants, and logarithms of their absolute values."""
 
     sign: Tensor
     log_abs_determinant: Tensor

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.graph import Tensor, as_tensor, name_scope
 from tensorbow.kinds import Name, checked, or_tensor, whole
-from tensorbow.ops.argument_kinds import numbers_of
+from tensorbow.ops.argument_kinds import INT32, numbers_of
 from tensorbow.ops.arrays import expand_dims
 from tensorbow.ops.broadcasting import shape
 from tensorbow.ops.elementwise import (
@@ -59,7 +59,8 @@ def matrix_band_part(
     if x.shape.ndims is not None and x.shape.ndims < 2:
         raise InvalidArgumentError(f"matrix_band_part: expected matrices [..., m, n], got {x.spec}")
     with x.graph.as_default(), name_scope(name or "MatrixBandPart"):
-        result = band_of(x, *numbers_of(num_lower, num_upper))
+        kept = (min(n, INT32 - 1) if isinstance(n, int) else n for n in numbers_of(num_lower, num_upper))
+        result = band_of(x, *kept)
         if x.spec.shape is not None:
             result.set_shape(x.shape)
         return result

@@ -33,7 +33,7 @@ from tensorbow.ops.sparse_tensors import (
     row_major,
     with_rank,
 )
-from tensorbow.specs import compatible, float32, int32, int64, string
+from tensorbow.specs import bool_, compatible, float32, int32, int64, string
 
 __all__ = [
     "sparse_eye",
@@ -74,10 +74,20 @@ def sparse_to_dense(
             wide = wide if rank == 2 else reshape(wide, [-1, 1])
             if values.shape.ndims == 0:
                 values = broadcast_to(values, strided_slice(shape(wide), slice(1)))
-            return _dense(wide, extents, values, default_value, validate_indices)
+            number = _default_number("sparse_to_dense", default_value, values)
+            return _dense(wide, extents, values, number, validate_indices)
 
 
-def _dense(indices: Tensor, extents: Tensor, values: Tensor, default: Any, validate: bool) -> Tensor:
+def _default_number(label: str, default: Any, values: Tensor) -> Tensor:
+    """The default value as a scalar of the values' dtype. Raises InvalidArgumentError for other shapes."""
+    is_truth = values.dtype == bool_ and type(default) is int
+    number = as_tensor(bool(default) if is_truth else default, values.dtype)
+    if number.shape.ndims not in (None, 0):
+        raise InvalidArgumentError(f"{label}: default_value is {number.spec}, expected a scalar")
+    return number
+
+
+def _dense(indices: Tensor, extents: Tensor, values: Tensor, number: Tensor, validate: bool) -> Tensor:
     if validate:
         rank = (extents.spec.shape or (None,))[0]
         rank = (indices.spec.shape or (None, None))[1] if rank is None else rank
@@ -88,7 +98,6 @@ def _dense(indices: Tensor, extents: Tensor, values: Tensor, default: Any, valid
         )
         indices = required(rising, message, indices)
     dense = scattered(indices, values, extents)
-    number = as_tensor(default, values.dtype)
     if number.spec.value is not None and number.spec.value.ndim == 0 and not number.spec.value:
         return dense
     count = strided_slice(shape(indices), slice(1))
@@ -112,7 +121,8 @@ def sparse_tensor_to_dense(
     """The dense tensor, with `default_value` where the sparse one has nothing: see `sparse_to_dense`."""
     sparse = as_sparse(sp_input)
     with sparse.graph.as_default(), name_scope(name or "SparseToDense"):
-        result = _dense(sparse.indices, sparse.dense_shape, sparse.values, default_value, validate_indices)
+        number = _default_number("sparse_tensor_to_dense", default_value, sparse.values)
+        result = _dense(sparse.indices, sparse.dense_shape, sparse.values, number, validate_indices)
         result.set_shape(sparse.shape)
         return result
 

@@ -65,7 +65,7 @@ class SparseTensorValue(NamedTuple):
     dense_shape: Any
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class SparseTensor:
     """A tensor of `dense_shape` with `values[i]` at `indices[i]`, and zeros elsewhere.
 
@@ -80,12 +80,13 @@ class SparseTensor:
     values: Tensor
     dense_shape: Tensor
 
-    def __post_init__(self) -> None:
-        with graph_of([self.indices, self.values, self.dense_shape]).as_default():
+    @checked
+    def __init__(self, indices: Any, values: Any, dense_shape: Any):
+        with graph_of([indices, values, dense_shape]).as_default():
             parts = {
-                "indices": _of_int64("indices", self.indices),
-                "values": as_tensor(self.values),
-                "dense_shape": _of_int64("dense_shape", self.dense_shape),
+                "indices": _of_int64("indices", indices),
+                "values": as_tensor(values),
+                "dense_shape": _of_int64("dense_shape", dense_shape),
             }
         for (name, tensor), expected_rank in zip(parts.items(), (2, 1, 1), strict=True):
             if tensor.shape.ndims not in (None, expected_rank):

@@ -20,7 +20,7 @@ ALIGNMENT = 64  # bytes
 def gradients_in_place(
     planned: Collection[Operation], crossing: Mapping[Tensor, TensorSpec], layout: VariableLayout
 ) -> dict[Tensor, Ref]:
-    """Of the crossing tensors each that updates a weight, and its memory in GRADIENTS; one of each weight."""
+    """Crossing tensors that update a weight, with their memory in GRADIENTS; at most one for each weight."""
     found: dict[Tensor, Ref] = {}
     taken = set[int]()
     for op in sorted(planned, key=lambda op: op.id):

@@ -300,7 +300,7 @@ class RoundCode:
 
 
 def _turns(phase: Phase) -> int:
-    """How often threads wait while one of them calls the other workers."""
+    """Number of times that threads wait in a phase while one of them calls the other workers."""
     return len(phase.pieces.parts) or int(phase.uses_address != 0)
 
 
