@@ -18,8 +18,8 @@ class BackupLaunches(TrainingLoop):
 
     The programs of the workers meet before each launch, and wait for late gradients at its end; in between
     nobody waits for a late replica or program. The replicas are ahead of the caller, and cannot go back, as
-    which gradients count depends on timing: who reads or changes them between two rounds finds them at the
-    end of a launch.
+    which gradients count depends on timing. Code that reads or changes replicas between two rounds sees their
+    state at the end of the launch.
     """
 
     def __init__(self, step: BuiltStep, rounds: int | None, steps_per_launch: int | str):
@@ -59,9 +59,11 @@ class BackupLaunches(TrainingLoop):
 
     def take_inputs(self) -> list[Any]:
         """See TrainingLoop."""
-        left = self._most if self.rounds is None else self.rounds - self.done
-        most = min(self._most, left)
-        return self.step.inputs.take(most, min(most, left - most))
+        most = ahead = self._most
+        if self.rounds is not None:
+            most = min(most, self.rounds - self.done)
+            ahead = min(most, self.rounds - self.done - most)
+        return self.step.inputs.take(most, ahead)
 
     def launch(self, stepper: Stepper, rounds: list[Any]) -> None:
         """See TrainingLoop; errors are kept for `next_result`."""
@@ -77,4 +79,4 @@ class BackupLaunches(TrainingLoop):
         self.results.extend(self.step.results(results.metrics, len(results.rounds)))
 
     def go_back(self, stepper: Stepper) -> None:
-        """See TrainingLoop. They are at the end of a launch."""
+        """Does nothing: replicas cannot go back, and are at the end of a launch already."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 class TensorBowError(Exception):
     """Base of every error this library raises on purpose.
 
-    task: of a cluster, that the error is of and its message begins with; "" for none.
+    task: the cluster's task that raised the error, with which its message begins; "" outside of a cluster.
     """
 
     task: str = ""

@@ -38,7 +38,7 @@ Gradient: TypeAlias = Tensor | IndexedSlices
 
 
 class UnconnectedGradients:
-    """TensorFlow's names for what `gradients` gives for a tensor of which the result does not depend."""
+    """Values of `unconnected_gradients`: the gradient by a tensor on which `ys` does not depend."""
 
     NONE = "none"
     """None."""

@@ -17,7 +17,7 @@ from tensorbow.program import CALL_ARGUMENTS, NativeCall
 
 OVERLAP = "TENSORBOW_OVERLAP"  # "never": wait for each sum at once; "always": short ones, too, on one machine
 OVERLAP_NBYTES = 1 << 18  # shorter sums are over before another thread has begun them
-OVERLAP_WORKERS = 16  # more wait at once: by benchmarks/scaling_model.py that takes less than looks
+OVERLAP_WORKERS = 16  # more wait at once; benchmarks/scaling_model.py: looks gain up to 8 to 16
 NATIVE_SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * CALL_ARGUMENTS)
 
 

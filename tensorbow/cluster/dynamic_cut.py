@@ -233,7 +233,9 @@ class StepCut:
         return bits, reach
 
     def _sent_before(self, name: str, task: str, frame: Frame) -> tuple[str, ...]:
-        """The last Sends of a task so far, in a frame, that a node on another task depends on."""
+        """Names of the Sends that a Receive must follow, as its value depends on them by way of another task;
+        those that another listed Send depends on are left out.
+        """
         needed, earlier, found = self._reach[name], 0, []
         for source, send, own in reversed(self._sends.get(task, ())):
             bit = self._bits.get(source, 0)

@@ -87,7 +87,7 @@ def _read_parquet(path: Path) -> dict[str, Array]:
             raise DataLossError(f"{shown(path)} is damaged or no parquet file: {error}") from error
         columns = {name: np.asarray(table[name].to_numpy()) for name in table.column_names}
     return {
-        name: np.array(["" if each is None else str(each) for each in column])
+        name: _column(["" if each is None else str(each) for each in column])
         if column.dtype.kind == "O"
         else column
         for name, column in columns.items()
@@ -161,6 +161,10 @@ def _feature_names(
     for key in kept:
         column = columns[key]
         _require_values(key, column, table, is_target=False)
+        if column.dtype.kind == "f" and np.isnan(column).all():
+            raise InvalidArgumentError(
+                f"{table}: column {key} has no values; leave it out by --ignore-columns {key}"
+            )
         missing = int((column == "" if column.dtype.kind == "U" else np.isnan(column)).sum())
         note = f"{missing} missing" if missing else ""
         if column.dtype.kind == "U":
@@ -209,7 +213,7 @@ def features_of(columns: Mapping[str, Array], names: Sequence[str], table: str) 
         strange = sorted({*_texts_of(columns[source]).tolist()} - texts)
         if strange:
             _logger.warning(
-                "%s: column %s has texts that the training data did not: %s; they count as missing",
+                "%s: column %s has texts that were not in the training data: %s; they count as missing",
                 *(table, source, ", ".join(strange)[:200]),
             )
     return np.stack(found, axis=1)
@@ -236,10 +240,6 @@ def _require_values(key: str, column: Array, table: str, is_target: bool) -> Non
             what = "no value" if np.isnan(column[bad[0]]) else "an infinite number"
             raise InvalidArgumentError(
                 f"{table}, row {bad[0] + 2}: column {key} has {what}; fill it in, or drop the row"
-            )
-        if np.isnan(column).all():
-            raise InvalidArgumentError(
-                f"{table}: column {key} has no values; leave it out by --ignore-columns {key}"
             )
         return
     if column.dtype.kind != "U":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,14 +30,16 @@ class QuickStep:
         if plan.only is None:
             raise InternalError("a plan of several nodes: expected one sequence; make a DynamicStep")
         self.error: BaseException | None = None  # ends it
+        self._lock = threading.Lock()  # guards error
         self._plan, self._sequence, self._inputs = plan, *plan.only
         self._stop = stop
         self._shared = StepResources(resources, Resources())
         self._calls = SequenceCalls(run_region, self._shared, self, self._check, limited=False)
 
     def cancel(self, error: BaseException) -> None:
-        """Ends the step with an error before its next part; thread-safe."""
-        self.error = error = self.error or error
+        """Ends the step with the first such error; a part that runs goes on to its end. Thread-safe."""
+        with self._lock:
+            self.error = error = self.error or error
         self._stop(error)
 
     def _check(self) -> None:

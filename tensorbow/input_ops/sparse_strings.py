@@ -84,8 +84,13 @@ def _joined(call: HostCall) -> list[Array]:
     shapes: list[Array] = []
     for row, texts in enumerate(rows):
         coordinates, found, shape = map(parsed_tensor, texts)
-        fits = coordinates.shape == (len(found), len(shape)) and as_dtype(found.dtype) == dtype
-        if not fits or len(shape) != len(shapes[0] if shapes else shape):
+        fits = (
+            found.ndim == shape.ndim == 1
+            and coordinates.dtype == shape.dtype == np.int64
+            and coordinates.shape == (len(found), len(shape))
+            and as_dtype(found.dtype) == dtype
+        )
+        if not fits or (shapes and len(shape) != len(shapes[0])):
             raise InvalidArgumentError(
                 f"DeserializeManySparse: row {row} has indices {list(coordinates.shape)} and shape "
                 f"{shape.tolist()} of {as_dtype(found.dtype).name}, expected {dtype.name} and one rank in all"
@@ -107,7 +112,7 @@ DeserializeManySparse = define_op(
     attrs={"dtype": REQUIRED},
     host=_joined,
     strings=True,
-    doc="The sparse tensor of those in the rows of a matrix of strings.",
+    doc="Joins serialised sparse tensors, one in each row of strings [n, 3], into a minibatch.",
 )
 
 
@@ -126,7 +131,7 @@ def serialize_sparse(sp_input: Sparse, name: Name = None) -> Tensor:
 def serialize_many_sparse(sp_input: Sparse, name: Name = None) -> Tensor:
     """Each example of a sparse minibatch [n, ...] as three strings: [n, 3]; see `serialize_sparse`.
 
-    Raises InvalidArgumentError at run time for entries that are not in row-major order.
+    Raises InvalidArgumentError at run time for entries whose examples, their first coordinates, do not rise.
     """
     sparse = as_sparse(sp_input)
     if sparse.rank == 0:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from tensorbow.errors import FailedPreconditionError
-from tensorbow.graph import Graph, GraphKeys, get_default_graph
+from tensorbow.graph import Graph, GraphKeys, graph_of
 from tensorbow.layers.building import layer_scope
 from tensorbow.layers.convolution import (
     average_pooling1d,
@@ -64,7 +64,9 @@ class LayerObject:
         """Raises TypeError for arguments that the function does not take."""
         self._name: str | None = kwargs.pop("name", None)
         self._args, self._kwargs = args, kwargs
+        self._reuse: Any = kwargs.pop("reuse", None)  # of the first call in a graph
         self._graph: Graph | None = None  # of the variables
+        self._made = False  # they are made
         self._around: VariableScope | None = None  # of the first call
         self._scope: VariableScope | None = None
         inspect.signature(type(self)._function).bind(None, *args, **kwargs)
@@ -77,14 +79,18 @@ class LayerObject:
         if "reuse" not in takes:
             named = {"name": self._name} if "name" in takes else {}
             return function(inputs, *self._args, **more, **named)
-        graph = get_default_graph()
-        if self._around is None or self._scope is None or self._graph is not graph:
-            self._graph, self._around = graph, get_variable_scope()
-            with layer_scope(self._name, self._default_name, None) as self._scope:
-                pass
-        with variable_scope(self._around):
-            name = self._scope.name.rpartition("/")[2]
-            return function(inputs, *self._args, **more, name=name, reuse=AUTO_REUSE)
+        graph = graph_of([inputs])
+        with graph.as_default():
+            if self._around is None or self._scope is None or self._graph is not graph:
+                self._graph, self._around, self._made = graph, get_variable_scope(), False
+                with layer_scope(self._name, self._default_name, None) as self._scope:
+                    pass
+            name = self._scope.name.removeprefix(f"{self._around.name}/" if self._around.name else "")
+            with variable_scope(self._around):
+                reuse = AUTO_REUSE if self._made else self._reuse
+                result = function(inputs, *self._args, **more, name=name, reuse=reuse)
+        self._made = True
+        return result
 
     apply = __call__
 

@@ -120,7 +120,8 @@ def _of_eigenvalues(a: Array, function: Callable[[Array], Array], least: str) ->
     values, vectors = np.linalg.eigh(a)
     rounding = len(a) * np.finfo(np.float64).eps * np.abs(values).max()
     if least == "at least 0":
-        values = np.where(np.abs(values) <= rounding, 0, values)
+        given = len(a) * np.finfo(np.float32).eps * np.abs(values).max()  # a may have been rounded to float32
+        values = np.where((values < 0) & (values >= -given) | (np.abs(values) <= rounding), 0, values)
     if values[0] < 0 or (least != "at least 0" and values[0] <= rounding):
         raise _NoResultError(f"has an eigenvalue of {values[0]:.3g}, expected {least}")
     result: Array = (vectors * function(values)) @ vectors.T

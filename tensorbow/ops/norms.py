@@ -29,12 +29,12 @@ def norm(
     keepdims: Flag = False,
     name: Name = None,
 ) -> Tensor:
-    """The norm of vectors along one `axis`, of matrices along two, or of all elements (floating; complex
-    numbers count by their absolute values).
+    """The norm of vectors along one `axis`, of matrices along two, or of all elements.
 
-    ord: "euclidean", 1, or infinity; for vectors also any positive number. For matrices and all
-    elements "euclidean" is also called "fro"; for matrices 1 and infinity give the greatest sum of a column
-    and of a row, and 2 the greatest singular value. The gradient of a euclidean norm of 0 is NaN, as in
+    tensor: floating, or complex, of which the absolute values count; for the 2-norm of matrices floating.
+    ord: "euclidean", 1, or infinity; for vectors also any positive number. For matrices and all elements
+    "euclidean" is also called "fro"; for matrices 1 and infinity give the greatest sum of a column and of a
+    row, and 2 the greatest singular value. The gradient of a euclidean norm of 0 is NaN, as in
     TensorFlow. Raises InvalidArgumentError for other values.
     """
     x = as_tensor(tensor)

@@ -50,7 +50,7 @@ from tensorbow.ops.sparse_tensors import (
     row_major,
     with_rank,
 )
-from tensorbow.specs import Array, TensorSpec, int32, int64
+from tensorbow.specs import Array, TensorSpec, compatible, int32, int64
 
 __all__ = [
     "sparse_concat",
@@ -143,6 +143,9 @@ def sparse_concat(
     if not sp_inputs:
         raise refuse("sparse_concat", "sp_inputs", "a list of at least one sparse tensor", sp_inputs)
     parts = [read_sparse("sparse_concat", each) for each in sp_inputs]
+    rank = next((part.rank for part in parts if part.rank is not None), None)
+    if rank is not None:
+        parts = [with_rank("sparse_concat", part, rank) for part in parts]
     with parts[0].graph.as_default(), name_scope(name or "SparseConcat"):
         along = axes_mask("sparse_concat", parts[0], [axis])
         across = subtract(1, along)
@@ -166,6 +169,9 @@ def sparse_slice(sp_input: Sparse, start: Any, size: Any, name: Name = None) -> 
     sparse = as_sparse(sp_input)
     with sparse.graph.as_default(), name_scope(name or "SparseSlice"):
         begin, extents = _int64("sparse_slice", start, "start"), _int64("sparse_slice", size, "size")
+        for each, what in ((begin, "start"), (extents, "size")):
+            if sparse.rank is not None and not compatible(each.spec.shape, (sparse.rank,)):
+                raise InvalidArgumentError(f"sparse_slice: {what} is {each.spec}, expected [{sparse.rank}]")
         end = minimum(add(begin, extents), sparse.dense_shape)
         inside = logical_and(greater_equal(sparse.indices, begin), less(sparse.indices, end))
         kept = sparse_retain(sparse, reduce_all(inside, 1))

@@ -192,8 +192,10 @@ def test_a_table_with_texts_and_missing_numbers(call: Call, project: Path) -> No
     found = call("evaluate", "h", "--data", "few.csv", "--split", "train", "--json")
     assert json.loads(found.out)["examples"] == 2
     found = call("predict", "h", "few.csv")
-    assert "texts that the training data did not: Jena" in found.err
+    assert "texts that were not in the training data: Jena" in found.err
     assert float(found.out.split()[1]) == pytest.approx(1.5, abs=0.2)
+    (project / "none.csv").write_text("town,area\nUlm,\n")
+    assert np.isfinite(float(call("predict", "h", "none.csv").out.split()[1]))
 
 
 def test_a_target_of_several_columns_must_be_there(call: Call, project: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,7 @@ def test_texts_of_a_table_become_columns_and_missing_numbers_the_mean(
     assert inputs[:, 1:4].tolist() == [[0, 0, 0], [0, 1, 0]]
     assert np.isnan(inputs[0, 0])
     assert inputs[1, 0] == 70
-    assert "column town has texts that the training data did not: Jena; they count as missing" in caplog.text
+    assert "column town has texts that were not in the training data: Jena; they count as missing" in caplog.text
     with pytest.raises(InvalidArgumentError, match=r"ignore_columns: .*got 'price'"):
         load_own(str(table), target="price", ignored=["price"])
 
@@ -187,6 +188,11 @@ def test_a_table_in_parquet(tmp_path: Path) -> None:
     columns = {"a": [1.0, 2.0, 3.0, 4.0, 5.0], "kind": ["x", "y", "x", "y", "x"]}
     parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
     assert splits(tmp_path / "t.parquet", target="kind").train.classes == 2
+    prices = [Decimal("1.5"), None, Decimal("2.5"), Decimal("4"), Decimal("3")]
+    parquet.write_table(pyarrow.table({**columns, "price": prices}), tmp_path / "d.parquet")
+    found = splits(tmp_path / "d.parquet", target="kind").train
+    assert isinstance(found, tb.data.ArrayDataset)
+    assert found.feature_names == ("a", "price")
 
 
 def test_a_folder_of_pictures_by_class(tmp_path: Path) -> None:

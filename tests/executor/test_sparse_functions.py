@@ -328,3 +328,12 @@ def test_safe_lookups(session: tb.Session) -> None:
     np.testing.assert_array_equal(
         session.run(tb.nn.safe_embedding_lookup_sparse(table, deep, combiner="sum")), plain.reshape(2, 2, 2)
     )
+
+
+def test_parts_and_boxes_of_other_ranks_are_refused():
+    flat = tb.SparseTensor([[1]], [1.0], [4])
+    deep = tb.SparseTensor([[1, 2]], [1.0], [3, 4])
+    with pytest.raises(InvalidArgumentError, match="sparse_concat"):
+        tb.sparse_concat(0, [deep, flat])
+    with pytest.raises(InvalidArgumentError, match=r"sparse_slice: start is .*, expected \[2\]"):
+        tb.sparse_slice(deep, [0], [3])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
-from tensorbow.errors import FailedPreconditionError
+from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tests.ops_contract.sample import normal
 
 
@@ -114,3 +114,27 @@ def test_a_layer_in_another_graph_has_other_variables() -> None:
     with tb.Graph().as_default() as other:
         layer(tb.zeros([1, 4]))
         assert layer.kernel.graph is other
+
+
+def test_two_layers_of_one_name_share_nothing_unasked():
+    x = tb.ones([2, 3])
+    layer = tb.layers.Dense(2, name="own")
+    layer(layer(x)[:, :1] * tb.ones([1, 3]))
+    with pytest.raises(InvalidArgumentError, match="own/kernel"):
+        tb.layers.Dense(2, name="own")(x)
+    shared = tb.layers.Dense(2, name="own", reuse=True)
+    shared(x)
+    assert shared.variables == layer.variables
+
+
+def test_a_layer_whose_name_has_scopes_and_one_of_another_graph():
+    layer = tb.layers.Dense(2, name="block/d")
+    layer(tb.ones([2, 3]))
+    assert layer.kernel.op.name == "block/d/kernel"
+    other = tb.Graph()
+    with other.as_default():
+        x = tb.ones([2, 3])
+    layer = tb.layers.Dense(2)
+    layer(x)
+    assert len(layer.variables) == 2
+    assert layer.kernel.graph is other

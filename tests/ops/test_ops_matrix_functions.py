@@ -46,6 +46,11 @@ def test_roots_of_matrices_that_are_not_invertible(session):
     for singular in (x @ x.T, x @ (x.T @ matrices(4, 4)), np.zeros((3, 3)), np.diag([0.0, 4.0, 9.0])):
         root = session.run(tb.matrix_square_root(singular))
         np.testing.assert_allclose(root @ root, singular, atol=1e-6 * max(np.abs(singular).max(), 1))
+    x = normal(20, 4, dtype=np.float32)
+    rounded = x @ x.T  # its eigenvalues of 0 are a little negative
+    assert np.linalg.eigvalsh(rounded.astype(np.float64))[0] < 0
+    root = session.run(tb.matrix_square_root(rounded))
+    np.testing.assert_allclose(root @ root, rounded, atol=1e-4 * np.abs(rounded).max())
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Rounds of divided steps as one launch: dynamic parts, then the planned ones as one native call.
 
-A thread for each replica, where functions may wait, or for each core. All meet in each round once their
-dynamic parts have ended, so that a function that fails in one replica has changed none.
+There is a thread for each replica if functions may wait for another replica, or else for each core. All meet
+twice in each round: once their dynamic parts have ended, and once the planned ones have. So a function that
+fails in one replica has changed none in its round, and all have done the rounds before.
 """
 
 from __future__ import annotations
@@ -158,8 +159,6 @@ class DividedLaunch(RoundLaunch):
         self._threads = [range(n * count // threads, (n + 1) * count // threads) for n in range(threads)]
         self._meetings = program.meetings_of(threads)
         self._planned_threads = min(threads, usable_cores())
-        # Dynamic parts run on other threads than the planned ones.
-        self._ends_together = self._planned_threads < threads or program.part.ordered_by is not None
         self._made: list[Mapping[str, Array]] = [{}] * count  # by the dynamic parts of a round
         self._launched: list[RoundLaunch] = []  # the planned parts, by round
         self._done, self._at = [0] * count, [replicas.start for replicas in self._threads]
@@ -195,9 +194,12 @@ class DividedLaunch(RoundLaunch):
             self._made[replica] = program.run[replica](self._first + index, batch, own)
         try:
             self._meetings.before(partial(self._begin_planned, index, scalars))
+        except BrokenBarrierError:
+            if len(self._launched) <= index:
+                return False  # else all have come, and the waits were ended before this thread went on
+        try:
             self._run_planned(thread, self._launched[index])
-            if self._ends_together:
-                self._meetings.behind()
+            self._meetings.behind()
         except BrokenBarrierError:
             return False
         return True

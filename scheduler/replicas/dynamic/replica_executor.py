@@ -208,9 +208,11 @@ class ReplicaExecutor:
         key = (region, region.key(arrays), in_place)
         call = self._calls.get(key)
         if call is None:
-            while len(self._calls) >= COMPILED:
-                self._calls.pop(next(iter(self._calls)), None)
-            call = self._calls[key] = self._new_call(region, arrays, in_place)
+            made = self._new_call(region, arrays, in_place)
+            with self._lock:
+                while len(self._calls) >= COMPILED:
+                    del self._calls[next(iter(self._calls))]
+                call = self._calls.setdefault(key, made)
         executable = call.executable
         state = {key: scalars[key] for key in call.state if key in scalars}
         if executable.counters:
