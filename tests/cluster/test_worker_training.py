@@ -1,5 +1,6 @@
 """Replicas of several processes that average together, segment by segment and in whole native rounds."""
 
+import re
 from subprocess import CompletedProcess
 
 import pytest
@@ -9,9 +10,10 @@ from tests.gpu_rig.runtimes import needs_compiler
 
 
 def is_done(job: CompletedProcess[str]) -> bool:
+    """True if all workers said so; a line of one may stand in that of another, since both write to one pipe."""
     assert job.returncode == 0, job.stderr
-    done = [line for line in sorted(job.stdout.split("\n")) if "is done" in line]
-    return len(done) > 1 and done == [f"worker {number} is done" for number in range(len(done))]
+    done = sorted(int(rank) for rank in re.findall(r"worker (\d+) is done", job.stdout))
+    return len(done) > 1 and done == list(range(len(done)))
 
 
 @pytest.mark.parametrize(
