@@ -86,7 +86,12 @@ class WorkerGroup(ABC):
     def native_swap(self, own: int, theirs: int, nbytes: int) -> tuple[NativeCall, NativeCall]:
         """Calls for native code of one of two workers: one begins to send the other a vector and to receive
         its, the other waits for the end. own, theirs: addresses, where nothing else is done between the two.
+        `end_swap` gives back what they need.
         """
+
+    @abstractmethod
+    def end_swap(self, begin: NativeCall) -> None:
+        """Frees what the calls of `native_swap` need, given the first one; not while they are under way."""
 
     @abstractmethod
     def native_share(self, address: int, parts: Sequence[range]) -> NativeCall | None:
@@ -156,6 +161,9 @@ class LoneWorker(WorkerGroup):
     def native_swap(self, own: int, theirs: int, nbytes: int) -> tuple[NativeCall, NativeCall]:
         """See WorkerGroup: there is no other."""
         raise InternalError(f"{self.name} has no other worker to exchange anything with")
+
+    def end_swap(self, begin: NativeCall) -> None:
+        """See WorkerGroup: there is none."""
 
     def native_share(self, address: int, parts: Sequence[range]) -> NativeCall | None:
         """See WorkerGroup: there is nothing to call."""

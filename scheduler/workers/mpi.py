@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, NoReturn
 
 import numpy as np
@@ -59,6 +59,7 @@ class MpiWorkers(WorkerGroup):
         self.rank, self.size = self._communicator.Get_rank(), self._communicator.Get_size()
         self._library = ctypes.CDLL(MPI.__file__)  # finds the functions of the MPI library that it loads
         self._kept: list[Any] = []  # what native calls refer to
+        self._swaps: dict[NativeCall, tuple[Any, ...]] = {}  # their requests, and what calls refer to
         self._sent: list[Any] = []  # letters that are on their way
 
     def all_sum(self, array: Array, halves: bool = False) -> None:
@@ -226,9 +227,17 @@ class MpiWorkers(WorkerGroup):
         width = sizeof(self._mpi.Request)
         handles = np.array([self._handle(each) % (1 << 8 * width) for each in requests], f"u{width}")
         statuses = np.zeros(2 * sizeof(self._mpi.Status), np.uint8)
-        self._kept += [requests, handles, statuses]
         arguments = len(requests), handles.ctypes.data, statuses.ctypes.data
-        return self._native_call("MPI_Startall", *arguments[:2]), self._native_call("MPI_Waitall", *arguments)
+        begin = self._native_call("MPI_Startall", *arguments[:2])
+        self._swaps[begin] = requests, handles, statuses
+        return begin, self._native_call("MPI_Waitall", *arguments)
+
+    def end_swap(self, begin: NativeCall) -> None:
+        """See WorkerGroup."""
+        requests, *_ = self._swaps.pop(begin)
+        for request in requests:
+            with suppress(self._mpi.Exception):  # after a failure it may be under way
+                request.Free()
 
     def _native_halves(self, address: int, size: int) -> Any:
         """A C function that calls `all_sum` of halves: packing takes longer than a call from native code."""

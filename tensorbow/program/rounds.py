@@ -45,6 +45,7 @@ class WorkerExchange:
     may_share_central: whether all devices of all workers may have their z in the same memory.
     swap_of: the calls by which two workers begin to send each other a vector, and wait for the end, given the
     addresses of their own and of what comes, and its bytes; None where sums are not exchanged so.
+    end_swap: gives back what these calls need, given the first one.
     """
 
     control: NDArray[np.int64]
@@ -59,6 +60,7 @@ class WorkerExchange:
     overlap_nbytes: int = 0
     may_share_central: bool = False
     swap_of: Callable[[int, int, int], tuple[NativeCall, NativeCall]] | None = None
+    end_swap: Callable[[NativeCall], object] = lambda begin: None
 
     @property
     def kind(self) -> tuple[Hashable, ...]:

@@ -51,6 +51,11 @@ def vectors_are_swapped_again_and_again() -> None:
         called(end)
         assert (theirs == 10 * number + 1 - RANK).all()
         assert (own == 10 * number + RANK).all()
+    ((requests, *_),) = group._swaps.values()
+    assert all(requests)
+    group.end_swap(begin)
+    assert not any(requests)  # they are MPI's null request
+    assert not group._swaps
 
 
 def trained(model: Any, exchange: str, alone: bool = False, **options: Any) -> dict[str, np.ndarray]:
@@ -70,7 +75,14 @@ def trained(model: Any, exchange: str, alone: bool = False, **options: Any) -> d
         engine.initialize(model.initial)
         assert engine.run(batches.open, 0, ROUNDS) == ROUNDS
         values = {**engine.central_values(), **engine.learners.values.state_arrays()}
-        return {name: np.array(value) for name, value in values.items()}
+        result = {name: np.array(value) for name, value in values.items()}
+        if not alone:
+            swaps, count = engine.lockstep.exchanges._swaps, sum(pieces)
+            assert len(swaps) == count
+            engine.resize(2)  # which makes the launcher again
+            assert len(swaps) == count
+    assert alone or not swaps  # nothing stays
+    return result
 
 
 MODELS = [well(LARGE), logistic(float32)]  # one large vector; several small ones

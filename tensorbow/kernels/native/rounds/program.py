@@ -61,6 +61,7 @@ class NativeRounds(RoundProgram):
         self.shares_central = code.shares_central
         executable = plans[0].executable
         self._kept: list[Any] = []  # arrays that words point to
+        self._swaps: list[NativeCall] = []  # those that begin one
         self._shared = shared = _aligned(SharedWord.WORDS)
         shared[SharedWord.COUNT] = len(plans)
         shared[SharedWord.BASES] = self._table([plan.bases_address for plan in plans])
@@ -117,11 +118,12 @@ class NativeRounds(RoundProgram):
                 row[PhaseWord.ENDS] = self._phases[ends[phase.ends]].ctypes.data
                 continue
             if phase.pieces.parts and workers.swap_of is not None:
-                swaps = chain.from_iterable(
+                swaps = [
                     workers.swap_of(sums.ctypes.data + own, sums.ctypes.data + theirs, nbytes)
                     for own, theirs, nbytes in phase.pieces.places()
-                )
-                row[PhaseWord.CALLS] = self._table([*chain.from_iterable(swaps)])
+                ]
+                self._swaps += [begin for begin, _ in swaps]
+                row[PhaseWord.CALLS] = self._table([*chain.from_iterable(chain.from_iterable(swaps))])
                 row[PhaseWord.PIECES] = len(phase.pieces.parts)
                 continue
             calls = [
@@ -185,6 +187,11 @@ class NativeRounds(RoundProgram):
         self._shared[SharedWord.ARRIVED :] = 0
         self._arrivals = self._launched = 0
         self._launches.clear()
+
+    def close(self) -> None:
+        """See RoundProgram.close: what exchanges with another worker need."""
+        while self._swaps and self._workers is not None:
+            self._workers.end_swap(self._swaps.pop())
 
     @property
     def stopped(self) -> bool:
