@@ -340,7 +340,7 @@ class ReplicaInputs(StepInputs):
 
     def _arrays(self, nest: Any, replica: int) -> tuple[Array, ...]:
         if self.structure is None:
-            self.structure = map_leaves(partial(_spec_of, self._first_replica + replica), nest, "inputs")
+            self.structure = map_leaves(partial(_spec_of, replica), nest, "inputs")
             if type(nest) is tuple and all(isinstance(spec, TensorSpec) for spec in self.structure):
                 self._plain = [(s.extents, np.dtype(s.dtype.as_numpy_dtype)) for s in self.structure]
         if type(nest) is tuple and self._plain is not None and len(nest) == len(self._plain):
@@ -359,7 +359,7 @@ class ReplicaInputs(StepInputs):
                 if same_dtype and array.shape[1:] == spec.extents[1:] and array.shape < spec.extents:
                     remedy = "for a smaller last batch give smaller_batch='drop', 'pad' or 'compile'"
                 raise InvalidArgumentError(
-                    f"{name} of replica {self._first_replica + replica}, batch {self._rounds}: expected "
+                    f"{name} of replica {replica}, batch {self._rounds}: expected "
                     f"{spec.dtype.name}{render_dims(spec.extents)} as in the first batch, "
                     f"got {array.dtype}{render_dims(array.shape)}{self.hint or f'; {remedy}'}"
                 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
@@ -215,6 +215,10 @@ class Synchronisation:
             raise InvalidArgumentError(
                 "ema: not with backup workers, of which none has done every update; leave ema or backup out"
             )
+
+    def listed(self) -> list[str]:
+        """Each option with its value, as `tau=1`."""
+        return [f"{field.name}={getattr(self, field.name)!r}" for field in fields(self)]
 
     @property
     def in_lockstep(self) -> bool:

@@ -194,13 +194,9 @@ class BackupRun(EngineRun):
                 self.take(self.next_message())
         lockstep.letters().end()
         if self._gave_up:
-            follows = not self.broken_off and not self._bad and isinstance(self.error, AbortedError)
+            follows = not self.broken_off and isinstance(self.error, AbortedError)
             reason = self.broken_off or f"{type(self.error).__name__}: {self.error}"
-            if self._bad:
-                reason = f"a loss or gradient is not finite at step {min(self._bad)[0]}"
-            told = lockstep.part(reason, follows=follows)
-            if follows:
-                self.error = told
+            self._part_from(lockstep, reason, follows, True)
 
     def _request_stop(self) -> None:
         self._events.append(StopRequested())

@@ -50,7 +50,7 @@ def lockstep_of(
 ) -> Lockstep | None:
     """Agreement with other workers, if there are some.
 
-    Raises InvalidArgumentError for options that several workers do not take.
+    Raises InvalidArgumentError for options that several workers do not take, or that differ between them.
     """
     if workers is None or workers.size == 1:
         return None
@@ -65,4 +65,6 @@ def lockstep_of(
                 f"{name}: expected {expected} with {workers.size} workers, got {got}; leave it out, or "
                 "train in one process"
             )
-    return Lockstep(workers)
+    lockstep = Lockstep(workers)
+    lockstep.require_equal("options of the synchronisation", options.listed())
+    return lockstep

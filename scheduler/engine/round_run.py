@@ -128,16 +128,10 @@ class RoundRun(EngineRun):
     def part(self) -> None:
         """See EngineRun.part."""
         error, reason = self.error, self.broken_off
-        if self._bad:
-            reason = f"a loss or gradient is not finite at step {min(self._bad)[0]}"
-        elif error is not None:
+        if error is not None:
             reason = f"{type(error).__name__}: {error}"
-        if self._lockstep is None or not (reason or self._others_failed):
-            return
-        follows = isinstance(error, AbortedError) and not self._bad
-        told = self._lockstep.part(reason, follows=follows, told=self._others_failed)
-        if follows or not reason:
-            self.error = told
+        if self._lockstep is not None and (reason or self._bad or self._others_failed):
+            self._part_from(self._lockstep, reason, isinstance(error, AbortedError), self._others_failed)
 
     def _first_round(self, launch: int) -> int:
         """The first round of a launch, or where the last one ended."""

@@ -14,6 +14,7 @@ from scheduler.batches.sources import ReadyBatch
 from scheduler.engine.outcomes import StepOutcomes
 from scheduler.engine.results import RoundResults
 from scheduler.replicas.parted_learners import AnyLearners
+from scheduler.workers.lockstep import Lockstep
 from scheduler.workers.pulse import PULSE
 from tensorbow.data import BatchInputs, BatchRun
 from tensorbow.devices import Event
@@ -94,13 +95,34 @@ class EngineRun(ABC):
         """The error of the first such task. Of a round on the mean gradient any may be the cause: the first
         in which a repetition finds something."""
         first = min(self._bad)
-        tasks = sorted(bad for bad in self._bad if bad[0] == first[0])
-        causes = (
-            bad for bad in tasks if self._outcomes.find_cause(*self._task_of(bad[0], bad[2]), bad[0], bad[2])
-        )
-        round, loss_is_finite, batch_number = next(causes, first) if len(tasks) > 1 else first
+        several = sum(bad[0] == first[0] for bad in self._bad) > 1
+        round, loss_is_finite, batch_number = (several and self._cause()) or first
         index, inputs = self._task_of(round, batch_number)
         return self._outcomes.numerics_error(index, inputs, round, loss_is_finite, batch_number)
+
+    def _cause(self) -> tuple[int, bool, int] | None:
+        """The first task of the first bad round in which a repetition finds something."""
+        round, find = min(self._bad)[0], self._outcomes.find_cause
+        tasks = sorted(bad for bad in self._bad if bad[0] == round)
+        return next((bad for bad in tasks if find(*self._task_of(round, bad[2]), round, bad[2])), None)
+
+    def _part_from(self, lockstep: Lockstep, reason: str, follows: bool, told: bool) -> None:
+        """Tells other workers that the run has failed, or why theirs has, see Lockstep.part.
+
+        Where a mean gradient is not finite, all workers know, and one without a cause of its own follows.
+        """
+        is_mean = False
+        if self._bad:
+            round, mean_from = min(self._bad)[0], self._learners.mean_gradient_from
+            reason = f"a loss or gradient is not finite at step {round}"
+            is_mean = mean_from is not None and round >= mean_from
+            follows = is_mean and self._cause() is None
+        error = lockstep.part(reason, follows=follows, told=told)
+        if follows and is_mean and str(error).startswith(lockstep.name):
+            return  # no worker has found a cause, and this one tells of it
+        if follows or not reason:
+            self.error = error
+            self._bad.clear()
 
     def part(self) -> None:  # noqa: B027 - most runs have no other workers
         """Tells other workers if the run has failed, or learns why theirs has; while nothing is in flight."""

@@ -92,6 +92,11 @@ class StepPart:
         """The exchanges of all parts."""
         return self._step.program.exchange_ops
 
+    @property
+    def exchanges(self) -> list[str]:
+        """Each exchange of all parts."""
+        return self._step.program.exchanges
+
     def compile(
         self,
         shapes: Sequence[TensorSpec],

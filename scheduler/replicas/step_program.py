@@ -233,6 +233,12 @@ class StepProgram:
         """The exchanges of the step itself, in which replicas meet whatever keeps them together."""
         return frozenset(definition for definition in self.definitions if definition.exchange)
 
+    @cached_property
+    def exchanges(self) -> list[str]:
+        """Each exchange of the step itself, in their order, and the op whose value replicas hand in."""
+        own = [op for op in self._operations if op.definition.exchange]
+        return [f"{op.definition.name} of the result of {op.inputs[0].op.definition.name}" for op in own]
+
     def feeds(self, shapes: Sequence[TensorSpec]) -> dict[Tensor, TensorSpec]:
         """The spec of each input. Raises InvalidArgumentError for shapes that do not fit."""
         if len(shapes) != len(self.inputs):

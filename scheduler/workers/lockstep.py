@@ -158,8 +158,8 @@ class Lockstep:
                 ours, theirs = (own[number] if number < len(own) else "nothing" for own in (first, other))
                 raise InvalidArgumentError(
                     f"{what}: expected the same on all workers; {self._names[0]} has {ours}, "
-                    f"{self._names[rank]} has {theirs} (item {number + 1}); run the same program everywhere, "
-                    "and let it branch on the worker's rank only outside of what workers do together"
+                    f"{self._names[rank]} has {theirs}; run the same program everywhere, and let it "
+                    "branch on the worker's rank only outside of what workers do together"
                 )
 
     def _meet_well(self, what: str) -> None:

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import tensorbow as tb
+from replicator.input_functions import InputOptions, ReplicaShare
+from replicator.picked_inputs import inputs_of
 from tensorbow.devices import CpuDevice
 from tensorbow.errors import AbortedError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 
@@ -66,6 +68,14 @@ def test_batches_that_differ_name_the_leaf(repl, first, second, message):
 def test_replicas_that_differ_from_each_other(repl):
     with pytest.raises(InvalidArgumentError, match=r"inputs of replica 1, batch 0: expected float32\[2\]"):
         repl.run(lambda x: x, lambda replica_id: iter([np.ones(2 + replica_id, np.float32)]))
+
+
+def test_replicas_of_several_workers_are_counted_through():
+    batches = [ONES, np.ones(3, np.float32)]
+    inputs = inputs_of(InputOptions(lambda replica_id: iter(batches), prefetch=0), ReplicaShare(2, 1, 3))
+    inputs.take(1)
+    with pytest.raises(InvalidArgumentError, match=r"^inputs of replica 2, batch 1: expected float32\[2\]"):
+        inputs.take(1)
 
 
 def test_a_split_that_does_not_divide(repl):
