@@ -30,7 +30,6 @@ class BackupLaunches(TrainingLoop):
         super().__init__(step, rounds)
         require_drawn_ahead(step)
         self._given, self._most = steps_per_launch, 1
-        self._error: Exception | None = None  # that comes after all results
 
     def begin(self, stepper: Stepper) -> None:
         """See TrainingLoop."""
@@ -39,23 +38,6 @@ class BackupLaunches(TrainingLoop):
             stepper.engine.require_launches(self._given)
         else:
             self._most = max(1, min(AHEAD, INPUTS_NBYTES // max(1, self.step.inputs.round_nbytes)))
-
-    @property
-    def has_results(self) -> bool:
-        """See TrainingLoop. An error is one."""
-        return bool(self.results or self._error)
-
-    def next_result(self) -> Any:
-        """See TrainingLoop. Raises the error that comes after the last results."""
-        if not self.results and self._error is not None:
-            error, self._error = self._error, None  # which holds frames, and these this object
-            raise error
-        return super().next_result()
-
-    @property
-    def untold_error(self) -> BaseException | None:
-        """See TrainingLoop."""
-        return self._error
 
     def take_inputs(self) -> list[Any]:
         """See TrainingLoop."""
@@ -73,7 +55,7 @@ class BackupLaunches(TrainingLoop):
         try:
             stepper.train(inputs, self._keep)
         except Exception as error:
-            self._error = error
+            self.error = error
 
     def _keep(self, results: RoundResults) -> None:
         self.results.extend(self.step.results(results.metrics, len(results.rounds)))

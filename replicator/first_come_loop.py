@@ -48,7 +48,6 @@ class FirstComeLoop(TrainingLoop):
         require_drawn_ahead(step)
         self._most = 2  # rounds given and not handed out
         self._given: deque[_GivenRound] = deque()
-        self._error: Exception | None = None  # that comes after all results
         self._is_of_training = False  # it is of a round that the replicas have done
 
     def begin(self, stepper: Stepper) -> None:
@@ -61,19 +60,12 @@ class FirstComeLoop(TrainingLoop):
     @property
     def has_results(self) -> bool:
         """See TrainingLoop. Results wait until replicas have as many inputs as allowed; an error is one."""
-        return not self._wants_inputs and bool(self.results or (self._error and not self._given))
-
-    def next_result(self) -> Any:
-        """See TrainingLoop. Raises the error that comes after the last results."""
-        if not self.results and self._error is not None:
-            error, self._error = self._error, None  # which holds frames, and these this object
-            raise error
-        return super().next_result()
+        return not self._wants_inputs and bool(self.results or (self.error and not self._given))
 
     @property
     def untold_error(self) -> BaseException | None:
         """See TrainingLoop."""
-        return self._error if self._is_of_training else None
+        return self.error if self._is_of_training else None
 
     @property
     def _ahead(self) -> int:
@@ -81,7 +73,7 @@ class FirstComeLoop(TrainingLoop):
 
     @property
     def _wants_inputs(self) -> bool:
-        return self._error is None and self._ahead < self._most and self.done + self._ahead != self.rounds
+        return self.error is None and self._ahead < self._most and self.done + self._ahead != self.rounds
 
     def take_inputs(self) -> list[Any]:
         """See TrainingLoop. No inputs where the replicas have enough, or where none are left."""
@@ -91,7 +83,7 @@ class FirstComeLoop(TrainingLoop):
         try:
             return self.step.inputs.take(1, left, keeps=True)
         except Exception as error:
-            self._error = error
+            self.error = error
             return []
 
     def launch(self, stepper: Stepper, rounds: list[Any]) -> None:
@@ -108,7 +100,7 @@ class FirstComeLoop(TrainingLoop):
             while self._given and (stepper.has_results or not (self.results or self._wants_inputs)):
                 self._take_results(stepper)
         except Exception as error:
-            self._error, self._is_of_training = error, True
+            self.error, self._is_of_training = error, True
             self.go_back(stepper)
 
     def _take_results(self, stepper: Stepper) -> None:
@@ -124,14 +116,14 @@ class FirstComeLoop(TrainingLoop):
             stepper.settle()
         except Exception as error:
             if not self._is_of_training:
-                self._error, self._is_of_training = error, True
+                self.error, self._is_of_training = error, True
         while stepper.has_results:
             self._take_results(stepper)
         later = [given.inputs for given in self._given if given.number >= stepper.begun]
         self._given.clear()
         of_inputs = None
         if later and not self._is_of_training:
-            of_inputs, self._error = self._error, None
+            of_inputs, self.error = self.error, None
         self.step.inputs.give_back(later, of_inputs)
 
 

@@ -15,7 +15,8 @@ INPUTS_NBYTES = 64 << 20  # of the rounds that are ahead of the caller, or may b
 class TrainingLoop(ABC):
     """Rounds of a step that are launched ahead of their results, which are handed out one by one.
 
-    done: rounds handed out. results: of rounds that are done, and not handed out.
+    done: rounds handed out. results: of rounds that are done, and not handed out. error: one that comes after
+    all results.
     """
 
     def __init__(self, step: BuiltStep, rounds: int | None):
@@ -23,6 +24,7 @@ class TrainingLoop(ABC):
         self.step, self.rounds = step, rounds
         self.done = 0
         self.results: deque[Any] = deque()
+        self.error: Exception | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -31,18 +33,21 @@ class TrainingLoop(ABC):
 
     @property
     def has_results(self) -> bool:
-        """True if `next_result` needs no launch."""
-        return bool(self.results)
+        """True if `next_result` needs no launch; an error is a result."""
+        return bool(self.results or self.error)
 
     def next_result(self) -> Any:
-        """The results of the next round, which is launched."""
+        """The results of the next round, which is launched. Raises the error that comes after the last."""
+        if not self.results and self.error is not None:
+            error, self.error = self.error, None  # which holds frames, and these this object
+            raise error
         self.done += 1
         return self.results.popleft()
 
     @property
     def untold_error(self) -> BaseException | None:
         """An error of a round that the replicas have done, and that is not handed out."""
-        return None
+        return self.error
 
     @abstractmethod
     def begin(self, stepper: Stepper) -> None:
