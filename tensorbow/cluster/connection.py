@@ -285,7 +285,7 @@ def accept(sock: socket.socket, token: str, peer: str) -> Connection:
     if not hmac.compare_digest(proof, _proof(token, b"client", nonce, theirs)):
         with suppress(OSError):
             sock.sendall(bytes(hashlib.sha256().digest_size))
-        raise PermissionDeniedError(f"{peer}: it knows another token")
+        raise PermissionDeniedError("it knows another token")
     sock.sendall(_proof(token, b"server", nonce, theirs))
     return Connection(sock, peer)
 

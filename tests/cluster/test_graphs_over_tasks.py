@@ -393,12 +393,14 @@ def test_a_cluster_spec_answers_questions():
 
 
 @pytest.mark.slow
-def test_processes_prove_that_they_know_the_token():
+def test_processes_prove_that_they_know_the_token(caplog):
     (address,) = free_addresses(1)
     x = tb.constant(2.0) * 3.0
     with tb.train.Server({"local": [address]}, token="one secret") as server:
         with pytest.raises(PermissionDeniedError, match=r"it knows another token; give all processes"):
             tb.Session(server.target, token="another", connect_timeout_s=5)
+        said = "/job:local/task:0 refuses a connection of 127.0.0.1: it knows another token"
+        assert said in caplog.messages
         with tb.Session(server.target) as session:  # of this process: knows its server's token
             assert session.run(x) == 6
         with pytest.raises(UnavailableError, match=r"cannot be listened on.*give /job:local/task:0 another"):
