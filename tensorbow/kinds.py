@@ -129,10 +129,11 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     positional: list[tuple[int, str, Kind, Any]] = []
     by_name: dict[str, tuple[Kind, Any]] = {}
     known: frozenset[str] = frozenset()
+    no_tensors: frozenset[str] = frozenset()  # arguments with a kind, or of type str
     resolved = False
 
     def resolve() -> None:
-        nonlocal known, resolved
+        nonlocal known, no_tensors, resolved
         found = []
         parameters = inspect.signature(function).parameters
         for index, (name, parameter) in enumerate(parameters.items()):
@@ -144,6 +145,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                 found.append((index, name, kind, parameter.default))
         positional[:] = found  # in one step: another thread may be calling
         known = frozenset(parameters)
+        texts = [name for name, each in parameters.items() if each.annotation in ("str", "str | None")]
+        no_tensors = frozenset([*by_name, *texts])
         resolved = True
 
     @functools.wraps(function)
@@ -173,7 +176,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             return function(*(args if given is None else given), **kwargs)
         except InvalidArgumentError as error:
             bound = inspect.signature(function).bind_partial(*(given or args), **kwargs).arguments
-            better = _naming_argument(error, label, bound, by_name)
+            better = _naming_argument(error, label, bound, no_tensors)
             if better is None:
                 raise
             raise better from None
@@ -219,30 +222,30 @@ def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
 
 
 def _naming_argument(
-    error: InvalidArgumentError, label: str, arguments: Mapping[str, Any], kinds: Mapping[str, Any]
+    error: InvalidArgumentError, label: str, arguments: Mapping[str, Any], others: Collection[str]
 ) -> UnfitError | None:
     """The error of a call with the name of the argument that it is about; None if that is not known.
 
     It is the one that could not become a tensor, or the only one that has strings where tensors of numbers
-    are meant.
+    are meant. others: names of arguments that are no tensors.
     """
     if isinstance(error, UnfitError):
-        argument = _name_of_argument(error.value, arguments, kinds)
+        argument = _name_of_argument(error.value, arguments, others)
         if argument is not None:
             return UnfitError(error.reason, error.value, f"{label}: {argument}", error.made)
     elif type(error) is not InvalidArgumentError:
         return None
-    texts = [name for name, value in arguments.items() if name not in kinds and holds_strings(value)]
+    texts = [name for name, value in arguments.items() if name not in others and holds_strings(value)]
     text = str(error)
     if len(texts) != 1 or texts[0] in text:
         return None
     return UnfitError(text.removeprefix(f"{label}: "), arguments[texts[0]], f"{label}: {texts[0]}")
 
 
-def _name_of_argument(value: Any, arguments: Mapping[str, Any], kinds: Mapping[str, Any]) -> str | None:
-    """Name of the argument without a kind that is `value`, or that lists it, then with the index."""
+def _name_of_argument(value: Any, arguments: Mapping[str, Any], others: Collection[str]) -> str | None:
+    """Name of the argument that is `value`, none of the others, or that lists it, then with the index."""
     for name, argument in arguments.items():
-        if argument is value and name not in kinds:
+        if argument is value and name not in others:
             return name
     for name, argument in arguments.items():
         if isinstance(argument, (list, tuple)):

@@ -70,6 +70,12 @@ def test_replicas_that_differ_from_each_other(repl):
         repl.run(lambda x: x, lambda replica_id: iter([np.ones(2 + replica_id, np.float32)]))
 
 
+@pytest.mark.parametrize("other", [{"dispatch": "fcfs"}, {"sync": "sma"}, {}])
+def test_an_option_that_is_refused_is_named_whatever_texts_are_beside_it(other):
+    with pytest.raises(InvalidArgumentError, match=r"^tau: expected a whole number of at least 1, got 0$"):
+        tb.MultiGpuReplicator(["/cpu:0"], 2, tau=0, **other)
+
+
 def test_replicas_of_several_workers_are_counted_through():
     batches = [ONES, np.ones(3, np.float32)]
     inputs = inputs_of(InputOptions(lambda replica_id: iter(batches), prefetch=0), ReplicaShare(2, 1, 3))
