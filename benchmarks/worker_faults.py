@@ -8,7 +8,7 @@ the fault to the end of the last process. A link is cut between two network name
 some. Asked of each fault: all processes end in time, the job's status is not 0, and one line names the worker
 and its step.
 
-Runs whose workers are killed at random moments after a new checkpoint, and now and then while they start, and
+Runs whose workers are killed at random moments once there is a checkpoint, some while they start again, and
 restarted each time by `--restarts`, are compared bit by bit with one that nothing disturbs: as many runs as
 all kills need, with SMA and fewer with other synchronisers. Needs the extra `mpi`, and Linux.
 
@@ -49,7 +49,7 @@ STAYS_S = 60.0  # after a fault: a process that is there still is said to stay, 
 WORKERS, EPOCHS = 2, 150
 KILLS_OF_RUN = 8  # at most
 OUT, ERR = (Path(tempfile.gettempdir()) / f"{NAME}-{os.getpid()}.{kind}" for kind in ("out", "err"))
-LONGEST_S = 3.0  # from a start to a kill that waits for no checkpoint,
+LONGEST_S = 3.0  # from a start to a kill that waits for no new checkpoint,
 LATER_S = 0.5  # and from a new checkpoint to a kill
 TRAIN = ("train", "mlp", "--dataset", "digits", "--replicas-per-gpu", 1, "--checkpoint-rounds", 200)
 PROGRAM = """
@@ -160,7 +160,8 @@ WAYS: dict[str, tuple[Any, ...]] = {
 }
 UNDISTURBED, KILLED = "undisturbed", "killed"  # runs of a way
 BEGAN = time.monotonic()
-AT_START = 0.2  # probability of a kill while workers start, beside each one after a checkpoint
+OTHER_FAULT = re.compile(r"tensorbow: worker (?!.* was killed or has crashed)")  # than a kill
+AT_START = 0.2  # probability of a kill that waits for no new checkpoint
 
 
 def start(words: Sequence[Any], *options: Any, launcher: str = "launch") -> subprocess.Popen[str]:
@@ -324,8 +325,13 @@ def measure_kills(cells: Cells, way: str, kills: int, options: argparse.Namespac
     while kills > 0:
         measured = partial(killed_run, words, min(kills, KILLS_OF_RUN), number, whole["sha256"])
         run = cells.get({"way": way, "run": KILLED}, number, within(options, measured))
-        kills -= len(run["moments_s"])
+        kills -= kills_of(run)
         number += 1
+
+
+def kills_of(run: Cell) -> int:
+    """Kills of a run, of which each has the job start again."""
+    return len(run["moments_s"]) + int(run["at_start"])
 
 
 def undisturbed_run(words: Sequence[Any], folder: Path) -> Cell:
@@ -350,22 +356,29 @@ def newest_checkpoint(folder: Path) -> str:
 
 
 def killed_run(words: Sequence[Any], kills: int, number: int, expected: str, folder: Path) -> Cell:
-    """A run whose workers are killed until it ends, at most so often, each time after a new checkpoint.
+    """A run whose workers are killed until it ends, at most so often, most times after a new checkpoint.
 
-    Beside these, now and then one is killed while it starts. number: of the run, and of its random moments.
+    After the first of these some are killed while they start. number: of the run, and of its random moments.
     expected: bits of an undisturbed one.
     """
     began, moments, at_start, rng = time.monotonic(), list[float](), 0, random.Random(number)
+    ended: set[int] = set()  # processes of the last start
     output = folder / "killed"
     job = start([*words, "--output", output], "--restarts", 10 * kills)
-    while len(moments) < kills and job.poll() is None:
-        seen, is_late = newest_checkpoint(output), rng.random() >= AT_START
+    while len(moments) + at_start < kills and job.poll() is None:
+        while not (workers := workers_of(job)) or not ended.isdisjoint(workers):
+            if job.poll() is not None:
+                break
+            time.sleep(0.02)
+        seen = newest_checkpoint(output)
+        is_late = not seen or rng.random() >= AT_START
         while is_late and newest_checkpoint(output) == seen and job.poll() is None:
             time.sleep(0.02)
         time.sleep(rng.uniform(0.0, LATER_S if is_late else LONGEST_S))
-        if workers := workers_of(job):
+        if (workers := workers_of(job)) and job.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(rng.choice(workers), signal.SIGKILL)
+                ended = {*workers}
                 at_start += not is_late
                 moments += [round(time.monotonic() - began, 2)] if is_late else []
     out, err = output_of(job, 600)
@@ -374,6 +387,7 @@ def killed_run(words: Sequence[Any], kills: int, number: int, expected: str, fol
         "at_start": at_start,
         "restarts": err.count(": restart "),
         "resumed": out.count("resumed from"),
+        "others": [line for line in err.splitlines() if OTHER_FAULT.match(line)],
         "status": job.returncode,
         "same_bits": bits_of(output) == expected,
         "seconds": time.monotonic() - began,
@@ -414,13 +428,14 @@ def row_of_kills(way: str, details: dict[str, Any]) -> list[str | int | float | 
     """Row of the runs of a way whose workers were killed."""
     runs = cells_of(details["cells"], way=way, run=KILLED)
     same = sum(run["same_bits"] and not run["status"] for run in runs)
-    kills = sum(len(run["moments_s"]) for run in runs)
+    kills = sum(map(kills_of, runs))
     at_start, restarts, resumed = (
         sum(run[name] for run in runs) for name in ("at_start", "restarts", "resumed")
     )
-    said = f"{restarts} restarts, {resumed} of them from a checkpoint; {len(runs)} runs"
-    said += f", {same} of them with the bits of the undisturbed one"
-    name = f"{way}: {kills} kills -9 after a checkpoint, {at_start} while starting"
+    said = f"{restarts} restarts, of which {resumed} went on from a checkpoint before the next kill"
+    said += f"; {len(runs)} runs, {same} of them with the bits of the undisturbed one"
+    said += "".join(f"; {line}" for run in runs for line in run.get("others", ()))
+    name = f"{way}: {kills} kills -9, {at_start} of them while starting"
     return [name, None, None, "yes" if same == len(runs) else MISSED, said]
 
 

@@ -53,19 +53,31 @@ def test_a_watchdog_has_its_time_and_a_program_that_does_not_start_no_step() -> 
 
 
 def test_rows_tell_what_was_missed_and_which_runs_lost_bits() -> None:
-    from worker_faults import FAULTS, WAYS, table
+    from worker_faults import FAULTS, OTHER_FAULT, WAYS, table
 
     run = {"moments_s": [1.0, 2.0], "at_start": 1, "restarts": 3, "resumed": 2, "status": 0}
+    hang = "tensorbow: worker 1 (a, process 7) hangs at step 3: nothing heard for 5 s"
+    assert OTHER_FAULT.match(hang)
+    assert not OTHER_FAULT.match(f"tensorbow: {LINE}")
+    others = {"diloco, staleness 1": {"others": [hang]}}
     cells: list[dict[str, Any]] = [
         {"setting": {"fault": FAULTS[0].name}, "seed": 0, **GOOD, "status": 0},
         *(
-            {"setting": {"way": way, "run": "killed"}, "seed": seed, **run, "same_bits": way != "ssgd"}
+            {
+                "setting": {"way": way, "run": "killed"},
+                "seed": seed,
+                **run,
+                **others.get(way, {}),
+                "same_bits": way != "ssgd",
+            }
             for way in WAYS
             for seed in range(2)
         ),
     ]
     rows = {str(row[0]): row[1:] for row in table({"cells": cells}, FAULTS[:1]).rows}
     assert rows["kill -9 of worker 1"] == [0.5, 10.0, "missed", LINE]
-    said = "6 restarts, 4 of them from a checkpoint; 2 runs, 2 of them with the bits of the undisturbed one"
-    assert rows["sma: 4 kills -9 after a checkpoint, 2 while starting"] == [None, None, "yes", said]
-    assert rows["ssgd: 4 kills -9 after a checkpoint, 2 while starting"][2] == "missed"
+    said = "6 restarts, of which 4 went on from a checkpoint before the next kill"
+    said += "; 2 runs, 2 of them with the bits of the undisturbed one"
+    assert rows["sma: 6 kills -9, 2 of them while starting"] == [None, None, "yes", said]
+    assert rows["diloco, staleness 1: 6 kills -9, 2 of them while starting"][-1] == f"{said}; {hang}; {hang}"
+    assert rows["ssgd: 6 kills -9, 2 of them while starting"][2] == "missed"
