@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -51,6 +52,16 @@ def engine(devices: list[Device], **options: Any) -> tb.LearningEngine:
     engine.resize(1)
     engine.run(Prepared(MODEL.batch, len(devices)).open, 5, 8)
     return engine
+
+
+def test_native_code_of_rounds_goes_with_its_engine(devices: list[Device]) -> None:
+    pytest.importorskip("llvmlite", reason="native code needs llvmlite")
+    with tb.LearningEngine(MODEL.program, MODEL.shapes, devices[:1], 2, tb.Synchronisation()) as made:
+        code = weakref.ref(made.learners.launcher._program._code)
+        assert code() is not None
+    del made
+    gc.collect()
+    assert code() is None
 
 
 @pytest.mark.slow

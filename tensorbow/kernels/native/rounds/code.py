@@ -104,6 +104,8 @@ class RoundCode:
             )
             for phases in self.phases
         ]
+        # RoundCodes forgets a code with its segments, unless it holds them.
+        del self._segments, self._step, self._workers, self._everything
 
     def _end_later(self) -> None:
         """Has exchanges end before a later one, where that changes no bits."""
