@@ -727,6 +727,7 @@ class LearningEngine:
             lockstep, self.lockstep = self.lockstep, None
             if lockstep is not None:
                 lockstep.close()
+                lockstep.free()
 
     def __enter__(self) -> LearningEngine:
         return self
@@ -738,3 +739,5 @@ class LearningEngine:
                 lockstep.close(error)
         finally:
             self.close()
+        if lockstep is not None:
+            lockstep.free()

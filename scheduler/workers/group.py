@@ -79,6 +79,10 @@ class WorkerGroup(ABC):
         """
 
     @abstractmethod
+    def free(self) -> None:
+        """Gives back what a group made by `duplicate` needs; no call follows. Collective."""
+
+    @abstractmethod
     def native_sum(self, address: int, size: int, dtype: DType, halves: bool = False) -> NativeCall | None:
         """`all_sum` of a vector as a call for native code; None for a dtype or size that it cannot do."""
 
@@ -153,6 +157,9 @@ class LoneWorker(WorkerGroup):
     def duplicate(self, by_streams: bool = False) -> WorkerGroup:
         """See WorkerGroup."""
         return self
+
+    def free(self) -> None:
+        """See WorkerGroup: it needs nothing."""
 
     def native_sum(self, address: int, size: int, dtype: DType, halves: bool = False) -> NativeCall | None:
         """See WorkerGroup: there is nothing to call."""

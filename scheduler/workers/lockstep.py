@@ -85,6 +85,7 @@ class Lockstep:
         self.overlap_nbytes = {"always": 1, "never": None}.get(choices[0], by_default)
         self._summing, self._sums = workers.duplicate(by_streams=True), OverlappedSums()
         self._has_parted = self._is_apart = False  # workers have failed; they have gone different ways
+        self._has_ended = False  # well, on all workers
         self._workers = workers
         self._letters: Letters | None = None  # made when they are first asked for
 
@@ -275,9 +276,16 @@ class Lockstep:
         if self._has_parted or self._is_apart:
             return
         if error is None:
-            self.leave("the end of the engine")
+            self._has_ended = self.leave("the end of the engine")
         else:
             self.part(f"{type(error).__name__}: {error}", told=False)
+
+    def free(self) -> None:
+        """Gives back what it needs of MPI, if all workers have met in `close`, and no launch is under way."""
+        if self._has_ended:
+            self._sums.join()
+            for group in (self._host, self.exchanges, self._summing):  # letters may still come
+                group.free()
 
     def _fail_exchange(self) -> None:
         self.exchanges.all_sum(np.array([FAILED_WORKER]))

@@ -195,6 +195,10 @@ class MpiWorkers(WorkerGroup):
         """See WorkerGroup."""
         return MpiWorkers(self._called("Dup"), by_streams)
 
+    def free(self) -> None:
+        """See WorkerGroup. MPICH has 2,048 communicators."""
+        self._called("Free")
+
     def native_sum(self, address: int, size: int, dtype: DType, halves: bool = False) -> NativeCall | None:
         """See WorkerGroup."""
         if halves and dtype.as_numpy_dtype == np.float32:

@@ -38,6 +38,7 @@ class OverlappedSums:
     def __init__(self) -> None:
         self._asked: SimpleQueue[tuple[Sequence[Callable[[], None]], SimpleQueue[int]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._ending: threading.Thread | None = None
         self._kept: list[object] = []  # native code calls these
 
     def calls(self, sums: Sequence[Callable[[], None]]) -> tuple[NativeCall, NativeCall]:
@@ -83,4 +84,9 @@ class OverlappedSums:
         """Ends the thread, when all that was begun has ended."""
         if self._thread is not None:
             self._asked.put(None)
-            self._thread = None
+            self._ending, self._thread = self._thread, None
+
+    def join(self) -> None:
+        """Waits for the end after `close`."""
+        if self._ending is not None:
+            self._ending.join()

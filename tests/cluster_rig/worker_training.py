@@ -302,7 +302,19 @@ def links_are_seen() -> None:
     assert are_together(workers)
 
 
+def communicators_are_given_back() -> None:
+    engine = engine_of(counting(), False)
+    lockstep = engine.lockstep
+    assert lockstep is not None
+    groups = [lockstep._host, lockstep.exchanges, lockstep._summing]
+    with engine:
+        assert engine.run(source_of(counting(), False).open, 0, 2) == 2
+        assert all(group._communicator for group in groups)
+    assert not any(group._communicator for group in groups)  # they are MPI's null communicator
+
+
 links_are_seen()
+communicators_are_given_back()
 equals_one_process()
 begins_with_weights_of_worker_0()
 changes_the_number_of_replicas()
