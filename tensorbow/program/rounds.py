@@ -169,6 +169,11 @@ class RoundProgram(ABC):
     chooses_threads = True  # whether a launch may be run by several threads
     shares_central = False  # whether all workers have to have one z, of which each moves a part
 
+    @property
+    def may_refuse(self) -> bool:
+        """False if no call of a round refuses any input, so that a round is done whole or not begun."""
+        return True
+
     def connect(self) -> None:  # noqa: B027 - most need no more than they are given
         """Takes what it shares with other workers; collective, once all have one and before they launch."""
 

@@ -677,3 +677,82 @@ def test_a_function_that_needs_a_counter_has_each_replicas_own() -> None:
     assert seen == [1, 2, 2, 4, 3, 6]
     assert counts == [3, 6]
     np.testing.assert_array_equal(found, [[2, 4], [4, 8], [6, 12]])
+
+
+def counting(weigh: Callable[..., Any], native: bool = True) -> Model:
+    """A mean over what a mask keeps. The executor counts the steps in one variable, and the planned part
+    counts in another, in which it looks labels up; not native: it counts labels, by a call without native
+    code."""
+    initial = {"w": np.linspace(-1, 1, 15, dtype=np.float32).reshape(5, 3), "seen": np.zeros(4, np.int32)}
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [None, 5], name="x")
+        labels = tb.placeholder(tb.int32, [None], name="labels")
+        w = tb.Variable(initial["w"], name="w")
+        seen = tb.Variable(initial["seen"], trainable=False, name="seen")
+        steps = tb.Variable(np.float32(0), trainable=False, name="steps")
+        weight = tb.py_func(weigh, [tb.assign_add(steps, 1.0), labels], tb.float32, stateful=False)
+        weight.set_shape([])
+        loss = tb.reduce_mean(tb.boolean_mask(tb.sigmoid(tb.matmul(x, w)), x[:, 0] > -9.0)) * weight
+        update = tb.train.MomentumOptimizer(0.3, 0.9).minimize(loss)
+        if native:
+            counted = tb.gather(tb.assign_add(seen, tb.ones([4], tb.int32)), labels)
+        else:
+            counted = tb.scatter_add(seen, labels, tb.ones_like(labels))
+        program = StepProgram((x, labels), loss, update, {"seen": tb.reduce_sum(counted)})
+
+    def batch(round: int, replica: int) -> tuple[Any, ...]:
+        own = np.random.default_rng((23, round, replica))
+        return own.normal(size=(4, 5)).astype(np.float32), own.integers(0, 4, 4).astype(np.int32)
+
+    shapes = [tb.TensorSpec((4, 5), tb.float32), tb.TensorSpec((4,), tb.int32)]
+    return Model(program, shapes, {**initial, "steps": np.float32(0)}, batch)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"sync": "ssgd"}, {"sync": "none"}, {"mu": 0.5, "ema": 0.9}], ids=str
+)
+@pytest.mark.parametrize("steps", [4, 1, None])
+@pytest.mark.sampled(2)
+def test_all_replicas_are_before_the_round_in_which_an_op_fails(
+    steps: int | None, options: dict[str, Any]
+) -> None:
+    """Of the planned part or of the dynamic one, in the first, a middle or the last round of a launch."""
+
+    def weigh(step: Any, labels: Any) -> Any:
+        if labels[1] == -1:
+            raise ValueError("no luck")
+        return np.float32(1 / step)
+
+    model, steps = counting(weigh, native=steps is not None), steps or 1
+    with engine_of(model, cpu_devices(1), 3, steps_per_launch=steps, **options) as engine:
+        values, whole = engine.learners.values, dict[int, Any]()
+
+        def run(start: int, stop: int, batch: Any = model.batch) -> None:
+            source = Prepared(batch, 3).open
+            within(lambda: engine.run(source if steps == 1 else gathered(source, steps), start, stop))
+
+        for round in range(4, 8):
+            values.initialize(model.initial)
+            run(0, round)
+            whole[round] = values.state_arrays()
+        run(7, 12)
+        whole[12] = values.state_arrays()
+        for label, words in ((9, r"(Gather|ScatterAdd).* = 9 is not in"), (-1, "PyFunc.* no luck")):
+            for failing in ((4, 0), (5, 1), (7, 0), (7, 2)):
+
+                def batch(round: int, replica: int, bad: Any = (*failing, label)) -> tuple[Any, ...]:
+                    x, labels = model.batch(round, replica)
+                    if (round, replica) == bad[:2]:
+                        labels[1] = bad[2]
+                    return x, labels
+
+                values.initialize(model.initial)
+                round, replica = failing
+                with pytest.raises(
+                    InvalidArgumentError, match=rf"^replica {replica} at step {round}: {words}"
+                ):
+                    run(0, 12, batch)
+                assert engine.round == round
+                assert same_bits(values.state_arrays(), whole[round])
+                run(round, 12)
+                assert same_bits(values.state_arrays(), whole[12])

@@ -159,6 +159,11 @@ class NativeRounds(RoundProgram):
                 for bases in self._central:
                     _CALLED(self._code.functions[row[PhaseWord.DEVICE]])(bases)
 
+    @property
+    def may_refuse(self) -> bool:
+        """See RoundProgram.may_refuse."""
+        return self._code.may_refuse
+
     def connect(self) -> None:
         """See RoundProgram.connect: memory for the sums, which workers on one machine share."""
         workers, sums_nbytes = self._workers, self._code.sums_nbytes
