@@ -242,6 +242,10 @@ class RoundLauncher(Launcher):
         self._program.close()
 
 
+def _nothing() -> None:
+    """Calls of native code have ended when they return."""
+
+
 def why_not_fused(step: Executable, device: Device, options: Synchronisation, replicas: int) -> str:
     """Reason why replicas of a step cannot be fused on a device, as far as that is known before it is bound;
     empty if there is none. replicas: on all devices.
@@ -291,5 +295,9 @@ def round_launcher(
             [(model.device, model.bases) for model in central],
             program.may_refuse,
         )
-        program = DividedRounds(program, rounds.step.state, rounds.step.part, executors, run, kept)
+        on_gpu = replicas[0].device.kind == "gpu"
+        await_planned = replicas[0].group.compute.synchronize if on_gpu else _nothing
+        program = DividedRounds(
+            program, rounds.step.state, rounds.step.part, executors, run, kept, await_planned
+        )
     return None if program is None else RoundLauncher(replicas, program, variants, workers is not None)

@@ -205,6 +205,12 @@ class RoundProgram(ABC):
     def stopped(self) -> bool:
         """True if a launch since `reset` has ended, or is to end, before its last round."""
 
+    @property
+    def ended(self) -> bool:
+        """True if no round is begun any more until `reset`. With other workers rounds go on after a status is
+        set, until all meet in an exchange."""
+        return self.stopped
+
     @abstractmethod
     def stop(self) -> None:
         """Lets those go that wait for a thread that will not come; from any thread."""

@@ -3,7 +3,8 @@
 There is a thread for each replica if functions may wait for another replica, or else for each core. All meet
 twice in each round: once their dynamic parts have ended, and once the planned ones have. So a function that
 fails in one replica has changed none in its round, and all have done the rounds before. What a dynamic part
-writes itself is undone (`KeptState`), and so are planned parts where one of them can fail.
+writes itself is undone (`KeptState`), and so are planned parts where one of them can fail. On a GPU there is
+one thread, which enqueues the planned parts and waits for their end.
 """
 
 from __future__ import annotations
@@ -58,13 +59,20 @@ class DividedRounds(RoundProgram):
         executors: Sequence[ReplicaExecutor],
         run: Sequence[RunDynamicPart],
         kept: KeptState,
+        await_planned: Callable[[], object],
     ):
-        """planned: of the planned parts, which have these step scalars. executors, run: by replica."""
-        self.scalars, self.kept = scalars, kept
+        """planned: of the planned parts, which have these step scalars. executors, run: by replica.
+        await_planned: waits for the end of what planned parts have enqueued."""
+        self.scalars, self.kept, self.await_planned = scalars, kept, await_planned
         self.planned, self.part, self.executors, self.run = planned, part, executors, run
-        self.chooses_threads = not part.may_wait
+        self.chooses_threads = planned.chooses_threads and not part.may_wait
+        self.shares_central = planned.shares_central
         self.failed = False  # a thread has, or the run is given up
         self._meetings: dict[int, Meetings] = {}  # by number of threads
+
+    def connect(self) -> None:
+        """See RoundProgram.connect."""
+        self.planned.connect()
 
     def launch(
         self,
@@ -77,6 +85,7 @@ class DividedRounds(RoundProgram):
         """See RoundProgram.launch."""
         count = len(self.run)
         threads = count if self.part.may_wait else min(threads, count)
+        threads = threads if self.planned.chooses_threads else 1
         return DividedLaunch(self, first, variants, feeds, state, threads)
 
     def meetings_of(self, threads: int) -> Meetings:
@@ -99,6 +108,11 @@ class DividedRounds(RoundProgram):
     def stopped(self) -> bool:
         """See RoundProgram.stopped."""
         return self.failed or self.planned.stopped
+
+    @property
+    def ended(self) -> bool:
+        """See RoundProgram.ended."""
+        return self.failed or self.planned.ended
 
     def stop(self) -> None:
         """See RoundProgram.stop."""
@@ -178,12 +192,12 @@ class DividedLaunch(RoundLaunch):
         program = self._program
         try:
             for index in range(len(self._variants)):
-                if program.stopped or not self._run_round(thread, index):
+                if program.ended or not self._run_round(thread, index):
                     break
         except BaseException:
             program.stop()
             raise
-        if program.stopped:
+        if program.ended:
             program.let_others_go()
         if program.failed:
             raise AbortedError("the task of another replica in the same rounds has failed")
@@ -230,6 +244,7 @@ class DividedLaunch(RoundLaunch):
             return
         try:
             launch.run(thread)
+            self._program.await_planned()
         except TensorBowError:
             self._at[thread], _ = launch.at(thread)
             raise

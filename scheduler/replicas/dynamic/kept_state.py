@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,17 +15,24 @@ from tensorbow.program import Ref, Region
 from tensorbow.specs import Array
 
 
+class Piece(NamedTuple):
+    """Some bytes of a device's memory."""
+
+    device: Device
+    address: int
+    nbytes: int
+
+
 class KeptState:
     """Copies of what a round may change before an op of it can fail: of each replica, and of each device.
 
     Each replica is copied by one thread, before its dynamic part; what devices have, while none runs.
     """
 
-    def __init__(self, replicas: Sequence[Sequence[Array]], devices: Sequence[Array]):
-        """replicas: bytes of each, none where nothing has to be copied. devices: bytes of all devices."""
-        self._replicas = [[(view, np.empty_like(view)) for view in own] for own in replicas]
-        self._devices = [(view, np.empty_like(view)) for view in devices]
-        self._kept: list[tuple[Array, Array]] = []  # of the round that is under way; appended by any thread
+    def __init__(self, replicas: Sequence[Sequence[Piece]], devices: Sequence[Piece]):
+        """replicas: what to copy of each, which may be nothing. devices: what to copy of all devices."""
+        self._replicas, self._devices = replicas, devices
+        self._kept: list[tuple[Piece, Array]] = []  # of the round that is under way; appended by any thread
 
     def keep_replica(self, number: int) -> None:
         """Copies a replica's memory."""
@@ -34,10 +42,9 @@ class KeptState:
         """Copies the memory of all devices."""
         self._keep(self._devices)
 
-    def _keep(self, pairs: Sequence[tuple[Array, Array]]) -> None:
-        for view, copy in pairs:
-            copy[...] = view
-        self._kept.extend(pairs)
+    def _keep(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            self._kept.append((piece, piece.device.read(piece.address, (piece.nbytes,), np.uint8)))
 
     def forget(self) -> None:
         """Drops the copies: the round is done."""
@@ -45,8 +52,8 @@ class KeptState:
 
     def restore(self) -> None:
         """Sets what was copied since `forget`, while nothing runs."""
-        for view, copy in self._kept:
-            view[...] = copy
+        for piece, copy in self._kept:
+            piece.device.write(piece.address, copy)
         self._kept.clear()
 
 
@@ -67,8 +74,8 @@ def kept_state(
     own = _spans(ref for ref in refs if ref.region in VARIABLES)
     shared = _spans(ref for ref in refs if ref.region is Region.CENTRAL)
     return KeptState(
-        [_views(*replica, own) for replica in replicas],
-        [view for device in devices for view in _views(*device, shared)],
+        [_pieces(*replica, own) for replica in replicas],
+        [piece for device in devices for piece in _pieces(*device, shared)],
     )
 
 
@@ -83,8 +90,8 @@ def _spans(refs: Iterable[Ref]) -> list[tuple[Region, int, int]]:
     return spans
 
 
-def _views(
+def _pieces(
     device: Device, bases: Mapping[Region, int], spans: Sequence[tuple[Region, int, int]]
-) -> list[Array]:
-    """The bytes of the spans on a device."""
-    return [device.view(bases[region] + first, (end - first,), np.uint8) for region, first, end in spans]
+) -> list[Piece]:
+    """The spans on a device."""
+    return [Piece(device, bases[region] + first, end - first) for region, first, end in spans]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import threading
@@ -139,9 +140,27 @@ def test_random_numbers_statistics_and_several_gradients_have_the_bits_of_the_pl
 
 @needs_compiler
 def test_replicas_of_a_gpu_run_it_one_after_the_other() -> None:
-    model = masked(np.ones_like, stateful=False)
+    calls: list[int] = []
+
+    def weigh(errors: Any) -> Any:
+        calls.append(0)
+        if len(calls) == 8:  # replica 1's in round 3
+            raise ValueError("no luck")
+        return np.ones_like(errors)
+
+    model = masked(weigh)
     with emulated_runtime() as runtime:
-        found = left(model, gpu_devices(runtime, 1), 2, rounds=3)
+        found = in_launches(model, 1, rounds=3, devices=gpu_devices(runtime, 1))
+        calls.clear()
+        assert same_bits(found[1], in_launches(model, 3, rounds=3, devices=gpu_devices(runtime, 1))[1])
+        calls.clear()
+        with engine_of(model, gpu_devices(runtime, 1), 2, steps_per_launch=6) as engine:
+            source = gathered(Prepared(model.batch, 2).open, 6)
+            with pytest.raises(InvalidArgumentError, match=r"replica 1 at step 3: PyFunc weigh: .* no luck"):
+                within(lambda: engine.run(source, 0, 6))
+            assert engine.round == 3
+            assert same_bits(found[1], engine.learners.values.state_arrays())
+        gc.collect()  # the error's frames hold pinned memory
     planned = left(by_weights(model), cpu_devices(1), 2, rounds=3)
     assert found[0] == pytest.approx(planned[0], rel=1e-4)
     for name, value in planned[1].items():
@@ -408,10 +427,18 @@ def test_what_cannot_be_divided_is_refused_with_the_op_and_the_line() -> None:
     refused(reports_rows, r"rows/\w+:0: its shape depends on data, float32\[\?, 2\]")
 
 
-def in_launches(model: Model, steps: int, rounds: int = ROUNDS, per_device: int = 2, **options: Any) -> Any:
-    """As `left`, with so many rounds of a launch."""
+def in_launches(
+    model: Model,
+    steps: int,
+    rounds: int = ROUNDS,
+    per_device: int = 2,
+    devices: list[Any] | None = None,
+    **options: Any,
+) -> Any:
+    """As `left`, with so many rounds of a launch, and by default a CPU device."""
     losses: dict[tuple[int, int], float] = {}
-    with engine_of(model, cpu_devices(1), per_device, steps_per_launch=steps, **options) as engine:
+    devices = devices or cpu_devices(1)
+    with engine_of(model, devices, per_device, steps_per_launch=steps, **options) as engine:
         source = Prepared(model.batch, per_device).open
         source = source if steps == 1 else gathered(source, steps)
 

@@ -194,8 +194,13 @@ class NativeRounds(RoundProgram):
     @property
     def stopped(self) -> bool:
         """See RoundProgram.stopped."""
+        return bool(self.ended or self._shared.item(_BAD))
+
+    @property
+    def ended(self) -> bool:
+        """See RoundProgram.ended."""
         item = self._shared.item
-        return bool(item(_STOPPED) or item(_BAD) or item(_STARTED) & 1)
+        return bool(item(_STOPPED) or item(_STARTED) & 1)
 
     def stop(self) -> None:
         """See RoundProgram.stop."""
