@@ -8,6 +8,8 @@ from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from tensorbow.executor.sequence import OpSequence, usual_output
 from tensorbow.graph import Operation, Tensor
 from tensorbow.specs import Array
@@ -102,6 +104,30 @@ class DynamicNode:
     ordered: bool = False  # it has effects: it runs once the iteration before is through with it
     dtype: object = None  # of the only output of a host op, as NumPy has it,
     shape: object = None  # and its shape, if it is known
+
+    @property
+    def may_be_chained(self) -> bool:
+        """True for a sequence, and for an op of the host that says when it is done."""
+        if self.op is None or self.kind is not NodeKind.HOST:
+            return self.sequence is not None
+        return self.op.definition.asynchronous and not self.op.definition.flow and not self.slow
+
+    @property
+    def after(self) -> list[DynamicNode]:
+        """The nodes that wait for this one, each as often as it counts."""
+        return [*(node for readers in self.readers for node, _ in readers), *self.controls, *self.followers]
+
+    def fits(self, outputs: Sequence[Any] | None) -> bool:
+        """True in the usual cases: nothing, or one array of the only output's dtype and shape."""
+        if not outputs:
+            return not self.outputs
+        array = outputs[0]
+        return (
+            type(array) is np.ndarray
+            and len(outputs) == 1
+            and array.dtype == self.dtype
+            and array.shape == self.shape
+        )
 
     def __post_init__(self) -> None:
         self.merges = self.kind is NodeKind.MERGE
