@@ -16,7 +16,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.executor.make_sequence import StepGraph, make_sequence
 from tensorbow.executor.op_levels import OpLevels
 from tensorbow.executor.op_places import OpPlaces, is_back_edge
-from tensorbow.executor.plan_nodes import DynamicNode, Frame, NodeKind
+from tensorbow.executor.plan_nodes import ChainLink, DynamicNode, Frame, NodeKind
 from tensorbow.executor.units import Excluded, Item, Units, WholeUnit, is_quick, partners_among
 from tensorbow.graph import Operation, Tensor, is_free
 from tensorbow.ops.state import ReadVariable, VariableReference
@@ -86,7 +86,7 @@ class DynamicPlan:
         self._connect()
         self.chain = self._chain()
 
-    def _chain(self) -> Sequence[DynamicNode] | None:
+    def _chain(self) -> Sequence[ChainLink] | None:
         """The nodes of the step, if each of them waits for the one before: sequences and asynchronous ops."""
         chain: list[DynamicNode] = []
         waits = {node: node.waits for frame in self.frames for node in frame.nodes}
@@ -102,7 +102,7 @@ class DynamicPlan:
             chain += ready
             for node in chain[-1].after:
                 waits[node] -= 1
-        return chain
+        return [ChainLink.of(node) for node in chain]
 
     @staticmethod
     def given(result: Tensor | None, feeds: Mapping[Tensor, Array]) -> Any:

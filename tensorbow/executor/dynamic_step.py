@@ -428,7 +428,7 @@ def with_variables(
     """
     late = [element for element, value in zip(elements, values, strict=True) if value is VARIABLE]
     if not late:
-        return values
+        return [*values]
     found = iter(read(late))
     return [next(found) if value is VARIABLE else value for value in values]
 

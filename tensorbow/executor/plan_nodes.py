@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -117,7 +117,7 @@ class DynamicNode:
         """The nodes that wait for this one, each as often as it counts."""
         return [*(node for readers in self.readers for node, _ in readers), *self.controls, *self.followers]
 
-    def fits(self, outputs: Sequence[Any] | None) -> bool:
+    def fits(self, outputs: Sequence[Any]) -> bool:
         """True in the usual cases: nothing, or one array of the only output's dtype and shape."""
         if not outputs:
             return not self.outputs
@@ -138,3 +138,21 @@ class DynamicNode:
         self.readers = [[] for _ in range(self.outputs)]
         self.index = len(self.frame.nodes)
         self.frame.nodes.append(self)
+
+
+class ChainLink(NamedTuple):
+    """A node of a plan that is a chain.
+
+    own: slots of its inputs. moves: outputs that later nodes read, each with a slot that it goes to.
+    """
+
+    node: DynamicNode
+    sequence: OpSequence | None
+    own: slice
+    moves: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, node: DynamicNode) -> ChainLink:
+        """The link of a node whose plan is complete."""
+        moves = [(number, slot) for number, places in enumerate(node.readers) for _, slot in places]
+        return cls(node, node.sequence, slice(node.first, node.first + node.count), moves)

@@ -68,14 +68,17 @@ class QuickStep:
                 values[slot] = feeds[tensor]
         try:
             with np.errstate(all="ignore"):
-                for node in self._chain:
-                    inputs = values[node.first : node.first + node.count]
-                    values[node.first : node.first + node.count] = node.blank  # frees them once they are used
-                    outputs = self._outputs_of(node, inputs)
-                    self._check()
-                    for value, places in zip(outputs, node.readers, strict=True):
-                        for _, slot in places:
-                            values[slot] = value
+                for node, sequence, own, moves in self._chain:
+                    inputs = values[own]
+                    values[own] = node.blank  # frees them once they are used
+                    if sequence is None:
+                        outputs = self._awaited(node, inputs)
+                    else:
+                        outputs = sequence.run(inputs, self._calls)
+                    if self.error is not None:
+                        raise self.error
+                    for number, slot in moves:
+                        values[slot] = outputs[number]
                     if node.fetched:
                         fetched[node] = outputs
         except BaseException as error:
@@ -92,11 +95,9 @@ class QuickStep:
 
     # Asynchronous ops -------------------------------------------------------------------------
 
-    def _outputs_of(self, node: DynamicNode, inputs: list[Any]) -> Sequence[Any]:
-        """The outputs of a node; waits for those of an asynchronous op."""
+    def _awaited(self, node: DynamicNode, inputs: list[Any]) -> Sequence[Any]:
+        """The outputs of an asynchronous op, which may come later."""
         op = node.op
-        if node.sequence is not None:
-            return node.sequence.run(inputs, self._calls)
         if op is None:
             raise InternalError(f"node {node.name} stands for no operation")
         self._outputs = self._take_back = None
@@ -108,12 +109,14 @@ class QuickStep:
             if self._outputs is None:
                 self._wait()
         except Exception as error:
-            raise error if error is self.error else blamed_host(op, error) from error
+            if error is self.error:
+                raise
+            raise blamed_host(op, error) from error
         finally:
             if self._outputs is None and self._take_back is not None:
                 self._take_back()
         outputs = self._outputs
-        return outputs if node.fits(outputs) else checked_outputs(op, outputs)
+        return outputs if outputs is not None and node.fits(outputs) else checked_outputs(op, outputs)
 
     def _wait(self) -> None:
         """Waits for the answer to the call, or the error that ends the step, and raises that."""
