@@ -15,7 +15,7 @@ from tensorbow.program import Ref, Region
 from tensorbow.specs import Array
 
 
-class Piece(NamedTuple):
+class MemoryPiece(NamedTuple):
     """Some bytes of a device's memory."""
 
     device: Device
@@ -29,10 +29,12 @@ class KeptState:
     Each replica is copied by one thread, before its dynamic part; what devices have, while none runs.
     """
 
-    def __init__(self, replicas: Sequence[Sequence[Piece]], devices: Sequence[Piece]):
+    def __init__(self, replicas: Sequence[Sequence[MemoryPiece]], devices: Sequence[MemoryPiece]):
         """replicas: what to copy of each, which may be nothing. devices: what to copy of all devices."""
         self._replicas, self._devices = replicas, devices
-        self._kept: list[tuple[Piece, Array]] = []  # of the round that is under way; appended by any thread
+        self._kept: list[
+            tuple[MemoryPiece, Array]
+        ] = []  # of the round that is under way; appended by any thread
 
     def keep_replica(self, number: int) -> None:
         """Copies a replica's memory."""
@@ -42,7 +44,7 @@ class KeptState:
         """Copies the memory of all devices."""
         self._keep(self._devices)
 
-    def _keep(self, pieces: Sequence[Piece]) -> None:
+    def _keep(self, pieces: Sequence[MemoryPiece]) -> None:
         for piece in pieces:
             self._kept.append((piece, piece.device.read(piece.address, (piece.nbytes,), np.uint8)))
 
@@ -92,6 +94,6 @@ def _spans(refs: Iterable[Ref]) -> list[tuple[Region, int, int]]:
 
 def _pieces(
     device: Device, bases: Mapping[Region, int], spans: Sequence[tuple[Region, int, int]]
-) -> list[Piece]:
+) -> list[MemoryPiece]:
     """The spans on a device."""
-    return [Piece(device, bases[region] + first, end - first) for region, first, end in spans]
+    return [MemoryPiece(device, bases[region] + first, end - first) for region, first, end in spans]
