@@ -153,3 +153,42 @@ def test_closing_the_session_ends_a_step_between_its_regions():
     thread.join(30)
     assert len(errors) == 1
     assert "the session was closed while the step ran" in errors[0]
+
+
+def test_what_changes_between_runs_of_an_inner_loop_is_read_again():
+    """Also what a function changes in the array that it returned before."""
+    x, w = (tb.placeholder(tb.float32, [SIZE, SIZE]) for _ in range(2))
+    buffer = np.empty((SIZE, SIZE), np.float32)
+
+    scaled = tb.define_op(
+        "ScaledInPlace",
+        spec=lambda inputs, attrs: inputs[0],
+        gradient=tb.NOT_DIFFERENTIABLE,
+        inputs=("x", "number"),
+        host=lambda call: np.multiply(call.inputs[0], np.float32(1 + call.inputs[1]), out=buffer),
+        replace=True,
+    )
+
+    def outer(i, h):
+        scale = scaled(h, i)
+        wide = h * w  # the same in all iterations of the inner loop
+
+        def inner(j, g):
+            return j + 1, tb.sin(scaled(g, j)) + wide * w
+
+        _, g = tb.while_loop(lambda j, g: j < 3, inner, [0, scale * 1.0])
+        return i + 1, g
+
+    _, h = tb.while_loop(lambda i, h: i < 4, outer, [0, x])
+    first, second = arrays(9)
+    expected = first.astype(np.float64)
+    for number in range(4):
+        wide = expected * second
+        expected = expected * (1 + number)
+        for inner_number in range(3):
+            expected = np.sin(expected * (1 + inner_number)) + wide * second
+    with tb.Session() as session:
+        found = [session.run(h, {x: first, w: second}) for _ in range(2)]
+        assert any(each.steady for each in known(session))
+    np.testing.assert_array_equal(*found)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-2, atol=1e-2)

@@ -194,7 +194,8 @@ class NativeRounds(RoundProgram):
     @property
     def stopped(self) -> bool:
         """See RoundProgram.stopped."""
-        return bool(self.ended or self._shared.item(_BAD))
+        item = self._shared.item
+        return bool(item(_STOPPED) or item(_BAD) or item(_STARTED) & 1)
 
     @property
     def ended(self) -> bool:
