@@ -158,9 +158,12 @@ class HostPart:
             outputs = self.host(HostCall(self.op, given, calls.shared))
         except Exception as error:
             raise blamed_host(self.op, error) from error
-        array = outputs[0] if type(outputs) is list and len(outputs) == 1 else outputs
+        if type(outputs) is np.ndarray and outputs.dtype is self.dtype and outputs.shape == self.shape:
+            values[self.first] = outputs  # the usual case: one array, which fits
+            return
+        array = outputs[0] if type(outputs) is list and len(outputs) == 1 else None
         if type(array) is np.ndarray and array.dtype is self.dtype and array.shape == self.shape:
-            values[self.first] = array  # the usual case: one array, which fits
+            values[self.first] = array
         elif outputs is not None or self.op.outputs:
             arrays = checked_outputs(self.op, outputs)
             values[self.first : self.first + len(arrays)] = arrays
