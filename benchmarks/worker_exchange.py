@@ -235,8 +235,8 @@ def table(details: dict[str, Any]) -> Table:
         "sums in it, and by MPI over z; one process makes them once.",
         f"By MPI with whole vectors, not piece by piece (TENSORBOW_EXCHANGE={ALLREDUCE}), LeNet's rate is "
         f"{details['rate'][ALLREDUCE]:g} times that of one process.",
-        f"With pieces that nobody sends, LeNet's rate is {details['rate'][UNSENT]:g} times that of one process; "
-        "the rest is what two processes and a second z take, whatever sends the pieces.",
+        f"With pieces that nobody sends, LeNet's rate is {details['rate'][UNSENT]:g} times that of one "
+        "process; the rest is what two processes and a second z take, whatever sends the pieces.",
         details["windows"],
     ]
     return Table(["measured", "times one process, or Allreduce", "asked", "reached"], rows, remarks)
