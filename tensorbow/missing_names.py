@@ -83,8 +83,6 @@ INSTEAD = {
     "AggregationMethod": "gradients are always added up; leave aggregation_method out",
     **dict.fromkeys(("nn.lstm", "layers.lstm", "layers.LSTM"), f"{_CELLS}, of tb.nn.rnn_cell.LSTMCell"),
     **dict.fromkeys(("nn.gru", "layers.gru", "layers.GRU"), f"{_CELLS}, of tb.nn.rnn_cell.GRUCell"),
-    "train.FtrlOptimizer": "tb.train has Adagrad, Adadelta, Adam, Momentum, RMSProp and plain descent",
-    "train.ProximalGradientDescentOptimizer": "add a regularizer of tb.layers, or give weight_decay=",
 }
 
 

@@ -8,6 +8,7 @@ from tensorbow.input_ops.file_ops import match_filenames_once
 from tensorbow.missing_names import no_attribute as _no_attribute
 from tensorbow.optimizers import (
     AdadeltaOptimizer,
+    AdagradDAOptimizer,
     AdagradOptimizer,
     AdamOptimizer,
     AdamWOptimizer,
@@ -15,12 +16,15 @@ from tensorbow.optimizers import (
     CosineDecay,
     ExponentialDecay,
     ExponentialMovingAverage,
+    FtrlOptimizer,
     GradientDescentOptimizer,
     MomentumOptimizer,
     OneCycle,
     Optimizer,
     PiecewiseConstant,
     PolynomialDecay,
+    ProximalAdagradOptimizer,
+    ProximalGradientDescentOptimizer,
     RMSPropOptimizer,
     Schedule,
     ScipyOptimizerInterface,
@@ -174,6 +178,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "AdadeltaOptimizer",
+    "AdagradDAOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -193,6 +198,7 @@ __all__ = [
     "FeedFnHook",
     "FinalOpsHook",
     "FloatList",
+    "FtrlOptimizer",
     "GlobalStepWaiterHook",
     "GradientDescentOptimizer",
     "Int64List",
@@ -207,6 +213,8 @@ __all__ = [
     "Optimizer",
     "PiecewiseConstant",
     "PolynomialDecay",
+    "ProximalAdagradOptimizer",
+    "ProximalGradientDescentOptimizer",
     "QueueRunner",
     "RMSPropOptimizer",
     "SavedModel",

@@ -76,9 +76,9 @@ Rate: TypeAlias = Annotated[
     Any, Kind(f"{_RATE.expected}, a scalar tensor or variable of floats, or a schedule", _read_rate)
 ]
 Loss: TypeAlias = Annotated[Tensor, instance(Tensor, expected="a tensor")]
-GlobalStep: TypeAlias = Annotated[
-    Variable | None, optional(Kind("a scalar variable of whole numbers", _read_global_step))
-]
+_GLOBAL_STEP = Kind("a scalar variable of whole numbers", _read_global_step)
+AsGlobalStep: TypeAlias = Annotated[Variable, _GLOBAL_STEP]
+GlobalStep: TypeAlias = Annotated[Variable | None, optional(_GLOBAL_STEP)]
 
 
 @dataclass(frozen=True)
@@ -264,12 +264,18 @@ class Optimizer(ABC):
     def _create_slots(self, variables: Sequence[Variable]) -> None:  # noqa: B027 - plain ones have no slots
         """Makes the optimiser's own variables; none by default."""
 
-    def _slot(self, variable: Variable, slot_name: str, value: float = 0.0) -> Variable:
-        """The slot of a variable, `w/Momentum` shaped like `w`, filled with `value`; made on first use."""
+    def _slot(
+        self, variable: Variable, slot_name: str, value: float = 0.0, called: str | None = None
+    ) -> Variable:
+        """The slot of a variable, `w/Momentum` shaped like `w`, filled with `value`; made on first use.
+
+        called: name of its variable after `w/`, by default the slot's.
+        """
         key = (variable, slot_name)
         if key not in self._slots:
             extents = variable.op.outputs[0].spec.extents
-            self._slots[key] = _state(variable, f"{variable.op.name}/{slot_name}", extents, slot_name, value)
+            name = f"{variable.op.name}/{called or slot_name}"
+            self._slots[key] = _state(variable, name, extents, slot_name, value)
         return self._slots[key]
 
     def _scalar(self, name: str, value: float, variables: Sequence[Variable]) -> Variable:

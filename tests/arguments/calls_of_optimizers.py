@@ -15,6 +15,7 @@ IGNORED = {
     **dict.fromkeys(("gate_gradients", "aggregation_method"), "anything"),
     "colocate_gradients_with_ops": "flag",
 }
+STRENGTHS = {"l1_regularization_strength": "positive", "l2_regularization_strength": "positive"}
 OWN = {"use_locking": "flag", "decay_all": "flag", "weight_decay": "positive", "name": "name"}
 
 
@@ -102,6 +103,33 @@ CALLS: Mapping[str, Call] = {
         momentum="fraction",
         epsilon="positive",
         centered="flag",
+    ),
+    "train.FtrlOptimizer": optimizer(
+        "Ftrl",
+        {"learning_rate": 0.1},
+        learning_rate_power="anything",
+        initial_accumulator_value="positive",
+        accum_name="name",
+        linear_name="name",
+        l2_shrinkage_regularization_strength="positive",
+        **STRENGTHS,
+    ),
+    "train.ProximalGradientDescentOptimizer": optimizer(
+        "ProximalGradientDescent", {"learning_rate": 0.1}, **STRENGTHS
+    ),
+    "train.ProximalAdagradOptimizer": optimizer(
+        "ProximalAdagrad", {"learning_rate": 0.1}, initial_accumulator_value="positive", **STRENGTHS
+    ),
+    "train.AdagradDAOptimizer": Call(
+        lambda: {"learning_rate": 0.1, "global_step": tb.train.get_or_create_global_step()},
+        {
+            "learning_rate": "positive",
+            **OWN,
+            "global_step": "object",
+            "initial_gradient_squared_accumulator_value": "positive",
+            **STRENGTHS,
+        },
+        names=("AdagradDA",),
     ),
     "train.ScipyOptimizerInterface": Call(
         lambda: {"loss": loss()},

@@ -155,6 +155,11 @@ def test_tensorflows_order_of_arguments() -> None:
         tb.train.AdamOptimizer: ["learning_rate", "beta1", "beta2", "epsilon", "use_locking", "name"],
         tb.train.AdagradOptimizer: ["learning_rate", "initial_accumulator_value", "use_locking", "name"],
         tb.train.AdadeltaOptimizer: ["learning_rate", "rho", "epsilon", "use_locking", "name"],
+        tb.train.FtrlOptimizer: [
+            *("learning_rate", "learning_rate_power", "initial_accumulator_value"),
+            *("l1_regularization_strength", "l2_regularization_strength", "use_locking", "name"),
+            *("accum_name", "linear_name", "l2_shrinkage_regularization_strength"),
+        ],
         tb.train.RMSPropOptimizer: [
             *("learning_rate", "decay", "momentum", "epsilon", "use_locking", "centered", "name")
         ],
