@@ -43,6 +43,12 @@ WITHOUT_ROW = frozenset(
         "GFile.seek",
         "train.MetaGraphDef",
         "train.SaverDef",
+        # They are called by the layer.
+        "Layer.build",
+        "Layer.call",
+        "_CellOfVariables.build",
+        "_CellOfVariables.call",
+        "_FunctionLayer.call",
         "Graph.close_loop",
         "HostCall",
         "Coordinator.wait_for_stop",  # waits for the time it is given
