@@ -213,7 +213,9 @@ from tensorbow.variable_lists import (
     initialize_all_variables,
     initialize_local_variables,
     initialize_variables,
+    is_variable_initialized,
     moving_average_variables,
+    report_uninitialized_variables,
 )
 from tensorbow.variable_scope import (
     AUTO_REUSE,
@@ -469,6 +471,7 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "is_variable_initialized",
     "layers",
     "linalg",
     "local_variables",
@@ -493,6 +496,7 @@ __all__ = [
     "random_normal_initializer",
     "random_uniform_initializer",
     "recompute_grad",
+    "report_uninitialized_variables",
     "reset_default_graph",
     "scan",
     "set_random_seed",

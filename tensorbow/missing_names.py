@@ -11,7 +11,6 @@ ALIKE = 0.75  # difflib's ratio above which names of a module are suggested
 
 _GRAPHS = "programs are graphs: build one of tb.placeholder and tb.Variable, and run it in a tb.Session"
 _QUANTIZED = "integers of 8 to 32 bits are tb.int8, tb.uint8, tb.int16, tb.uint16 and tb.int32"
-_READY = "a session names the uninitialised variable that a run needs; run tb.global_variables_initializer()"
 _MODELS = "tb.layers, tb.nn and tb.train have layers, operations, optimisers; tb.Trainer trains whole models"
 _PRINT = "write tb.Print, or fetch the tensor by session.run and print it"
 _QUEUES = "the queues are tb.FIFOQueue, tb.RandomShuffleQueue, tb.PriorityQueue and tb.PaddingFIFOQueue"
@@ -75,8 +74,6 @@ INSTEAD = {
     "py_function": "write tb.py_func",
     "sub": "write tb.subtract",
     "top_k": "write tb.nn.top_k",
-    "is_variable_initialized": _READY,
-    "report_uninitialized_variables": _READY,
     "variable_op_scope": "write tb.variable_scope",
     "op_scope": "write tb.name_scope",
     "Dimension": "tb.TensorShape has whole numbers and None; extents of x.get_shape() have .value",

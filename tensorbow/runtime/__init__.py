@@ -29,6 +29,7 @@ from tensorbow.runtime.loop_hooks import (
 )
 from tensorbow.runtime.monitored import (
     MonitoredSession,
+    SessionCreator,
     SessionRunArgs,
     SessionRunContext,
     SessionRunHook,
@@ -56,6 +57,7 @@ __all__ = [
     "RunMetadata",
     "RunOptions",
     "Session",
+    "SessionCreator",
     "SessionRunArgs",
     "SessionRunContext",
     "SessionRunHook",

@@ -58,7 +58,10 @@ class DynamicRuns:
         self._soft, self._compiles_loops = soft, config.compiles_loops
         self._timeout_ms = config.operation_timeout_in_ms
         self._pool = InterOpPool(threads_beside_caller(config.inter_op_parallelism_threads), name)
-        self.resources = Resources()  # objects of ops of the host, such as queues
+        without_value = variables.devices.without_value
+        self.resources = Resources(
+            has_value=lambda name, container: not without_value([name])
+        )  # such as queues
         self._track = StreamTrack(device.name.short, "dynamic steps")
 
     def known(

@@ -43,6 +43,8 @@ from tensorbow.training.monitored_checkpoints import CheckpointSaverHook, Monito
 from tensorbow.training.progress import TERMINAL, TrainingProgress, console_of_worker
 from tensorbow.training.save_graph import SaverDef
 from tensorbow.training.saver import Saver
+from tensorbow.training.scaffold import Scaffold
+from tensorbow.training.session_creators import ChiefSessionCreator, WorkerSessionCreator
 from tensorbow.training.supervisor import Supervisor
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointSaverHook",
     "CheckpointState",
+    "ChiefSessionCreator",
     "FileWriter",
     "FileWriterCache",
     "MetaGraphDef",
@@ -60,9 +63,11 @@ __all__ = [
     "SavedModel",
     "Saver",
     "SaverDef",
+    "Scaffold",
     "SummarySaverHook",
     "Supervisor",
     "TrainingProgress",
+    "WorkerSessionCreator",
     "best_checkpoint",
     "checkpoint_exists",
     "console_of_worker",

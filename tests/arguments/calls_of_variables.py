@@ -305,6 +305,10 @@ CALLS: Mapping[str, Call] = {
         TAKES,
         names=(*OF_INITIALIZER, "constant"),
     ),
+    "is_variable_initialized": Call(lambda: {"variable": weights()}, {"variable": "variable"}),
+    "report_uninitialized_variables": Call(
+        dict, {"var_list": "nothing"}, {"var_list": frozenset({"empty list", "empty tuple"})}
+    ),
     **{
         f"{which}_variables": Call(dict, {"scope": "name"}, names=("get_collection",))
         for which in ("global", "local", "trainable", "model")

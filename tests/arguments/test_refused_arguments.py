@@ -176,7 +176,14 @@ def test_tensorflows_order_of_arguments() -> None:
             *("aggregation_method", "stop_gradients", "unconnected_gradients"),
         ],
         tb.Session.__init__: ["self", "target", "graph", "config"],
-        tb.train.MonitoredSession: [],
+        tb.train.MonitoredSession: ["session_creator"],
+        tb.train.MonitoredTrainingSession: [
+            *("master", "is_chief", "checkpoint_dir", "scaffold", "hooks", "chief_only_hooks")
+        ],
+        tb.train.Scaffold: [
+            *("init_op", "init_feed_dict", "init_fn", "ready_op", "ready_for_local_init_op"),
+            *("local_init_op", "summary_op", "saver", "local_init_feed_dict"),
+        ],
     }
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     for target, expected in positional.items():

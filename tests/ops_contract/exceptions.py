@@ -28,6 +28,7 @@ STRUCTURAL = {
         ),
         "functions of the host: tests/queues",
     ),
+    "IsVariableInitialized": "tells of a session's variables: tests/training/test_scaffold.py",
     **dict.fromkeys(
         (
             f"TensorArray{name}V3"
