@@ -57,7 +57,8 @@ INSTEAD = {
     "vmap": 'replicas that do not average are independent: tb.MultiGpuReplicator(..., sync="none")',
     "compat": "the names of TensorFlow 1 are tensorbow's own: write tb.Session for tf.compat.v1.Session",
     "contrib": "tb.nn.rnn_cell has its cells, tb.layers normalizations and regularizers, "
-    "tb.initializers Xavier's, tb.train ScipyOptimizerInterface; other experiments are not there",
+    "tb.initializers Xavier's, tb.train ScipyOptimizerInterface, tb.lookup tables; other experiments are not "
+    "there",
     "Dataset": "write tb.data.Dataset",
     "evaluate": "session.run evaluates tensors, tb.run_reference_kernel one op",
     **dict.fromkeys(("qint8", "quint8", "qint16", "quint16", "qint32"), _QUANTIZED),

@@ -17,7 +17,7 @@ from tensorbow.errors import (
     OutOfRangeError,
     UnavailableError,
 )
-from tensorbow.graph import AsGraph, Operation, get_default_graph
+from tensorbow.graph import AsGraph, GraphKeys, Operation, get_default_graph
 from tensorbow.kinds import (
     ITEMS,
     Flag,
@@ -31,6 +31,7 @@ from tensorbow.kinds import (
     instance,
     shown,
 )
+from tensorbow.ops.control import group
 from tensorbow.runtime.config_proto import RunMetadata, RunOptions
 from tensorbow.runtime.fetches_and_feeds import Arguments
 from tensorbow.runtime.global_step import get_global_step
@@ -193,8 +194,9 @@ class _PlainCreator(SessionCreator):
 
     def create_session(self) -> Session:
         if self._initializers is None:
-            both = [global_variables_initializer()] if self._is_chief else []
-            self._initializers = [*both, *([local_variables_initializer()] if local_variables() else [])]
+            local = local_initializer()
+            self._initializers = [global_variables_initializer()] if self._is_chief else []
+            self._initializers += [] if local is None else [local]
         session = Session(self.target, get_default_graph(), **self._options)
         try:
             if not self._is_chief:
@@ -205,6 +207,12 @@ class _PlainCreator(SessionCreator):
             session.close()
             raise
         return session
+
+
+def local_initializer() -> Operation | None:
+    """Initialises local variables and lookup tables of the default graph; None if there are none."""
+    tables = get_default_graph().get_collection(GraphKeys.TABLE_INITIALIZERS)
+    return group(local_variables_initializer(), *tables) if tables or local_variables() else None
 
 
 def await_variables(session: Session, max_wait_secs: float) -> None:

@@ -12,15 +12,11 @@ from tensorbow.graph import Graph, Operation, Tensor, get_default_graph
 from tensorbow.kinds import FUNCTION, Kind, Mapped, RefusedError, checked, instance, optional
 from tensorbow.ops.summaries import is_summary, merge_all
 from tensorbow.runtime import Session
+from tensorbow.runtime.monitored import local_initializer
 from tensorbow.runtime.prepared_variables import prepare_variables
 from tensorbow.training.saver import Saver
 from tensorbow.variable_lists import report_uninitialized_variables
-from tensorbow.variables import (
-    global_variables,
-    global_variables_initializer,
-    local_variables,
-    local_variables_initializer,
-)
+from tensorbow.variables import global_variables, global_variables_initializer
 
 NAMED = 3  # variables without a value that an error names
 
@@ -46,7 +42,7 @@ class Scaffold:
     init_fn: function (scaffold, session), called after init_op, as to read weights from elsewhere; the
         attribute takes the session alone.
     local_init_op: run with local_init_feed_dict after both, and by workers that are no chief; by default
-        initialises local variables.
+        initialises local variables and lookup tables.
     ready_op: gives the names of variables that have no value, strings `[n]`; the session is ready when there
         are none. By default `report_uninitialized_variables()`, where init_op is given.
     ready_for_local_init_op: the same, for what local_init_op reads; other workers wait for it.
@@ -85,8 +81,8 @@ class Scaffold:
         self._graph = get_default_graph()
         if self.init_op is None:
             self.init_op = global_variables_initializer()
-        if self.local_init_op is None and local_variables():
-            self.local_init_op = local_variables_initializer()
+        if self.local_init_op is None:
+            self.local_init_op = local_initializer()
         if self.ready_op is None and self._has_own_init:
             self.ready_op = report_uninitialized_variables()
         if self.summary_op is None:

@@ -90,6 +90,13 @@ WITHOUT_ROW = frozenset(
         "Callback.on_end",
         "Callback.on_epoch",
         "Callback.on_round",
+        # Methods without a use of their own beside those of tables.
+        "KeyValueTensorInitializer.initialize",
+        "LookupTable.lookup",
+        "LookupTable.size",
+        "StrongHashSpec.bucket",
+        "TableInitializer.initialize",
+        "TextFileInitializer.initialize",
         "Scaffold.missing",
         "Scaffold.prepare",
         "Scaffold.prepare_locals",

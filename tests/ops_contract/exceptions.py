@@ -28,6 +28,13 @@ STRUCTURAL = {
         ),
         "functions of the host: tests/queues",
     ),
+    **dict.fromkeys(
+        (
+            *("HashTableV2", "MutableHashTableV2", "InitializeTableV2", "InitializeTableFromTextFileV2"),
+            *(f"LookupTable{name}V2" for name in ("Export", "Find", "Insert", "Remove", "Size")),
+        ),
+        "tables of a session: tests/lookup",
+    ),
     "IsVariableInitialized": "tells of a session's variables: tests/training/test_scaffold.py",
     **dict.fromkeys(
         (
