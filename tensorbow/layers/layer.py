@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -302,7 +303,7 @@ class Layer:
     def count_params(self) -> int:
         """The number of elements of its variables. Raises FailedPreconditionError before the first call."""
         self._placed("count_params")
-        return sum(int(np.prod(variable.shape.as_list())) for variable in self.variables)
+        return sum(math.prod(variable.op.outputs[0].spec.extents) for variable in self.variables)
 
     def _gathered(self, key: str) -> list[Any]:
         place = self._active or self._latest

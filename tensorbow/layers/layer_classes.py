@@ -60,7 +60,8 @@ class _FunctionLayer(Layer):
     def __init__(self, *args: Any, **kwargs: Any):
         """Raises TypeError for arguments that the function does not take."""
         takes = inspect.signature(type(self)._function)
-        own = {key: kwargs.pop(key) for key in ("name", "activity_regularizer") if key in kwargs}
+        given = [key for key in ("name", "activity_regularizer") if key in kwargs]
+        own: dict[str, Any] = {key: kwargs.pop(key) for key in given}
         if "trainable" in kwargs and "trainable" in takes.parameters:
             own["trainable"] = kwargs["trainable"]
         super().__init__(**own, _reuse=kwargs.pop("reuse", None))

@@ -120,7 +120,9 @@ class TextFileInitializer(TableInitializer):
 
     def initialize(self, table: Any) -> Operation:
         """The operation that reads the file and sets the values of a `HashTable`."""
-        return InitializeTableFromTextFile(table.handle, self._filename, **self._attrs, name=self._name)
+        name, attrs = self._name, self._attrs
+        operation: Operation = InitializeTableFromTextFile(table.handle, self._filename, **attrs, name=name)
+        return operation
 
 
 class LookupTable(ABC):

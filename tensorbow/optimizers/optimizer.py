@@ -177,14 +177,7 @@ class Optimizer(ABC):
         Raises InvalidArgumentError if no gradient is left, and for items that are no (gradient, variable)
         pair.
         """
-        for pair in grads_and_vars:
-            if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[1], Variable):
-                raise refuse("apply_gradients", "grads_and_vars", "(gradient, variable) pairs", pair)
-        pairs = [(g, v) for g, v in grads_and_vars if g is not None]
-        if not pairs:
-            raise InvalidArgumentError(
-                "apply_gradients: no variable has a gradient; check what compute_gradients gave"
-            )
+        pairs = pairs_of(grads_and_vars)
         self._constants.clear()
         for _, variable in pairs:
             if variable.dtype not in FLOATING:
@@ -315,6 +308,19 @@ class Optimizer(ABC):
     def _apply_sparse(self, variable: Variable, gradient: IndexedSlices, rate: Tensor) -> Any:
         """The update by rows; indices may repeat. By default makes the gradient dense."""
         return self._apply(variable, convert_to_tensor(gradient), rate)
+
+
+def pairs_of(grads_and_vars: Sequence[Any]) -> list[tuple[Any, Variable]]:
+    """The pairs that have a gradient. Raises InvalidArgumentError if there are none, and for other items."""
+    for pair in grads_and_vars:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[1], Variable):
+            raise refuse("apply_gradients", "grads_and_vars", "(gradient, variable) pairs", pair)
+    pairs = [(gradient, variable) for gradient, variable in grads_and_vars if gradient is not None]
+    if not pairs:
+        raise InvalidArgumentError(
+            "apply_gradients: no variable has a gradient; check what compute_gradients gave"
+        )
+    return pairs
 
 
 def _state(of: Variable, name: str, extents: tuple[int, ...], slot_name: str, value: float) -> Variable:

@@ -46,6 +46,7 @@ from tensorbow.training.saver import Saver
 from tensorbow.training.scaffold import Scaffold
 from tensorbow.training.session_creators import ChiefSessionCreator, WorkerSessionCreator
 from tensorbow.training.supervisor import Supervisor
+from tensorbow.training.sync_replicas import SyncReplicasOptimizer
 
 __all__ = [
     "TERMINAL",
@@ -66,6 +67,7 @@ __all__ = [
     "Scaffold",
     "SummarySaverHook",
     "Supervisor",
+    "SyncReplicasOptimizer",
     "TrainingProgress",
     "WorkerSessionCreator",
     "best_checkpoint",

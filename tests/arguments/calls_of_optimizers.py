@@ -51,6 +51,16 @@ def gradient_and_weights() -> Mapping[str, Any]:
     return {"grads_and_vars": [(tb.constant([1.0, 2.0]), weights())]}
 
 
+def synchronous() -> Any:
+    return tb.train.SyncReplicasOptimizer(tb.train.GradientDescentOptimizer(0.1), 2)
+
+
+def applied(method: str) -> Any:
+    optimizer = synchronous()
+    optimizer.minimize(loss(), tb.train.get_or_create_global_step())
+    return getattr(optimizer, method)
+
+
 def schedule(make: Callable[[], Any], name: str, arguments: Mapping[str, Any], **sorts: str) -> Call:
     return Call(lambda: arguments, sorts, target=lambda: getattr(make(), name), names=("schedule",))
 
@@ -130,6 +140,36 @@ CALLS: Mapping[str, Call] = {
             **STRENGTHS,
         },
         names=("AdagradDA",),
+    ),
+    "train.SyncReplicasOptimizer": Call(
+        lambda: {"opt": tb.train.GradientDescentOptimizer(0.1), "replicas_to_aggregate": 2},
+        {
+            **{"opt": "object", "replicas_to_aggregate": "count", "total_num_replicas": "count or none"},
+            **{"variable_averages": "nothing", "variables_to_average": "nothing", "use_locking": "flag"},
+        },
+    ),
+    "SyncReplicasOptimizer.apply_gradients": Call(
+        lambda: {**gradient_and_weights(), "global_step": tb.train.get_or_create_global_step()},
+        {"grads_and_vars": "list", "global_step": "object"},
+        target=lambda: synchronous().apply_gradients,
+        names=("apply_gradients",),
+    ),
+    "SyncReplicasOptimizer.get_init_tokens_op": Call(
+        dict,
+        {"num_tokens": "count"},
+        {"num_tokens": frozenset({"-1"})},
+        target=lambda: applied("get_init_tokens_op"),
+    ),
+    "SyncReplicasOptimizer.make_session_run_hook": Call(
+        lambda: {"is_chief": True},
+        {"is_chief": "flag", "num_tokens": "count"},
+        {"num_tokens": frozenset({"-1"})},
+        target=lambda: applied("make_session_run_hook"),
+    ),
+    "SyncReplicasOptimizer.get_slot": Call(
+        lambda: {"variable": weights(), "name": "Momentum"},
+        {"variable": "variable", "name": "text"},
+        target=lambda: synchronous().get_slot,
     ),
     "train.ScipyOptimizerInterface": Call(
         lambda: {"loss": loss()},
