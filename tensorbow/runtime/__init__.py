@@ -29,7 +29,6 @@ from tensorbow.runtime.loop_hooks import (
 )
 from tensorbow.runtime.monitored import (
     MonitoredSession,
-    SessionCreator,
     SessionRunArgs,
     SessionRunContext,
     SessionRunHook,
@@ -37,6 +36,7 @@ from tensorbow.runtime.monitored import (
     StopAtStepHook,
 )
 from tensorbow.runtime.session import Session
+from tensorbow.runtime.session_creators import SessionCreator
 from tensorbow.runtime.session_targets import register_target
 
 __all__ = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from tensorbow.errors import (
     OutOfRangeError,
     UnavailableError,
 )
-from tensorbow.graph import AsGraph, GraphKeys, Operation, get_default_graph
+from tensorbow.graph import AsGraph, get_default_graph
 from tensorbow.kinds import (
     ITEMS,
     Flag,
@@ -31,21 +30,16 @@ from tensorbow.kinds import (
     instance,
     shown,
 )
-from tensorbow.ops.control import group
 from tensorbow.runtime.config_proto import RunMetadata, RunOptions
 from tensorbow.runtime.fetches_and_feeds import Arguments
 from tensorbow.runtime.global_step import get_global_step
 from tensorbow.runtime.session import Session
+from tensorbow.runtime.session_creators import PAUSE_S, PlainSessionCreator, SessionCreator
 from tensorbow.variables import (
     Variable,
-    global_variables,
-    global_variables_initializer,
-    local_variables,
-    local_variables_initializer,
 )
 
 FAULTS = (UnavailableError, AbortedError)  # of a cluster, after which a new session goes on
-PAUSE_S = 0.2  # between two looks whether the cluster is back, or the chief has initialised the variables
 
 _logger = logging.getLogger("tensorbow.runtime")
 
@@ -170,74 +164,6 @@ def _name(hook: SessionRunHook) -> str:
     return type(hook).__name__
 
 
-class SessionCreator(ABC):
-    """Makes the sessions of a MonitoredSession, whose variables have values: one, and one after each fault.
-
-    target: of the sessions. max_wait_secs: how long it waits for a chief, or for tasks that have failed.
-    """
-
-    target: str = ""
-    max_wait_secs: float = 7200.0
-
-    @abstractmethod
-    def create_session(self) -> Session:
-        """A new session over the default graph, which is complete by now."""
-
-
-class _PlainCreator(SessionCreator):
-    """Initialises all variables, or waits for the chief to do so."""
-
-    def __init__(self, target: str, is_chief: bool, max_wait_secs: float, options: Mapping[str, Any]):
-        self.target, self.max_wait_secs = target, max_wait_secs
-        self._is_chief, self._options = is_chief, options
-        self._initializers: list[Operation] | None = None
-
-    def create_session(self) -> Session:
-        if self._initializers is None:
-            local = local_initializer()
-            self._initializers = [global_variables_initializer()] if self._is_chief else []
-            self._initializers += [] if local is None else [local]
-        session = Session(self.target, get_default_graph(), **self._options)
-        try:
-            if not self._is_chief:
-                await_variables(session, self.max_wait_secs)
-            for initializer in self._initializers:
-                session.run(initializer)
-        except BaseException:
-            session.close()
-            raise
-        return session
-
-
-def local_initializer() -> Operation | None:
-    """Initialises local variables and lookup tables of the default graph; None if there are none."""
-    tables = get_default_graph().get_collection(GraphKeys.TABLE_INITIALIZERS)
-    return group(local_variables_initializer(), *tables) if tables or local_variables() else None
-
-
-def await_variables(session: Session, max_wait_secs: float) -> None:
-    """Waits until the chief of a cluster has given all global variables values.
-
-    Raises FailedPreconditionError if it does not in time, InvalidArgumentError without a cluster.
-    """
-    without_value = getattr(session, "without_value", None)
-    if without_value is None:
-        raise InvalidArgumentError(
-            "MonitoredSession: is_chief=False needs the target of a tb.train.Server, whose chief "
-            "initialises the variables; leave it out"
-        )
-    with session.graph.as_default():
-        variables = [variable.op for variable in global_variables()]
-    deadline = time.monotonic() + max_wait_secs
-    while missing := without_value(variables):
-        if time.monotonic() > deadline:
-            raise FailedPreconditionError(
-                f"MonitoredSession: waited {max_wait_secs:g} s for the chief to initialise "
-                f"{', '.join(missing[:3])}; start the chief, or give max_wait_secs"
-            )
-        time.sleep(PAUSE_S)
-
-
 AsCreator: TypeAlias = Annotated[
     SessionCreator, instance(SessionCreator, expected="a tb.train.SessionCreator")
 ]
@@ -284,7 +210,7 @@ class MonitoredSession:
                 "MonitoredSession: expected session_creator or options of a session, got both; give "
                 f"{', '.join(options) or ('target' if target else 'is_chief')} to the creator"
             )
-        self._creator = session_creator or _PlainCreator(target, is_chief, max_wait_secs, options)
+        self._creator = session_creator or PlainSessionCreator(target, is_chief, max_wait_secs, options)
         self._arguments = Arguments(self.graph)
         self._stopping = False
         self._callbacks: list[Callable[[], None]] = []

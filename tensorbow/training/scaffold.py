@@ -12,8 +12,8 @@ from tensorbow.graph import Graph, Operation, Tensor, get_default_graph
 from tensorbow.kinds import FUNCTION, Kind, Mapped, RefusedError, checked, instance, optional
 from tensorbow.ops.summaries import is_summary, merge_all
 from tensorbow.runtime import Session
-from tensorbow.runtime.monitored import local_initializer
 from tensorbow.runtime.prepared_variables import prepare_variables
+from tensorbow.runtime.session_creators import local_initializer
 from tensorbow.training.saver import Saver
 from tensorbow.variable_lists import report_uninitialized_variables
 from tensorbow.variables import global_variables, global_variables_initializer

@@ -12,7 +12,7 @@ from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.graph import get_default_graph
 from tensorbow.kinds import AsPath, NonNegative, Text, checked, instance
 from tensorbow.runtime import AsConfig, Session
-from tensorbow.runtime.monitored import PAUSE_S, SessionCreator, await_variables
+from tensorbow.runtime.session_creators import PAUSE_S, SessionCreator, await_variables
 from tensorbow.training.scaffold import NAMED, Scaffold
 
 AsScaffold: TypeAlias = Annotated[Scaffold, instance(Scaffold, expected="a tb.train.Scaffold")]
