@@ -44,6 +44,7 @@ class PlainSessionCreator(SessionCreator):
         self._initializers: list[Operation] | None = None
 
     def create_session(self) -> Session:
+        """A new session. Raises FailedPreconditionError if the chief gives no values in time."""
         if self._initializers is None:
             local = local_initializer()
             self._initializers = [global_variables_initializer()] if self._is_chief else []
