@@ -14,6 +14,7 @@ from tensorbow.array_likes import text_of
 from tensorbow.errors import FailedPreconditionError, InvalidArgumentError
 from tensorbow.files import open_to_read
 from tensorbow.graph import REQUIRED, Attrs, HostCall
+from tensorbow.graph.definition import SpecRule
 from tensorbow.ops.definition import require_dtype, require_rank
 from tensorbow.queues.queue_ops import KEY, found, handle_of, shared_or_own
 from tensorbow.queues.waiting_calls import define_object_op
@@ -182,11 +183,14 @@ def _export(call: HostCall) -> list[Array]:
 # Specs and ops ----------------------------------------------------------------------------------
 
 
-def _pairs_spec(op: str, inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
-    keys, values = inputs[1:]
-    if not compatible(keys.shape, values.shape):
-        raise InvalidArgumentError(f"{op}: keys are {keys}, values {values}; expected one shape")
-    return []
+def _pairs_spec(what: str) -> SpecRule:
+    def rule(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
+        keys, values = inputs[1:]
+        if not compatible(keys.shape, values.shape):
+            raise InvalidArgumentError(f"{what}: keys are {keys}, values {values}; expected one shape")
+        return []
+
+    return rule
 
 
 def _file_spec(inputs: Sequence[TensorSpec], attrs: Attrs) -> list[TensorSpec]:
@@ -220,7 +224,7 @@ InitializeTable = _define(
     _initialize,
     "Sets the values of a table.",
     *("handle", "keys", "values"),
-    spec=partial(_pairs_spec, "KeyValueTensorInitializer"),
+    spec=_pairs_spec("KeyValueTensorInitializer"),
 )
 InitializeTableFromTextFile = _define(
     "InitializeTableFromTextFileV2",
@@ -245,7 +249,7 @@ LookupTableInsert = _define(
     _insert,
     "Sets values of keys.",
     *("handle", "keys", "values"),
-    spec=partial(_pairs_spec, "insert"),
+    spec=_pairs_spec("insert"),
 )
 LookupTableRemove = _define("LookupTableRemoveV2", _remove, "Removes keys.", "handle", "keys")
 LookupTableExport = _define(
