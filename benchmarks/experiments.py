@@ -174,7 +174,7 @@ EXPERIMENTS = (
     Experiment(
         "zoo",
         "Accuracy of the models with their default options",
-        "test accuracy of models whose data set needs no download, at the end of `tensorbow train MODEL`: two "
+        "test accuracy of models whose data set needs no download, at the end of `tensorbow train`: two "
         "replicas, on digits, text or words.",
         alone=True,
         cpu_only="the defaults were chosen on CPUs",
