@@ -10,7 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from tensorbow.errors import InvalidArgumentError, UnimplementedError
@@ -29,6 +29,7 @@ from tensorbow.kinds import (
     whole,
 )
 from tensorbow.layers.building import Activation, known_extent, layer_scope
+from tensorbow.missing_names import no_attribute
 from tensorbow.nest import flatten, map_leaves
 from tensorbow.ops.argument_kinds import Rate
 from tensorbow.ops.arrays import concat
@@ -43,6 +44,7 @@ from tensorbow.variable_scope import Reuse, Start, VariableScope, get_variable, 
 __all__ = [
     "BasicLSTMCell",
     "BasicRNNCell",
+    "DeviceWrapper",
     "DropoutWrapper",
     "GRUCell",
     "LSTMCell",
@@ -433,6 +435,20 @@ class _CellAroundOne(RNNCell):
         return self._cell.output_size
 
 
+class DeviceWrapper(_CellAroundOne):
+    """A cell whose ops and variables are requested for a device, as those of each layer for another one."""
+
+    def __init__(self, cell: Any, device: Any):
+        """device: as `tb.device` takes it, such as "/cpu:1"."""
+        super().__init__(cell)
+        self._device = device
+
+    def __call__(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
+        """One step of the cell."""
+        with convert_to_tensor(inputs).graph.device(self._device):
+            return self._cell(inputs, state)
+
+
 class DropoutWrapper(_CellAroundOne):
     """A cell with dropout of its inputs, outputs and state, drawn anew in each step."""
 
@@ -470,6 +486,12 @@ class ResidualWrapper(_CellAroundOne):
         """One step of the cell."""
         output, after = self._cell(inputs, state)
         return add(output, inputs), after
+
+
+if not TYPE_CHECKING:  # type checkers would take any name
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(name, __all__, "tensorbow.nn.rnn_cell")
 
 
 def __dir__() -> list[str]:
