@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import reprlib
+import sys
 from typing import Any
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 from tensorbow.errors import InvalidArgumentError
 from tensorbow.specs import Array, shortened
@@ -100,6 +102,8 @@ def as_array(value: Any) -> Array:
     try:
         if _has(value, "__dlpack__") and not _has(value, *PROTOCOLS):
             return np.from_dlpack(value)
+        if str(getattr(value, "dtype", "")) == "torch.bfloat16":  # which NumPy cannot read
+            return np.asarray(value.view(sys.modules["torch"].int16)).view(bfloat16)
         return np.asarray(value)
     except Exception as error:  # other libraries may raise anything
         if isinstance(error, ValueError) and isinstance(value, (list, tuple)):
