@@ -93,6 +93,15 @@ def _as_bytes(value: Any, whole: Any) -> bytes:
     )
 
 
+def _read(value: Any) -> Array:
+    try:
+        return np.asarray(value)
+    except TypeError:
+        if str(getattr(value, "dtype", "")) != "torch.bfloat16":  # NumPy has no such dtype
+            raise
+        return np.asarray(value.view(sys.modules["torch"].int16)).view(bfloat16)
+
+
 def as_array(value: Any) -> Array:
     """A NumPy array from an array of any library, a number or a nested list, with NumPy's choice of dtype.
 
@@ -102,9 +111,7 @@ def as_array(value: Any) -> Array:
     try:
         if _has(value, "__dlpack__") and not _has(value, *PROTOCOLS):
             return np.from_dlpack(value)
-        if str(getattr(value, "dtype", "")) == "torch.bfloat16":  # which NumPy cannot read
-            return np.asarray(value.view(sys.modules["torch"].int16)).view(bfloat16)
-        return np.asarray(value)
+        return _read(value)
     except Exception as error:  # other libraries may raise anything
         if isinstance(error, ValueError) and isinstance(value, (list, tuple)):
             raise InvalidArgumentError(
