@@ -118,7 +118,12 @@ def table(details: dict[str, Any]) -> Table:
     lines = details["course"]
     every = max(1, -(-len(lines) // SHOWN))
     rows = [
-        [round(line["epoch"], 1), round(line["seconds"]), f"{line['accuracy']:.2%}", f"{line['test_accuracy']:.2%}"]
+        [
+            round(line["epoch"], 1),
+            round(line["seconds"]),
+            f"{line['accuracy']:.2%}",
+            f"{line['test_accuracy']:.2%}",
+        ]
         for line in lines[::-1][::every][::-1]
     ]
     best = max(line["test_accuracy"] for line in lines)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import harness
 from cells import Cell, Cells
-from drawing import CONTESTANTS, draw_seeds, finish_axes, finish_figure
+from drawing import CONTESTANTS, draw_seeds, finish_axes, finish_figure, lighter
 from results_page import Table
 
 from scheduler import Trainer, TrainingConfig
@@ -71,18 +71,21 @@ def table(details: dict[str, Any]) -> Table:
 
 
 def draw(figure: Figure, result: dict[str, Any]) -> None:
-    """Draws the test error of each model, a dot for each seed."""
-    found = accuracies(result["details"]["cells"])
+    """Draws a bar at the median accuracy of each model, with its number, and a dot for each seed."""
+    found = {
+        name: [100 * value for value in values]
+        for name, values in accuracies(result["details"]["cells"]).items()
+    }
     axes = figure.subplots()
+    medians = [statistics.median(values) for values in found.values()]
+    bars = axes.bar(range(len(found)), medians, color=lighter(CONTESTANTS["TensorBow"], 0.5))
+    axes.bar_label(bars, [f"{value:.1f}" for value in medians], label_type="center")
     for x, values in enumerate(found.values()):
-        draw_seeds(axes, x, [100 * (1 - value) for value in values], CONTESTANTS["TensorBow"])
+        draw_seeds(axes, x, values, CONTESTANTS["TensorBow"])
     axes.set_xticks(range(len(found)), found, rotation=45, ha="right")
-    axes.set_yscale("symlog", linthresh=1)
-    axes.set_ylim(0, 100)
-    axes.set_yticks([0, 0.5, 1, 2, 5, 10, 20, 50, 100])
-    axes.yaxis.set_major_formatter("{x:g}")
-    finish_axes(axes, "", "", "test error [%]")
-    finish_figure(figure, "Models with their default options", 4.4, "dots: seeds; not linear above 1 %")
+    axes.set_ylim(0, 105)
+    finish_axes(axes, "", "", "test accuracy [%]")
+    finish_figure(figure, "Models with their default options", 4.4, "bars and numbers: medians; dots: seeds")
 
 
 def main() -> None:
