@@ -152,8 +152,8 @@ def beside_peers(details: dict[str, Any]) -> list[str]:
     return [
         f"The rates of the same network without augmentation: {turns} We train on {ours:,.0f} images/s, "
         f"{ours / rates[best]:.2f} times the {rates[best]:,.0f} of the fastest peer, {best}. "
-        f"{round(epochs, 1):g} epochs take {images / ours:,.0f} s at our rate and {images / rates[best]:,.0f} s "
-        "at the peer's, whose accuracy was not measured."
+        f"{round(epochs, 1):g} epochs take {images / ours:,.0f} s at our rate and "
+        f"{images / rates[best]:,.0f} s at the peer's, whose accuracy was not measured."
     ]
 
 

@@ -7,10 +7,9 @@ import sys
 from typing import Any
 
 import numpy as np
-from ml_dtypes import bfloat16
 
 from tensorbow.errors import InvalidArgumentError
-from tensorbow.specs import Array, shortened
+from tensorbow.specs import Array, bfloat16, shortened
 
 DEEPEST = 64  # levels of nested lists that are searched
 PROTOCOLS = ("__array__", "__array_interface__", "__array_struct__")  # those of `np.asarray`
@@ -99,7 +98,7 @@ def _read(value: Any) -> Array:
     except TypeError:
         if str(getattr(value, "dtype", "")) != "torch.bfloat16":  # NumPy has no such dtype
             raise
-        return np.asarray(value.view(sys.modules["torch"].int16)).view(bfloat16)
+        return np.asarray(value.view(sys.modules["torch"].int16)).view(bfloat16.as_numpy_dtype)
 
 
 def as_array(value: Any) -> Array:
