@@ -384,8 +384,8 @@ EXPERIMENTS = (
     Experiment(
         "resnet_against_torch",
         "The loss curve of ResNet-32 beside PyTorch's",
-        "largest and mean distance of the smoothed loss from the mean of four PyTorch runs on CIFAR-10, from "
-        "the same initial values and batches, beside the distance of these runs from one another.",
+        "largest and mean distance of the smoothed loss of four runs from the mean of four PyTorch runs on "
+        "CIFAR-10, from the same initial values and batches, beside the distance of these from one another.",
         alone=True,
     ),
     Experiment(

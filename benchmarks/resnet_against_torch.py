@@ -222,14 +222,18 @@ def draw(figure: Figure, result: dict[str, Any]) -> None:
         labels = [f"{name}, start moved by {MOVED:g}", *[None] * len(others)]
         runs += [(label, pale, run) for label, run in zip(labels, others, strict=False)]
         runs.append((name, CONTESTANTS[name], first))
+    seen: list[float] = []
     for label, colour, losses in runs:
-        axes.plot(losses, color=colour, alpha=0.2, linewidth=0.6)
         curve = smoothed(np.array(losses))
-        axes.plot(np.arange(len(curve)) + len(losses) - len(curve), curve, color=colour, label=label)
+        rounds = np.arange(len(curve)) + len(losses) - len(curve)
+        axes.plot(rounds, curve, color=colour, linewidth=1, label=label)
+        seen += [curve.min(), curve.max()]
     setting = f"{details['replicas']} replicas, b={details['batch_size']}"
     finish_axes(axes, "", "round", "training loss, mean of the replicas")
+    margin = 0.05 * (max(seen) - min(seen))
+    axes.set_ylim(min(seen) - margin, max(seen) + margin)
     title = f"{TITLES[details['model']]} on CIFAR-10, {setting}"
-    finish_figure(figure, title, 4.4, f"thick: means of {WINDOW} rounds")
+    finish_figure(figure, title, 4.4, f"means of {WINDOW} rounds; the losses do not begin at 0")
 
 
 def table(details: dict[str, Any]) -> Table:
