@@ -172,6 +172,14 @@ EXPERIMENTS = (
         cpu_only="its run is one of the CPU",
     ),
     Experiment(
+        "zoo",
+        "Accuracy of the models with their default options",
+        "test accuracy of models whose data set needs no download, at the end of `tensorbow train`: two "
+        "replicas, on digits, text or words.",
+        alone=True,
+        cpu_only="the defaults were chosen on CPUs",
+    ),
+    Experiment(
         "fig_5_6_to_5_9",
         "Throughput against replicas",
         "images per second by number of replicas, on one CPU device and on two virtual ones, all settings of "
@@ -376,8 +384,8 @@ EXPERIMENTS = (
     Experiment(
         "resnet_against_torch",
         "The loss curve of ResNet-32 beside PyTorch's",
-        "largest and mean distance of the smoothed loss from the mean of four PyTorch runs on CIFAR-10, from "
-        "the same initial values and batches, beside the distance of these runs from one another.",
+        "largest and mean distance of the smoothed loss of four runs from the mean of four PyTorch runs on "
+        "CIFAR-10, from the same initial values and batches, beside the distance of these from one another.",
         alone=True,
     ),
     Experiment(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from tensorbow.errors import InvalidArgumentError, UnimplementedError
 from tensorbow.graph import Tensor, convert_to_tensor
@@ -27,6 +27,7 @@ from tensorbow.kinds import (
 )
 from tensorbow.layers.building import Activation, known_extent
 from tensorbow.layers.layer import Layer
+from tensorbow.missing_names import no_attribute
 from tensorbow.nest import flatten, map_leaves
 from tensorbow.ops.argument_kinds import Rate
 from tensorbow.ops.arrays import concat
@@ -42,6 +43,7 @@ from tensorbow.variables import Variable
 __all__ = [
     "BasicLSTMCell",
     "BasicRNNCell",
+    "DeviceWrapper",
     "DropoutWrapper",
     "GRUCell",
     "LSTMCell",
@@ -419,6 +421,20 @@ class _CellAroundOne(RNNCell):
         return self._cell.output_size
 
 
+class DeviceWrapper(_CellAroundOne):
+    """A cell whose ops and variables are requested for a device, as those of each layer for another one."""
+
+    def __init__(self, cell: Any, device: Any):
+        """device: as `tb.device` takes it, such as "/cpu:1"."""
+        super().__init__(cell)
+        self._device = device
+
+    def __call__(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
+        """One step of the cell."""
+        with convert_to_tensor(inputs).graph.device(self._device):
+            return self._cell(inputs, state)
+
+
 class DropoutWrapper(_CellAroundOne):
     """A cell with dropout of its inputs, outputs and state, drawn anew in each step."""
 
@@ -456,6 +472,12 @@ class ResidualWrapper(_CellAroundOne):
         """One step of the cell."""
         output, after = self._cell(inputs, state)
         return add(output, inputs), after
+
+
+if not TYPE_CHECKING:  # type checkers would take any name
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(name, __all__, "tensorbow.nn.rnn_cell")
 
 
 def __dir__() -> list[str]:
