@@ -84,6 +84,7 @@ class ImageDataset:
     class_names: Sequence[str] = ()
     label_scale = None  # labels are classes
     numbers = None
+    unit = "images"  # what a throughput counts
 
     def __post_init__(self) -> None:
         def refuse(expected: str, got: object) -> None:

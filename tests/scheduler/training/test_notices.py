@@ -65,12 +65,12 @@ def test_an_epoch_in_text() -> None:
 def test_the_line_of_an_epoch_has_its_own_rate(options: Options) -> None:
     tally = Tally(round=7, seconds=10.0, images=1000, epoch_images=100, epoch_seconds=2.0)
     tally.test_metrics = {"loss": 0.25, "accuracy": 0.5}
-    line = epoch_line(options(), tally, 1.0, "test")
+    line = epoch_line(options(), tally, 1.0, "test", "examples")
     assert line.startswith("epoch   1/2  loss nan")
-    assert line.endswith("test accuracy  50.00%  50 images/s")
+    assert line.endswith("test accuracy  50.00%  50 examples/s")
     tally.test_metrics["loss"] = 3.5170442e31
-    assert "test loss 3.517e+31  " in epoch_line(options(), tally, 1.0, "test")
-    assert "test accuracy  50.00% (mean)" in epoch_line(options(sync="none"), tally, 1.0, "test")
+    assert "test loss 3.517e+31  " in epoch_line(options(), tally, 1.0, "test", "examples")
+    assert "test accuracy  50.00% (mean)" in epoch_line(options(sync="none"), tally, 1.0, "test", "images")
 
 
 def test_hopeless_losses_are_told_once_an_epoch() -> None:
