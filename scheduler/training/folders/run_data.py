@@ -16,7 +16,7 @@ from scheduler.training.configuration.option_kinds import BALANCED
 from scheduler.training.folders.run_folder import CONFIG
 from tensorbow.data import DataSplits, ImageDataset, TrainingData, load, splits_of
 from tensorbow.data.augmentation_names import augmentation_of
-from tensorbow.data.doubtful_data import warn_of_doubts
+from tensorbow.data.doubtful_data import warn_of_doubts, warn_of_infinite_numbers
 from tensorbow.data.own_data import load_own
 from tensorbow.data.resized_pictures import resized
 from tensorbow.data.splits import AUTO, with_class_names
@@ -63,10 +63,15 @@ def load_data(
     return replace(splits, train=replace(splits.train, augmentation=augmentation))
 
 
-def warn_of_data(config: TrainingConfig, train: TrainingData) -> None:
-    """Warns of data that the run's model takes otherwise than it seems meant, see `warn_of_doubts`."""
+def warn_of_data(config: TrainingConfig, train: TrainingData, *evaluated: TrainingData) -> None:
+    """Warns of data that the run's model takes otherwise than it seems meant, see `warn_of_doubts`.
+
+    evaluated: of which numbers that are not finite are told, too.
+    """
     given = not config.source.is_ours or config.task != AUTO or config.source.name == LINEAR
     warn_of_doubts(train, any_labels=given)
+    for each in evaluated:
+        warn_of_infinite_numbers(each)
 
 
 def _loaded(

@@ -37,6 +37,7 @@ from tensorbow.array_likes import as_array
 from tensorbow.data import ArrayDataset, TrainingData
 from tensorbow.devices import get_device, usable_cores
 from tensorbow.errors import InvalidArgumentError, TensorBowError
+from tensorbow.files import shown
 from tensorbow.graph import Graph, Tensor
 from tensorbow.kinds import AsPath, Count, Flag, checked
 from tensorbow.models import ModelSource
@@ -161,6 +162,10 @@ class TrainedModel:
             raise type(error)(f"{file}: {error}") from None
         remember_names(graph, names_described(self.about))
 
+    def __repr__(self) -> str:
+        what = "probabilities" if self.classes is not None else "outputs"
+        return f"<TrainedModel {shown(self.path)}: {what} of {self._shown_inputs()}>"
+
     @property
     def session(self) -> Session:
         """Session of the inference graph, with the weights: `tb.interop.torch.save_weights` takes it."""
@@ -233,7 +238,8 @@ class TrainedModel:
         expected = f"expected {self._shown_inputs()}"
         names, found = self._graph.signature["inputs"], {}
         try:
-            leaves = [as_array(leaf) for _, leaf in leaves_like(nest_of(names, None), inputs, "inputs")]
+            nest = leaves_like(nest_of(names, None), inputs, "inputs", "the training data")
+            leaves = [as_array(leaf) for _, leaf in nest]
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{expected}: {error}") from None
         for name, array in zip(names_in(names), leaves, strict=True):

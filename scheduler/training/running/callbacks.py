@@ -17,6 +17,7 @@ from scheduler.training.configuration.option_kinds import MODES, metric_and_mode
 from scheduler.training.measures.classification_metrics import ClassificationReport
 from scheduler.training.measures.metric_order import loss_beside, lower_is_better, score_of
 from scheduler.training.measures.tally import TrainingResult
+from scheduler.training.models.evaluation import ACCURACY
 from tensorbow.errors import (
     AbortedError,
     DataLossError,
@@ -306,6 +307,11 @@ def require_watched(
     for option, metric in (("early_stopping", stopping), ("best_metric", best)):
         if metric is not None:
             require_figure(option, metric, known)
+    if config.target_accuracy is not None and ACCURACY not in evaluated:
+        raise InvalidArgumentError(
+            f"target_accuracy: expected a model with the metric {ACCURACY}, got one with "
+            f"{', '.join(evaluated)}; leave it out, or use early_stopping, as {split}_loss:3"
+        )
 
 
 @dataclass

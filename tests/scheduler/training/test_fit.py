@@ -92,6 +92,12 @@ def test_ctrl_c_ends_fit_with_a_model() -> None:
     assert fitted.result.interrupted
     assert 9 < fitted.result.steps < 50 * 7
     assert fitted.values
+    assert f"{fitted.result.steps} steps, interrupted, test_loss" in repr(fitted)
+    assert repr(fitted.model) == "<TrainedModel 'the trained model': probabilities of " + (
+        f"pictures uint8 [n, {', '.join(map(str, fitted.model.image_shape))}]>"
+    )
+    with pytest.raises(InvalidArgumentError, match="an array as in the training data, got a dictionary with"):
+        fitted.predict({"images": np.zeros((1, 28, 28, 1), np.uint8)})
 
 
 def test_independent_replicas_and_the_moving_average() -> None:
