@@ -157,6 +157,10 @@ class ImageDataset:
         """Inputs of the model from images: the images, which are normalised already."""
         return inputs
 
+    def with_pixels(self) -> ImageDataset:
+        """The same pictures, of which batches are pixels from 0 to 255, as float32, and not normalised."""
+        return replace(self, mean=0.0, std=1 / 255)
+
     def take(self, rows: NDArray[np.int64], name: str) -> ImageDataset:
         """A data set of some of the examples, in this order, with the same statistics and augmentation."""
         return replace(self, name=name, images=self.images[rows], labels=self.labels[rows])

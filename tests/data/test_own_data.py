@@ -239,9 +239,7 @@ def test_a_folder_with_odd_files(tmp_path: Path) -> None:
     assert found.images[1, 0, 0].tolist() == [200, 100, 0], "transparency is dropped"
     for name in ("a", "b", "c"):
         (tmp_path / "dog" / f"{name}.png").write_bytes(b"damaged")
-    with pytest.raises(
-        DataLossError, match=r"a\.png' is damaged .*; replace or remove it; so are 2 more of"
-    ):
+    with pytest.raises(DataLossError, match=r"a\.png' is damaged .*; replace or remove it; so are 2 more of"):
         load_own(str(tmp_path))
 
 

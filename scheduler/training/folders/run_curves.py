@@ -210,7 +210,7 @@ def _finish(axes: Any, x: str, y: str, legend: bool = True) -> None:
         axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel(y)
     if legend and axes.get_legend_handles_labels()[0]:
-        axes.legend()
+        axes.legend(frameon=True, framealpha=0.9, edgecolor="none")  # above the line of the best evaluation
 
 
 def _is_loss(run: RunRecord, measure: str, names: Sequence[str]) -> bool:

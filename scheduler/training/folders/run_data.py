@@ -53,6 +53,10 @@ def load_data(
     Raises a TensorBowError for data that cannot be read, or does not fit the options.
     """
     splits = _loaded(config, data, say, feature_names)
+    if config.source.takes_raw:
+        parts = {name: getattr(splits, name) for name in ("train", "validation", "test")}
+        pictures = {name: part for name, part in parts.items() if isinstance(part, ImageDataset)}
+        splits = replace(splits, **{name: part.with_pixels() for name, part in pictures.items()})
     if config.augmentation is None:
         return splits
     if not isinstance(splits.train, ImageDataset):
