@@ -61,7 +61,8 @@ def load_data(
         return splits
     if not isinstance(splits.train, ImageDataset):
         raise InvalidArgumentError(
-            f"augmentation: expected pictures uint8 [examples, height, width, channels], got {splits.train!r}"
+            f"augmentation: expected pictures uint8 [examples, height, width, channels], got "
+            f"{splits.train!r}; leave it out"
         )
     augmentation = augmentation_of(config.augmentation, splits.train.mean)
     return replace(splits, train=replace(splits.train, augmentation=augmentation))
@@ -160,7 +161,9 @@ def class_weights_of(config: TrainingConfig, train: TrainingData) -> Array | Non
         return None
     labels = train.labels
     if classes is None or not isinstance(labels, np.ndarray) or labels.ndim != 1:
-        raise InvalidArgumentError(f"class_weights: expected labels int [examples] of classes, got {train!r}")
+        raise InvalidArgumentError(
+            f"class_weights: expected labels int [examples] of classes, got {train!r}; leave it out"
+        )
     if given == BALANCED:
         counts = np.maximum(np.bincount(labels, minlength=classes), 1)
         return (len(labels) / (classes * counts)).astype(np.float32)
