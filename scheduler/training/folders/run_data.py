@@ -68,7 +68,7 @@ def load_data(
     return replace(splits, train=replace(splits.train, augmentation=augmentation))
 
 
-def warn_of_data(config: TrainingConfig, train: TrainingData, *evaluated: TrainingData) -> None:
+def warn_of_data(config: TrainingConfig, train: TrainingData, *evaluated: TrainingData | None) -> None:
     """Warns of data that the run's model takes otherwise than it seems meant, see `warn_of_doubts`.
 
     evaluated: of which numbers that are not finite are told, too.
@@ -76,7 +76,8 @@ def warn_of_data(config: TrainingConfig, train: TrainingData, *evaluated: Traini
     given = not config.source.is_ours or config.task != AUTO or config.source.name == LINEAR
     warn_of_doubts(train, any_labels=given)
     for each in evaluated:
-        warn_of_infinite_numbers(each)
+        if each is not None:
+            warn_of_infinite_numbers(each)
 
 
 def _loaded(

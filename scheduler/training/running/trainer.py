@@ -171,7 +171,7 @@ class Trainer:
         say = self._progress.line
         self.data = load_data(config, self._given_data, say)
         if self._joint.leads:
-            warn_of_data(config, self.data.train, *filter(None, (self.data.validation, self.data.test)))
+            warn_of_data(config, self.data.train, self.data.validation, self.data.test)
         self._train_set, self._evaluated_set = self.data.train, self.data.evaluated
         self._progress.unit = self._trace.unit = self._train_set.unit
         self._of_numbers = self._train_set.numbers is not None
