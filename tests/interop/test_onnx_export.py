@@ -230,8 +230,11 @@ def test_training_goes_on_from_an_exported_run(kind, tmp_path):
         data = str(tmp_path / "t.csv")
     model = "linear" if kind == "table" else "logreg"
     with tb.fit(model, data, output=tmp_path / "run", **options) as before:
-        tb.interop.onnx.export(tmp_path / "run", tmp_path / "m.onnx")
-        file = str(tmp_path / "m.onnx")
+        saved, file = (
+            before.save(tmp_path / "saved"),
+            str(tmp_path / "m.onnx"),
+        )
+        app(["export", saved, "--format", "onnx", "--output", file], standalone_mode=False)
         with tb.fit(file, data, learning_rate=1e-12, output=tmp_path / "on", **options) as after:
             found, expected = after.evaluate(), before.evaluate()
         assert found.loss == pytest.approx(expected.loss, rel=1e-4)

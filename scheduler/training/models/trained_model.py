@@ -167,6 +167,11 @@ class TrainedModel:
         return f"<TrainedModel {shown(self.path)}: {what} of {self._shown_inputs()}>"
 
     @property
+    def is_exported(self) -> bool:
+        """True for a model that was loaded from a folder written by `export`."""
+        return self._values is None
+
+    @property
     def session(self) -> Session:
         """Session of the inference graph, with the weights: `tb.interop.torch.save_weights` takes it."""
         return self._session
@@ -347,7 +352,10 @@ class TrainedModel:
         InvalidArgumentError for a model that was loaded from an export, and other inputs than the model's.
         """
         if self._values is None:
-            raise InvalidArgumentError(f"{self.path} is an exported model already; give the folder of a run")
+            raise InvalidArgumentError(
+                f"{self.path} is an exported model already; give the folder of a run, or have an ONNX file "
+                "made of it (--format onnx)"
+            )
         graph = self._graph
         about = {
             **{name: v for name, v in self.about.items() if name != "graph"},

@@ -289,7 +289,10 @@ def require_figure(option: str, metric: str, known: Sequence[str]) -> None:
     if metric not in known:
         split, _, figure = metric.partition("_")  # val_loss is like test_loss
         alike = [name for name in known if split and figure and name.endswith(f"_{figure}")]
-        hint = f"; did you mean {alike[0]}?" if alike else did_you_mean(metric, known)
+        # By the figure alone where the split is there: test_accuracy is not like test_r2.
+        of_split = [name for name in known if name.startswith(f"{split}_")]
+        near = did_you_mean(figure, [name.partition("_")[2] for name in of_split], before=f"{split}_")
+        hint = f"; did you mean {alike[0]}?" if alike else near if of_split else did_you_mean(metric, known)
         raise InvalidArgumentError(f"{option}: expected one of {', '.join(known)}, got {metric!r}{hint}")
 
 
