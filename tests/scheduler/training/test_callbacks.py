@@ -356,7 +356,7 @@ def test_a_target_accuracy_needs_a_model_that_has_one(options: Options) -> None:
     require_watched(options(target_accuracy=0.9), "test", [], ["loss", "accuracy"])
     with pytest.raises(InvalidArgumentError, match=r"got one with loss, mse; .* as validation_loss:3$"):
         require_watched(options(target_accuracy=0.9), "validation", ["mse"], ["loss", "mse"])
-    with pytest.raises(InvalidArgumentError, match="got 'test_accuracy'$"):  # which test_r2 is not like
+    with pytest.raises(InvalidArgumentError, match=r"got 'test_accuracy'$"):  # which test_r2 is not like
         require_watched(options(best_metric="test_accuracy"), "test", [], ["loss", "r2"])
 
 
