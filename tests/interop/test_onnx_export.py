@@ -76,6 +76,7 @@ BY_INPUT = {
         "broadcast": lambda x: tb.broadcast_to(x[:, :1], tb.shape(x)) + tb.zeros_like(x),
         "filled": lambda x: tb.fill([tb.shape(x)[0], 2], 0.5),
         "counted": lambda x: x[..., 0] * tb.cast(tb.range(tb.shape(x)[0]), tb.float32)[:, None],
+        "series": lambda x: tb.layers.conv1d(x, 4, 3, activation=tb.nn.tanh),
         "norm": lambda x: tb.nn.log_softmax(tb.nn.layer_norm(x, weight(5))),
     },
     "i": {
@@ -117,6 +118,9 @@ def test_outputs_are_those_of_the_session(tmp_path):
         )
     of_integers = {"Quantize", "Dequantize", "PackWeights", "QuantizedConv2D", "QuantizedMatMul"}
     assert set(WRITERS) - of_integers <= {op.definition.name for op in graph.get_operations()}
+    written = onnx.load(file).graph
+    read = {name for node in written.node for name in node.input}
+    assert {item.name for item in written.initializer} <= read, "onnxruntime warns of what nothing reads"
     onnx_session = runtime.InferenceSession(file)
     names = [item.name for item in onnx_session.get_outputs()]
     model = tb.interop.onnx.load(file)

@@ -135,12 +135,14 @@ def _write(
         writer.nodes.append(
             helper.make_node("Identity", [writer.name(tensor)], [name], name=f"output {name}")
         )
+    needed = {name for node in writer.nodes for name in node.input}  # onnxruntime warns of other weights
+    stored = [(name, array) for name, array in writer.arrays.items() if name in needed]
     described = helper.make_graph(
         writer.nodes,
         "tensorbow",
         [_signature(helper, name, tensor) for name, tensor in given.items()],
         [_signature(helper, name, tensor) for name, tensor in wanted.items()],
-        [onnx.numpy_helper.from_array(array, name) for name, array in writer.arrays.items()],
+        [onnx.numpy_helper.from_array(array, name) for name, array in stored],
     )
     model = helper.make_model(
         described, opset_imports=[helper.make_opsetid("", opset)], producer_name="tensorbow"
