@@ -78,7 +78,8 @@ class RoundCode:
         """segments: the replicas' part of the step."""
         self._segments, self._workers = segments, rounds.workers
         # Not the step itself, which the backend knows by a weak reference for as long as it is in use.
-        self._step_segments, self._fetch_sources = rounds.step.segments, rounds.step.fetch_sources
+        step = rounds.step
+        self._step_segments, self._fetch_sources, self._state = step.segments, step.fetch_sources, step.state
         self.sums_nbytes = self.flags = 0
         self.shares_central = False
         self._alive = [segments.code()]
@@ -114,7 +115,7 @@ class RoundCode:
     @cached_property
     def may_refuse(self) -> bool:
         """True if a call of a function may refuse its input."""
-        return any_refuses(chain.from_iterable(self.calls), self._step.state["status"], self._segments.target)
+        return any_refuses(chain.from_iterable(self.calls), self._state["status"], self._segments.target)
 
     def _end_later(self) -> None:
         """Has exchanges end before a later one, where that changes no bits."""
