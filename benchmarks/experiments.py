@@ -333,7 +333,7 @@ EXPERIMENTS = (
         "Workers over MPI beside one process",
         "rate of LeNet (b=16, sma) with two workers of one replica each over one process with two, in turn, "
         "by memory that they share, by pieces that MPI sends and by its sums of whole vectors, and the time "
-        "of an exchange of 4 MiB over that of `MPI_Allreduce` alone.",
+        "of an exchange of 4 MiB over that of `MPI_Allreduce` alone, in quick and slow turns of that.",
         alone=True,
         cpu_only="its workers share the cores",
     ),
