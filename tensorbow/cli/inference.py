@@ -454,5 +454,8 @@ def export(
 
         file = output if output is not None else folder.with_suffix(".onnx")
         require_writable("--output", file)
+        if trained.is_exported and examples is None:
+            click.echo(onnx_files.export(model, file))
+            return
         with TemporaryDirectory() as temporary:
             click.echo(onnx_files.export(trained.export(temporary, examples), file))
