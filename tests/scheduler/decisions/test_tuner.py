@@ -151,9 +151,8 @@ def test_it_can_be_ended_with_what_is_known() -> None:
     tuner.record(2, 180.0)
     tuner.end("the time is up")
     decision = tuner.next_step()
-    assert decision == Decision(
-        2, 180.0, "throughput grows up to it; larger numbers were not measured; the time is up", complete=False
-    )
+    reason = "throughput grows up to it; larger numbers were not measured; the time is up"
+    assert decision == Decision(2, 180.0, reason, complete=False)
     lucky = ReplicaTuner(8)
     for count, rates in {1: (150.0, 90.0, 180.0), 2: (140.0, 200.0, 185.0), 4: (400.0,)}.items():
         for rate in rates:
