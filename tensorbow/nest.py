@@ -45,15 +45,17 @@ def named_leaves(structure: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield from named_leaves(value, name + step)
 
 
-def leaves_like(reference: Any, structure: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Leaves, with paths, of a batch structured like the first batch, `reference`, in its order.
+def leaves_like(
+    reference: Any, structure: Any, name: str, like: str = "the first batch"
+) -> Iterator[tuple[str, Any]]:
+    """Leaves, with paths, of a structure like `reference`, in its order. like: what that is, in words.
 
     A list instead of a leaf of `reference` is a leaf, too: it may be an array of numbers.
     Raises InvalidArgumentError naming the path if they differ.
     """
     if _is_leaf(type(reference)):
         if not _is_leaf(type(structure)) and not isinstance(structure, list):
-            raise _differs(name, "an array", structure)
+            raise _differs(name, "an array", structure, like)
         yield name, structure
         return
     if isinstance(reference, Mapping):
@@ -63,11 +65,11 @@ def leaves_like(reference: Any, structure: Any, name: str) -> Iterator[tuple[str
     else:
         fits = type(structure) is type(reference)
     if not fits:
-        raise _differs(name, _described(reference), structure)
+        raise _differs(name, _described(reference), structure, like)
     is_mapping = isinstance(reference, Mapping)
     given = [structure[key] for key in reference] if is_mapping else _values(structure)
     for step, value, other in zip(_steps(reference), _values(reference), given, strict=True):
-        yield from leaves_like(value, other, name + step)
+        yield from leaves_like(value, other, name + step, like)
 
 
 def pack(structure: Any, leaves: Iterator[Any]) -> Any:
@@ -125,8 +127,7 @@ def _described(structure: Any) -> str:
     return f"a {kind} of {len(structure)}" if isinstance(structure, (list, tuple)) else kind
 
 
-def _differs(name: str, expected: str, got: Any) -> InvalidArgumentError:
+def _differs(name: str, expected: str, got: Any, like: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"{name}: expected {expected} as in the first batch, got {_described(got)}; "
-        "give every batch and every replica the same structure"
+        f"{name}: expected {expected} as in {like}, got {_described(got)}; give it the same structure"
     )

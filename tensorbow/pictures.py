@@ -17,6 +17,9 @@ GREY, LIMIT, GRID = "#8a8a8a", "#b03030", "#e3e3e3"
 COLORS = (BLUE, ORANGE, GREEN, PURPLE, GOLD, TEAL, "#c2506e", "#5b6770")
 """Colours of lines and bars, in this order; told apart also by those who do not see red or green."""
 
+FEW_DECADES, MANY = 100.0, (1.0, 2.0, 5.0)  # below this ratio of values, their ticks in a decade
+WIDE = 10.0  # ratio of two values from which on an axis is logarithmic
+
 
 def has_matplotlib() -> bool:
     """True if pictures can be drawn."""
@@ -84,6 +87,23 @@ def new_picture(
         yield figure
         blob = encoded(figure, path.suffix.lower().removeprefix("."), dots_per_inch)
     write_file(path, blob)
+
+
+def make_logarithmic(axes: Any, which: str, low: float, high: float) -> None:
+    """Makes an axis, `x` or `y`, logarithmic, with plain numbers, as 0.5, if its values differ `WIDE` times.
+
+    low, high: of the values; of a narrower range an axis stays as it is, since a logarithmic one would have
+    hardly a label there.
+    """
+    from matplotlib.ticker import NullLocator
+
+    if not 0 < low * WIDE <= high:
+        return
+    axes.set(**{f"{which}scale": "log"})
+    axis = getattr(axes, f"{which}axis")
+    axis.get_major_locator().set_params(subs=MANY if high / low < FEW_DECADES else (1.0,))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_locator(NullLocator())
 
 
 def encoded(figure: Any, format: str, dots_per_inch: int) -> bytes:

@@ -78,6 +78,30 @@ def test_the_title_of_a_single_panel_is_not_cut_off(tmp_path: Path, figures: lis
     assert faults(figures[0]) == []
 
 
+def test_logarithmic_axes_have_plain_labels_and_narrow_ranges_stay() -> None:
+    with pictures.styled_figure(4.0, 3.0) as figure:
+        axes = figure.add_subplot()
+        axes.plot([0.3, 30.0], [4.0, 7.0])
+        pictures.make_logarithmic(axes, "x", 0.3, 30.0)
+        pictures.make_logarithmic(axes, "y", 4.0, 7.0)
+        assert (axes.get_xscale(), axes.get_yscale()) == ("log", "linear")
+        axes.set_xlim(0.3, 30.0)
+        figure.canvas.draw()
+        texts = [text.get_text() for text in axes.get_xticklabels()]
+        assert {"1", "10"} <= {*texts}
+
+
+def test_a_metric_that_is_the_loss_has_no_panel_of_its_own(tmp_path: Path, figures: list[Any]) -> None:
+    from scheduler.training.folders.run_curves import draw_run
+
+    (tmp_path / "config.yaml").write_text("model: mlp\ndata: table.csv\n")
+    figure = {"loss": 4.0, "mse": 4.0, "mae": 1.0, "test_loss": 9.0, "test_mse": 9.0, "test_mae": 2.0}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"round": 9, "epoch": 1, "seconds": 1, **figure}))
+    assert draw_run(tmp_path) == tmp_path / "curves.png"
+    assert [axes.get_ylabel() for axes in figures[0].axes] == ["loss = mse", "mae"]
+    assert all(axes.get_xlim()[0] == 0 for axes in figures[0].axes), "one evaluation is at its place"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("classes", [10, 24])
 def test_a_confusion_matrix_can_be_read(tmp_path: Path, figures: list[Any], classes: int) -> None:

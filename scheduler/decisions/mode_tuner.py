@@ -26,14 +26,17 @@ class ModeTuner:
         start: int = 1,
         goes_on: bool = False,
         allowed: Sequence[int] | None = None,
+        unit: str = "examples",
     ):
         """modes: in the order in which they are measured; (None,) on devices without. goes_on: whether the
         further modes begin with the number that was chosen for the one before, and try no smaller one.
+        unit: name of what a rate counts.
 
         Otherwise as `ReplicaTuner`.
         """
         self.modes = (*modes,)
         self.threshold, self._windows, self._goes_on = threshold, windows, goes_on
+        self._unit = unit
         self._allowed = range(1, max(most, start) + 1) if allowed is None else allowed
         self._tuners = [
             ReplicaTuner(
@@ -120,7 +123,7 @@ class ModeTuner:
         reasons = [fastest.reason]
         for other in self.decisions:
             if other is not fastest:
-                rate = f"{other.images_per_second:,.0f} images/s"
+                rate = f"{other.images_per_second:,.0f} {self._unit}/s"
                 reasons.append(f"{other.mode} replicas reach {rate}, with {other.replicas} per device")
         if unknown := self.modes[len(self.decisions) :]:
             reasons.append(f"{' and '.join(map(str, unknown))} not measured: {self._ended}")

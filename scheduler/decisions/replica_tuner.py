@@ -211,11 +211,11 @@ class ReplicaTuner:
         last, peak = max(medians), max(medians, key=medians.__getitem__)
         if chosen == last:
             in_order = [medians[count] for count in sorted(medians)]
-            grown = "images/s grow up to it" if in_order == sorted(in_order) else "it is the fastest"
+            grown = "throughput grows up to it" if in_order == sorted(in_order) else "it is the fastest"
             if len(medians) == 1:
                 grown = "it is the only one measured"
             if any(last < count <= self.most for count in self._allowed):
-                return f"{grown}, and no more was measured"
+                return grown if len(medians) == 1 else f"{grown}; larger numbers were not measured"
             limit = f" ({self.why_no_more})" if self.why_no_more else ""
             return f"{grown}; {last} is the most that may be tried{limit}"
         if chosen == peak:
@@ -225,9 +225,9 @@ class ReplicaTuner:
             return f"none of {', '.join(others)} is faster"
         gain = medians[peak] / medians[chosen] - 1
         if gain < self.threshold / (1 - self.threshold):
-            return f"{peak} bring {gain:.1%} more images/s, below the threshold of {self.threshold:.1%}"
+            return f"{peak} bring {gain:.1%} more throughput, below the threshold of {self.threshold:.1%}"
         return (
-            f"{peak} seem to bring {gain:.1%} more images/s, but several counts are as good, and windows "
+            f"{peak} seem to bring {gain:.1%} more throughput, but several counts are as good, and windows "
             f"deviate by {self._noise:.1%}"
         )
 

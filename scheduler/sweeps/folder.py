@@ -98,7 +98,8 @@ class SweepFolder:
             raise NotFoundError(f"resume: {path} holds no sweep to go on with; leave resume out to begin one")
         if there and not resume:
             raise FailedPreconditionError(
-                f"output folder {path} holds a sweep already; resume it, or choose another output"
+                f"output folder {path} holds a sweep already; add --resume (in a program resume=True) "
+                "to go on with it, or choose another output"
             )
         make_folder(path)
         self._handle = lock_folder(path)

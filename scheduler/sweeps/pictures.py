@@ -11,7 +11,7 @@ from typing import Any
 
 from scheduler.sweeps.members import DIVERGED, FINISHED, STOPPED, Member
 from scheduler.sweeps.summary import ConfigurationSummary, headline, summaries, value_text
-from tensorbow.pictures import BLUE, COLORS, GREY, LIMIT, has_matplotlib, new_picture
+from tensorbow.pictures import BLUE, COLORS, GREY, LIMIT, has_matplotlib, make_logarithmic, new_picture
 
 OPTIONS_PICTURE, CURVES_PICTURE = "options.png", "curves.png"
 WIDTH, HEIGHT = 4.0, 3.2  # inches of a panel
@@ -21,8 +21,6 @@ MOST_VALUES = 24  # of an option that is shown with a median and a band
 LEAST_GAP = 0.18  # between labelled values, as a fraction of the axis
 MOST_TICKS = 7  # of an axis that has a tick for each value
 LONGEST = 24  # characters of a value in a picture
-FEW_DECADES, MANY = 100.0, (1.0, 2.0, 5.0)  # below this ratio of values, their ticks in a decade
-WIDE = 10.0  # ratio of two values from which on an axis is logarithmic
 
 
 def draw_sweep(
@@ -86,13 +84,8 @@ def _draw_option(axes: Any, members: Sequence[Member], name: str, measure: str) 
         x, every = [*groups], [[v for v in own if v is not None] for own in groups.values()]
         axes.fill_between(x, [*map(min, every)], [*map(max, every)], color=BLUE, alpha=0.15, label="range")
         axes.plot(x, [*map(median, every)], "-", color=BLUE, label="median")
-    if numeric and values and values[0] > 0 and values[-1] / values[0] >= WIDE:
-        axes.set_xscale("log")
-        axes.minorticks_off()
-        axes.xaxis.get_major_locator().set_params(
-            subs=MANY if values[-1] / values[0] < FEW_DECADES else (1.0,)
-        )
-        axes.xaxis.set_major_formatter("{x:g}")
+    if numeric and values:
+        make_logarithmic(axes, "x", values[0], values[-1])
     if not numeric or (len(values) <= MOST_TICKS and _are_apart(values, axes.get_xscale() == "log")):
         axes.set_xticks([*places.values()], [_shown(value) for value in places])
         axes.minorticks_off()
@@ -125,9 +118,10 @@ def _draw_curves(
     ordered = summaries(members)
     with new_picture(file, 7.0, 4.2 + 0.2 * min(len(ordered), MOST_LINES)) as figure:
         axes = figure.add_subplot()
-        for summary in reversed(ordered[MOST_LINES:]):
+        others, faint = ordered[MOST_LINES:], {"color": GREY, "alpha": 0.3, "linewidth": 0.8}
+        for summary in reversed(others):
             x, lines = _joined(summary, by_member)
-            axes.plot(x, [median(line) for line in lines], "-", color=GREY, alpha=0.3, linewidth=0.8)
+            axes.plot(x, [median(line) for line in lines], "-", **faint)
         for summary, color in zip(ordered[:MOST_LINES], COLORS, strict=False):
             x, lines = _joined(summary, by_member)
             choices = [f"{name.replace('_', ' ')} {_shown(v)}" for name, v in summary.choices.items()]
@@ -135,12 +129,16 @@ def _draw_curves(
             axes.plot(x, [median(line) for line in lines], ".-", color=color, label=label)
             if len(summary.members) > 1:
                 axes.fill_between(x, [*map(min, lines)], [*map(max, lines)], color=color, alpha=0.15)
+        if others:
+            more = f"{len(others)} other configuration{'s' * (len(others) > 1)}"
+            axes.plot([], [], "-", label=more, **faint)
         diverged = sum(member.status == DIVERGED for member in members)
         if diverged:
             text = f"{diverged} member{'s' * (diverged > 1)} diverged"
             axes.annotate(text, (0.99, 0.02), xycoords="axes fraction", ha="right", color=LIMIT, fontsize=9)
         if measure == "loss":
-            axes.set_yscale("log")
+            drawn = [v for each in by_member.values() for v in each.values() if math.isfinite(v)]
+            make_logarithmic(axes, "y", min(drawn, default=0), max(drawn, default=0))
         axes.set_xlabel("epoch")
         axes.xaxis.get_major_locator().set_params(integer=True)
         bands = ", bands: range of the seeds" if len(members) > len(ordered) else ""

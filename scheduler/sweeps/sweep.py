@@ -480,7 +480,11 @@ class Sweep:
             if self.options.ensemble and len(self.kept) > 1:
                 self._export_ensemble()
             elif self.options.ensemble:
-                self._say("no ensemble: fewer than two members have trained to their end")
+                stopped = ", or leave halving out" if self.options.halving else ""
+                self._say(
+                    "no ensemble: fewer than two members have trained to their end; give more "
+                    f"configurations or seeds{stopped}"
+                )
 
     def kept_values(self) -> dict[int, dict[str, Array]]:
         """The weights of the members that are kept, by number; in worker 0."""

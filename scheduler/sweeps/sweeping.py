@@ -41,6 +41,11 @@ class SweepResult:
         self.pictures: list[Path] = joint.by_first(sweep.draw)
         self._kept = joint.by_first(sweep.kept_values)
 
+    def __repr__(self) -> str:
+        best = "none trained to its end" if self.best is None else f"the best is {self.best.number}"
+        ended = ", interrupted" if self.interrupted else ""
+        return f"<SweepResult {self.folder}: {len(self.members)} members, {best}{ended}>"
+
     def rows(self) -> list[dict[str, Any]]:
         """The rows of results.csv: member, choices, seed, status, epochs and figures by name."""
         return [member.row() for member in self.members]

@@ -38,7 +38,7 @@ EXAMPLES = (
 )
 
 
-@click.command(cls=grouped(EXAMPLES, click.Command))
+@click.command(cls=grouped(EXAMPLES, click.Command, {"Comparison": ("metric", "target")}))
 @click.argument("runs", nargs=-1, required=True, type=PathOption(path_type=Path), metavar="RUN...")
 @click.option(
     "--metric",
@@ -159,7 +159,7 @@ def _show(rows: Sequence[dict[str, Any]], metric: str) -> None:
             name,
             _headline(metric)
             if name == metric
-            else name.replace("_", " ").replace("images per second", "images/s"),
+            else name.replace("_", " ").replace("images per second", "examples/s"),
             [_text(name, row[name], percent and name in (metric, "best")) for row in rows],
             is_text=any(isinstance(row[name], str) for row in rows),
         )

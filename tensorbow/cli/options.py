@@ -54,7 +54,9 @@ _ALIASES = {option.alias: name for name, option in RUN_OPTIONS.items() if option
 # Names of options with an underscore, no English words; not in paths, longer names, quotes, NAME=VALUE.
 _NAMES = re.compile(rf"(?<![\w/.'-])({'|'.join(name for name in RUN_OPTIONS if '_' in name)})(?![\w/=-])")
 _FIRST = re.compile(rf"^({'|'.join(RUN_OPTIONS)})(?=: )")
-_DIFFERENCE = re.compile(rf"(?<=[:;] )({'|'.join(RUN_OPTIONS)})(?= was )")  # in `TrainingConfig.differences`
+# In `TrainingConfig.differences`:
+# In `TrainingConfig.differences`:
+_DIFFERENCE = re.compile(rf"(?<=[:;] )({'|'.join(RUN_OPTIONS)}|model\.\w+)(?= was )")
 _YES_OR_NO = {"yes": True, "no": False, "on": True, "off": False}  # booleans of YAML 1.1
 
 
@@ -102,7 +104,7 @@ class ModelCommand(click.Command):
                 rest.append(arg)
                 continue
             if not equals and (value := next(left, "--")).startswith("--"):
-                raise OptionValueError(f"{name}: expected a value, as {name} 64")
+                raise OptionValueError(f"{name}: expected a value, as {name} 64 or {name} true")
             found[name.removeprefix(OF_MODEL).replace("-", "_")] = value
         ctx.meta[_WORDS] = tuple(rest)  # for hints of errors; parsing empties the list
         parsed = super().parse_args(ctx, rest)
@@ -290,7 +292,7 @@ def checked(given: Mapping[str, Any], config: Path | None = None) -> TrainingCon
 def as_typed(text: str) -> str:
     """Replaces names of options in a message by those of the command line: --batch-size for batch_size."""
     text = _FIRST.sub(lambda match: _TYPED_NAMES[match.group()], text)
-    text = _DIFFERENCE.sub(lambda match: _TYPED_NAMES[match.group()], text)
+    text = _DIFFERENCE.sub(lambda match: _TYPED_NAMES.get(match.group(), f"--{match.group()}"), text)
     return _NAMES.sub(lambda match: _TYPED_NAMES[match.group()], text)
 
 

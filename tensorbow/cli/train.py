@@ -104,7 +104,7 @@ def train(
             progress.line(line)
         with signals.calling(trainer.request_stop):
             result = trainer.train()
-        folder = trainer.folder.path
+        folder, unit = trainer.folder.path, trainer.data.train.unit
     if progress.failure is not None:
         raise AbortedError(
             f"cannot write to standard output: {progress.failure.strerror or progress.failure}; "
@@ -112,7 +112,7 @@ def train(
         )
     if not joint.leads:
         return signals.status if result.interrupted else 0
-    _show(console, resolved, result, folder)
+    _show(console, resolved, result, folder, unit)
     _draw_tuning(console, resolved, result, folder)
     if folder is not None and (curves := run_curves.draw_run(folder)) is not None:
         _say_picture(console, "curves", curves)
@@ -145,7 +145,9 @@ def _introduction(trainer: Trainer, with_summary: bool) -> list[str]:
     return [*layers, f"{trainer.config.source.name}: {sizes}, {replica} per replica"]
 
 
-def _show(console: Console, config: TrainingConfig, result: TrainingResult, folder: Path | None) -> None:
+def _show(
+    console: Console, config: TrainingConfig, result: TrainingResult, folder: Path | None, unit: str
+) -> None:
     """Prints a short table of the result, without line breaks for narrow terminals."""
     epochs = "1 epoch" if result.epochs == 1 else f"{epoch_text(result.epochs)} epochs"
     replicas = f"{result.replicas} x batch {result.batch_size}, {result.sync}, on {', '.join(result.devices)}"
@@ -158,7 +160,7 @@ def _show(console: Console, config: TrainingConfig, result: TrainingResult, fold
         "replicas": replicas,
         **_chosen(config, result),
         "trained": f"{epochs}, {result.steps:,} steps, {result.seconds:.1f} s",
-        "images/s": f"{result.images_per_second:,.0f}",
+        f"{unit}/s": f"{result.images_per_second:,.0f}",
         **{name: f"{metric_text(name, value).strip()}{more}" for name, value in metrics.items()},
         **({} if metrics else {"test accuracy": "not evaluated"}),
     }

@@ -50,7 +50,13 @@ EXAMPLES = (
 )
 
 
-@click.command(cls=grouped(EXAMPLES), epilog=MODELS_HELP)
+@click.command(
+    cls=grouped(
+        EXAMPLES,
+        own={"Measurement": ("max_replicas", "threshold", "windows", "window_seconds", "max_seconds")},
+    ),
+    epilog=MODELS_HELP,
+)
 @click.argument("model", required=False, metavar="[MODEL]")
 @add_options(
     TrainingConfig,
@@ -78,14 +84,14 @@ EXAMPLES = (
 @config_option()
 @add_options(TuningOptions)
 @picture_option(
-    "Draw images/s over the number of replicas to a .png, .svg or .pdf file; needs tensorbow[plot]."
+    "Draw throughput over the number of replicas to a .png, .svg or .pdf file; needs tensorbow[plot]."
 )
 @json_option("Print the result as one line of JSON at the end.")
 @click.pass_context
 def tune(
     context: click.Context, /, config_file: Path | None, picture: Path | None, as_json: bool, **_: Any
 ) -> int:
-    """Measure images/s of MODEL with 1, 2, 3, ... replicas per device, and recommend a number.
+    """Measure throughput of MODEL with 1, 2, 3, ... replicas per device, and recommend a number.
 
     It chooses the smallest count whose throughput is within the threshold of the greatest, measured with the
     steps per launch of a training run. On GPUs it measures captured and then fused replicas, unless
@@ -150,7 +156,7 @@ def _shown_windows(console: Console) -> Iterator[Callable[[Measurement], None]]:
         def show(measurement: Measurement) -> None:
             status.update(
                 f"{_replicas(measurement)} per device, window {len(measurement.windows)}: "
-                f"{measurement.windows[-1]:,.0f} images/s"
+                f"{measurement.windows[-1]:,.0f}/s"
             )
 
         yield show
@@ -213,7 +219,7 @@ def _show(console: Console, config: TrainingConfig, result: TuningResult, comman
     table.add_column("replicas per device", justify="right")
     if decision.mode is not None:
         table.add_column("mode")
-    for column in ("images/s", "spread", "gain", "windows"):
+    for column in (f"{result.unit}/s", "spread", "gain", "windows"):
         table.add_column(column, justify="right")
     table.add_column("")
     for measurement, gain in zip(result.measurements, _gains(result), strict=True):

@@ -1,4 +1,4 @@
-"""Plot of `tensorbow tune`: images/s against replicas per device."""
+"""Plot of `tensorbow tune`: throughput against replicas per device."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class ThroughputPicture:
                 markerfacecolor="none",
                 markeredgecolor=ORANGE,
                 markeredgewidth=2.2,
-                label=f"{choice}: {fastest} images/s",
+                label=f"{choice}: {fastest} {result.unit}/s",
             )
             axes.set_xlim(min(counts) - 0.5, max(counts) + 0.5)
             axes.set_ylim(0, 1.12 * max(max(m.windows) for m in measurements))
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
             axes.set_xlabel("replicas per device")
-            axes.set_ylabel("images per second, all devices")
+            axes.set_ylabel(f"{result.unit} per second, all devices")
             what = f"{config.source.name} on {config.data_name}, batch {config.batch_size} per replica"
             axes.set_title(f"{what}, {config.sync}, on {', '.join(config.devices)}")
             figure.legend(frameon=False, loc="outside lower center", ncols=2)

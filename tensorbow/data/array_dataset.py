@@ -34,6 +34,8 @@ class ArrayDataset(ArrayRows):
     tensors do not have, and integer labels [examples], become int64.
     """
 
+    unit = "examples"  # what a throughput counts: rows, sequences, or else
+
     @checked
     def __init__(
         self,

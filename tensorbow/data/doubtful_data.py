@@ -24,7 +24,7 @@ def warn_of_doubts(data: TrainingData, *, any_labels: bool) -> None:
     any_labels: labels are meant as they are, as for the loss of a user's model.
     """
     _warn_of_channels_first(data)
-    _warn_of_infinite_numbers(data)
+    warn_of_infinite_numbers(data)
     labels = data.labels
     if isinstance(labels, np.ndarray):
         _warn_of_classes(data.name, labels, data.class_names)
@@ -58,7 +58,7 @@ def _warn_of_channels_first(data: TrainingData) -> None:
             )
 
 
-def _warn_of_infinite_numbers(data: TrainingData) -> None:
+def warn_of_infinite_numbers(data: TrainingData) -> None:
     """Warns of NaN and infinite numbers, but for NaN in tables, which stands for a missing number."""
     if not isinstance(data, ArrayDataset):
         return

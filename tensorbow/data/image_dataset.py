@@ -84,6 +84,7 @@ class ImageDataset:
     class_names: Sequence[str] = ()
     label_scale = None  # labels are classes
     numbers = None
+    unit = "images"  # what a throughput counts
 
     def __post_init__(self) -> None:
         def refuse(expected: str, got: object) -> None:
@@ -155,6 +156,10 @@ class ImageDataset:
     def prepared(self, inputs: Any) -> Any:
         """Inputs of the model from images: the images, which are normalised already."""
         return inputs
+
+    def with_pixels(self) -> ImageDataset:
+        """The same pictures, of which batches are pixels from 0 to 255, as float32, and not normalised."""
+        return replace(self, mean=0.0, std=1 / 255)
 
     def take(self, rows: NDArray[np.int64], name: str) -> ImageDataset:
         """A data set of some of the examples, in this order, with the same statistics and augmentation."""

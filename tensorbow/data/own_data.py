@@ -15,7 +15,13 @@ from tensorbow.data.array_dataset import ArrayDataset
 from tensorbow.data.dataset_files import mode_of
 from tensorbow.data.image_dataset import ImageDataset, pixel_statistics
 from tensorbow.data.numpy_files import read_numpy_archive, read_numpy_file
-from tensorbow.data.prediction_inputs import SUFFIXES, image_extents_of, read_pictures
+from tensorbow.data.prediction_inputs import (
+    SUFFIXES,
+    image_extents_of,
+    is_hidden,
+    picture_files,
+    read_pictures,
+)
 from tensorbow.data.tables import features_of, read_table, table_dataset
 from tensorbow.errors import InvalidArgumentError, NotFoundError
 from tensorbow.files import shown
@@ -177,26 +183,20 @@ def _from_folder(path: Path, image_size: tuple[int, int] | None) -> Any:
     parts = {_PARTS[name]: folder for name, folder in below.items() if name in _PARTS}
     folders = {"train": path} if "train" not in parts else parts
     classes = sorted(
-        each.name for each in folders["train"].iterdir() if each.is_dir() and not each.name.startswith(".")
+        each.name for each in folders["train"].iterdir() if each.is_dir() and not is_hidden(each.name)
     )
     if not classes:
         raise NotFoundError(
             f"data: {shown(path)} has no folders of pictures, one for each class, as {shown(path)}/cat/1.png"
         )
-    first = next(
-        (
-            p
-            for c in classes
-            for p in sorted((folders["train"] / c).iterdir())
-            if p.suffix.lower() in SUFFIXES
-        ),
-        None,
-    )
-    if first is None:
+    files = [file for name in classes for file in picture_files(folders["train"] / name)]
+    if not files:
         raise NotFoundError(
             f"data: the folders of {shown(folders['train'])} hold no picture ({', '.join(SUFFIXES)})"
         )
-    height, width, channels = image_extents_of(first)
+    height, width, channels = image_extents_of(files[0])
+    if any(image_extents_of(file)[2] > channels for file in (files if channels == 1 else ())):
+        channels = 3  # some are grey, others not
     extents = (*(image_size or (height, width)), channels)
     found = {
         part: _of_classes(folder, classes, extents, image_size is not None)
@@ -214,7 +214,8 @@ def _from_folder(path: Path, image_size: tuple[int, int] | None) -> Any:
 def _of_classes(
     folder: Path, classes: list[str], extents: tuple[int, int, int], resize: bool
 ) -> tuple[Array, Array]:
-    unknown = sorted({each.name for each in folder.iterdir() if each.is_dir()} - {*classes})
+    found = {each.name for each in folder.iterdir() if each.is_dir() and not is_hidden(each.name)}
+    unknown = sorted(found - {*classes})
     if unknown:
         raise InvalidArgumentError(
             f"data: {shown(folder)} has a class to train no example of: {', '.join(unknown)}"
@@ -232,6 +233,8 @@ def _of_classes(
                 .replace("add --resize", f"give --image-size {extents[0]}x{extents[1]}")
             )
             raise InvalidArgumentError(f"data: {text}") from None
+        except NotFoundError as error:
+            raise NotFoundError(f"data: {error}; remove it, or put pictures of its class there") from None
         pictures.append(images)
         labels.append(np.full(len(images), number, np.int64))
     return np.concatenate(pictures), np.concatenate(labels)

@@ -45,8 +45,8 @@ def read_pictures(
 ) -> tuple[list[str], Pictures]:
     """Reads names, and pictures uint8 [n, height, width, channels] of the model's `image_shape`.
 
-    path: a picture file or a folder of them, or of folders of them (read in the order of their names), for
-        which Pillow is needed;
+    path: a picture file, or a folder with pictures in it and below it (see `picture_files`), for which Pillow
+        is needed;
         a .npy or .npz file of uint8 [n, height, width, channels], where n and a single channel may be left
         out; or an IDX file, plain or gzip. Examples of arrays are named by their indices.
     resize: resize picture files to the model's size; otherwise other sizes are refused.
@@ -59,9 +59,7 @@ def read_pictures(
     if mode is None:
         raise NotFoundError(f"there is no file or folder {shown(path)}")
     if stat.S_ISDIR(mode):
-        files = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file())
-        if not files:  # folders by class
-            files = sorted(p for p in path.glob("*/*") if p.suffix.lower() in SUFFIXES and p.is_file())
+        files = picture_files(path)
         if not files:
             raise NotFoundError(f"the folder {shown(path)} holds no picture ({', '.join(SUFFIXES)})")
         return [file.relative_to(path).as_posix() for file in files], _from_files(files, image_shape, resize)
@@ -74,8 +72,36 @@ def read_pictures(
         array = _from_numpy(path, image_shape)
     else:
         wanted = image_shape[:2] if image_shape[2] == 1 else image_shape
-        array = read_idx(path, (None, *wanted)).reshape(-1, *image_shape)
+        try:
+            array = read_idx(path, (None, *wanted)).reshape(-1, *image_shape)
+        except DataLossError:
+            if suffix in ("", ".gz") or "idx" in path.name:
+                raise
+            raise InvalidArgumentError(
+                f"{shown(path)}: expected a picture ({', '.join(SUFFIXES)}), a folder of pictures, or an "
+                f"array in a .npy, .npz or IDX file; got a file {suffix}"
+            ) from None
     return [str(number) for number in range(len(array))], array
+
+
+def picture_files(folder: Path) -> list[Path]:
+    """Picture files in a folder and in all folders below, in the order of their paths.
+
+    Hidden files and folders, and macOS's __MACOSX, which hold no pictures, are left out.
+    """
+    found, seen = [], set[str]()
+    for root, folders, names in os.walk(folder, followlinks=True):
+        place = os.path.realpath(root)
+        folders[:] = [] if place in seen else [name for name in folders if not is_hidden(name)]
+        pictures = [] if place in seen else [name for name in names if not is_hidden(name)]
+        found += [Path(root, name) for name in pictures if name.lower().endswith(SUFFIXES)]
+        seen.add(place)
+    return sorted(file for file in found if file.is_file())
+
+
+def is_hidden(name: str) -> bool:
+    """True for names of files and folders that are no part of a data set."""
+    return name.startswith(".") or name == "__MACOSX"
 
 
 def _from_numpy(path: Path, image_shape: Extents) -> Pictures:
@@ -100,8 +126,15 @@ def _from_numpy(path: Path, image_shape: Extents) -> Pictures:
 def _from_files(files: Sequence[Path], image_shape: Extents, resize: bool) -> Pictures:
     require_memory(len(files) * math.prod(image_shape), f"{len(files):,} pictures", "give fewer at a time")
     pictures = np.empty((len(files), *image_shape), np.uint8)
+    damaged = []
     for index, file in enumerate(files):
-        pictures[index] = _decoded(file, image_shape, resize)
+        try:
+            pictures[index] = _decoded(file, image_shape, resize)
+        except DataLossError as error:
+            damaged.append(error)
+    if damaged:
+        more = f"; so are {len(damaged) - 1} more of {len(files)} files" if len(damaged) > 1 else ""
+        raise DataLossError(f"{damaged[0]}{more}") from damaged[0]
     return pictures
 
 
@@ -176,7 +209,11 @@ def _opened(file: Path) -> Iterator[Any]:
     except MemoryError:
         raise ResourceExhaustedError(f"{shown(file)} does not fit into memory") from None
     except UnidentifiedImageError:
-        raise DataLossError(f"{shown(file)} is damaged or no picture ({', '.join(FORMATS)})") from None
+        raise DataLossError(
+            f"{shown(file)} is damaged or no picture ({', '.join(FORMATS)}); replace or remove it"
+        ) from None
     except Exception as error:  # Pillow's decoders raise many kinds for a file that is damaged
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise DataLossError(f"{shown(file)} is damaged or no picture: {reason}") from error
+        raise DataLossError(
+            f"{shown(file)} is damaged or no picture: {reason}; replace or remove it"
+        ) from error

@@ -152,11 +152,16 @@ def outputs_of_numbers(values: Tensor, labels: Tensor, label_scale: Any = None) 
     and 1. The loss is the mean squared error in these units, near 1 for a constant prediction, so that
     learning rates do not depend on the unit of the labels. Outputs and metrics are in the labels' own unit.
     """
-    labels, outputs, std = cast(labels, float32), values, np.float32(1)
-    if label_scale is not None:
-        mean, std = (np.asarray(part, np.float32) for part in label_scale)
-        outputs = add(multiply(values, std), mean)
-    errors = subtract(outputs, labels)
+    if label_scale is None:
+        return outputs_in_own_unit(values, labels)
+    mean, std = (np.asarray(part, np.float32) for part in label_scale)
+    return outputs_in_own_unit(add(multiply(values, std), mean), labels, std)
+
+
+def outputs_in_own_unit(outputs: Tensor, labels: Tensor, std: Any = None) -> ModelOutputs:
+    """As `outputs_of_numbers` of predictions in the labels' own unit, whose standard deviation is `std`."""
+    std = np.float32(1) if std is None else np.asarray(std, np.float32)
+    errors = subtract(outputs, cast(labels, float32))
     metrics = {
         "mse": reduce_mean(square(errors), name="mse"),
         "mae": reduce_mean(absolute(errors), name="mae"),

@@ -137,6 +137,14 @@ class ModelSource:
         return None
 
     @property
+    def takes_raw(self) -> bool:
+        """True for a model that normalises its inputs itself: its attribute `takes_raw`, by default False.
+
+        It gets pictures as uint8, and columns of tables as they are.
+        """
+        return bool(getattr(self._target, "takes_raw", False))
+
+    @property
     def is_ours(self) -> bool:
         """True for the zoo's models, which are found by their names."""
         return self._is_ours

@@ -31,7 +31,7 @@ def console_of_worker(quiet: bool = False, stderr: bool = False) -> Console:
 
 
 class TrainingProgress:
-    """Shows loss, a metric, learning rate, number of replicas and images/s; without a console, nothing.
+    """Shows loss, a metric, learning rate, number of replicas and examples/s; without a console, nothing.
 
     Without a terminal, it prints a line every `QUIET_S` seconds during long epochs.
 
@@ -41,12 +41,13 @@ class TrainingProgress:
 
     def __init__(self, console: Console | None = None):
         self._console = console
+        self.unit = "examples"  # name of what the rate counts, such as images
         self._bar: Progress | None = None
         self._task: Any = None
         self._loss = self._figure = 0.0
         self._metric = ""  # name of the metric beside the loss
         self._weight = 0.0
-        self._images = 0
+        self._examples = 0
         self._started = self._shown = self._told = 0.0
         self._total = 0
         self._setting, self._has_room = "", True
@@ -90,16 +91,16 @@ class TrainingProgress:
         self._setting = f"rate {learning_rate:.3g}  {replicas} replica{'' if replicas == 1 else 's'}  "
 
     def resume_clock(self) -> None:
-        """Restarts the measurement of images/s, after an evaluation or a checkpoint."""
-        self._images = 0
+        """Restarts the measurement of the rate, after an evaluation or a checkpoint."""
+        self._examples = 0
         self._started = time.perf_counter()
 
-    def tasks(self, losses: Sequence[float], metrics: Mapping[str, Sequence[float]], images: int) -> None:
-        """Adds tasks of `images` images each; those whose loss is not finite count only for images/s.
+    def tasks(self, losses: Sequence[float], metrics: Mapping[str, Sequence[float]], examples: int) -> None:
+        """Adds tasks of `examples` examples each; those whose loss is not finite count only for the rate.
 
         metrics: by name, means of each task's batch; "accuracy", or else the first, is shown.
         """
-        self._images += images * len(losses)
+        self._examples += examples * len(losses)
         weight, mean, figure = self._weight, self._loss, self._figure
         self._metric = "accuracy" if "accuracy" in metrics else next(iter(metrics), "")
         for loss, value in zip(losses, metrics.get(self._metric, losses), strict=True):
@@ -116,11 +117,11 @@ class TrainingProgress:
             return
         self._shown = now
         seconds = now - self._started
-        rate = self._images / seconds if seconds > 0 else 0.0
+        rate = self._examples / seconds if seconds > 0 else 0.0
         value = f"{self._figure:6.2%}" if self._metric.endswith("accuracy") else f"{self._figure:.4f}"
         metric = f"{self._metric} {value}  " if self._metric else ""
         setting = self._setting if self._has_room else ""
-        figures = f"loss {self._loss:.4f}  {metric}{setting}{rate:,.0f} images/s"
+        figures = f"loss {self._loss:.4f}  {metric}{setting}{rate:,.0f} {self.unit}/s"
         if self._bar is None:
             self.line(f"round {finished:,}/{self._total:,}  {figures}")
         else:

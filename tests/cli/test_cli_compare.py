@@ -179,4 +179,4 @@ def test_a_table_on_a_terminal_is_as_wide_as_that(
     monkeypatch.setenv("COLUMNS", "60")
     *table, line = call("compare", "a", "b").out.splitlines()
     assert max(map(len, table)) <= 60
-    assert line == "equal in all runs: at epoch 1, epochs 1, seconds 2.0, images/s 1,234"
+    assert line == "equal in all runs: at epoch 1, epochs 1, seconds 2.0, examples/s 1,234"

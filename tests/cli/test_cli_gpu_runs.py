@@ -116,7 +116,7 @@ def test_tune_measures_both_modes_on_the_gpu(
         ("2", "fused", "300"),
     ]
     assert [line.split()[-1] == "chosen" for line in lines[2:6]] == [False, False, False, True]
-    assert lines[6].startswith("2 fused replicas per device: images/s grow up to it; ")
+    assert lines[6].startswith("2 fused replicas per device: throughput grows up to it; ")
     assert lines[6].endswith("; captured replicas reach 180 images/s, with 2 per device")
     command = "tensorbow train logreg --replicas-per-gpu 2 --dataset digits --batch-size 40 --devices gpu:0"
     assert lines[7] == f"{command} --replica-mode fused"

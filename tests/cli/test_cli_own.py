@@ -78,7 +78,10 @@ def test_the_project_of_init_trains_by_the_command_that_it_prints(
 @pytest.mark.usefixtures("reference_kernels")
 def test_a_model_and_a_table_from_train_to_predict(call: Call, project: Path) -> None:
     words = ("my_model.py:Net", "--data", "t.csv", "--target", "price")
-    assert call("train", *words, *QUICK, "--model.width", 8, "--output", "run").status == 0
+    trained = call("train", *words, *QUICK, "--model.width", 8, "--output", "run")
+    assert trained.status == 0
+    assert "examples/s" in trained.out
+    assert "images/s" not in trained.out, "rows of a table are no images"
     assert "width: 8" in (project / "run" / "config.yaml").read_text()
     evaluated = json.loads(call("evaluate", "run", "--json").out)
     assert {"loss", "bias"} < evaluated.keys()

@@ -32,7 +32,7 @@ OPTIONS = (
 
 def test_help_has_every_option_with_its_default(call: Call) -> None:
     text = " ".join(call("tune", "--help").out.split())
-    entries = re.split(r" (?=--[a-z])", text.partition("Model and data:")[2])
+    entries = re.split(r" (?=--[a-z])", text.partition("Measurement:")[2])
     for option in OPTIONS.split():
         assert any(re.match(rf"{option}[ ,]", entry) and "[default:" in entry for entry in entries), option
     assert "tune" in call("--help").out
@@ -201,7 +201,7 @@ def test_the_picture_says_whether_it_is_sure(
     measurements = tuple(Measurement(n, (100.0 * n,)) for n in (1, 2))
     result = TuningResult(Decision(2, 200.0, "so", complete), measurements, 16, "", 1.0, False)
     ThroughputPicture(tmp_path / "x.svg").draw(TrainingConfig(model="logreg"), result)
-    assert f"{said} images/s" in labels
+    assert f"{said} examples/s" in labels
 
 
 def test_the_picture_has_a_line_for_each_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +226,7 @@ def test_the_picture_has_a_line_for_each_mode(tmp_path: Path, monkeypatch: pytes
     ThroughputPicture(tmp_path / "x.svg").draw(TrainingConfig(model="logreg"), result)
     assert lines["captured: median and range of the windows"] == [[1, 2], [100, 200]]
     assert lines["fused: median and range of the windows"] == [[1, 2], [150, 300]]
-    assert lines["chosen: 2 fused with 300 images/s"] == [[2], [300]]
+    assert lines["chosen: 2 fused with 300 examples/s"] == [[2], [300]]
 
 
 def test_windows_that_disagree_are_told(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,7 +178,7 @@ def test_tables_that_are_refused(tmp_path: Path, text: str, target: str | None, 
 
 def test_parquet_needs_pyarrow_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
-    with pytest.raises(FailedPreconditionError, match="needs pyarrow; pip install"):
+    with pytest.raises(FailedPreconditionError, match=r"needs pyarrow; pip install 'tensorbow\[parquet\]'"):
         load_own(str(written(tmp_path / "t.parquet", "")))
 
 
@@ -216,6 +216,31 @@ def test_a_folder_of_pictures_by_class(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(NotFoundError, match="no folders of pictures, one for each class"):
         load_own(str(tmp_path / "empty"))
+
+
+def test_a_folder_with_odd_files(tmp_path: Path) -> None:
+    """Deeper folders belong to their class, hidden files do not; one coloured picture makes all coloured."""
+    image = pytest.importorskip("PIL.Image")
+    for name, mode in (("cat/0.png", "L"), ("cat/new/1.png", "RGBA"), ("cat/new/more/2.png", "P")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        image.new("RGB", (6, 5), (200, 100, 0)).convert(mode).save(tmp_path / name)
+    for name in ("cat/notes.txt", "cat/._0.png", "__MACOSX/cat/._0.png", ".git/x.png", "readme.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("no picture")
+    (tmp_path / "cat" / "loop").symlink_to(tmp_path / "cat", target_is_directory=True)
+    (tmp_path / "dog").mkdir()
+    with pytest.raises(NotFoundError, match=r"dog' holds no picture .*; remove it, or put pictures of its"):
+        load_own(str(tmp_path))
+    image.new("RGB", (6, 5)).save(tmp_path / "dog" / "0.png")
+    found = load_own(str(tmp_path))["train"]
+    assert (found.class_names, found.labels.tolist()) == (("cat", "dog"), [0, 0, 0, 1])
+    assert found.image_shape == (5, 6, 3)
+    assert found.images[0, 0, 0].tolist() == [118, 118, 118]
+    assert found.images[1, 0, 0].tolist() == [200, 100, 0], "transparency is dropped"
+    for name in ("a", "b", "c"):
+        (tmp_path / "dog" / f"{name}.png").write_bytes(b"damaged")
+    with pytest.raises(DataLossError, match=r"a\.png' is damaged .*; replace or remove it; so are 2 more of"):
+        load_own(str(tmp_path))
 
 
 def test_a_function_that_makes_the_data(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ BY_INPUT = {
         "broadcast": lambda x: tb.broadcast_to(x[:, :1], tb.shape(x)) + tb.zeros_like(x),
         "filled": lambda x: tb.fill([tb.shape(x)[0], 2], 0.5),
         "counted": lambda x: x[..., 0] * tb.cast(tb.range(tb.shape(x)[0]), tb.float32)[:, None],
+        "series": lambda x: tb.layers.conv1d(x, 4, 3, activation=tb.nn.tanh),
         "norm": lambda x: tb.nn.log_softmax(tb.nn.layer_norm(x, weight(5))),
     },
     "i": {
@@ -117,6 +118,9 @@ def test_outputs_are_those_of_the_session(tmp_path):
         )
     of_integers = {"Quantize", "Dequantize", "PackWeights", "QuantizedConv2D", "QuantizedMatMul"}
     assert set(WRITERS) - of_integers <= {op.definition.name for op in graph.get_operations()}
+    written = onnx.load(file).graph
+    read = {name for node in written.node for name in node.input}
+    assert {item.name for item in written.initializer} <= read, "onnxruntime warns of what nothing reads"
     onnx_session = runtime.InferenceSession(file)
     names = [item.name for item in onnx_session.get_outputs()]
     model = tb.interop.onnx.load(file)
@@ -217,3 +221,32 @@ def test_a_file_is_trained_and_its_run_becomes_a_file(tmp_path):
     assert (found.argmax(1) == test.labels).mean() > 0.8
     with TrainedModel(run) as model:
         np.testing.assert_allclose(found, model.probabilities(test.images), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [pytest.param("pictures", marks=pytest.mark.slow), "table"])
+def test_training_goes_on_from_an_exported_run(kind, tmp_path):
+    """The file normalises its inputs itself: what it is trained on is not normalised twice."""
+    data, options = "synthetic", {"epochs": 0.5, "progress": False}
+    if kind == "table":
+        rows = np.random.default_rng(0).normal(40, 9, (60, 2))
+        lines = [f"{a},{b if b > 25 else ''},{900 * a - b}" for a, b in rows]  # some of b are missing
+        (tmp_path / "t.csv").write_text("\n".join(["a,b,target", *lines]))
+        data = str(tmp_path / "t.csv")
+    model = "linear" if kind == "table" else "logreg"
+    with tb.fit(model, data, output=tmp_path / "run", **options) as before:
+        saved, file = (
+            before.save(tmp_path / "saved"),
+            str(tmp_path / "m.onnx"),
+        )
+        app(["export", saved, "--format", "onnx", "--output", file], standalone_mode=False)
+        with tb.fit(file, data, learning_rate=1e-12, output=tmp_path / "on", **options) as after:
+            found, expected = after.evaluate(), before.evaluate()
+        assert found.loss == pytest.approx(expected.loss, rel=1e-4)
+        assert found.metrics == pytest.approx(expected.metrics, rel=1e-4)
+    tb.interop.onnx.export(tmp_path / "on", tmp_path / "again.onnx")  # and that of the run on the file
+    once, again = (runtime.InferenceSession(str(tmp_path / name)) for name in ("m.onnx", "again.onnx"))
+    (x,) = once.get_inputs()
+    shape = [3, *x.shape[1:]]
+    inputs = np.random.default_rng(1).integers(0, 255, shape).astype(np.uint8 if kind == "pictures" else "f4")
+    for one, other in zip(once.run(None, {x.name: inputs}), again.run(None, {x.name: inputs}), strict=False):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)

@@ -40,7 +40,7 @@ def test_a_live_bar_in_a_terminal() -> None:
     )
     work(TrainingProgress(console))
     shown = out.getvalue()
-    for part in ("loss 0.2500", "images/s", "/20", "epoch 1"):
+    for part in ("loss 0.2500", "examples/s", "/20", "epoch 1"):
         assert part in shown
 
 
@@ -63,7 +63,7 @@ def test_long_epochs_are_told_by_lines_where_there_is_no_bar(monkeypatch: pytest
     lines = out.getvalue().splitlines()
     assert [line.split("  ")[0] for line in lines] == ["round 2/2,000", "round 5/2,000"]
     assert "loss 0.2500  accuracy 50.00%" in lines[0]
-    assert lines[0].endswith(" images/s")
+    assert lines[0].endswith(" examples/s")
     progress.evaluating(1234)
     progress.resume_clock()
     progress.evaluating(1234)  # after so short a training it is not worth a line

@@ -657,10 +657,15 @@ class TrainingConfig:
         differ: a change starts a new tuning.
         """
         mine, before = self.to_dict(), completed(saved)
+        fixed = [name for name, declared in options_of(self).items() if declared.fixed]
+        pairs = [(name, before[name], mine[name]) for name in fixed if name != "model_options"]
+        options = [before["model_options"], mine["model_options"]]
+        names = dict.fromkeys(name for each in options for name in each) if pairs[0][1] == pairs[0][2] else ()
+        pairs += [(f"model.{name}", *(each.get(name) for each in options)) for name in names]
         return [
-            f"{name} was {shortened(before[name])}, is {mine[name]!r}"
-            for name, declared in options_of(self).items()
-            if declared.fixed and before[name] != mine[name] and not (self.tunes and name == "batch_size")
+            f"{name} was {shortened(was)}, is {now!r}"
+            for name, was, now in pairs
+            if was != now and not (self.tunes and name == "batch_size")
         ]
 
 

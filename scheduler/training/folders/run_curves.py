@@ -20,6 +20,7 @@ from tensorbow.pictures import COLORS, GREY, has_matplotlib, new_picture
 from tensorbow.training import read_metrics
 
 PICTURE = "curves.png"
+LOSS = "loss"
 # Figures of a record that are no measure of the model's quality.
 OTHERS = {
     *("round", "epoch", "seconds", "images", "images_per_second", "learning_rate", "alpha", "replicas"),
@@ -146,7 +147,8 @@ def draw_run(path: str | Path) -> Path | None:
     families: dict[str, list[str]] = {}  # by the name without its prefix
     for name in run.measures:
         families.setdefault(name.removeprefix(split_of(name)), []).append(name)
-    panels: list[tuple[str, list[str]]] = [*families.items()][:MOST_PANELS]
+    same = [name for name in families if name != LOSS and _is_loss(run, name, families[name])]
+    panels: list[tuple[str, list[str]]] = [f for f in families.items() if f[0] not in same][:MOST_PANELS]
     if len(set(run.curve("epoch", "learning_rate")[1])) > 1:
         panels = [*panels[: MOST_PANELS - 1], ("learning_rate", ["learning_rate"])]
     best = run.best_epoch
@@ -163,7 +165,8 @@ def draw_run(path: str | Path) -> Path | None:
                 axes.plot(*run.curve("epoch", name), ".-", label=None if rate else label, color=color)
             if best is not None:
                 axes.axvline(best, label="best evaluation", color=COLORS[-1], linestyle="--", linewidth=1.2)
-            _finish(axes, "epoch", family.replace("_", " "))
+            title = " = ".join([family, *same]) if family == LOSS else family
+            _finish(axes, "epoch", title.replace("_", " "))
         for unused in every[len(panels) :]:
             unused.set_visible(False)
         figure.suptitle("\n".join(wrap(describe(run), LINE * columns)), fontsize=10)
@@ -201,11 +204,19 @@ def describe(run: RunRecord) -> str:
 
 def _finish(axes: Any, x: str, y: str, legend: bool = True) -> None:
     axes.set_xlabel(x)
+    if x == "epoch":
+        axes.set_xlim(left=0)
     if x == "epoch" and axes.get_xlim()[1] > 2:
         axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel(y)
     if legend and axes.get_legend_handles_labels()[0]:
-        axes.legend()
+        axes.legend(frameon=True, framealpha=0.9, edgecolor="none")  # above the line of the best evaluation
+
+
+def _is_loss(run: RunRecord, measure: str, names: Sequence[str]) -> bool:
+    """True for an error that is the loss itself, on all data that have it, as the squared error may be."""
+    pairs = [(run.curve("epoch", name), run.curve("epoch", split_of(name) + LOSS)) for name in names]
+    return lower_is_better(measure) and all(one == other for one, other in pairs)
 
 
 def _is_number(value: Any) -> bool:

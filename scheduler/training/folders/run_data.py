@@ -16,7 +16,7 @@ from scheduler.training.configuration.option_kinds import BALANCED
 from scheduler.training.folders.run_folder import CONFIG
 from tensorbow.data import DataSplits, ImageDataset, TrainingData, load, splits_of
 from tensorbow.data.augmentation_names import augmentation_of
-from tensorbow.data.doubtful_data import warn_of_doubts
+from tensorbow.data.doubtful_data import warn_of_doubts, warn_of_infinite_numbers
 from tensorbow.data.own_data import load_own
 from tensorbow.data.resized_pictures import resized
 from tensorbow.data.splits import AUTO, with_class_names
@@ -53,20 +53,31 @@ def load_data(
     Raises a TensorBowError for data that cannot be read, or does not fit the options.
     """
     splits = _loaded(config, data, say, feature_names)
+    if config.source.takes_raw:
+        parts = {name: getattr(splits, name) for name in ("train", "validation", "test")}
+        pictures = {name: part for name, part in parts.items() if isinstance(part, ImageDataset)}
+        splits = replace(splits, **{name: part.with_pixels() for name, part in pictures.items()})
     if config.augmentation is None:
         return splits
     if not isinstance(splits.train, ImageDataset):
         raise InvalidArgumentError(
-            f"augmentation: expected pictures uint8 [examples, height, width, channels], got {splits.train!r}"
+            f"augmentation: expected pictures uint8 [examples, height, width, channels], got "
+            f"{splits.train!r}; leave it out"
         )
     augmentation = augmentation_of(config.augmentation, splits.train.mean)
     return replace(splits, train=replace(splits.train, augmentation=augmentation))
 
 
-def warn_of_data(config: TrainingConfig, train: TrainingData) -> None:
-    """Warns of data that the run's model takes otherwise than it seems meant, see `warn_of_doubts`."""
+def warn_of_data(config: TrainingConfig, train: TrainingData, *evaluated: TrainingData | None) -> None:
+    """Warns of data that the run's model takes otherwise than it seems meant, see `warn_of_doubts`.
+
+    evaluated: of which numbers that are not finite are told, too.
+    """
     given = not config.source.is_ours or config.task != AUTO or config.source.name == LINEAR
     warn_of_doubts(train, any_labels=given)
+    for each in evaluated:
+        if each is not None:
+            warn_of_infinite_numbers(each)
 
 
 def _loaded(
@@ -151,7 +162,9 @@ def class_weights_of(config: TrainingConfig, train: TrainingData) -> Array | Non
         return None
     labels = train.labels
     if classes is None or not isinstance(labels, np.ndarray) or labels.ndim != 1:
-        raise InvalidArgumentError(f"class_weights: expected labels int [examples] of classes, got {train!r}")
+        raise InvalidArgumentError(
+            f"class_weights: expected labels int [examples] of classes, got {train!r}; leave it out"
+        )
     if given == BALANCED:
         counts = np.maximum(np.bincount(labels, minlength=classes), 1)
         return (len(labels) / (classes * counts)).astype(np.float32)

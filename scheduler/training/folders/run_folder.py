@@ -151,8 +151,8 @@ class RunFolder:
         if self.config.resume is None:
             if saved or (path / MODEL).exists():
                 raise FailedPreconditionError(
-                    f"output folder {path} holds a run already; add --resume auto to go on with it, "
-                    "or choose another --output"
+                    f"output folder {path} holds a run already; add --resume auto (in a program "
+                    "resume='auto') to go on with it, or choose another --output"
                 )
         elif self.config.resume != "auto" and saved and self.checkpoint is not None:
             mine, known = self.checkpoint.path, {p.resolve() for _, p in saved}

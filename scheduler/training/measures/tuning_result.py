@@ -10,10 +10,10 @@ from scheduler.decisions.replica_tuner import STEADY, Decision, Measurement
 
 @dataclass(frozen=True)
 class TuningResult:
-    """Measurements and decision of a tuning; images per second are of all devices together.
+    """Measurements and decision of a tuning; rates are of all devices together.
 
     most, why_no_more: the greatest count to try, and the reason for this limit. seconds: duration. not_fused:
-    why fused replicas were not measured, where they would have been.
+    why fused replicas were not measured, where they would have been. unit: name of what a rate counts.
     """
 
     decision: Decision
@@ -23,6 +23,7 @@ class TuningResult:
     seconds: float
     interrupted: bool
     not_fused: str = ""
+    unit: str = "examples"
 
     @property
     def doubts(self) -> tuple[str, ...]:

@@ -88,7 +88,9 @@ def build_inference(about: Mapping[str, Any], source: ModelSource | None = None)
     given = inputs_of_specs(*specs, pictures=is_pictures)
     with name_scope("normalize"):
         inputs = given.inputs
-        if is_pictures:
+        if source.takes_raw:
+            pass
+        elif is_pictures:
             scale, shift = np.float32(1 / (255 * about["std"])), np.float32(about["mean"] / about["std"])
             inputs = subtract(multiply(cast(inputs, float32), scale), shift)
         elif (found := about.get("standardisation")) is not None:

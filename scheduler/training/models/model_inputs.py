@@ -11,7 +11,10 @@ from tensorbow.graph import Graph, Tensor
 from tensorbow.models import ModelOutputs, ModelSource, ModelSummary, summarize
 from tensorbow.nest import flatten, map_leaves
 from tensorbow.ops.control import placeholder
-from tensorbow.specs import TensorSpec
+from tensorbow.ops.elementwise import clip_by_value
+from tensorbow.ops.elementwise import round as rounded
+from tensorbow.ops.selection import cast
+from tensorbow.specs import TensorSpec, uint8
 
 
 class ModelInputs(NamedTuple):
@@ -54,7 +57,12 @@ def build_model(
     **more: Any,
 ) -> ModelOutputs:
     """Builds a model on a batch of a data set. more: see `outputs_of`."""
-    inputs = data.prepared(given.inputs)
+    if not source.takes_raw:
+        inputs = data.prepared(given.inputs)
+    elif isinstance(data, ImageDataset):  # pixels as floats, see `ImageDataset.with_pixels`
+        inputs = cast(rounded(clip_by_value(given.inputs, 0.0, 255.0)), uint8)
+    else:
+        inputs = given.inputs
     of_data: dict[str, Any] = {"classes": data.classes, "label_scale": data.label_scale}
     return source.build(options, inputs, given.labels, training, **of_data, **more)
 

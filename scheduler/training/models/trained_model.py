@@ -37,6 +37,7 @@ from tensorbow.array_likes import as_array
 from tensorbow.data import ArrayDataset, TrainingData
 from tensorbow.devices import get_device, usable_cores
 from tensorbow.errors import InvalidArgumentError, TensorBowError
+from tensorbow.files import shown
 from tensorbow.graph import Graph, Tensor
 from tensorbow.kinds import AsPath, Count, Flag, checked
 from tensorbow.models import ModelSource
@@ -161,6 +162,15 @@ class TrainedModel:
             raise type(error)(f"{file}: {error}") from None
         remember_names(graph, names_described(self.about))
 
+    def __repr__(self) -> str:
+        what = "probabilities" if self.classes is not None else "outputs"
+        return f"<TrainedModel {shown(self.path)}: {what} of {self._shown_inputs()}>"
+
+    @property
+    def is_exported(self) -> bool:
+        """True for a model that was loaded from a folder written by `export`."""
+        return self._values is None
+
     @property
     def session(self) -> Session:
         """Session of the inference graph, with the weights: `tb.interop.torch.save_weights` takes it."""
@@ -233,7 +243,8 @@ class TrainedModel:
         expected = f"expected {self._shown_inputs()}"
         names, found = self._graph.signature["inputs"], {}
         try:
-            leaves = [as_array(leaf) for _, leaf in leaves_like(nest_of(names, None), inputs, "inputs")]
+            nest = leaves_like(nest_of(names, None), inputs, "inputs", "the training data")
+            leaves = [as_array(leaf) for _, leaf in nest]
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{expected}: {error}") from None
         for name, array in zip(names_in(names), leaves, strict=True):
@@ -341,7 +352,10 @@ class TrainedModel:
         InvalidArgumentError for a model that was loaded from an export, and other inputs than the model's.
         """
         if self._values is None:
-            raise InvalidArgumentError(f"{self.path} is an exported model already; give the folder of a run")
+            raise InvalidArgumentError(
+                f"{self.path} is an exported model already; give the folder of a run, or have an ONNX file "
+                "made of it (--format onnx)"
+            )
         graph = self._graph
         about = {
             **{name: v for name, v in self.about.items() if name != "graph"},

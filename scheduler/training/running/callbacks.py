@@ -17,6 +17,7 @@ from scheduler.training.configuration.option_kinds import MODES, metric_and_mode
 from scheduler.training.measures.classification_metrics import ClassificationReport
 from scheduler.training.measures.metric_order import loss_beside, lower_is_better, score_of
 from scheduler.training.measures.tally import TrainingResult
+from scheduler.training.models.evaluation import ACCURACY
 from tensorbow.errors import (
     AbortedError,
     DataLossError,
@@ -288,7 +289,10 @@ def require_figure(option: str, metric: str, known: Sequence[str]) -> None:
     if metric not in known:
         split, _, figure = metric.partition("_")  # val_loss is like test_loss
         alike = [name for name in known if split and figure and name.endswith(f"_{figure}")]
-        hint = f"; did you mean {alike[0]}?" if alike else did_you_mean(metric, known)
+        # By the figure alone where the split is there: test_accuracy is not like test_r2.
+        of_split = [name for name in known if name.startswith(f"{split}_")]
+        near = did_you_mean(figure, [name.partition("_")[2] for name in of_split], before=f"{split}_")
+        hint = f"; did you mean {alike[0]}?" if alike else near if of_split else did_you_mean(metric, known)
         raise InvalidArgumentError(f"{option}: expected one of {', '.join(known)}, got {metric!r}{hint}")
 
 
@@ -306,6 +310,11 @@ def require_watched(
     for option, metric in (("early_stopping", stopping), ("best_metric", best)):
         if metric is not None:
             require_figure(option, metric, known)
+    if config.target_accuracy is not None and ACCURACY not in evaluated:
+        raise InvalidArgumentError(
+            f"target_accuracy: expected a model with the metric {ACCURACY}, got one with "
+            f"{', '.join(evaluated)}; leave it out, or use early_stopping, as {split}_loss:3"
+        )
 
 
 @dataclass

@@ -50,7 +50,8 @@ class FittedModel:
             for name, value in figures
             if name.startswith("test_") and isinstance(value, float)
         )
-        return f"<FittedModel: {self.config.source.name}, {self.result.steps} steps{tested}>"
+        steps = f"{self.result.steps} steps{', interrupted' if self.result.interrupted else ''}"
+        return f"<FittedModel: {self.config.source.name}, {steps}{tested}>"
 
     def curve(self, name: str) -> list[Any]:
         """Values of a figure of the history, such as `test_loss`, one for each evaluation.

@@ -69,8 +69,11 @@ def metric_text(name: str, value: float) -> str:
     return f"{value:7.2%}" if is_share else loss_text(value)
 
 
-def epoch_line(config: TrainingConfig, tally: Tally, epoch: float, split: str) -> str:
-    """Line with the figures of an epoch; images/s are those of this epoch alone. split: the evaluated one."""
+def epoch_line(config: TrainingConfig, tally: Tally, epoch: float, split: str, unit: str) -> str:
+    """Line with the figures of an epoch; the rate is that of this epoch alone.
+
+    split: the evaluated one. unit: of the training data, such as images.
+    """
     mean = " (mean)" if config.sync == "none" and config.replicas > 1 else ""
     ema = "" if tally.ema_accuracy is None else f"  ema accuracy {tally.ema_accuracy:7.2%}"
     figures = {
@@ -81,7 +84,7 @@ def epoch_line(config: TrainingConfig, tally: Tally, epoch: float, split: str) -
     texts = [f"{name} {metric_text(name, value)}" for name, value in figures.items()]
     return (
         f"epoch {epoch_text(epoch):>3}/{config.epochs}  {'  '.join(texts)}{mean}{ema}  "
-        f"{tally.epoch_images_per_second:,.0f} images/s"
+        f"{tally.epoch_images_per_second:,.0f} {unit}/s"
     )
 
 

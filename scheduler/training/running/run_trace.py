@@ -24,6 +24,7 @@ class RunTrace:
         self._path = None if path is None else Path(path)
         self._asked = rounds
         self._batch_size = batch_size
+        self.unit = "examples"  # name of what the rate counts
         self._file: TraceFile | None = None
         self._tracer = Tracer()
         self.rounds = range(0)
@@ -68,12 +69,12 @@ class RunTrace:
             self._tracer.stop()
 
     def on_results(self, results: RoundResults) -> None:
-        """Records images per second, launch by launch."""
+        """Records examples per second, launch by launch."""
         if results.rounds.start in self.rounds:
             ended_s = max(results.times_s)
             if self._ended_s is not None and ended_s > self._ended_s:
                 rate = len(results.losses) * self._batch_size / (ended_s - self._ended_s)
-                self._tracer.count("images/s", ended_s, round(rate, 1))
+                self._tracer.count(f"{self.unit}/s", ended_s, round(rate, 1))
             self._last, self._ended_s = results.rounds[-1], max(ended_s, self._ended_s or ended_s)
 
     def save(self, say: Callable[[str], None], failing: bool) -> None:

@@ -171,8 +171,9 @@ class Trainer:
         say = self._progress.line
         self.data = load_data(config, self._given_data, say)
         if self._joint.leads:
-            warn_of_data(config, self.data.train)
+            warn_of_data(config, self.data.train, self.data.validation, self.data.test)
         self._train_set, self._evaluated_set = self.data.train, self.data.evaluated
+        self._progress.unit = self._trace.unit = self._train_set.unit
         self._of_numbers = self._train_set.numbers is not None
         self._data_name = config.data_name if self._given_data is None else GIVEN
         self.run.split = "test" if self.data.validation is None else "validation"
@@ -186,6 +187,7 @@ class Trainer:
             self.folder.save_tuning,
             self._share_done,
             self._joint.size,
+            self._train_set.unit,
         )
         if tuning is not None and self._only_z:
             raise InvalidArgumentError(
@@ -551,7 +553,7 @@ class Trainer:
         for warning in self._joint.by_first(lambda: self.folder.record(record)):
             self._progress.line(warning)
         self.run.history.append(record)
-        self._progress.line(epoch_line(self.config, tally, epoch, self.run.split))
+        self._progress.line(epoch_line(self.config, tally, epoch, self.run.split, self._train_set.unit))
         self._follow_run()
         with self._callbacks.reading(self.engine):
             self._callbacks.epoch(record)

@@ -11,7 +11,7 @@ from typing import Any
 from scheduler.averaging.synchronisation import CAPTURED, FUSED
 from scheduler.batches.positions import RoundPositions
 from scheduler.decisions.mode_tuner import ModeTuner
-from scheduler.decisions.replica_tuner import Decision, Measure, Measurement
+from scheduler.decisions.replica_tuner import Decision, Measure
 from scheduler.engine.results import RoundResults
 from scheduler.training.configuration.config import TrainingConfig
 from scheduler.training.measures.tuning_result import TuningResult, mode_text
@@ -145,15 +145,17 @@ class OnlineTuning:
         share_done: Callable[[int, float, int], float],
         state: TuningState | None = None,
         workers: int = 1,
+        unit: str = "examples",
     ):
         """batches: batches per epoch. say: prints a line. save: writes `facts()`. workers: of the job, each
         with the config's devices.
 
         share_done: (round, seconds trained before it, later round) -> fraction of the run from the first
         round to its end that is over at the later one. state: from the checkpoint, if the run is resumed.
-        Raises InvalidArgumentError for too little data.
+        unit: name of what throughput counts. Raises InvalidArgumentError for too little data.
         """
         self._config, self._say, self._save, self._share_done = config, say, save, share_done
+        self._unit = unit
         self._options, self._devices = TuningOptions(), workers * len(config.devices)
         most = self._options.max_replicas
         most, why = limit_before_memory(config, batches, most, _LEAST_ROUNDS, workers)
@@ -169,6 +171,7 @@ class OnlineTuning:
             why_no_more=why,
             start=self.counts[0][1],
             goes_on=True,
+            unit=unit,
         )
         self._replay(state)
         self.modes = state.modes
@@ -280,7 +283,8 @@ class OnlineTuning:
                 if self.wants_change and self.decision is None:
                     other = "" if self.wanted_mode == self.mode else mode_text(self.wanted_mode)
                     here = _per_device(self.current, self.mode)
-                    self._say(f"{here}: {_rate_text(known)}; trying {self.wanted}{other}")
+                    rate = f"{known.images_per_second:,.0f} {self._unit}/s"
+                    self._say(f"{here}: {rate}; trying {self.wanted}{other}")
         return self.wants_change
 
     def end_in_time(self, round: int) -> bool:
@@ -371,7 +375,7 @@ class OnlineTuning:
             decision = choice
         most, why = self.tuner.current.most, self.tuner.current.why_no_more
         left_out = self.tuner.left_out
-        return TuningResult(decision, measurements, most, why, seconds, interrupted, left_out)
+        return TuningResult(decision, measurements, most, why, seconds, interrupted, left_out, self._unit)
 
     def facts(self) -> dict[str, Any]:
         """Decision, measurements and changes so far, as JSON values."""
@@ -395,6 +399,7 @@ def tuning_of(
     save: Callable[[Mapping[str, Any]], None],
     share_done: Callable[[int, float, int], float],
     workers: int = 1,
+    unit: str = "examples",
 ) -> OnlineTuning | None:
     """Creates the tuning of a run; None if the number of replicas is given. See OnlineTuning.
 
@@ -413,7 +418,7 @@ def tuning_of(
         if before != config.batch_size:
             past = checkpoint.metadata["round"], checkpoint.metadata["seconds"]
             state = state.reopened(*past, before)
-    return OnlineTuning(config, batches, say, save, share_done, state, workers)
+    return OnlineTuning(config, batches, say, save, share_done, state, workers, unit)
 
 
 def _as_facts(changes: Sequence[tuple[int, Any]], what: str = "replicas_per_device") -> list[dict[str, Any]]:
@@ -422,7 +427,3 @@ def _as_facts(changes: Sequence[tuple[int, Any]], what: str = "replicas_per_devi
 
 def _per_device(count: int, mode: str | None = None) -> str:
     return f"{count}{mode_text(mode)} replica{'' if count == 1 else 's'} per device"
-
-
-def _rate_text(known: Measurement) -> str:
-    return f"{known.images_per_second:,.0f} images/s"

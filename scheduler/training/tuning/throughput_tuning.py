@@ -53,7 +53,7 @@ class TuningOptions:
     )
     threshold: float = option(
         THRESHOLD,
-        "Smallest gain in images/s, as a fraction, that justifies more replicas.",
+        "Smallest gain in throughput, as a fraction, that justifies more replicas.",
         Kind("a fraction in (0, 1), as 0.05", number(0, 1, above=True, below=True).read),
     )
     windows: int = option(
@@ -144,6 +144,7 @@ class ThroughputTuning:
             self.options.threshold,
             self.options.windows,
             why_no_more=self.why_no_more,
+            unit=self._dataset.unit,
         )
         if self._joint.size > 1:
             self._why_not_fused = self._why_not_fused or NOT_FUSED_OVER_WORKERS
@@ -220,6 +221,7 @@ class ThroughputTuning:
                 seconds,
                 self._stopping and not decision.complete,
                 self.tuner.left_out,
+                self._dataset.unit,
             )
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
@@ -16,7 +17,7 @@ from tensorbow.files import write_file
 from tensorbow.graph import Graph, Tensor
 from tensorbow.interop.onnx import op_writers, quantized_writers  # noqa: F401 - register what they write
 from tensorbow.interop.onnx.graph_writer import GraphWriter
-from tensorbow.interop.onnx.model_file import import_onnx
+from tensorbow.interop.onnx.model_file import STANDARDISES, import_onnx
 from tensorbow.kinds import PATH, TEXT, AsPath, checked, instance, sequence, whole
 from tensorbow.nest import flatten
 from tensorbow.ops.state import VariableReference
@@ -104,12 +105,20 @@ def _of_saved(saved: SavedModel, wanted: Any, file: Path, opset: int) -> str:
     taken = {*saved.inputs, *chosen}
     given_names = {name: own[name] for name in own if name in saved.inputs and own[name] not in taken}
     inputs = {given_names.get(name, name): tensor for name, tensor in saved.inputs.items()}
-    return _write(saved.graph, inputs, chosen, saved.session, file, opset)
+    facts = {STANDARDISES: "columns"} if saved.about.get("standardisation") else {}
+    return _write(saved.graph, inputs, chosen, saved.session, file, opset, facts)
 
 
 def _write(
-    graph: Graph, inputs: Mapping[str, Any], outputs: Mapping[str, Any], values: Any, file: Path, opset: int
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    values: Any,
+    file: Path,
+    opset: int,
+    facts: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
+    """Writes a file. facts: its metadata."""
     onnx = import_onnx()
     given = {name: _tensor(graph, tensor) for name, tensor in inputs.items()}
     wanted = {name: _tensor(graph, tensor) for name, tensor in outputs.items()}
@@ -126,16 +135,19 @@ def _write(
         writer.nodes.append(
             helper.make_node("Identity", [writer.name(tensor)], [name], name=f"output {name}")
         )
+    needed = {name for node in writer.nodes for name in node.input}  # onnxruntime warns of other weights
+    stored = [(name, array) for name, array in writer.arrays.items() if name in needed]
     described = helper.make_graph(
         writer.nodes,
         "tensorbow",
         [_signature(helper, name, tensor) for name, tensor in given.items()],
         [_signature(helper, name, tensor) for name, tensor in wanted.items()],
-        [onnx.numpy_helper.from_array(array, name) for name, array in writer.arrays.items()],
+        [onnx.numpy_helper.from_array(array, name) for name, array in stored],
     )
     model = helper.make_model(
         described, opset_imports=[helper.make_opsetid("", opset)], producer_name="tensorbow"
     )
+    helper.set_model_props(model, dict(facts))
     model.ir_version = min(model.ir_version, IR_VERSION)
     try:
         onnx.checker.check_model(model, full_check=True)

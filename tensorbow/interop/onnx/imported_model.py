@@ -42,12 +42,13 @@ class OnnxModel:
         name: scope of its variables and ops.
         inputs: dtype and shape of each input by its name; None for extents that the file leaves open.
         outputs: names of the outputs.
+        standardises: whether it takes columns of a table as they are, as an export of a run does.
     """
 
     def __init__(self, file: ModelFile, name: str, layout: str):
         self._file, self.name, self._layout = file, name, layout
         self._facts: dict[Any, dict[str, Fact]] = {}
-        self.outputs = file.outputs
+        self.outputs, self.standardises = file.outputs, file.standardises
 
     @cached_property
     def inputs(self) -> dict[str, TensorSpec]:

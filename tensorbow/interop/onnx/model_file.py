@@ -22,6 +22,7 @@ from tensorbow.errors import (
 from tensorbow.specs import DTYPES, Array, TensorSpec, as_dtype
 
 NEWEST_OPSET, OLDEST_OPSET = 24, 9
+STANDARDISES = "tensorbow.standardises"  # metadata of an export that takes columns of a table as they are
 LARGEST = 1e30  # a weight is smaller; masks of attention are not
 # Names that exporters give to what they compute at export: constants as well as rearranged weights.
 _GENERATED = re.compile(r"(val_\d+|\d+|onnx::.*|.*[Cc]onst.*|/.*)", re.DOTALL)
@@ -96,6 +97,7 @@ class ModelFile:
     outputs: tuple[str, ...]
     constants: dict[str, Array]
     weights: dict[str, Weight]  # by the name of the value
+    standardises: bool = False  # its inputs are columns of a table as they are
 
 
 def import_onnx() -> Any:
@@ -149,6 +151,7 @@ def read_model_file(path: Path, known_ops: Mapping[str, object], frozen: Sequenc
         tuple(item.name for item in proto.graph.output),
         {name: array for name, array in stored.items() if name not in weights},
         weights,
+        any(item.key == STANDARDISES for item in proto.metadata_props),
     )
 
 

@@ -24,7 +24,7 @@ from tensorbow.kernels.native.codegen.target import Target, host_target, may_use
 from tensorbow.kernels.native.ops.maps import fused_kernel
 from tensorbow.kernels.native.ops.random import with_seeds
 from tensorbow.kernels.native.plan import NativePlan, NativeSegments, launches_of
-from tensorbow.kernels.native.rounds.code import RoundCodes
+from tensorbow.kernels.native.rounds.code import code_of
 from tensorbow.kernels.native.rounds.program import NativeRounds
 from tensorbow.kernels.reference import ReferenceBackend
 from tensorbow.kernels.rounded_products import FULL, ROUNDED, TITLE, explain_rounding, rounds_inside
@@ -54,7 +54,6 @@ class NativeBackend(ReferenceBackend):
             self.title += f", {TITLE} ({how})"
         self._folder = folder
         self._lock = threading.Lock()  # guards the table
-        self._codes = RoundCodes()
         self._segments: weakref.WeakKeyDictionary[Executable, NativeSegments] = weakref.WeakKeyDictionary()
 
     def made_with(self, device: Device) -> dict[str, str]:
@@ -136,7 +135,7 @@ class NativeBackend(ReferenceBackend):
         if not self.target.switches.whole_rounds:
             return None
         with self._lock:
-            code = self._codes.find(native[0].segments, rounds)
+            code = code_of(native[0].segments, rounds)
         return NativeRounds(native, code, rounds) if code.is_possible else None
 
     def launches(self, segment: Segment) -> Sequence[PlannedLaunch]:

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +60,8 @@ class NativeSegments:
         self.folder = folder
         self._lock = threading.Lock()  # guards the code; held while compiling, so nothing is compiled twice
         self._code: NativeCode | None = None
+        # Of `rounds.code.code_of`. A weak table with segments as keys would keep them, since codes have them.
+        self.round_codes: dict[Hashable, Any] = {}
 
     def code(self) -> NativeCode:
         """The functions `run0`, `run1`, ... of all runs in order, compiled on first use."""

@@ -39,7 +39,7 @@ def test_each_mode_has_its_counts_and_the_faster_is_chosen() -> None:
     assert asked[[mode for mode, _ in asked].index("fused")] == ("fused", 1)
     assert (decision.mode, decision.replicas, decision.images_per_second) == ("fused", 5, 300.0)
     assert decision.complete
-    assert decision.reason.endswith("; captured replicas reach 200 images/s, with 2 per device")
+    assert decision.reason.endswith("; captured replicas reach 200 examples/s, with 2 per device")
     assert {known.mode for known in tuner.measurements} == {*MODES}
     slow = tuned(ModeTuner(MODES, 6), lambda mode, count: two_speeds(mode, count) / (1 + (mode == "fused")))
     assert (slow[1].mode, slow[1].replicas) == ("captured", 2)

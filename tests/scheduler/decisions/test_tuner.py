@@ -44,7 +44,7 @@ def test_the_limit_is_the_choice_where_throughput_still_grows() -> None:
     asked, decision = tuned(tuner, float)
     assert asked == [1, 2, 3, 4, 5, 6, 5, 6]
     assert decision.replicas == 6
-    assert decision.reason == "images/s grow up to it; 6 is the most that may be tried (memory)"
+    assert decision.reason == "throughput grows up to it; 6 is the most that may be tried (memory)"
     assert tuned(ReplicaTuner(1), float)[1].reason == (
         "it is the only one measured; 1 is the most that may be tried"
     )
@@ -55,7 +55,7 @@ def test_the_threshold_decides_what_is_worth_it() -> None:
     for threshold, chosen in ((0.05, 2), (0.2, 1)):
         decision = tuned(ReplicaTuner(8, threshold), lambda count: rates.get(count, 109.0))[1]
         assert decision.replicas == chosen
-        assert "more images/s, below the threshold of" in decision.reason
+        assert "more throughput, below the threshold of" in decision.reason
 
 
 def test_counts_within_noise_of_each_other_get_more_windows_in_runs() -> None:
@@ -151,9 +151,8 @@ def test_it_can_be_ended_with_what_is_known() -> None:
     tuner.record(2, 180.0)
     tuner.end("the time is up")
     decision = tuner.next_step()
-    assert decision == Decision(
-        2, 180.0, "images/s grow up to it, and no more was measured; the time is up", complete=False
-    )
+    reason = "throughput grows up to it; larger numbers were not measured; the time is up"
+    assert decision == Decision(2, 180.0, reason, complete=False)
     lucky = ReplicaTuner(8)
     for count, rates in {1: (150.0, 90.0, 180.0), 2: (140.0, 200.0, 185.0), 4: (400.0,)}.items():
         for rate in rates:
@@ -168,7 +167,13 @@ def test_it_can_be_ended_with_what_is_known() -> None:
             uneven.record(count, once)
     uneven.end("the time is up")
     assert uneven.next_step() == Decision(
-        4, 300.0, "it is the fastest, and no more was measured; the time is up", complete=False
+        4, 300.0, "it is the fastest; larger numbers were not measured; the time is up", complete=False
+    )
+    short = ReplicaTuner(8)
+    short.record(1, 100.0)
+    short.end("the time is up")
+    assert short.next_step() == Decision(
+        1, 100.0, "it is the only one measured; the time is up", complete=False
     )
     nothing = ReplicaTuner(8)
     nothing.end("interrupted")

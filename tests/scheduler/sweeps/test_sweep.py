@@ -379,6 +379,8 @@ def test_options_of_random_configurations_are_drawn_without_a_median(ends, tmp_p
     (options,) = (each for each in figures if each.axes[0].get_xlabel() == "learning rate")
     axes = options.axes[0]
     assert [line.get_label() for line in axes.lines] == ["trained to the end"]
+    (drawn,) = (each for each in figures if each is not options)
+    assert [text.get_text() for text in drawn.legends[0].get_texts()][6:] == ["3 other configurations"]
     low, high = axes.get_xlim()
     labels = [tick for tick in axes.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
     assert 2 <= len(labels) <= 5

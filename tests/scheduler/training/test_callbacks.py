@@ -21,7 +21,7 @@ from scheduler import (
 from scheduler.training.folders.run_curves import RunRecord
 from scheduler.training.measures.metric_order import lower_is_better
 from scheduler.training.measures.tally import Tally
-from scheduler.training.running.callbacks import BestMetric, CallbackCaller
+from scheduler.training.running.callbacks import BestMetric, CallbackCaller, require_watched
 from tensorbow.errors import AbortedError, DataLossError, InvalidArgumentError
 from tensorbow.specs import Array
 from tensorbow.training import load_arrays
@@ -350,6 +350,14 @@ def test_a_method_that_is_misspelt(options: Options) -> None:
     words = r"^callback Misspelt: expected methods on_begin, .*, got on_ronud, .*; did you mean on_round\?"
     with pytest.raises(InvalidArgumentError, match=words):
         Trainer(options(), callbacks=[Misspelt()])
+
+
+def test_a_target_accuracy_needs_a_model_that_has_one(options: Options) -> None:
+    require_watched(options(target_accuracy=0.9), "test", [], ["loss", "accuracy"])
+    with pytest.raises(InvalidArgumentError, match=r"got one with loss, mse; .* as validation_loss:3$"):
+        require_watched(options(target_accuracy=0.9), "validation", ["mse"], ["loss", "mse"])
+    with pytest.raises(InvalidArgumentError, match=r"got 'test_accuracy'$"):  # which test_r2 is not like
+        require_watched(options(best_metric="test_accuracy"), "test", [], ["loss", "r2"])
 
 
 @pytest.mark.slow

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
 import signal
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,6 +94,24 @@ def test_ctrl_c_ends_fit_with_a_model() -> None:
     assert fitted.result.interrupted
     assert 9 < fitted.result.steps < 50 * 7
     assert fitted.values
+    assert f"{fitted.result.steps} steps, interrupted, test_loss" in repr(fitted)
+    assert repr(fitted.model) == "<TrainedModel 'the trained model': probabilities of " + (
+        f"pictures uint8 [n, {', '.join(map(str, fitted.model.image_shape))}]>"
+    )
+    with pytest.raises(InvalidArgumentError, match="an array as in the training data, got a dictionary with"):
+        fitted.predict({"images": np.zeros((1, 28, 28, 1), np.uint8)})
+
+
+def test_a_run_that_has_ended_leaves_no_compiled_step_behind(options: Options) -> None:
+    """Its code and graph would otherwise stay for the whole process, as in a loop over many runs."""
+    pytest.importorskip("llvmlite")
+    with Trainer(options(epochs=1)) as trainer:
+        trainer.train()
+        steps = [weakref.ref(replica.step) for replica in trainer.engine.learners.replicas]
+    assert steps[0]() is not None
+    del trainer
+    gc.collect()
+    assert [step() for step in steps] == [None, None]
 
 
 def test_independent_replicas_and_the_moving_average() -> None:

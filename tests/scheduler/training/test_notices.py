@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from scheduler import RoundResults, Trainer, TrainingConfig
+from scheduler.training.folders.run_data import warn_of_data
 from scheduler.training.measures.tally import Tally
 from scheduler.training.running.notices import (
     LossWatch,
@@ -16,6 +17,7 @@ from scheduler.training.running.notices import (
     ignored_options,
     metric_text,
 )
+from tensorbow.data import ArrayDataset
 from tensorbow.errors import DataLossError
 from tensorbow.training import TrainingProgress
 
@@ -65,12 +67,12 @@ def test_an_epoch_in_text() -> None:
 def test_the_line_of_an_epoch_has_its_own_rate(options: Options) -> None:
     tally = Tally(round=7, seconds=10.0, images=1000, epoch_images=100, epoch_seconds=2.0)
     tally.test_metrics = {"loss": 0.25, "accuracy": 0.5}
-    line = epoch_line(options(), tally, 1.0, "test")
+    line = epoch_line(options(), tally, 1.0, "test", "examples")
     assert line.startswith("epoch   1/2  loss nan")
-    assert line.endswith("test accuracy  50.00%  50 images/s")
+    assert line.endswith("test accuracy  50.00%  50 examples/s")
     tally.test_metrics["loss"] = 3.5170442e31
-    assert "test loss 3.517e+31  " in epoch_line(options(), tally, 1.0, "test")
-    assert "test accuracy  50.00% (mean)" in epoch_line(options(sync="none"), tally, 1.0, "test")
+    assert "test loss 3.517e+31  " in epoch_line(options(), tally, 1.0, "test", "examples")
+    assert "test accuracy  50.00% (mean)" in epoch_line(options(sync="none"), tally, 1.0, "test", "images")
 
 
 def test_hopeless_losses_are_told_once_an_epoch() -> None:
@@ -135,3 +137,13 @@ def test_f1_is_shown_as_accuracies_are() -> None:
     assert [metric_text("stop1", value) for value in (0.5, 999.4, 41626.6992, 2.5e9)] == [
         *("0.5000", "999.4000", "41626.7", "2.5e+09")
     ]
+
+
+def test_numbers_that_are_not_finite_are_told_of_held_out_examples_too(
+    options: Options, caplog: pytest.LogCaptureFixture
+) -> None:
+    inputs, labels = np.zeros((3, 2)), np.array([1.0, 2.0, np.nan])
+    good, bad = (ArrayDataset(inputs, each, name="own/test") for each in (labels[[0, 1, 1]], labels))
+    warn_of_data(options(model="linear"), good, None, bad)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("own/test: labels: 1 of 3 examples have NaN or infinite numbers")

@@ -169,7 +169,7 @@ def test_a_run_goes_on_bit_for_bit_and_refuses_other_options(
     with Trainer(made(output=whole)) as trainer:
         trainer.train()
     train_until(made(output=parts), 5)
-    with pytest.raises(InvalidArgumentError, match=r"model_options was \{'width': 4\}, is \{'width': 5\}"):
+    with pytest.raises(InvalidArgumentError, match=r"model\.width was 4, is 5; use the same"):
         Trainer(made(output=parts, resume="auto", model_options={"width": 5}))
     lines: list[str] = []
 

@@ -49,7 +49,7 @@ def test_looking_writes_nothing(tmp_path: Path, options: Options) -> None:
 
 def test_a_folder_that_holds_a_run_is_not_written_over(tmp_path: Path, options: Options) -> None:
     write(options(output=tmp_path), 5)
-    with pytest.raises(FailedPreconditionError, match="holds a run already; add --resume auto"):
+    with pytest.raises(FailedPreconditionError, match=r"add --resume auto \(in a program resume='auto'\)"):
         RunFolder(options(output=tmp_path))
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from itertools import accumulate, chain
@@ -77,7 +76,10 @@ class RoundCode:
 
     def __init__(self, segments: NativeSegments, rounds: RoundProgramSpec):
         """segments: the replicas' part of the step."""
-        self._segments, self._step, self._workers = segments, rounds.step, rounds.workers
+        self._segments, self._workers = segments, rounds.workers
+        # Not the step itself, which the backend knows by a weak reference for as long as it is in use.
+        step = rounds.step
+        self._step_segments, self._fetch_sources, self._state = step.segments, step.fetch_sources, step.state
         self.sums_nbytes = self.flags = 0
         self.shares_central = False
         self._alive = [segments.code()]
@@ -109,13 +111,11 @@ class RoundCode:
             )
             for phases in self.phases
         ]
-        # RoundCodes forgets a code with its segments, unless it holds them.
-        del self._segments, self._step, self._workers, self._everything
 
     @cached_property
     def may_refuse(self) -> bool:
         """True if a call of a function may refuse its input."""
-        return any_refuses(chain.from_iterable(self.calls), self._step.state["status"], self._segments.target)
+        return any_refuses(chain.from_iterable(self.calls), self._state["status"], self._segments.target)
 
     def _end_later(self) -> None:
         """Has exchanges end before a later one, where that changes no bits."""
@@ -137,7 +137,7 @@ class RoundCode:
         names: list[str] = []  # of these
         last = SegmentKind.REPLICA
         for number in numbers:
-            segment = self._step.segments[number]
+            segment = self._step_segments[number]
             if segment.kind is SegmentKind.REPLICA:
                 works[-1].append(self._segments.executable.segments[number].groups)
             elif segment.kind is SegmentKind.MIRRORED and last is SegmentKind.EXCHANGE:
@@ -157,7 +157,7 @@ class RoundCode:
                 before,
                 [group for groups in following for group in groups],
                 [*self._everything, *chain.from_iterable(m for _, m in exchanges if m is not mirrored)],
-                self._step.fetch_sources,
+                self._fetch_sources,
                 lambda group: native_call(group, self._segments.target),
                 early=self._may_end_later,
             )
@@ -349,17 +349,11 @@ def _driver_of(target: Target, folder: Path | None) -> NativeCode:
     return compile_unless_kept(writers_key("driver"), partial(driver_module, target), target, folder)
 
 
-class RoundCodes:
-    """The codes of a backend, by executable and names of variants; each is compiled once."""
-
-    def __init__(self) -> None:
-        self._codes: weakref.WeakKeyDictionary[NativeSegments, dict[tuple[Hashable, ...], RoundCode]]
-        self._codes = weakref.WeakKeyDictionary()
-
-    def find(self, segments: NativeSegments, rounds: RoundProgramSpec) -> RoundCode:
-        """The code of a step."""
-        codes = self._codes.setdefault(segments, {})
-        key = *rounds.variants, rounds.workers and rounds.workers.kind
-        if key not in codes:
-            codes[key] = RoundCode(segments, rounds)
-        return codes[key]
+def code_of(segments: NativeSegments, rounds: RoundProgramSpec) -> RoundCode:
+    """The code of a step, by names of variants; each is compiled once, and kept with its segments."""
+    codes = segments.round_codes
+    key = *rounds.variants, rounds.workers and rounds.workers.kind
+    if key not in codes:
+        codes[key] = RoundCode(segments, rounds)
+    code: RoundCode = codes[key]
+    return code
