@@ -200,6 +200,13 @@ def test_a_padding_queue_pads_to_the_largest_of_the_batch(session):
     np.testing.assert_array_equal(rows, [[[1, 0], [1, 0]], [[5, 5], [5, 5]]])
 
 
+@pytest.mark.parametrize(("shapes", "dims"), [([], []), ((), []), ([2], [2]), ((2, 3), [2, 3])], ids=str)
+def test_one_shape_needs_no_list(shapes, dims):
+    with tb.Graph().as_default():
+        for queue in (tb.FIFOQueue(3, tb.int32, shapes), tb.RandomShuffleQueue(3, 0, tb.int32, shapes)):
+            assert queue.dequeue_many(2).shape.as_list() == [2, *dims]
+
+
 def test_elements_of_a_queue_without_shapes_may_differ(session):
     queue = tb.FIFOQueue(10, tb.int32)
     session.run(queue.enqueue([[1, 2]]))
