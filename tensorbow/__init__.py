@@ -124,6 +124,7 @@ from tensorbow.ops.nd_indexing import *
 from tensorbow.ops.nd_writes import *
 from tensorbow.ops.norms import *
 from tensorbow.ops.older_names import *
+from tensorbow.ops.padding import *
 from tensorbow.ops.patches import *
 from tensorbow.ops.positions import *
 from tensorbow.ops.random import *

@@ -48,6 +48,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     operators,
     ordering,
     orthogonal,
+    padding,
     patches,
     pooling,
     positions,
@@ -107,6 +108,7 @@ from tensorbow.ops.nd_indexing import *
 from tensorbow.ops.nd_writes import *
 from tensorbow.ops.norms import *
 from tensorbow.ops.older_names import *
+from tensorbow.ops.padding import *
 from tensorbow.ops.patches import *
 from tensorbow.ops.positions import *
 from tensorbow.ops.random import *
@@ -153,6 +155,7 @@ __all__ += matrix_functions.__all__
 __all__ += nd_indexing.__all__
 __all__ += norms.__all__
 __all__ += older_names.__all__
+__all__ += padding.__all__
 __all__ += patches.__all__
 __all__ += positions.__all__
 __all__ += random.__all__

@@ -303,6 +303,7 @@ def test_to_and_from_dense(session: tb.Session) -> None:
 
 def test_segments_of_a_given_number(session: tb.Session) -> None:
     data, rows, ids = DENSE, [2, 0, 2], [0, 0, 2]
+    fed = tb.placeholder(tb.float32)  # of a rank that only a run knows
     for function, scale in (
         (tb.sparse_segment_sum, 1),
         (tb.sparse_segment_mean, 2),
@@ -312,6 +313,9 @@ def test_segments_of_a_given_number(session: tb.Session) -> None:
         np.testing.assert_allclose(
             session.run(function(data, rows, ids, num_segments=4)), expected, rtol=1e-6
         )
+        for numbers in (ids, tb.identity(ids)):
+            found = session.run(function(fed, rows, numbers), {fed: data})
+            np.testing.assert_allclose(found, expected[:3], rtol=1e-6)
 
 
 def test_safe_lookups(session: tb.Session) -> None:

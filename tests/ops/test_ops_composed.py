@@ -177,6 +177,14 @@ COMPOSED = {
         lambda x: tb.segment_min(x, [0, 0, 1, 1]),
         lambda x: np.stack([x[:2].min(0), x[2:].min(0)]),
     ),
+    "segment_prod": (
+        lambda x: tb.segment_prod(x, [0, 0, 2, 2]),
+        lambda x: np.stack([x[:2].prod(0), np.ones_like(x[0]), x[2:].prod(0)]),
+    ),
+    "segment_prod of ids of a step": (
+        lambda x: tb.segment_prod(x, tb.where(tb.reduce_max(tb.abs(x), [1, 2]) < 0.0, 1, [0, 0, 2, 2])),
+        lambda x: np.stack([x[:2].prod(0), np.ones_like(x[0]), x[2:].prod(0)]),
+    ),
     "unsorted_segment_sum of elements": (
         lambda x: tb.unsorted_segment_sum(x, np.arange(12).reshape(4, 3) % 2, 2),
         lambda x: np.stack([x.reshape(12, 5)[i::2].sum(0) for i in (0, 1)]),
