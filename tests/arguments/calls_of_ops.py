@@ -446,7 +446,13 @@ CALLS: Mapping[str, Call] = {
     "nn.zero_fraction": Call(lambda: {"value": x23()}, names=("equal", "mean", "cast")),
     "nn.embedding_lookup": Call(
         lambda: {"params": x23(), "ids": [1]},
-        sorts={"params": "tensor", "ids": "tensor", "partition_strategy": "choice"},
+        sorts={
+            "params": "tensor",
+            "ids": "tensor",
+            "partition_strategy": "choice",
+            "max_norm": "positive or none",
+            "validate_indices": "flag",
+        },
         names=("gather",),
     ),
     **_ops(
@@ -927,6 +933,7 @@ CALLS: Mapping[str, Call] = {
             "sp_ids": "object",
             "sp_weights": "object or none",
             **dict.fromkeys(("partition_strategy", "combiner"), "choice"),
+            "max_norm": "positive or none",
         },
         names=("embedding_lookup", "Gather", "GatherV2"),
     ),

@@ -258,7 +258,7 @@ TENSORFLOWS_ORDER = """
     nn.depthwise_conv2d(input, filter, strides, padding, rate, name, data_format)
     nn.dropout(x, keep_prob, noise_shape, seed, name, rate)
     nn.fused_batch_norm(x, scale, offset, mean, variance, epsilon, data_format, is_training, name)
-    nn.embedding_lookup(params, ids, partition_strategy, name)
+    nn.embedding_lookup(params, ids, partition_strategy, name, validate_indices, max_norm)
     nn.in_top_k(predictions, targets, k, name)
     nn.l2_loss(t, name)
     nn.l2_normalize(x, axis, epsilon, name)

@@ -318,6 +318,21 @@ def test_segments_of_a_given_number(session: tb.Session) -> None:
             np.testing.assert_allclose(found, expected[:3], rtol=1e-6)
 
 
+def test_lookups_of_rows_up_to_a_norm(session: tb.Session) -> None:
+    table = np.array([[3.0, 4.0], [0.0, 0.5], [6.0, 8.0]], np.float32)
+    short = np.array([[0.6, 0.8], [0.0, 0.5], [0.6, 0.8]], np.float32)
+    ids = tb.SparseTensor([[0, 0], [0, 1], [2, 0]], tb.constant([0, 1, 2], tb.int64), [3, 2])
+    shards = [tb.Variable(table[:2]), tb.Variable(table[2:])]
+    session.run(tb.global_variables_initializer())
+    plain = tb.nn.embedding_lookup_sparse(table, ids, None, combiner="sum", max_norm=1.0)
+    safe = tb.nn.safe_embedding_lookup_sparse(shards, ids, None, "sum", max_norm=1.0)
+    for found in session.run([plain, safe]):
+        np.testing.assert_allclose(found, [short[0] + short[1], [0, 0], short[2]], rtol=1e-6)
+    assert isinstance(tb.gradients(safe, shards)[0], tb.IndexedSlices)
+    with pytest.raises(InvalidArgumentError, match="max_norm needs params and ids of known ranks"):
+        tb.nn.embedding_lookup(table, tb.placeholder(tb.int32), max_norm=1.0)
+
+
 def test_safe_lookups(session: tb.Session) -> None:
     table = np.arange(8, dtype=np.float32).reshape(4, 2)
     ids = tb.SparseTensor([[0, 0], [0, 1], [1, 0], [3, 2]], tb.constant([1, -1, -1, 3], tb.int64), [4, 3])

@@ -268,6 +268,14 @@ COMPOSED = {
         lambda x: tb.nn.xw_plus_b(tb.reshape(x, [-1, 5]), X[0].T, X[0, :, 0]),
         lambda x: x.reshape(-1, 5) @ X[0].T + X[0, :, 0],
     ),
+    "embedding_lookup with a limit": (
+        lambda x: tb.nn.embedding_lookup(x, [[2, 0], [2, 3]], max_norm=3.0),
+        lambda x: (x * np.minimum(1, 3 / np.linalg.norm(x, axis=(1, 2), keepdims=True)))[[[2, 0], [2, 3]]],
+    ),
+    "embedding_lookup of scalars with a limit": (
+        lambda x: tb.nn.embedding_lookup(x[:, 0, 0], [2, 0, 2], max_norm=0.4),
+        lambda x: np.clip(x[[2, 0, 2], 0, 0], -0.4, 0.4),
+    ),
     "embedding_lookup": (lambda x: tb.nn.embedding_lookup([x], [2, 0, 2]), lambda x: x[[2, 0, 2]]),
     "linspace": (
         lambda x: tb.linspace(x[0, 0, 0], x[1, 1, 1], 5),
