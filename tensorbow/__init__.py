@@ -143,6 +143,7 @@ from tensorbow.ops.sparse_shapes import *
 from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
 from tensorbow.ops.special_functions import *
+from tensorbow.ops.tensor_indices import *
 from tensorbow.optimizers import clip_by_global_norm, clip_by_norm, global_norm
 from tensorbow.partitioned_variables import (
     PartitionedVariable,

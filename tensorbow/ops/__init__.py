@@ -74,6 +74,7 @@ from tensorbow.ops import (  # noqa: F401 - define their ops, install the operat
     special_functions,
     state,
     summaries,
+    tensor_indices,
     updates,
 )
 from tensorbow.ops.arrays import *
@@ -128,6 +129,7 @@ from tensorbow.ops.sparse_shapes import *
 from tensorbow.ops.sparse_tensors import *
 from tensorbow.ops.spatial_blocks import *
 from tensorbow.ops.special_functions import *
+from tensorbow.ops.tensor_indices import *
 
 __all__ = ["constant", "edit_distance", "einsum", "matmul", "random_crop", "tensordot", "tuple"]
 __all__ += arrays.__all__
@@ -172,6 +174,7 @@ __all__ += conversions.__all__
 __all__ += nd_writes.__all__
 __all__ += random_distributions.__all__
 __all__ += special_functions.__all__
+__all__ += tensor_indices.__all__
 __all__ += sparse_dense.__all__
 __all__ += sparse_functions.__all__
 __all__ += sparse_reductions.__all__

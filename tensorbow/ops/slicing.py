@@ -16,7 +16,7 @@ from tensorbow.ops.broadcasting import INDEX, as_shape_vector, dims_of_vector, s
 from tensorbow.ops.definition import define_op, require_dtype
 from tensorbow.specs import Array, TensorSpec, compatible, render_dims
 
-__all__ = ["slice", "strided_slice"]
+__all__ = ["slice"]
 
 Index: TypeAlias = "tuple[int | str | tuple[int | None, int | None, int | None], ...]"
 
@@ -303,7 +303,6 @@ StridedSliceGrad: OpDef = define_op(
 def strided_slice(input: Any, index: Any, name: Name = None) -> Tensor:
     """`input[index]`: integers, slices with steps, `...` and None, as in NumPy.
 
-    This is the operator `x[...]` of tensors. Raises InvalidArgumentError for a position out of range
-    and for tensors as positions (use `tb.gather`, `tb.slice`).
+    Raises InvalidArgumentError for a position out of range and for tensors as positions.
     """
     return StridedSlice.tensor(input, index=_to_index(index), name=name)

@@ -236,6 +236,8 @@ TENSORFLOWS_ORDER = """
     shape(input, name, out_type)
     size(input, name, out_type)
     split(value, num_or_size_splits, axis, num, name)
+    strided_slice(input_, begin, end, strides, begin_mask, end_mask, ellipsis_mask, new_axis_mask,
+        shrink_axis_mask, var, name)
     squeeze(input, axis, name)
     stack(values, axis, name)
     stop_gradient(input, name)
