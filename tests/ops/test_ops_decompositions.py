@@ -72,6 +72,19 @@ def test_gradients_of_a_wide_qr(full):
     check_gradients(lambda x: tb.qr(x, full_matrices=full), [normal(2, 3, 5, dtype=np.float64)])
 
 
+@pytest.mark.parametrize("dims", [(2, 3, 5), (2, 5, 3), (3, 3)])
+def test_gradients_of_a_qr_of_unknown_extents(session, dims):
+    value = normal(*dims, dtype=np.float64)
+    found = []
+    for known in (dims, [None] * len(dims), None):
+        x = tb.placeholder(tb.float64, known)
+        q, r = tb.qr(x)
+        (slope,) = tb.gradients([tb.sin(q), tb.cos(r)], x)
+        found.append(session.run(slope, {x: value}))
+    np.testing.assert_allclose(found[1], found[0], atol=1e-12)
+    np.testing.assert_allclose(found[2], found[0], atol=1e-12)
+
+
 def test_gradients_of_compositions():
     x = normal(2, 3, 3, dtype=np.float64)
     gram = x @ turned(x) + np.eye(3)
