@@ -202,8 +202,8 @@ def matrix_diag_part(input: Any, name: Name = None) -> Tensor:
         return MatrixDiagPart.tensor(x, name=name)
     with x.graph.as_default(), name_scope(name or "MatrixDiagPart"):
         if rows is not None and columns is not None:
-            shorter = slice(min(rows, columns))
-            return MatrixDiagPart.tensor(strided_slice(x, (..., shorter, shorter)))
+            part = slice(min(rows, columns))
+            return MatrixDiagPart.tensor(strided_slice(x, (..., part, part)))
         extents = shape(x)
         shorter = reshape(reduce_min(strided_slice(extents, slice(-2, None))), [1])
         square = concat([strided_slice(extents, slice(-2)), shorter, shorter], 0)

@@ -92,11 +92,11 @@ def _pairs(
         inside = {name: variable for name, variable in known.items() if name.startswith(here)}
         if not inside:
             raise NotFoundError(f"init_from_checkpoint: the graph has no variable in scope {target!r:.80}")
-        for name, variable in inside.items():
-            info = variable.save_slice_info
+        for name, member in inside.items():
+            info = member.save_slice_info
             if info is not None and not reader.has_tensor(f"{there}{name.removeprefix(here)}"):
                 name = info.full_name
-            yield f"{there}{name.removeprefix(here)}", variable
+            yield f"{there}{name.removeprefix(here)}", member
         return
     for each in target if isinstance(target, (list, tuple, PartitionedVariable)) else [target]:
         variable = known.get(each.removesuffix(":0")) if isinstance(each, str) else each
