@@ -118,7 +118,12 @@ def table(details: dict[str, Any]) -> Table:
     lines = details["course"]
     every = max(1, -(-len(lines) // SHOWN))
     rows = [
-        [round(line["epoch"], 1), round(line["seconds"]), f"{line['accuracy']:.2%}", f"{line['test_accuracy']:.2%}"]
+        [
+            round(line["epoch"], 1),
+            round(line["seconds"]),
+            f"{line['accuracy']:.2%}",
+            f"{line['test_accuracy']:.2%}",
+        ]
         for line in lines[::-1][::every][::-1]
     ]
     best = max(line["test_accuracy"] for line in lines)
@@ -147,8 +152,8 @@ def beside_peers(details: dict[str, Any]) -> list[str]:
     return [
         f"The rates of the same network without augmentation: {turns} We train on {ours:,.0f} images/s, "
         f"{ours / rates[best]:.2f} times the {rates[best]:,.0f} of the fastest peer, {best}. "
-        f"{round(epochs, 1):g} epochs take {images / ours:,.0f} s at our rate and {images / rates[best]:,.0f} s at the "
-        "peer's, whose accuracy was not measured."
+        f"{round(epochs, 1):g} epochs take {images / ours:,.0f} s at our rate and {images / rates[best]:,.0f} s "
+        "at the peer's, whose accuracy was not measured."
     ]
 
 

@@ -623,7 +623,8 @@ class LearningEngine:
 
     @property
     def _fails_whole(self) -> bool:
-        """True if an op that fails has changed no replica in its round: it is of a dynamic part."""
+        """True if no replica has changed in the round in which an op has failed: it is of a dynamic part, or
+        the round was undone."""
         return self.learners.runs_executors and self.lockstep is None
 
     def _roll_back(self, rollback: Rollback, round: int) -> None:

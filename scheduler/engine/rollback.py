@@ -2,7 +2,8 @@
 
 Ops without compiled code (Python kernels) can fail in the middle of a round, when other replicas have done
 it, or later ones. A run with such ops copies the state now and then, and keeps the inputs of the rounds
-since; the rounds before the failed one are then done again from the copy, with the same bits.
+since; the rounds before the failed one are then done again from the copy, with the same bits. What dynamic
+parts do may have effects, and is not done again: there the state is copied before every round.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Rollback:
 
     def __init__(self, learners: AnyLearners, outcomes: StepOutcomes):
         self._learners, self._outcomes = learners, outcomes
+        self._each_round = learners.runs_executors
         self._state: EngineState | None = None
         self._copy_again_s = 0.0
         self._inputs: list[list[BatchInputs]] = []  # by round since the copy, of each replica
@@ -63,16 +65,18 @@ class Rollback:
     def is_needed(learners: AnyLearners) -> bool:
         """True if replicas run op by op, so that one of them can fail alone.
 
-        Dynamic parts fail before any replica has changed, and could not be done again.
+        On GPUs no op behind a dynamic part fails; rounds of it that are launched whole undo themselves.
         """
-        by_op = learners.launcher.most_rounds == 1 and not learners.runs_executors
-        return by_op and learners.replicas[0].device.kind != "null"
+        kind = learners.replicas[0].device.kind
+        return learners.launcher.most_rounds == 1 and (
+            kind == "cpu" or (kind != "null" and not learners.runs_executors)
+        )
 
     @property
     def is_due(self) -> bool:
         """True if a copy is to be made before the next launch."""
         old = perf_counter() >= self._copy_again_s or self._nbytes > INPUTS_NBYTES
-        return self._state is None or old
+        return self._state is None or self._each_round or old
 
     def copy(self, round: int) -> None:
         """Copies the state before a round, while nothing is in flight."""
@@ -84,6 +88,8 @@ class Rollback:
 
     def keep(self, inputs: Sequence[BatchInputs]) -> None:
         """Keeps the inputs of the next round; arrays are copied, since their source uses them again."""
+        if self._each_round:
+            return
         kept: list[BatchInputs] = []
         for own in inputs:
             if isinstance(own, tuple):

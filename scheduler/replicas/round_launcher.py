@@ -18,6 +18,7 @@ from scheduler.averaging.transport import Transport
 from scheduler.replicas.central import CentralModel
 from scheduler.replicas.dynamic.divided_rounds import DividedRounds
 from scheduler.replicas.dynamic.divided_step import DividedExecutable
+from scheduler.replicas.dynamic.kept_state import kept_state
 from scheduler.replicas.launches import LaunchedRounds, Launcher
 from scheduler.replicas.replica import Replica
 from scheduler.replicas.thread_choice import SHORT, SHORT_OF_EXECUTORS, ThreadChoice, Threads
@@ -241,6 +242,10 @@ class RoundLauncher(Launcher):
         self._program.close()
 
 
+def _nothing() -> None:
+    """Calls of native code have ended when they return."""
+
+
 def why_not_fused(step: Executable, device: Device, options: Synchronisation, replicas: int) -> str:
     """Reason why replicas of a step cannot be fused on a device, as far as that is known before it is bound;
     empty if there is none. replicas: on all devices.
@@ -281,7 +286,18 @@ def round_launcher(
     plans = [replica.binding.plan for replica in replicas]
     program = backend_for(replicas[0].device).round_program(plans, rounds)
     executors = [replica.executor for replica in replicas if replica.executor is not None]
-    if program is not None and executors:
+    if program is not None and isinstance(rounds.step, DividedExecutable):
         run = [replica.run_dynamic_part for replica in replicas]
-        program = DividedRounds(program, rounds.step.state, executors[0].part, executors, run)
+        kept = kept_state(
+            rounds.step,
+            replicas[0].layout,
+            [(replica.device, replica.binding.bases) for replica in replicas],
+            [(model.device, model.bases) for model in central],
+            program.may_refuse,
+        )
+        on_gpu = replicas[0].device.kind == "gpu"
+        await_planned = replicas[0].group.compute.synchronize if on_gpu else _nothing
+        program = DividedRounds(
+            program, rounds.step.state, rounds.step.part, executors, run, kept, await_planned
+        )
     return None if program is None else RoundLauncher(replicas, program, variants, workers is not None)

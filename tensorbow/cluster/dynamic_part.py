@@ -220,7 +220,7 @@ class _Run:
         self._lock = threading.Lock()  # guards the draws
         self._draws: Counter[str] = Counter()
 
-    def run_region(self, region: StaticRegion, arrays: Sequence[Array]) -> Sequence[Array]:
+    def run_region(self, region: StaticRegion, arrays: Sequence[Array], loop_run: object) -> Sequence[Array]:
         """Runs a region as a step of the task."""
         values = {tensor.name: array for tensor, array in zip(region.inputs, arrays, strict=True)}
         found = self._run(

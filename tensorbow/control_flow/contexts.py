@@ -6,7 +6,15 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 
 from tensorbow.errors import InternalError, InvalidArgumentError, UnimplementedError
-from tensorbow.graph import ControlFlowContext, Graph, Operation, Tensor, as_tensor, control_dependencies
+from tensorbow.graph import (
+    ControlFlowContext,
+    Graph,
+    Operation,
+    Tensor,
+    as_tensor,
+    control_dependencies,
+    entered_from,
+)
 from tensorbow.graph.context_def import OF_VARIABLES, ContextDef
 from tensorbow.graph.control_flow import CONTEXT_KINDS, ContextKind, Finder
 from tensorbow.ops.constant import constant
@@ -93,13 +101,19 @@ class BuiltContext(ControlFlowContext):
         return gate
 
     def read_forward(self, tensor: Tensor) -> Tensor:
-        """See ControlFlowContext.read_forward: within loops, values of iterations are kept on a stack."""
+        """See ControlFlowContext.read_forward: within loops, values of iterations are kept on a stack.
+
+        What a loop takes from outside, the same in all iterations, is read outside again.
+        """
         forward = tensor.op.context
         if forward is None:
             raise InternalError(f"{tensor.name} is in no branch or loop")
         loops = [each for each in forward.chain() if isinstance(each, LoopContext)]
         if not loops:
             return tensor
+        outside = entered_from(tensor)
+        if outside is not None and tensor.op.definition is Enter:
+            return self.resolve(outside)
         kept = self._popped.get(tensor)
         if kept is not None:
             return kept

@@ -7,6 +7,7 @@ from tensorbow.executor.op_places import OpPlaces
 from tensorbow.executor.plan_nodes import Frame
 from tensorbow.executor.quick_step import QuickStep
 from tensorbow.executor.region import StaticRegion
+from tensorbow.executor.region_call import RegionCall
 from tensorbow.executor.step_spans import StepSpans
 from tensorbow.executor.units import Units
 
@@ -19,6 +20,7 @@ __all__ = [
     "OpPlaces",
     "PoolShare",
     "QuickStep",
+    "RegionCall",
     "StaticRegion",
     "StepSpans",
     "TaskPool",

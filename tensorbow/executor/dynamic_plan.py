@@ -16,8 +16,7 @@ from tensorbow.errors import InvalidArgumentError
 from tensorbow.executor.make_sequence import StepGraph, make_sequence
 from tensorbow.executor.op_levels import OpLevels
 from tensorbow.executor.op_places import OpPlaces, is_back_edge
-from tensorbow.executor.plan_nodes import DynamicNode, Frame, NodeKind
-from tensorbow.executor.sequence import OpSequence
+from tensorbow.executor.plan_nodes import ChainLink, DynamicNode, Frame, NodeKind
 from tensorbow.executor.units import Excluded, Item, Units, WholeUnit, is_quick, partners_among
 from tensorbow.graph import Operation, Tensor, is_free
 from tensorbow.ops.state import ReadVariable, VariableReference
@@ -85,14 +84,25 @@ class DynamicPlan:
             pass
         self._make_nodes()
         self._connect()
-        self.only = self._only()
+        self.chain = self._chain()
 
-    def _only(self) -> tuple[OpSequence, Sequence[Tensor]] | None:
-        """The sequence that is all of the step, and its inputs, which are fed; None if there is more."""
-        nodes = [node for frame in self.frames for node in frame.nodes]
-        if len(nodes) != 1 or nodes[0].sequence is None or not self._fed.issuperset(nodes[0].inputs):
+    def _chain(self) -> Sequence[ChainLink] | None:
+        """The nodes of the step, if each of them waits for the one before: sequences and asynchronous ops."""
+        chain: list[DynamicNode] = []
+        waits = {node: node.waits for frame in self.frames for node in frame.nodes}
+        if not all(node.frame is self.root and node.may_be_chained for node in waits):
             return None
-        return nodes[0].sequence, nodes[0].inputs
+        for _, readers in self.sources:
+            for node, _ in readers:
+                waits[node] -= 1
+        while len(chain) < len(waits):
+            ready = [node for node, count in waits.items() if count == 0 and node not in chain]
+            if len(ready) != 1:
+                return None
+            chain += ready
+            for node in chain[-1].after:
+                waits[node] -= 1
+        return [ChainLink.of(node) for node in chain]
 
     @staticmethod
     def given(result: Tensor | None, feeds: Mapping[Tensor, Array]) -> Any:

@@ -279,7 +279,7 @@ class DynamicStep:
                     self._flow.pass_dead(node, iteration)
                     self._flow.end(iteration)
                     continue
-                if not _fits(node, outputs):
+                if not node.fits(outputs):
                     try:
                         outputs = checked_outputs(node.op, outputs)
                     except InvalidArgumentError as error:
@@ -427,21 +427,10 @@ def with_variables(
     read: gives the values of variables.
     """
     late = [element for element, value in zip(elements, values, strict=True) if value is VARIABLE]
-    found = iter(read(late) if late else ())
+    if not late:
+        return [*values]
+    found = iter(read(late))
     return [next(found) if value is VARIABLE else value for value in values]
-
-
-def _fits(node: DynamicNode, outputs: Sequence[Any]) -> bool:
-    """True in the usual cases: nothing, or one array of the only output's dtype and shape."""
-    if not outputs:
-        return not node.outputs
-    array = outputs[0]
-    return (
-        type(array) is np.ndarray
-        and len(outputs) == 1
-        and array.dtype == node.dtype
-        and array.shape == node.shape
-    )
 
 
 def _numbers(iteration: Iteration) -> tuple[int, ...]:

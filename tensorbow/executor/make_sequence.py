@@ -15,6 +15,7 @@ from tensorbow.executor.region import StaticRegion
 from tensorbow.executor.sequence import CondPart, HostPart, LoopPart, OpSequence, RegionPart, SequencePart
 from tensorbow.executor.shape_arguments import determining
 from tensorbow.executor.simple_loop import LoopRegion, SimpleLoop
+from tensorbow.executor.stack_parts import with_joined_stacks
 from tensorbow.executor.units import Excluded, Item, Units, WholeUnit, name_of, plan_has
 from tensorbow.graph import Operation, Tensor, is_free
 
@@ -205,7 +206,7 @@ class _Maker:
                 self._mark(parts, depth)
                 parts.append(self._part(entry, depth))
         self._mark(parts, depth)
-        return parts
+        return with_joined_stacks(parts) if depth else parts
 
     def _mark(self, parts: Sequence[SequencePart], depth: int) -> None:
         """Notes which part of the outermost block is made next."""
@@ -306,6 +307,7 @@ class _Maker:
         ]
         condition = next(op for op in own if op.definition.flow == "loop_condition")
         start = [self._slot(op.inputs[0]) for op in merges]
+        outside = len(self._template)  # slots of what is there before the loop
         first = self._new_slots([op.outputs[0] for op in merges])
         flow = {op for op in own if op.definition.flow}
         rest = [item for item in entry.items if item not in flow]
@@ -321,6 +323,7 @@ class _Maker:
         ]
         if len(regions[0]) == len(parts) and len(regions[1]) == len(body):
             simple = SimpleLoop(regions[0], regions[1], first, first + len(merges), holds, tuple(results))
+        _note_steady([*parts, *body], outside)  # the outermost loop comes last
         name = entry.whole.name  # type: ignore[union-attr]
         return LoopPart(name, start, first, parts, holds, body, results, simple)
 
@@ -342,3 +345,14 @@ class _Maker:
                 late.add(item)
                 pending.extend(readers.get(item, ()))
         return late
+
+
+def _note_steady(parts: Sequence[SequencePart], outside: int) -> None:
+    """Notes which inputs of the regions of a loop are in slots below `outside`."""
+    for part in parts:
+        if isinstance(part, RegionPart):
+            part.region.steady = frozenset(i for i, slot in enumerate(part.inputs) if slot < outside)
+        elif isinstance(part, LoopPart):
+            _note_steady([*part.condition, *part.body], outside)
+        elif isinstance(part, CondPart):
+            _note_steady([*part.branches[0], *part.branches[1]], outside)

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from tensorbow.executor.sequence import OpSequence, usual_output
 from tensorbow.graph import Operation, Tensor
@@ -103,6 +105,30 @@ class DynamicNode:
     dtype: object = None  # of the only output of a host op, as NumPy has it,
     shape: object = None  # and its shape, if it is known
 
+    @property
+    def may_be_chained(self) -> bool:
+        """True for a sequence, and for an op of the host that says when it is done."""
+        if self.op is None or self.kind is not NodeKind.HOST:
+            return self.sequence is not None
+        return self.op.definition.asynchronous and not self.op.definition.flow and not self.slow
+
+    @property
+    def after(self) -> list[DynamicNode]:
+        """The nodes that wait for this one, each as often as it counts."""
+        return [*(node for readers in self.readers for node, _ in readers), *self.controls, *self.followers]
+
+    def fits(self, outputs: Sequence[Any]) -> bool:
+        """True in the usual cases: nothing, or one array of the only output's dtype and shape."""
+        if not outputs:
+            return not self.outputs
+        array = outputs[0]
+        return (
+            type(array) is np.ndarray
+            and len(outputs) == 1
+            and array.dtype == self.dtype
+            and array.shape == self.shape
+        )
+
     def __post_init__(self) -> None:
         self.merges = self.kind is NodeKind.MERGE
         if self.op is not None:
@@ -112,3 +138,21 @@ class DynamicNode:
         self.readers = [[] for _ in range(self.outputs)]
         self.index = len(self.frame.nodes)
         self.frame.nodes.append(self)
+
+
+class ChainLink(NamedTuple):
+    """A node of a plan that is a chain.
+
+    own: slots of its inputs. moves: outputs that later nodes read, each with a slot that it goes to.
+    """
+
+    node: DynamicNode
+    sequence: OpSequence | None
+    own: slice
+    moves: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, node: DynamicNode) -> ChainLink:
+        """The link of a node whose plan is complete."""
+        moves = [(number, slot) for number, places in enumerate(node.readers) for _, slot in places]
+        return cls(node, node.sequence, slice(node.first, node.first + node.count), moves)

@@ -22,8 +22,11 @@ from tensorbow.program.nodes import Value
 from tensorbow.specs import Array, TensorSpec
 from tensorbow.timeline import OP, WORK
 
-RunRegion: TypeAlias = "Callable[[StaticRegion, Sequence[Any]], Sequence[Any]]"
-"""Gives a region's outputs for its inputs: arrays, or DeviceValues in steps that keep values on devices."""
+RunRegion: TypeAlias = "Callable[[StaticRegion, Sequence[Any], object], Sequence[Any]]"
+"""Gives a region's outputs for its inputs: arrays, or DeviceValues in steps that keep values on devices.
+
+The last argument stands for the run of a loop, or is None: in it the `steady` inputs stay the same.
+"""
 
 MOST_SMALL_OPS = 32  # of a region that runs as NumPy calls
 MOST_SMALL_ELEMENTS = 4096  # of each of its values
@@ -53,6 +56,7 @@ class StaticRegion:
         self.elements: tuple[Tensor | Operation, ...] = (*outputs, *targets)
         self.baked = tuple(index for index, tensor in enumerate(inputs) if tensor in baked)
         self.baked_names = {inputs[index].name for index in self.baked}
+        self.steady: Collection[int] = ()  # inputs that come from outside of all loops of its sequence
         self.within = frozenset(ops)
         self.units = list(units)
         self.is_pure = not any(_has_state(op) for op in ops)
@@ -233,7 +237,9 @@ def run_timed(
     began_s, form = perf_counter(), region.small(inputs)
     try:
         return (
-            run_region(region, inputs) if form is None else form.compute_timed(inputs, TimedCalls(tell, OP))
+            run_region(region, inputs, None)
+            if form is None
+            else form.compute_timed(inputs, TimedCalls(tell, OP))
         )
     finally:
         tell(f"Region {region.ops[0].name}", WORK, began_s, perf_counter())

@@ -64,6 +64,8 @@ class SequenceCalls:
     keeps_values: bool = False
     teller: Callable[[Sequence[tuple[str, int]]], Tell] | None = None
     loops: list[tuple[str, int]] = field(default_factory=list)  # around the part that runs, and iterations
+    loop_run: object = None  # stands for the run of the outermost loop of a sequence that is under way
+    stacks: dict[str, Any] = field(default_factory=dict)  # of the step, by name, as far as they were used
 
     def run(self, parts: Sequence[SequencePart], values: list[Any]) -> None:
         """Runs parts in turn."""
@@ -103,7 +105,7 @@ class RegionPart:
         tell = calls.tell()
         if tell is not None:
             values[self.first : self.last] = run_timed(
-                region, given, lambda _, arrays: self._run_large(arrays, calls), tell
+                region, given, lambda _, arrays, __: self._run_large(arrays, calls), tell
             )
             return
         form = region.small(given)
@@ -115,25 +117,27 @@ class RegionPart:
         region, parts = self.region, self.region.parts
         if parts is None:
             try:
-                return calls.region(region, given)
+                return calls.region(region, given, calls.loop_run)
             except NeedsDynamicModeError as error:
                 parts = region.divided(error)
                 if parts is None:
                     raise
+        around, calls.loop_run = calls.loop_run, None  # the parts have slots, and steady inputs, of their own
         outputs: list[Array] = parts.run(given, calls)
+        calls.loop_run = around
         return outputs[: len(region.outputs)]
 
 
 class HostPart:
     """An op of the host that does not wait."""
 
-    __slots__ = ("dtype", "first", "host", "inputs", "op", "several", "shape")
+    __slots__ = ("dtype", "first", "host", "inputs", "op", "several", "shape", "slots")
 
     def __init__(self, op: Operation, inputs: Sequence[int], first: int):
         """first: slot of its first output."""
         self.op = op
         self.host = op.definition.host or string_kernel(op)
-        self.several = len(inputs) > 1
+        self.slots, self.several = tuple(inputs), len(inputs) > 1
         self.inputs: Any = itemgetter(*inputs) if self.several else inputs[0] if inputs else None
         self.first = first
         self.dtype, self.shape = usual_output(op)
@@ -156,6 +160,10 @@ class HostPart:
             raise blamed_host(self.op, error) from error
         if type(outputs) is np.ndarray and outputs.dtype is self.dtype and outputs.shape == self.shape:
             values[self.first] = outputs  # the usual case: one array, which fits
+            return
+        array = outputs[0] if type(outputs) is list and len(outputs) == 1 else None
+        if type(array) is np.ndarray and array.dtype is self.dtype and array.shape == self.shape:
+            values[self.first] = array
         elif outputs is not None or self.op.outputs:
             arrays = checked_outputs(self.op, outputs)
             values[self.first : self.first + len(arrays)] = arrays
@@ -224,6 +232,9 @@ class LoopPart:
         values[self.begin : self.end] = [values[slot] for slot in self.start]
         numbers = count()
         simple = self.simple if calls.teller is None else None
+        is_outermost = calls.loop_run is None
+        if is_outermost:
+            calls.loop_run = object()
         calls.loops.append((self.name, 0))
         try:
             if simple is not None and simple.run(values, calls.check, numbers):
@@ -242,6 +253,8 @@ class LoopPart:
             raise
         finally:
             calls.loops.pop()
+            if is_outermost:
+                calls.loop_run = None
 
 
 @dataclass(eq=False)

@@ -136,6 +136,8 @@ class Resources:
 
     def close(self) -> None:
         """Calls `close` of every object that has it, and forgets them."""
+        if not self._held:
+            return
         with self._lock:
             held, self._held = self._held, {}
         for each in held.values():

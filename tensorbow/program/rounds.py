@@ -169,6 +169,11 @@ class RoundProgram(ABC):
     chooses_threads = True  # whether a launch may be run by several threads
     shares_central = False  # whether all workers have to have one z, of which each moves a part
 
+    @property
+    def may_refuse(self) -> bool:
+        """False if no call of a round refuses any input, so that a round is done whole or not begun."""
+        return True
+
     def connect(self) -> None:  # noqa: B027 - most need no more than they are given
         """Takes what it shares with other workers; collective, once all have one and before they launch."""
 
@@ -199,6 +204,12 @@ class RoundProgram(ABC):
     @abstractmethod
     def stopped(self) -> bool:
         """True if a launch since `reset` has ended, or is to end, before its last round."""
+
+    @property
+    def ended(self) -> bool:
+        """True if no round is begun any more until `reset`. With other workers rounds go on after a status is
+        set, until all meet in an exchange."""
+        return self.stopped
 
     @abstractmethod
     def stop(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tensorbow.executor import (
     DynamicPlan,
     DynamicStep,
     InterOpPool,
+    QuickStep,
     StaticRegion,
     StepSpans,
     threads_beside_caller,
@@ -28,10 +30,11 @@ from tensorbow.runtime.fetches_and_feeds import GraphElements
 from tensorbow.runtime.forgotten_updates import warn_of_updates_forgotten_by
 from tensorbow.runtime.kept_values import Keep
 from tensorbow.runtime.planned_runs import PlannedRuns
+from tensorbow.runtime.quick_regions import QuickRegions
 from tensorbow.runtime.run_stop import RunStop
 from tensorbow.runtime.run_watch import RunWatch, current_watch, wanted_tracers, within_watch
 from tensorbow.runtime.session_variables import SessionVariables
-from tensorbow.runtime.step_cache import CACHED_STEPS
+from tensorbow.runtime.step_cache import CACHED_STEPS, StepCache
 from tensorbow.specs import Array
 from tensorbow.timeline import StreamTrack
 
@@ -43,22 +46,25 @@ class DynamicRuns:
         self,
         variables: SessionVariables,
         planned: PlannedRuns,
+        cache: StepCache,
         config: ConfigProto,
         device: Device,
         *,
         soft: bool,
         name: str,
     ):
-        """device: the session's. soft: ops of strings may be in the scope of another device than a CPU.
-        name: prefix of the threads' names.
+        """cache: of the planned runs. device: the session's. soft: ops of strings may be in the scope of
+        another device than a CPU. name: prefix of the threads' names.
         """
         self.plans: dict[Hashable, DynamicPlan] = {}  # by fetches and fed tensors
-        self.running: set[DynamicStep] = set()
+        self.running: set[DynamicStep | QuickStep] = set()
         self._variables, self._planned = variables, planned
         self._soft, self._compiles_loops = soft, config.compiles_loops
         self._timeout_ms = config.operation_timeout_in_ms
         self._pool = InterOpPool(threads_beside_caller(config.inter_op_parallelism_threads), name)
         self.resources = Resources()  # objects of ops of the host, such as queues
+        may_be_quick = device.kind == "cpu" and not planned.is_limited
+        self._quick = QuickRegions(cache, device, f"{name} region") if may_be_quick else None
         self._track = StreamTrack(device.name.short, "dynamic steps")
 
     def known(
@@ -113,23 +119,30 @@ class DynamicRuns:
             limited = RunWatch(self._timeout_ms, None, "operation_timeout_in_ms")
             limited.begin()
         stop, keep = RunStop(limited, self._variables.lock.wake), self._planned.keep_on_devices()
-        step = DynamicStep(
-            plan,
-            partial(self._run_region, stop, keep),
-            self.resources,
-            None if limited is None else limited.left_s,
-            self._spans_of_step(watch),
-            self._pool,
-            None if watch is None else partial(within_watch, watch),
-            stop.stop,
-            keeps_values=keep is not None,
-        )
+        spans = self._spans_of_step(watch)
+        quick = self._quick if limited is None and spans is None and keep is None else None
+        run_region = partial(self._run_region, stop, keep, quick)
+        step: DynamicStep | QuickStep
+        if quick is not None and plan.chain is not None:
+            step = QuickStep(plan, run_region, self.resources, stop.stop)
+        else:
+            step = DynamicStep(
+                plan,
+                run_region,
+                self.resources,
+                None if limited is None else limited.left_s,
+                spans,
+                self._pool,
+                None if watch is None else partial(within_watch, watch),
+                stop.stop,
+                keeps_values=keep is not None,
+            )
         self.running.add(step)
         try:
             self._variables.require_open()
             values = step.run(feeds)
         except DeadlineExceededError as error:
-            if not step.waited_for:
+            if isinstance(step, QuickStep) or not step.waited_for:
                 raise
             raise DeadlineExceededError(f"{error}; it waited for {', '.join(step.waited_for)}") from None
         finally:
@@ -143,11 +156,24 @@ class DynamicRuns:
         return StepSpans(wanted, self._track) if wanted else None
 
     def _run_region(
-        self, stop: RunStop, keep: Keep | None, region: StaticRegion, arrays: Sequence[Any]
+        self,
+        stop: RunStop,
+        keep: Keep | None,
+        quick: QuickRegions | None,
+        region: StaticRegion,
+        arrays: Sequence[Any],
+        loop_run: object,
     ) -> Sequence[Any]:
-        feeds = dict(zip(region.inputs, arrays, strict=True))
+        """The outputs of a region, from its second run on maybe in this thread; see RunRegion."""
+        if quick is not None and (found := quick.run(region, arrays, loop_run)) is not None:
+            return found
+        feeds, began_s = dict(zip(region.inputs, arrays, strict=True)), perf_counter()
         results = self._planned.run(region.elements, feeds, region, stop=stop, keep=keep)
         results = results[: len(region.outputs)]
+        if quick is not None:
+            quick.ran(
+                region, arrays, perf_counter() - began_s, partial(self._planned.compiled, region, arrays)
+            )
         return [each if type(each) is DeviceValue else np.asarray(each) for each in results]
 
     def cancel(self, error: CancelledError) -> None:
@@ -155,8 +181,15 @@ class DynamicRuns:
         for step in list(self.running):
             step.cancel(error)
 
+    def trim(self) -> None:
+        """Frees memory that no running step uses."""
+        if self._quick is not None:
+            self._quick.trim()
+
     def close(self) -> None:
         """Frees queues and other objects of the steps, and ends the threads; no step may be running."""
+        if self._quick is not None:
+            self._quick.close()
         self.resources.close()
         self._pool.close()
 

@@ -11,6 +11,7 @@ from tensorbow.compiler.partition import Send
 from tensorbow.devices import Device
 from tensorbow.executor import DynamicPlan, StaticRegion
 from tensorbow.executor.sequence import CondPart, HostPart, LoopPart, RegionPart, SequencePart
+from tensorbow.executor.stack_parts import StackPart
 from tensorbow.kernels import backend_for
 from tensorbow.program import Executable, Group, PlannedLaunch, Ref, Region
 
@@ -202,6 +203,8 @@ def _parts_of(parts: Sequence[SequencePart]) -> list[str]:
     for part in parts:
         if isinstance(part, HostPart):
             lines.append(f"host     {part.op.name}")
+        elif isinstance(part, StackPart):
+            lines.extend(_parts_of(part.parts))
         elif isinstance(part, CondPart):
             lines.append(f"cond {part.name}, run by the executor")
             for name, branch in zip(("false", "true"), part.branches, strict=True):

@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
-from tensorbow.compiler import DeviceSet
+from tensorbow.compiler import DeviceSet, MultiDeviceExecutable
 from tensorbow.executor import StaticRegion
 from tensorbow.graph import Operation, Tensor
+from tensorbow.program import Executable
 from tensorbow.runtime.compilation import compile_on_devices
 from tensorbow.runtime.config_proto import ConfigProto
 from tensorbow.runtime.fetches_and_feeds import GraphElements
@@ -128,8 +129,10 @@ class PlannedRuns:
 
     def keep_on_devices(self) -> Keep | None:
         """Memory for values between the regions of a dynamic step, if a device has its own."""
-        known = self._devices.known()
-        return self._cache.new_value if any(device.kind == "gpu" for device in known) else None
+        for device in self._devices.known():
+            if device.kind == "gpu":
+                return self._cache.new_value
+        return None
 
     def stop_loops(self) -> None:
         """Ends the loops that run and may never end: their steps fail with CancelledError."""
@@ -228,6 +231,16 @@ class PlannedRuns:
             region, arrays = of_region
             return self._cache.get((region, region.key(arrays)), compiled)
         return self._cache.get((tuple(elements), frozenset(shapes.items()), of_part), compiled)
+
+    def compiled(self, region: StaticRegion, arrays: Sequence[Array]) -> Executable | MultiDeviceExecutable:
+        """A region of a dynamic plan, compiled for inputs of these shapes."""
+        shapes = {tensor: array.shape for tensor, array in zip(region.inputs, arrays, strict=True)}
+        return self.step(region.elements, shapes, (region, arrays)).executable
+
+    @property
+    def is_limited(self) -> bool:
+        """True if only so many plans may run at a time."""
+        return self._running is not None
 
     def _placement_of(self, step: Step) -> list[str]:
         """The device of each op of a step, one a line, in the form of TensorFlow's log."""

@@ -64,7 +64,9 @@ def current_watch() -> RunWatch | None:
 
 def wanted_tracers(watch: RunWatch | None) -> list[Tracer]:
     """What takes the spans of a run: the process's trace, and the metadata of the run."""
-    tracers = [CURRENT.tracer, None if watch is None else watch.tracer]
+    if watch is None:
+        return [] if CURRENT.tracer is None else [CURRENT.tracer]
+    tracers = [CURRENT.tracer, watch.tracer]
     return [tracer for tracer in tracers if tracer is not None]
 
 

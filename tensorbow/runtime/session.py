@@ -45,6 +45,7 @@ from tensorbow.runtime.named_containers import reset_containers
 from tensorbow.runtime.partial_run import PartialRun
 from tensorbow.runtime.partition_graphs import partition_graphs_of
 from tensorbow.runtime.planned_runs import PlannedRuns
+from tensorbow.runtime.quick_regions import CLOSED
 from tensorbow.runtime.random_state import RandomState
 from tensorbow.runtime.run_costs import cost_graph_of
 from tensorbow.runtime.run_watch import watched
@@ -152,7 +153,13 @@ class Session:
             greedy=self._greedy,
         )
         self._dynamic = DynamicRuns(
-            self._variables, self._planned, config, self.device, soft=self._soft, name=self._name
+            self._variables,
+            self._planned,
+            self._cache,
+            config,
+            self.device,
+            soft=self._soft,
+            name=self._name,
         )
         self._partial_runs: dict[str, PartialRun] = {}  # by handle
         self._stack = ExitStack()
@@ -406,6 +413,7 @@ class Session:
         FailedPreconditionError for a closed session.
         """
         self._require_open()
+        self._dynamic.trim()
         return self._cache.trim()
 
     def close(self) -> None:
@@ -415,7 +423,7 @@ class Session:
         count to no limit.
         """
         self._variables.closing = True
-        self._dynamic.cancel(CancelledError("the session was closed while the step ran"))
+        self._dynamic.cancel(CancelledError(CLOSED))
         self._planned.stop_loops()
         with self._variables.lock.exclusive:
             if not self._closed:

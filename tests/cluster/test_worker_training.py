@@ -10,7 +10,7 @@ from tests.gpu_rig.runtimes import needs_compiler
 
 
 def is_done(job: CompletedProcess[str]) -> bool:
-    """True if all workers said so; a line of one may stand in that of another, since both write to one pipe."""
+    """True if all workers said so; lines of several may be joined, since all write to one pipe."""
     assert job.returncode == 0, job.stderr
     done = sorted(int(rank) for rank in re.findall(r"worker (\d+) is done", job.stdout))
     return len(done) > 1 and done == list(range(len(done)))

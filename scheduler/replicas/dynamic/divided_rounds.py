@@ -2,7 +2,9 @@
 
 There is a thread for each replica if functions may wait for another replica, or else for each core. All meet
 twice in each round: once their dynamic parts have ended, and once the planned ones have. So a function that
-fails in one replica has changed none in its round, and all have done the rounds before.
+fails in one replica has changed none in its round, and all have done the rounds before. What a dynamic part
+writes itself is undone (`KeptState`), and so are planned parts where one of them can fail. On a GPU there is
+one thread, which enqueues the planned parts and waits for their end.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from threading import Barrier, BrokenBarrierError
 from typing import Any, TypeAlias
 
 from scheduler.replicas.dynamic.executor_part import ExecutorPart
+from scheduler.replicas.dynamic.kept_state import KeptState
 from scheduler.replicas.dynamic.replica_executor import ReplicaExecutor
 from tensorbow.devices import usable_cores
 from tensorbow.errors import AbortedError, TensorBowError
@@ -55,13 +58,21 @@ class DividedRounds(RoundProgram):
         part: ExecutorPart,
         executors: Sequence[ReplicaExecutor],
         run: Sequence[RunDynamicPart],
+        kept: KeptState,
+        await_planned: Callable[[], object],
     ):
-        """planned: of the planned parts, which have these step scalars. executors, run: by replica."""
-        self.scalars = scalars
+        """planned: of the planned parts, which have these step scalars. executors, run: by replica.
+        await_planned: waits for the end of what planned parts have enqueued."""
+        self.scalars, self.kept, self.await_planned = scalars, kept, await_planned
         self.planned, self.part, self.executors, self.run = planned, part, executors, run
-        self.chooses_threads = not part.may_wait
+        self.chooses_threads = planned.chooses_threads and not part.may_wait
+        self.shares_central = planned.shares_central
         self.failed = False  # a thread has, or the run is given up
         self._meetings: dict[int, Meetings] = {}  # by number of threads
+
+    def connect(self) -> None:
+        """See RoundProgram.connect."""
+        self.planned.connect()
 
     def launch(
         self,
@@ -74,13 +85,14 @@ class DividedRounds(RoundProgram):
         """See RoundProgram.launch."""
         count = len(self.run)
         threads = count if self.part.may_wait else min(threads, count)
+        threads = threads if self.planned.chooses_threads else 1
         return DividedLaunch(self, first, variants, feeds, state, threads)
 
     def meetings_of(self, threads: int) -> Meetings:
         """Where so many threads meet."""
         found = self._meetings.get(threads)
         if found is None:
-            found = self._meetings[threads] = Meetings(threads)
+            found = self._meetings[threads] = Meetings(threads, self.kept.forget)
         return found
 
     def let_others_go(self) -> None:
@@ -97,6 +109,11 @@ class DividedRounds(RoundProgram):
         """See RoundProgram.stopped."""
         return self.failed or self.planned.stopped
 
+    @property
+    def ended(self) -> bool:
+        """See RoundProgram.ended."""
+        return self.failed or self.planned.ended
+
     def stop(self) -> None:
         """See RoundProgram.stop."""
         self.failed = True
@@ -106,8 +123,9 @@ class DividedRounds(RoundProgram):
         self.let_others_go()
 
     def reset(self) -> None:
-        """See RoundProgram.reset."""
+        """See RoundProgram.reset: a round that has not ended is undone."""
         self.failed = False
+        self.kept.restore()
         self._meetings.clear()
         self.planned.reset()
         for executor in self.executors:
@@ -121,9 +139,10 @@ class DividedRounds(RoundProgram):
 class Meetings:
     """Where threads wait for each other in each round: before the planned parts, and behind them."""
 
-    def __init__(self, threads: int):
+    def __init__(self, threads: int, when_done: Callable[[], None]):
+        """when_done: called once all are behind the planned parts."""
         self._before = Barrier(threads, lambda: self._call())
-        self._behind = Barrier(threads)
+        self._behind = Barrier(threads, when_done)
         self._call: Callable[[], None] = self.abort
 
     def before(self, call: Callable[[], None]) -> None:
@@ -173,12 +192,12 @@ class DividedLaunch(RoundLaunch):
         program = self._program
         try:
             for index in range(len(self._variants)):
-                if program.stopped or not self._run_round(thread, index):
+                if program.ended or not self._run_round(thread, index):
                     break
         except BaseException:
             program.stop()
             raise
-        if program.stopped:
+        if program.ended:
             program.let_others_go()
         if program.failed:
             raise AbortedError("the task of another replica in the same rounds has failed")
@@ -191,6 +210,7 @@ class DividedLaunch(RoundLaunch):
             self._at[thread] = replica
             batch = self._batches[replica][index]
             own = scalars_of_replica(scalars, replica)
+            program.kept.keep_replica(replica)
             self._made[replica] = program.run[replica](self._first + index, batch, own)
         try:
             self._meetings.before(partial(self._begin_planned, index, scalars))
@@ -207,6 +227,7 @@ class DividedLaunch(RoundLaunch):
     def _begin_planned(self, index: int, scalars: Mapping[str, Any]) -> None:
         """Prepares the planned parts of a round, once all dynamic ones have ended."""
         program, feeds = self._program, LaunchFeeds([[made] for made in self._made])
+        program.kept.keep_devices()
         state = {key: value for key, value in scalars.items() if key in program.scalars}
         round, variants = self._first + index, [self._variants[index]]
         self._launched.append(program.planned.launch(round, variants, feeds, state, self._planned_threads))
@@ -223,6 +244,7 @@ class DividedLaunch(RoundLaunch):
             return
         try:
             launch.run(thread)
+            self._program.await_planned()
         except TensorBowError:
             self._at[thread], _ = launch.at(thread)
             raise

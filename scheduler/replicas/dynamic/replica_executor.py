@@ -19,46 +19,19 @@ from tensorbow.executor import (
     DynamicStep,
     InterOpPool,
     QuickStep,
+    RegionCall,
     StaticRegion,
     StepSpans,
     threads_beside_caller,
 )
 from tensorbow.graph import Tensor
-from tensorbow.program import BoundPlan, Executable, Region
+from tensorbow.program import Executable, Region
 from tensorbow.runtime.run_stop import RunStop
 from tensorbow.specs import Array
 from tensorbow.timeline import CURRENT
 
 VARIABLES = (Region.WEIGHTS, Region.SLOTS, Region.STATISTICS)
 AGAIN = 1 << 40  # added to the counter of random ops for each further run of a region in a step
-
-
-class RegionCall:
-    """A compiled region, and what a call of it copies."""
-
-    def __init__(
-        self,
-        executable: Executable,
-        inputs: Sequence[tuple[int, str]],
-        results: Sequence[tuple[Array | None, bool]],
-    ):
-        """inputs: number and name of those that are written. results: of each its home, and if it is made
-        there."""
-        self.executable, self.inputs, self.state = executable, inputs, tuple(executable.state)
-        self._results = [
-            (home, is_there, source.shape, source.dtype.as_numpy_dtype)
-            for (home, is_there), source in zip(results, executable.fetch_sources, strict=True)
-        ]
-
-    def launch(self, plan: BoundPlan) -> list[Array]:
-        """Launches a bound region; its results in their homes, or in new arrays."""
-        made = [np.empty(shape, dtype) if home is None else home for home, _, shape, dtype in self._results]
-        targets = [
-            None if there else array for array, (_, there, *_) in zip(made, self._results, strict=True)
-        ]
-        for segment in range(len(self.executable.segments)):
-            plan.launch_into(segment, targets)
-        return made
 
 
 class ReplicaExecutor:
@@ -100,7 +73,7 @@ class ReplicaExecutor:
         counter = next((state[key] for key in counters if key in state), number)
         run_region = partial(self._run_region, stop, state, counter, runs)
         step: DynamicStep | QuickStep
-        if part.plan.only is not None and tracer is None:
+        if part.plan.chain is not None and tracer is None:
             step = QuickStep(part.plan, run_region, part.resources, stop.stop)
         else:
             step = DynamicStep(
@@ -200,6 +173,7 @@ class ReplicaExecutor:
         runs: dict[StaticRegion, int],
         region: StaticRegion,
         arrays: Sequence[Array],
+        loop_run: object,
     ) -> Sequence[Array]:
         homes = self._homes
         in_place = tuple(
@@ -234,19 +208,19 @@ class ReplicaExecutor:
         """A call of a region for inputs of these shapes. in_place: of each whether it lies in its home."""
         lie = frozenset(tensor for tensor, is_home in zip(region.inputs, in_place, strict=True) if is_home)
         executable = self.part.compiled(region, arrays, lie if self._on_cpu else None)
-        results: list[tuple[Array | None, bool]] = []
+        homes: list[tuple[Array, bool] | None] = []
         for tensor, source in zip(region.outputs, executable.fetch_sources, strict=True):
             home, ref = self._homes.get(tensor), self.part.homes.get(tensor)
             if home is None or ref is None or home.shape != source.shape:
-                results.append((None, False))
+                homes.append(None)
             else:
-                results.append((home, (ref.region, ref.offset) == (source.region, source.offset)))
+                homes.append((home, (ref.region, ref.offset) == (source.region, source.offset)))
         written = [
             (index, tensor.name)
             for index, tensor in enumerate(region.inputs)
             if tensor not in lie and tensor.name not in region.baked_names
         ]
-        return RegionCall(executable, written, results)
+        return RegionCall(executable, written, homes)
 
     def _copied(self, binding: Binding) -> list[Array]:
         """Launches a region; copies of its results."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import threading
@@ -139,9 +140,27 @@ def test_random_numbers_statistics_and_several_gradients_have_the_bits_of_the_pl
 
 @needs_compiler
 def test_replicas_of_a_gpu_run_it_one_after_the_other() -> None:
-    model = masked(np.ones_like, stateful=False)
+    calls: list[int] = []
+
+    def weigh(errors: Any) -> Any:
+        calls.append(0)
+        if len(calls) == 8:  # replica 1's in round 3
+            raise ValueError("no luck")
+        return np.ones_like(errors)
+
+    model = masked(weigh)
     with emulated_runtime() as runtime:
-        found = left(model, gpu_devices(runtime, 1), 2, rounds=3)
+        found = in_launches(model, 1, rounds=3, devices=gpu_devices(runtime, 1))
+        calls.clear()
+        assert same_bits(found[1], in_launches(model, 3, rounds=3, devices=gpu_devices(runtime, 1))[1])
+        calls.clear()
+        with engine_of(model, gpu_devices(runtime, 1), 2, steps_per_launch=6) as engine:
+            source = gathered(Prepared(model.batch, 2).open, 6)
+            with pytest.raises(InvalidArgumentError, match=r"replica 1 at step 3: PyFunc weigh: .* no luck"):
+                within(lambda: engine.run(source, 0, 6))
+            assert engine.round == 3
+            assert same_bits(found[1], engine.learners.values.state_arrays())
+        gc.collect()  # the error's frames hold pinned memory
     planned = left(by_weights(model), cpu_devices(1), 2, rounds=3)
     assert found[0] == pytest.approx(planned[0], rel=1e-4)
     for name, value in planned[1].items():
@@ -408,10 +427,18 @@ def test_what_cannot_be_divided_is_refused_with_the_op_and_the_line() -> None:
     refused(reports_rows, r"rows/\w+:0: its shape depends on data, float32\[\?, 2\]")
 
 
-def in_launches(model: Model, steps: int, rounds: int = ROUNDS, per_device: int = 2, **options: Any) -> Any:
-    """As `left`, with so many rounds of a launch."""
+def in_launches(
+    model: Model,
+    steps: int,
+    rounds: int = ROUNDS,
+    per_device: int = 2,
+    devices: list[Any] | None = None,
+    **options: Any,
+) -> Any:
+    """As `left`, with so many rounds of a launch, and by default a CPU device."""
     losses: dict[tuple[int, int], float] = {}
-    with engine_of(model, cpu_devices(1), per_device, steps_per_launch=steps, **options) as engine:
+    devices = devices or cpu_devices(1)
+    with engine_of(model, devices, per_device, steps_per_launch=steps, **options) as engine:
         source = Prepared(model.batch, per_device).open
         source = source if steps == 1 else gathered(source, steps)
 
@@ -677,3 +704,82 @@ def test_a_function_that_needs_a_counter_has_each_replicas_own() -> None:
     assert seen == [1, 2, 2, 4, 3, 6]
     assert counts == [3, 6]
     np.testing.assert_array_equal(found, [[2, 4], [4, 8], [6, 12]])
+
+
+def counting(weigh: Callable[..., Any], native: bool = True) -> Model:
+    """A mean over what a mask keeps. The executor counts the steps in one variable, and the planned part
+    counts in another, in which it looks labels up; not native: it counts labels, by a call without native
+    code."""
+    initial = {"w": np.linspace(-1, 1, 15, dtype=np.float32).reshape(5, 3), "seen": np.zeros(4, np.int32)}
+    with tb.Graph().as_default():
+        x = tb.placeholder(tb.float32, [None, 5], name="x")
+        labels = tb.placeholder(tb.int32, [None], name="labels")
+        w = tb.Variable(initial["w"], name="w")
+        seen = tb.Variable(initial["seen"], trainable=False, name="seen")
+        steps = tb.Variable(np.float32(0), trainable=False, name="steps")
+        weight = tb.py_func(weigh, [tb.assign_add(steps, 1.0), labels], tb.float32, stateful=False)
+        weight.set_shape([])
+        loss = tb.reduce_mean(tb.boolean_mask(tb.sigmoid(tb.matmul(x, w)), x[:, 0] > -9.0)) * weight
+        update = tb.train.MomentumOptimizer(0.3, 0.9).minimize(loss)
+        if native:
+            counted = tb.gather(tb.assign_add(seen, tb.ones([4], tb.int32)), labels)
+        else:
+            counted = tb.scatter_add(seen, labels, tb.ones_like(labels))
+        program = StepProgram((x, labels), loss, update, {"seen": tb.reduce_sum(counted)})
+
+    def batch(round: int, replica: int) -> tuple[Any, ...]:
+        own = np.random.default_rng((23, round, replica))
+        return own.normal(size=(4, 5)).astype(np.float32), own.integers(0, 4, 4).astype(np.int32)
+
+    shapes = [tb.TensorSpec((4, 5), tb.float32), tb.TensorSpec((4,), tb.int32)]
+    return Model(program, shapes, {**initial, "steps": np.float32(0)}, batch)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"sync": "ssgd"}, {"sync": "none"}, {"mu": 0.5, "ema": 0.9}], ids=str
+)
+@pytest.mark.parametrize("steps", [4, 1, None])
+@pytest.mark.sampled(2)
+def test_all_replicas_are_before_the_round_in_which_an_op_fails(
+    steps: int | None, options: dict[str, Any]
+) -> None:
+    """Of the planned part or of the dynamic one, in the first, a middle or the last round of a launch."""
+
+    def weigh(step: Any, labels: Any) -> Any:
+        if labels[1] == -1:
+            raise ValueError("no luck")
+        return np.float32(1 / step)
+
+    model, steps = counting(weigh, native=steps is not None), steps or 1
+    with engine_of(model, cpu_devices(1), 3, steps_per_launch=steps, **options) as engine:
+        values, whole = engine.learners.values, dict[int, Any]()
+
+        def run(start: int, stop: int, batch: Any = model.batch) -> None:
+            source = Prepared(batch, 3).open
+            within(lambda: engine.run(source if steps == 1 else gathered(source, steps), start, stop))
+
+        for round in range(4, 8):
+            values.initialize(model.initial)
+            run(0, round)
+            whole[round] = values.state_arrays()
+        run(7, 12)
+        whole[12] = values.state_arrays()
+        for label, words in ((9, r"(Gather|ScatterAdd).* = 9 is not in"), (-1, "PyFunc.* no luck")):
+            for failing in ((4, 0), (5, 1), (7, 0), (7, 2)):
+
+                def batch(round: int, replica: int, bad: Any = (*failing, label)) -> tuple[Any, ...]:
+                    x, labels = model.batch(round, replica)
+                    if (round, replica) == bad[:2]:
+                        labels[1] = bad[2]
+                    return x, labels
+
+                values.initialize(model.initial)
+                round, replica = failing
+                with pytest.raises(
+                    InvalidArgumentError, match=rf"^replica {replica} at step {round}: {words}"
+                ):
+                    run(0, 12, batch)
+                assert engine.round == round
+                assert same_bits(values.state_arrays(), whole[round])
+                run(round, 12)
+                assert same_bits(values.state_arrays(), whole[12])

@@ -28,6 +28,7 @@ class GpuRounds(RoundProgram):
     """
 
     chooses_threads = False
+    may_refuse = False
 
     def __init__(self, plans: Sequence[GpuPlan], rounds: RoundProgramSpec):
         """Raises ResourceExhaustedError, or UnimplementedError for replicas that cannot be fused; nothing

@@ -12,7 +12,7 @@ from tensorbow.errors import CancelledError, InternalError, ResourceExhaustedErr
 from tensorbow.graph import Attrs, KernelCall, NodeSpec, add_iteration
 from tensorbow.graph.definition import read_only
 from tensorbow.kernels.native.codegen.call_table import ACCEPTED, CallTable
-from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, index
+from tensorbow.kernels.native.codegen.emitter import INT, POINTER, REFUSED, Emitter, index
 from tensorbow.kernels.native.codegen.functions import Functions
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.lowering import Emit, Lowering, lowering_for, lowering_of
@@ -138,7 +138,7 @@ class BlockEmitter:
     def refuse(self, condition: ir.Value, table: int, call: ir.Value) -> None:
         """Ends the function where the condition holds, and records which call refuses its input."""
         b = self.emitter.builder
-        refused, goes_on = (b.function.append_basic_block(name) for name in ("refused", "goes_on"))
+        refused, goes_on = (b.function.append_basic_block(name) for name in (REFUSED, "goes_on"))
         b.cbranch(condition, refused, goes_on)
         b.position_at_end(refused)
         words = self.address_of(self.memory.refusal)

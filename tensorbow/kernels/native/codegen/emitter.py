@@ -23,6 +23,7 @@ Bounds: TypeAlias = "tuple[ir.Value, ir.Value]"  # first element of a part of fl
 
 INT = ir.IntType(64)  # of all indices
 POINTER = ir.PointerType()
+REFUSED = "refused"  # begins the names of blocks in which a call refuses its input
 TYPES: dict[str, ir.Type] = {
     "float32": ir.FloatType(),
     "float64": ir.DoubleType(),
@@ -154,7 +155,7 @@ class Emitter:
         """
         function = self.builder.function
         if self._refused is None:
-            self._refused = function.append_basic_block("refused")
+            self._refused = function.append_basic_block(REFUSED)
             ir.IRBuilder(self._refused).ret(index(0))
         accepted = function.append_basic_block("accepted")
         self.builder.cbranch(condition, self._refused, accepted)

@@ -7,7 +7,7 @@ network's equal blocks, share their code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 
 from llvmlite import ir
@@ -15,7 +15,7 @@ from llvmlite import ir
 from tensorbow.errors import InternalError
 from tensorbow.kernels.native.codegen.call_table import ACCEPTED, SIGNATURE, CallTable
 from tensorbow.kernels.native.codegen.compiler import NativeCode, compile_module, kept_code
-from tensorbow.kernels.native.codegen.emitter import INT, POINTER, Emitter, Slots, index
+from tensorbow.kernels.native.codegen.emitter import INT, POINTER, REFUSED, Emitter, Slots, index
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.plan_key import plan_key
 from tensorbow.kernels.native.codegen.target import Target
@@ -51,6 +51,14 @@ def compile_unless_kept(
     """
     kept = kept_code(key, target, folder) if key is not None else None
     return kept or compile_module(write(), target, folder, key)
+
+
+def any_refuses(groups: Iterable[Group], status: Ref, target: Target) -> bool:
+    """True if the code of one of the calls, which all have some, may refuse its input."""
+    functions = Functions(status, target)
+    return any(
+        block.name.startswith(REFUSED) for group in groups for block in functions.call(group)[0].basic_blocks
+    )
 
 
 class Functions:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import weakref
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import NamedTuple
 
 from tensorbow.kernels.merging import touch
 from tensorbow.kernels.native.codegen.compiler import NativeCode
-from tensorbow.kernels.native.codegen.functions import ALIGNMENT, compile_groups, compile_unless_kept
+from tensorbow.kernels.native.codegen.functions import (
+    ALIGNMENT,
+    any_refuses,
+    compile_groups,
+    compile_unless_kept,
+)
 from tensorbow.kernels.native.codegen.kernel import NativeKernel
 from tensorbow.kernels.native.codegen.plan_key import plan_key, writers_key
 from tensorbow.kernels.native.codegen.target import Target
@@ -104,6 +109,11 @@ class RoundCode:
             )
             for phases in self.phases
         ]
+
+    @cached_property
+    def may_refuse(self) -> bool:
+        """True if a call of a function may refuse its input."""
+        return any_refuses(chain.from_iterable(self.calls), self._step.state["status"], self._segments.target)
 
     def _end_later(self) -> None:
         """Has exchanges end before a later one, where that changes no bits."""

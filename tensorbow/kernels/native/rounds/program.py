@@ -159,6 +159,11 @@ class NativeRounds(RoundProgram):
                 for bases in self._central:
                     _CALLED(self._code.functions[row[PhaseWord.DEVICE]])(bases)
 
+    @property
+    def may_refuse(self) -> bool:
+        """See RoundProgram.may_refuse."""
+        return self._code.may_refuse
+
     def connect(self) -> None:
         """See RoundProgram.connect: memory for the sums, which workers on one machine share."""
         workers, sums_nbytes = self._workers, self._code.sums_nbytes
@@ -191,6 +196,12 @@ class NativeRounds(RoundProgram):
         """See RoundProgram.stopped."""
         item = self._shared.item
         return bool(item(_STOPPED) or item(_BAD) or item(_STARTED) & 1)
+
+    @property
+    def ended(self) -> bool:
+        """See RoundProgram.ended."""
+        item = self._shared.item
+        return bool(item(_STOPPED) or item(_STARTED) & 1)
 
     def stop(self) -> None:
         """See RoundProgram.stop."""
